@@ -1,0 +1,152 @@
+//! The only reader of the clock.
+//!
+//! Time is data everywhere else: the tee and the forwarder stamp a [`Moment`], every later stage takes it as an
+//! argument. So each formula is tested on literal moments, without sleeping.
+
+use std::ops::{Add, Sub};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A point on the process's monotonic clock, in nanoseconds since the process first asked for the time.
+///
+/// A `u64` rather than [`Instant`], so that it fits an atomic, costs 8 bytes in every word over the seam, and can be
+/// written as a literal in tests. Range: 584 years.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Moment(u64);
+
+impl Moment {
+    pub const ZERO: Self = Self(0);
+
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros * 1_000)
+    }
+
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis * 1_000_000)
+    }
+
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs * 1_000_000_000)
+    }
+
+    pub const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time from `earlier` to here; zero where `earlier` is the later one.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    pub const fn saturating_sub(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos_of(by)))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(nanos_of(by)))
+    }
+}
+
+/// Saturates at zero, like [`Moment::since`].
+impl Sub for Moment {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.since(earlier)
+    }
+}
+
+/// Wall-clock time in nanoseconds since the Unix epoch: only for what leaves the process (spans, logs).
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Wall(u64);
+
+impl Wall {
+    pub const fn from_unix_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub const fn unix_nanos(self) -> u64 {
+        self.0
+    }
+
+    pub fn system_time(self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_nanos(self.0)
+    }
+}
+
+impl Add<Duration> for Wall {
+    type Output = Self;
+
+    fn add(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(nanos_of(by)))
+    }
+}
+
+/// Now, on the monotonic clock (about 25 ns).
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one home of the monotonic clock"
+)]
+pub fn now() -> Moment {
+    Moment(nanos_of(Instant::now().saturating_duration_since(*EPOCH)))
+}
+
+/// Now, on the wall clock. Read once per exchange; later points are this plus monotonic distances, so a wall clock
+/// that steps cannot make a span end before it starts.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one home of the wall clock"
+)]
+pub fn wall_now() -> Wall {
+    Wall(nanos_of(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default(),
+    ))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one home of the monotonic clock"
+)]
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+#[expect(clippy::cast_possible_truncation, reason = "2^64 ns are 584 years")]
+const fn nanos_of(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_saturate_instead_of_wrapping() {
+        assert_eq!(
+            Moment::from_secs(1).since(Moment::from_secs(3)),
+            Duration::ZERO
+        );
+        assert_eq!(
+            Moment::from_millis(5) - Moment::from_millis(2),
+            Duration::from_millis(3)
+        );
+        assert_eq!(
+            Moment::ZERO.saturating_sub(Duration::from_secs(1)),
+            Moment::ZERO
+        );
+    }
+
+    #[test]
+    fn now_never_goes_back() {
+        let first = now();
+        assert!(now() >= first);
+    }
+}

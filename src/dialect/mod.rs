@@ -1,0 +1,181 @@
+//! Frames → events: what a message means, in the words of one API.
+//!
+//! One file per API; each reads the request's facts and the response's events. A dialect has no error: what it does
+//! not understand it skips, and says so as an [`Anomaly`].
+
+use crate::frame::Anomaly;
+use crate::label::Name;
+
+/// What a response says, one thing at a time. Text is borrowed: nothing of it is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event<'a> {
+    /// The answer has begun: who answers. May come more than once (some providers name the model late).
+    Started {
+        id: Option<&'a str>,
+        model: Option<&'a str>,
+    },
+    /// Generated text. Never empty.
+    Text {
+        choice: u32,
+        part: Part,
+        text: &'a str,
+    },
+    /// Token counts as the provider reported them; a later one replaces an earlier one field by field.
+    Usage(Usage),
+    /// A choice is finished, with the provider's own word for why.
+    Stopped { choice: u32, reason: &'a str },
+    /// The provider reported an error, in the stream or in the body: its own type or code where it gave one.
+    Failed { kind: Option<&'a str> },
+    /// The service tier that answered, and the fingerprint of the system, where given.
+    Tier {
+        service_tier: Option<&'a str>,
+        system_fingerprint: Option<&'a str>,
+    },
+    /// The dialect's own end of stream (`[DONE]`).
+    Done,
+    /// Something was odd.
+    Odd(Anomaly),
+}
+
+/// Which stream of text a piece belongs to. Pieces of one part of one choice belong together and are counted together.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Part {
+    /// What a person sees.
+    Text,
+    /// Reasoning that the provider streams.
+    Reasoning,
+    /// Arguments of the n-th tool call.
+    Tool(u32),
+    Refusal,
+    /// Transcribed speech.
+    Transcript,
+}
+
+impl Part {
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Text => Kind::Text,
+            Self::Reasoning => Kind::Reasoning,
+            Self::Tool(_) => Kind::Tool,
+            Self::Refusal => Kind::Refusal,
+            Self::Transcript => Kind::Transcript,
+        }
+    }
+
+    /// Whether a person would see it (for first visible token).
+    pub const fn is_visible(self) -> bool {
+        matches!(self, Self::Text | Self::Refusal | Self::Transcript)
+    }
+}
+
+/// The kinds of generated text, as a label.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Kind {
+    Text,
+    Reasoning,
+    Tool,
+    Refusal,
+    Transcript,
+}
+
+impl Kind {
+    pub const ALL: [Self; 5] = [
+        Self::Text,
+        Self::Reasoning,
+        Self::Tool,
+        Self::Refusal,
+        Self::Transcript,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Reasoning => "reasoning",
+            Self::Tool => "tool",
+            Self::Refusal => "refusal",
+            Self::Transcript => "transcript",
+        }
+    }
+}
+
+/// Tokens as the provider reported them, harmonised to the standard's meaning: input includes cached tokens, output
+/// includes reasoning. A dialect whose provider reports otherwise adds up before it says so.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Usage {
+    pub input: Option<u64>,
+    pub output: Option<u64>,
+    /// Part of `input`.
+    pub cache_read: Option<u64>,
+    /// Part of `input`.
+    pub cache_write: Option<u64>,
+    /// Part of `output`.
+    pub reasoning: Option<u64>,
+}
+
+impl Usage {
+    /// Takes over every field that `later` has: usage may come in parts, and cumulative ones replace each other.
+    pub fn merge(&mut self, later: Self) {
+        self.input = later.input.or(self.input);
+        self.output = later.output.or(self.output);
+        self.cache_read = later.cache_read.or(self.cache_read);
+        self.cache_write = later.cache_write.or(self.cache_write);
+        self.reasoning = later.reasoning.or(self.reasoning);
+    }
+}
+
+/// What an exchange is, by the standard's `gen_ai.operation.name`.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Operation {
+    Chat,
+    TextCompletion,
+    Embeddings,
+}
+
+impl Operation {
+    pub const ALL: [Self; 3] = [Self::Chat, Self::TextCompletion, Self::Embeddings];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::TextCompletion => "text_completion",
+            Self::Embeddings => "embeddings",
+        }
+    }
+
+    /// Whether it generates tokens.
+    pub const fn generates(self) -> bool {
+        match self {
+            Self::Chat | Self::TextCompletion => true,
+            Self::Embeddings => false,
+        }
+    }
+}
+
+/// What a request asks for, as far as the standard names it. Never its content.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RequestFacts {
+    pub model: Option<Name>,
+    /// Whether a streamed answer was asked for; `None` where the request does not say.
+    pub stream: Option<bool>,
+    pub max_tokens: Option<i64>,
+    pub temperature: Option<f64>,
+    pub top_p: Option<f64>,
+    pub top_k: Option<i64>,
+    pub frequency_penalty: Option<f64>,
+    pub presence_penalty: Option<f64>,
+    pub seed: Option<i64>,
+    /// How many choices, where not 1.
+    pub choices: Option<i64>,
+    /// How many stop sequences (their text is content and is not kept).
+    pub stop_sequences: Option<usize>,
+    pub reasoning_level: Option<Name>,
+    pub service_tier: Option<Name>,
+    /// `text`, `json`, `image` or `speech`, by the standard's words.
+    pub output_type: Option<&'static str>,
+    pub dimensions: Option<i64>,
+    pub encoding_format: Option<Name>,
+    /// Bytes of all texts in the prompt (message contents, `prompt`, `input`), unescaped: the base of an estimate.
+    pub prompt_bytes: u64,
+    /// Whether the request offers tools.
+    pub tools: bool,
+}

@@ -1,0 +1,1 @@
+//! What leaves the process: names, metrics, spans, OTLP, Prometheus text.

@@ -1,0 +1,274 @@
+//! Text from outside, made safe to keep: bounded names for spans, and bounded *sets* of label values for metrics.
+//!
+//! A client can send any model name, a million of them if it likes. On a span that is harmless once the length is
+//! capped ([`Name`]); as a metric label each would be a series for ever. So every label value from outside passes one
+//! [`Gate`], which admits a bounded number of distinct values per dimension and calls the rest `other`.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+
+/// The longest text from outside that is kept, in bytes. Model names of Bedrock (ARNs) and fine-tunes reach about 200.
+pub const LONGEST_NAME: usize = 256;
+
+/// The value of a label whose own value was not admitted.
+pub const OTHER: &str = "other";
+
+/// A short text from outside: at most [`LONGEST_NAME`] bytes, no control characters. For spans, logs and `/streams`.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct Name(Box<str>);
+
+impl Name {
+    /// Cuts at a character boundary and replaces control characters by U+FFFD; `None` for an empty text.
+    pub fn new(text: &str) -> Option<Self> {
+        let mut end = text.len().min(LONGEST_NAME);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let kept = text.get(..end).unwrap_or_default();
+        if kept.is_empty() {
+            return None;
+        }
+        if kept.chars().any(char::is_control) {
+            let clean: String = kept
+                .chars()
+                .map(|c| {
+                    if c.is_control() {
+                        char::REPLACEMENT_CHARACTER
+                    } else {
+                        c
+                    }
+                })
+                .collect();
+            return Some(Self(clean.into()));
+        }
+        Some(Self(kept.into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A metric label value: from the program itself, from the configuration, or admitted by a [`Gate`]. Clones are cheap.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    /// A value known to the program or named in its configuration, and so bounded by construction.
+    pub fn known(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a label value says; each dimension has its own bound.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Dimension {
+    ErrorType,
+    FinishReason,
+    Model,
+    Provider,
+}
+
+impl Dimension {
+    pub const ALL: [Self; 4] = [
+        Self::ErrorType,
+        Self::FinishReason,
+        Self::Model,
+        Self::Provider,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ErrorType => "error_type",
+            Self::FinishReason => "finish_reason",
+            Self::Model => "model",
+            Self::Provider => "provider",
+        }
+    }
+}
+
+/// How many distinct values from outside each dimension may take.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    pub error_types: usize,
+    pub finish_reasons: usize,
+    pub models: usize,
+    pub providers: usize,
+}
+
+impl Default for Limits {
+    /// 100 models × 3 operations × stream or not stay below the SDK's 2,000 series per instrument; provider error
+    /// codes and finish reasons that are in use number a few dozen.
+    fn default() -> Self {
+        Self {
+            error_types: 64,
+            finish_reasons: 32,
+            models: 100,
+            providers: 32,
+        }
+    }
+}
+
+/// Admits label values from outside up to a bound per dimension.
+#[derive(Debug)]
+pub struct Gate {
+    limits: Limits,
+    admitted: Mutex<[HashSet<Label>; Dimension::ALL.len()]>,
+    refused: [AtomicU64; Dimension::ALL.len()],
+}
+
+impl Gate {
+    /// `reserved`: values named in the configuration, which have their place whatever arrives before them.
+    pub fn new(limits: Limits, reserved: impl IntoIterator<Item = (Dimension, Label)>) -> Self {
+        let gate = Self {
+            limits,
+            admitted: Mutex::default(),
+            refused: Default::default(),
+        };
+        for (dimension, label) in reserved {
+            gate.with(dimension, |set| set.insert(label));
+        }
+        gate
+    }
+
+    /// The label of `text`: its own where it was admitted before or a place is free, else [`OTHER`], counted.
+    pub fn admit(&self, dimension: Dimension, text: &Name) -> Label {
+        let limit = self.limit(dimension);
+        let admitted = self.with(dimension, |set| {
+            if let Some(known) = set.get(text.as_str()) {
+                return Some(known.clone());
+            }
+            if set.len() >= limit {
+                return None;
+            }
+            let label = Label::known(text.as_str());
+            set.insert(label.clone());
+            Some(label)
+        });
+        admitted.unwrap_or_else(|| {
+            self.refuse(dimension);
+            Label::known(OTHER)
+        })
+    }
+
+    /// The label of `text` if it was admitted before. Takes no place: for names nobody has vouched for yet.
+    pub fn known(&self, dimension: Dimension, text: &Name) -> Option<Label> {
+        self.with(dimension, |set| set.get(text.as_str()).cloned())
+    }
+
+    /// How often a value had to be called `other`, by dimension, since the start.
+    pub fn refused(&self) -> [(Dimension, u64); Dimension::ALL.len()] {
+        Dimension::ALL
+            .map(|dimension| (dimension, self.refusals(dimension).load(Ordering::Relaxed)))
+    }
+
+    fn refuse(&self, dimension: Dimension) {
+        self.refusals(dimension).fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn refusals(&self, dimension: Dimension) -> &AtomicU64 {
+        let [error_type, finish_reason, model, provider] = &self.refused;
+        match dimension {
+            Dimension::ErrorType => error_type,
+            Dimension::FinishReason => finish_reason,
+            Dimension::Model => model,
+            Dimension::Provider => provider,
+        }
+    }
+
+    fn limit(&self, dimension: Dimension) -> usize {
+        match dimension {
+            Dimension::ErrorType => self.limits.error_types,
+            Dimension::FinishReason => self.limits.finish_reasons,
+            Dimension::Model => self.limits.models,
+            Dimension::Provider => self.limits.providers,
+        }
+    }
+
+    fn with<T>(&self, dimension: Dimension, act: impl FnOnce(&mut HashSet<Label>) -> T) -> T {
+        let mut sets = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let [error_type, finish_reason, model, provider] = &mut *sets;
+        act(match dimension {
+            Dimension::ErrorType => error_type,
+            Dimension::FinishReason => finish_reason,
+            Dimension::Model => model,
+            Dimension::Provider => provider,
+        })
+    }
+}
+
+/// Sets of labels are asked by text, without making a label first.
+impl std::borrow::Borrow<str> for Label {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_cut_at_a_character_and_holds_no_control_characters() {
+        let long = "é".repeat(LONGEST_NAME);
+        let name = Name::new(&long).unwrap();
+        assert!(name.as_str().len() <= LONGEST_NAME && long.starts_with(name.as_str()));
+        assert_eq!(Name::new("a\r\nb").unwrap().as_str(), "a\u{FFFD}\u{FFFD}b");
+        assert_eq!(Name::new(""), None);
+    }
+
+    #[test]
+    fn beyond_the_bound_a_value_is_other_and_counted() {
+        let limits = Limits {
+            models: 2,
+            ..Limits::default()
+        };
+        let gate = Gate::new(limits, [(Dimension::Model, Label::known("configured"))]);
+        let label = |text: &str| {
+            gate.admit(Dimension::Model, &Name::new(text).unwrap())
+                .to_string()
+        };
+        assert_eq!(
+            [label("a"), label("b"), label("a"), label("configured")],
+            ["a", OTHER, "a", "configured"]
+        );
+        assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1, 0]);
+        assert_eq!(gate.known(Dimension::Model, &Name::new("b").unwrap()), None);
+    }
+
+    #[test]
+    fn a_million_names_take_a_bounded_number_of_places() {
+        let gate = Gate::new(Limits::default(), []);
+        for n in 0..1_000_000 {
+            gate.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
+        }
+        assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 100, 0]);
+    }
+}

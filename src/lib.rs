@@ -1,0 +1,34 @@
+//! tokengauge: an OpenTelemetry-native observability proxy for LLM traffic.
+//!
+//! Two paths joined by one seam. The **data path** moves bytes and never waits for observation; the **observation
+//! path** is pure, synchronous arithmetic over stamped copies of those bytes. The modules stand in the data's order:
+//! bytes travel `listen` → `route` → `forward` → upstream and back through the `tee`; copies go `decode` → `frame` →
+//! `dialect` → `count` → `measure` → `record`, and from there to `load`, `slo` and `export`.
+
+pub mod clock;
+pub mod label;
+pub mod wire;
+
+pub mod forward;
+pub mod listen;
+pub mod route;
+pub mod tee;
+
+pub mod count;
+pub mod decode;
+pub mod dialect;
+pub mod frame;
+pub mod measure;
+pub mod observe;
+pub mod record;
+
+pub mod admin;
+pub mod console;
+pub mod export;
+pub mod load;
+pub mod slo;
+
+pub mod cli;
+pub mod config;
+pub mod diag;
+pub mod simulate;

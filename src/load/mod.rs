@@ -1,0 +1,1 @@
+//! In flight, queue depth, throughput windows: arithmetic only, `at` passed in.

@@ -1,0 +1,272 @@
+//! The clock points of one exchange, and the stages between them.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// When each thing happened for the first time; `None` where it never did.
+///
+/// Stamped at the seam and by the forwarder, never here.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Points {
+    /// Request head received from the client.
+    pub accept: Moment,
+    /// Passed the admission limit.
+    pub admit: Option<Moment>,
+    /// Request head written to an upstream connection.
+    pub sent: Option<Moment>,
+    /// Last request byte written upstream.
+    pub uploaded: Option<Moment>,
+    /// Response head received.
+    pub head: Option<Moment>,
+    /// First response body byte.
+    pub byte: Option<Moment>,
+    /// First well-formed event of the dialect.
+    pub event: Option<Moment>,
+    /// First generated token, of whatever kind.
+    pub token: Option<Moment>,
+    /// First token that a person would see.
+    pub visible: Option<Moment>,
+    /// Last generated token.
+    pub last: Option<Moment>,
+    /// Body ended, failed, or was given up by either side.
+    pub end: Option<Moment>,
+}
+
+/// The time between two neighbouring points. The stages of an exchange add up to end − accept.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Stage {
+    Admission,
+    Connect,
+    Upload,
+    Headers,
+    FirstByte,
+    FirstEvent,
+    FirstToken,
+    Thinking,
+    Decode,
+    Tail,
+}
+
+impl Stage {
+    pub const ALL: [Self; 10] = [
+        Self::Admission,
+        Self::Connect,
+        Self::Upload,
+        Self::Headers,
+        Self::FirstByte,
+        Self::FirstEvent,
+        Self::FirstToken,
+        Self::Thinking,
+        Self::Decode,
+        Self::Tail,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Admission => "admission",
+            Self::Connect => "connect",
+            Self::Upload => "upload",
+            Self::Headers => "headers",
+            Self::FirstByte => "first_byte",
+            Self::FirstEvent => "first_event",
+            Self::FirstToken => "first_token",
+            Self::Thinking => "thinking",
+            Self::Decode => "decode",
+            Self::Tail => "tail",
+        }
+    }
+}
+
+/// The length of each stage that took place.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Stages([Option<Duration>; Stage::ALL.len()]);
+
+impl Stages {
+    /// The stages in order, those that took place.
+    pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
+        Stage::ALL
+            .into_iter()
+            .zip(&self.0)
+            .filter_map(|(stage, length)| Some((stage, (*length)?)))
+    }
+
+    /// Their sum: end − accept.
+    pub fn total(&self) -> Duration {
+        self.iter().map(|(_, length)| length).sum()
+    }
+}
+
+impl Points {
+    /// Cuts end − accept at every point there is.
+    ///
+    /// A point that never occurred collapses onto the next: its stage is left out and the rest still add up. A point
+    /// that comes out of order (the last request byte may be written after the response's head) is clipped at the
+    /// next one.
+    pub fn stages(&self) -> Stages {
+        let mut stages = Stages::default();
+        let Some(end) = self.end else { return stages };
+        let marks = [
+            self.admit,
+            self.sent,
+            self.uploaded,
+            self.head,
+            self.byte,
+            self.event,
+            self.token,
+            self.visible,
+            self.last,
+            Some(end),
+        ];
+        // A point may be no later than any that follows it: walk backwards to find each one's ceiling.
+        let mut ceilings = [end; Stage::ALL.len()];
+        let mut ceiling = end;
+        for (slot, mark) in ceilings.iter_mut().zip(&marks).rev() {
+            ceiling = mark.map_or(ceiling, |at| at.min(ceiling));
+            *slot = ceiling;
+        }
+        let mut from = self.accept;
+        for ((slot, mark), ceiling) in stages.0.iter_mut().zip(&marks).zip(ceilings) {
+            if mark.is_some() {
+                *slot = Some(ceiling.since(from));
+                from = from.max(ceiling);
+            }
+        }
+        stages
+    }
+
+    /// Time to first token = token − accept.
+    pub fn time_to_first_token(&self) -> Option<Duration> {
+        Some(self.token?.since(self.accept))
+    }
+
+    /// Upstream time to first token = token − sent.
+    pub fn upstream_time_to_first_token(&self) -> Option<Duration> {
+        Some(self.token?.since(self.sent?))
+    }
+
+    /// First visible = visible − accept.
+    pub fn time_to_visible(&self) -> Option<Duration> {
+        Some(self.visible?.since(self.accept))
+    }
+
+    /// end − accept.
+    pub fn duration(&self) -> Option<Duration> {
+        Some(self.end?.since(self.accept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Option<Moment> {
+        Some(Moment::from_millis(millis))
+    }
+
+    fn full() -> Points {
+        Points {
+            accept: Moment::from_millis(100),
+            admit: at(110),
+            sent: at(130),
+            uploaded: at(160),
+            head: at(200),
+            byte: at(250),
+            event: at(310),
+            token: at(380),
+            visible: at(460),
+            last: at(550),
+            end: at(650),
+        }
+    }
+
+    #[test]
+    fn stages_are_the_gaps_between_neighbours_and_add_up() {
+        let stages = full().stages();
+        let lengths: Vec<_> = stages
+            .iter()
+            .map(|(stage, length)| (stage, length.as_millis()))
+            .collect();
+        let expected: Vec<_> = Stage::ALL
+            .into_iter()
+            .zip([10, 20, 30, 40, 50, 60, 70, 80, 90, 100])
+            .collect();
+        assert_eq!(lengths, expected);
+        assert_eq!(stages.total(), full().duration().unwrap());
+    }
+
+    #[test]
+    fn a_point_that_never_occurs_collapses_onto_the_next_and_the_rest_still_add_up() {
+        let points = Points {
+            event: None,
+            token: None,
+            visible: None,
+            last: None,
+            ..full()
+        };
+        let stages = points.stages();
+        assert!(stages.iter().all(|(stage, _)| !matches!(
+            stage,
+            Stage::FirstEvent | Stage::FirstToken | Stage::Thinking | Stage::Decode
+        )));
+        assert_eq!(stages.total(), Duration::from_millis(550));
+    }
+
+    #[test]
+    fn an_upload_that_outlasts_the_head_is_clipped_at_it() {
+        let points = Points {
+            uploaded: at(220),
+            ..full()
+        };
+        let upload = points
+            .stages()
+            .iter()
+            .find(|(stage, _)| *stage == Stage::Upload)
+            .unwrap()
+            .1;
+        assert_eq!(upload, Duration::from_millis(70), "sent 130 … head 200");
+        assert_eq!(points.stages().total(), Duration::from_millis(550));
+    }
+
+    #[test]
+    fn without_an_end_there_are_no_stages() {
+        assert_eq!(
+            Points {
+                end: None,
+                ..full()
+            }
+            .stages(),
+            Stages::default()
+        );
+    }
+
+    #[test]
+    fn any_order_of_points_still_adds_up() {
+        for seed in 0..2_000 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut point = || {
+                random
+                    .bool()
+                    .then(|| Moment::from_millis(random.u64(100..1_000)))
+            };
+            let points = Points {
+                accept: Moment::from_millis(100),
+                admit: point(),
+                sent: point(),
+                uploaded: point(),
+                head: point(),
+                byte: point(),
+                event: point(),
+                token: point(),
+                visible: point(),
+                last: point(),
+                end: at(1_000),
+            };
+            assert_eq!(
+                points.stages().total(),
+                Duration::from_millis(900),
+                "{points:?}"
+            );
+        }
+    }
+}

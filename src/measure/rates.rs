@@ -1,0 +1,369 @@
+//! Rates of one finished exchange. Undefined is not zero: each is `None` where its formula does not apply.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::measure::points::Points;
+
+/// The fewest output tokens after the first chunk over which an output rate says anything.
+pub const FEWEST_RATED_TOKENS: f64 = 10.0;
+
+/// The shortest decode over which an output rate says anything.
+pub const SHORTEST_RATED_DECODE: Duration = Duration::from_millis(100);
+
+/// What a rate is computed from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tokens {
+    /// N: output tokens of the exchange, hidden reasoning left out (see [`crate::record::Output`]).
+    pub output: f64,
+    /// Our count of everything streamed.
+    pub counted: u64,
+    /// Our count of the first token-bearing chunk.
+    pub counted_first: u64,
+}
+
+/// The rates of one exchange, in tokens per second, and its time per output token.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Output TPS = (N − n₁) ÷ (last − token − blocked), prefill excluded; n₁ = N × counted n₁ ÷ counted total.
+    pub output: Option<f64>,
+    /// Why `output` is missing, for a streamed generation.
+    pub unrated: Option<Unrated>,
+    /// Total TPS = N ÷ (end − accept), prefill included.
+    pub total: Option<f64>,
+    /// TPOT = (last − token − blocked) ÷ (N − 1), N ≥ 2.
+    pub time_per_output_token: Option<Duration>,
+}
+
+/// Why a streamed generation has no output rate.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unrated {
+    /// No token was generated.
+    NoToken,
+    /// Fewer than [`FEWEST_RATED_TOKENS`] after the first chunk.
+    FewTokens,
+    /// Decode shorter than [`SHORTEST_RATED_DECODE`].
+    ShortDecode,
+    /// The result would be below the total rate, so the decode time cannot be what it seems.
+    BelowTotal,
+    /// The observer lost part of the stream.
+    Unobserved,
+}
+
+impl Unrated {
+    pub const ALL: [Self; 5] = [
+        Self::NoToken,
+        Self::FewTokens,
+        Self::ShortDecode,
+        Self::BelowTotal,
+        Self::Unobserved,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoToken => "no_token",
+            Self::FewTokens => "few_tokens",
+            Self::ShortDecode => "short_decode",
+            Self::BelowTotal => "below_total",
+            Self::Unobserved => "unobserved",
+        }
+    }
+}
+
+/// Experience bands by output TPS. A closed label rather than histogram buckets, whose integer `le` values are
+/// written differently by different stores.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+pub enum Band {
+    #[serde(rename = "<5")]
+    Below5,
+    #[serde(rename = "5-15")]
+    From5,
+    #[serde(rename = "15-30")]
+    From15,
+    #[serde(rename = "30-60")]
+    From30,
+    #[serde(rename = ">=60")]
+    From60,
+}
+
+impl Band {
+    pub const ALL: [Self; 5] = [
+        Self::Below5,
+        Self::From5,
+        Self::From15,
+        Self::From30,
+        Self::From60,
+    ];
+
+    /// The band of a rate in tokens per second; each bound belongs to the band above it.
+    pub fn of(tokens_per_second: f64) -> Self {
+        match tokens_per_second {
+            rate if rate < 5.0 => Self::Below5,
+            rate if rate < 15.0 => Self::From5,
+            rate if rate < 30.0 => Self::From15,
+            rate if rate < 60.0 => Self::From30,
+            _ => Self::From60,
+        }
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Below5 => "<5",
+            Self::From5 => "5-15",
+            Self::From15 => "15-30",
+            Self::From30 => "30-60",
+            Self::From60 => ">=60",
+        }
+    }
+}
+
+/// The output rate, in tokens per second, from which a voice answer keeps up with speech.
+pub const VOICE_RATE: f64 = 100.0;
+
+impl Rates {
+    /// The rates of a streamed generation. `blocked`: time in which the client did not read between first and last
+    /// token. `observed`: whether the observer saw all of it.
+    pub fn of_stream(points: &Points, tokens: Tokens, blocked: Duration, observed: bool) -> Self {
+        let total = total(points, tokens.output);
+        if !observed {
+            return Self {
+                unrated: Some(Unrated::Unobserved),
+                ..Self::default()
+            };
+        }
+        let (Some(token), Some(last)) = (points.token, points.last) else {
+            return Self {
+                total,
+                unrated: Some(Unrated::NoToken),
+                ..Self::default()
+            };
+        };
+        let decode = last.since(token).saturating_sub(blocked);
+        let (output, unrated) = match output_rate(tokens, decode, total) {
+            Ok(rate) => (Some(rate), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let time_per_output_token =
+            (tokens.output >= 2.0).then(|| decode.div_f64(tokens.output - 1.0));
+        Self {
+            output,
+            unrated,
+            total,
+            time_per_output_token,
+        }
+    }
+
+    /// The rates of an answer that came whole: it has no first and last token, so only the total is defined.
+    pub fn of_whole(points: &Points, output: f64) -> Self {
+        Self {
+            total: total(points, output),
+            ..Self::default()
+        }
+    }
+}
+
+fn total(points: &Points, output: f64) -> Option<f64> {
+    let duration = points.duration()?.as_secs_f64();
+    (output > 0.0 && duration > 0.0).then(|| output / duration)
+}
+
+fn output_rate(tokens: Tokens, decode: Duration, total: Option<f64>) -> Result<f64, Unrated> {
+    if tokens.counted == 0 {
+        return Err(Unrated::NoToken);
+    }
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "token counts stay far below 2^52"
+    )]
+    let first = tokens.output * tokens.counted_first as f64 / tokens.counted as f64;
+    let rest = tokens.output - first;
+    if rest < FEWEST_RATED_TOKENS {
+        return Err(Unrated::FewTokens);
+    }
+    if decode < SHORTEST_RATED_DECODE {
+        return Err(Unrated::ShortDecode);
+    }
+    let rate = rest / decode.as_secs_f64();
+    match total {
+        Some(total) if rate < total => Err(Unrated::BelowTotal),
+        _ => Ok(rate),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Moment;
+
+    fn points(token: u64, last: u64, end: u64) -> Points {
+        let at = |millis| Some(Moment::from_millis(millis));
+        Points {
+            accept: Moment::ZERO,
+            sent: at(1),
+            token: at(token),
+            last: at(last),
+            end: at(end),
+            ..Points::default()
+        }
+    }
+
+    fn tokens(output: f64, counted: u64, counted_first: u64) -> Tokens {
+        Tokens {
+            output,
+            counted,
+            counted_first,
+        }
+    }
+
+    #[test]
+    fn prefill_and_the_first_chunk_are_left_out_of_the_output_rate() {
+        // 101 tokens, 1 in the first chunk; 100 tokens in 2 s are 50 per second. Total: 101 in 3.1 s.
+        let rates = Rates::of_stream(
+            &points(1_000, 3_000, 3_100),
+            tokens(101.0, 101, 1),
+            Duration::ZERO,
+            true,
+        );
+        assert_eq!(rates.output, Some(50.0));
+        assert_eq!(rates.unrated, None);
+        assert!((rates.total.unwrap() - 101.0 / 3.1).abs() < 1e-9);
+        assert_eq!(rates.time_per_output_token, Some(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn the_first_chunk_is_scaled_to_the_reported_number() {
+        // We counted 50, 10 of them in the first chunk; the provider says 100: so the first chunk held 20 of its tokens.
+        let rates = Rates::of_stream(
+            &points(0, 1_000, 1_000),
+            tokens(100.0, 50, 10),
+            Duration::ZERO,
+            true,
+        );
+        assert_eq!(
+            rates.unrated,
+            Some(Unrated::BelowTotal),
+            "80 in 1 s is less than 100 in 1 s"
+        );
+        let rates = Rates::of_stream(
+            &points(1_000, 2_000, 2_000),
+            tokens(100.0, 50, 10),
+            Duration::ZERO,
+            true,
+        );
+        assert_eq!(rates.output, Some(80.0));
+    }
+
+    #[test]
+    fn time_in_which_the_client_did_not_read_is_not_decode() {
+        let rates = Rates::of_stream(
+            &points(1_000, 5_000, 5_000),
+            tokens(101.0, 101, 1),
+            Duration::from_secs(2),
+            true,
+        );
+        assert_eq!(rates.output, Some(50.0));
+        assert_eq!(rates.time_per_output_token, Some(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn none_one_and_two_tokens() {
+        let none = Rates::of_stream(
+            &Points {
+                token: None,
+                last: None,
+                ..points(0, 0, 1_000)
+            },
+            tokens(0.0, 0, 0),
+            Duration::ZERO,
+            true,
+        );
+        assert_eq!(
+            (
+                none.output,
+                none.total,
+                none.time_per_output_token,
+                none.unrated
+            ),
+            (None, None, None, Some(Unrated::NoToken))
+        );
+        let one = Rates::of_stream(
+            &points(500, 500, 1_000),
+            tokens(1.0, 1, 1),
+            Duration::ZERO,
+            true,
+        );
+        assert_eq!(
+            (
+                one.output,
+                one.total,
+                one.time_per_output_token,
+                one.unrated
+            ),
+            (None, Some(1.0), None, Some(Unrated::FewTokens))
+        );
+        let two = Rates::of_stream(
+            &points(500, 700, 1_000),
+            tokens(2.0, 2, 1),
+            Duration::ZERO,
+            true,
+        );
+        assert_eq!(
+            (two.output, two.time_per_output_token),
+            (None, Some(Duration::from_millis(200)))
+        );
+    }
+
+    #[test]
+    fn a_burst_has_no_rate() {
+        let rates = Rates::of_stream(
+            &points(900, 999, 1_000),
+            tokens(1_000.0, 1_000, 1),
+            Duration::ZERO,
+            true,
+        );
+        assert_eq!(
+            (rates.output, rates.unrated),
+            (None, Some(Unrated::ShortDecode))
+        );
+    }
+
+    #[test]
+    fn what_was_not_seen_is_not_rated() {
+        let rates = Rates::of_stream(
+            &points(1_000, 3_000, 3_000),
+            tokens(101.0, 101, 1),
+            Duration::ZERO,
+            false,
+        );
+        assert_eq!(
+            (rates.output, rates.total, rates.unrated),
+            (None, None, Some(Unrated::Unobserved))
+        );
+    }
+
+    #[test]
+    fn a_whole_answer_has_a_total_only() {
+        let rates = Rates::of_whole(&points(0, 0, 2_000), 100.0);
+        assert_eq!(
+            rates,
+            Rates {
+                total: Some(50.0),
+                ..Rates::default()
+            }
+        );
+    }
+
+    #[test]
+    fn a_bound_belongs_to_the_band_above_it() {
+        let bands =
+            [0.0, 4.999, 5.0, 15.0, 30.0, 59.99, 60.0, 1e6].map(|rate| Band::of(rate).as_str());
+        assert_eq!(
+            bands,
+            [
+                "<5", "<5", "5-15", "15-30", "30-60", "30-60", ">=60", ">=60"
+            ]
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! The live side of a stream: gaps between its chunks and tokens in them, told as they happen.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::count::Source;
+use crate::dialect::Kind;
+
+/// Something measured while the exchange is still going on. Nothing in here is ever corrected later.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sample {
+    /// Output tokens that were generated, in the model's own encoding where `source` is counted.
+    Tokens {
+        kind: Kind,
+        tokens: u32,
+        source: Source,
+    },
+    /// The same text in o200k_base.
+    Standard { tokens: u32 },
+    /// Inter-token latency: gap between token-bearing chunks ÷ tokens in the later one, to be recorded `tokens` times.
+    InterToken { latency: Duration, tokens: u32 },
+    /// Gap between token-bearing chunks.
+    InterChunk { gap: Duration },
+    /// Tokens in one token-bearing chunk.
+    ChunkTokens { tokens: u32 },
+    /// The standard's time per output chunk: gap before every chunk after the first, whatever it carries.
+    OutputChunk { gap: Duration },
+}
+
+/// Turns chunks into gaps.
+///
+/// Time in which the client did not read (`blocked`) is taken out of every gap: a chunk that arrives after it was
+/// held up by the client, not by the model.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stream {
+    last_chunk: Option<Moment>,
+    last_token: Option<Moment>,
+    /// Blocked time since `last_chunk` and since `last_token`.
+    blocked_since_chunk: Duration,
+    blocked_since_token: Duration,
+    /// Blocked time between first and last token: what is taken out of decode.
+    blocked_in_decode: Duration,
+    /// All blocked time.
+    blocked: Duration,
+}
+
+impl Stream {
+    /// The client had not read for `time` before what arrives next.
+    pub fn block(&mut self, time: Duration) {
+        self.blocked_since_chunk += time;
+        self.blocked_since_token += time;
+        self.blocked += time;
+    }
+
+    /// A chunk of the dialect arrived, carrying `tokens` by our count (0 where it carries none, or where the prefix
+    /// count did not rise: then its gap passes on to the next).
+    pub fn chunk(&mut self, at: Moment, tokens: u32, out: &mut impl FnMut(Sample)) {
+        if let Some(previous) = self.last_chunk.replace(at) {
+            out(Sample::OutputChunk {
+                gap: at.since(previous).saturating_sub(self.blocked_since_chunk),
+            });
+        }
+        self.blocked_since_chunk = Duration::ZERO;
+        if tokens == 0 {
+            return;
+        }
+        out(Sample::ChunkTokens { tokens });
+        if let Some(previous) = self.last_token.replace(at) {
+            let gap = at.since(previous).saturating_sub(self.blocked_since_token);
+            self.blocked_in_decode += self.blocked_since_token;
+            out(Sample::InterChunk { gap });
+            out(Sample::InterToken {
+                latency: gap / tokens,
+                tokens,
+            });
+        }
+        self.blocked_since_token = Duration::ZERO;
+    }
+
+    /// Blocked time between first and last token.
+    pub const fn blocked_in_decode(&self) -> Duration {
+        self.blocked_in_decode
+    }
+
+    /// All blocked time.
+    pub const fn blocked(&self) -> Duration {
+        self.blocked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(chunks: &[(u64, u64, u32)]) -> (Vec<Sample>, Stream) {
+        let (mut samples, mut stream) = (Vec::new(), Stream::default());
+        for &(millis, blocked, tokens) in chunks {
+            stream.block(Duration::from_millis(blocked));
+            stream.chunk(Moment::from_millis(millis), tokens, &mut |sample| {
+                samples.push(sample)
+            });
+        }
+        (samples, stream)
+    }
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_gap_is_shared_by_the_tokens_of_the_later_chunk() {
+        let (samples, _) = run(&[(100, 0, 1), (160, 0, 3)]);
+        assert_eq!(
+            samples,
+            [
+                Sample::ChunkTokens { tokens: 1 },
+                Sample::OutputChunk { gap: millis(60) },
+                Sample::ChunkTokens { tokens: 3 },
+                Sample::InterChunk { gap: millis(60) },
+                Sample::InterToken {
+                    latency: millis(20),
+                    tokens: 3
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn a_chunk_that_adds_nothing_passes_its_gap_on() {
+        let (samples, _) = run(&[(0, 0, 1), (30, 0, 0), (50, 0, 1)]);
+        assert_eq!(
+            samples
+                .iter()
+                .filter(|s| matches!(s, Sample::InterChunk { gap } if *gap == millis(50)))
+                .count(),
+            1
+        );
+        assert_eq!(
+            samples
+                .iter()
+                .filter(|s| matches!(s, Sample::OutputChunk { .. }))
+                .count(),
+            2
+        );
+    }
+
+    #[test]
+    fn a_role_chunk_before_the_first_token_starts_no_token_gap() {
+        let (samples, _) = run(&[(0, 0, 0), (500, 0, 1)]);
+        assert_eq!(
+            samples,
+            [
+                Sample::OutputChunk { gap: millis(500) },
+                Sample::ChunkTokens { tokens: 1 }
+            ]
+        );
+    }
+
+    #[test]
+    fn a_client_that_did_not_read_makes_no_slow_gap() {
+        let (samples, stream) = run(&[(0, 0, 1), (1_010, 1_000, 1)]);
+        assert!(samples.contains(&Sample::InterChunk { gap: millis(10) }));
+        assert_eq!(
+            (stream.blocked_in_decode(), stream.blocked()),
+            (millis(1_000), millis(1_000))
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! One finished exchange and its outcome: the waist of the hour-glass.
+//!
+//! Many dialects above, many sinks below, one plain immutable struct between. A sink reads nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::clock::Wall;
+use crate::count::Source;
+use crate::dialect::{Kind, Operation, RequestFacts, Usage};
+use crate::frame::Anomaly;
+use crate::label::{Label, Name};
+use crate::measure::{Points, Rates, Stages};
+use crate::wire::{
+    Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage,
+};
+
+/// Everything that is known of one exchange after its end.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub exchange: ExchangeId,
+    pub wall: Wall,
+    pub points: Points,
+    pub stages: Stages,
+    pub route: Arc<RouteFacts>,
+    pub trace: Trace,
+    pub http: Http,
+    /// `None` for plain HTTP: whatever is no call of a known API.
+    pub call: Option<Call>,
+    pub outcome: Outcome,
+    pub ending: Ending,
+    pub fault: Fault,
+    /// `error.type` of spans and metrics: the provider's own type or code, a status code, or one of ours
+    /// ([`Outcome`]'s words). `None` on success.
+    pub error_type: Option<Name>,
+    pub connected: Option<Connected>,
+    /// All time in which the client did not read.
+    pub blocked: Duration,
+    /// What was odd, each kind with how often.
+    pub anomalies: Vec<(Anomaly, u32)>,
+}
+
+/// The HTTP side of an exchange.
+#[derive(Clone, Debug)]
+pub struct Http {
+    pub method: http::Method,
+    pub path: Name,
+    pub host: Option<Name>,
+    pub scheme: Scheme,
+    pub version: http::Version,
+    /// `None` where no response head came and none was made.
+    pub status: Option<u16>,
+    /// Whether the proxy itself wrote the answer.
+    pub own: bool,
+    pub client: Option<std::net::IpAddr>,
+    pub request_bytes: u64,
+    pub response_bytes: u64,
+    pub request_headers: Headers,
+    pub response_headers: Headers,
+}
+
+/// A call of a known API.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub series: Series,
+    pub request: RequestFacts,
+    /// Whether the answer came as a stream.
+    pub streamed: bool,
+    pub response_id: Option<Name>,
+    pub response_model: Option<Name>,
+    pub service_tier: Option<Name>,
+    pub system_fingerprint: Option<Name>,
+    /// The provider's raw words, one per choice in order; `error` where one was owed and never came.
+    pub finish_reasons: Vec<Name>,
+    /// As reported, harmonised.
+    pub usage: Option<Usage>,
+    /// `None` for operations that generate nothing, and for failed ones that generated nothing.
+    pub output: Option<Output>,
+    pub rates: Rates,
+    pub complete: Complete,
+    /// Queue depth when the exchange was admitted.
+    pub queue_depth: u32,
+    /// What each objective said: its name and verdict.
+    pub verdicts: Vec<(Label, Verdict)>,
+}
+
+/// Output tokens of one call, each number with its origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Output {
+    /// N: reported − hidden where usage came, else counted or estimated.
+    pub tokens: f64,
+    pub source: Option<Source>,
+    /// Our count of everything streamed, in the encoding of `counted_source`.
+    pub counted: u64,
+    /// [`Source::Counted`] where the encoding is the model's own, else [`Source::Estimated`].
+    pub counted_source: Option<Source>,
+    /// Our count of the first token-bearing chunk.
+    pub counted_first: u64,
+    /// The same text in o200k_base.
+    pub standard: u64,
+    /// hidden = max(0, reported reasoning − counted streamed reasoning).
+    pub hidden: u64,
+    /// `counted` by kind, in the order of [`Kind::ALL`].
+    pub by_kind: [u64; Kind::ALL.len()],
+}
+
+/// Whether what was counted is all there was.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Complete {
+    True,
+    /// Ended before its end.
+    Cut,
+    /// The observer lost part of it.
+    Unobserved,
+}
+
+impl Complete {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "true",
+            Self::Cut => "cut",
+            Self::Unobserved => "unobserved",
+        }
+    }
+}
+
+/// How an exchange came out.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    Ok,
+    /// An error status, an error in the body or the stream, or a failed upstream.
+    Error,
+    /// The client left.
+    Cancelled,
+    /// A time limit of this proxy ran out.
+    Timeout,
+    /// A stream whose answer began but did not end by the provider's own word.
+    Truncated,
+    /// This proxy refused it.
+    Rejected,
+}
+
+impl Outcome {
+    pub const ALL: [Self; 6] = [
+        Self::Ok,
+        Self::Error,
+        Self::Cancelled,
+        Self::Timeout,
+        Self::Truncated,
+        Self::Rejected,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::Timeout => "timeout",
+            Self::Truncated => "truncated",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// What one objective says of one exchange.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Good,
+    Bad,
+    /// In scope, but does not count (the client's own fault, or its indicator is undefined).
+    Excluded,
+}
+
+impl Verdict {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Bad => "bad",
+            Self::Excluded => "excluded",
+        }
+    }
+}
+
+/// What every per-call metric is told apart by, with bounded values throughout.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Series {
+    pub operation: Operation,
+    pub provider: Label,
+    pub model: Label,
+    pub stream: bool,
+    pub route: Label,
+    pub vantage: Vantage,
+    pub server_address: Label,
+    pub server_port: u16,
+}
