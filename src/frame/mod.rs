@@ -14,6 +14,8 @@ pub enum Frame<'a> {
     Piece(&'a [u8]),
     /// The body that came in pieces is over.
     Whole,
+    /// Something was odd; what it stood in is skipped.
+    Odd(Anomaly),
 }
 
 /// What was odd in what went by: counted and carried in the record, never an error.

@@ -15,7 +15,8 @@ pub enum Sample {
         tokens: u32,
         source: Source,
     },
-    /// The same text in o200k_base.
+    /// The same text in o200k_base. Only pieces that no later text can change are told, the rest at the end: so this
+    /// one is live, never decreases *and* adds up to the exact count.
     Standard { tokens: u32 },
     /// Inter-token latency: gap between token-bearing chunks ÷ tokens in the later one, to be recorded `tokens` times.
     InterToken { latency: Duration, tokens: u32 },

@@ -37,3 +37,33 @@ pub struct Scope {
     /// A pattern over the model's name: `*` stands for any text.
     pub model: Option<String>,
 }
+
+/// The windows over which burn rates are told, shortest first.
+pub const BURN_WINDOWS: [(&str, Duration); 7] = [
+    ("5m", Duration::from_secs(300)),
+    ("30m", Duration::from_secs(1_800)),
+    ("1h", Duration::from_secs(3_600)),
+    ("2h", Duration::from_secs(7_200)),
+    ("6h", Duration::from_secs(21_600)),
+    ("1d", Duration::from_secs(86_400)),
+    ("3d", Duration::from_secs(259_200)),
+];
+
+/// One objective at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    pub objective: Objective,
+    /// Events since the start, for counters that only rise.
+    pub good: u64,
+    pub bad: u64,
+    /// The share of the window's budget that is left: 1 untouched, 0 spent, below 0 overspent. `None` without events.
+    pub budget: Option<f64>,
+    /// Burn rate = share of bad events in the window ÷ (1 − target), in the order of [`BURN_WINDOWS`]. `None` before
+    /// the window is covered, and where it holds no event.
+    pub burn: [Option<f64>; BURN_WINDOWS.len()],
+    /// How much of the rolling window has been observed so far.
+    pub covered: Duration,
+    /// When the budget will be spent if it goes on burning as in the last hour (or what is covered of it). `None` where
+    /// it does not burn faster than it is earned, or is spent already.
+    pub exhaustion: Option<Duration>,
+}
