@@ -1,10 +1,23 @@
 //! In flight, queue depth, throughput windows: arithmetic only, `at` passed in.
+//!
+//! What is in flight is told apart by [`Lane`], tokens by [`Flow`]. Throughput is tokens in a window ÷ its length, in
+//! slots of 1 s, over windows that end at the last full second. A window is covered once the process has run that long
+//! (moments count from its start): a flow that began later brought nothing before, so its mean over the whole window is
+//! true.
 
+mod flow;
+mod lanes;
+mod recent;
+
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::label::Label;
+use crate::clock::Moment;
+use crate::label::{Label, OTHER};
+use crate::load::flow::Track;
+use crate::load::lanes::Lanes;
 use crate::wire::Vantage;
 
 /// What an exchange in flight is doing.
@@ -72,9 +85,13 @@ pub struct LaneReading {
 impl LaneReading {
     /// Queued here + awaiting their first token: an upper bound, since waiting includes prefill.
     pub const fn queue_depth(&self) -> u64 {
-        let [queued, waiting, _, _] = self.active;
-        queued + waiting
+        queue_depth(&self.active)
     }
+}
+
+const fn queue_depth(active: &[u64; State::ALL.len()]) -> u64 {
+    let [queued, waiting, _, _] = *active;
+    queued + waiting
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -115,3 +132,137 @@ pub struct Percentiles {
 
 /// The longest window that is kept.
 pub const LONGEST_WINDOW: Duration = Duration::from_secs(300);
+
+/// How many flows are told apart in the life of a process; what comes beyond is counted under the name `other`. Models
+/// are bounded by their gate at 100, most of them of one provider and on one route, so this leaves each two and a half.
+/// A flow in use takes 60 to 210 KiB, nearly all of it histograms: 50 MiB if every one were busy at once.
+pub const MOST_FLOWS: usize = 256;
+
+/// Stands for one flow, for the life of the [`Load`] that gave it out: chunks are counted without hashing names.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FlowId(usize);
+
+/// What load has to know of an exchange that is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ended {
+    /// It did not end well, by anybody's fault but the client's.
+    pub failed: bool,
+    /// Of streams that had a first token.
+    pub time_to_first_token: Option<Duration>,
+    /// Output TPS of rated streams, in tokens per second.
+    pub output_rate: Option<f64>,
+}
+
+/// Everything in flight, and the throughput of the last minutes.
+#[derive(Debug, Default)]
+pub struct Load {
+    lanes: Lanes,
+    /// A flow keeps its place for ever, so that a [`FlowId`] cannot go stale; what is forgotten is its track.
+    places: HashMap<Flow, FlowId>,
+    flows: Vec<(Flow, Option<Box<Track>>)>,
+}
+
+impl Load {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a lane known before its first exchange, so that it is told as 0 rather than left out.
+    pub fn know(&mut self, lane: &Lane) {
+        self.lanes.know(lane);
+    }
+
+    pub fn enter(&mut self, lane: &Lane, state: State) {
+        self.lanes.enter(lane, state);
+    }
+
+    pub fn shift(&mut self, lane: &Lane, from: State, to: State) {
+        self.lanes.leave(lane, from);
+        self.lanes.enter(lane, to);
+    }
+
+    pub fn leave(&mut self, lane: &Lane, state: State) {
+        self.lanes.leave(lane, state);
+    }
+
+    /// Queued + awaiting their first token.
+    pub fn queue_depth(&self, lane: &Lane) -> u64 {
+        self.lanes.queue_depth(lane)
+    }
+
+    /// The handle of a flow; takes no memory for windows before something is counted.
+    pub fn flow(&mut self, flow: &Flow) -> FlowId {
+        if let Some(known) = self.places.get(flow) {
+            return *known;
+        }
+        if self.places.len() < MOST_FLOWS {
+            return self.place(flow.clone());
+        }
+        // One more per vantage at most: the names are gone, but panels that pick a vantage still find the tokens.
+        let other = Label::known(OTHER);
+        let other = Flow {
+            provider: other.clone(),
+            model: other.clone(),
+            route: other,
+            vantage: flow.vantage,
+        };
+        match self.places.get(&other) {
+            Some(known) => *known,
+            None => self.place(other),
+        }
+    }
+
+    /// Output tokens of a stream, at their chunk.
+    pub fn output(&mut self, at: Moment, flow: FlowId, tokens: u64) {
+        if let Some(track) = self.track(flow) {
+            track.output(at, tokens);
+        }
+    }
+
+    /// Output tokens of an answer that came whole, spread evenly over sent…end.
+    pub fn output_spread(&mut self, from: Moment, to: Moment, flow: FlowId, tokens: u64) {
+        if let Some(track) = self.track(flow) {
+            track.output_spread(from, to, tokens);
+        }
+    }
+
+    /// Input tokens, spread evenly over sent…token (sent…end where no token came).
+    pub fn input_spread(&mut self, from: Moment, to: Moment, flow: FlowId, tokens: u64) {
+        if let Some(track) = self.track(flow) {
+            track.input_spread(from, to, tokens);
+        }
+    }
+
+    /// An exchange of the flow is over.
+    pub fn ended(&mut self, at: Moment, flow: FlowId, ended: Ended) {
+        if let Some(track) = self.track(flow) {
+            track.ended(at, ended);
+        }
+    }
+
+    /// Every lane that is known, and every flow that was active within the longest window; the others are forgotten.
+    pub fn reading(&mut self, at: Moment) -> Reading {
+        let tell = |(flow, track): &mut (Flow, Option<Box<Track>>)| {
+            if track.as_ref().is_some_and(|track| track.is_idle(at)) {
+                *track = None;
+            }
+            track.as_ref().map(|track| track.reading(at, flow))
+        };
+        Reading {
+            lanes: self.lanes.reading(),
+            flows: self.flows.iter_mut().filter_map(tell).collect(),
+        }
+    }
+
+    fn place(&mut self, flow: Flow) -> FlowId {
+        let id = FlowId(self.flows.len());
+        self.flows.push((flow.clone(), None));
+        self.places.insert(flow, id);
+        id
+    }
+
+    fn track(&mut self, flow: FlowId) -> Option<&mut Track> {
+        let (_, track) = self.flows.get_mut(flow.0)?;
+        Some(track.get_or_insert_with(|| Box::new(Track::new())))
+    }
+}
