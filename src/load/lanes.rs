@@ -64,3 +64,71 @@ impl Lanes {
         self.0.entry(lane.clone()).or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::Label;
+    use crate::wire::Vantage;
+
+    fn lane(route: &str) -> Lane {
+        Lane {
+            route: Label::known(route),
+            vantage: Vantage::Outbound,
+        }
+    }
+
+    #[test]
+    fn an_exchange_is_in_one_state_at_a_time() {
+        let mut lanes = Lanes::default();
+        let chat = lane("chat");
+        lanes.enter(&chat, State::Queued);
+        lanes.enter(&chat, State::Waiting);
+        lanes.enter(&chat, State::Unstreamed);
+        assert_eq!(lanes.reading()[0].active, [1, 1, 0, 1]);
+        assert_eq!(
+            lanes.queue_depth(&chat),
+            2,
+            "what is not streamed is outside"
+        );
+        lanes.leave(&chat, State::Waiting);
+        lanes.enter(&chat, State::Streaming);
+        assert_eq!(lanes.reading()[0].active, [1, 0, 1, 1]);
+        assert_eq!(
+            (
+                lanes.queue_depth(&chat),
+                lanes.queue_depth(&lane("unknown"))
+            ),
+            (1, 0)
+        );
+    }
+
+    #[test]
+    fn a_known_lane_is_told_as_zero_before_and_after_its_exchanges() {
+        let mut lanes = Lanes::default();
+        lanes.know(&lane("b"));
+        lanes.enter(&lane("a"), State::Streaming);
+        lanes.leave(&lane("a"), State::Streaming);
+        let told: Vec<_> = lanes
+            .reading()
+            .into_iter()
+            .map(|reading| (reading.lane.route.to_string(), reading.active))
+            .collect();
+        assert_eq!(
+            told,
+            [("a".to_owned(), [0; 4]), ("b".to_owned(), [0; 4])],
+            "in the order of their names"
+        );
+    }
+
+    #[test]
+    fn beyond_the_bound_lanes_without_exchanges_are_forgotten() {
+        let mut lanes = Lanes::default();
+        lanes.enter(&lane("busy"), State::Waiting);
+        for number in 0..2 * MOST_LANES {
+            lanes.know(&lane(&number.to_string()));
+            assert!(lanes.0.len() <= MOST_LANES);
+        }
+        assert_eq!(lanes.queue_depth(&lane("busy")), 1);
+    }
+}

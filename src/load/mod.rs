@@ -104,19 +104,21 @@ pub struct FlowReading {
     /// Output TPS of the streams that ended in the last 5 min, in tokens per second.
     pub output_rate: Option<Percentiles>,
     /// Exchanges that ended in the last 5 min, and those of them that did not end well by anybody's fault but the
-    /// client's.
+    /// client's. As for percentiles, the last 5 min are the latest ten segments of 30 s, of which one is filling.
     pub finished: u64,
     pub failed: u64,
 }
 
-/// Tokens per second over windows that end at the reading's last full second. `None` before a window is covered.
+/// Tokens per second over windows that end at the reading's last full second. A mean is `None` before its window is
+/// covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Throughput {
     pub ten_seconds: Option<f64>,
     pub minute: Option<f64>,
     /// Also called *sustained*.
     pub five_minutes: Option<f64>,
-    /// The highest 1 s slot of the last 5 min of streamed tokens.
+    /// The highest 1 s slot of the last 5 min of streamed tokens, told from the first full second on. `None` for
+    /// input, which is not streamed.
     pub peak: Option<f64>,
 }
 
@@ -135,7 +137,7 @@ pub const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 
 /// How many flows are told apart in the life of a process; what comes beyond is counted under the name `other`. Models
 /// are bounded by their gate at 100, most of them of one provider and on one route, so this leaves each two and a half.
-/// A flow in use takes 60 to 210 KiB, nearly all of it histograms: 50 MiB if every one were busy at once.
+/// A flow in use takes about 100 KiB and at most 210, nearly all of it histograms: 52 MiB if every one were busy at once.
 pub const MOST_FLOWS: usize = 256;
 
 /// Stands for one flow, for the life of the [`Load`] that gave it out: chunks are counted without hashing names.
@@ -264,5 +266,95 @@ impl Load {
     fn track(&mut self, flow: FlowId) -> Option<&mut Track> {
         let (_, track) = self.flows.get_mut(flow.0)?;
         Some(track.get_or_insert_with(|| Box::new(Track::new())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(model: &str, vantage: Vantage) -> Flow {
+        Flow {
+            provider: Label::known("openai"),
+            model: Label::known(model),
+            route: Label::known("default"),
+            vantage,
+        }
+    }
+
+    fn lane() -> Lane {
+        Lane {
+            route: Label::known("default"),
+            vantage: Vantage::Outbound,
+        }
+    }
+
+    #[test]
+    fn a_shift_keeps_the_number_in_flight() {
+        let mut load = Load::new();
+        load.know(&lane());
+        load.enter(&lane(), State::Waiting);
+        load.enter(&lane(), State::Waiting);
+        load.shift(&lane(), State::Waiting, State::Streaming);
+        assert_eq!(load.queue_depth(&lane()), 1);
+        let lanes = load.reading(Moment::ZERO).lanes;
+        assert_eq!((lanes[0].active, lanes[0].queue_depth()), ([0, 1, 1, 0], 1));
+        load.leave(&lane(), State::Streaming);
+        assert_eq!(load.reading(Moment::ZERO).lanes[0].active, [0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn flows_are_told_apart_and_only_those_in_use_are_told() {
+        let mut load = Load::new();
+        let (large, small) = (
+            flow("large", Vantage::Outbound),
+            flow("small", Vantage::Outbound),
+        );
+        let (large_id, small_id) = (load.flow(&large), load.flow(&small));
+        assert_eq!(load.flow(&large), large_id);
+        assert!(load.reading(Moment::ZERO).flows.is_empty());
+        load.output(Moment::from_secs(10), large_id, 20);
+        load.input_spread(Moment::from_secs(10), Moment::from_secs(11), small_id, 30);
+        let flows = load.reading(Moment::from_secs(12)).flows;
+        assert_eq!([&flows[0].flow, &flows[1].flow], [&large, &small]);
+        assert_eq!(flows[0].output.ten_seconds, Some(2.0));
+        assert_eq!(flows[1].input.ten_seconds, Some(3.0));
+    }
+
+    #[test]
+    fn an_idle_flow_is_forgotten_and_its_handle_is_still_good() {
+        let mut load = Load::new();
+        let id = load.flow(&flow("large", Vantage::Outbound));
+        load.output(Moment::from_secs(10), id, 20);
+        assert_eq!(load.reading(Moment::from_secs(310)).flows.len(), 1);
+        assert!(load.reading(Moment::from_secs(311)).flows.is_empty());
+        load.output_spread(Moment::from_secs(400), Moment::from_secs(400), id, 50);
+        load.ended(Moment::from_secs(400), id, Ended::default());
+        let flows = load.reading(Moment::from_secs(401)).flows;
+        assert_eq!(flows[0].output.ten_seconds, Some(5.0));
+        assert_eq!(flows[0].finished, 1);
+    }
+
+    #[test]
+    fn beyond_the_bound_a_flow_is_other_but_keeps_its_vantage() {
+        let mut load = Load::new();
+        for number in 0..10 * MOST_FLOWS {
+            for vantage in Vantage::ALL {
+                let id = load.flow(&flow(&number.to_string(), vantage));
+                load.output(Moment::from_secs(1), id, 1);
+            }
+        }
+        let flows = load.reading(Moment::from_secs(10)).flows;
+        assert_eq!(flows.len(), MOST_FLOWS + Vantage::ALL.len());
+        let others = flows
+            .iter()
+            .filter(|told| told.flow.model.as_str() == OTHER);
+        assert_eq!(others.count(), Vantage::ALL.len());
+        let sum: f64 = flows
+            .iter()
+            .filter_map(|told| told.output.ten_seconds)
+            .sum();
+        let all = (10 * MOST_FLOWS * Vantage::ALL.len()) as f64;
+        assert!((sum * 10.0 - all).abs() < 1e-6, "nothing is lost");
     }
 }

@@ -107,7 +107,8 @@ impl Values {
     )]
     fn record(&mut self, units: f64) {
         let units = units.round().clamp(0.0, HIGHEST as f64) as u64;
-        self.histogram().saturating_record(units);
+        let recorded = self.histogram().record(units);
+        debug_assert!(recorded.is_ok(), "it resizes itself");
     }
 
     fn merge(&mut self, other: &Self) {
@@ -136,5 +137,102 @@ impl Values {
     fn histogram(&mut self) -> &mut Histogram<u32> {
         self.0
             .get_or_insert_with(|| Histogram::new(DIGITS).expect("DIGITS is between 0 and 5"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(millis: u64, rate: f64) -> Ended {
+        Ended {
+            failed: false,
+            time_to_first_token: Some(Duration::from_millis(millis)),
+            output_rate: Some(rate),
+        }
+    }
+
+    fn near(told: f64, exact: f64) {
+        assert!((told - exact).abs() <= 0.01 * exact, "{told} for {exact}");
+    }
+
+    #[test]
+    fn percentiles_are_right_to_a_hundredth() {
+        let mut recent = Recent::new();
+        for n in 1..=1_000 {
+            recent.ended(Moment::from_millis(n * 290), ended(n * 10, n as f64 / 10.0));
+        }
+        let summary = recent.reading(Moment::from_secs(290));
+        let (times, rates) = (
+            summary.time_to_first_token.unwrap(),
+            summary.output_rate.unwrap(),
+        );
+        for (told, exact) in [
+            (times.p5, 0.5),
+            (times.p50, 5.0),
+            (times.p95, 9.5),
+            (times.p99, 9.9),
+        ] {
+            near(told, exact);
+        }
+        for (told, exact) in [
+            (rates.p5, 5.0),
+            (rates.p50, 50.0),
+            (rates.p95, 95.0),
+            (rates.p99, 99.0),
+        ] {
+            near(told, exact);
+        }
+        assert_eq!((times.count, rates.count), (1_000, 1_000));
+    }
+
+    #[test]
+    fn what_is_undefined_is_left_out_but_counted_as_finished() {
+        let mut recent = Recent::new();
+        let failed = Ended {
+            failed: true,
+            ..Ended::default()
+        };
+        recent.ended(Moment::from_secs(1), failed);
+        recent.ended(Moment::from_secs(1), Ended::default());
+        let summary = recent.reading(Moment::from_secs(1));
+        assert_eq!(
+            (summary.time_to_first_token, summary.output_rate),
+            (None, None)
+        );
+        assert_eq!((summary.finished, summary.failed), (2, 1));
+    }
+
+    #[test]
+    fn an_exchange_is_told_for_as_long_as_its_segment_is() {
+        let mut recent = Recent::new();
+        recent.ended(Moment::from_nanos(29_999_999_999), ended(100, 50.0));
+        recent.ended(Moment::from_secs(30), ended(200, 50.0));
+        let finished = |nanos| recent.reading(Moment::from_nanos(nanos)).finished;
+        assert_eq!(finished(299_999_999_999), 2);
+        assert_eq!(finished(300_000_000_000), 1);
+        assert_eq!(finished(329_999_999_999), 1);
+        assert_eq!(finished(330_000_000_000), 0);
+    }
+
+    #[test]
+    fn no_value_is_too_large_or_too_odd() {
+        let mut recent = Recent::new();
+        for rate in [f64::MAX, f64::INFINITY, f64::NAN, -1.0] {
+            recent.ended(Moment::ZERO, ended(u64::MAX / 1_000_000, rate));
+        }
+        let summary = recent.reading(Moment::ZERO);
+        near(summary.time_to_first_token.unwrap().p99, 3_600.0);
+        let rates = summary.output_rate.unwrap();
+        near(rates.p99, 360_000.0);
+        assert_eq!((rates.p5, rates.count), (0.0, 4));
+    }
+
+    #[test]
+    fn a_histogram_stays_within_its_bound() {
+        let mut values = Values::default();
+        values.record(f64::MAX);
+        let counters = values.0.unwrap().distinct_values();
+        assert!(counters * size_of::<u32>() <= 10 * 1_024, "{counters}");
     }
 }

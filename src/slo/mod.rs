@@ -4,6 +4,8 @@
 //! the books. `docs/slo.md` says what counts, and why.
 
 mod budget;
+#[cfg(test)]
+mod example;
 mod ledger;
 mod scope;
 mod verdict;

@@ -71,3 +71,69 @@ impl Pattern {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::{Label, Name};
+    use crate::slo::example::stream;
+
+    #[test]
+    fn a_star_stands_for_any_text_anywhere() {
+        for (pattern, text, expected) in [
+            ("gpt-4o", "gpt-4o", true),
+            ("gpt-4o", "gpt-4o-mini", false),
+            ("gpt-4o*", "gpt-4o-mini", true),
+            ("gpt-4o*", "gpt-4o", true),
+            ("*mini", "gpt-4o-mini", true),
+            ("*mini", "gpt-4o-mini-tts", false),
+            ("*llama*70b*", "meta/llama-3.3-70b-instruct", true),
+            ("*llama*70b*", "70b-llama", false),
+            ("a*b*c", "abc", true),
+            ("a*b*c", "ac", false),
+            ("ab*ba", "aba", false),
+            ("ab*ba", "abba", true),
+            ("**", "", true),
+            ("*", "anything", true),
+            ("", "", true),
+            ("", "x", false),
+            ("GPT-*", "gpt-4O", true),
+            ("gpt-*", "GPT-4o", true),
+            ("*é*", "café", true),
+        ] {
+            let matched = Pattern::new(pattern).matches(text);
+            assert_eq!(matched, expected, "{pattern} on {text}");
+        }
+    }
+
+    fn in_scope(route: Option<&str>, model: Option<&str>, record: &Record) -> bool {
+        let scope = Scope {
+            route: route.map(Label::known),
+            model: model.map(str::to_owned),
+        };
+        Filter::new(&scope).matches(record, record.call.as_ref().unwrap())
+    }
+
+    #[test]
+    fn an_empty_scope_takes_all_and_a_full_one_wants_both() {
+        let record = stream();
+        assert!(in_scope(None, None, &record));
+        assert!(in_scope(Some("default"), None, &record));
+        assert!(!in_scope(Some("Default"), None, &record));
+        assert!(in_scope(Some("default"), Some("gpt-*"), &record));
+        assert!(!in_scope(Some("default"), Some("claude-*"), &record));
+        assert!(!in_scope(Some("other"), Some("gpt-*"), &record));
+    }
+
+    #[test]
+    fn the_model_is_the_one_asked_for_and_else_its_label() {
+        let mut record = stream();
+        assert!(!in_scope(None, Some("gpt-4o-2024*"), &record));
+        let call = record.call.as_mut().unwrap();
+        call.request.model = Name::new("team/gpt-4o");
+        assert!(in_scope(None, Some("team/*"), &record));
+        let call = record.call.as_mut().unwrap();
+        call.request.model = None;
+        assert!(in_scope(None, Some("gpt-4o"), &record));
+    }
+}
