@@ -7,6 +7,7 @@
 
 pub mod clock;
 pub mod label;
+pub mod slots;
 pub mod wire;
 
 pub mod forward;
