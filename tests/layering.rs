@@ -30,6 +30,7 @@ const ALL: &[&str] = &["all"];
 const TABLE: &[Row] = &[
     row("clock", &[]),
     row("label", &[]),
+    row("slots", &["clock"]),
     row("wire", &["clock", "label"]),
     row("diag", &["clock", "label", "wire"]),
     row("listen", &["clock", "diag"]),
@@ -64,11 +65,13 @@ const TABLE: &[Row] = &[
             "record", "slo", "tee", "wire",
         ],
     ),
-    row("load", &["clock", "label", "record", "wire"]),
-    row("slo", &["clock", "label", "record", "wire"]),
+    row("load", &["clock", "label", "record", "slots", "wire"]),
+    row("slo", &["clock", "label", "record", "slots", "wire"]),
     row(
         "export",
-        &["clock", "diag", "label", "load", "record", "slo", "wire"],
+        &[
+            "clock", "diag", "label", "load", "measure", "record", "slo", "wire",
+        ],
     ),
     row(
         "admin",
@@ -85,7 +88,7 @@ const TABLE: &[Row] = &[
             "observe", "route", "slo", "tee", "wire",
         ],
     ),
-    row("simulate", &["clock"]),
+    row("simulate", &["clock", "label"]),
     row("app", ALL),
     row("cli", ALL),
     row("lib", ALL),
@@ -96,6 +99,7 @@ const TABLE: &[Row] = &[
 /// reading of the clock (time is an argument).
 const PURE: &[&str] = &[
     "label",
+    "slots",
     "wire",
     "decode",
     "frame",
