@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import base64
 import collections
+import dataclasses
 import json
 import os
 import pathlib
@@ -44,6 +45,19 @@ TOOLS = [{
     },
 }]
 HELLO = [{"role": "user", "content": "Say hello in three languages."}]
+
+
+@dataclasses.dataclass
+class Call:
+    """One call through the proxy, and what its spans must say."""
+
+    name: str
+    operation: str = "chat"
+    failed: bool = False
+    # The caller left before the end; before the first token, or in the middle of the stream.
+    left: bool = False
+    cut: bool = False
+    output_tokens: int | None = None
 
 
 class Tally:
@@ -83,11 +97,10 @@ class Telemetry:
                         sums[metric["name"]] = metric["sum"].get("dataPoints", [])
         return spans, sums
 
-    def total(self, name, **wanted):
-        """The sum of the points of counter `name` whose attributes are as `wanted` (`__` stands for a dot)."""
-        wanted = {key.replace("__", "."): value for key, value in wanted.items()}
+    def total(self, name, wanted=()):
+        """The sum of the points of counter `name` whose attributes are as `wanted`."""
         points = self.read()[1].get(name, [])
-        fits = [p for p in points if all(attributes(p).get(key) == value for key, value in wanted.items())]
+        fits = [p for p in points if all(attributes(p).get(key) == value for key, value in dict(wanted).items())]
         return sum(float(point.get("asInt", point.get("asDouble", 0))) for point in fits)
 
 
@@ -172,40 +185,48 @@ class Rig:
         self.calls[trace] = call
         return {"traceparent": f"00-{trace}-00000000000000aa-01"}
 
-    def same(self, call, act, scrub=lambda seen: seen):
-        """Makes one call both ways with `act(client, headers)` and compares what the client saw."""
-        direct = scrub(outcome(act, self.direct, {}))
-        through = scrub(outcome(act, self.through, self.trace(call)))
-        self.tally.check(f"{self.name}: {call}: same objects as without the proxy", direct == through,
-                         f"{first_difference(direct, through)}")
+    def check(self, call, what, held, note=""):
+        self.tally.check(f"{self.name}: {call.name}: {what}", held, note)
+
+    def same(self, call, act):
+        """Makes one call both ways with `act(client, headers)`, compares what the client saw and gives it back."""
+        direct = outcome(act, self.direct, {})
+        through = outcome(act, self.through, self.trace(call))
+        self.check(call, "same objects as without the proxy", direct == through, first_difference(direct, through))
         return through
 
-    def check_telemetry(self, ended_by_client):
-        """Every call has its two spans, is counted once, and those in `ended_by_client` are told as such."""
-        wait_until(lambda: set(self.calls) <= set(self.telemetry.read()[0]))
+    def check_telemetry(self):
+        """Every call has its two spans, which say what it was, and is counted once, under its outcome."""
         finished = "tokengauge.requests.finished"
+        wait_until(lambda: set(self.calls) <= set(self.telemetry.read()[0]))
         wait_until(lambda: self.telemetry.total(finished) >= len(self.calls))
         spans, _ = self.telemetry.read()
         for trace, call in self.calls.items():
             kinds = sorted(span.get("kind", "").removeprefix("SPAN_KIND_") for span in spans.get(trace, []))
-            self.tally.check(f"{self.name}: {call}: one SERVER and one CLIENT span", kinds == ["CLIENT", "SERVER"], kinds)
+            self.check(call, "one SERVER and one CLIENT span", kinds == ["CLIENT", "SERVER"], kinds)
             for span in spans.get(trace, []):
                 if span.get("kind") == "SPAN_KIND_CLIENT":
-                    self.check_client_span(call, attributes(span), call in ended_by_client)
-        counted = self.telemetry.total(finished)
-        self.tally.check(f"{self.name}: every call is counted once", counted == len(self.calls), f"{counted} of {len(self.calls)}")
-        cancelled = self.telemetry.total(finished, tokengauge__outcome="cancelled")
-        self.tally.check(f"{self.name}: calls that the client ended are counted as such", cancelled == len(ended_by_client),
-                         f"{cancelled} of {len(ended_by_client)}")
+                    self.check_client_span(call, attributes(span))
+        calls = self.calls.values()
+        for what, wanted, attribute in (
+            ("every call is counted once", len(calls), {}),
+            ("calls that the caller left are counted as such", sum(call.left for call in calls), {"tokengauge.outcome": "cancelled"}),
+            ("failed calls are counted as such", sum(call.failed for call in calls), {"tokengauge.outcome": "error"}),
+        ):
+            counted = self.telemetry.total(finished, attribute)
+            self.tally.check(f"{self.name}: {what}", counted == wanted, f"{counted}, not {wanted}")
 
-    def check_client_span(self, call, found, ended_by_client):
-        operation = found.get("gen_ai.operation.name")
-        wanted = "embeddings" if "embeddings" in call else "text_completion" if "completions" in call else "chat"
-        self.tally.check(f"{self.name}: {call}: the CLIENT span names the operation", operation == wanted, operation)
-        if ended_by_client:
-            self.tally.check(f"{self.name}: {call}: the CLIENT span says that it was cut", found.get("tokengauge.complete") == "cut"
-                             or "tokengauge.complete" not in found, found)
-            self.tally.check(f"{self.name}: {call}: the CLIENT span has an error.type", bool(found.get("error.type")), found)
+    def check_client_span(self, call, found):
+        self.check(call, "the CLIENT span names the operation", found.get("gen_ai.operation.name") == call.operation, found)
+        failed = call.failed or call.left
+        self.check(call, f"the CLIENT span has {'an' if failed else 'no'} error.type", bool(found.get("error.type")) == failed, found)
+        if call.cut:
+            self.check(call, "the CLIENT span says that it was cut", found.get("tokengauge.complete") == "cut", found)
+            self.check(call, "what was generated is counted", found.get("tokengauge.output_tokens.standard", 0) > 0, found)
+        if call.output_tokens is not None:
+            seen = [found.get(name) for name in ("gen_ai.usage.output_tokens", "tokengauge.output_tokens.standard")]
+            self.check(call, "reported and counted tokens are those of the answer", seen == [call.output_tokens] * 2,
+                       f"{seen}, not {call.output_tokens}")
 
     def end(self):
         self.proxy.send_signal(signal.SIGTERM)
@@ -221,7 +242,7 @@ def outcome(act, client, headers):
     seen = []
     try:
         for item in act(client, headers):
-            seen.append(item if isinstance(item, (dict, list, str)) else item.model_dump())
+            seen.append(item if isinstance(item, (dict, list, str)) else item.model_dump(warnings=False))
     except openai.APIStatusError as error:
         seen.append([type(error).__name__, error.status_code, error.body])
     except openai.APIError as error:
@@ -243,165 +264,156 @@ def each(answer):
     return answer if isinstance(answer, openai.Stream) else [answer]
 
 
-def first_chunks(stream, count):
-    """Some chunks, and then the caller leaves."""
-    with stream:
-        for _, chunk in zip(range(count), stream):
-            yield chunk
-
-
 # --- against the simulated backend -----------------------------------------------------------------------------------
 
-# Ids and times are made anew for every answer; all else must be the same for the same seed.
-MADE_ANEW = ("id", "created", "system_fingerprint")
-
-
-def without_made_anew(seen):
-    if isinstance(seen, dict):
-        return {key: without_made_anew(value) for key, value in seen.items() if key not in MADE_ANEW}
-    if isinstance(seen, list):
-        return [without_made_anew(item) for item in seen]
-    return seen
+# What the simulated backend is told, call by call: it answers the same request with the same bytes.
+SHORT = {"x-simulate-gap-us": "1000", "x-simulate-tokens": "40"}
+# Talks for longer than the check lasts.
+ENDLESS = {"x-simulate-gap-us": "20000", "x-simulate-tokens": "100000"}
+HUNG = {"x-simulate-ttft-us": f"{BACKEND_SILENCE * 1e6:.0f}"}
+FAILING = {"x-simulate-status": "503"}
+WITH_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def check_simulate(args, tally):
-    # `hung` keeps its caller waiting before the first token, `endless` talks for longer than any check lasts.
-    models = ["typical:step-ms=1,batch-ms=0,tokens=40,seed=7", f"hung:prefill-ms={BACKEND_SILENCE * 1000:.0f}",
-              "endless:step-ms=20,tokens=20000", "broken:fail=1,status=503"]
-    backend = [args.binary, "simulate", "--listen", "127.0.0.1:{port}", *(part for model in models for part in ("--model", model))]
-    rig = Rig(args, tally, "simulate", backend, "grpc")
+    rig = Rig(args, tally, "simulate", [args.binary, "simulate", "--listen", "127.0.0.1:{port}"], "grpc")
     try:
         simulate_calls(rig)
-        rig.check_telemetry({"early close", "time-out"})
-        tally.check("simulate: tokens of the stream that was closed early are counted",
-                    rig.telemetry.total("tokengauge.tokens", gen_ai__request__model="endless", gen_ai__token__type="output") > 0)
+        check_many_at_once(rig)
+        leave_early(rig, chat(ENDLESS, stream=True))
+        time_out(rig, chat(HUNG, stream=True))
+        rig.check_telemetry()
         rig.end()
     finally:
         rig.stop()
 
 
+def chat(shaping, **more):
+    def act(client, headers):
+        arguments = {"model": "sim-typical", "messages": HELLO, **more}
+        return each(client.chat.completions.create(**arguments, extra_headers={**shaping, **headers}))
+    return act
+
+
 def simulate_calls(rig):
-    def chat(**more):
-        def act(client, headers):
-            return each(client.chat.completions.create(**{"model": "typical", "messages": HELLO, **more}, extra_headers=headers))
-        return act
-
-    def same(call, act):
-        return rig.same(call, act, without_made_anew)
-
-    streamed = {"stream": True, "stream_options": {"include_usage": True}}
-    chunks = same("streaming", chat(**streamed))
+    call = Call("streaming")
+    chunks = rig.same(call, chat(SHORT, **WITH_USAGE))
     text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
-    rig.tally.check("simulate: streaming: text and usage came", text and chunks[-1].get("usage"), chunks[-1:])
-    same("streaming without usage", chat(stream=True))
-    same("whole answer", chat())
-    chunks = same("streaming tools", chat(**streamed, tools=TOOLS, tool_choice="required"))
-    pieces = [call["function"]["arguments"] or "" for chunk in chunks for choice in chunk["choices"]
-              for call in choice["delta"].get("tool_calls") or []]
-    rig.tally.check("simulate: streaming tools: the arguments are JSON", "query" in json.loads("".join(pieces) or "{}"), pieces)
-    same("whole tools", chat(tools=TOOLS, tool_choice="required"))
-    chunks = same("streaming n = 3", chat(**streamed, n=3))
+    call.output_tokens = (chunks[-1].get("usage") or {}).get("completion_tokens")
+    rig.check(call, "text and usage came", text and call.output_tokens, chunks[-1:])
+    rig.same(Call("streaming without usage"), chat(SHORT, stream=True))
+    rig.same(Call("whole answer"), chat(SHORT))
+
+    call = Call("streaming tools")
+    chunks = rig.same(call, chat(SHORT, **WITH_USAGE, tools=TOOLS, tool_choice="required"))
+    pieces = [tool["function"]["arguments"] or "" for chunk in chunks for choice in chunk["choices"]
+              for tool in choice["delta"].get("tool_calls") or []]
+    rig.check(call, "the arguments are JSON", "query" in json.loads("".join(pieces) or "{}"), pieces)
+    rig.same(Call("whole tools"), chat(SHORT, tools=TOOLS, tool_choice="required"))
+
+    call = Call("streaming n = 3")
+    chunks = rig.same(call, chat(SHORT, **WITH_USAGE, n=3))
     choices = {choice["index"] for chunk in chunks for choice in chunk["choices"]}
-    rig.tally.check("simulate: streaming n = 3: three choices came", choices == {0, 1, 2}, choices)
-    same("whole n = 3", chat(n=3))
-    same("failing backend", chat(model="broken"))
-    same("text completions", lambda client, headers: each(client.completions.create(
-        model="typical", prompt="Once upon a time", stream=True, extra_headers=headers)))
-    same("embeddings", lambda client, headers: each(client.embeddings.create(
-        model="typical", input=["one", "two"], extra_headers=headers)))
-    check_many_at_once(rig)
-    check_leaving(rig, "early close", lambda client, headers: first_chunks(client.chat.completions.create(
-        model="endless", messages=HELLO, stream=True, extra_headers=headers), 5))
-    check_timeout(rig, lambda client, headers: each(client.with_options(timeout=CLIENT_TIMEOUT).chat.completions.create(
-        model="hung", messages=HELLO, stream=True, extra_headers=headers)))
+    call.output_tokens = (chunks[-1].get("usage") or {}).get("completion_tokens")
+    rig.check(call, "three choices came", choices == {0, 1, 2}, choices)
+    rig.same(Call("whole n = 3"), chat(SHORT, n=3))
+
+    rig.same(Call("failing backend", failed=True), chat(FAILING, stream=True))
+    rig.same(Call("text completion", "text_completion"), lambda client, headers: each(client.completions.create(
+        model="sim-typical", prompt="Once upon a time", stream=True, extra_headers={**SHORT, **headers})))
+    rig.same(Call("embeddings", "embeddings"), lambda client, headers: each(client.embeddings.create(
+        model="sim-typical", input=["one", "two"], extra_headers=headers)))
 
 
 def check_many_at_once(rig):
     """Twenty streams at once over the asynchronous client: each gets its own answer, as without the proxy."""
-    async def ask(client, headers):
-        stream = await client.chat.completions.create(model="typical", messages=HELLO, stream=True, extra_headers=headers)
+    async def ask(client, number, headers):
+        messages = [{"role": "user", "content": f"Question {number}"}]
+        stream = await client.chat.completions.create(
+            model="sim-typical", messages=messages, stream=True, extra_headers={**SHORT, **headers})
         return [chunk.model_dump() async for chunk in stream]
 
-    async def all_at_once():
-        async with rig.client(rig.backend, openai.AsyncOpenAI) as direct, rig.client(rig.listen, openai.AsyncOpenAI) as through:
-            alone = await ask(direct, {})
-            together = await asyncio.gather(*(ask(through, rig.trace(f"streams at once {n}")) for n in range(20)))
-        return alone, together
+    async def ask_all(port, headers):
+        async with rig.client(port, openai.AsyncOpenAI) as client:
+            return await asyncio.gather(*(ask(client, number, headers(number)) for number in range(20)))
 
-    alone, together = without_made_anew(list(asyncio.run(all_at_once())))
-    rig.tally.check("simulate: twenty streams at once: each is whole", all(len(one) == len(alone) for one in together),
-                    f"{len(alone)} chunks alone, {[len(one) for one in together]} together")
-
-
-def check_leaving(rig, call, act):
-    chunks = outcome(act, rig.through, rig.trace(call))
-    rig.tally.check(f"{rig.name}: {call}: chunks came before the caller left", len(chunks) == 5 and all("choices" in c for c in chunks), chunks)
+    direct = asyncio.run(ask_all(rig.backend, lambda number: {}))
+    through = asyncio.run(ask_all(rig.listen, lambda number: rig.trace(Call(f"stream {number} of many"))))
+    rig.tally.check("simulate: twenty streams at once: same objects as without the proxy", direct == through,
+                    first_difference(direct, through))
 
 
-def check_timeout(rig, act):
-    direct, through = outcome(act, rig.direct, {}), outcome(act, rig.through, rig.trace("time-out"))
-    wanted = "APITimeoutError"
-    rig.tally.check(f"{rig.name}: time-out: the caller sees the time-out", direct == through and through[-1][0] == wanted, through)
+# --- how a caller can leave ------------------------------------------------------------------------------------------
+
+def leave_early(rig, act):
+    call = Call("early close", left=True, cut=True)
+
+    def first_chunks(client, headers):
+        with act(client, headers) as stream:
+            for _, chunk in zip(range(5), stream):
+                yield chunk
+
+    chunks = outcome(first_chunks, rig.through, rig.trace(call))
+    rig.check(call, "chunks came before the caller left", len(chunks) == 5 and all("choices" in chunk for chunk in chunks), chunks)
+
+
+def time_out(rig, act):
+    call = Call("time-out", left=True)
+
+    def impatient(client, headers):
+        return act(client.with_options(timeout=CLIENT_TIMEOUT), headers)
+
+    seen = rig.same(call, impatient)
+    rig.check(call, "the caller sees the time-out", seen[-1][0] == "APITimeoutError", seen)
 
 
 # --- against recorded answers ----------------------------------------------------------------------------------------
+
+OPERATIONS = {"openai.chat": "chat", "openai.completions": "text_completion", "openai.embeddings": "embeddings"}
+
 
 def check_replay(args, tally):
     corpus = pathlib.Path(args.shared) / "corpus"
     backend = [sys.executable, str(corpus / "replay_server.py"), "--root", str(corpus / "dev"), "--port", "{port}", "--quiet"]
     rig = Rig(args, tally, "replay", backend, "http/protobuf")
     try:
-        longest = replay_calls(rig, corpus / "dev")
-        replay_endings(rig, longest)
-        rig.check_telemetry({"early close", "time-out"})
+        name, body = replay_calls(rig, corpus / "dev")
+        # One event after the other, so that the caller leaves in the middle; and the backend, which notices only when
+        # it writes, does notice.
+        leave_early(rig, recorded("openai.chat", body, {"x-case": name, "x-split": "event", "x-delay-ms": "50"}))
+        tally.check("replay: early close: the backend's connection is closed too", wait_until(lambda: stats(rig)["aborted"] >= 1), stats(rig))
+        time_out(rig, recorded("openai.chat", body, {"x-case": name, "x-ttfb-ms": f"{BACKEND_SILENCE * 1000:.0f}"}))
+        rig.check_telemetry()
         rig.end()
     finally:
         rig.stop()
 
 
-APIS = {"openai.chat": "chat", "openai.completions": "completions", "openai.embeddings": "embeddings"}
-
-
 def replay_calls(rig, corpus):
-    """Every recording of the three APIs, asked for as it was; gives the name of the one with the most events."""
+    """Asks for every recording of the three APIs as it was asked for; gives back the stream with the most events."""
     longest, most = None, 0
     for folder in sorted(path for path in corpus.iterdir() if path.is_dir()):
         truth = json.loads((folder / "truth.json").read_text())
-        if truth["api"] not in APIS:
+        if truth["api"] not in OPERATIONS:
             continue
         body = json.loads(json.loads((folder / "request.json").read_text())["body"])
-        rig.same(f"{folder.name} ({APIS[truth['api']]})", recorded(truth["api"], body, {"x-case": folder.name, "x-split": "random:5"}))
+        call = Call(folder.name, OPERATIONS[truth["api"]], failed=truth["status"] >= 400 or bool(truth.get("error")))
+        rig.same(call, recorded(truth["api"], body, {"x-case": folder.name, "x-split": "random:5"}))
         if truth["api"] == "openai.chat" and truth["framing"] == "sse" and (truth.get("n_output_events") or 0) > most:
             longest, most = (folder.name, body), truth["n_output_events"]
     return longest
 
 
 def recorded(api, body, shaping):
-    """The call that makes the recorded request: what the client must be given by name, the rest as it stood."""
+    """The call that makes the recorded request: by name what the client insists on, the rest as it stood."""
     def act(client, headers):
-        method, needed = {
-            "openai.chat": (client.chat.completions.create, {"messages": []}),
-            "openai.completions": (client.completions.create, {"prompt": ""}),
+        method, arguments = {
+            "openai.chat": (client.chat.completions.create, {"messages": [], "stream": bool(body.get("stream"))}),
+            "openai.completions": (client.completions.create, {"prompt": "", "stream": bool(body.get("stream"))}),
             "openai.embeddings": (client.embeddings.create, {"input": ""}),
         }[api]
-        if api != "openai.embeddings":
-            needed["stream"] = bool(body.get("stream"))
-        return each(method(model=body.get("model", "none"), **needed, extra_body=body, extra_headers={**shaping, **headers}))
+        return each(method(model=body.get("model", "none"), **arguments, extra_body=body, extra_headers={**shaping, **headers}))
     return act
-
-
-def replay_endings(rig, longest):
-    name, body = longest
-    slowly = {"x-case": name, "x-split": "event", "x-delay-ms": "50"}
-    check_leaving(rig, "early close", lambda client, headers: list_of_first(recorded("openai.chat", body, slowly)(client, headers)))
-    # The backend notices by itself only when it writes; that it does is the proof that the proxy closed its side too.
-    rig.tally.check("replay: early close: the backend's connection is closed too", wait_until(lambda: stats(rig)["aborted"] >= 1), stats(rig))
-    silent = {"x-case": name, "x-ttfb-ms": f"{BACKEND_SILENCE * 1000:.0f}"}
-    check_timeout(rig, lambda client, headers: recorded("openai.chat", body, silent)(client.with_options(timeout=CLIENT_TIMEOUT), headers))
-
-
-def list_of_first(stream):
-    return first_chunks(stream, 5)
 
 
 def stats(rig):
