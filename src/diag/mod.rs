@@ -4,33 +4,32 @@
 //! asked. *Info*: the few turning points of a process's life. *Debug*: for whoever looks for a fault. No happening has a
 //! field that can hold a credential or text of a prompt or an answer.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 /// The proxy takes requests.
 #[derive(Debug)]
 pub struct Listening<'a> {
-    pub address: &'a dyn Display,
+    pub address: &'a str,
     pub tls: bool,
 }
 
 impl Listening<'_> {
     pub fn emit(&self) {
-        tracing::info!(address = %self.address, tls = self.tls, "listening");
+        tracing::info!(address = self.address, tls = self.tls, "listening");
     }
 }
 
 /// The admin port answers.
 #[derive(Debug)]
 pub struct AdminListening<'a> {
-    pub address: &'a dyn Display,
+    pub address: &'a str,
     /// Whether more than health and metrics is refused for want of a token.
     pub restricted: bool,
 }
 
 impl AdminListening<'_> {
     pub fn emit(&self) {
-        tracing::info!(address = %self.address, restricted = self.restricted, "admin port listening");
+        tracing::info!(address = self.address, restricted = self.restricted, "admin port listening");
     }
 }
 
@@ -48,12 +47,12 @@ impl ExportOff {
 #[derive(Debug)]
 pub struct SettingIgnored<'a> {
     pub name: &'a str,
-    pub reason: &'a dyn Display,
+    pub reason: &'a str,
 }
 
 impl SettingIgnored<'_> {
     pub fn emit(&self) {
-        tracing::warn!(name = self.name, reason = %self.reason, "setting ignored");
+        tracing::warn!(name = self.name, reason = self.reason, "setting ignored");
     }
 }
 
@@ -77,7 +76,7 @@ impl Reloaded<'_> {
 /// A changed configuration was refused; the old one stays.
 #[derive(Debug)]
 pub struct ReloadRefused<'a> {
-    pub errors: &'a dyn Display,
+    pub errors: &'a str,
 }
 
 impl ReloadRefused<'_> {

@@ -159,7 +159,7 @@ impl Answer {
         std::mem::take(&mut self.anomalies)
     }
 
-    pub(super) const fn source(&self) -> Source {
+    pub(super) fn source(&self) -> Source {
         self.counter.source()
     }
 

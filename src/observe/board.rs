@@ -102,7 +102,6 @@ struct Flight {
 /// Bound instruments of one series.
 #[derive(Clone, Debug)]
 struct Meters {
-    series: Series,
     live: Arc<Live>,
     flow: FlowId,
 }
@@ -138,7 +137,7 @@ impl Board {
     /// Tells the stream-seconds that have passed. To be called about every 250 ms while anything is open.
     pub fn sweep(&mut self, at: Moment) {
         for flight in self.flights.values_mut() {
-            flight.tell_time(at, Duration::ZERO, &self.gate, &self.sinks.instruments);
+            flight.tell_time(at, Duration::ZERO, &self.sinks.instruments);
         }
     }
 
@@ -148,8 +147,8 @@ impl Board {
     }
 
     /// Replaces the objectives; those that stay the same keep their history.
-    pub fn replace_objectives(&mut self, objectives: Vec<slo::Objective>) {
-        self.ledger.replace(objectives);
+    pub fn replace_objectives(&mut self, at: Moment, objectives: Vec<slo::Objective>) {
+        self.ledger.replace(at, objectives);
     }
 
     /// Every exchange in flight, oldest first.
@@ -169,8 +168,7 @@ impl Board {
 
     /// Makes known a lane before its first exchange, so that it is told as 0.
     pub fn prime(&mut self, lane: &Lane) {
-        self.load.enter(lane, State::Unstreamed);
-        self.load.leave(lane, State::Unstreamed);
+        self.load.know(lane);
     }
 
     fn open(&mut self, id: ExchangeId, at: Moment, open: Box<crate::wire::Open>) {
@@ -202,7 +200,7 @@ impl Board {
         }
         let state = flight.exchange.state();
         if headed || state != flight.state || !blocked.is_zero() {
-            flight.tell_time(at, blocked, gate, &sinks.instruments);
+            flight.tell_time(at, blocked, &sinks.instruments);
         }
         if state != flight.state {
             load.shift(&flight.lane, flight.state, state);
@@ -215,14 +213,14 @@ impl Board {
 
     fn end(&mut self, mut flight: Flight, at: Moment, ending: crate::wire::Ending) {
         let Self { load, ledger, gate, sinks, tally, .. } = self;
-        flight.tell_time(at, Duration::ZERO, gate, &sinks.instruments);
+        flight.tell_time(at, Duration::ZERO, &sinks.instruments);
         load.leave(&flight.lane, flight.state);
         let mut record = flight.end(at, ending, load, gate);
-        let verdicts: Vec<_> = ledger.judge(&record).into_iter().collect();
+        let verdicts: Vec<_> = ledger.judge(&record).collect();
         for (index, verdict) in verdicts {
             ledger.note(at, index, verdict);
-            if let (Some(call), Some(name)) = (record.call.as_mut(), ledger.name(index)) {
-                call.verdicts.push((name.clone(), verdict));
+            if let (Some(call), Some(objective)) = (record.call.as_mut(), ledger.objective(index)) {
+                call.verdicts.push((objective.name.clone(), verdict));
             }
         }
         tally.finished += 1;
@@ -265,11 +263,11 @@ impl Flight {
     fn bind(&mut self, load: &mut Load, gate: &Gate, instruments: &Instruments) {
         let Some(series) = self.exchange.series(gate) else { return };
         let flow = load.flow(&flow_of(&series));
-        self.live = Some(Meters { live: instruments.live(&series), flow, series });
+        self.live = Some(Meters { live: instruments.live(&series), flow });
     }
 
     /// Tells the time since the last telling, split by what the stream was doing.
-    fn tell_time(&mut self, at: Moment, blocked: Duration, gate: &Gate, instruments: &Instruments) {
+    fn tell_time(&mut self, at: Moment, blocked: Duration, instruments: &Instruments) {
         let passed = at.since(self.swept);
         if passed.is_zero() || !matches!(self.state, State::Waiting | State::Streaming) {
             self.swept = self.swept.max(at);
@@ -281,12 +279,9 @@ impl Flight {
         };
         let blocked = if blocked < BLOCKED_FROM { Duration::ZERO } else { blocked.min(passed) };
         self.swept = at;
-        let series = match &self.live {
-            Some(meters) => Some(meters.series.clone()),
-            None => self.exchange.series(gate),
-        };
-        if let Some(series) = series {
-            instruments.stream_time(&series, self.state, passed.saturating_sub(blocked), blocked);
+        instruments.stream_time(&self.lane, self.state, passed.saturating_sub(blocked));
+        if !blocked.is_zero() {
+            instruments.stream_blocked(&self.lane, blocked);
         }
     }
 
@@ -353,10 +348,10 @@ fn account(load: &mut Load, flow: FlowId, record: &Record, call: &crate::record:
     if call.streamed {
         load.output(end, flow, rest);
     } else if let Some(output) = &call.output {
-        load.output_spread((sent, end), flow, output.counted);
+        load.output_spread(sent, end, flow, output.counted);
     }
     if let Some(input) = call.usage.and_then(|usage| usage.input) {
-        load.input_spread((sent, points.token.unwrap_or(end)), flow, input);
+        load.input_spread(sent, points.token.unwrap_or(end), flow, input);
     }
     let failed = record.outcome != Outcome::Ok && record.fault != Fault::Client;
     let ended = load::Ended {

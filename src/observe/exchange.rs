@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::dialect::{self, Api, Reader, RequestFacts, RequestReader};
 use crate::frame::{Anomaly, Frame, Framer};
-use crate::label::{Dimension, Gate, Label, Name, OTHER};
+use crate::label::{Dimension, Gate, Label, OTHER};
 use crate::load::State;
 use crate::measure::{Points, Rates, Sample, rates};
 use crate::observe::answer::{Answer, Brought};
@@ -417,8 +417,5 @@ impl Calling {
 }
 
 fn provider(api: Api, route: &RouteFacts, server: Option<&str>) -> Label {
-    match &route.provider {
-        Some(configured) => configured.clone(),
-        None => Label::known(dialect::provider(api, route.server_address.as_str(), server)),
-    }
+    dialect::provider(api, route.provider.as_ref(), Some(route.server_address.as_str()), server)
 }

@@ -9,3 +9,6 @@ mod task;
 pub use board::{Board, Phase, Sinks, StreamView, Tally};
 pub use exchange::Exchange;
 pub use task::Observer;
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::{self, Moment};
 use crate::observe::board::Board;
 use crate::tee::{Batch, Seam};
-use crate::wire::{Direction, Entry, Word};
+use crate::wire::{Entry, Word};
 
 /// Between two drains while anything is open. A timed wake costs 20–55 µs, as much as relaying a chunk; instants were
 /// stamped at the seam, so nothing is less exact for waiting.
@@ -17,8 +17,9 @@ const DRAIN_EVERY: Duration = Duration::from_millis(50);
 /// Between two sweeps over the exchanges in flight.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 
-/// How long the observer sleeps when nothing is open; the first exchange wakes it.
-const IDLE: Duration = Duration::from_secs(3_600);
+/// How long the observer sleeps when nothing is open; the first exchange wakes it. Bounded, so that a last word that
+/// was said after the last drain does not wait for the next exchange.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// The observer: one thread that drains the seam, and the board that anybody may bring up to date and read.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl Shared {
     fn run(&self) {
         let mut swept = clock::now();
         while !self.stopping.load(Ordering::Acquire) {
-            let in_flight = {
+            {
                 let mut desk = self.desk();
                 desk.drain(&self.seam);
                 let now = clock::now();
@@ -88,9 +89,9 @@ impl Shared {
                     swept = now;
                     desk.board.sweep(now);
                 }
-                desk.board.in_flight()
-            };
-            self.seam.park(if in_flight == 0 { IDLE } else { DRAIN_EVERY });
+            }
+            // Asked after the drain: an exchange that opens from here on finds none open, and wakes this thread.
+            self.seam.park(if self.seam.open_exchanges() == 0 { IDLE } else { DRAIN_EVERY });
         }
     }
 
@@ -116,10 +117,5 @@ impl Desk {
 
 /// How many bytes of the batch's buffer belong to an entry.
 fn carried(entry: &Entry) -> usize {
-    match entry.word {
-        Word::Arrival { direction: Direction::Request | Direction::Response, len, .. } => {
-            usize::try_from(len).unwrap_or(usize::MAX)
-        }
-        _ => 0,
-    }
+    if let Word::Arrival { len, .. } = entry.word { usize::try_from(len).unwrap_or(usize::MAX) } else { 0 }
 }
