@@ -1,4 +1,5 @@
-//! One message of a stream, as far as it is read. Strings are borrowed from the frame.
+//! One message of a stream, as far as it is read. Strings are borrowed from the frame; what few messages have is boxed,
+//! so that the many stay small.
 
 use std::borrow::Cow;
 
@@ -17,8 +18,8 @@ pub struct Chunk<'a> {
     pub service_tier: Text<'a>,
     pub system_fingerprint: Text<'a>,
     pub choices: List<Choice<'a>>,
-    pub usage: Object<RawUsage>,
-    pub x_groq: Object<Groq>,
+    pub usage: Object<Box<RawUsage>>,
+    pub x_groq: Object<Box<Groq>>,
     pub error: Failure<'a>,
     /// Old shapes of errors name themselves and their kind at the top.
     pub object: Text<'a>,
@@ -31,7 +32,7 @@ pub struct Chunk<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Groq {
-    pub usage: Object<RawUsage>,
+    pub usage: Object<Box<RawUsage>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -39,11 +40,10 @@ pub struct Groq {
 pub struct Choice<'a> {
     pub index: Count,
     pub delta: Object<Message<'a>>,
-    /// Boxed, because only a few providers send it.
     pub message: Object<Box<Message<'a>>>,
     pub text: Text<'a>,
     pub finish_reason: Text<'a>,
-    pub usage: Object<RawUsage>,
+    pub usage: Object<Box<RawUsage>>,
     pub error: Failure<'a>,
 }
 
@@ -56,7 +56,7 @@ pub struct Message<'a> {
     pub reasoning_details: Many<Detail<'a>>,
     pub refusal: Text<'a>,
     pub tool_calls: Many<ToolCall<'a>>,
-    pub function_call: Object<Function<'a>>,
+    pub function_call: Object<Box<Function<'a>>>,
     pub audio: Object<Audio<'a>>,
 }
 
@@ -148,7 +148,7 @@ pub enum Failure<'a> {
     None,
     /// Only a message, which is content.
     Message,
-    Object(FailureObject<'a>),
+    Object(Box<FailureObject<'a>>),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -169,7 +169,7 @@ impl<'de: 'a, 'a> FromAny<'de> for Failure<'a> {
     }
 
     fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        FailureObject::deserialize(MapAccessDeserializer::new(map)).map(Self::Object)
+        Box::deserialize(MapAccessDeserializer::new(map)).map(Self::Object)
     }
 }
 

@@ -158,9 +158,9 @@ impl Stream {
             .x_groq
             .0
             .as_ref()
-            .and_then(|groq| groq.usage.0.as_ref());
-        let of_choice = only.and_then(|choice| choice.usage.0.as_ref());
-        let raw = chunk.usage.0.as_ref().or(of_groq).or(of_choice);
+            .and_then(|groq| groq.usage.0.as_deref());
+        let of_choice = only.and_then(|choice| choice.usage.0.as_deref());
+        let raw = chunk.usage.0.as_deref().or(of_groq).or(of_choice);
         let Some(usage) = raw.and_then(super::usage::RawUsage::harmonised) else {
             return;
         };
