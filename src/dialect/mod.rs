@@ -4,6 +4,9 @@
 //! not understand it skips, and says so as an [`Anomaly`].
 
 mod api;
+mod json;
+mod lenient;
+mod openai;
 mod provider;
 mod reader;
 mod request;

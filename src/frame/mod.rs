@@ -151,3 +151,6 @@ impl Anomaly {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,7 +77,7 @@ impl Sse {
     /// The body is over. What stands unfinished is handed out; that it broke off within a line is said.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         let mut event = std::mem::take(&mut self.held);
-        let within = !matches!(self.line, Line::Empty);
+        let within = matches!(self.line, Line::Part(_));
         if within {
             self.end_line(b"", &mut event, out);
         }
@@ -94,6 +94,17 @@ impl Sse {
     pub fn gap(&mut self) {
         self.held = Pending::default();
         self.skip();
+    }
+
+    /// How many bytes are held.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        let line = match &self.line {
+            Line::Part(line) => line.capacity(),
+            Line::Empty | Line::Dropped => 0,
+        };
+        let event = &self.held;
+        line + event.name.len() + event.data.as_deref().map_or(0, <[u8]>::len)
     }
 
     /// Takes the last `piece` of a line whose end was found.
