@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tokengauge::count::{Counter, Encoder, Encoding};
+use tokengauge::count::{Counter, Encoder, Encoding, Totals};
 use tokengauge::dialect::Part;
 
 const ENGLISH: &str = "The harbour was quiet that morning. Two boats had come in before dawn, low in the water, and their \
@@ -34,29 +34,33 @@ fn count(criterion: &mut Criterion) {
         for encoding in Encoding::ALL {
             let id = BenchmarkId::new(encoding.as_str(), deltas.len());
             group.bench_with_input(id, &deltas, |bencher, deltas| {
-                bencher.iter(|| {
-                    let mut encoder = Encoder::new(encoding);
-                    for delta in deltas {
-                        encoder.push(delta);
-                        black_box(encoder.count());
-                    }
-                    encoder.total()
-                });
+                bencher.iter(|| follow(encoding, deltas));
             });
         }
         let id = BenchmarkId::new("both", deltas.len());
         group.bench_with_input(id, &deltas, |bencher, deltas| {
-            bencher.iter(|| {
-                let mut counter = Counter::new();
-                counter.set_model("gpt-4");
-                for delta in deltas {
-                    black_box(counter.push(0, Part::Text, delta));
-                }
-                counter.finish()
-            });
+            bencher.iter(|| follow_both(deltas));
         });
         group.finish();
     }
+}
+
+fn follow(encoding: Encoding, deltas: &[String]) -> u64 {
+    let mut encoder = Encoder::new(encoding);
+    for delta in deltas {
+        encoder.push(delta);
+        black_box(encoder.count());
+    }
+    encoder.total()
+}
+
+fn follow_both(deltas: &[String]) -> Totals {
+    let mut counter = Counter::new();
+    counter.set_model("gpt-4");
+    for delta in deltas {
+        black_box(counter.push(0, Part::Text, delta));
+    }
+    counter.finish()
 }
 
 criterion_group!(benches, count);

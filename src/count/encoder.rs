@@ -35,8 +35,8 @@ pub struct Encoder {
     tail: Vec<u8>,
     /// The first piece of the tail.
     open: OpenPiece,
-    /// The tail's length when it was last counted, and its tokens then.
-    counted: (usize, u64),
+    /// What was last counted of the tail.
+    counted: Counted,
 }
 
 impl Encoder {
@@ -46,7 +46,7 @@ impl Encoder {
             decided: 0,
             tail: Vec::new(),
             open: OpenPiece::new(),
-            counted: (0, 0),
+            counted: Counted::NOTHING,
         }
     }
 
@@ -68,21 +68,18 @@ impl Encoder {
     /// The tokens of the text so far. It may fall by a few when text arrives (`'v` is two tokens, `'ve` one). While the
     /// tail is longer than 256 bytes it may be an eighth of the tail behind.
     pub fn count(&mut self) -> u64 {
-        let length = self.tail.len();
-        let (before, _) = self.counted;
-        if length <= SHORT_TAIL || length >= before + before / GROWTH {
-            // A tail only ever grows, so one of the same length is the same.
-            if length != before {
-                self.counted = (length, self.count_tail());
-            }
+        let (length, before) = (self.tail.len(), self.counted.length);
+        // A tail only ever grows, so one of the same length is the same.
+        let grown = length != before;
+        if grown && (length <= SHORT_TAIL || length >= before + before / GROWTH) {
+            self.counted = self.count_tail();
         }
-        let (_, tail) = self.counted;
-        self.decided + tail
+        self.decided + self.counted.tokens
     }
 
     /// The tokens of the text so far, exactly, whatever it costs: for its end.
     pub fn total(&self) -> u64 {
-        self.decided + self.count_tail()
+        self.decided + self.count_tail().tokens
     }
 
     /// The tokens that stay whatever follows. Never falls, and never exceeds the total of any longer text.
@@ -97,14 +94,19 @@ impl Encoder {
             && let Some(end) = self.open.read_on(self.encoding.splitter(), rest)
             && let Some(piece) = rest.get(..end)
         {
-            self.decided += self.encoding.vocabulary().count(piece);
+            // Where each delta is a token, the piece was just counted when the next one decides it.
+            self.decided += if start == 0 && end == self.counted.first_length {
+                self.counted.first_tokens
+            } else {
+                self.encoding.vocabulary().count(piece)
+            };
             start += end;
         }
         if start > 0 {
             self.let_go(start);
         }
         if self.tail.len() > LONGEST_TAIL {
-            self.decided += self.count_tail();
+            self.decided += self.count_tail().tokens;
             self.open = OpenPiece::new();
             self.let_go(self.tail.len());
         }
@@ -112,24 +114,52 @@ impl Encoder {
 
     fn let_go(&mut self, bytes: usize) {
         self.tail.drain(..bytes);
-        self.counted = (0, 0);
+        self.counted = Counted::NOTHING;
         if self.tail.capacity() > ROOMY && self.tail.len() <= ROOMY {
             self.tail.shrink_to(ROOMY);
         }
     }
 
-    /// The tokens of the tail if the text ends here.
-    fn count_tail(&self) -> u64 {
-        let end = self.open.end_if_text_ends(&self.tail);
-        let Some((piece, rest)) = self.tail.split_at_checked(end) else {
-            return 0;
+    /// Counts the tail as if the text ended here.
+    fn count_tail(&self) -> Counted {
+        let first_length = self.open.end_if_text_ends(&self.tail);
+        let Some((first, rest)) = self.tail.split_at_checked(first_length) else {
+            return Counted::NOTHING;
         };
-        if piece.is_empty() {
-            return 0;
+        if first.is_empty() {
+            return Counted::NOTHING;
         }
-        // At most one more piece in cl100k and o200k.
-        self.encoding.vocabulary().count(piece) + self.encoding.count_bytes(rest)
+        let first_tokens = if first_length == self.counted.first_length {
+            self.counted.first_tokens
+        } else {
+            self.encoding.vocabulary().count(first)
+        };
+        Counted {
+            length: self.tail.len(),
+            // At most one more piece in cl100k and o200k.
+            tokens: first_tokens + self.encoding.count_bytes(rest),
+            first_length,
+            first_tokens,
+        }
     }
+}
+
+/// What a count of the tail found. Its first piece is kept apart: it is often the next one to be decided, as it stands.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    length: usize,
+    tokens: u64,
+    first_length: usize,
+    first_tokens: u64,
+}
+
+impl Counted {
+    const NOTHING: Self = Self {
+        length: 0,
+        tokens: 0,
+        first_length: 0,
+        first_tokens: 0,
+    };
 }
 
 /// How much of `delta` to take in at a time: whole characters.

@@ -109,6 +109,10 @@ pub fn hash(bytes: &[u8]) -> u64 {
 
 /// Multiplies to 128 bits and folds the halves: every input bit reaches every output bit. The constants are the first
 /// bits of π and of e.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the half that is cut off is the other operand"
+)]
 const fn mix(word: u64, seed: u64) -> u64 {
     let product = (word ^ 0x2432_F6A8_885A_308D) as u128 * (seed ^ 0xADF8_5458_A2BB_4A9A) as u128;
     (product >> 64) as u64 ^ product as u64

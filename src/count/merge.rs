@@ -6,11 +6,11 @@ use std::collections::BinaryHeap;
 
 use super::table::Vocabulary;
 
-/// Up to this length looking through all parts for the lowest rank is quicker than keeping them in a heap; the longest
-/// piece in Chinese and Japanese prose measures 130 bytes.
+/// Up to this length looking through all parts for the lowest rank is quicker than keeping them in a heap; pieces of
+/// Chinese and Japanese prose are hardly longer.
 const SHORT: usize = 128;
 
-/// The rank of neighbours that make no token.
+/// The rank of neighbours that make no token: above all others.
 const NEVER: u32 = u32::MAX;
 
 /// How many tokens `piece` has.
@@ -23,15 +23,16 @@ pub fn count(vocabulary: &Vocabulary, piece: &[u8]) -> u64 {
     parts as u64
 }
 
-/// The parts of a short piece, side by side.
+/// The parts of a short piece: a linked list in arrays, by start.
 struct Row<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
-    parts: usize,
-    /// Where each part starts, and behind the last one the end of the piece.
-    starts: [usize; SHORT + 1],
-    /// The rank of each part joined with the next.
-    ranks: [u32; SHORT],
+    /// The rank of each part joined with the next, above its own start: the least is the leftmost of the lowest.
+    keys: [u32; SHORT],
+    /// Start of the part before; of no meaning for the first.
+    befores: [u8; SHORT],
+    /// End of each part, which is the start of the next.
+    ends: [u8; SHORT],
 }
 
 impl<'a> Row<'a> {
@@ -39,47 +40,75 @@ impl<'a> Row<'a> {
         let mut row = Self {
             vocabulary,
             piece,
-            parts: piece.len(),
-            starts: std::array::from_fn(|at| at),
-            ranks: [NEVER; SHORT],
+            keys: [NEVER; SHORT],
+            befores: [0; SHORT],
+            ends: [0; SHORT],
         };
-        for (rank, pair) in row.ranks.iter_mut().zip(piece.windows(2)) {
-            *rank = vocabulary.rank(pair).unwrap_or(NEVER);
+        for (before, start) in row.befores.iter_mut().skip(1).zip(0..) {
+            *before = start;
+        }
+        for (end, number) in row.ends.iter_mut().zip(1..) {
+            *end = number;
+        }
+        for ((key, pair), start) in row.keys.iter_mut().zip(piece.windows(2)).zip(0..) {
+            *key = Self::key(vocabulary, pair, start);
         }
         row
     }
 
     fn merge(mut self) -> usize {
-        while let Some(at) = self.lowest() {
-            self.starts.copy_within(at + 2..=self.parts, at + 1);
-            self.ranks.copy_within(at + 1..self.parts, at);
-            self.parts -= 1;
-            self.rank_again(at);
-            if let Some(before) = at.checked_sub(1) {
-                self.rank_again(before);
+        let mut count = self.piece.len();
+        while let Some(start) = self.lowest() {
+            if self.join(start).is_none() {
+                break;
             }
+            count -= 1;
         }
-        self.parts
+        count
     }
 
-    /// Which part is to be joined with the next.
-    fn lowest(&self) -> Option<usize> {
-        let ranks = self.ranks.get(..self.parts)?;
-        // Two passes: the first compares eight ranks at a time.
-        let lowest = ranks.iter().copied().min().filter(|rank| *rank != NEVER)?;
-        ranks.iter().position(|rank| *rank == lowest)
+    /// The start of the part to be joined with the next.
+    fn lowest(&self) -> Option<u8> {
+        let keys = self.keys.get(..self.piece.len())?;
+        let key = keys.iter().copied().min().filter(|key| *key != NEVER)?;
+        let [start, ..] = key.to_le_bytes();
+        Some(start)
     }
 
-    fn rank_again(&mut self, at: usize) {
-        let joined = match self.starts.get(at..).unwrap_or_default() {
-            [start, _, end, ..] if at + 1 < self.parts => self.piece.get(*start..*end),
-            _ => None,
-        };
-        if let Some(rank) = self.ranks.get_mut(at) {
-            *rank = joined
-                .and_then(|bytes| self.vocabulary.rank(bytes))
-                .unwrap_or(NEVER);
+    /// Joins the part at `start` with the next. `None` is never met: parts that have a rank have a next.
+    fn join(&mut self, start: u8) -> Option<()> {
+        let next = self.end(start)?;
+        let end = self.end(next)?;
+        *self.keys.get_mut(usize::from(next))? = NEVER;
+        *self.ends.get_mut(usize::from(start))? = end;
+        if let Some(before) = self.befores.get_mut(usize::from(end)) {
+            *before = start;
         }
+        self.rank_again(start)?;
+        if start > 0 {
+            self.rank_again(*self.befores.get(usize::from(start))?)?;
+        }
+        Some(())
+    }
+
+    fn rank_again(&mut self, start: u8) -> Option<()> {
+        let key = self
+            .end(start)
+            .and_then(|next| self.end(next))
+            .and_then(|end| self.piece.get(usize::from(start)..usize::from(end)))
+            .map_or(NEVER, |bytes| Self::key(self.vocabulary, bytes, start));
+        *self.keys.get_mut(usize::from(start))? = key;
+        Some(())
+    }
+
+    fn end(&self, start: u8) -> Option<u8> {
+        self.ends.get(usize::from(start)).copied()
+    }
+
+    fn key(vocabulary: &Vocabulary, bytes: &[u8], start: u8) -> u32 {
+        vocabulary
+            .rank(bytes)
+            .map_or(NEVER, |rank| rank << u8::BITS | u32::from(start))
     }
 }
 

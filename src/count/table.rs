@@ -39,20 +39,21 @@ impl Vocabulary {
     #[inline]
     pub fn rank(&self, bytes: &[u8]) -> Option<u32> {
         let hash = layout::hash(bytes);
+        let mask = self.slots.len() - 1;
         #[expect(
             clippy::cast_possible_truncation,
             reason = "the mask keeps fewer bits than a usize has"
         )]
-        let home = (hash & (self.slots.len() as u64 - 1)) as usize;
-        let (before, from) = self.slots.split_at_checked(home)?;
-        for slot in from.iter().chain(before) {
-            let slot = Slot::from_bytes(*slot);
+        let mut at = hash as usize & mask;
+        // Half of the places are empty, so this ends.
+        loop {
+            let slot = Slot::from_bytes(*self.slots.get(at)?);
             let rank = slot.rank()?;
             if slot.may_hold(hash) && self.token(rank) == Some(bytes) {
                 return Some(rank);
             }
+            at = (at + 1) & mask;
         }
-        None
     }
 
     fn token(&self, rank: u32) -> Option<&'static [u8]> {
