@@ -16,6 +16,8 @@ pub mod sampling;
 pub mod snapshot;
 pub mod span;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
 
 pub use collector::Collector;
 pub use config::{Config, Problem};
