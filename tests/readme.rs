@@ -41,6 +41,23 @@ fn every_option_shown_with_a_command_is_an_option_of_that_command() {
 }
 
 #[test]
+fn every_option_named_in_the_text_is_an_option_of_some_command() {
+    let readme = read("README.md");
+    let named: BTreeSet<&str> = code_spans(&readme)
+        .flat_map(str::split_whitespace)
+        .filter(|word| word.starts_with("--"))
+        .collect();
+    assert!(!named.is_empty());
+    let helps = ["run", "demo", "simulate", "check", "schema"].map(help);
+    for option in named {
+        assert!(
+            helps.iter().any(|help| has_option(help, option)),
+            "README names {option}, which no --help knows"
+        );
+    }
+}
+
+#[test]
 fn every_metric_named_is_documented() {
     let documented = read("docs/telemetry.md");
     let readme = read("README.md");
