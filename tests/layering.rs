@@ -5,6 +5,13 @@
 //! only what stands under `#[cfg(test)]` is left out. A path is followed through `crate`, `self`, `super` and groups
 //! up to the top-level module that it reaches.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "this is a test: what is not as expected shall end it"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,12 @@
 //! What the README tells a reader to type or to open is there: every file that it links to, every option of every
 //! command in it, every metric that it names.
 
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "this is a test: what is not as expected shall end it"
+)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
