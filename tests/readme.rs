@@ -1,6 +1,12 @@
 //! What the README tells a reader to type or to open is there: every file that it links to, every option of every
 //! command in it, every metric that it names.
 
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "this is a test: what is not as expected shall end it"
+)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -37,6 +43,23 @@ fn every_option_shown_with_a_command_is_an_option_of_that_command() {
                 "README shows `tokengauge {subcommand} {option}`, which --help does not know"
             );
         }
+    }
+}
+
+#[test]
+fn every_option_named_in_the_text_is_an_option_of_some_command() {
+    let readme = read("README.md");
+    let named: BTreeSet<&str> = code_spans(&readme)
+        .flat_map(str::split_whitespace)
+        .filter(|word| word.starts_with("--"))
+        .collect();
+    assert!(!named.is_empty());
+    let helps = ["run", "demo", "simulate", "check", "schema"].map(help);
+    for option in named {
+        assert!(
+            helps.iter().any(|help| has_option(help, option)),
+            "README names {option}, which no --help knows"
+        );
     }
 }
 
