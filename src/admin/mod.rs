@@ -1,1 +1,378 @@
-//! admin
+//! The admin port: health, metrics, configuration, live streams.
+//!
+//! On loopback everything is served. Bound elsewhere only `/livez`, `/readyz` and `/metrics` are, unless a bearer token
+//! is configured and sent. What is served comes from closures, so this module knows nothing of those it shows.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// Scrapers, probes and a few people; more wait their turn.
+const MOST_CONNECTIONS: usize = 64;
+
+/// A probe that has not sent its request by then never will.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Makes the body of one page at the time it is asked for.
+pub type Page = Box<dyn Fn() -> String + Send + Sync>;
+
+/// What the admin port shows.
+pub struct Pages {
+    /// Prometheus text.
+    pub metrics: Page,
+    /// The resolved configuration, secrets redacted (YAML).
+    pub config: Page,
+    /// Exchanges in flight (JSON).
+    pub streams: Page,
+    /// Objectives, budgets and burn rates (JSON).
+    pub slo: Page,
+}
+
+impl std::fmt::Debug for Pages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pages").finish_non_exhaustive()
+    }
+}
+
+/// The admin server, bound and not yet serving.
+#[derive(Debug)]
+pub struct Admin {
+    listener: TcpListener,
+    address: SocketAddr,
+    desk: Arc<Desk>,
+}
+
+#[derive(Debug)]
+struct Desk {
+    pages: Pages,
+    ready: Arc<AtomicBool>,
+    /// Expected behind `Bearer `.
+    token: Option<String>,
+    loopback: bool,
+}
+
+impl Admin {
+    /// `ready` is what `/readyz` answers by.
+    ///
+    /// # Errors
+    /// Where the address cannot be bound.
+    pub async fn bind(
+        address: SocketAddr,
+        token: Option<String>,
+        ready: Arc<AtomicBool>,
+        pages: Pages,
+    ) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let desk = Desk {
+            pages,
+            ready,
+            token,
+            loopback: address.ip().is_loopback(),
+        };
+        Ok(Self {
+            listener,
+            address,
+            desk: Arc::new(desk),
+        })
+    }
+
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until dropped.
+    pub async fn serve(self) {
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return;
+            };
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    let desk = Arc::clone(&self.desk);
+                    tokio::spawn(async move {
+                        converse(stream, desk).await;
+                        drop(place);
+                    });
+                }
+                Err(problem) => {
+                    tracing::warn!(%problem, "the admin port could not accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, desk: Arc<Desk>) {
+    let service = service_fn(move |request| {
+        let desk = Arc::clone(&desk);
+        async move { Ok::<_, Infallible>(desk.answer(request).await) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(problem) = connection.await {
+        tracing::debug!(%problem, "an admin connection broke off");
+    }
+}
+
+/// What may be asked for.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Live,
+    Ready,
+    Metrics,
+    Config,
+    Streams,
+    Slo,
+    Index,
+}
+
+impl Wanted {
+    fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/livez" => Self::Live,
+            "/readyz" => Self::Ready,
+            "/metrics" => Self::Metrics,
+            "/config" => Self::Config,
+            "/streams" => Self::Streams,
+            "/slo" => Self::Slo,
+            "/" => Self::Index,
+            _ => return None,
+        })
+    }
+
+    /// Whether it tells nothing that a stranger on the network may not know.
+    const fn is_open(self) -> bool {
+        match self {
+            Self::Live | Self::Ready | Self::Metrics => true,
+            Self::Config | Self::Streams | Self::Slo | Self::Index => false,
+        }
+    }
+}
+
+const INDEX: &str = "tokengauge admin port\n\n\
+    /livez    200 while the process runs\n\
+    /readyz   200 while it takes requests, 503 while it drains\n\
+    /metrics  Prometheus text\n\
+    /config   the configuration in force, secrets redacted\n\
+    /streams  exchanges in flight\n\
+    /slo      objectives, budgets and burn rates\n";
+
+impl Desk {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return text(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET is answered here\n",
+            );
+        }
+        let Some(wanted) = Wanted::of(request.uri().path()) else {
+            return text(StatusCode::NOT_FOUND, INDEX);
+        };
+        if !wanted.is_open() && !self.allows(&request) {
+            let why = "this page needs the admin token: the port is not on loopback (send Authorization: Bearer …)\n";
+            return text(StatusCode::FORBIDDEN, why);
+        }
+        // Pages settle the observer and render: milliseconds of work that must not hold up a relaying worker.
+        let page = tokio::task::spawn_blocking(move || self.page(wanted));
+        page.await.unwrap_or_else(|_| {
+            text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "this page could not be made\n",
+            )
+        })
+    }
+
+    fn page(&self, wanted: Wanted) -> Response<Full<Bytes>> {
+        match wanted {
+            Wanted::Live => text(StatusCode::OK, "live\n"),
+            Wanted::Ready if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ready\n"),
+            Wanted::Ready => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            Wanted::Metrics => typed(
+                "text/plain; version=0.0.4; charset=utf-8",
+                (self.pages.metrics)(),
+            ),
+            Wanted::Config => typed("application/yaml", (self.pages.config)()),
+            Wanted::Streams => typed("application/json", (self.pages.streams)()),
+            Wanted::Slo => typed("application/json", (self.pages.slo)()),
+            Wanted::Index => text(StatusCode::OK, INDEX),
+        }
+    }
+
+    fn allows(&self, request: &Request<Incoming>) -> bool {
+        let Some(token) = &self.token else {
+            return self.loopback;
+        };
+        let sent = request
+            .headers()
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
+        sent.and_then(|sent| sent.strip_prefix("Bearer "))
+            .is_some_and(|sent| same(sent.as_bytes(), token.as_bytes()))
+    }
+}
+
+/// Compares in time that depends on the lengths alone, so that a token cannot be guessed byte by byte.
+fn same(sent: &[u8], expected: &[u8]) -> bool {
+    let difference = sent
+        .iter()
+        .zip(expected)
+        .fold(0, |sum, (a, b)| sum | (a ^ b));
+    sent.len() == expected.len() && difference == 0
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    response
+}
+
+fn typed(kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn admin(token: Option<&str>) -> (SocketAddr, Arc<AtomicBool>) {
+        let ready = Arc::new(AtomicBool::new(true));
+        let page = |body: &'static str| -> Page { Box::new(move || body.to_owned()) };
+        let pages = Pages {
+            metrics: page("m 1\n"),
+            config: page("c"),
+            streams: page("[]"),
+            slo: page("[]"),
+        };
+        let token = token.map(str::to_owned);
+        let admin = Admin::bind(([127, 0, 0, 1], 0).into(), token, Arc::clone(&ready), pages)
+            .await
+            .unwrap();
+        let address = admin.address();
+        tokio::spawn(admin.serve());
+        (address, ready)
+    }
+
+    async fn ask(address: SocketAddr, path: &str, extra: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{extra}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn readiness_follows_the_flag_and_liveness_does_not() {
+        let (address, ready) = admin(None).await;
+        assert!(
+            ask(address, "/readyz", "")
+                .await
+                .starts_with("HTTP/1.1 200")
+        );
+        ready.store(false, Ordering::Release);
+        assert!(
+            ask(address, "/readyz", "")
+                .await
+                .starts_with("HTTP/1.1 503")
+        );
+        assert!(ask(address, "/livez", "").await.starts_with("HTTP/1.1 200"));
+    }
+
+    #[tokio::test]
+    async fn every_page_is_served_on_loopback() {
+        let (address, _) = admin(None).await;
+        for (path, body) in [
+            ("/metrics", "m 1\n"),
+            ("/config", "c"),
+            ("/streams", "[]"),
+            ("/slo", "[]"),
+        ] {
+            let answer = ask(address, path, "").await;
+            assert!(
+                answer.starts_with("HTTP/1.1 200") && answer.ends_with(body),
+                "{path}: {answer}"
+            );
+        }
+        assert!(
+            ask(address, "/nothing", "")
+                .await
+                .starts_with("HTTP/1.1 404")
+        );
+    }
+
+    #[tokio::test]
+    async fn a_configured_token_is_asked_for() {
+        let (address, _) = admin(Some("secret")).await;
+        assert!(
+            ask(address, "/metrics", "")
+                .await
+                .starts_with("HTTP/1.1 200")
+        );
+        assert!(
+            ask(address, "/streams", "")
+                .await
+                .starts_with("HTTP/1.1 403")
+        );
+        assert!(
+            ask(address, "/streams", "authorization: Bearer secret!\r\n")
+                .await
+                .starts_with("HTTP/1.1 403")
+        );
+        assert!(
+            ask(address, "/streams", "authorization: Bearer secret\r\n")
+                .await
+                .starts_with("HTTP/1.1 200")
+        );
+    }
+
+    #[tokio::test]
+    async fn away_from_loopback_only_the_open_pages_are_served() {
+        let page = || -> Page { Box::new(String::new) };
+        let pages = Pages {
+            metrics: page(),
+            config: page(),
+            streams: page(),
+            slo: page(),
+        };
+        let admin = Admin::bind(([0, 0, 0, 0], 0).into(), None, Arc::default(), pages)
+            .await
+            .unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], admin.address().port()));
+        tokio::spawn(admin.serve());
+        assert!(
+            ask(address, "/metrics", "")
+                .await
+                .starts_with("HTTP/1.1 200")
+        );
+        assert!(
+            ask(address, "/config", "")
+                .await
+                .starts_with("HTTP/1.1 403")
+        );
+    }
+}

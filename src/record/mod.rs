@@ -2,14 +2,19 @@
 //!
 //! Many dialects above, many sinks below, one plain immutable struct between. A sink reads nothing else.
 
+mod outcome;
+mod output;
+
+pub use outcome::{Answered, settle};
+pub use output::{Counted, Output};
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::clock::Wall;
-use crate::count::Source;
-use crate::dialect::{Kind, Operation, RequestFacts, Usage};
+use crate::dialect::{Operation, RequestFacts, Usage};
 use crate::frame::Anomaly;
 use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stages};
@@ -84,26 +89,6 @@ pub struct Call {
     pub queue_depth: u32,
     /// What each objective said: its name and verdict.
     pub verdicts: Vec<(Label, Verdict)>,
-}
-
-/// Output tokens of one call, each number with its origin.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Output {
-    /// N: reported − hidden where usage came, else counted or estimated.
-    pub tokens: f64,
-    pub source: Option<Source>,
-    /// Our count of everything streamed, in the encoding of `counted_source`.
-    pub counted: u64,
-    /// [`Source::Counted`] where the encoding is the model's own, else [`Source::Estimated`].
-    pub counted_source: Option<Source>,
-    /// Our count of the first token-bearing chunk.
-    pub counted_first: u64,
-    /// The same text in o200k_base.
-    pub standard: u64,
-    /// hidden = max(0, reported reasoning − counted streamed reasoning).
-    pub hidden: u64,
-    /// `counted` by kind, in the order of [`Kind::ALL`].
-    pub by_kind: [u64; Kind::ALL.len()],
 }
 
 /// Whether what was counted is all there was.

@@ -1,0 +1,238 @@
+//! How an exchange came out, whose fault it was, and what `error.type` says.
+
+use crate::label::Name;
+use crate::record::Outcome;
+use crate::wire::{Ending, Failure, Fault, Limit, Refusal};
+
+/// What is known of the answer when the exchange ends.
+#[derive(Clone, Debug, Default)]
+pub struct Answered {
+    pub status: Option<u16>,
+    /// Whether it is a streamed call of a known API.
+    pub streamed: bool,
+    /// The provider's own last word came: a stop reason for every choice, or the dialect's end of stream.
+    pub finished: bool,
+    /// The provider reported an error in the body or in the stream.
+    pub failed: bool,
+    /// Its own type or code.
+    pub failure: Option<Name>,
+    /// The proxy wrote the answer itself.
+    pub own: bool,
+}
+
+/// Outcome, fault and `error.type` of an exchange.
+///
+/// An answer that had come to its end by the provider's own word is complete even where the connection then broke:
+/// clients do close after the final event. An error status is the caller's fault below 500, except for what says that
+/// the backend had no room or no time (408, 429).
+pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Name>) {
+    let error = |outcome, fault, kind: &str| (outcome, fault, Name::new(kind));
+    match ending {
+        Ending::Rejected(refusal) => {
+            error(Outcome::Rejected, ending.fault(), refusal_word(refusal))
+        }
+        Ending::TimedOut(limit) => error(Outcome::Timeout, ending.fault(), limit_word(limit)),
+        _ if answered.failed || answered.status.is_some_and(|status| status >= 400) => {
+            failed(ending, answered)
+        }
+        Ending::Complete if !answered.streamed || answered.finished => {
+            (Outcome::Ok, Fault::None, None)
+        }
+        Ending::Complete => error(Outcome::Truncated, Fault::Upstream, "truncated"),
+        Ending::ClientGone if answered.finished => (Outcome::Ok, Fault::None, None),
+        Ending::ClientGone => error(Outcome::Cancelled, ending.fault(), "client_gone"),
+        Ending::ClientBroke => error(Outcome::Cancelled, ending.fault(), "client_broke"),
+        Ending::UpstreamFailed(Failure::MidBody) if answered.streamed => error(
+            Outcome::Truncated,
+            ending.fault(),
+            failure_word(Failure::MidBody),
+        ),
+        Ending::UpstreamFailed(failure) => {
+            error(Outcome::Error, ending.fault(), failure_word(failure))
+        }
+        Ending::Drained => error(Outcome::Truncated, ending.fault(), "drained"),
+    }
+}
+
+fn failed(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Name>) {
+    if let (Ending::UpstreamFailed(failure), true) = (ending, answered.own) {
+        return (
+            Outcome::Error,
+            Fault::Upstream,
+            Name::new(failure_word(failure)),
+        );
+    }
+    let fault = match answered.status {
+        Some(408 | 429) => Fault::Upstream,
+        Some(400..=499) => Fault::Client,
+        _ => Fault::Upstream,
+    };
+    let status = || answered.status.filter(|status| *status >= 400);
+    let kind = answered
+        .failure
+        .clone()
+        .or_else(|| Name::new(&status()?.to_string()));
+    (Outcome::Error, fault, kind.or_else(|| Name::new("_OTHER")))
+}
+
+const fn refusal_word(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::NoRoute => "no_route",
+        Refusal::BadRequest => "bad_request",
+        Refusal::Overload => "overload",
+        Refusal::Draining => "draining",
+    }
+}
+
+const fn limit_word(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Connect => "timeout_connect",
+        Limit::Head => "timeout_head",
+        Limit::Idle => "timeout_idle",
+        Limit::Total => "timeout_total",
+    }
+}
+
+const fn failure_word(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Dns => "upstream_dns",
+        Failure::Connect => "upstream_connect",
+        Failure::Tls => "upstream_tls",
+        Failure::BeforeHead => "upstream_closed",
+        Failure::Protocol => "upstream_protocol",
+        Failure::MidBody => "upstream_truncated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(ending: Ending, answered: &Answered) -> (Outcome, Fault, String) {
+        let (outcome, fault, kind) = settle(ending, answered);
+        (
+            outcome,
+            fault,
+            kind.map(|kind| kind.to_string()).unwrap_or_default(),
+        )
+    }
+
+    fn stream(finished: bool) -> Answered {
+        Answered {
+            status: Some(200),
+            streamed: true,
+            finished,
+            ..Answered::default()
+        }
+    }
+
+    #[test]
+    fn a_client_that_closes_after_the_final_event_got_everything() {
+        assert_eq!(
+            told(Ending::ClientGone, &stream(true)),
+            (Outcome::Ok, Fault::None, String::new())
+        );
+        assert_eq!(
+            told(Ending::ClientGone, &stream(false)),
+            (Outcome::Cancelled, Fault::Client, "client_gone".into())
+        );
+    }
+
+    #[test]
+    fn a_stream_that_ends_without_the_providers_last_word_is_truncated() {
+        assert_eq!(
+            told(Ending::Complete, &stream(false)),
+            (Outcome::Truncated, Fault::Upstream, "truncated".into())
+        );
+        assert_eq!(told(Ending::Complete, &stream(true)).0, Outcome::Ok);
+        let broke = Ending::UpstreamFailed(Failure::MidBody);
+        assert_eq!(
+            told(broke, &stream(false)),
+            (
+                Outcome::Truncated,
+                Fault::Upstream,
+                "upstream_truncated".into()
+            )
+        );
+    }
+
+    #[test]
+    fn the_providers_own_word_names_the_error_before_the_status_does() {
+        let answer = |status, failure: Option<&str>| Answered {
+            status: Some(status),
+            failed: true,
+            failure: failure.and_then(Name::new),
+            ..Answered::default()
+        };
+        let named = told(Ending::Complete, &answer(429, Some("rate_limit_exceeded")));
+        assert_eq!(
+            named,
+            (
+                Outcome::Error,
+                Fault::Upstream,
+                "rate_limit_exceeded".into()
+            )
+        );
+        assert_eq!(
+            told(Ending::Complete, &answer(401, None)),
+            (Outcome::Error, Fault::Client, "401".into())
+        );
+        assert_eq!(
+            told(Ending::Complete, &answer(503, None)),
+            (Outcome::Error, Fault::Upstream, "503".into())
+        );
+        assert_eq!(
+            told(Ending::Complete, &answer(200, None)),
+            (Outcome::Error, Fault::Upstream, "_OTHER".into())
+        );
+    }
+
+    #[test]
+    fn what_the_proxy_answers_itself_names_its_cause() {
+        let own = Answered {
+            status: Some(502),
+            own: true,
+            ..Answered::default()
+        };
+        let refused = told(Ending::UpstreamFailed(Failure::Connect), &own);
+        assert_eq!(
+            refused,
+            (Outcome::Error, Fault::Upstream, "upstream_connect".into())
+        );
+        let slow = told(
+            Ending::TimedOut(Limit::Head),
+            &Answered {
+                status: Some(504),
+                ..own.clone()
+            },
+        );
+        assert_eq!(
+            slow,
+            (Outcome::Timeout, Fault::Upstream, "timeout_head".into())
+        );
+        let lost = told(
+            Ending::Rejected(Refusal::NoRoute),
+            &Answered {
+                status: Some(404),
+                ..own
+            },
+        );
+        assert_eq!(lost, (Outcome::Rejected, Fault::Client, "no_route".into()));
+    }
+
+    #[test]
+    fn plain_http_is_ok_unless_its_status_says_otherwise() {
+        let plain = |status| Answered {
+            status: Some(status),
+            ..Answered::default()
+        };
+        assert_eq!(
+            told(Ending::Complete, &plain(204)),
+            (Outcome::Ok, Fault::None, String::new())
+        );
+        assert_eq!(
+            told(Ending::Complete, &plain(404)),
+            (Outcome::Error, Fault::Client, "404".into())
+        );
+    }
+}

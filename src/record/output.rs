@@ -1,0 +1,168 @@
+//! Which N: the output tokens of an exchange, from what was reported and what was counted.
+
+use crate::count::Source;
+use crate::dialect::{Kind, Usage};
+
+/// Output tokens of one call, each number with its origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Output {
+    /// N: reported − hidden where usage came, else counted or estimated.
+    pub tokens: f64,
+    pub source: Option<Source>,
+    /// Our count of everything streamed, in the encoding of `counted_source`.
+    pub counted: u64,
+    /// [`Source::Counted`] where the encoding is the model's own, else [`Source::Estimated`].
+    pub counted_source: Option<Source>,
+    /// Our count of the first token-bearing chunk.
+    pub counted_first: u64,
+    /// The same text in o200k_base.
+    pub standard: u64,
+    /// hidden = max(0, reported reasoning − counted streamed reasoning).
+    pub hidden: u64,
+    /// `counted` by kind, in the order of [`Kind::ALL`].
+    pub by_kind: [u64; Kind::ALL.len()],
+}
+
+/// What was counted of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counted {
+    pub total: u64,
+    pub first: u64,
+    pub standard: u64,
+    pub by_kind: [u64; Kind::ALL.len()],
+    pub source: Option<Source>,
+}
+
+impl Counted {
+    fn reasoning(&self) -> u64 {
+        Kind::ALL
+            .iter()
+            .zip(self.by_kind)
+            .find(|(kind, _)| **kind == Kind::Reasoning)
+            .map_or(0, |(_, tokens)| tokens)
+    }
+}
+
+impl Output {
+    /// N = reported output − hidden where usage came; our count where it did not.
+    ///
+    /// The report is not taken where it cannot be compared with what was streamed: usage without a reasoning split
+    /// beside streamed reasoning (nobody knows whether it is in the number), and usage of zero beside text.
+    pub fn reconcile(counted: &Counted, usage: Option<&Usage>) -> Self {
+        let reported = usage.and_then(|usage| usage.output);
+        let reasoning = usage.and_then(|usage| usage.reasoning);
+        let hidden = reasoning.map_or(0, |reasoning| reasoning.saturating_sub(counted.reasoning()));
+        let unsplit = reasoning.is_none() && counted.reasoning() > 0;
+        let (tokens, source) = match reported {
+            Some(0) if counted.total > 0 => (counted.total, counted.source),
+            Some(_) if unsplit => (counted.total, Some(Source::Estimated)),
+            Some(output) => (output.saturating_sub(hidden), Some(Source::Reported)),
+            None => (counted.total, counted.source),
+        };
+        Self {
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "token counts stay far below 2^52"
+            )]
+            tokens: tokens as f64,
+            source,
+            counted: counted.total,
+            counted_source: counted.source,
+            counted_first: counted.first,
+            standard: counted.standard,
+            hidden,
+            by_kind: counted.by_kind,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(text: u64, reasoning: u64) -> Counted {
+        Counted {
+            total: text + reasoning,
+            first: 1,
+            standard: text + reasoning,
+            by_kind: [text, reasoning, 0, 0, 0],
+            source: Some(Source::Counted),
+        }
+    }
+
+    fn usage(output: u64, reasoning: Option<u64>) -> Usage {
+        Usage {
+            output: Some(output),
+            reasoning,
+            ..Usage::default()
+        }
+    }
+
+    fn n(counted: &Counted, usage: Option<Usage>) -> (f64, Option<Source>, u64) {
+        let output = Output::reconcile(counted, usage.as_ref());
+        (output.tokens, output.source, output.hidden)
+    }
+
+    #[test]
+    fn what_the_provider_reports_is_taken_where_it_reports() {
+        assert_eq!(
+            n(&counted(98, 0), Some(usage(100, Some(0)))),
+            (100.0, Some(Source::Reported), 0)
+        );
+    }
+
+    #[test]
+    fn hidden_reasoning_is_not_output_that_was_streamed() {
+        // 500 reported, 400 of them reasoning of which 0 was streamed: 100 tokens were delivered.
+        assert_eq!(
+            n(&counted(99, 0), Some(usage(500, Some(400)))),
+            (100.0, Some(Source::Reported), 400)
+        );
+        // 150 of the 400 were streamed: 250 are hidden, 250 delivered.
+        assert_eq!(
+            n(&counted(99, 150), Some(usage(500, Some(400)))),
+            (250.0, Some(Source::Reported), 250)
+        );
+    }
+
+    #[test]
+    fn without_usage_our_count_stands_with_its_own_source() {
+        assert_eq!(n(&counted(42, 0), None), (42.0, Some(Source::Counted), 0));
+        let estimated = Counted {
+            source: Some(Source::Estimated),
+            ..counted(42, 0)
+        };
+        assert_eq!(n(&estimated, None), (42.0, Some(Source::Estimated), 0));
+    }
+
+    #[test]
+    fn streamed_reasoning_without_a_split_in_usage_makes_it_an_estimate() {
+        assert_eq!(
+            n(&counted(40, 60), Some(usage(40, None))),
+            (100.0, Some(Source::Estimated), 0)
+        );
+    }
+
+    #[test]
+    fn usage_all_zero_beside_text_is_not_believed() {
+        assert_eq!(
+            n(&counted(42, 0), Some(usage(0, None))),
+            (42.0, Some(Source::Counted), 0)
+        );
+    }
+
+    #[test]
+    fn an_empty_answer_reported_as_empty_is_zero() {
+        let nothing = Counted {
+            total: 0,
+            first: 0,
+            standard: 0,
+            by_kind: [0; 5],
+            source: Some(Source::Counted),
+        };
+        assert_eq!(
+            n(&nothing, Some(usage(0, None))),
+            (0.0, Some(Source::Reported), 0)
+        );
+    }
+}
