@@ -1,0 +1,238 @@
+//! What a request in OpenAI's shapes asks for, and how one is refused.
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// What a request asks for, as far as the simulation heeds it. Unknown fields are ignored.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Request {
+    pub model: Option<String>,
+    messages: Option<Value>,
+    prompt: Option<Value>,
+    pub input: Option<Value>,
+    pub stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    max_tokens: Option<u32>,
+    max_completion_tokens: Option<u32>,
+    n: Option<u32>,
+    tools: Option<Vec<Tool>>,
+    tool_choice: Option<Value>,
+    pub dimensions: Option<usize>,
+    pub encoding_format: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Tool {
+    function: Option<Function>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Function {
+    name: Option<String>,
+}
+
+/// More choices than any provider gives (OpenAI: 128).
+const MOST_CHOICES: u32 = 128;
+
+impl Request {
+    pub fn parse(body: &[u8]) -> Result<Self, Refused> {
+        serde_json::from_slice(body).map_err(|error| {
+            Refused::invalid(
+                &format!("the body is not the JSON it should be: {error}"),
+                None,
+            )
+        })
+    }
+
+    /// Refuses a request that lacks what its endpoint answers to.
+    pub fn require(&self, api: Api) -> Result<(), Refused> {
+        let (there, name) = match api {
+            Api::Chat => (self.messages.is_some(), "messages"),
+            Api::Completion => (self.prompt.is_some(), "prompt"),
+            Api::Embeddings => (self.input.is_some(), "input"),
+        };
+        if there {
+            return Ok(());
+        }
+        let message = format!("you must provide a {name} parameter");
+        Err(Refused::invalid(&message, Some(name)))
+    }
+
+    pub fn streams(&self) -> bool {
+        self.stream == Some(true)
+    }
+
+    pub fn wants_usage(&self) -> bool {
+        self.stream_options
+            .as_ref()
+            .is_some_and(|options| options.include_usage)
+    }
+
+    pub fn most_tokens(&self) -> Option<u32> {
+        self.max_completion_tokens.or(self.max_tokens)
+    }
+
+    pub fn choices(&self) -> u32 {
+        self.n.unwrap_or(1).clamp(1, MOST_CHOICES)
+    }
+
+    /// All texts of the prompt, one after the other.
+    pub fn prompt_text(&self) -> String {
+        let mut text = String::new();
+        for value in [&self.messages, &self.prompt, &self.input]
+            .into_iter()
+            .flatten()
+        {
+            gather(value, &mut text);
+        }
+        text
+    }
+
+    /// The tool to call: the one named by `tool_choice`, or the first where any is required or `willing`.
+    pub fn tool_to_call(&self, willing: bool) -> Option<&str> {
+        let first = self.tools.as_ref()?.first()?;
+        let first = first.function.as_ref().and_then(|it| it.name.as_deref());
+        match &self.tool_choice {
+            Some(Value::String(word)) if word == "none" => None,
+            Some(Value::String(word)) if word == "required" => first,
+            Some(choice @ Value::Object(_)) => choice.pointer("/function/name")?.as_str(),
+            _ if willing => first,
+            _ => None,
+        }
+    }
+}
+
+/// Texts stand in `content`, in `text` of its parts, in `prompt` and in `input`; roles and types are no text.
+fn gather(value: &Value, out: &mut String) {
+    match value {
+        Value::String(text) => {
+            out.push_str(text);
+            out.push('\n');
+        }
+        Value::Array(items) => items.iter().for_each(|item| gather(item, out)),
+        Value::Object(fields) => ["content", "text"]
+            .iter()
+            .filter_map(|name| fields.get(*name))
+            .for_each(|inner| gather(inner, out)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The endpoints that answer to POST.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Api {
+    Chat,
+    Completion,
+    Embeddings,
+}
+
+impl Api {
+    /// By the end of the path, so that any base path will do.
+    pub fn of(path: &str) -> Option<Self> {
+        [
+            ("/chat/completions", Self::Chat),
+            ("/completions", Self::Completion),
+            ("/embeddings", Self::Embeddings),
+        ]
+        .into_iter()
+        .find_map(|(end, api)| path.ends_with(end).then_some(api))
+    }
+}
+
+/// An error in OpenAI's shape.
+#[derive(Debug)]
+pub struct Refused {
+    pub status: u16,
+    pub body: Bytes,
+}
+
+impl Refused {
+    pub fn new(status: u16, message: &str, param: Option<&str>) -> Self {
+        let (kind, code) = match status {
+            401 => ("invalid_request_error", Some("invalid_api_key")),
+            404 => ("invalid_request_error", Some("model_not_found")),
+            429 => ("requests", Some("rate_limit_exceeded")),
+            400..=499 => ("invalid_request_error", None),
+            _ => ("server_error", None),
+        };
+        let error = json!({"message": message, "type": kind, "param": param, "code": code});
+        Self {
+            status,
+            body: Bytes::from(json!({ "error": error }).to_string()),
+        }
+    }
+
+    pub fn invalid(message: &str, param: Option<&str>) -> Self {
+        Self::new(400, message, param)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(text: &str) -> Request {
+        Request::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_longest_matching_path_wins() {
+        assert_eq!(Api::of("/v1/chat/completions"), Some(Api::Chat));
+        assert_eq!(
+            Api::of("/openai/deployments/x/completions"),
+            Some(Api::Completion)
+        );
+        assert_eq!(Api::of("/v1/embeddings"), Some(Api::Embeddings));
+        assert_eq!(Api::of("/v1/images"), None);
+    }
+
+    #[test]
+    fn a_tool_is_called_when_asked_for_or_willing() {
+        let tools = r#""tools":[{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"b"}}]"#;
+        let asked = |choice: &str, willing| {
+            request(&format!("{{{tools}{choice}}}"))
+                .tool_to_call(willing)
+                .map(str::to_owned)
+        };
+        assert_eq!(asked("", false), None);
+        assert_eq!(asked("", true).as_deref(), Some("a"));
+        assert_eq!(
+            asked(r#","tool_choice":"required""#, false).as_deref(),
+            Some("a")
+        );
+        assert_eq!(asked(r#","tool_choice":"none""#, true), None);
+        let named = r#","tool_choice":{"type":"function","function":{"name":"b"}}"#;
+        assert_eq!(asked(named, false).as_deref(), Some("b"));
+        assert_eq!(request("{}").tool_to_call(true), None);
+    }
+
+    #[test]
+    fn only_texts_of_a_prompt_are_its_text() {
+        let text = request(
+            r#"{"messages":[{"role":"user","content":"one"},{"role":"user","content":[{"type":"text","text":"two"}]}]}"#,
+        )
+        .prompt_text();
+        assert_eq!(text, "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_request_without_its_essence_is_refused_in_openais_shape() {
+        let refused = request("{}").require(Api::Chat).unwrap_err();
+        let body: Value = serde_json::from_slice(&refused.body).unwrap();
+        assert_eq!(refused.status, 400);
+        assert_eq!(body.pointer("/error/param"), Some(&json!("messages")));
+        assert_eq!(
+            body.pointer("/error/type"),
+            Some(&json!("invalid_request_error"))
+        );
+        assert!(Request::parse(b"{").is_err());
+    }
+}
