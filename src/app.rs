@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -10,8 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::admin::{self, Admin};
-use crate::clock::Moment;
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::export::{self, Instruments, Losses, Readings, Snapshot, Telemetry};
 use crate::forward::{self, Client, Forwarder, Upstream};
 use crate::label::{Dimension, Gate, Label};
@@ -75,7 +74,7 @@ pub enum StartError {
     #[error(transparent)]
     Route(#[from] route::Error),
     #[error(transparent)]
-    Telemetry(#[from] export::StartError),
+    Telemetry(#[from] export::telemetry::StartError),
     #[error("the observer's thread cannot be started: {0}")]
     Observer(std::io::Error),
 }
@@ -120,6 +119,11 @@ impl App {
     /// Where clients connect over TCP: the first such listener.
     pub fn listen_addr(&self) -> Option<SocketAddr> {
         self.addresses.first().copied()
+    }
+
+    /// Where clients connect over TCP.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     pub const fn admin_addr(&self) -> SocketAddr {
@@ -225,7 +229,7 @@ fn readings(desk: &Arc<OnceLock<std::sync::Weak<Observer>>>, seam: &Arc<Seam>, g
         let (load, slo) = observer.settled(Board::reading);
         let lost = seam.lost();
         let losses = Losses { bytes: lost.bytes, exchanges: lost.exchanges, ..Losses::default() };
-        Snapshot { load, slo, losses, label_overflow: gate.refused().to_vec() }
+        Snapshot { load, slo, losses, label_overflow: gate.refused().to_vec(), ..Snapshot::default() }
     })
 }
 
@@ -283,7 +287,7 @@ async fn bind_admin(config: &Arc<ArcSwap<Config>>, core: &Core, ready: &Arc<Atom
         },
         config: {
             let config = Arc::clone(config);
-            Box::new(move || config::print(&config.load()))
+            Box::new(move || config.load().to_yaml())
         },
         streams: {
             let observer = Arc::clone(&core.observer);

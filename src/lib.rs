@@ -29,6 +29,7 @@ pub mod export;
 pub mod load;
 pub mod slo;
 
+pub mod app;
 pub mod cli;
 pub mod config;
 pub mod diag;

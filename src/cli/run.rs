@@ -2,13 +2,12 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::{App, Ended};
 use crate::config::{self, Config, ExportOverrides, RunArgs, Watch};
-use crate::{diag, export};
+use crate::{diag, export, listen};
 
 /// Threads that move bytes: as many as there are cores, up to a number beyond which a relay only pays for stealing.
 const MOST_WORKERS: usize = 16;
@@ -17,7 +16,7 @@ const MOST_WORKERS: usize = 16;
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     let mut watch = Watch::new(args, environment);
     let config = watch.load()?;
-    super::logs(&config.log);
+    super::log::start(config.log);
     let export = export(&config, environment);
     runtime()?.block_on(serve(config, export, watch))
 }
@@ -34,23 +33,21 @@ pub fn export(config: &Config, environment: fn(&str) -> Option<String>) -> expor
     let said = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
     let (mut export, problems) = export::Config::from_env(said);
     for problem in &problems {
-        diag::SettingIgnored { name: &problem.variable, reason: &problem.reason }.emit();
+        diag::SettingIgnored { name: &problem.variable, reason: &problem.message }.emit();
     }
     if let Some(names) = config.export.genai_names {
         export.gen_ai = match names {
-            config::GenAiNames::Latest => export::GenAi::Latest,
-            config::GenAiNames::Legacy => export::GenAi::Legacy,
-            config::GenAiNames::Both => export::GenAi::Both,
-            config::GenAiNames::Off => export::GenAi::Off,
+            config::GenAiNames::Latest => export::config::GenAi::Latest,
+            config::GenAiNames::Legacy => export::config::GenAi::Legacy,
+            config::GenAiNames::Both => export::config::GenAi::Both,
+            config::GenAiNames::Off => export::config::GenAi::Off,
         };
     }
     let headers = config.export.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
     for signal in [&mut export.metrics, &mut export.traces] {
         signal.headers.0.extend(headers.clone());
     }
-    if !export.sends() {
-        diag::ExportOff.emit();
-    }
+    diag::Exporting { summary: &export.summary() }.emit();
     export
 }
 
@@ -60,7 +57,10 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
     match setting.strip_prefix("EXPORTER_OTLP_").unwrap_or(setting) {
         "ENDPOINT" => file.endpoint.clone(),
         "TRACES_ENDPOINT" | "METRICS_ENDPOINT" => file.endpoint.as_ref().map(|_| String::new()),
-        "PROTOCOL" => file.protocol.map(|protocol| protocol.as_str().to_owned()),
+        "PROTOCOL" => file.protocol.map(|protocol| match protocol {
+            config::ExportProtocol::Grpc => "grpc".to_owned(),
+            config::ExportProtocol::HttpProtobuf => "http/protobuf".to_owned(),
+        }),
         "TRACES_PROTOCOL" | "METRICS_PROTOCOL" => file.protocol.map(|_| String::new()),
         "METRIC_EXPORT_INTERVAL" => file.interval.map(|interval| interval.as_millis().to_string()),
         _ => None,
@@ -89,8 +89,13 @@ const SECOND_SIGNAL: u8 = 143;
 
 fn announce(app: &App) {
     let config = app.config();
-    for (listener, address) in config.listeners.iter().zip(app.addresses()) {
-        diag::Listening { address, tls: listener.tls.is_some() }.emit();
+    for listener in &config.listeners {
+        let address = match (&listener.address, app.addresses()) {
+            // With port 0 in the configuration, the port that was given.
+            (listen::Address::Tcp(wanted), [only]) if wanted.port() == 0 => only.to_string(),
+            (address, _) => address.to_string(),
+        };
+        diag::Listening { address: &address, tls: listener.tls.is_some() }.emit();
     }
     let restricted = !app.admin_addr().ip().is_loopback() && config.admin.token.is_none();
     diag::AdminListening { address: &app.admin_addr().to_string(), restricted }.emit();

@@ -1,11 +1,10 @@
 //! The flags of `run`, each with its environment variable: the layers above the file.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::value::{Address, Length};
+use super::value::{Address, Length, Socket};
 use super::{LogFormat, LogLevel, Secret};
 use crate::wire::Vantage;
 
@@ -37,7 +36,7 @@ pub struct RunArgs {
 
     /// Where health, metrics and live streams are served: IP:PORT [default: 127.0.0.1:4001]
     #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_ADMIN")]
-    pub admin: Option<SocketAddr>,
+    pub admin: Option<Socket>,
 
     /// A configuration file (YAML); see `tokengauge schema` and docs/configuration.md
     #[arg(long, value_name = "FILE", env = "TOKENGAUGE_CONFIG")]

@@ -9,15 +9,42 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use args::RunArgs;
+pub use keys::{KEYS, Key, differences};
+pub use load::{check, load, schema};
+pub use problem::{Errors, Place, Problem};
 pub use secret::Secret;
+pub use watch::Watch;
 
 use crate::wire::Vantage;
 use crate::{forward, label, listen, route, slo};
 
 mod args;
+mod file;
+mod keys;
+mod load;
+mod print;
+mod problem;
 pub mod proxy;
+mod raw;
+mod read;
+mod resolve;
 mod secret;
+mod tree;
+mod url;
 pub mod value;
+mod watch;
+
+/// A way to ask for an environment variable; [`environment`], or a table in tests.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A variable of the process's environment. One that is not Unicode is as good as not set.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one home of the environment; clap reads the flags' own variables"
+)]
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
 
 /// Everything the program is told, checked and complete.
 #[derive(Clone, Debug)]

@@ -33,13 +33,15 @@ impl AdminListening<'_> {
     }
 }
 
-/// Nothing leaves the process but by `/metrics`.
+/// Where telemetry goes, or that it goes nowhere.
 #[derive(Debug)]
-pub struct ExportOff;
+pub struct Exporting<'a> {
+    pub summary: &'a str,
+}
 
-impl ExportOff {
+impl Exporting<'_> {
     pub fn emit(&self) {
-        tracing::info!("OTLP export is off: set OTEL_EXPORTER_OTLP_ENDPOINT to switch it on; /metrics serves all the same");
+        tracing::info!("{}", self.summary);
     }
 }
 

@@ -16,7 +16,7 @@ pub struct Snapshot {
     /// How often a label value had to be called `other`: [`crate::label::Gate::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
     /// How often a *combination* of admitted values was one too many. Set by the collector.
-    pub(super) folded_series: u64,
+    pub folded_series: u64,
 }
 
 /// What the observer did not see, since the start, and what it still has to look at.
