@@ -288,6 +288,20 @@ fn long_runs_cost_work_in_proportion_to_their_length() {
 }
 
 #[test]
+fn a_piece_that_was_just_counted_is_not_counted_again_when_it_is_decided() {
+    let word = " tokengauge";
+    let mut encoder = Encoder::new(Encoding::O200k);
+    let work = work::of(|| {
+        for _ in 0..100 {
+            encoder.push(word);
+            encoder.count();
+        }
+    });
+    // Each byte is read once and merged once; the blank that ends the word before is read twice.
+    assert_eq!(work, 100 * 2 * word.len() + 99);
+}
+
+#[test]
 fn capitals_behind_a_letter_without_case_are_read_again_but_once() {
     let text = "中".to_owned() + &"A".repeat(16 * 1024) + " ";
     let mut encoder = Encoder::new(Encoding::O200k);
