@@ -255,3 +255,6 @@ impl Timers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
