@@ -26,7 +26,10 @@ fn skim(pieces: &[&[u8]]) -> (Vec<String>, Outcome, bool) {
                 text.push_str(piece);
             }
             Value::TextEnd => lines.push(format!("{path} {:?}", std::mem::take(&mut text))),
-            _ => lines.push(format!("{path} {value:?}")),
+            Value::Object | Value::Array | Value::End => lines.push(format!("{path} {value:?}")),
+            Value::Number(_) | Value::Bool(_) | Value::Null => {
+                lines.push(format!("{path} {value:?}"));
+            }
         }
     };
     for piece in pieces {

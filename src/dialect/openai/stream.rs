@@ -63,6 +63,7 @@ impl Stream {
                 out(Event::Odd(Anomaly::BadText));
                 self.chunk(&chunk, failed, out);
             }
+            Err(_) if failed => out(Event::Failed { kind: None }),
             Err(_) => out(Event::Odd(Anomaly::BadJson)),
         }
     }
@@ -78,12 +79,10 @@ impl Stream {
             }
             self.usage(chunk, out);
         }
-        if let Some(kind) = failure(chunk) {
-            out(Event::Failed {
-                kind: kind.and_then(identifier),
-            });
-        } else if failed {
-            out(Event::Failed { kind: None });
+        let failure = reported(chunk);
+        if failed || failure.is_some() || chunk.object.0 == "error" {
+            let kind = kind(chunk, failure);
+            out(Event::Failed { kind });
         }
     }
 
@@ -229,18 +228,28 @@ fn say(out: &mut impl FnMut(Event<'_>), choice: u32, part: Part, text: &str) {
     }
 }
 
-/// The kind of error that a message reports: `None` where it reports none, `Some(None)` where it does not say which.
-fn failure<'a>(chunk: &'a Chunk<'_>) -> Option<Option<&'a str>> {
-    let of_choice = chunk.choices.iter().map(|choice| &choice.error);
-    let mut found = std::iter::once(&chunk.error).chain(of_choice);
-    let top = chunk.error_type.some().or(chunk.kind.some());
-    let top = top.or(Some(&*chunk.code.0).filter(|code| !code.is_empty()));
-    match found.find(|failure| !matches!(failure, Failure::None)) {
-        Some(Failure::Object(object)) => {
-            let code = Some(&*object.code.0).filter(|code| !code.is_empty());
-            Some(object.kind.some().or(code))
-        }
-        Some(Failure::None | Failure::Message) => Some(chunk.error_type.some()),
-        None => (chunk.object.0 == "error").then_some(top),
-    }
+/// The first error that a message reports.
+fn reported<'a>(chunk: &'a Chunk<'a>) -> Option<&'a Failure<'a>> {
+    let of_choices = chunk.choices.iter().map(|choice| &choice.error);
+    std::iter::once(&chunk.error)
+        .chain(of_choices)
+        .find(|failure| !matches!(failure, Failure::None))
+}
+
+/// The kind of an error: the first that is an identifier, from the most to the least particular home.
+fn kind<'a>(chunk: &'a Chunk<'_>, failure: Option<&'a Failure<'_>>) -> Option<&'a str> {
+    let object = match failure {
+        Some(Failure::Object(object)) => Some(object),
+        Some(Failure::None | Failure::Message) | None => None,
+    };
+    [
+        object.map(|object| &*object.kind.0),
+        object.map(|object| &*object.code.0),
+        Some(&*chunk.error_type.0),
+        Some(&*chunk.kind.0),
+        Some(&*chunk.code.0),
+    ]
+    .into_iter()
+    .flatten()
+    .find_map(identifier)
 }

@@ -338,6 +338,7 @@ fn errors_of_all_shapes() {
             r#"{"error":{"type":"This is a sentence.","message":"x"}}"#,
             None,
         ),
+        (r#"{"error":{"type":"A sentence.","code":"c"}}"#, Some("c")),
         (r#"{"error":"Out of cards."}"#, None),
         (
             r#"{"error":"Too many.","error_type":"overloaded"}"#,
@@ -388,7 +389,12 @@ fn an_error_in_the_stream_leaves_what_was_said() {
         ]
     );
     let named = "event: error\ndata: {\"message\":\"gone\",\"code\":\"c\"}\n\n";
-    assert_eq!(read(Api::OpenAiChat, 200, named.as_bytes()), [failed(None)]);
+    assert_eq!(
+        read(Api::OpenAiChat, 200, named.as_bytes()),
+        [failed(Some("c"))]
+    );
+    let text = "event: error\ndata: gone\n\n";
+    assert_eq!(read(Api::OpenAiChat, 200, text.as_bytes()), [failed(None)]);
     let of_choice =
         r#"{"choices":[{"index":0,"delta":{},"error":{"code":502},"finish_reason":"error"}]}"#;
     assert_eq!(
