@@ -1,3 +1,4 @@
 //! cli
 
+pub mod demo;
 pub mod simulate;

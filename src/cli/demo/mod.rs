@@ -1,0 +1,5 @@
+//! demo
+mod answer;
+mod load;
+mod receiver;
+mod scenario;
