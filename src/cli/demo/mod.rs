@@ -3,3 +3,4 @@ mod answer;
 mod load;
 mod receiver;
 mod scenario;
+mod verify;

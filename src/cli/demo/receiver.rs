@@ -79,6 +79,22 @@ impl Arrived {
         series.map(|(_, value)| *value).reduce(|a, b| a + b)
     }
 
+    /// What has arrived, as a test says.
+    #[cfg(test)]
+    pub fn of(
+        spans: impl IntoIterator<Item = (TraceId, Span)>,
+        sums: impl IntoIterator<Item = (&'static str, f64)>,
+    ) -> Self {
+        let mut arrived = Self::default();
+        for (trace, span) in spans {
+            arrived.server_spans += u64::from(span.server);
+            arrived.spans.entry(trace).or_default().push(span);
+        }
+        let series = |(metric, value): (&str, f64)| ((metric.to_owned(), String::new()), value);
+        arrived.sums = sums.into_iter().map(series).collect();
+        arrived
+    }
+
     fn traces(&mut self, export: ExportTraceServiceRequest) {
         let scopes = export
             .resource_spans
