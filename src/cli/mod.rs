@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use crate::config::RunArgs;
 
 mod check;
+pub mod demo;
 pub mod log;
 pub mod run;
 pub mod simulate;

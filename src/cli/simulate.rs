@@ -38,15 +38,17 @@ fn after_help() -> String {
 Model options:
   {}
 
-  prefill-ms=12  prefill-us-per-token=29.6   time until the first token
-  step-ms=7.5  batch-ms=1.37                 time per token: step-ms + streams of this model × batch-ms
-  tokens=60-240  chunk-tokens=1  jitter=0.02 length of answers, tokens per chunk, variation of the pace
-  reasoning=40-120 | hidden=40-120           thinking before the answer, streamed or silent
-  usage=never|on-request|always              when a stream tells its usage
-  tools=true  role-chunk=false  ping-ms=500  calls tools unasked, no role-only first chunk, comments while waiting
-  stall=0.1  stall-after=20  stall-ms=3000   one in ten answers is silent for 3 s after 20 tokens
-  fail=0.05  status=429                      one in twenty is an error
-  cut=0.02  cut-after=30                     one in fifty breaks off after 30 tokens
+  prefill-ms=12  prefill-us-per-token=29.6    time until the first token
+  step-ms=7.5  batch-ms=1.37                  time per token = step + streams of this model × batch
+  tokens=60-240  chunk-tokens=1  jitter=0.02  length, tokens per chunk, variation of the pace
+  reasoning=40-120 | hidden=40-120            thinking before the answer, streamed or silent
+  usage=never|on-request|always               when a stream tells its usage
+  tools=true                                  calls a tool whenever one is offered
+  role-chunk=false                            streams begin without a role-only chunk
+  ping-ms=500                                 sends comments while it waits
+  stall=0.1  stall-after=20  stall-ms=3000    one in ten is silent for 3 s after 20 tokens
+  fail=0.05  status=429                       one in twenty is an error
+  cut=0.02  cut-after=30                      one in fifty breaks off after 30 tokens
 
 A request can ask for its own treatment with headers:
   x-simulate-tokens, -chunk-tokens, -gap-us, -ttft-us, -stall-after, -stall-ms, -status, -cut-after

@@ -1,1 +1,273 @@
-//! console
+//! The live view in the terminal: what is going through, how fast, and what is left of the error budgets.
+
+mod render;
+mod screen;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::load::{self, State};
+use crate::slo;
+
+pub use render::{render, render_lines};
+pub use screen::Screen;
+
+/// What the console shows at one moment. Undefined is `None`, and shown as `–`, never as 0.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    /// By model, busiest first.
+    pub rows: Vec<Row>,
+    pub totals: Totals,
+    pub budgets: Vec<Budget>,
+}
+
+/// One model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    pub model: String,
+    /// Output tokens per second of all its streams together, over the last 10 s.
+    pub output: Option<f64>,
+    /// The same, in the best second of the last 5 min.
+    pub peak: Option<f64>,
+    /// Median output tokens per second of one stream.
+    pub per_stream: Option<f64>,
+    /// Time to first token, in seconds.
+    pub first_token_p50: Option<f64>,
+    pub first_token_p95: Option<f64>,
+    /// Awaiting their first token.
+    pub queue: u64,
+    pub in_flight: u64,
+    pub finished: u64,
+    pub failed: u64,
+}
+
+/// All models together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    pub output: Option<f64>,
+    pub queue: u64,
+    pub in_flight: u64,
+    pub finished: u64,
+    pub failed: u64,
+}
+
+/// One objective.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Budget {
+    pub objective: String,
+    pub target: f64,
+    pub good: u64,
+    pub bad: u64,
+    /// The share that is left; below 0 it is overspent.
+    pub left: Option<f64>,
+    /// Burn rates over 5 min and 1 h.
+    pub burn_5m: Option<f64>,
+    pub burn_1h: Option<f64>,
+    pub exhaustion: Option<Duration>,
+}
+
+/// One exchange in flight; its model where it is known by now.
+#[derive(Clone, Copy, Debug)]
+pub struct Live<'a> {
+    pub model: Option<&'a str>,
+    pub state: State,
+}
+
+/// Where a model is not known yet, or never will be (plain HTTP).
+const UNKNOWN: &str = "(unknown)";
+
+impl View {
+    /// Puts together what load, objectives and the exchanges in flight say.
+    pub fn of<'a>(
+        load: &load::Reading,
+        objectives: &[slo::Reading],
+        live: impl IntoIterator<Item = Live<'a>>,
+    ) -> Self {
+        let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+        for flow in &load.flows {
+            rows.entry(flow.flow.model.as_str()).or_default().add(flow);
+        }
+        for exchange in live {
+            let row = rows.entry(exchange.model.unwrap_or(UNKNOWN)).or_default();
+            row.in_flight += 1;
+            row.queue += u64::from(matches!(exchange.state, State::Queued | State::Waiting));
+        }
+        let mut rows: Vec<Row> = rows
+            .into_iter()
+            .map(|(model, row)| Row {
+                model: model.to_owned(),
+                ..row
+            })
+            .collect();
+        rows.sort_by(|a, b| b.output.unwrap_or(0.0).total_cmp(&a.output.unwrap_or(0.0)));
+        Self {
+            totals: Totals::of(load, &rows),
+            rows,
+            budgets: objectives.iter().map(Budget::of).collect(),
+        }
+    }
+}
+
+impl Row {
+    /// A model may come by several routes: rates and counts add up. Percentiles do not, so those of the flow with the
+    /// most exchanges stand for all.
+    fn add(&mut self, flow: &load::FlowReading) {
+        if flow.finished >= self.finished || self.first_token_p50.is_none() {
+            let first = flow.time_to_first_token;
+            self.first_token_p50 = first.map(|it| it.p50).or(self.first_token_p50);
+            self.first_token_p95 = first.map(|it| it.p95).or(self.first_token_p95);
+            self.per_stream = flow.output_rate.map(|it| it.p50).or(self.per_stream);
+        }
+        self.output = sum(self.output, flow.output.ten_seconds);
+        self.peak = sum(self.peak, flow.output.peak);
+        self.finished += flow.finished;
+        self.failed += flow.failed;
+    }
+}
+
+impl Totals {
+    fn of(load: &load::Reading, rows: &[Row]) -> Self {
+        let in_flight = load
+            .lanes
+            .iter()
+            .map(|lane| lane.active.iter().sum::<u64>());
+        Self {
+            output: rows.iter().fold(None, |total, row| sum(total, row.output)),
+            queue: load.lanes.iter().map(load::LaneReading::queue_depth).sum(),
+            in_flight: in_flight.sum(),
+            finished: rows.iter().map(|row| row.finished).sum(),
+            failed: rows.iter().map(|row| row.failed).sum(),
+        }
+    }
+}
+
+impl Budget {
+    fn of(reading: &slo::Reading) -> Self {
+        let burn = |window| {
+            let index = slo::BURN_WINDOWS
+                .iter()
+                .position(|(name, _)| *name == window)?;
+            *reading.burn.get(index)?
+        };
+        Self {
+            objective: reading.objective.name.to_string(),
+            target: reading.objective.target,
+            good: reading.good,
+            bad: reading.bad,
+            left: reading.budget,
+            burn_5m: burn("5m"),
+            burn_1h: burn("1h"),
+            exhaustion: reading.exhaustion,
+        }
+    }
+}
+
+fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::Label;
+    use crate::load::{Flow, FlowReading, Lane, LaneReading, Percentiles, Throughput};
+    use crate::wire::Vantage;
+
+    fn flow(model: &str, route: &str, ten_seconds: Option<f64>, finished: u64) -> FlowReading {
+        FlowReading {
+            flow: Flow {
+                provider: Label::known("p"),
+                model: Label::known(model),
+                route: Label::known(route),
+                vantage: Vantage::Outbound,
+            },
+            input: Throughput::default(),
+            output: Throughput {
+                ten_seconds,
+                ..Throughput::default()
+            },
+            time_to_first_token: Some(Percentiles {
+                p50: finished as f64,
+                p95: 2.0,
+                ..Percentiles::default()
+            }),
+            output_rate: None,
+            finished,
+            failed: 1,
+        }
+    }
+
+    #[test]
+    fn routes_of_one_model_make_one_row_and_the_busiest_comes_first() {
+        let lane = Lane {
+            route: Label::known("a"),
+            vantage: Vantage::Outbound,
+        };
+        let load = load::Reading {
+            lanes: vec![LaneReading {
+                lane,
+                active: [1, 2, 3, 4],
+            }],
+            flows: vec![
+                flow("idle", "a", None, 1),
+                flow("busy", "a", Some(10.0), 5),
+                flow("busy", "b", Some(5.0), 3),
+            ],
+        };
+        let live = [
+            (Some("busy"), State::Streaming),
+            (Some("busy"), State::Waiting),
+            (None, State::Unstreamed),
+        ]
+        .map(|(model, state)| Live { model, state });
+        let view = View::of(&load, &[], live);
+        let models: Vec<_> = view.rows.iter().map(|row| row.model.as_str()).collect();
+        assert_eq!(models, ["busy", UNKNOWN, "idle"]);
+        let busy = &view.rows[0];
+        assert_eq!(
+            (busy.output, busy.finished, busy.failed),
+            (Some(15.0), 8, 2)
+        );
+        assert_eq!((busy.in_flight, busy.queue), (2, 1));
+        assert_eq!(
+            busy.first_token_p50,
+            Some(5.0),
+            "of the flow with the most exchanges"
+        );
+        assert_eq!(view.rows[2].output, None, "undefined is not zero");
+        assert_eq!(
+            (view.totals.queue, view.totals.in_flight, view.totals.output),
+            (3, 10, Some(15.0))
+        );
+    }
+
+    #[test]
+    fn burn_rates_are_taken_from_their_windows() {
+        let objective = slo::Objective {
+            name: Label::known("o"),
+            indicator: slo::Indicator::Availability,
+            target: 0.99,
+            window: Duration::from_secs(3_600),
+            scope: slo::Scope::default(),
+        };
+        let reading = slo::Reading {
+            objective,
+            good: 9,
+            bad: 1,
+            budget: Some(0.5),
+            burn: [Some(1.0), Some(2.0), Some(3.0), None, None, None, None],
+            covered: Duration::ZERO,
+            exhaustion: None,
+        };
+        let view = View::of(&load::Reading::default(), &[reading], []);
+        let budget = &view.budgets[0];
+        assert_eq!(
+            (budget.burn_5m, budget.burn_1h, budget.left),
+            (Some(1.0), Some(3.0), Some(0.5))
+        );
+        assert_eq!(view.totals.output, None);
+    }
+}

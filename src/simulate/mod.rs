@@ -13,7 +13,7 @@ pub mod profile;
 mod request;
 mod script;
 mod text;
-mod tokens;
+pub mod tokens;
 mod voice;
 
 use std::convert::Infallible;

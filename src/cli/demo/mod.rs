@@ -1,0 +1,6 @@
+//! demo
+mod answer;
+mod load;
+mod receiver;
+mod scenario;
+mod verify;

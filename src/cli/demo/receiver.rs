@@ -1,0 +1,427 @@
+//! An OTLP/HTTP receiver: proves that what the proxy says has arrived.
+//!
+//! It keeps of every span the few numbers that can be checked, and of every metric series its newest point.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{NumberDataPoint, number_data_point};
+use opentelemetry_proto::tonic::trace::v1::Span as Received;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use prost::Message;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::cli::demo::load::TraceId;
+
+/// Two spans per exchange, as many exchanges as the backend's ledger remembers; about 40 MB.
+const MOST_SPANS: usize = 2 * crate::simulate::ledger::LONGEST;
+
+/// The SDK keeps 2,000 series per instrument at most; the demo makes a few hundred in all.
+const MOST_SERIES: usize = 50_000;
+
+/// What one export may weigh: the OTLP default of most collectors is 4 to 20 MiB.
+const LARGEST_EXPORT: usize = 20 << 20;
+
+/// The exporter uses one or two.
+const MOST_CONNECTIONS: usize = 16;
+
+/// What of a span can be checked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Span {
+    pub server: bool,
+    /// `tokengauge.output_tokens.counted`
+    pub counted: Option<u64>,
+    /// `gen_ai.usage.output_tokens`
+    pub reported: Option<u64>,
+    /// `tokengauge.time_to.token`, in seconds.
+    pub time_to_token: Option<f64>,
+}
+
+/// Everything that has arrived.
+#[derive(Debug, Default)]
+pub struct Arrived {
+    spans: HashMap<TraceId, Vec<Span>>,
+    span_count: usize,
+    /// SERVER spans, those without a place included.
+    pub server_spans: u64,
+    /// Spans that found no place.
+    pub dropped: u64,
+    /// Newest value of every series of a sum, by metric and attributes.
+    sums: HashMap<(String, String), f64>,
+    pub exports: u64,
+}
+
+impl Arrived {
+    /// The spans of one trace.
+    pub fn spans(&self, trace: &TraceId) -> &[Span] {
+        self.spans.get(trace).map_or(&[], Vec::as_slice)
+    }
+
+    /// The newest value of a counter, over all its series; `None` where it never arrived.
+    pub fn sum(&self, metric: &str) -> Option<f64> {
+        let series = self.sums.iter().filter(|((name, _), _)| name == metric);
+        series.map(|(_, value)| *value).reduce(|a, b| a + b)
+    }
+
+    /// What has arrived, as a test says.
+    #[cfg(test)]
+    pub fn of(
+        spans: impl IntoIterator<Item = (TraceId, Span)>,
+        sums: impl IntoIterator<Item = (&'static str, f64)>,
+    ) -> Self {
+        let mut arrived = Self::default();
+        for (trace, span) in spans {
+            arrived.server_spans += u64::from(span.server);
+            arrived.spans.entry(trace).or_default().push(span);
+        }
+        let series = |(metric, value): (&str, f64)| ((metric.to_owned(), String::new()), value);
+        arrived.sums = sums.into_iter().map(series).collect();
+        arrived
+    }
+
+    fn traces(&mut self, export: ExportTraceServiceRequest) {
+        let scopes = export
+            .resource_spans
+            .into_iter()
+            .flat_map(|it| it.scope_spans);
+        for span in scopes.flat_map(|it| it.spans) {
+            self.span(&span);
+        }
+    }
+
+    fn span(&mut self, received: &Received) {
+        let server = received.kind == i32::from(SpanKind::Server);
+        self.server_spans += u64::from(server);
+        let trace = TraceId::try_from(received.trace_id.as_slice());
+        let (Ok(trace), true) = (trace, self.span_count < MOST_SPANS) else {
+            self.dropped += 1;
+            return;
+        };
+        self.span_count += 1;
+        self.spans.entry(trace).or_default().push(Span {
+            server,
+            counted: whole(received, "tokengauge.output_tokens.counted"),
+            reported: whole(received, "gen_ai.usage.output_tokens"),
+            time_to_token: match attribute(received, "tokengauge.time_to.token") {
+                Some(Value::DoubleValue(seconds)) => Some(*seconds),
+                _ => None,
+            },
+        });
+    }
+
+    fn metrics(&mut self, export: ExportMetricsServiceRequest) {
+        let scopes = export
+            .resource_metrics
+            .into_iter()
+            .flat_map(|it| it.scope_metrics);
+        for metric in scopes.flat_map(|it| it.metrics) {
+            let Some(Data::Sum(sum)) = metric.data else {
+                continue;
+            };
+            for point in sum.data_points {
+                self.point(&metric.name, &point);
+            }
+        }
+    }
+
+    fn point(&mut self, metric: &str, point: &NumberDataPoint) {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a counter of the demo stays far below 2^52"
+        )]
+        let value = match point.value {
+            Some(number_data_point::Value::AsDouble(value)) => value,
+            Some(number_data_point::Value::AsInt(value)) => value as f64,
+            None => return,
+        };
+        let series = (metric.to_owned(), key(&point.attributes));
+        if self.sums.len() < MOST_SERIES || self.sums.contains_key(&series) {
+            self.sums.insert(series, value);
+        }
+    }
+}
+
+/// The attributes as one text; the exporter writes them in a fixed order, sorting makes sure.
+fn key(attributes: &[KeyValue]) -> String {
+    let mut sorted: Vec<_> = attributes.iter().collect();
+    sorted.sort_by(|a, b| a.key.cmp(&b.key));
+    let mut text = String::new();
+    for attribute in sorted {
+        let written = write!(text, "{}={:?};", attribute.key, attribute.value);
+        // Writing to a String cannot fail.
+        debug_assert!(written.is_ok());
+    }
+    text
+}
+
+fn attribute<'a>(span: &'a Received, name: &str) -> Option<&'a Value> {
+    let found = span.attributes.iter().find(|it| it.key == name)?;
+    let AnyValue { value } = found.value.as_ref()?;
+    value.as_ref()
+}
+
+fn whole(span: &Received, name: &str) -> Option<u64> {
+    match attribute(span, name)? {
+        Value::IntValue(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+/// What has arrived so far, shared with the server.
+#[derive(Clone, Debug, Default)]
+pub struct Receiver(Arc<Mutex<Arrived>>);
+
+impl Receiver {
+    /// Looks at what has arrived.
+    pub fn look<T>(&self, at: impl FnOnce(&Arrived) -> T) -> T {
+        at(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Serves `POST /v1/traces` and `/v1/metrics` in protobuf until `shutdown`.
+    pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+        let mut connections = JoinSet::new();
+        tokio::pin!(shutdown);
+        loop {
+            let full = connections.len() >= MOST_CONNECTIONS;
+            tokio::select! {
+                () = &mut shutdown => return,
+                Some(_) = connections.join_next() => {}
+                Ok((socket, _)) = listener.accept(), if !full => {
+                    connections.spawn(self.clone().converse(socket));
+                }
+            }
+        }
+    }
+
+    async fn converse(self, socket: TcpStream) {
+        let service = service_fn(move |request| {
+            let receiver = self.clone();
+            async move { Ok::<_, Infallible>(receiver.answer(request).await) }
+        });
+        let server = hyper::server::conn::http1::Builder::new();
+        // An exporter whose connection broke sends again or counts a loss: it shows in the comparison.
+        drop(server.serve_connection(TokioIo::new(socket), service).await);
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (head, body) = request.into_parts();
+        let encoded = head
+            .headers
+            .get(CONTENT_ENCODING)
+            .is_some_and(|it| it != "identity");
+        let status = match body_of(body).await {
+            _ if head.method != Method::POST => StatusCode::METHOD_NOT_ALLOWED,
+            _ if encoded => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            None => StatusCode::PAYLOAD_TOO_LARGE,
+            Some(body) => self.take(head.uri.path(), body),
+        };
+        // An empty message is the protobuf form of full success.
+        let mut response = Response::new(Full::default());
+        *response.status_mut() = status;
+        response.headers_mut().insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-protobuf"),
+        );
+        response
+    }
+
+    fn take(&self, path: &str, body: Bytes) -> StatusCode {
+        let mut arrived = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        arrived.exports += 1;
+        let taken = match path {
+            "/v1/traces" => ExportTraceServiceRequest::decode(body).map(|it| arrived.traces(it)),
+            "/v1/metrics" => {
+                ExportMetricsServiceRequest::decode(body).map(|it| arrived.metrics(it))
+            }
+            _ => return StatusCode::NOT_FOUND,
+        };
+        if taken.is_ok() {
+            StatusCode::OK
+        } else {
+            StatusCode::BAD_REQUEST
+        }
+    }
+}
+
+async fn body_of(body: Incoming) -> Option<Bytes> {
+    Some(
+        Limited::new(body, LARGEST_EXPORT)
+            .collect()
+            .await
+            .ok()?
+            .to_bytes(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics, Sum};
+    use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
+
+    use super::*;
+
+    fn int(key: &str, value: i64) -> KeyValue {
+        attribute_of(key, Value::IntValue(value))
+    }
+
+    fn attribute_of(key: &str, value: Value) -> KeyValue {
+        KeyValue {
+            key: key.to_owned(),
+            value: Some(AnyValue { value: Some(value) }),
+            ..KeyValue::default()
+        }
+    }
+
+    fn spans(kinds: &[SpanKind]) -> Bytes {
+        let span = |kind: &SpanKind| Received {
+            trace_id: vec![7; 16],
+            kind: i32::from(*kind),
+            attributes: vec![
+                int("tokengauge.output_tokens.counted", 42),
+                int("gen_ai.usage.output_tokens", 43),
+                attribute_of("tokengauge.time_to.token", Value::DoubleValue(0.25)),
+            ],
+            ..Received::default()
+        };
+        let scope = ScopeSpans {
+            spans: kinds.iter().map(span).collect(),
+            ..ScopeSpans::default()
+        };
+        let resource = ResourceSpans {
+            scope_spans: vec![scope],
+            ..ResourceSpans::default()
+        };
+        ExportTraceServiceRequest {
+            resource_spans: vec![resource],
+        }
+        .encode_to_vec()
+        .into()
+    }
+
+    fn counter(name: &str, series: &[(i64, i64)]) -> Bytes {
+        let point = |(label, value): &(i64, i64)| NumberDataPoint {
+            attributes: vec![int("series", *label)],
+            value: Some(number_data_point::Value::AsInt(*value)),
+            ..NumberDataPoint::default()
+        };
+        let sum = Sum {
+            data_points: series.iter().map(point).collect(),
+            ..Sum::default()
+        };
+        let metric = Metric {
+            name: name.to_owned(),
+            data: Some(Data::Sum(sum)),
+            ..Metric::default()
+        };
+        let scope = ScopeMetrics {
+            metrics: vec![metric],
+            ..ScopeMetrics::default()
+        };
+        let resource = ResourceMetrics {
+            scope_metrics: vec![scope],
+            ..ResourceMetrics::default()
+        };
+        ExportMetricsServiceRequest {
+            resource_metrics: vec![resource],
+        }
+        .encode_to_vec()
+        .into()
+    }
+
+    #[test]
+    fn spans_are_found_by_their_trace() {
+        let receiver = Receiver::default();
+        assert_eq!(
+            receiver.take("/v1/traces", spans(&[SpanKind::Server, SpanKind::Client])),
+            StatusCode::OK
+        );
+        receiver.look(|arrived| {
+            let found = arrived.spans(&[7; 16]);
+            assert_eq!(
+                (found.len(), found[0].server, found[1].server),
+                (2, true, false)
+            );
+            assert_eq!(
+                (found[1].counted, found[1].reported, found[1].time_to_token),
+                (Some(42), Some(43), Some(0.25))
+            );
+            assert_eq!((arrived.server_spans, arrived.dropped), (1, 0));
+            assert!(arrived.spans(&[8; 16]).is_empty());
+        });
+    }
+
+    #[test]
+    fn of_each_series_the_newest_point_counts_once() {
+        let receiver = Receiver::default();
+        receiver.take("/v1/metrics", counter("c", &[(1, 10), (2, 5)]));
+        receiver.take("/v1/metrics", counter("c", &[(1, 12)]));
+        receiver.look(|arrived| {
+            assert_eq!(arrived.sum("c"), Some(17.0));
+            assert_eq!(arrived.sum("d"), None);
+        });
+    }
+
+    #[test]
+    fn what_is_no_export_is_refused() {
+        let receiver = Receiver::default();
+        assert_eq!(
+            receiver.take("/v1/logs", Bytes::new()),
+            StatusCode::NOT_FOUND
+        );
+        assert_eq!(
+            receiver.take("/v1/traces", Bytes::from_static(b"{}")),
+            StatusCode::BAD_REQUEST
+        );
+    }
+
+    #[tokio::test]
+    async fn exports_arrive_over_http() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let receiver = Receiver::default();
+        tokio::spawn(receiver.clone().serve(listener, std::future::pending()));
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let mut post = async |path: &str, body| {
+            let request = Request::post(path)
+                .header("host", "x")
+                .body(Full::new(body))
+                .unwrap();
+            sender.send_request(request).await.unwrap().status()
+        };
+        assert_eq!(
+            post("/v1/traces", spans(&[SpanKind::Server])).await,
+            StatusCode::OK
+        );
+        assert_eq!(
+            post("/v1/metrics", counter("c", &[(1, 3)])).await,
+            StatusCode::OK
+        );
+        receiver.look(|arrived| {
+            assert_eq!(
+                (arrived.exports, arrived.server_spans, arrived.sum("c")),
+                (2, 1, Some(3.0))
+            )
+        });
+    }
+}
