@@ -1,6 +1,9 @@
 //! Messages of a stream → events.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+use serde::Deserialize;
 
 use super::chunk::{Choice, Chunk, Content, Failure, Message};
 use super::tools::Tools;
@@ -55,16 +58,24 @@ impl Stream {
 
     /// Reads what is JSON but for its text: half a surrogate pair or bytes that are no UTF-8, which come when a backend
     /// cuts a character in two. The rest of that text was generated all the same, so it is read, with U+FFFD in place.
+    /// And what has a key twice, which only a tree of values allows.
     fn repaired(&mut self, data: &[u8], failed: bool, out: &mut impl FnMut(Event<'_>)) {
-        let text = String::from_utf8_lossy(data);
-        let text = super::repair::lone_surrogates(&text);
-        match serde_json::from_str::<Chunk<'_>>(&text) {
-            Ok(chunk) => {
-                out(Event::Odd(Anomaly::BadText));
+        let utf8 = String::from_utf8_lossy(data);
+        let json = super::repair::lone_surrogates(&utf8);
+        let tree = serde_json::from_str::<serde_json::Value>(&json);
+        let chunk = tree
+            .as_ref()
+            .ok()
+            .and_then(|tree| Chunk::deserialize(tree).ok());
+        match chunk {
+            Some(chunk) => {
+                if matches!((&utf8, &json), (Cow::Owned(_), _) | (_, Cow::Owned(_))) {
+                    out(Event::Odd(Anomaly::BadText));
+                }
                 self.chunk(&chunk, failed, out);
             }
-            Err(_) if failed => out(Event::Failed { kind: None }),
-            Err(_) => out(Event::Odd(Anomaly::BadJson)),
+            None if failed => out(Event::Failed { kind: None }),
+            None => out(Event::Odd(Anomaly::BadJson)),
         }
     }
 

@@ -443,6 +443,13 @@ fn text_with_half_a_character_is_read_all_the_same() {
 }
 
 #[test]
+fn a_key_that_stands_twice_loses_nothing() {
+    let twice = r#"{"id":"a","id":"b","choices":[{"index":1,"index":1,"delta":{"content":"x"}}]}"#;
+    let started = r#"Started { id: Some("b"), model: None }"#;
+    assert_eq!(chat(&[twice]), [started, r#"1 Text "x""#]);
+}
+
+#[test]
 fn a_whole_answer() {
     let answer = r#"
 
