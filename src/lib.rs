@@ -7,6 +7,7 @@
 
 pub mod clock;
 pub mod label;
+pub mod slots;
 pub mod wire;
 
 pub mod forward;
@@ -28,6 +29,7 @@ pub mod export;
 pub mod load;
 pub mod slo;
 
+pub mod app;
 pub mod cli;
 pub mod config;
 pub mod diag;

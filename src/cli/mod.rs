@@ -1,4 +1,168 @@
-//! cli
+//! The command line: what the program can be asked to do, and how it answers.
 
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::RunArgs;
+
+mod check;
 pub mod demo;
+pub mod log;
+pub mod run;
 pub mod simulate;
+
+/// Observes LLM traffic without touching it: forwards every byte, counts tokens on the side, and tells tokens per
+/// second, time to first token, queue depth and error budgets over OpenTelemetry.
+#[derive(Debug, Parser)]
+#[command(name = "tokengauge", version, propagate_version = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  See it work, with everything it needs inside:
+    tokengauge demo
+
+  Put it in front of a vendor's API, and point the client at it:
+    tokengauge run --upstream https://api.openai.com
+    OPENAI_BASE_URL=http://127.0.0.1:4000/v1 python app.py
+
+  Validate a configuration file and see what it amounts to:
+    tokengauge check --print tokengauge.yaml
+
+  Let an editor complete and check the file:
+    tokengauge schema > tokengauge.schema.json";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  One vendor, spans and metrics to a local collector:
+    OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc \\
+      tokengauge run --upstream https://api.openai.com
+
+  Beside a self-hosted engine:
+    tokengauge run --listen 0.0.0.0:8080 --upstream http://127.0.0.1:8000 --vantage inbound
+
+  Two vendors by path prefix:
+    tokengauge run --upstream /openai=https://api.openai.com --upstream /groq=https://api.groq.com/openai";
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the proxy: forward to an upstream, observe on the side, export over OTLP and /metrics
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Run a simulated LLM backend: OpenAI-compatible, paced like a real engine, with stalls and failures on request
+    Simulate(simulate::Args),
+    /// Validate a configuration file: every error with its line, its key and its remedy
+    Check(check::CheckArgs),
+    /// Print the JSON Schema of the configuration file
+    Schema,
+}
+
+/// Does what was asked for.
+pub fn main(cli: Cli) -> ExitCode {
+    match cli.command {
+        Command::Run(args) => ended(run::run(args, environment)),
+        Command::Simulate(args) => ended(simulated(args)),
+        Command::Check(args) => check::check(&args),
+        Command::Schema => check::schema(),
+    }
+}
+
+/// The one place where the environment is read.
+#[expect(clippy::disallowed_methods, reason = "this is the one home of the environment")]
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn simulated(args: simulate::Args) -> anyhow::Result<ExitCode> {
+    run::runtime()?.block_on(simulate::run(args))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| fail(format_args!("tokengauge: {error:#}")))
+}
+
+/// Writes to standard output. A reader that has gone (`| head`) is no failure.
+fn print(text: impl Display) -> ExitCode {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// Writes to standard error and fails. Where that cannot be written to either, there is nobody left to tell.
+fn fail(text: impl Display) -> ExitCode {
+    drop(writeln!(io::stderr().lock(), "{text}"));
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::config::RunArgs;
+
+    /// `run`'s flags alone.
+    #[derive(Debug, Parser)]
+    struct Run {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        Run::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_its_variable_and_its_help() {
+        for flag in Run::command().get_arguments() {
+            let name = flag.get_long().unwrap();
+            let expected = format!("TOKENGAUGE_{}", name.to_uppercase().replace('-', "_"));
+            let variable = flag.get_env().and_then(|name| name.to_str());
+            assert_eq!(variable, Some(expected.as_str()), "--{name}");
+            assert!(flag.get_help().is_some(), "--{name}");
+        }
+    }
+
+    #[test]
+    fn flags_are_read_and_lists_may_be_repeated_or_joined() {
+        let line = "run --listen 127.0.0.1:1,unix:/s --listen [::1]:2 --upstream /a=http://a --upstream http://b \
+                    --drain 5s --vantage gateway --log-level debug";
+        let run = Run::try_parse_from(line.split(' ')).unwrap();
+        assert_eq!(run.args.listen.len(), 3);
+        let upstreams: Vec<&str> = run.args.upstream.iter().map(|url| url.expose()).collect();
+        assert_eq!(upstreams, ["/a=http://a", "http://b"]);
+        for wrong in [
+            "--drain 5",
+            "--listen 4000",
+            "--vantage sideways",
+            "--admin :4001",
+        ] {
+            let line = format!("run {wrong}");
+            assert!(Run::try_parse_from(line.split(' ')).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_url_with_a_password_is_never_echoed() {
+        let line = "run --upstream https://me:s3cret@host";
+        let run = Run::try_parse_from(line.split(' ')).unwrap();
+        let errors = crate::config::load(&run.args, &|_| None).unwrap_err();
+        assert_eq!(
+            errors.to_string(),
+            "--upstream: the URL holds credentials; take out what stands before the @: clients send credentials in \
+             headers, and those pass untouched"
+        );
+        assert!(!format!("{run:?}").contains("s3cret"));
+    }
+}

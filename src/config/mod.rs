@@ -1,1 +1,171 @@
-//! config
+//! What the user wrote → what the program runs on.
+//!
+//! Flags over environment (`TOKENGAUGE_*`) over file over defaults. `raw` is the file as written, [`Config`] the
+//! resolved result, and the rest of the program sees nothing but the latter. Everything that is wrong is reported at
+//! once, each with its line, its key and its remedy ([`Errors`]).
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use args::RunArgs;
+pub use keys::{KEYS, Key, differences};
+pub use load::{check, load, schema};
+pub use problem::{Errors, Place, Problem};
+pub use secret::Secret;
+pub use watch::Watch;
+
+use crate::wire::Vantage;
+use crate::{forward, label, listen, route, slo};
+
+mod args;
+mod file;
+mod keys;
+mod load;
+mod print;
+mod problem;
+pub mod proxy;
+mod raw;
+mod read;
+mod resolve;
+mod secret;
+mod tree;
+mod url;
+pub mod value;
+mod watch;
+
+/// A way to ask for an environment variable; [`environment`], or a table in tests.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A variable of the process's environment. One that is not Unicode is as good as not set.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one home of the environment; clap reads the flags' own variables"
+)]
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Everything the program is told, checked and complete.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listeners: Vec<listen::Config>,
+    pub admin: Admin,
+    pub upstreams: Vec<forward::Config>,
+    pub routes: Vec<route::Config>,
+    pub objectives: Vec<slo::Objective>,
+    pub labels: label::Limits,
+    /// Bytes that the observation path may hold at most, over all exchanges.
+    pub observer_memory: usize,
+    /// How long streams may go on after SIGTERM.
+    pub drain: Duration,
+    /// The vantage of routes that name none.
+    pub vantage: Vantage,
+    pub log: Log,
+    pub export: ExportOverrides,
+    /// How to reach upstreams that cannot be reached directly, from `HTTPS_PROXY` and its kin.
+    pub proxy: proxy::Proxy,
+}
+
+/// The admin port.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Admin {
+    pub address: SocketAddr,
+    /// Bearer token for everything beyond health and metrics, where the port is not on loopback.
+    pub token: Option<Secret>,
+    /// Where `token` was read from, unless it came from the environment.
+    pub token_file: Option<PathBuf>,
+}
+
+impl Admin {
+    /// Loopback: `/streams` and `/config` are for whoever is on the machine, nobody else, until a token says so.
+    pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4001);
+}
+
+/// What the program logs about itself, on standard error.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Log {
+    pub level: LogLevel,
+    pub format: LogFormat,
+}
+
+/// The least severe level that is logged.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    PartialEq,
+    serde::Deserialize,
+    serde::Serialize,
+    schemars::JsonSchema,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+/// How a log line is written.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    PartialEq,
+    serde::Deserialize,
+    serde::Serialize,
+    schemars::JsonSchema,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What the file says about export; each wins over the `OTEL_*` variable that says the same.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ExportOverrides {
+    /// Of the collector, for metrics and traces alike.
+    pub endpoint: Option<String>,
+    pub protocol: Option<ExportProtocol>,
+    pub interval: Option<Duration>,
+    /// Sent with every export, in addition to `OTEL_EXPORTER_OTLP_HEADERS`.
+    pub headers: Vec<(String, Secret)>,
+    pub genai_names: Option<GenAiNames>,
+}
+
+/// How OTLP is spoken, in the words of `OTEL_EXPORTER_OTLP_PROTOCOL`.
+#[derive(
+    Clone, Copy, Debug, Eq, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema,
+)]
+pub enum ExportProtocol {
+    #[serde(rename = "grpc")]
+    Grpc,
+    #[serde(rename = "http/protobuf")]
+    HttpProtobuf,
+}
+
+/// Which names of the standard's `gen_ai.*` metrics are written.
+#[derive(
+    Clone, Copy, Debug, Eq, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum GenAiNames {
+    /// The names of the newest standard.
+    Latest,
+    /// The names that came before them, which many dashboards still use.
+    Legacy,
+    Both,
+    /// None of the family.
+    Off,
+}

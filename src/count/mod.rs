@@ -1,6 +1,27 @@
 //! Tokens: exact incremental encoders, the registry model → encoding, and where a count comes from.
+//!
+//! Counts equal tiktoken's to the token, at every prefix of a text and for every way of cutting it. The vocabularies
+//! and split automata are tables in the binary, used where they lie: no start-up work, no lock, no copy per thread.
+
+mod counter;
+mod encoder;
+mod encoding;
+#[expect(dead_code, reason = "what writes the tables is for the build script")]
+mod layout;
+mod merge;
+mod registry;
+mod split;
+mod table;
+
+#[cfg(test)]
+mod tests;
 
 use serde::Serialize;
+
+pub use counter::{Added, Counter, Totals};
+pub use encoder::Encoder;
+pub use encoding::Encoding;
+pub use registry::encoding_of;
 
 /// Where a number of tokens comes from.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
@@ -24,4 +45,11 @@ impl Source {
             Self::Estimated => "estimated",
         }
     }
+}
+
+/// Tokens that a text of so many bytes has, about: a token has four bytes, rounded. In English and code that is 5 to 9 %
+/// too high, in Chinese and Japanese 0 to 5 % too low (o200k); counting *characters* by four would miss two thirds of
+/// the latter.
+pub const fn estimate(bytes: u64) -> u64 {
+    bytes / 4 + (bytes % 4) / 2
 }

@@ -1,1 +1,118 @@
 //! What the proxy says about itself: one struct per happening, each with one level, one message, one set of fields.
+//!
+//! Levels say what the operator must do. *Error*: something is lost until somebody acts. *Warn*: it works, but not as
+//! asked. *Info*: the few turning points of a process's life. *Debug*: for whoever looks for a fault. No happening has a
+//! field that can hold a credential or text of a prompt or an answer.
+
+use std::time::Duration;
+
+/// The proxy takes requests.
+#[derive(Debug)]
+pub struct Listening<'a> {
+    pub address: &'a str,
+    pub tls: bool,
+}
+
+impl Listening<'_> {
+    pub fn emit(&self) {
+        tracing::info!(address = self.address, tls = self.tls, "listening");
+    }
+}
+
+/// The admin port answers.
+#[derive(Debug)]
+pub struct AdminListening<'a> {
+    pub address: &'a str,
+    /// Whether more than health and metrics is refused for want of a token.
+    pub restricted: bool,
+}
+
+impl AdminListening<'_> {
+    pub fn emit(&self) {
+        tracing::info!(address = self.address, restricted = self.restricted, "admin port listening");
+    }
+}
+
+/// Where telemetry goes, or that it goes nowhere.
+#[derive(Debug)]
+pub struct Exporting<'a> {
+    pub summary: &'a str,
+}
+
+impl Exporting<'_> {
+    pub fn emit(&self) {
+        tracing::info!("{}", self.summary);
+    }
+}
+
+/// A setting was understood in part or not at all, and its default holds.
+#[derive(Debug)]
+pub struct SettingIgnored<'a> {
+    pub name: &'a str,
+    pub reason: &'a str,
+}
+
+impl SettingIgnored<'_> {
+    pub fn emit(&self) {
+        tracing::warn!(name = self.name, reason = self.reason, "setting ignored");
+    }
+}
+
+/// A changed configuration is in force.
+#[derive(Debug)]
+pub struct Reloaded<'a> {
+    /// Keys that changed but only hold after a restart.
+    pub need_restart: &'a [&'static str],
+}
+
+impl Reloaded<'_> {
+    pub fn emit(&self) {
+        if self.need_restart.is_empty() {
+            tracing::info!("configuration reloaded");
+        } else {
+            tracing::warn!(need_restart = ?self.need_restart, "configuration reloaded, but these keys hold only after a restart");
+        }
+    }
+}
+
+/// A changed configuration was refused; the old one stays.
+#[derive(Debug)]
+pub struct ReloadRefused<'a> {
+    pub errors: &'a str,
+}
+
+impl ReloadRefused<'_> {
+    pub fn emit(&self) {
+        tracing::error!("the new configuration is refused and the old one stays:\n{}", self.errors);
+    }
+}
+
+/// The proxy was told to stop and lets streams finish.
+#[derive(Debug)]
+pub struct Draining {
+    pub exchanges: u64,
+    pub at_most: Duration,
+}
+
+impl Draining {
+    pub fn emit(&self) {
+        tracing::info!(exchanges = self.exchanges, at_most = ?self.at_most, "draining");
+    }
+}
+
+/// All is sent that could be; the process ends.
+#[derive(Debug)]
+pub struct Stopped {
+    pub cut: u64,
+    pub flushed: bool,
+}
+
+impl Stopped {
+    pub fn emit(&self) {
+        if self.flushed && self.cut == 0 {
+            tracing::info!("stopped");
+        } else {
+            tracing::warn!(exchanges_cut = self.cut, telemetry_flushed = self.flushed, "stopped before all was done");
+        }
+    }
+}

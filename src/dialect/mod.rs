@@ -3,6 +3,19 @@
 //! One file per API; each reads the request's facts and the response's events. A dialect has no error: what it does
 //! not understand it skips, and says so as an [`Anomaly`].
 
+mod api;
+mod json;
+mod lenient;
+mod openai;
+mod provider;
+mod reader;
+mod request;
+
+pub use api::{Api, Detect, detect};
+pub use provider::provider;
+pub use reader::Reader;
+pub use request::RequestReader;
+
 use crate::frame::Anomaly;
 use crate::label::Name;
 

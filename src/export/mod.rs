@@ -1,1 +1,27 @@
 //! What leaves the process: names, metrics, spans, OTLP, Prometheus text.
+//!
+//! [`names`] is the registry of everything that is emitted. [`Instruments`] takes samples and records; the
+//! OpenTelemetry SDK aggregates them; a [`Collector`] takes one picture of all of it, which [`otlp`] sends and
+//! [`prometheus`] writes, so that names come out equal on both ways. [`span`] makes spans of a record. [`Telemetry`] is
+//! the thread on which all sending happens: a collector that hangs can slow nothing else.
+
+pub mod client;
+pub mod collector;
+pub mod config;
+pub mod instruments;
+pub mod names;
+pub mod otlp;
+pub mod prometheus;
+pub mod sampling;
+pub mod snapshot;
+pub mod span;
+pub mod telemetry;
+#[cfg(test)]
+mod testing;
+
+pub use collector::Collector;
+pub use config::{Config, Problem};
+pub use instruments::{Instruments, Live};
+pub use sampling::Sampler;
+pub use snapshot::{Losses, Readings, Snapshot};
+pub use telemetry::Telemetry;

@@ -1,9 +1,45 @@
 //! Sending on and streaming back, untouched.
+//!
+//! **What a dropped future means.** hyper drops the future that answers a request, and later the response's body, as
+//! soon as it sees that the client is gone. Both own the connection to the upstream, so it is closed in the same
+//! moment; that is what makes an engine stop generating. The tap is dropped with them and says how the exchange ended.
+//!
+//! **What is repeated.** Nothing that wrote a byte. hyper gives a request back where its idle connection turned out
+//! closed before anything was written, and only then a new connection gets it, once.
+
+mod answer;
+mod bell;
+mod connect;
+mod exchange;
+mod forwarder;
+mod head;
+mod link;
+mod proxy;
+mod source;
+mod trace;
+mod tunnel;
+mod upstream;
+mod wire_io;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hyper::body::Incoming;
+
+pub use self::connect::SetupError;
+pub use self::forwarder::{Client, ForwardService, Forwarder, Parts};
+pub use self::proxy::Proxy;
+pub use self::source::Source;
+pub use self::upstream::Upstream;
+
 use crate::label::Label;
+use crate::tee::body::{RequestBody, ResponseBody};
+
+/// The body of every response this proxy gives.
+pub type Answer = ResponseBody<Source>;
+
+/// The body of every request it sends.
+type Upload = RequestBody<Incoming>;
 
 /// One upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -25,6 +61,8 @@ pub struct Config {
     pub pool_idle: Duration,
     /// Idle connections kept at most.
     pub pool_size: usize,
+    /// The proxy settings of the environment; none by default.
+    pub proxy: Proxy,
 }
 
 /// What is spoken to the upstream.
@@ -69,4 +107,26 @@ impl Config {
     pub const POOL_IDLE_TLS: Duration = Duration::from_secs(50);
     /// As many as a burst leaves behind; older ones are closed first.
     pub const POOL_SIZE: usize = 1_024;
+
+    /// An upstream with the defaults of everything but its name and address.
+    pub fn to(name: Label, tls: bool, host: &str, port: u16) -> Self {
+        Self {
+            name,
+            tls,
+            host: host.to_owned(),
+            port,
+            base_path: String::new(),
+            protocol: Protocol::default(),
+            keep_host: false,
+            ca_file: None,
+            timeouts: Timeouts::default(),
+            pool_idle: if tls {
+                Self::POOL_IDLE_TLS
+            } else {
+                Self::POOL_IDLE_PLAIN
+            },
+            pool_size: Self::POOL_SIZE,
+            proxy: Proxy::default(),
+        }
+    }
 }

@@ -4,6 +4,97 @@
 //! for a delimiter, so a peer that never sends one cannot make it grow. It has no error: what is malformed is skipped
 //! and reported as an [`Anomaly`].
 
+mod sniff;
+mod sse;
+mod whole;
+
+use sniff::Sniffer;
+pub use sse::Sse;
+pub use whole::Whole;
+
+/// The largest frame that is read, in bytes. The largest event seen in the wild is 101 KB (a Responses event that
+/// repeats instructions and tools); ten times that is still nothing a peer could hurt with.
+pub const CAP: usize = 1 << 20;
+
+/// Cuts one body into frames. Which framing it is shows in the first bytes: content types lie (streams declared as JSON,
+/// JSON errors declared as streams), so the declared one only decides where the bytes do not.
+#[derive(Debug)]
+pub enum Framer {
+    /// Too little was seen to tell.
+    Unknown(Sniffer),
+    Sse(Sse),
+    Whole(Whole),
+}
+
+impl Framer {
+    pub fn new(content_type: Option<&str>) -> Self {
+        Self::Unknown(Sniffer::new(content_type))
+    }
+
+    /// Takes the next bytes of the body and calls `out` for every frame that they complete.
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
+        match self {
+            Self::Unknown(sniffer) => {
+                let Some(found) = sniffer.push(bytes) else {
+                    return;
+                };
+                let held = sniffer.held();
+                *self = Self::of(found.stream);
+                self.push(&held, out);
+                self.push(found.rest, out);
+            }
+            Self::Sse(sse) => sse.push(bytes, out),
+            Self::Whole(whole) => whole.push(bytes, out),
+        }
+    }
+
+    /// The body is over: what stands unfinished is handed out as far as it can be read.
+    pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
+        match self {
+            Self::Unknown(sniffer) => {
+                let held = sniffer.held();
+                if !held.is_empty() {
+                    *self = Self::of(sniffer.declared_stream());
+                    self.push(&held, out);
+                    self.finish(out);
+                }
+            }
+            Self::Sse(sse) => sse.finish(out),
+            Self::Whole(whole) => whole.finish(out),
+        }
+    }
+
+    /// Bytes were lost here. A stream is read again from the next frame on; a whole body is given up.
+    pub fn gap(&mut self) {
+        match self {
+            Self::Unknown(sniffer) => *self = Self::of(sniffer.declared_stream()),
+            Self::Sse(_) | Self::Whole(_) => {}
+        }
+        match self {
+            Self::Unknown(_) => {}
+            Self::Sse(sse) => sse.gap(),
+            Self::Whole(whole) => whole.gap(),
+        }
+    }
+
+    /// Whether the body is a stream of messages; `None` until enough of it was seen.
+    pub fn is_stream(&self) -> Option<bool> {
+        match self {
+            Self::Unknown(_) => None,
+            Self::Sse(_) => Some(true),
+            Self::Whole(_) => Some(false),
+        }
+    }
+
+    fn of(stream: bool) -> Self {
+        if stream {
+            Self::Sse(Sse::new(CAP))
+        } else {
+            Self::Whole(Whole::default())
+        }
+    }
+}
+
 /// One message of a body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Frame<'a> {
@@ -60,3 +151,6 @@ impl Anomaly {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,35 @@
 //! Accepting connections: TCP and Unix sockets, TLS, HTTP/1.1 and HTTP/2, limits, drain.
+//!
+//! A listener serves until it is told to stop; what is left is a [`Connections`], whose exchanges may finish for a
+//! while before they are cut:
+//!
+//! ```text
+//! let connections = listener.serve(service_for, shutdown).await;   // no longer accepting
+//! let left = connections.finish(drain).await;                      // those still open when the time was up
+//! forwarder.cut();                                                 // what ends from here on was cut by this proxy
+//! connections.cut().await;
+//! ```
 
-use std::net::SocketAddr;
+mod connection;
+mod first;
+mod phases;
+mod socket;
+mod tls;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+pub use self::connection::Handler;
+pub use self::tls::Error as TlsError;
+
+use self::connection::Server;
+use self::phases::{Phase, Phases};
+use self::socket::Socket;
 
 /// One listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -11,7 +38,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Connections open at once; further ones wait in the kernel's backlog.
     pub max_connections: usize,
-    /// How long a client may take from its first byte to the end of a request's head.
+    /// How long a client may take to send the head of a request, counted from the connection's opening (its TLS
+    /// handshake included) or from the end of the last response: so this is also how long a connection may be idle.
     pub head_timeout: Duration,
 }
 
@@ -40,6 +68,136 @@ impl Config {
             tls: None,
             max_connections: Self::MAX_CONNECTIONS,
             head_timeout: Self::HEAD_TIMEOUT,
+        }
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Peer {
+    /// None behind a Unix socket.
+    pub address: Option<IpAddr>,
+    pub tls: bool,
+}
+
+/// Why a listener cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot listen on {0}: {1}")]
+    Bind(String, io::Error),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("TLS over a Unix socket is not supported")]
+    TlsOverUnix,
+}
+
+/// An open listener that does not accept yet.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    server: Server,
+    places: Arc<Semaphore>,
+}
+
+impl Listener {
+    /// Opens the socket. Needs a tokio runtime.
+    pub fn bind(config: &Config) -> Result<Self, Error> {
+        let Config {
+            address,
+            tls,
+            max_connections,
+            head_timeout,
+        } = config;
+        if tls.is_some() && matches!(address, Address::Unix(_)) {
+            return Err(Error::TlsOverUnix);
+        }
+        let tls = tls.as_ref().map(tls::acceptor).transpose()?;
+        let socket =
+            Socket::bind(address).map_err(|error| Error::Bind(address.to_string(), error))?;
+        Ok(Self {
+            socket,
+            server: Server::new(tls, *head_timeout),
+            places: Arc::new(Semaphore::new(
+                (*max_connections).min(Semaphore::MAX_PERMITS),
+            )),
+        })
+    }
+
+    /// Where it listens; with port 0 in the configuration, the port that was given. None for a Unix socket.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Accepts and serves connections until `shutdown`; what is left then are the connections still open, which end
+    /// with the exchange they are at. `service_for` makes the service of one connection.
+    pub async fn serve<H: Handler>(
+        self,
+        handler: H,
+        shutdown: impl Future<Output = ()>,
+    ) -> Connections {
+        let phases = Arc::<Phases>::default();
+        let accepting = self.accept_all(&handler, &phases);
+        tokio::select! {
+            never = accepting => match never {},
+            () = shutdown => {}
+        }
+        drop(self);
+        phases.enter(Phase::Finishing);
+        Connections(phases)
+    }
+
+    async fn accept_all<H: Handler>(
+        &self,
+        handler: &H,
+        phases: &Arc<Phases>,
+    ) -> std::convert::Infallible {
+        loop {
+            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
+                // The semaphore is never closed.
+                std::future::pending::<()>().await;
+                continue;
+            };
+            match self.socket.accept().await {
+                Ok(accepted) => self
+                    .server
+                    .serve(accepted, handler.clone(), phases.join(), place),
+                Err(error) => socket::pause_after(&error).await,
+            }
+        }
+    }
+}
+
+/// The connections of a listener that no longer accepts. Dropping this does not end them.
+#[derive(Debug)]
+#[must_use = "connections go on until they are cut"]
+pub struct Connections(Arc<Phases>);
+
+impl Connections {
+    /// Those still open.
+    pub fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Waits until all have finished, but at most `limit`; the number still open.
+    pub async fn finish(&self, limit: Duration) -> usize {
+        match tokio::time::timeout(limit, self.0.empty()).await {
+            Ok(()) => 0,
+            Err(_) => self.count(),
+        }
+    }
+
+    /// Ends those still open, and waits until they are gone.
+    pub async fn cut(self) {
+        self.0.enter(Phase::Cut);
+        self.0.empty().await;
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
         }
     }
 }

@@ -1,10 +1,23 @@
 //! In flight, queue depth, throughput windows: arithmetic only, `at` passed in.
+//!
+//! What is in flight is told apart by [`Lane`], tokens by [`Flow`]. Throughput is tokens in a window ÷ its length, in
+//! slots of 1 s, over windows that end at the last full second. A window is covered once the process has run that long
+//! (moments count from its start): a flow that began later brought nothing before, so its mean over the whole window is
+//! true.
 
+mod flow;
+mod lanes;
+mod recent;
+
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::label::Label;
+use crate::clock::Moment;
+use crate::label::{Label, OTHER};
+use crate::load::flow::Track;
+use crate::load::lanes::Lanes;
 use crate::wire::Vantage;
 
 /// What an exchange in flight is doing.
@@ -72,9 +85,13 @@ pub struct LaneReading {
 impl LaneReading {
     /// Queued here + awaiting their first token: an upper bound, since waiting includes prefill.
     pub const fn queue_depth(&self) -> u64 {
-        let [queued, waiting, _, _] = self.active;
-        queued + waiting
+        queue_depth(&self.active)
     }
+}
+
+const fn queue_depth(active: &[u64; State::ALL.len()]) -> u64 {
+    let [queued, waiting, _, _] = *active;
+    queued + waiting
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -87,19 +104,21 @@ pub struct FlowReading {
     /// Output TPS of the streams that ended in the last 5 min, in tokens per second.
     pub output_rate: Option<Percentiles>,
     /// Exchanges that ended in the last 5 min, and those of them that did not end well by anybody's fault but the
-    /// client's.
+    /// client's. As for percentiles, the last 5 min are the latest ten segments of 30 s, of which one is filling.
     pub finished: u64,
     pub failed: u64,
 }
 
-/// Tokens per second over windows that end at the reading's last full second. `None` before a window is covered.
+/// Tokens per second over windows that end at the reading's last full second. A mean is `None` before its window is
+/// covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Throughput {
     pub ten_seconds: Option<f64>,
     pub minute: Option<f64>,
     /// Also called *sustained*.
     pub five_minutes: Option<f64>,
-    /// The highest 1 s slot of the last 5 min of streamed tokens.
+    /// The highest 1 s slot of the last 5 min of streamed tokens, told from the first full second on. `None` for
+    /// input, which is not streamed.
     pub peak: Option<f64>,
 }
 
@@ -115,3 +134,227 @@ pub struct Percentiles {
 
 /// The longest window that is kept.
 pub const LONGEST_WINDOW: Duration = Duration::from_secs(300);
+
+/// How many flows are told apart in the life of a process; what comes beyond is counted under the name `other`. Models
+/// are bounded by their gate at 100, most of them of one provider and on one route, so this leaves each two and a half.
+/// A flow in use takes about 100 KiB and at most 210, nearly all of it histograms: 52 MiB if every one were busy at once.
+pub const MOST_FLOWS: usize = 256;
+
+/// Stands for one flow, for the life of the [`Load`] that gave it out: chunks are counted without hashing names.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FlowId(usize);
+
+/// What load has to know of an exchange that is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ended {
+    /// It did not end well, by anybody's fault but the client's.
+    pub failed: bool,
+    /// Of streams that had a first token.
+    pub time_to_first_token: Option<Duration>,
+    /// Output TPS of rated streams, in tokens per second.
+    pub output_rate: Option<f64>,
+}
+
+/// Everything in flight, and the throughput of the last minutes.
+#[derive(Debug, Default)]
+pub struct Load {
+    lanes: Lanes,
+    /// A flow keeps its place for ever, so that a [`FlowId`] cannot go stale; what is forgotten is its track.
+    places: HashMap<Flow, FlowId>,
+    flows: Vec<(Flow, Option<Box<Track>>)>,
+}
+
+impl Load {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a lane known before its first exchange, so that it is told as 0 rather than left out.
+    pub fn know(&mut self, lane: &Lane) {
+        self.lanes.know(lane);
+    }
+
+    pub fn enter(&mut self, lane: &Lane, state: State) {
+        self.lanes.enter(lane, state);
+    }
+
+    pub fn shift(&mut self, lane: &Lane, from: State, to: State) {
+        self.lanes.leave(lane, from);
+        self.lanes.enter(lane, to);
+    }
+
+    pub fn leave(&mut self, lane: &Lane, state: State) {
+        self.lanes.leave(lane, state);
+    }
+
+    /// Queued + awaiting their first token.
+    pub fn queue_depth(&self, lane: &Lane) -> u64 {
+        self.lanes.queue_depth(lane)
+    }
+
+    /// The handle of a flow; takes no memory for windows before something is counted.
+    pub fn flow(&mut self, flow: &Flow) -> FlowId {
+        if let Some(known) = self.places.get(flow) {
+            return *known;
+        }
+        if self.places.len() < MOST_FLOWS {
+            return self.place(flow.clone());
+        }
+        // One more per vantage at most: the names are gone, but panels that pick a vantage still find the tokens.
+        let other = Label::known(OTHER);
+        let other = Flow {
+            provider: other.clone(),
+            model: other.clone(),
+            route: other,
+            vantage: flow.vantage,
+        };
+        match self.places.get(&other) {
+            Some(known) => *known,
+            None => self.place(other),
+        }
+    }
+
+    /// Output tokens of a stream, at their chunk.
+    pub fn output(&mut self, at: Moment, flow: FlowId, tokens: u64) {
+        if let Some(track) = self.track(flow) {
+            track.output(at, tokens);
+        }
+    }
+
+    /// Output tokens of an answer that came whole, spread evenly over sent…end.
+    pub fn output_spread(&mut self, from: Moment, to: Moment, flow: FlowId, tokens: u64) {
+        if let Some(track) = self.track(flow) {
+            track.output_spread(from, to, tokens);
+        }
+    }
+
+    /// Input tokens, spread evenly over sent…token (sent…end where no token came).
+    pub fn input_spread(&mut self, from: Moment, to: Moment, flow: FlowId, tokens: u64) {
+        if let Some(track) = self.track(flow) {
+            track.input_spread(from, to, tokens);
+        }
+    }
+
+    /// An exchange of the flow is over.
+    pub fn ended(&mut self, at: Moment, flow: FlowId, ended: Ended) {
+        if let Some(track) = self.track(flow) {
+            track.ended(at, ended);
+        }
+    }
+
+    /// Every lane that is known, and every flow that was active within the longest window; the others are forgotten.
+    pub fn reading(&mut self, at: Moment) -> Reading {
+        let tell = |(flow, track): &mut (Flow, Option<Box<Track>>)| {
+            if track.as_ref().is_some_and(|track| track.is_idle(at)) {
+                *track = None;
+            }
+            track.as_ref().map(|track| track.reading(at, flow))
+        };
+        Reading {
+            lanes: self.lanes.reading(),
+            flows: self.flows.iter_mut().filter_map(tell).collect(),
+        }
+    }
+
+    fn place(&mut self, flow: Flow) -> FlowId {
+        let id = FlowId(self.flows.len());
+        self.flows.push((flow.clone(), None));
+        self.places.insert(flow, id);
+        id
+    }
+
+    fn track(&mut self, flow: FlowId) -> Option<&mut Track> {
+        let (_, track) = self.flows.get_mut(flow.0)?;
+        Some(track.get_or_insert_with(|| Box::new(Track::new())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(model: &str, vantage: Vantage) -> Flow {
+        Flow {
+            provider: Label::known("openai"),
+            model: Label::known(model),
+            route: Label::known("default"),
+            vantage,
+        }
+    }
+
+    fn lane() -> Lane {
+        Lane {
+            route: Label::known("default"),
+            vantage: Vantage::Outbound,
+        }
+    }
+
+    #[test]
+    fn a_shift_keeps_the_number_in_flight() {
+        let mut load = Load::new();
+        load.know(&lane());
+        load.enter(&lane(), State::Waiting);
+        load.enter(&lane(), State::Waiting);
+        load.shift(&lane(), State::Waiting, State::Streaming);
+        assert_eq!(load.queue_depth(&lane()), 1);
+        let lanes = load.reading(Moment::ZERO).lanes;
+        assert_eq!((lanes[0].active, lanes[0].queue_depth()), ([0, 1, 1, 0], 1));
+        load.leave(&lane(), State::Streaming);
+        assert_eq!(load.reading(Moment::ZERO).lanes[0].active, [0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn flows_are_told_apart_and_only_those_in_use_are_told() {
+        let mut load = Load::new();
+        let (large, small) = (
+            flow("large", Vantage::Outbound),
+            flow("small", Vantage::Outbound),
+        );
+        let (large_id, small_id) = (load.flow(&large), load.flow(&small));
+        assert_eq!(load.flow(&large), large_id);
+        assert!(load.reading(Moment::ZERO).flows.is_empty());
+        load.output(Moment::from_secs(10), large_id, 20);
+        load.input_spread(Moment::from_secs(10), Moment::from_secs(11), small_id, 30);
+        let flows = load.reading(Moment::from_secs(12)).flows;
+        assert_eq!([&flows[0].flow, &flows[1].flow], [&large, &small]);
+        assert_eq!(flows[0].output.ten_seconds, Some(2.0));
+        assert_eq!(flows[1].input.ten_seconds, Some(3.0));
+    }
+
+    #[test]
+    fn an_idle_flow_is_forgotten_and_its_handle_is_still_good() {
+        let mut load = Load::new();
+        let id = load.flow(&flow("large", Vantage::Outbound));
+        load.output(Moment::from_secs(10), id, 20);
+        assert_eq!(load.reading(Moment::from_secs(310)).flows.len(), 1);
+        assert!(load.reading(Moment::from_secs(311)).flows.is_empty());
+        load.output_spread(Moment::from_secs(400), Moment::from_secs(400), id, 50);
+        load.ended(Moment::from_secs(400), id, Ended::default());
+        let flows = load.reading(Moment::from_secs(401)).flows;
+        assert_eq!(flows[0].output.ten_seconds, Some(5.0));
+        assert_eq!(flows[0].finished, 1);
+    }
+
+    #[test]
+    fn beyond_the_bound_a_flow_is_other_but_keeps_its_vantage() {
+        let mut load = Load::new();
+        for number in 0..10 * MOST_FLOWS {
+            for vantage in Vantage::ALL {
+                let id = load.flow(&flow(&number.to_string(), vantage));
+                load.output(Moment::from_secs(1), id, 1);
+            }
+        }
+        let flows = load.reading(Moment::from_secs(10)).flows;
+        assert_eq!(flows.len(), MOST_FLOWS + Vantage::ALL.len());
+        let others = flows
+            .iter()
+            .filter(|told| told.flow.model.as_str() == OTHER);
+        assert_eq!(others.count(), Vantage::ALL.len());
+        let sum: f64 = flows
+            .iter()
+            .filter_map(|told| told.output.ten_seconds)
+            .sum();
+        let all = (10 * MOST_FLOWS * Vantage::ALL.len()) as f64;
+        assert!((sum * 10.0 - all).abs() < 1e-6, "nothing is lost");
+    }
+}

@@ -1,6 +1,18 @@
 //! Objectives, budgets, burn rates: arithmetic only, `at` passed in.
+//!
+//! An exchange is judged once, at its end, by every objective in whose scope it is; only good and bad verdicts go into
+//! the books. `docs/slo.md` says what counts, and why.
+
+mod budget;
+#[cfg(test)]
+mod example;
+mod ledger;
+mod scope;
+mod verdict;
 
 use std::time::Duration;
+
+pub use ledger::Ledger;
 
 use crate::label::Label;
 

@@ -1,0 +1,55 @@
+//! Writes the tables that `src/count` reads in place: for each encoding its vocabulary and its split automaton.
+//!
+//! Both come out of tiktoken-rs and the encodings' published split patterns at build time, so no vocabulary is vendored
+//! and nothing is fetched; the layout is `src/count/layout.rs`.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use tiktoken_rs::CoreBPE;
+
+#[path = "build/automaton.rs"]
+mod automaton;
+#[path = "src/count/layout.rs"]
+#[expect(dead_code, reason = "what reads the tables is for the program")]
+mod layout;
+#[path = "build/patterns.rs"]
+mod patterns;
+#[path = "build/vocabulary.rs"]
+mod vocabulary;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build");
+    println!("cargo::rerun-if-changed=src/count/layout.rs");
+    let folder = output_folder()?;
+    write_encoding(
+        &folder.join("o200k_base"),
+        &tiktoken_rs::o200k_base()?,
+        &patterns::o200k(),
+    )?;
+    write_encoding(
+        &folder.join("cl100k_base"),
+        &tiktoken_rs::cl100k_base()?,
+        &patterns::cl100k(),
+    )
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "cargo tells a build script through the environment where to write"
+)]
+fn output_folder() -> Result<PathBuf, Box<dyn Error>> {
+    Ok(std::env::var_os("OUT_DIR")
+        .ok_or("OUT_DIR is not set")?
+        .into())
+}
+
+fn write_encoding(
+    stem: &Path,
+    tokeniser: &CoreBPE,
+    patterns: &[String; 3],
+) -> Result<(), Box<dyn Error>> {
+    vocabulary::read(tokeniser)?.write(stem)?;
+    automaton::build(patterns)?.write(stem)
+}

@@ -1,0 +1,180 @@
+//! A split pattern as a flat transition table.
+//!
+//! regex-automata builds the automaton; it tells a match one byte late, for it is made for searching. Here that byte
+//! matters (a piece should be decided, and its tokens told, when its last byte arrives), so the automaton is rewritten:
+//! each step says at once whether the text read is a piece, whether it is one if the text ends here, and whether any
+//! further text could change that.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use regex_automata::Anchored;
+use regex_automata::dfa::{Automaton as _, StartKind, dense};
+use regex_automata::util::primitives::StateID;
+use regex_automata::util::start;
+
+use crate::layout::Step;
+use crate::patterns::DROPS_LAST;
+
+pub struct Automaton {
+    /// Bytes that no state tells apart share a class.
+    classes: Vec<u8>,
+    /// One row per state, one step per class.
+    steps: Vec<Step>,
+}
+
+pub fn build(patterns: &[String; 3]) -> Result<Automaton, Box<dyn Error>> {
+    let dfa = dense::Builder::new()
+        .configure(
+            dense::Config::new()
+                .start_kind(StartKind::Anchored)
+                .accelerate(false),
+        )
+        .build_many(patterns)?;
+    let classes: Vec<u8> = (0..=u8::MAX)
+        .map(|byte| dfa.byte_classes().get(byte))
+        .collect();
+    let explored = Explored::from(&dfa, &representatives(&classes))?;
+    Ok(Automaton {
+        classes,
+        steps: explored.steps()?,
+    })
+}
+
+impl Automaton {
+    pub fn write(&self, stem: &Path) -> Result<(), Box<dyn Error>> {
+        let steps: Vec<[u8; 2]> = self.steps.iter().map(|step| step.to_bytes()).collect();
+        fs::write(stem.with_extension("classes"), &self.classes)?;
+        fs::write(stem.with_extension("steps"), steps.as_flattened())?;
+        Ok(())
+    }
+}
+
+/// One byte of each class, in the order of the classes.
+fn representatives(classes: &[u8]) -> Vec<u8> {
+    let bytes: BTreeMap<u8, u8> = classes.iter().copied().zip(0..=u8::MAX).collect();
+    bytes.into_values().collect()
+}
+
+/// A state as regex-automata has it: where its steps lead, and what it says a byte late.
+struct State {
+    next: Vec<usize>,
+    /// The pattern that the text up to this state matches.
+    matched: Option<usize>,
+    /// The same if the text ends here.
+    matched_at_end: Option<usize>,
+}
+
+/// All states that can be reached, numbered in the order they were found.
+struct Explored(Vec<State>);
+
+impl Explored {
+    fn from(dfa: &dense::DFA<Vec<u32>>, bytes: &[u8]) -> Result<Self, Box<dyn Error>> {
+        let start = dfa.start_state(&start::Config::new().anchored(Anchored::Yes))?;
+        let pattern = |state: StateID| {
+            dfa.is_match_state(state)
+                .then(|| dfa.match_pattern(state, 0).as_usize())
+        };
+        let mut numbers = HashMap::from([(start, 0)]);
+        let mut queue = VecDeque::from([start]);
+        let mut states = Vec::new();
+        while let Some(state) = queue.pop_front() {
+            let targets: Vec<StateID> = bytes.iter().map(|b| dfa.next_state(state, *b)).collect();
+            let matched = targets.first().and_then(|target| pattern(*target));
+            if targets.iter().any(|target| pattern(*target) != matched) {
+                return Err("what a state matches depends on the next byte".into());
+            }
+            let mut next = Vec::with_capacity(targets.len());
+            for target in targets {
+                let new = numbers.len();
+                next.push(*numbers.entry(target).or_insert_with(|| {
+                    queue.push_back(target);
+                    new
+                }));
+            }
+            states.push(State {
+                next,
+                matched,
+                matched_at_end: pattern(dfa.next_eoi_state(state)),
+            });
+        }
+        Ok(Self(states))
+    }
+
+    /// Which states can still lead to a match.
+    fn living(&self) -> Vec<bool> {
+        let mut living: Vec<bool> = self
+            .0
+            .iter()
+            .map(|state| state.matched.is_some() || state.matched_at_end.is_some())
+            .collect();
+        loop {
+            let now: Vec<bool> = self
+                .0
+                .iter()
+                .zip(&living)
+                .map(|(state, alive)| *alive || state.leads_to(&living))
+                .collect();
+            if now == living {
+                return living;
+            }
+            living = now;
+        }
+    }
+
+    /// The rows of the living states behind the one of the dead state, which leads to itself.
+    fn steps(&self) -> Result<Vec<Step>, Box<dyn Error>> {
+        let living = self.living();
+        let mut arrivals = Vec::with_capacity(living.len());
+        let mut number = 0;
+        for (state, alive) in self.0.iter().zip(&living) {
+            number += u16::from(*alive);
+            arrivals.push(if *alive {
+                Step::new(number, state.verdict(&living)?)
+            } else {
+                DEAD
+            });
+        }
+        if number >= Step::MOST_STATES {
+            return Err(format!("{number} states").into());
+        }
+        let width = self.0.first().map_or(0, |state| state.next.len());
+        let mut steps = vec![DEAD; width];
+        for (state, _) in self.0.iter().zip(&living).filter(|(_, alive)| **alive) {
+            for target in &state.next {
+                steps.push(*arrivals.get(*target).ok_or("a step into nowhere")?);
+            }
+        }
+        Ok(steps)
+    }
+}
+
+const DEAD: Step = Step::new(0, Step::IS_OVER);
+
+impl State {
+    fn leads_to(&self, set: &[bool]) -> bool {
+        self.next.iter().any(|next| set.get(*next) == Some(&true))
+    }
+
+    /// What arriving in this state says.
+    fn verdict(&self, living: &[bool]) -> Result<u16, Box<dyn Error>> {
+        if self.matched_at_end == Some(DROPS_LAST) {
+            return Err("white space at the end is not one piece".into());
+        }
+        let verdicts = [
+            (self.matched.is_some(), Step::ACCEPTS),
+            (self.matched == Some(DROPS_LAST), Step::DROPS_LAST),
+            (
+                !self.leads_to(living) && self.matched == self.matched_at_end,
+                Step::IS_OVER,
+            ),
+            (self.matched_at_end.is_some(), Step::ACCEPTS_AT_END),
+        ];
+        Ok(verdicts
+            .iter()
+            .filter(|(holds, _)| *holds)
+            .fold(0, |all, (_, verdict)| all | verdict))
+    }
+}

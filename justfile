@@ -1,0 +1,53 @@
+# Recipes for daily work. Each stage is written once, in .ci/run, which CI calls too; `just` only gives it a short name.
+
+# The list of recipes
+default:
+    @just --list --unsorted
+
+# Everything that CI runs
+ci:
+    .ci/run
+
+# What is quick enough to run before each commit
+check:
+    .ci/run fmt clippy test
+
+# Unit and integration tests
+test:
+    .ci/run test
+
+# Formatting
+fmt:
+    cargo fmt
+
+# Lints, warnings denied
+clippy:
+    .ci/run clippy
+
+# The API documentation, warnings denied
+doc:
+    .ci/run doc
+
+# Licences, banned crates and sources of the dependencies
+supply-chain:
+    .ci/run supply-chain
+
+# The optimised binary
+build:
+    .ci/run build
+
+# Recorded answers through the proxy: bytes, spans, usage and counts (needs ../shared)
+replay: build
+    .ci/run replay
+
+# The official Python client through the proxy (needs ../shared)
+clients: build
+    .ci/run clients
+
+# Everything in one process, for as long as it is watched
+demo *arguments:
+    cargo run --release -- demo {{ arguments }}
+
+# Benchmarks of the parts
+bench *arguments:
+    cargo bench {{ arguments }}

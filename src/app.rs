@@ -1,0 +1,339 @@
+//! Builds everything in order, owns the tasks, shuts down in reverse.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::admin::{self, Admin};
+use crate::config::Config;
+use crate::export::{self, Instruments, Losses, Readings, Snapshot, Telemetry};
+use crate::forward::{self, Client, Forwarder, Upstream};
+use crate::label::{Dimension, Gate, Label};
+use crate::listen::{self, Connections, Listener, Peer};
+use crate::load::{self, Lane};
+use crate::observe::{Board, Observer, Sinks};
+use crate::route::{self, Table};
+use crate::slo;
+use crate::tee::{self, Seam};
+use crate::wire::{RouteFacts, Scheme};
+use crate::{diag, record::Record};
+
+/// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
+/// period is eaten up.
+pub const FLUSH: Duration = Duration::from_millis(1_500);
+
+/// The route of a request that none fits: its exchange is counted too.
+const UNROUTED: &str = "none";
+
+/// The running proxy.
+#[derive(Debug)]
+pub struct App {
+    addresses: Vec<SocketAddr>,
+    admin: SocketAddr,
+    ready: Arc<AtomicBool>,
+    stop: watch::Sender<bool>,
+    serving: Vec<JoinHandle<Connections>>,
+    admin_task: JoinHandle<()>,
+    forwarder: Arc<Forwarder>,
+    routes: Arc<ArcSwap<Table>>,
+    config: Arc<ArcSwap<Config>>,
+    core: Core,
+}
+
+/// What observes and exports: apart from the servers, because it starts before them and ends after them.
+#[derive(Debug)]
+struct Core {
+    seam: Arc<Seam>,
+    observer: Arc<Observer>,
+    telemetry: Arc<Telemetry>,
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Ended {
+    /// Exchanges that were still going on when the time was up.
+    pub cut: u64,
+    /// Whether all telemetry was delivered in time.
+    pub flushed: bool,
+}
+
+/// Why the proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Listen(#[from] listen::Error),
+    #[error("the admin port cannot listen on {0}: {1}")]
+    Admin(SocketAddr, std::io::Error),
+    #[error("upstream {0}: {1}")]
+    Upstream(Label, forward::SetupError),
+    #[error(transparent)]
+    Route(#[from] route::Error),
+    #[error(transparent)]
+    Telemetry(#[from] export::telemetry::StartError),
+    #[error("the observer's thread cannot be started: {0}")]
+    Observer(std::io::Error),
+}
+
+impl App {
+    /// Opens everything; requests are taken when this returns.
+    ///
+    /// # Errors
+    /// Where a socket, a certificate or a thread cannot be had; nothing is left running then.
+    pub async fn start(config: Config, export: export::Config) -> Result<Self, StartError> {
+        let routes = Arc::new(ArcSwap::from_pointee(Table::new(config.routes.clone())?));
+        let upstreams = config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?;
+        let listeners = config.listeners.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;
+        let core = Core::start(&config, export)?;
+        let forwarder = Forwarder::new(forward::Parts {
+            routes: Arc::clone(&routes),
+            upstreams,
+            seam: Arc::clone(&core.seam),
+            most_exchanges: None,
+            unrouted: Arc::new(unrouted(&config)),
+        });
+        let ready = Arc::new(AtomicBool::new(true));
+        let config = Arc::new(ArcSwap::from_pointee(config));
+        let admin = bind_admin(&config, &core, &ready).await?;
+        let addresses = listeners.iter().filter_map(Listener::local_addr).collect();
+        let stop = watch::Sender::new(false);
+        let serving = listeners.into_iter().map(|listener| serve(listener, &forwarder, &stop)).collect();
+        Ok(Self {
+            addresses,
+            admin: admin.address(),
+            ready,
+            stop,
+            serving,
+            admin_task: tokio::spawn(admin.serve()),
+            forwarder,
+            routes,
+            config,
+            core,
+        })
+    }
+
+    /// Where clients connect over TCP: the first such listener.
+    pub fn listen_addr(&self) -> Option<SocketAddr> {
+        self.addresses.first().copied()
+    }
+
+    /// Where clients connect over TCP.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    pub const fn admin_addr(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Load and objectives, with everything said so far taken in.
+    pub fn readings(&self) -> (load::Reading, Vec<slo::Reading>) {
+        self.core.observer.settled(Board::reading)
+    }
+
+    /// Reads without borrowing the app: for a console that outlives nothing.
+    pub fn reader(&self) -> impl Fn() -> (load::Reading, Vec<slo::Reading>) + Send + Sync + 'static {
+        let observer = Arc::clone(&self.core.observer);
+        move || observer.settled(Board::reading)
+    }
+
+    pub fn config(&self) -> Arc<Config> {
+        self.config.load_full()
+    }
+
+    /// Puts a new configuration's routes and objectives in force; connections and exchanges go on.
+    ///
+    /// # Errors
+    /// Where its routes cannot be compiled; then nothing changes.
+    pub fn reload(&self, new: Config) -> Result<(), StartError> {
+        let table = Table::new(new.routes.clone())?;
+        for target in table.targets() {
+            self.core.observer.settled(|board, _| board.prime(&lane(&target.facts)));
+        }
+        self.routes.store(Arc::new(table));
+        let objectives = new.objectives.clone();
+        self.core.observer.settled(|board, at| board.replace_objectives(at, objectives));
+        self.config.store(Arc::new(new));
+        Ok(())
+    }
+
+    /// Not ready → no new connections → streams finish, for at most `drain` → telemetry is delivered → the end.
+    pub async fn shutdown(self, drain: Duration) -> Ended {
+        let Self { ready, stop, serving, admin_task, forwarder, core, .. } = self;
+        ready.store(false, Ordering::Release);
+        diag::Draining { exchanges: core.seam.open_exchanges(), at_most: drain }.emit();
+        stop.send_replace(true);
+        let deadline = tokio::time::Instant::now() + drain;
+        let mut open = Vec::new();
+        for task in serving {
+            let Ok(connections) = task.await else { continue };
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            if connections.finish(left).await > 0 {
+                open.push(connections);
+            }
+        }
+        let cut = core.seam.open_exchanges();
+        forwarder.cut();
+        for connections in open {
+            connections.cut().await;
+        }
+        let flushed = core.stop().await;
+        admin_task.abort();
+        let ended = Ended { cut, flushed };
+        diag::Stopped { cut, flushed }.emit();
+        ended
+    }
+}
+
+impl Core {
+    fn start(config: &Config, export: export::Config) -> Result<Self, StartError> {
+        let seam = Arc::new(Seam::new(tee::Config { budget_bytes: config.observer_memory, ..tee::Config::default() }));
+        let gate = Arc::new(Gate::new(config.labels, reserved(config)));
+        let desk = Arc::new(OnceLock::new());
+        let (instruments, collector) = Instruments::new(&export, config.labels, readings(&desk, &seam, &gate));
+        let facts: Vec<Arc<RouteFacts>> = config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
+        instruments.prime(&facts);
+        let telemetry = Arc::new(Telemetry::start(export, collector)?);
+        let spans = Arc::clone(&telemetry);
+        let record = Box::new(move |record: &Record| spans.record(record));
+        let mut board = Board::new(config.objectives.clone(), gate, Sinks { instruments, record });
+        for facts in &facts {
+            board.prime(&lane(facts));
+        }
+        let observer = Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
+        drop(desk.set(Arc::downgrade(&observer)));
+        Ok(Self { seam, observer, telemetry })
+    }
+
+    /// Both join threads, so not on a worker.
+    async fn stop(self) -> bool {
+        let Self { seam: _, observer, telemetry } = self;
+        let stopped = tokio::task::spawn_blocking(move || {
+            observer.stop();
+            telemetry.shutdown(FLUSH)
+        });
+        stopped.await.unwrap_or(false)
+    }
+}
+
+/// The gauges' view: the observer is brought up to date, then read. Weak, or observer and instruments would hold each
+/// other for ever.
+fn readings(desk: &Arc<OnceLock<std::sync::Weak<Observer>>>, seam: &Arc<Seam>, gate: &Arc<Gate>) -> Readings {
+    let (desk, seam, gate) = (Arc::clone(desk), Arc::clone(seam), Arc::clone(gate));
+    Readings::new(move || {
+        let Some(observer) = desk.get().and_then(std::sync::Weak::upgrade) else { return Snapshot::default() };
+        let (load, slo) = observer.settled(Board::reading);
+        let lost = seam.lost();
+        let losses = Losses { bytes: lost.bytes, exchanges: lost.exchanges, ..Losses::default() };
+        Snapshot { load, slo, losses, label_overflow: gate.refused().to_vec(), ..Snapshot::default() }
+    })
+}
+
+/// Models that the configuration names without a pattern have their label whatever else arrives.
+fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
+    let models = config.objectives.iter().filter_map(|objective| objective.scope.model.as_deref());
+    models.filter(|model| !model.contains('*')).map(|model| (Dimension::Model, Label::known(model))).collect()
+}
+
+fn upstream(config: &forward::Config) -> Result<Arc<Upstream>, StartError> {
+    Upstream::new(config.clone()).map_err(|error| StartError::Upstream(config.name.clone(), error))
+}
+
+fn unrouted(config: &Config) -> RouteFacts {
+    RouteFacts {
+        name: Label::known(UNROUTED),
+        vantage: config.vantage,
+        server_address: Label::known(UNROUTED),
+        server_port: 0,
+        provider: None,
+        dialect: None,
+        stripped: 0,
+        stall_after: Duration::MAX,
+        hung_after: Duration::MAX,
+    }
+}
+
+fn lane(facts: &RouteFacts) -> Lane {
+    Lane { route: facts.name.clone(), vantage: facts.vantage }
+}
+
+fn serve(listener: Listener, forwarder: &Arc<Forwarder>, stop: &watch::Sender<bool>) -> JoinHandle<Connections> {
+    let forwarder = Arc::clone(forwarder);
+    let mut stop = stop.subscribe();
+    let service_for = move |peer: Peer| {
+        let scheme = if peer.tls { Scheme::Https } else { Scheme::Http };
+        forwarder.service(Client { address: peer.address, scheme })
+    };
+    tokio::spawn(async move {
+        listener
+            .serve(service_for, async move {
+                // A sender that is gone means that the app is: stop as well.
+                drop(stop.wait_for(|stop| *stop).await);
+            })
+            .await
+    })
+}
+
+async fn bind_admin(config: &Arc<ArcSwap<Config>>, core: &Core, ready: &Arc<AtomicBool>) -> Result<Admin, StartError> {
+    let resolved = config.load_full();
+    let pages = admin::Pages {
+        metrics: {
+            let telemetry = Arc::clone(&core.telemetry);
+            Box::new(move || telemetry.prometheus())
+        },
+        config: {
+            let config = Arc::clone(config);
+            Box::new(move || config.load().to_yaml())
+        },
+        streams: {
+            let observer = Arc::clone(&core.observer);
+            Box::new(move || json(&observer.settled(|board, at| board.streams(at))))
+        },
+        slo: {
+            let observer = Arc::clone(&core.observer);
+            Box::new(move || json(&observer.settled(Board::reading).1.iter().map(SloView::of).collect::<Vec<_>>()))
+        },
+    };
+    let token = resolved.admin.token.as_ref().map(|token| token.expose().to_owned());
+    let address = resolved.admin.address;
+    let bound = Admin::bind(address, token, Arc::clone(ready), pages).await;
+    bound.map_err(|error| StartError::Admin(address, error))
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_else(|_| "null".to_owned())
+}
+
+/// One objective on `/slo`.
+#[derive(serde::Serialize)]
+struct SloView<'a> {
+    name: &'a Label,
+    target: f64,
+    window_seconds: u64,
+    good: u64,
+    bad: u64,
+    budget: Option<f64>,
+    burn: std::collections::BTreeMap<&'static str, Option<f64>>,
+    covered_seconds: u64,
+    exhaustion_seconds: Option<u64>,
+}
+
+impl<'a> SloView<'a> {
+    fn of(reading: &'a slo::Reading) -> Self {
+        Self {
+            name: &reading.objective.name,
+            target: reading.objective.target,
+            window_seconds: reading.objective.window.as_secs(),
+            good: reading.good,
+            bad: reading.bad,
+            budget: reading.budget,
+            burn: slo::BURN_WINDOWS.iter().zip(reading.burn).map(|((name, _), burn)| (*name, burn)).collect(),
+            covered_seconds: reading.covered.as_secs(),
+            exhaustion_seconds: reading.exhaustion.map(|time| time.as_secs()),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `tokengauge run`: the proxy, until a signal ends it.
+
+use std::io;
+use std::process::ExitCode;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::app::{App, Ended};
+use crate::config::{self, Config, ExportOverrides, RunArgs, Watch};
+use crate::{diag, export, listen};
+
+/// Threads that move bytes: as many as there are cores, up to a number beyond which a relay only pays for stealing.
+const MOST_WORKERS: usize = 16;
+
+/// Runs the proxy; `environment` is asked for `OTEL_*` and proxy variables.
+pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
+    let mut watch = Watch::new(args, environment);
+    let config = watch.load()?;
+    super::log::start(config.log);
+    let export = export(&config, environment);
+    runtime()?.block_on(serve(config, export, watch))
+}
+
+/// The runtime of the data path. Telemetry and observation have threads of their own.
+pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(cores.min(MOST_WORKERS)).thread_name("relay").enable_all().build()
+}
+
+/// What the environment and the file say of export; each setting that is not understood is said once.
+pub fn export(config: &Config, environment: fn(&str) -> Option<String>) -> export::Config {
+    let said = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
+    let (mut export, problems) = export::Config::from_env(said);
+    for problem in &problems {
+        diag::SettingIgnored { name: &problem.variable, reason: &problem.message }.emit();
+    }
+    if let Some(names) = config.export.genai_names {
+        export.gen_ai = match names {
+            config::GenAiNames::Latest => export::config::GenAi::Latest,
+            config::GenAiNames::Legacy => export::config::GenAi::Legacy,
+            config::GenAiNames::Both => export::config::GenAi::Both,
+            config::GenAiNames::Off => export::config::GenAi::Off,
+        };
+    }
+    let headers = config.export.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    for signal in [&mut export.metrics, &mut export.traces] {
+        signal.headers.0.extend(headers.clone());
+    }
+    diag::Exporting { summary: &export.summary() }.emit();
+    export
+}
+
+/// What the file says in the words of the environment; the per-signal forms would win over it, so they go unheard.
+fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
+    let setting = name.strip_prefix("OTEL_").unwrap_or(name);
+    match setting.strip_prefix("EXPORTER_OTLP_").unwrap_or(setting) {
+        "ENDPOINT" => file.endpoint.clone(),
+        "TRACES_ENDPOINT" | "METRICS_ENDPOINT" => file.endpoint.as_ref().map(|_| String::new()),
+        "PROTOCOL" => file.protocol.map(|protocol| match protocol {
+            config::ExportProtocol::Grpc => "grpc".to_owned(),
+            config::ExportProtocol::HttpProtobuf => "http/protobuf".to_owned(),
+        }),
+        "TRACES_PROTOCOL" | "METRICS_PROTOCOL" => file.protocol.map(|_| String::new()),
+        "METRIC_EXPORT_INTERVAL" => file.interval.map(|interval| interval.as_millis().to_string()),
+        _ => None,
+    }
+}
+
+async fn serve(config: Config, export: export::Config, watch: Watch) -> anyhow::Result<ExitCode> {
+    let mut stop = Stop::listen()?;
+    let drain = config.drain;
+    let app = App::start(config, export).await?;
+    announce(&app);
+    tokio::select! {
+        watched = watch.run(|loaded| reload(&app, loaded)) => watched?,
+        () = stop.asked() => {}
+    }
+    let ended = tokio::select! {
+        ended = app.shutdown(drain) => ended,
+        () = stop.asked() => return Ok(ExitCode::from(SECOND_SIGNAL)),
+    };
+    let Ended { cut: _, flushed: _ } = ended;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// 128 + SIGTERM, as shells tell a process that a signal ended.
+const SECOND_SIGNAL: u8 = 143;
+
+fn announce(app: &App) {
+    let config = app.config();
+    for listener in &config.listeners {
+        let address = match (&listener.address, app.addresses()) {
+            // With port 0 in the configuration, the port that was given.
+            (listen::Address::Tcp(wanted), [only]) if wanted.port() == 0 => only.to_string(),
+            (address, _) => address.to_string(),
+        };
+        diag::Listening { address: &address, tls: listener.tls.is_some() }.emit();
+    }
+    let restricted = !app.admin_addr().ip().is_loopback() && config.admin.token.is_none();
+    diag::AdminListening { address: &app.admin_addr().to_string(), restricted }.emit();
+}
+
+fn reload(app: &App, loaded: Result<Config, config::Errors>) {
+    let problem = match loaded {
+        Ok(new) => {
+            let need_restart = config::differences(&app.config(), &new);
+            match app.reload(new) {
+                Ok(()) => return diag::Reloaded { need_restart: &need_restart }.emit(),
+                Err(problem) => problem.to_string(),
+            }
+        }
+        Err(errors) => errors.to_string(),
+    };
+    diag::ReloadRefused { errors: &problem }.emit();
+}
+
+/// SIGTERM and SIGINT.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn listen() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+

@@ -1,0 +1,69 @@
+//! The flags of `run`, each with its environment variable: the layers above the file.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::value::{Address, Length, Socket};
+use super::{LogFormat, LogLevel, Secret};
+use crate::wire::Vantage;
+
+/// What was said on the command line or, where nothing was, in the environment.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RunArgs {
+    /// Where clients connect: IP:PORT or unix:/path. May be repeated; replaces the file's listeners
+    /// [default: 127.0.0.1:4000]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "TOKENGAUGE_LISTEN",
+        value_delimiter = ','
+    )]
+    pub listen: Vec<Address>,
+
+    /// Where requests go: a URL, or /PREFIX=URL for one path prefix, which is taken off. May be repeated; replaces
+    /// the file's upstreams and routes
+    // Kept as a secret because somebody will put credentials into the URL: `load` refuses that without echoing it,
+    // clap would print the whole value.
+    #[arg(
+        long,
+        value_name = "[/PREFIX=]URL",
+        env = "TOKENGAUGE_UPSTREAM",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    pub upstream: Vec<Secret>,
+
+    /// Where health, metrics and live streams are served: IP:PORT [default: 127.0.0.1:4001]
+    #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_ADMIN")]
+    pub admin: Option<Socket>,
+
+    /// A configuration file (YAML); see `tokengauge schema` and docs/configuration.md
+    #[arg(long, value_name = "FILE", env = "TOKENGAUGE_CONFIG")]
+    pub config: Option<PathBuf>,
+
+    /// Where this proxy stands: beside the backend (inbound), beside the application (outbound) or shared in between
+    /// (gateway) [default: outbound]
+    #[arg(long, env = "TOKENGAUGE_VANTAGE")]
+    pub vantage: Option<Vantage>,
+
+    /// How long open streams may go on after SIGTERM [default: 30s]
+    #[arg(long, value_name = "TIME", env = "TOKENGAUGE_DRAIN")]
+    pub drain: Option<Length>,
+
+    /// Serve TLS with this certificate chain (PEM)
+    #[arg(long, value_name = "FILE", env = "TOKENGAUGE_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// The private key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", env = "TOKENGAUGE_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+
+    /// The least severe level that is logged [default: info]
+    #[arg(long, value_name = "LEVEL", env = "TOKENGAUGE_LOG_LEVEL")]
+    pub log_level: Option<LogLevel>,
+
+    /// How log lines are written [default: text]
+    #[arg(long, value_name = "FORMAT", env = "TOKENGAUGE_LOG_FORMAT")]
+    pub log_format: Option<LogFormat>,
+}

@@ -1,0 +1,91 @@
+//! Every key of the file: its default, and whether a reload takes it over. The documentation is checked against this.
+
+use super::Config;
+
+/// One key of the file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Key {
+    /// As in error messages; `[]` stands for every entry of a list, `*` for every name.
+    pub path: &'static str,
+    /// As it would be written; `None` where the key is required, or where nothing is the default.
+    pub default: Option<&'static str>,
+    /// Whether a change counts from the next reload on; else from the next start.
+    pub reloadable: bool,
+}
+
+const fn key(path: &'static str, default: Option<&'static str>, reloadable: bool) -> Key {
+    Key {
+        path,
+        default,
+        reloadable,
+    }
+}
+
+/// All keys that hold a value, in the order of the documentation.
+pub const KEYS: &[Key] = &[
+    key("version", None, true),
+    key("listeners[].address", Some("127.0.0.1:4000"), false),
+    key("listeners[].tls.certificate", None, false),
+    key("listeners[].tls.key", None, false),
+    key("listeners[].max_connections", Some("8192"), false),
+    key("listeners[].head_timeout", Some("30s"), false),
+    key("admin.address", Some("127.0.0.1:4001"), false),
+    key("admin.token_file", None, false),
+    key("upstreams.*.url", None, true),
+    key("upstreams.*.protocol", Some("http1"), true),
+    key("upstreams.*.keep_host", Some("false"), true),
+    key("upstreams.*.ca_file", None, true),
+    key("upstreams.*.timeouts.connect", Some("10s"), true),
+    key("upstreams.*.timeouts.head", Some("off"), true),
+    key("upstreams.*.timeouts.idle", Some("off"), true),
+    key("upstreams.*.timeouts.total", Some("off"), true),
+    key("upstreams.*.pool.idle", Some("4s"), true),
+    key("upstreams.*.pool.size", Some("1024"), true),
+    key("routes[].name", None, true),
+    key("routes[].match.host", None, true),
+    key("routes[].match.prefix", None, true),
+    key("routes[].upstream", None, true),
+    key("routes[].strip", Some("false"), true),
+    key("routes[].dialect", None, true),
+    key("routes[].provider", None, true),
+    key("routes[].vantage", None, true),
+    key("routes[].stall_after", Some("2s"), true),
+    key("routes[].hung_after", Some("30s"), true),
+    key("objectives[].name", None, true),
+    key("objectives[].indicator", None, true),
+    key("objectives[].threshold", None, true),
+    key("objectives[].target", None, true),
+    key("objectives[].window", Some("30d"), true),
+    key("objectives[].scope.route", None, true),
+    key("objectives[].scope.model", None, true),
+    key("labels.models", Some("100"), false),
+    key("labels.providers", Some("32"), false),
+    key("labels.finish_reasons", Some("32"), false),
+    key("labels.error_types", Some("64"), false),
+    key("export.endpoint", None, false),
+    key("export.protocol", None, false),
+    key("export.interval", None, false),
+    key("export.headers.*", None, false),
+    key("export.genai_names", None, false),
+    key("limits.observer_memory", Some("32MiB"), false),
+    key("drain", Some("30s"), true),
+    key("vantage", Some("outbound"), true),
+    key("log.level", Some("info"), false),
+    key("log.format", Some("text"), false),
+];
+
+/// What a reload from `old` to `new` does not take over: the keys that differ and count only from the next start on.
+pub fn differences(old: &Config, new: &Config) -> Vec<&'static str> {
+    let parts = [
+        ("listeners", old.listeners != new.listeners),
+        ("admin", old.admin != new.admin),
+        ("labels", old.labels != new.labels),
+        ("export", old.export != new.export),
+        ("limits", old.observer_memory != new.observer_memory),
+        ("log", old.log != new.log),
+    ];
+    parts
+        .into_iter()
+        .filter_map(|(key, differs)| differs.then_some(key))
+        .collect()
+}

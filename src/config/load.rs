@@ -1,0 +1,97 @@
+//! Reading the layers, and writing down what the file may say.
+
+use std::path::Path;
+
+use schemars::transform::{Transform, transform_subschemas};
+use schemars::{Schema, schema_for};
+
+use super::problem::{Errors, Place, Problems};
+use super::read::{self, Given};
+use super::resolve::{Above, resolve};
+use super::{Config, Environment, RunArgs, file, raw, tree};
+
+/// The configuration that `args`, the environment and the file that `args` names amount to.
+pub fn load(args: &RunArgs, environment: Environment<'_>) -> Result<Config, Errors> {
+    let text = args.config.as_deref().map(file::read).transpose()?;
+    load_text(text.as_deref(), args, environment)
+}
+
+/// [`load`], with the text of the file.
+pub(super) fn load_text(
+    text: Option<&str>,
+    args: &RunArgs,
+    environment: Environment<'_>,
+) -> Result<Config, Errors> {
+    let above = Above {
+        args,
+        environment,
+        read_secrets: true,
+    };
+    assemble(text, above)
+}
+
+/// The configuration that `file` alone amounts to, without reading the files of secrets that it names.
+pub fn check(file: &Path) -> Result<Config, Errors> {
+    let text = file::read(file)?;
+    let args = RunArgs {
+        config: Some(file.to_owned()),
+        ..RunArgs::default()
+    };
+    let above = Above {
+        args: &args,
+        environment: &|_| None,
+        read_secrets: false,
+    };
+    assemble(Some(&text), above)
+}
+
+fn assemble(text: Option<&str>, above: Above<'_>) -> Result<Config, Errors> {
+    let mut problems = Problems::of_file(above.args.config.as_deref().unwrap_or(Path::new("")));
+    let file = match text {
+        None => None,
+        Some(text) => match parse(text, &mut problems) {
+            Some(file) => Some(file),
+            // Why there is none has been told, and all else would only follow from it.
+            None => return Err(problems.into_errors()),
+        },
+    };
+    let config = resolve(file, above, &mut problems);
+    problems.into_result(config)
+}
+
+/// What the file says; where it says nothing at all, that is told.
+fn parse(text: &str, problems: &mut Problems) -> Option<Given<raw::File>> {
+    let before = problems.count();
+    let root = tree::parse(text, problems);
+    let file = root.and_then(|root| read::read(&root, problems).given());
+    if file.is_none() && problems.count() == before {
+        let message = "the file is empty; write at least\n    version: 1\n    \
+                       upstreams: {openai: {url: https://api.openai.com}}";
+        problems.in_file(Place::START, String::new(), message);
+    }
+    file
+}
+
+/// The JSON Schema of the file.
+pub fn schema() -> Schema {
+    let mut schema = schema_for!(raw::File);
+    schema.insert("title".to_owned(), "tokengauge configuration".into());
+    Tidy.transform(&mut schema);
+    schema
+}
+
+/// Takes away what describes the Rust types and not the file: absent keys are written as `null` by nobody.
+struct Tidy;
+
+impl Transform for Tidy {
+    fn transform(&mut self, schema: &mut Schema) {
+        if schema
+            .get("default")
+            .is_some_and(|default| default.is_null())
+        {
+            schema.remove("default");
+        }
+        schema.remove("format");
+        transform_subschemas(self, schema);
+    }
+}

@@ -1,0 +1,168 @@
+//! A resolved configuration, written as a file that amounts to the same.
+
+use super::read::Field;
+use super::url::Url;
+use super::value::{Address, Length, Limit, Share, Size, Socket, Threshold};
+use super::{Config, raw};
+use crate::slo::{Indicator, Objective};
+use crate::{forward, label, listen, route};
+
+impl Config {
+    /// Everything, defaults included, as YAML; secrets are redacted.
+    pub fn to_yaml(&self) -> String {
+        // Of plain structs, maps, texts and numbers nothing can fail to be written.
+        serde_saphyr::to_string(&self.file()).unwrap_or_default()
+    }
+
+    fn file(&self) -> raw::File {
+        let upstream = |upstream: &forward::Config| {
+            let name = upstream.name.to_string();
+            (name, Field::of(self::upstream(upstream)))
+        };
+        raw::File {
+            version: Field::of(1),
+            listeners: list(&self.listeners, listener),
+            admin: Field::of(raw::Admin {
+                address: Field::of(Socket(self.admin.address)),
+                token_file: self.admin.token_file.clone().into(),
+            }),
+            upstreams: Field::of(self.upstreams.iter().map(upstream).collect()),
+            routes: list(&self.routes, route),
+            objectives: list(&self.objectives, objective),
+            labels: Field::of(labels(&self.labels)),
+            export: Field::of(self.raw_export()),
+            limits: Field::of(raw::Limits {
+                observer_memory: Field::of(Size(self.observer_memory)),
+            }),
+            drain: Field::of(Length(self.drain)),
+            vantage: Field::of(self.vantage),
+            log: Field::of(raw::Log {
+                level: Field::of(self.log.level),
+                format: Field::of(self.log.format),
+            }),
+        }
+    }
+
+    fn raw_export(&self) -> raw::Export {
+        let export = &self.export;
+        let header = |(name, value): &(String, super::Secret)| {
+            (name.clone(), Field::of(raw::HeaderValue(value.clone())))
+        };
+        let headers =
+            (!export.headers.is_empty()).then(|| export.headers.iter().map(header).collect());
+        raw::Export {
+            endpoint: export
+                .endpoint
+                .as_ref()
+                .and_then(|url| url.parse::<Url>().ok())
+                .into(),
+            protocol: export.protocol.into(),
+            interval: export.interval.map(Length).into(),
+            headers: headers.into(),
+            genai_names: export.genai_names.into(),
+        }
+    }
+}
+
+fn list<T, R>(items: &[T], write: impl Fn(&T) -> R) -> Field<Vec<Field<R>>> {
+    Field::of(items.iter().map(|item| Field::of(write(item))).collect())
+}
+
+fn listener(listener: &listen::Config) -> raw::Listener {
+    raw::Listener {
+        address: Field::of(Address(listener.address.clone())),
+        tls: listener
+            .tls
+            .as_ref()
+            .map(|tls| raw::Tls {
+                certificate: Field::of(tls.certificate.clone()),
+                key: Field::of(tls.key.clone()),
+            })
+            .into(),
+        max_connections: Field::of(listener.max_connections),
+        head_timeout: Field::of(Length(listener.head_timeout)),
+    }
+}
+
+fn upstream(upstream: &forward::Config) -> raw::Upstream {
+    let timeouts = upstream.timeouts;
+    raw::Upstream {
+        url: Field::of(Url {
+            tls: upstream.tls,
+            host: upstream.host.clone(),
+            port: upstream.port,
+            base_path: upstream.base_path.clone(),
+        }),
+        protocol: Field::of(match upstream.protocol {
+            forward::Protocol::Http1 => raw::Protocol::Http1,
+            forward::Protocol::Http2 => raw::Protocol::Http2,
+        }),
+        keep_host: Field::of(upstream.keep_host),
+        ca_file: upstream.ca_file.clone().into(),
+        timeouts: Field::of(raw::Timeouts {
+            connect: Field::of(Limit(timeouts.connect)),
+            head: Field::of(Limit(timeouts.head)),
+            idle: Field::of(Limit(timeouts.idle)),
+            total: Field::of(Limit(timeouts.total)),
+        }),
+        pool: Field::of(raw::Pool {
+            idle: Field::of(Length(upstream.pool_idle)),
+            size: Field::of(upstream.pool_size),
+        }),
+    }
+}
+
+fn route(route: &route::Config) -> raw::Route {
+    let facts = &route.facts;
+    let prefix = Some(&route.prefix).filter(|prefix| !prefix.is_empty());
+    let matched = (route.host.is_some() || prefix.is_some()).then(|| raw::Match {
+        host: route.host.clone().into(),
+        prefix: prefix.cloned().into(),
+    });
+    raw::Route {
+        name: Field::of(facts.name.to_string()),
+        r#match: matched.into(),
+        upstream: Field::of(route.upstream.to_string()),
+        strip: Field::of(route.strip),
+        dialect: facts.dialect.as_ref().map(|_| raw::Dialect::Openai).into(),
+        provider: facts.provider.as_ref().map(ToString::to_string).into(),
+        vantage: Field::of(facts.vantage),
+        stall_after: Field::of(Length(facts.stall_after)),
+        hung_after: Field::of(Length(facts.hung_after)),
+    }
+}
+
+fn objective(objective: &Objective) -> raw::Objective {
+    let time = |time| Some(Threshold(Length(time).to_string()));
+    let (indicator, threshold) = match objective.indicator {
+        Indicator::Availability => (raw::Indicator::Availability, None),
+        Indicator::TimeToFirstToken(limit) => (raw::Indicator::Ttft, time(limit)),
+        Indicator::OutputRate(rate) => (
+            raw::Indicator::OutputRate,
+            Some(Threshold(rate.to_string())),
+        ),
+        Indicator::Duration(limit) => (raw::Indicator::Duration, time(limit)),
+    };
+    let scope = &objective.scope;
+    let scoped = (scope.route.is_some() || scope.model.is_some()).then(|| raw::Scope {
+        route: scope.route.as_ref().map(ToString::to_string).into(),
+        model: scope.model.clone().into(),
+    });
+    raw::Objective {
+        name: Field::of(objective.name.to_string()),
+        indicator: Field::of(indicator),
+        threshold: threshold.into(),
+        target: Field::of(Share(objective.target)),
+        window: Field::of(Length(objective.window)),
+        scope: scoped.into(),
+    }
+}
+
+fn labels(limits: &label::Limits) -> raw::Labels {
+    raw::Labels {
+        models: Field::of(limits.models),
+        providers: Field::of(limits.providers),
+        finish_reasons: Field::of(limits.finish_reasons),
+        error_types: Field::of(limits.error_types),
+    }
+}

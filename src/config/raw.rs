@@ -1,0 +1,270 @@
+//! The configuration file as it is written. What stands here is also the JSON Schema, descriptions included.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::read::Field;
+use super::url::Url;
+use super::value::{Address, Length, Limit, Share, Size, Socket, Threshold};
+use super::{ExportProtocol, GenAiNames, LogFormat, LogLevel};
+use crate::wire::Vantage;
+
+/// Configuration of tokengauge.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["version"]))]
+pub(super) struct File {
+    /// The version of this format: 1.
+    #[schemars(range(min = 1, max = 1))]
+    pub(super) version: Field<u64>,
+    /// Where clients connect.
+    pub(super) listeners: Field<Vec<Field<Listener>>>,
+    /// The port for health, metrics, configuration and live streams.
+    pub(super) admin: Field<Admin>,
+    /// Where requests go, by a name of your choice.
+    pub(super) upstreams: Field<BTreeMap<String, Field<Upstream>>>,
+    /// Which request goes to which upstream: the longest prefix that fits wins, with a host before without. May be
+    /// left out where there is one upstream.
+    pub(super) routes: Field<Vec<Field<Route>>>,
+    /// What is promised: each has an error budget and burn rates. An empty list is none; left out, there are defaults.
+    pub(super) objectives: Field<Vec<Field<Objective>>>,
+    /// How many distinct values from outside each metric label may take; further ones are called other.
+    pub(super) labels: Field<Labels>,
+    /// What is exported over OTLP and where to; each key wins over the OTEL_* variable that says the same.
+    pub(super) export: Field<Export>,
+    /// Bounds on what the proxy itself may use.
+    pub(super) limits: Field<Limits>,
+    /// How long open streams may go on after SIGTERM.
+    pub(super) drain: Field<Length>,
+    /// Where this proxy stands: beside the backend, beside the application, or in between and shared.
+    pub(super) vantage: Field<Vantage>,
+    /// What the proxy logs about itself, on standard error.
+    pub(super) log: Field<Log>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["address"]))]
+pub(super) struct Listener {
+    /// IP:PORT, or unix:/path for a Unix socket.
+    pub(super) address: Field<Address>,
+    /// Serve TLS.
+    pub(super) tls: Field<Tls>,
+    /// Connections open at once; further ones wait in the kernel's backlog.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(super) max_connections: Field<usize>,
+    /// How long a client may take from its first byte to the end of a request's head.
+    pub(super) head_timeout: Field<Length>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["certificate", "key"]))]
+pub(super) struct Tls {
+    /// The certificate chain, a PEM file.
+    pub(super) certificate: Field<PathBuf>,
+    /// Its private key, a PEM file.
+    pub(super) key: Field<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Admin {
+    /// IP:PORT. Anywhere but on loopback it serves only health and metrics, unless there is a token.
+    pub(super) address: Field<Socket>,
+    /// A file that holds the bearer token. The variable TOKENGAUGE_ADMIN_TOKEN wins over it.
+    pub(super) token_file: Field<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["url"]))]
+pub(super) struct Upstream {
+    /// Its URL; a path in it is put before the path of each request.
+    pub(super) url: Field<Url>,
+    /// What is spoken to it.
+    pub(super) protocol: Field<Protocol>,
+    /// Whether the client's Host is sent on; else the URL's is.
+    pub(super) keep_host: Field<bool>,
+    /// A PEM file of further root certificates for this upstream.
+    pub(super) ca_file: Field<PathBuf>,
+    /// How long to wait for it.
+    pub(super) timeouts: Field<Timeouts>,
+    /// Idle connections that are kept to be used again.
+    pub(super) pool: Field<Pool>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Timeouts {
+    /// DNS, TCP and TLS together.
+    pub(super) connect: Field<Limit>,
+    /// From the request sent to the response's head.
+    pub(super) head: Field<Limit>,
+    /// Between two pieces of the response's body.
+    pub(super) idle: Field<Limit>,
+    /// From the request's head to the response's end.
+    pub(super) total: Field<Limit>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Pool {
+    /// How long an idle connection is kept; keep it below the upstream's own keep-alive.
+    pub(super) idle: Field<Length>,
+    /// Idle connections kept at most.
+    #[schemars(range(min = 0, max = 65_536))]
+    pub(super) size: Field<usize>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["upstream"]))]
+pub(super) struct Route {
+    /// How it is called in metrics and in objectives.
+    pub(super) name: Field<String>,
+    /// Which requests take it; left out, all do.
+    pub(super) r#match: Field<Match>,
+    /// A name under upstreams.
+    pub(super) upstream: Field<String>,
+    /// Whether the prefix is taken off before the path is sent on.
+    pub(super) strip: Field<bool>,
+    /// The API that is spoken, where it shall not be detected.
+    pub(super) dialect: Field<Dialect>,
+    /// The provider in telemetry, where it shall not be inferred: openai, azure.ai.openai, anthropic, vllm and so on.
+    pub(super) provider: Field<String>,
+    /// Overrides the vantage of the whole proxy.
+    pub(super) vantage: Field<Vantage>,
+    /// A stream that brings no token for this long after its first has stalled.
+    pub(super) stall_after: Field<Length>,
+    /// A stream that brings no first token for this long hangs.
+    pub(super) hung_after: Field<Length>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Match {
+    /// The Host without its port; "*.example.com" is any subdomain.
+    pub(super) host: Field<String>,
+    /// The beginning of the path, in whole segments.
+    pub(super) prefix: Field<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Dialect {
+    Openai,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["name", "indicator", "target"]))]
+pub(super) struct Objective {
+    /// How it is called in metrics and alerts.
+    pub(super) name: Field<String>,
+    /// What makes an exchange good.
+    pub(super) indicator: Field<Indicator>,
+    /// The longest good time (ttft, duration) or the lowest good rate in tokens per second (output_rate).
+    pub(super) threshold: Field<Threshold>,
+    /// The share of exchanges that shall be good: 99.5% or 0.995.
+    pub(super) target: Field<Share>,
+    /// The rolling window of the budget, 1h to 90d.
+    pub(super) window: Field<Length>,
+    /// Which exchanges count; left out, all do.
+    pub(super) scope: Field<Scope>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Indicator {
+    Availability,
+    Ttft,
+    OutputRate,
+    Duration,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Scope {
+    /// The name of a route.
+    pub(super) route: Field<String>,
+    /// A model's name, in which * stands for any text.
+    pub(super) model: Field<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Labels {
+    /// Models.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub(super) models: Field<usize>,
+    /// Providers.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub(super) providers: Field<usize>,
+    /// Finish reasons.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub(super) finish_reasons: Field<usize>,
+    /// Error types.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub(super) error_types: Field<usize>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Export {
+    /// The collector's URL, for metrics and traces alike.
+    pub(super) endpoint: Field<Url>,
+    /// How OTLP is spoken.
+    pub(super) protocol: Field<ExportProtocol>,
+    /// How often metrics are sent.
+    pub(super) interval: Field<Length>,
+    /// Sent with every export. Better in OTEL_EXPORTER_OTLP_HEADERS where they are secret: files are read by many.
+    pub(super) headers: Field<BTreeMap<String, Field<HeaderValue>>>,
+    /// Which names of the standard's gen_ai.* metrics are written.
+    pub(super) genai_names: Field<GenAiNames>,
+}
+
+/// The value of a header: always taken for a secret.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub(super) struct HeaderValue(#[schemars(with = "String")] pub(super) super::Secret);
+
+impl<'de> Deserialize<'de> for HeaderValue {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        // Not echoed: half of a key is still a leak.
+        http::HeaderValue::from_str(&text).map_err(|_| {
+            serde::de::Error::custom(
+                "this cannot be the value of a header; write it on one line, in ASCII",
+            )
+        })?;
+        Ok(Self(super::Secret::new(&text)))
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Limits {
+    /// Memory of the observation path over all exchanges; beyond it whole exchanges go unobserved, and flow on.
+    pub(super) observer_memory: Field<Size>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Log {
+    /// The least severe level that is logged.
+    pub(super) level: Field<LogLevel>,
+    /// How a line is written.
+    pub(super) format: Field<LogFormat>,
+}

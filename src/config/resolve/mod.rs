@@ -1,0 +1,354 @@
+//! What was written, layer over layer → what the program runs on.
+//!
+//! A value that is wrong is told and its default taken, so that everything else is checked as well; the result is
+//! thrown away then.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::problem::{Mark, Problems};
+use super::read::{Field, Given};
+use super::value::{Length, Size};
+use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
+use crate::wire::Vantage;
+use crate::{label, listen};
+
+mod objectives;
+mod routes;
+
+/// Loopback: who wants to be reached from elsewhere says so.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
+
+/// What Kubernetes grants by default between SIGTERM and SIGKILL.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// A few hundred streams that all fall behind by their cap; a fifth of what small sidecars are given.
+const OBSERVER_MEMORY: usize = 32 << 20;
+
+/// The variable that holds the admin port's bearer token. There is no flag for it: flags are seen in `ps`.
+const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
+
+/// The layers above the file.
+#[derive(Clone, Copy)]
+pub(super) struct Above<'a> {
+    pub(super) args: &'a RunArgs,
+    pub(super) environment: super::Environment<'a>,
+    /// Whether files that hold secrets are read; `check` may run where they are not.
+    pub(super) read_secrets: bool,
+}
+
+/// Resolves the layers. `file` is absent where no file was named.
+pub(super) fn resolve(
+    file: Option<Given<raw::File>>,
+    above: Above<'_>,
+    problems: &mut Problems,
+) -> Config {
+    let args = above.args;
+    if let Some(file) = &file {
+        version(file.value.version.clone(), file.mark, problems);
+    }
+    let file = file.map(|file| file.value).unwrap_or_default();
+    let listeners = listeners(file.listeners, args, problems);
+    let admin = admin(file.admin, above, problems);
+    distinct_addresses(&listeners, &admin, problems);
+    let vantage = args
+        .vantage
+        .or(file.vantage.value())
+        .unwrap_or(Vantage::default());
+    let written = routes::Written {
+        upstreams: file.upstreams,
+        routes: file.routes,
+    };
+    let paths = routes::resolve(written, args, vantage, problems);
+    let objectives = objectives::resolve(file.objectives, &paths.route_names, problems);
+    let (proxy, wrong) = proxy::from_env(above.environment);
+    for (variable, wrong) in wrong {
+        problems.outside(variable, wrong.to_string());
+    }
+    Config {
+        listeners,
+        admin,
+        upstreams: paths.upstreams,
+        routes: paths.routes,
+        objectives,
+        labels: labels(file.labels, problems),
+        observer_memory: observer_memory(file.limits, problems),
+        drain: drain(file.drain, args, problems),
+        vantage,
+        log: log(file.log, args),
+        export: export(file.export, problems),
+        proxy,
+    }
+}
+
+fn version(version: Field<u64>, file: Mark, problems: &mut Problems) {
+    let version = version.required(problems, file, "version", "write `version: 1` at the top");
+    if let Some(Given { value, mark }) = version
+        && value != 1
+    {
+        problems.at(
+            mark,
+            format!("version {value} is not known; this program reads version 1"),
+        );
+    }
+}
+
+fn listeners(
+    written: Field<Vec<Field<raw::Listener>>>,
+    args: &RunArgs,
+    problems: &mut Problems,
+) -> Vec<listen::Config> {
+    let mut listeners = match written {
+        Field::Given(Given { value, mark }) => {
+            if value.is_empty() {
+                problems.at(
+                    mark,
+                    format!("no listener is left; add one, or remove the key for {LISTEN}"),
+                );
+            }
+            let given = value.into_iter().filter_map(Field::given);
+            given
+                .filter_map(|written| listener(written, problems))
+                .collect()
+        }
+        Field::Absent | Field::Wrong => {
+            vec![listen::Config::at(listen::Address::Tcp(LISTEN))]
+        }
+    };
+    if !args.listen.is_empty() {
+        let flags = args.listen.iter();
+        listeners = flags
+            .map(|address| listen::Config::at(address.0.clone()))
+            .collect();
+    }
+    match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => {
+            let tls = listen::Tls {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            };
+            let over_tcp = |listener: &&mut listen::Config| {
+                matches!(listener.address, listen::Address::Tcp(_))
+            };
+            for listener in listeners.iter_mut().filter(over_tcp) {
+                listener.tls = Some(tls.clone());
+            }
+        }
+        (Some(_), None) => problems.outside("--tls-cert", "there is no key to it; add --tls-key"),
+        (None, Some(_)) => {
+            problems.outside("--tls-key", "there is no certificate to it; add --tls-cert")
+        }
+        (None, None) => {}
+    }
+    listeners
+}
+
+fn listener(written: Given<raw::Listener>, problems: &mut Problems) -> Option<listen::Config> {
+    let Given { value, mark } = written;
+    let tls = value.tls.given().and_then(|tls| {
+        let remedy = "name a PEM file";
+        let certificate = tls
+            .value
+            .certificate
+            .required(problems, tls.mark, "certificate", remedy);
+        let key = tls.value.key.required(problems, tls.mark, "key", remedy);
+        Some(listen::Tls {
+            certificate: certificate?.value,
+            key: key?.value,
+        })
+    });
+    let max_connections = within(value.max_connections, 1..=1_000_000, problems)
+        .unwrap_or(listen::Config::MAX_CONNECTIONS);
+    let head_timeout = length_within(value.head_timeout, HEAD_TIMEOUTS, problems)
+        .unwrap_or(listen::Config::HEAD_TIMEOUT);
+    let remedy = "write where to listen, such as `address: 127.0.0.1:4000`";
+    let address = value.address.required(problems, mark, "address", remedy)?;
+    Some(listen::Config {
+        address: address.value.0,
+        tls,
+        max_connections,
+        head_timeout,
+    })
+}
+
+/// Below the lower one heads that come in two packets over a slow line would fail; above the upper one it bounds
+/// nothing.
+const HEAD_TIMEOUTS: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(600);
+
+fn distinct_addresses(listeners: &[listen::Config], admin: &Admin, problems: &mut Problems) {
+    let ephemeral =
+        |address: &listen::Address| matches!(address, listen::Address::Tcp(tcp) if tcp.port() == 0);
+    let admin = listen::Address::Tcp(admin.address);
+    let mut taken = vec![&admin];
+    for listener in listeners {
+        let address = &listener.address;
+        if taken.contains(&address) && !ephemeral(address) {
+            let message = format!(
+                "{} is taken twice, by two listeners or by one and the admin port; give each its own",
+                super::value::Address(address.clone())
+            );
+            problems.outside("listeners", message);
+        }
+        taken.push(address);
+    }
+}
+
+fn admin(written: Field<raw::Admin>, above: Above<'_>, problems: &mut Problems) -> Admin {
+    let written = written.value().unwrap_or_default();
+    let address = above.args.admin.or(written.address.value());
+    let mut admin = Admin {
+        address: address.map_or(Admin::ADDRESS, |socket| socket.0),
+        token: None,
+        token_file: None,
+    };
+    if let Some(token) = (above.environment)(TOKEN_VARIABLE) {
+        if !file::is_token(&token) {
+            let message = format!("this is no bearer token; {}", file::TOKEN_REMEDY);
+            problems.outside(TOKEN_VARIABLE, message);
+        }
+        admin.token = Some(Secret::new(&token));
+    } else if let Some(Given { value, mark }) = written.token_file.given() {
+        if above.read_secrets {
+            match file::token(&value) {
+                Ok(token) => admin.token = Some(token),
+                Err(message) => problems.at(mark, message),
+            }
+        }
+        admin.token_file = Some(value);
+    }
+    admin
+}
+
+fn labels(written: Field<raw::Labels>, problems: &mut Problems) -> label::Limits {
+    // Series multiply: more than 1,000 of one label is more than any backend wants of one process.
+    const RANGE: RangeInclusive<usize> = 1..=1_000;
+    let written = written.value().unwrap_or_default();
+    let usual = label::Limits::default();
+    let mut limit =
+        |field: Field<usize>, usual: usize| within(field, RANGE, problems).unwrap_or(usual);
+    label::Limits {
+        error_types: limit(written.error_types, usual.error_types),
+        finish_reasons: limit(written.finish_reasons, usual.finish_reasons),
+        models: limit(written.models, usual.models),
+        providers: limit(written.providers, usual.providers),
+    }
+}
+
+fn observer_memory(written: Field<raw::Limits>, problems: &mut Problems) -> usize {
+    // One full shard at least; the most that anybody would call a sidecar.
+    let range = Size(1 << 20)..=Size(4 << 30);
+    let written = written.value().unwrap_or_default();
+    within(written.observer_memory, range, problems).map_or(OBSERVER_MEMORY, |size| size.0)
+}
+
+/// Longer, and a deployment hangs on one forgotten stream.
+const LONGEST_DRAIN: Duration = Duration::from_secs(3_600);
+
+fn drain(written: Field<Length>, args: &RunArgs, problems: &mut Problems) -> Duration {
+    let range = Duration::ZERO..=LONGEST_DRAIN;
+    let written = length_within(written, range.clone(), problems);
+    if let Some(flag) = args.drain {
+        if !range.contains(&flag.0) {
+            problems.outside(
+                "--drain",
+                outside_of(flag, &(Length(*range.start())..=Length(*range.end()))),
+            );
+        }
+        return flag.0;
+    }
+    written.unwrap_or(DRAIN)
+}
+
+fn log(written: Field<raw::Log>, args: &RunArgs) -> Log {
+    let written = written.value().unwrap_or_default();
+    Log {
+        level: args.log_level.or(written.level.value()).unwrap_or_default(),
+        format: args
+            .log_format
+            .or(written.format.value())
+            .unwrap_or_default(),
+    }
+}
+
+fn export(written: Field<raw::Export>, problems: &mut Problems) -> ExportOverrides {
+    // Faster, and export costs more than what it tells; slower, and 5 min windows have no points.
+    let intervals = Duration::from_secs(1)..=Duration::from_secs(300);
+    let written = written.value().unwrap_or_default();
+    ExportOverrides {
+        endpoint: written.endpoint.value().map(|url| url.to_string()),
+        protocol: written.protocol.value(),
+        interval: length_within(written.interval, intervals, problems),
+        headers: headers(written.headers, problems),
+        genai_names: written.genai_names.value(),
+    }
+}
+
+fn headers(
+    written: Field<BTreeMap<String, Field<raw::HeaderValue>>>,
+    problems: &mut Problems,
+) -> Vec<(String, Secret)> {
+    let mut headers = Vec::new();
+    for (name, value) in written.value().unwrap_or_default() {
+        let Some(Given { value, mark }) = value.given() else {
+            continue;
+        };
+        if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+            problems.at(
+                mark,
+                "this is no name of a header; write a name such as x-api-key",
+            );
+        }
+        headers.push((name, value.0));
+    }
+    headers
+}
+
+/// The value, if it was written; told where it lies outside `range`.
+fn within<T: Copy + fmt::Display + PartialOrd>(
+    field: Field<T>,
+    range: RangeInclusive<T>,
+    problems: &mut Problems,
+) -> Option<T> {
+    let Given { value, mark } = field.given()?;
+    if !range.contains(&value) {
+        problems.at(mark, outside_of(value, &range));
+    }
+    Some(value)
+}
+
+fn length_within(
+    field: Field<Length>,
+    range: RangeInclusive<Duration>,
+    problems: &mut Problems,
+) -> Option<Duration> {
+    let range = Length(*range.start())..=Length(*range.end());
+    within(field, range, problems).map(|length| length.0)
+}
+
+fn outside_of<T: fmt::Display>(value: T, range: &RangeInclusive<T>) -> String {
+    format!(
+        "{value} lies outside of what is sensible; write a value from {} to {}",
+        range.start(),
+        range.end()
+    )
+}
+
+/// Tells a name that could not stand in a query or a URL as it is.
+fn check_name(name: &str, mark: Mark, problems: &mut Problems) {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(fits) {
+        problems.at(
+            mark,
+            format!(
+                "\"{name}\" is no name; write up to {LONGEST_NAME} letters, digits, -, _, . and /"
+            ),
+        );
+    }
+}
+
+/// What fits a legend of a dashboard.
+const LONGEST_NAME: usize = 64;

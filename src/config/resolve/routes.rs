@@ -1,0 +1,451 @@
+//! Upstreams, and the routes to them.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{check_name, length_within, within};
+use crate::config::problem::{Mark, Problems, suggestion};
+use crate::config::read::{Field, Given};
+use crate::config::url::{self, Target, Url};
+use crate::config::value::{Limit, Wrong};
+use crate::config::{RunArgs, raw};
+use crate::label::Label;
+use crate::wire::{RouteFacts, Vantage};
+use crate::{forward, route};
+
+/// A pause that a reader notices: 30 tokens late at a modest 15 per second.
+const STALL_AFTER: Duration = Duration::from_secs(2);
+
+/// Where the shorter of common client time limits lie: whoever waited this long with nothing to see may leave.
+const HUNG_AFTER: Duration = Duration::from_secs(30);
+
+/// A sweep looks about every 250 ms; longer than an hour is no verdict on a stream.
+const STALLS: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(3_600);
+
+/// A time limit shorter than this fails everything; one longer than a day is `off`.
+const LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+
+/// The name of an upstream, and of the route to it, that was given as a mere URL.
+const DEFAULT_NAME: &str = "default";
+
+/// What the file says.
+pub(super) struct Written {
+    pub(super) upstreams: Field<BTreeMap<String, Field<raw::Upstream>>>,
+    pub(super) routes: Field<Vec<Field<raw::Route>>>,
+}
+
+pub(super) struct Paths {
+    pub(super) upstreams: Vec<forward::Config>,
+    pub(super) routes: Vec<route::Config>,
+    /// Also of routes that are wrong in some other way, so that what refers to them is not called wrong too.
+    pub(super) route_names: Vec<String>,
+}
+
+pub(super) fn resolve(
+    written: Written,
+    args: &RunArgs,
+    vantage: Vantage,
+    problems: &mut Problems,
+) -> Paths {
+    let names: Vec<String> = match &written.upstreams {
+        Field::Given(given) => given.value.keys().cloned().collect(),
+        Field::Absent | Field::Wrong => Vec::new(),
+    };
+    let missing = matches!(written.upstreams, Field::Absent) && args.upstream.is_empty();
+    let upstreams = upstreams(written.upstreams, problems);
+    let known = Known {
+        names: &names,
+        upstreams: &upstreams,
+        vantage,
+    };
+    let (routes, route_names) = match written.routes {
+        Field::Given(given) => routes(given, known, problems),
+        Field::Absent | Field::Wrong => only_route(known, args.upstream.is_empty(), problems),
+    };
+    if missing {
+        problems.outside(
+            "upstreams",
+            "it is not said where requests go; name an upstream, such as\n    \
+             tokengauge run --upstream https://api.openai.com\n  or, in the configuration file,\n    \
+             upstreams: {openai: {url: https://api.openai.com}}",
+        );
+    }
+    if args.upstream.is_empty() {
+        return Paths {
+            upstreams,
+            routes,
+            route_names,
+        };
+    }
+    from_flags(args, vantage, problems)
+}
+
+fn upstreams(
+    written: Field<BTreeMap<String, Field<raw::Upstream>>>,
+    problems: &mut Problems,
+) -> Vec<forward::Config> {
+    let Some(Given { value, mark }) = written.given() else {
+        return Vec::new();
+    };
+    if value.is_empty() {
+        problems.at(
+            mark,
+            "no upstream is left; add one, such as `openai: {url: https://api.openai.com}`",
+        );
+    }
+    let mut upstreams = Vec::new();
+    for (name, upstream) in value {
+        match upstream {
+            Field::Given(given) => {
+                check_name(&name, given.mark, problems);
+                upstreams.extend(self::upstream(&name, given, problems));
+            }
+            Field::Absent => problems.missing(
+                mark,
+                &format!("{name}.url"),
+                "write where it is, such as `url: https://api.openai.com`",
+            ),
+            Field::Wrong => {}
+        }
+    }
+    upstreams
+}
+
+fn upstream(
+    name: &str,
+    written: Given<raw::Upstream>,
+    problems: &mut Problems,
+) -> Option<forward::Config> {
+    let Given { value, mark } = written;
+    let timeouts = value.timeouts.value().unwrap_or_default();
+    let usual = forward::Timeouts::default();
+    let mut limit = |field: Field<Limit>, usual| limit_within(field, problems).unwrap_or(usual);
+    let timeouts = forward::Timeouts {
+        connect: limit(timeouts.connect, usual.connect),
+        head: limit(timeouts.head, usual.head),
+        idle: limit(timeouts.idle, usual.idle),
+        total: limit(timeouts.total, usual.total),
+    };
+    let pool = value.pool.value().unwrap_or_default();
+    // Beyond 5 min every server has hung up.
+    let pool_idle = length_within(
+        pool.idle,
+        Duration::ZERO..=Duration::from_secs(300),
+        problems,
+    );
+    let pool_size = within(pool.size, 0..=65_536, problems);
+    let remedy = "write where it is, such as `url: https://api.openai.com`";
+    let url = value.url.required(problems, mark, "url", remedy)?.value;
+    let mut config = at(name, url);
+    config.timeouts = timeouts;
+    config.keep_host = value.keep_host.value().unwrap_or_default();
+    config.ca_file = value.ca_file.value();
+    config.pool_idle = pool_idle.unwrap_or(config.pool_idle);
+    config.pool_size = pool_size.unwrap_or(config.pool_size);
+    config.protocol = match value.protocol.value() {
+        Some(raw::Protocol::Http2) => forward::Protocol::Http2,
+        Some(raw::Protocol::Http1) => forward::Protocol::Http1,
+        None => config.protocol,
+    };
+    Some(config)
+}
+
+/// The upstream at `url`, with defaults for everything else.
+fn at(name: &str, url: Url) -> forward::Config {
+    forward::Config {
+        proxy: forward::Proxy::default(),
+        name: Label::known(name),
+        tls: url.tls,
+        host: url.host,
+        port: url.port,
+        base_path: url.base_path,
+        protocol: forward::Protocol::default(),
+        keep_host: false,
+        ca_file: None,
+        timeouts: forward::Timeouts::default(),
+        pool_idle: if url.tls {
+            forward::Config::POOL_IDLE_TLS
+        } else {
+            forward::Config::POOL_IDLE_PLAIN
+        },
+        pool_size: forward::Config::POOL_SIZE,
+    }
+}
+
+fn limit_within(field: Field<Limit>, problems: &mut Problems) -> Option<Option<Duration>> {
+    let Given {
+        value: Limit(limit),
+        mark,
+    } = field.given()?;
+    if let Some(limit) = limit
+        && !LIMITS.contains(&limit)
+    {
+        problems.at(
+            mark,
+            "this limits either everything or nothing; write a time from 1ms to 1d, or off",
+        );
+    }
+    Some(limit)
+}
+
+/// What a route may refer to.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    names: &'a [String],
+    /// Without those that are wrong.
+    upstreams: &'a [forward::Config],
+    vantage: Vantage,
+}
+
+impl Known<'_> {
+    fn upstream(&self, name: &str) -> Option<&forward::Config> {
+        self.upstreams
+            .iter()
+            .find(|upstream| upstream.name.as_str() == name)
+    }
+}
+
+fn routes(
+    written: Given<Vec<Field<raw::Route>>>,
+    known: Known<'_>,
+    problems: &mut Problems,
+) -> (Vec<route::Config>, Vec<String>) {
+    if written.value.is_empty() {
+        problems.at(
+            written.mark,
+            "no route is left; add one, or remove the key where there is one upstream",
+        );
+    }
+    let mut routes: Vec<route::Config> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
+    for written in written.value.into_iter().filter_map(Field::given) {
+        let mark = written.mark;
+        let name = name_of(&written, &names, problems);
+        let matched = matched(written.value.r#match.clone(), problems);
+        let same = |other: &route::Config| (&other.host, &other.prefix) == (&matched.0, &matched.1);
+        if let Some(other) = routes.iter().find(|other| same(other)) {
+            let message = format!(
+                "route \"{}\" matches the same requests, so this one is never taken; remove one or tell them apart by match",
+                other.facts.name
+            );
+            problems.at(mark, message);
+        }
+        names.push(name.clone());
+        routes.extend(route(&name, written, matched, known, problems));
+    }
+    (routes, names)
+}
+
+/// A route's own name, or its upstream's.
+fn name_of(written: &Given<raw::Route>, taken: &[String], problems: &mut Problems) -> String {
+    let own = written.value.name.clone().given();
+    let (name, mark) = match (own, written.value.upstream.clone().given()) {
+        (Some(own), _) => {
+            check_name(&own.value, own.mark, problems);
+            (own.value, own.mark)
+        }
+        (None, Some(upstream)) => (upstream.value, written.mark),
+        (None, None) => return String::new(),
+    };
+    if taken.contains(&name) {
+        problems.at(
+            mark,
+            format!("a second route is called \"{name}\"; give this one another `name`"),
+        );
+    }
+    name
+}
+
+/// Host and prefix.
+fn matched(written: Field<raw::Match>, problems: &mut Problems) -> (Option<String>, String) {
+    let written = written.value().unwrap_or_default();
+    let host = written.host.given().map(|Given { value, mark }| {
+        let host = value.to_ascii_lowercase();
+        if !is_host(&host) {
+            let message = format!(
+                "\"{value}\" is no host; write a name without scheme, port or path, such as llm.example.com or \
+                 \"*.example.com\""
+            );
+            problems.at(mark, message);
+        }
+        host
+    });
+    let prefix = written.prefix.given().map(|Given { value, mark }| {
+        url::prefix(&value).unwrap_or_else(|wrong: Wrong| {
+            problems.at(mark, wrong.to_string());
+            value
+        })
+    });
+    (host, prefix.unwrap_or_default())
+}
+
+fn is_host(host: &str) -> bool {
+    let name = host.strip_prefix("*.").unwrap_or(host);
+    let address = url::bare(name).parse::<std::net::IpAddr>().is_ok();
+    let label = |label: &str| {
+        !label.is_empty()
+            && label
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+    };
+    address || name.split('.').all(label)
+}
+
+fn route(
+    name: &str,
+    written: Given<raw::Route>,
+    (host, prefix): (Option<String>, String),
+    known: Known<'_>,
+    problems: &mut Problems,
+) -> Option<route::Config> {
+    let Given { value, mark } = written;
+    let strip = value.strip.given();
+    if let Some(Given { value: true, mark }) = strip
+        && prefix.is_empty()
+    {
+        problems.at(
+            mark,
+            "there is no prefix to take off; write match.prefix, or remove this key",
+        );
+    }
+    let strip = strip.is_some_and(|strip| strip.value);
+    let stall_after = length_within(value.stall_after, STALLS, problems).unwrap_or(STALL_AFTER);
+    let hung_after = length_within(value.hung_after, STALLS, problems).unwrap_or(HUNG_AFTER);
+    if let Field::Given(provider) = &value.provider {
+        check_name(&provider.value, provider.mark, problems);
+    }
+    let upstream = upstream_of(value.upstream, mark, known, problems)?;
+    Some(route::Config {
+        facts: Arc::new(RouteFacts {
+            name: Label::known(name),
+            vantage: value.vantage.value().unwrap_or(known.vantage),
+            server_address: Label::known(&upstream.host),
+            server_port: upstream.port,
+            provider: value.provider.value().map(|name| Label::known(&name)),
+            dialect: value.dialect.value().map(|dialect| match dialect {
+                raw::Dialect::Openai => Label::known("openai"),
+            }),
+            stripped: if strip { prefix.len() } else { 0 },
+            stall_after,
+            hung_after,
+        }),
+        host,
+        prefix,
+        strip,
+        upstream: upstream.name.clone(),
+    })
+}
+
+fn upstream_of<'k>(
+    written: Field<String>,
+    route: Mark,
+    known: Known<'k>,
+    problems: &mut Problems,
+) -> Option<&'k forward::Config> {
+    let remedy = "write the name of one under `upstreams`";
+    let Given { value, mark } = written.required(problems, route, "upstream", remedy)?;
+    if !known.names.contains(&value) {
+        let near = suggestion(&value, known.names.iter().map(String::as_str));
+        problems.at(mark, format!("there is no upstream \"{value}\"; {near}"));
+    }
+    known
+        .upstreams
+        .iter()
+        .find(|upstream| upstream.name.as_str() == value)
+}
+
+/// Without routes everything goes to the only upstream.
+fn only_route(
+    known: Known<'_>,
+    used: bool,
+    problems: &mut Problems,
+) -> (Vec<route::Config>, Vec<String>) {
+    match known.names {
+        [] => (Vec::new(), Vec::new()),
+        [name] => {
+            let route = known
+                .upstream(name)
+                .map(|upstream| everything(upstream, None, known.vantage));
+            (route.into_iter().collect(), vec![name.clone()])
+        }
+        [..] => {
+            if used {
+                problems.outside(
+                    "routes",
+                    format!(
+                        "there are {} upstreams, and it is not said which request goes where; add routes, such as\n    \
+                         routes: [{{match: {{prefix: /{first}}}, upstream: {first}, strip: true}}]",
+                        known.names.len(),
+                        first = known.names.first().map_or("", String::as_str),
+                    ),
+                );
+            }
+            (Vec::new(), known.names.to_vec())
+        }
+    }
+}
+
+/// A route to `upstream`, called like it, for everything below `prefix`.
+fn everything(
+    upstream: &forward::Config,
+    prefix: Option<String>,
+    vantage: Vantage,
+) -> route::Config {
+    let prefix = prefix.unwrap_or_default();
+    route::Config {
+        facts: Arc::new(RouteFacts {
+            name: upstream.name.clone(),
+            vantage,
+            server_address: Label::known(&upstream.host),
+            server_port: upstream.port,
+            provider: None,
+            dialect: None,
+            stripped: prefix.len(),
+            stall_after: STALL_AFTER,
+            hung_after: HUNG_AFTER,
+        }),
+        host: None,
+        strip: !prefix.is_empty(),
+        prefix,
+        upstream: upstream.name.clone(),
+    }
+}
+
+fn from_flags(args: &RunArgs, vantage: Vantage, problems: &mut Problems) -> Paths {
+    const FLAG: &str = "--upstream";
+    let mut upstreams: Vec<forward::Config> = Vec::new();
+    let mut routes = Vec::new();
+    for flag in &args.upstream {
+        let Target { prefix, url } = match flag.expose().parse() {
+            Ok(target) => target,
+            Err(wrong) => {
+                let wrong: Wrong = wrong;
+                problems.outside(FLAG, wrong.to_string());
+                continue;
+            }
+        };
+        let name = prefix
+            .as_deref()
+            .map_or(DEFAULT_NAME, |prefix| prefix.trim_start_matches('/'));
+        if upstreams.iter().any(|other| other.name.as_str() == name) {
+            let message = format!(
+                "two lead to the route \"{name}\"; give each its own prefix (only one may have none)"
+            );
+            problems.outside(FLAG, message);
+        }
+        let upstream = at(name, url);
+        routes.push(everything(&upstream, prefix, vantage));
+        upstreams.push(upstream);
+    }
+    let route_names = upstreams
+        .iter()
+        .map(|upstream| upstream.name.to_string())
+        .collect();
+    Paths {
+        upstreams,
+        routes,
+        route_names,
+    }
+}

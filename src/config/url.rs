@@ -1,0 +1,261 @@
+//! Where requests go: upstream URLs, and `/PREFIX=URL` as the command line has it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use http::Uri;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::value::Wrong;
+
+/// An upstream's URL. No error echoes it: people do put keys into URLs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Url {
+    pub tls: bool,
+    /// A name in lower case, or an IP address (without the brackets of IPv6).
+    pub host: String,
+    pub port: u16,
+    /// Empty, or starting with `/` and not ending with one.
+    pub base_path: String,
+}
+
+const EXAMPLE: &str = "write it as https://host[:port][/base/path], such as https://api.openai.com";
+
+impl FromStr for Url {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let after_scheme = text.split_once("://").map(|(_, rest)| rest);
+        let authority = after_scheme.and_then(|rest| rest.split(['/', '?', '#']).next());
+        if authority.is_some_and(|authority| authority.contains('@')) {
+            return Err(Wrong::new(
+                "the URL holds credentials",
+                "take out what stands before the @: clients send credentials in headers, and those pass untouched",
+            ));
+        }
+        if text.contains(['?', '#']) {
+            return Err(Wrong::new(
+                "the URL has a query or a fragment",
+                "take it out: clients send their own, and it passes untouched",
+            ));
+        }
+        let uri: Uri = text
+            .parse()
+            .map_err(|error| Wrong::new(format!("this is no URL ({error})"), EXAMPLE))?;
+        let tls = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            Some(_) => {
+                return Err(Wrong::new(
+                    "the URL is neither http:// nor https://",
+                    EXAMPLE,
+                ));
+            }
+            None => return Err(Wrong::new("the URL has no scheme", EXAMPLE)),
+        };
+        let host = uri.host().unwrap_or_default();
+        if host.is_empty() {
+            return Err(Wrong::new("the URL names no host", EXAMPLE));
+        }
+        let port_text = uri.authority().map_or("", |authority| authority.as_str());
+        let has_port = port_text
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| !port.contains(']'));
+        let port = match uri.port_u16() {
+            Some(0) => return Err(Wrong::new("port 0 cannot be connected to", EXAMPLE)),
+            Some(port) => port,
+            None if has_port => {
+                return Err(Wrong::new(
+                    "the URL's port is no number up to 65535",
+                    EXAMPLE,
+                ));
+            }
+            None if tls => 443,
+            None => 80,
+        };
+        Ok(Self {
+            tls,
+            host: bare(host).to_ascii_lowercase(),
+            port,
+            base_path: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+/// An IPv6 address without its brackets.
+pub(super) fn bare(host: &str) -> &str {
+    host.strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host)
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, usual_port) = if self.tls {
+            ("https", 443)
+        } else {
+            ("http", 80)
+        };
+        write!(f, "{scheme}://")?;
+        if self.host.contains(':') {
+            write!(f, "[{}]", self.host)?;
+        } else {
+            f.write_str(&self.host)?;
+        }
+        if self.port != usual_port {
+            write!(f, ":{}", self.port)?;
+        }
+        f.write_str(&self.base_path)
+    }
+}
+
+impl<'de> Deserialize<'de> for Url {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for Url {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for Url {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Url".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^https?://[^/?#@]+(/[^?#]*)?$" })
+    }
+}
+
+/// What `--upstream` takes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Target {
+    /// Checked by [`prefix`]; `None` for everything.
+    pub(super) prefix: Option<String>,
+    pub(super) url: Url,
+}
+
+impl FromStr for Target {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        if !text.starts_with('/') {
+            let url = text.parse()?;
+            return Ok(Self { prefix: None, url });
+        }
+        let Some((path, url)) = text.split_once('=') else {
+            return Err(Wrong::new(
+                "a path prefix without a URL",
+                "write /PREFIX=URL, such as /openai=https://api.openai.com",
+            ));
+        };
+        let prefix = Some(prefix(path)?).filter(|prefix| !prefix.is_empty());
+        let url = url.parse()?;
+        Ok(Self { prefix, url })
+    }
+}
+
+/// A path prefix without its trailing `/`: empty, or starting with `/`.
+pub(super) fn prefix(text: &str) -> Result<String, Wrong> {
+    let remedy = "write a path such as /openai";
+    if !text.starts_with('/') {
+        return Err(Wrong::new(
+            format!("\"{text}\" does not begin with /"),
+            remedy,
+        ));
+    }
+    let odd = |c: char| c.is_whitespace() || c.is_control() || !c.is_ascii() || "?#*".contains(c);
+    if text.contains(odd) || text.contains("//") {
+        return Err(Wrong::new(
+            format!("\"{text}\" is no path prefix"),
+            "write a path as clients send it, without spaces, * ? # or an empty segment, such as /openai",
+        ));
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_read_into_its_parts_and_written_as_it_was() {
+        let cases = [
+            ("https://api.openai.com", true, "api.openai.com", 443, ""),
+            ("http://10.0.0.1:8000", false, "10.0.0.1", 8000, ""),
+            ("https://h/v1/base", true, "h", 443, "/v1/base"),
+            ("http://[::1]:8000/x", false, "::1", 8000, "/x"),
+            ("http://[fe80::1]", false, "fe80::1", 80, ""),
+        ];
+        for (text, tls, host, port, base_path) in cases {
+            let url: Url = text.parse().unwrap();
+            assert_eq!(
+                (url.tls, url.host.as_str(), url.port, url.base_path.as_str()),
+                (tls, host, port, base_path),
+                "{text}"
+            );
+            assert_eq!(url.to_string(), text);
+        }
+        let url: Url = "HTTPS://API.Example.COM:443/v1/".parse().unwrap();
+        assert_eq!(url.to_string(), "https://api.example.com/v1");
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_and_never_echoed() {
+        let cases = [
+            ("api.openai.com", "no scheme"),
+            ("ftp://host.secret", "neither http"),
+            ("https://", "no URL"),
+            ("https://user:secret@host", "credentials"),
+            ("https://secret@host/path", "credentials"),
+            ("https://host/v1?key=secret", "query"),
+            ("https://host/v1#secret", "fragment"),
+            ("https://host:secret", "URL"),
+            ("https://host:99999", "port"),
+            ("https://host:0", "port 0"),
+            ("https://ho st", "no URL"),
+            ("https://höst", "no URL"),
+            ("", "no URL"),
+        ];
+        for (text, part) in cases {
+            let error = text.parse::<Url>().unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+        let path: Url = "https://host/an@sign".parse().unwrap();
+        assert_eq!(
+            path.base_path, "/an@sign",
+            "only before the path is @ a mark of credentials"
+        );
+    }
+
+    #[test]
+    fn a_target_may_have_a_prefix() {
+        let target: Target = "/openai/=https://api.openai.com/v1=2".parse().unwrap();
+        assert_eq!(target.prefix.as_deref(), Some("/openai"));
+        assert_eq!(target.url.base_path, "/v1=2");
+        let target: Target = "/=http://h".parse().unwrap();
+        assert_eq!(target.prefix, None);
+        for text in [
+            "/openai",
+            "openai=https://h",
+            "/a b=http://h",
+            "/a?b=http://h",
+            "/a//b=http://h",
+        ] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Reading the file again: when it has changed, and when somebody says so (SIGHUP).
+
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+use super::load::load_text;
+use super::problem::Errors;
+use super::{Config, RunArgs, file};
+
+/// How often the file's content is looked at. Kubernetes swaps a symbolic link under a mounted ConfigMap, some minute
+/// after the change; inotify on the file itself never hears of that, and reading a few KiB costs next to nothing.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// Loads the configuration, and loads it again when the file has changed.
+#[derive(Debug)]
+pub struct Watch {
+    args: RunArgs,
+    environment: fn(&str) -> Option<String>,
+    /// The file as last seen. Compared whole rather than by a hash: it is small, and time stamps and inodes lie.
+    seen: Option<Result<String, Errors>>,
+}
+
+impl Watch {
+    pub fn new(args: RunArgs, environment: fn(&str) -> Option<String>) -> Self {
+        let seen = None;
+        Self {
+            args,
+            environment,
+            seen,
+        }
+    }
+
+    /// Loads everything as it is now.
+    pub fn load(&mut self) -> Result<Config, Errors> {
+        let text = self.args.config.as_deref().map(file::read);
+        self.seen.clone_from(&text);
+        let text = text.transpose()?;
+        load_text(text.as_deref(), &self.args, &self.environment)
+    }
+
+    /// Loads everything if the file is not what it was when it was last loaded. One that cannot be read, or is wrong,
+    /// is told once.
+    pub fn load_if_changed(&mut self) -> Option<Result<Config, Errors>> {
+        let now = self.args.config.as_deref().map(file::read);
+        (now != self.seen).then(|| self.load())
+    }
+
+    /// Hands every later configuration, or what is wrong with it, to `apply`; does not return unless SIGHUP cannot be
+    /// listened for. Needs a tokio runtime. The file is read on the runtime's thread: it is small and local.
+    pub async fn run(
+        mut self,
+        mut apply: impl FnMut(Result<Config, Errors>),
+    ) -> std::io::Result<()> {
+        let mut hang_up = signal(SignalKind::hangup())?;
+        let mut ticks = tokio::time::interval(PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let loaded = tokio::select! {
+                _ = hang_up.recv() => Some(self.load()),
+                _ = ticks.tick() => self.load_if_changed(),
+            };
+            if let Some(loaded) = loaded {
+                apply(loaded);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::*;
+
+    fn watch(file: &Path) -> Watch {
+        let args = RunArgs {
+            config: Some(file.to_owned()),
+            ..RunArgs::default()
+        };
+        Watch::new(args, |_| None)
+    }
+
+    fn write(file: &Path, host: &str) {
+        let text = format!("version: 1\nupstreams: {{a: {{url: \"http://{host}\"}}}}\n");
+        std::fs::write(file, text).unwrap();
+    }
+
+    fn host(loaded: Option<Result<Config, Errors>>) -> Option<String> {
+        Some(loaded?.unwrap().upstreams.remove(0).host)
+    }
+
+    #[test]
+    fn a_changed_file_is_loaded_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("c.yaml");
+        write(&file, "one");
+        let mut watch = watch(&file);
+        assert_eq!(host(Some(watch.load())).as_deref(), Some("one"));
+        assert_eq!(host(watch.load_if_changed()), None, "nothing has changed");
+        write(&file, "two");
+        assert_eq!(host(watch.load_if_changed()).as_deref(), Some("two"));
+        assert_eq!(host(watch.load_if_changed()), None);
+    }
+
+    #[test]
+    fn a_swapped_link_is_a_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for version in ["v1", "v2"] {
+            std::fs::create_dir(path(version)).unwrap();
+            write(&path(version).join("c.yaml"), version);
+        }
+        symlink("v1", path("..data")).unwrap();
+        symlink("..data/c.yaml", path("c.yaml")).unwrap();
+        let mut watch = watch(&path("c.yaml"));
+        assert_eq!(host(Some(watch.load())).as_deref(), Some("v1"));
+        symlink("v2", path("..data_tmp")).unwrap();
+        std::fs::rename(path("..data_tmp"), path("..data")).unwrap();
+        assert_eq!(host(watch.load_if_changed()).as_deref(), Some("v2"));
+    }
+
+    #[test]
+    fn a_file_that_went_wrong_is_told_once_and_again_when_it_is_right() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("c.yaml");
+        write(&file, "one");
+        let mut watch = watch(&file);
+        watch.load().unwrap();
+        std::fs::write(&file, "version: 2\n").unwrap();
+        assert!(watch.load_if_changed().unwrap().is_err());
+        assert!(watch.load_if_changed().is_none());
+        std::fs::remove_file(&file).unwrap();
+        assert!(watch.load_if_changed().unwrap().is_err());
+        assert!(watch.load_if_changed().is_none());
+        write(&file, "one");
+        assert_eq!(host(watch.load_if_changed()).as_deref(), Some("one"));
+    }
+
+    #[test]
+    fn without_a_file_nothing_ever_changes() {
+        let args = RunArgs {
+            upstream: vec![super::super::Secret::new("http://h")],
+            ..RunArgs::default()
+        };
+        let mut watch = Watch::new(args, |_| None);
+        watch.load().unwrap();
+        assert!(watch.load_if_changed().is_none());
+    }
+}

@@ -1,0 +1,119 @@
+//! How the tables in the binary are laid out: the one file that the build script and the program both read.
+//!
+//! Every table is a plain little-endian array without a header, so that it is used where it lies: nothing is unpacked,
+//! copied or checked at start, and only pages that are touched take memory.
+
+/// One step of the split automaton, packed into 16 bits: the number of the state it leads to, and what arriving there
+/// says about the text read since the piece began.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Step(u16);
+
+impl Step {
+    /// Nothing read yet: state 1 (state 0 is the dead one).
+    pub const START: Self = Self(1 << Self::STATE_SHIFT);
+    /// The text read makes a piece.
+    pub const ACCEPTS: u16 = 1;
+    /// It does so without its last character, which begins the next piece (`\s+(?!\S)` before a visible character).
+    pub const DROPS_LAST: u16 = 1 << 1;
+    /// No further text can make the piece longer, or shorter.
+    pub const IS_OVER: u16 = 1 << 2;
+    /// If the text ends here, all of it is the piece.
+    pub const ACCEPTS_AT_END: u16 = 1 << 3;
+
+    const STATE_SHIFT: u32 = 4;
+    /// What 12 bits can number; the larger of the two automata has 2,700 states.
+    pub const MOST_STATES: u16 = 1 << (u16::BITS - Self::STATE_SHIFT);
+
+    /// `state` must be below [`Self::MOST_STATES`].
+    pub const fn new(state: u16, verdict: u16) -> Self {
+        Self(state << Self::STATE_SHIFT | verdict)
+    }
+
+    pub const fn from_bytes(bytes: [u8; 2]) -> Self {
+        Self(u16::from_le_bytes(bytes))
+    }
+
+    pub const fn to_bytes(self) -> [u8; 2] {
+        self.0.to_le_bytes()
+    }
+
+    pub const fn state(self) -> u16 {
+        self.0 >> Self::STATE_SHIFT
+    }
+
+    pub const fn says(self, verdict: u16) -> bool {
+        self.0 & verdict != 0
+    }
+}
+
+/// One place of the open-addressing hash table from token bytes to rank: the rank + 1 (0 is an empty place) below a tag
+/// of hash bits, which spares nearly every look at the bytes of a token that is not the one sought.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Slot(u32);
+
+impl Slot {
+    /// The larger vocabulary has 199,998 ranks.
+    const RANK_BITS: u32 = 18;
+    pub const MOST_RANKS: u32 = (1 << Self::RANK_BITS) - 1;
+
+    /// `rank` must be below [`Self::MOST_RANKS`].
+    pub const fn new(hash: u64, rank: u32) -> Self {
+        Self(Self::tag(hash) | (rank + 1))
+    }
+
+    pub const fn from_bytes(bytes: [u8; 4]) -> Self {
+        Self(u32::from_le_bytes(bytes))
+    }
+
+    pub const fn to_bytes(self) -> [u8; 4] {
+        self.0.to_le_bytes()
+    }
+
+    /// The rank that stands here; `None` for an empty place.
+    pub const fn rank(self) -> Option<u32> {
+        (self.0 & Self::MOST_RANKS).checked_sub(1)
+    }
+
+    pub const fn may_hold(self, hash: u64) -> bool {
+        self.0 & !Self::MOST_RANKS == Self::tag(hash)
+    }
+
+    /// The top bits: the place in the table is chosen by the lowest.
+    const fn tag(hash: u64) -> u32 {
+        (hash >> 32) as u32 & !Self::MOST_RANKS
+    }
+}
+
+/// Hashes the bytes of a token. Tokens are short (6 bytes on average), so short inputs are read in two overlapping words.
+pub fn hash(bytes: &[u8]) -> u64 {
+    let length = bytes.len() as u64;
+    if let (Some(head), Some(tail)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>())
+        && length <= 8
+    {
+        let word =
+            u64::from(u32::from_le_bytes(*head)) << 32 | u64::from(u32::from_le_bytes(*tail));
+        return mix(word, length);
+    }
+    let Some(tail) = bytes.last_chunk::<8>() else {
+        let word = bytes
+            .iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        return mix(word, length);
+    };
+    let (words, _) = bytes.as_chunks::<8>();
+    let hash = words
+        .iter()
+        .fold(length, |hash, word| mix(u64::from_le_bytes(*word), hash));
+    mix(u64::from_le_bytes(*tail), hash)
+}
+
+/// Multiplies to 128 bits and folds the halves: every input bit reaches every output bit. The constants are the first
+/// bits of π and of e.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the half that is cut off is the other operand"
+)]
+const fn mix(word: u64, seed: u64) -> u64 {
+    let product = (word ^ 0x2432_F6A8_885A_308D) as u128 * (seed ^ 0xADF8_5458_A2BB_4A9A) as u128;
+    (product >> 64) as u64 ^ product as u64
+}

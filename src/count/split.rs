@@ -1,0 +1,119 @@
+//! Cutting text into pieces, resumably: the first half of what an encoding does (the second, [`super::merge`], works
+//! inside one piece and knows nothing of its neighbours).
+//!
+//! An automaton reads the text byte by byte and says when a piece is *decided*: when no text that may still come can
+//! move its end. Before that the piece is *open*, and its state is four words, so reading goes on with the next delta
+//! wherever the last one stopped.
+
+use super::layout::Step;
+
+/// The split automaton of an encoding, read in place.
+#[derive(Debug)]
+pub struct Splitter {
+    classes: &'static [u8; 256],
+    /// One row per state, of `width` steps: one per class.
+    steps: &'static [[u8; 2]],
+    width: usize,
+}
+
+impl Splitter {
+    pub const fn new(classes: &'static [u8; 256], steps: &'static [u8]) -> Self {
+        let mut last_class = 0;
+        let mut rest: &[u8] = classes;
+        while let [class, later @ ..] = rest {
+            if *class > last_class {
+                last_class = *class;
+            }
+            rest = later;
+        }
+        Self {
+            classes,
+            steps: steps.as_chunks().0,
+            width: last_class as usize + 1,
+        }
+    }
+
+    /// Where the first piece of `text` ends, if nothing comes after `text`. 0 only for an empty text.
+    pub fn first_piece(&self, text: &[u8]) -> usize {
+        let mut open = OpenPiece::new();
+        open.read_on(self, text)
+            .unwrap_or_else(|| open.end_if_text_ends(text))
+    }
+
+    #[inline]
+    fn step(&self, from: Step, byte: u8) -> Step {
+        let class = self.classes.get(usize::from(byte)).copied().unwrap_or(0);
+        let at = usize::from(from.state()) * self.width + usize::from(class);
+        // The table has a row for every state that a step leads to; were it cut short, every piece would end here.
+        let step = self.steps.get(at).copied().unwrap_or([0xFF; 2]);
+        Step::from_bytes(step)
+    }
+}
+
+/// The piece at the end of a text that still grows.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenPiece {
+    step: Step,
+    /// Bytes read since the piece began.
+    read: usize,
+    /// Where the piece ends as far as is known.
+    end: usize,
+    /// Whether the last character before `end` belongs to the next piece.
+    drops_last: bool,
+}
+
+impl OpenPiece {
+    pub const fn new() -> Self {
+        Self {
+            step: Step::START,
+            read: 0,
+            end: 0,
+            drops_last: false,
+        }
+    }
+
+    /// Reads what of `text` was not read yet; `text` begins where the piece does. Returns the end of the piece once it
+    /// is decided, and is then ready for the next one, which begins there: the few bytes read beyond it are read again.
+    pub fn read_on(&mut self, splitter: &Splitter, text: &[u8]) -> Option<usize> {
+        for byte in text.get(self.read..)? {
+            self.step = splitter.step(self.step, *byte);
+            self.read += 1;
+            #[cfg(test)]
+            super::tests::work::add(1);
+            if self.step.says(Step::ACCEPTS) {
+                self.end = self.read;
+                self.drops_last = self.step.says(Step::DROPS_LAST);
+            }
+            if self.step.says(Step::IS_OVER) {
+                let end = self.known_end(text);
+                *self = Self::new();
+                return Some(end);
+            }
+        }
+        None
+    }
+
+    /// Where the piece ends if `text`, all of which was read, is all there will be.
+    pub fn end_if_text_ends(&self, text: &[u8]) -> usize {
+        if self.step.says(Step::ACCEPTS_AT_END) {
+            text.len()
+        } else {
+            self.known_end(text).min(text.len())
+        }
+    }
+
+    /// At least 1: every character begins some piece, and reading must go on whatever the tables say.
+    fn known_end(&self, text: &[u8]) -> usize {
+        let end = if self.drops_last {
+            let piece = text.get(..self.end).unwrap_or_default();
+            piece.iter().rposition(|byte| !is_inside_character(*byte))
+        } else {
+            Some(self.end)
+        };
+        end.unwrap_or_default().max(1)
+    }
+}
+
+const fn is_inside_character(byte: u8) -> bool {
+    byte & 0b1100_0000 == 0b1000_0000
+}

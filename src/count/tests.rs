@@ -1,0 +1,347 @@
+//! The encoders against their oracle, tiktoken-rs.
+
+use proptest::prelude::*;
+use tiktoken_rs::CoreBPE;
+
+use super::{Encoder, Encoding, estimate};
+
+/// Counts what the code does, since a test that takes the time would not be one.
+pub(super) mod work {
+    use std::cell::Cell;
+
+    thread_local! {
+        static BYTES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// So many bytes were read by the automaton or handed to the merge.
+    pub(in super::super) fn add(bytes: usize) {
+        BYTES.set(BYTES.get() + bytes);
+    }
+
+    pub(super) fn of(act: impl FnOnce()) -> usize {
+        let before = BYTES.get();
+        act();
+        BYTES.get() - before
+    }
+}
+
+fn oracle(encoding: Encoding) -> &'static CoreBPE {
+    match encoding {
+        Encoding::O200k => tiktoken_rs::o200k_base_singleton(),
+        Encoding::Cl100k => tiktoken_rs::cl100k_base_singleton(),
+    }
+}
+
+fn true_count(encoding: Encoding, text: &str) -> u64 {
+    oracle(encoding).encode_ordinary(text).len() as u64
+}
+
+/// One of each class of characters that the split patterns tell apart, and the letters of contractions.
+const CLASSES: [char; 14] = [
+    ' ', '\n', '\t', 'a', 'A', 's', '\'', 'r', 'e', '1', '.', '/', '中', '\u{300}',
+];
+
+/// Tries `encoder`, which has read `text`, and all that can follow in up to `depth` more characters.
+fn try_all(encoder: &Encoder, text: &mut String, depth: usize) {
+    if depth == 0 {
+        return;
+    }
+    for character in CLASSES {
+        let length = text.len();
+        text.push(character);
+        let mut longer = encoder.clone();
+        longer.push(character.encode_utf8(&mut [0; 4]));
+        let count = longer.count();
+        assert_eq!(count, true_count(encoder.encoding(), text), "{text:?}");
+        assert_eq!(longer.total(), count, "{text:?}");
+        assert!(
+            (encoder.decided()..=count).contains(&longer.decided()),
+            "{text:?}"
+        );
+        try_all(&longer, text, depth - 1);
+        text.truncate(length);
+    }
+}
+
+#[test]
+fn every_short_text_counts_as_in_tiktoken_at_each_character() {
+    for encoding in Encoding::ALL {
+        try_all(&Encoder::new(encoding), &mut String::new(), 4);
+    }
+}
+
+/// What random texts are made of: every class, every trap.
+const ATOMS: [&str; 107] = [
+    // White space of all kinds: it splits before its last character, and newlines bind to what stands before.
+    " ",
+    "  ",
+    "   ",
+    "\t",
+    "\n",
+    "\n\n",
+    "\r\n",
+    "\r",
+    " \n",
+    "\n  ",
+    "\t\t",
+    "\u{85}",
+    "\u{2028}",
+    "\u{a0}",
+    "\u{3000}",
+    "\u{b}",
+    "\u{200b}",
+    "\u{feff}",
+    // Words, case changes, contractions in both cases and with the long s.
+    "a",
+    "the",
+    " the",
+    "Hello",
+    " World",
+    "camelCase",
+    "HTTPServer",
+    "snake_case",
+    "iPhone",
+    "ABC",
+    "A",
+    "don",
+    "'t",
+    "'s",
+    "'re",
+    "'ve",
+    "'LL",
+    "'D",
+    "'m",
+    "'ſ",
+    "'x",
+    "'",
+    "''",
+    "s",
+    "r",
+    "e",
+    "l",
+    "v",
+    "re",
+    "ll",
+    // Digits, of several scripts: grouped by three.
+    "1",
+    "12",
+    "345",
+    "6789",
+    "3.14",
+    "1,000",
+    "٣",
+    "५",
+    "Ⅷ",
+    "²",
+    // Punctuation and code: absorbs a blank before and newlines behind, and `/` in o200k.
+    ".",
+    ",",
+    "...",
+    "!",
+    "?\n\n",
+    "//",
+    "/",
+    "/\n",
+    "(foo",
+    ");",
+    "{\"a\": [1, 2]}",
+    "==",
+    "->",
+    "#",
+    "```rust\n",
+    "**",
+    "|",
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|",
+    "|>",
+    "_",
+    "$",
+    // Scripts without case are both upper and lower in o200k.
+    "中",
+    "中文",
+    "，然后",
+    "。",
+    "你好，世界",
+    "日本語",
+    "カタカナ",
+    "ー",
+    "한국어",
+    // Marks, titlecase, modifiers, right-to-left, scripts with combining vowels.
+    "\u{300}",
+    "e\u{301}",
+    "É",
+    "straße",
+    "ǅ",
+    "ʰ",
+    "नमस्ते",
+    "สวัสดี",
+    "مرحبا",
+    "שלום",
+    "Привет",
+    // Emoji with joiners, selectors, flags and keycaps, and what stands for broken text.
+    "👩\u{200d}👩\u{200d}👧",
+    "❤\u{fe0f}Love",
+    "🇩🇪",
+    "1\u{fe0f}\u{20e3}",
+    "🎉",
+    "\u{fffd}",
+];
+
+/// Runs that no atom has: letters, blanks, punctuation, capitals behind a letter without case.
+fn run() -> impl Strategy<Value = String> {
+    let letter = prop_oneof![
+        Just("x"),
+        Just(" "),
+        Just("="),
+        Just("\n"),
+        Just("中"),
+        Just("A"),
+        Just("中A")
+    ];
+    (letter, 1..48_usize).prop_map(|(letter, times)| letter.repeat(times))
+}
+
+fn text() -> impl Strategy<Value = String> {
+    let atom = prop_oneof![
+        30 => prop::sample::select(&ATOMS[..]).prop_map(str::to_owned),
+        1 => run(),
+        2 => any::<char>().prop_map(String::from),
+    ];
+    prop::collection::vec(atom, 1..16).prop_map(|atoms| atoms.concat())
+}
+
+/// Cuts `text` into deltas whose lengths in characters are `lengths`, over and over.
+fn deltas<'a>(text: &'a str, lengths: &'a [usize]) -> impl Iterator<Item = &'a str> {
+    let mut rest = text;
+    lengths.iter().cycle().map_while(move |length| {
+        let end = rest
+            .char_indices()
+            .nth(*length)
+            .map_or(rest.len(), |(at, _)| at);
+        let (delta, later) = rest.split_at(end);
+        rest = later;
+        (!delta.is_empty()).then_some(delta)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_cut_anyhow_counts_as_in_tiktoken_at_every_delta(
+        text in text(),
+        lengths in prop::collection::vec(1..24_usize, 1..5),
+    ) {
+        for encoding in Encoding::ALL {
+            let mut encoder = Encoder::new(encoding);
+            let mut read = String::new();
+            let mut decided = 0;
+            for delta in deltas(&text, &lengths) {
+                encoder.push(delta);
+                read.push_str(delta);
+                prop_assert!(encoder.decided() >= decided);
+                decided = encoder.decided();
+                let counted = true_count(encoding, &read);
+                // Beyond 256 bytes of one piece `count` may be behind; `total` never is.
+                if read.len() <= 256 {
+                    prop_assert_eq!(encoder.count(), counted);
+                }
+                prop_assert_eq!(encoder.total(), counted);
+            }
+            prop_assert!(decided <= encoder.total());
+            prop_assert_eq!(encoder.total(), encoding.count(&text));
+        }
+    }
+}
+
+#[test]
+fn long_runs_cost_work_in_proportion_to_their_length() {
+    const LENGTH: usize = 16 * 1024;
+    for run in [
+        "====",
+        "    ",
+        "aaaa",
+        "AAAA",
+        "\n\n\n\n",
+        " \n \n",
+        "1234",
+        "''''",
+        "中A",
+        "中",
+        "\u{300}\u{300}",
+    ] {
+        let text = run.repeat(LENGTH / run.len());
+        for encoding in Encoding::ALL {
+            let mut encoder = Encoder::new(encoding);
+            let work = work::of(|| {
+                for delta in deltas(&text, &[4]) {
+                    encoder.push(delta);
+                    encoder.count();
+                }
+            });
+            // Counting the tail at every delta would be 2,000 times the length.
+            assert!(work <= 16 * LENGTH, "{run:?}: {work}");
+            assert_eq!(encoder.total(), true_count(encoding, &text), "{run:?}");
+        }
+    }
+}
+
+#[test]
+fn a_piece_that_was_just_counted_is_not_counted_again_when_it_is_decided() {
+    let word = " tokengauge";
+    let mut encoder = Encoder::new(Encoding::O200k);
+    let work = work::of(|| {
+        for _ in 0..100 {
+            encoder.push(word);
+            encoder.count();
+        }
+    });
+    // Each byte is read once and merged once; the blank that ends the word before is read twice.
+    assert_eq!(work, 100 * 2 * word.len() + 99);
+}
+
+#[test]
+fn capitals_behind_a_letter_without_case_are_read_again_but_once() {
+    let text = "中".to_owned() + &"A".repeat(16 * 1024) + " ";
+    let mut encoder = Encoder::new(Encoding::O200k);
+    let work = work::of(|| encoder.push(&text));
+    assert!(work <= 4 * text.len(), "{work}");
+    assert_eq!(encoder.total(), true_count(Encoding::O200k, &text));
+}
+
+#[test]
+fn a_piece_is_decided_when_its_last_byte_arrives() {
+    let mut encoder = Encoder::new(Encoding::O200k);
+    for (delta, decided) in [
+        ("12", 0),
+        ("3", 1),
+        ("don", 1),
+        ("'t", 2),
+        (" ", 2),
+        (" ", 2),
+        ("x", 3),
+        ("\n", 4),
+    ] {
+        encoder.push(delta);
+        assert_eq!(encoder.decided(), decided, "{delta:?}");
+    }
+}
+
+#[test]
+fn special_tokens_in_text_are_ordinary_text() {
+    for encoding in Encoding::ALL {
+        assert_eq!(
+            encoding.count("<|endoftext|>"),
+            true_count(encoding, "<|endoftext|>")
+        );
+        assert!(encoding.count("<|endoftext|>") > 1);
+        assert_eq!(encoding.count(""), 0);
+    }
+}
+
+#[test]
+fn the_estimate_is_a_quarter_of_the_bytes_rounded() {
+    assert_eq!([0, 1, 2, 5, 6, 4_000].map(estimate), [0, 0, 1, 1, 2, 1_000]);
+    assert_eq!(estimate(u64::MAX), 1 << 62);
+}

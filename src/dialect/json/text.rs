@@ -1,0 +1,199 @@
+//! The inside of a JSON string: escapes undone and UTF-8 checked, cut anywhere.
+//!
+//! What is no text (half a surrogate pair, bytes that are no UTF-8: backends cut emoji in the middle) becomes U+FFFD,
+//! as everywhere else.
+
+use memchr::memchr2;
+
+const REPLACEMENT: &str = "\u{FFFD}";
+
+/// How far a string has been read.
+#[derive(Debug, Eq, PartialEq)]
+pub enum Progress<'a> {
+    /// It goes on after these bytes.
+    More,
+    /// Its closing quote was found; this comes after it.
+    Closed(&'a [u8]),
+    /// An escape that JSON does not have.
+    Bad,
+}
+
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// The first bytes of a character that was cut.
+    partial: Vec<u8>,
+    escape: Escape,
+    /// The first half of a surrogate pair.
+    high: Option<u16>,
+    lossy: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Escape {
+    #[default]
+    None,
+    /// After the backslash.
+    Begun,
+    /// After `\u` and some digits.
+    Unicode { digits: u8, unit: u16 },
+}
+
+impl Decoder {
+    /// Whether something was replaced since the start.
+    pub fn lossy(&self) -> bool {
+        self.lossy
+    }
+
+    /// Reads on from within a string; `out` gets its text in pieces that are never empty.
+    pub fn push<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(&str)) -> Progress<'a> {
+        let mut rest = bytes;
+        loop {
+            if let Escape::None = self.escape {
+                let end = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+                let (run, after) = rest.split_at_checked(end).unwrap_or((rest, b""));
+                self.plain(run, out);
+                let Some((byte, after)) = after.split_first() else {
+                    return Progress::More;
+                };
+                self.end_partial(out);
+                if *byte == b'"' {
+                    self.end_high(out);
+                    return Progress::Closed(after);
+                }
+                self.escape = Escape::Begun;
+                rest = after;
+            }
+            let Some((byte, after)) = rest.split_first() else {
+                return Progress::More;
+            };
+            if self.escaped(*byte, out).is_none() {
+                return Progress::Bad;
+            }
+            rest = after;
+        }
+    }
+
+    /// Takes one byte of an escape; `None` where it cannot stand there.
+    fn escaped(&mut self, byte: u8, out: &mut impl FnMut(&str)) -> Option<()> {
+        if let Escape::Unicode { digits, unit } = self.escape {
+            let digit = u16::try_from(char::from(byte).to_digit(16)?).ok()?;
+            let unit = unit << 4 | digit;
+            self.escape = match digits {
+                3 => Escape::None,
+                _ => Escape::Unicode {
+                    digits: digits + 1,
+                    unit,
+                },
+            };
+            if digits == 3 {
+                self.unit(unit, out);
+            }
+            return Some(());
+        }
+        self.escape = Escape::None;
+        let text = match byte {
+            b'u' => {
+                self.escape = Escape::Unicode { digits: 0, unit: 0 };
+                return Some(());
+            }
+            b'"' => "\"",
+            b'\\' => "\\",
+            b'/' => "/",
+            b'b' => "\u{8}",
+            b'f' => "\u{c}",
+            b'n' => "\n",
+            b'r' => "\r",
+            b't' => "\t",
+            _ => return None,
+        };
+        self.end_high(out);
+        out(text);
+        Some(())
+    }
+
+    /// Takes one UTF-16 unit.
+    fn unit(&mut self, unit: u16, out: &mut impl FnMut(&str)) {
+        if let Some(high) = self.high {
+            let pair = char::decode_utf16([high, unit]).next();
+            if let Some(Ok(character)) = pair {
+                self.high = None;
+                out(character.encode_utf8(&mut [0; 4]));
+                return;
+            }
+        }
+        self.end_high(out);
+        match char::from_u32(u32::from(unit)) {
+            Some(character) => out(character.encode_utf8(&mut [0; 4])),
+            None if unit < 0xDC00 => self.high = Some(unit),
+            None => self.replace(out),
+        }
+    }
+
+    /// Takes bytes without quotes and escapes.
+    fn plain(&mut self, run: &[u8], out: &mut impl FnMut(&str)) {
+        if run.is_empty() {
+            return;
+        }
+        self.end_high(out);
+        let mut rest = run;
+        while !self.partial.is_empty() {
+            let Some((byte, after)) = rest.split_first() else {
+                return;
+            };
+            self.partial.push(*byte);
+            match std::str::from_utf8(&self.partial) {
+                Ok(text) => {
+                    out(text);
+                    self.partial = Vec::new();
+                }
+                Err(error) if error.error_len().is_none() => {}
+                Err(_) => {
+                    // The byte is not of this character: it is read again as the start of the next.
+                    self.end_partial(out);
+                    break;
+                }
+            }
+            rest = after;
+        }
+        while let Err(error) = std::str::from_utf8(rest) {
+            let (valid, invalid) = rest
+                .split_at_checked(error.valid_up_to())
+                .unwrap_or((rest, b""));
+            emit(valid, out);
+            let Some(bad) = error.error_len() else {
+                self.partial = invalid.to_vec();
+                return;
+            };
+            self.replace(out);
+            rest = invalid.get(bad..).unwrap_or_default();
+        }
+        emit(rest, out);
+    }
+
+    fn end_partial(&mut self, out: &mut impl FnMut(&str)) {
+        if !self.partial.is_empty() {
+            self.partial = Vec::new();
+            self.replace(out);
+        }
+    }
+
+    fn end_high(&mut self, out: &mut impl FnMut(&str)) {
+        if self.high.take().is_some() {
+            self.replace(out);
+        }
+    }
+
+    fn replace(&mut self, out: &mut impl FnMut(&str)) {
+        self.lossy = true;
+        out(REPLACEMENT);
+    }
+}
+
+/// Hands out bytes that were found to be UTF-8.
+fn emit(valid: &[u8], out: &mut impl FnMut(&str)) {
+    if let Ok(text) = std::str::from_utf8(valid)
+        && !text.is_empty()
+    {
+        out(text);
+    }
+}

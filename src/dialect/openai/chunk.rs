@@ -1,0 +1,180 @@
+//! One message of a stream, as far as it is read. Strings are borrowed from the frame; what few messages have is boxed,
+//! so that the many stay small.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess};
+
+use super::usage::RawUsage;
+use crate::dialect::lenient::{Code, Count, FromAny, List, Object, Text, read_leniently};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct Chunk<'a> {
+    pub id: Text<'a>,
+    pub model: Text<'a>,
+    pub service_tier: Text<'a>,
+    pub system_fingerprint: Text<'a>,
+    pub choices: List<Choice<'a>>,
+    pub usage: Object<Box<RawUsage>>,
+    pub x_groq: Object<Box<Groq>>,
+    pub error: Failure<'a>,
+    /// Old shapes of errors name themselves and their kind at the top.
+    pub object: Text<'a>,
+    #[serde(rename = "type")]
+    pub kind: Text<'a>,
+    pub error_type: Text<'a>,
+    pub code: Code<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Groq {
+    pub usage: Object<Box<RawUsage>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct Choice<'a> {
+    pub index: Count,
+    pub delta: Object<Message<'a>>,
+    pub message: Object<Box<Message<'a>>>,
+    pub text: Text<'a>,
+    pub finish_reason: Text<'a>,
+    pub usage: Object<Box<RawUsage>>,
+    pub error: Failure<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct Message<'a> {
+    pub content: Content<'a>,
+    pub reasoning_content: Text<'a>,
+    pub reasoning: Text<'a>,
+    pub reasoning_details: Many<Detail<'a>>,
+    pub refusal: Text<'a>,
+    pub tool_calls: Many<ToolCall<'a>>,
+    pub function_call: Object<Box<Function<'a>>>,
+    pub audio: Object<Audio<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct Detail<'a> {
+    pub text: Text<'a>,
+    pub summary: Text<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct ToolCall<'a> {
+    pub index: Count,
+    pub id: Text<'a>,
+    pub function: Object<Function<'a>>,
+    pub custom: Object<Function<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct Function<'a> {
+    pub name: Text<'a>,
+    pub arguments: Text<'a>,
+    /// What a custom tool is called with.
+    pub input: Text<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct Audio<'a> {
+    pub transcript: Text<'a>,
+}
+
+/// The text of a message, or of one of its parts: a string or a list.
+#[derive(Debug, Default)]
+pub enum Content<'a> {
+    #[default]
+    None,
+    Text(Cow<'a, str>),
+    Parts(Vec<ContentPart<'a>>),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct ContentPart<'a> {
+    pub text: Text<'a>,
+    /// Mistral: reasoning as a part, itself a list of parts.
+    pub thinking: Box<Content<'a>>,
+}
+
+impl<'de: 'a, 'a> FromAny<'de> for Content<'a> {
+    fn borrowed(text: &'de str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+
+    fn copied(text: &str) -> Self {
+        Self::Text(Cow::Owned(text.to_owned()))
+    }
+
+    fn seq<A: SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
+        Many::seq(seq).map(|parts| Self::Parts(parts.0))
+    }
+}
+
+/// A list that is mostly empty.
+#[derive(Debug)]
+pub struct Many<T>(pub Vec<T>);
+
+impl<T> Default for Many<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> FromAny<'de> for Many<T> {
+    fn seq<A: SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
+        let objects = Vec::<Object<T>>::deserialize(SeqAccessDeserializer::new(seq))?;
+        Ok(Self(
+            objects.into_iter().filter_map(|object| object.0).collect(),
+        ))
+    }
+}
+
+/// What stands under `error`.
+#[derive(Debug, Default)]
+pub enum Failure<'a> {
+    #[default]
+    None,
+    /// Only a message, which is content.
+    Message,
+    Object(Box<FailureObject<'a>>),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct FailureObject<'a> {
+    #[serde(rename = "type")]
+    pub kind: Text<'a>,
+    pub code: Code<'a>,
+}
+
+impl<'de: 'a, 'a> FromAny<'de> for Failure<'a> {
+    fn copied(text: &str) -> Self {
+        if text.is_empty() {
+            Self::None
+        } else {
+            Self::Message
+        }
+    }
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        Box::deserialize(MapAccessDeserializer::new(map)).map(Self::Object)
+    }
+}
+
+read_leniently! {
+    impl['a] Content<'a> where 'de: 'a;
+    impl['a] Failure<'a> where 'de: 'a;
+    impl[T: Deserialize<'de>] Many<T>;
+}

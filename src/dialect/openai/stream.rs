@@ -1,0 +1,246 @@
+//! Messages of a stream → events.
+
+use std::collections::BTreeMap;
+
+use super::chunk::{Choice, Chunk, Content, Failure, Message};
+use super::tools::Tools;
+use super::{Once, identifier};
+use crate::dialect::{Api, Event, Part, Usage};
+use crate::frame::Anomaly;
+
+/// The most choices whose usage is added up (see [`Stream::usage`]); more than anyone asks for.
+const MOST_CHOICES: usize = 128;
+
+#[derive(Debug)]
+pub struct Stream {
+    api: Api,
+    /// The status says that this is an error and nothing else.
+    failed: bool,
+    once: Once,
+    tools: Tools,
+    /// Usage that was reported beside each choice's end.
+    by_choice: BTreeMap<u32, Usage>,
+    /// Whether anything came by `delta` or `text`.
+    spoken: bool,
+}
+
+impl Stream {
+    pub fn new(api: Api, failed: bool) -> Self {
+        Self {
+            api,
+            failed,
+            once: Once::default(),
+            tools: Tools::default(),
+            by_choice: BTreeMap::new(),
+            spoken: false,
+        }
+    }
+
+    /// Reads one event of the stream.
+    pub fn read(&mut self, name: &[u8], data: &[u8], out: &mut impl FnMut(Event<'_>)) {
+        let data = data.trim_ascii();
+        if data.is_empty() {
+            return;
+        }
+        if data == b"[DONE]" {
+            return out(Event::Done);
+        }
+        let failed = self.failed || name == b"error";
+        let text = std::str::from_utf8(data).ok();
+        match text.and_then(|text| serde_json::from_str::<Chunk<'_>>(text).ok()) {
+            Some(chunk) => self.chunk(&chunk, failed, out),
+            None => self.repaired(data, failed, out),
+        }
+    }
+
+    /// Reads what is JSON but for its text: half a surrogate pair or bytes that are no UTF-8, which come when a backend
+    /// cuts a character in two. The rest of that text was generated all the same, so it is read, with U+FFFD in place.
+    fn repaired(&mut self, data: &[u8], failed: bool, out: &mut impl FnMut(Event<'_>)) {
+        let text = String::from_utf8_lossy(data);
+        let text = super::repair::lone_surrogates(&text);
+        match serde_json::from_str::<Chunk<'_>>(&text) {
+            Ok(chunk) => {
+                out(Event::Odd(Anomaly::BadText));
+                self.chunk(&chunk, failed, out);
+            }
+            Err(_) => out(Event::Odd(Anomaly::BadJson)),
+        }
+    }
+
+    fn chunk(&mut self, chunk: &Chunk<'_>, failed: bool, out: &mut impl FnMut(Event<'_>)) {
+        if !failed {
+            self.once.started(chunk.id.some(), chunk.model.some(), out);
+            let tier = chunk.service_tier.some();
+            self.once.tier(tier, chunk.system_fingerprint.some(), out);
+            for (position, choice) in (0..).zip(chunk.choices.iter()) {
+                let index = choice.index.0.and_then(|index| u32::try_from(index).ok());
+                self.choice(index.unwrap_or(position), choice, out);
+            }
+            self.usage(chunk, out);
+        }
+        if let Some(kind) = failure(chunk) {
+            out(Event::Failed {
+                kind: kind.and_then(identifier),
+            });
+        } else if failed {
+            out(Event::Failed { kind: None });
+        }
+    }
+
+    fn choice(&mut self, index: u32, choice: &Choice<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let delta = choice.delta.0.as_ref();
+        // Some send the whole message so far beside each delta: it counts only where nothing came by deltas.
+        let whole = choice.message.0.as_deref().filter(|_| !self.spoken);
+        // And some send each piece twice, in the forms of both APIs.
+        let text = choice.text.some();
+        match (self.api, delta, text) {
+            (Api::OpenAiCompletions, _, Some(text)) | (_, None, Some(text)) => {
+                self.spoken = true;
+                say(out, index, Part::Text, text);
+            }
+            (_, Some(delta), _) => {
+                self.spoken = true;
+                self.message(index, delta, out);
+            }
+            (_, None, None) => {
+                if let Some(whole) = whole {
+                    self.message(index, whole, out);
+                }
+            }
+        }
+        if let Some(reason) = choice.finish_reason.some() {
+            out(Event::Stopped {
+                choice: index,
+                reason,
+            });
+        }
+    }
+
+    fn message(&mut self, choice: u32, message: &Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+        reasoning(choice, message, out);
+        match &message.content {
+            Content::None => {}
+            Content::Text(text) => say(out, choice, Part::Text, text),
+            Content::Parts(parts) => {
+                for part in parts {
+                    thoughts(&part.thinking, &mut |text| {
+                        say(out, choice, Part::Reasoning, text)
+                    });
+                    say(out, choice, Part::Text, &part.text.0);
+                }
+            }
+        }
+        say(out, choice, Part::Refusal, &message.refusal.0);
+        for call in &message.tool_calls.0 {
+            let part = Part::Tool(self.tools.number(choice, call));
+            for function in call.function.0.iter().chain(&call.custom.0) {
+                say(out, choice, part, &function.arguments.0);
+                say(out, choice, part, &function.input.0);
+            }
+        }
+        if let Some(function) = &message.function_call.0 {
+            say(out, choice, Part::Tool(0), &function.arguments.0);
+        }
+        if let Some(audio) = &message.audio.0 {
+            say(out, choice, Part::Transcript, &audio.transcript.0);
+        }
+    }
+
+    /// Usage is cumulative, wherever it stands; the last one holds. One exception: TGI answers completions of several
+    /// prompts with one usage for each, beside its choice's end, and the sum is the answer's.
+    fn usage(&mut self, chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let mut choices = chunk.choices.iter();
+        let only = match (choices.next(), choices.next()) {
+            (Some(choice), None) => Some(choice),
+            _ => None,
+        };
+        let of_groq = chunk
+            .x_groq
+            .0
+            .as_ref()
+            .and_then(|groq| groq.usage.0.as_deref());
+        let of_choice = only.and_then(|choice| choice.usage.0.as_deref());
+        let raw = chunk.usage.0.as_deref().or(of_groq).or(of_choice);
+        let Some(usage) = raw.and_then(super::usage::RawUsage::harmonised) else {
+            return;
+        };
+        let ended = only
+            .filter(|choice| choice.finish_reason.some().is_some())
+            .and_then(|choice| u32::try_from(choice.index.0?).ok());
+        let usage = match ended {
+            Some(choice) if self.api == Api::OpenAiCompletions => self.sum(choice, usage),
+            _ => usage,
+        };
+        out(Event::Usage(usage));
+    }
+
+    fn sum(&mut self, choice: u32, usage: Usage) -> Usage {
+        if self.by_choice.len() < MOST_CHOICES || self.by_choice.contains_key(&choice) {
+            self.by_choice.insert(choice, usage);
+        }
+        let sum = |field: fn(&Usage) -> Option<u64>| {
+            let counts = self.by_choice.values().filter_map(field);
+            counts.reduce(u64::saturating_add)
+        };
+        Usage {
+            input: sum(|usage| usage.input),
+            output: sum(|usage| usage.output),
+            cache_read: sum(|usage| usage.cache_read),
+            cache_write: sum(|usage| usage.cache_write),
+            reasoning: sum(|usage| usage.reasoning),
+        }
+    }
+}
+
+/// Reasoning has four homes, and some providers fill several of them with the same text: the first that has any counts.
+fn reasoning(choice: u32, message: &Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    if let Content::Parts(parts) = &message.content
+        && parts
+            .iter()
+            .any(|part| !matches!(*part.thinking, Content::None))
+    {
+        return;
+    }
+    let plain = message
+        .reasoning_content
+        .some()
+        .or(message.reasoning.some());
+    if let Some(text) = plain {
+        return say(out, choice, Part::Reasoning, text);
+    }
+    for detail in &message.reasoning_details.0 {
+        let text = detail.text.some().or(detail.summary.some());
+        say(out, choice, Part::Reasoning, text.unwrap_or_default());
+    }
+}
+
+/// The texts of a reasoning part.
+fn thoughts(thinking: &Content<'_>, out: &mut impl FnMut(&str)) {
+    match thinking {
+        Content::None => {}
+        Content::Text(text) => out(text),
+        Content::Parts(parts) => parts.iter().for_each(|part| out(&part.text.0)),
+    }
+}
+
+fn say(out: &mut impl FnMut(Event<'_>), choice: u32, part: Part, text: &str) {
+    if !text.is_empty() {
+        out(Event::Text { choice, part, text });
+    }
+}
+
+/// The kind of error that a message reports: `None` where it reports none, `Some(None)` where it does not say which.
+fn failure<'a>(chunk: &'a Chunk<'_>) -> Option<Option<&'a str>> {
+    let of_choice = chunk.choices.iter().map(|choice| &choice.error);
+    let mut found = std::iter::once(&chunk.error).chain(of_choice);
+    let top = chunk.error_type.some().or(chunk.kind.some());
+    let top = top.or(Some(&*chunk.code.0).filter(|code| !code.is_empty()));
+    match found.find(|failure| !matches!(failure, Failure::None)) {
+        Some(Failure::Object(object)) => {
+            let code = Some(&*object.code.0).filter(|code| !code.is_empty());
+            Some(object.kind.some().or(code))
+        }
+        Some(Failure::None | Failure::Message) => Some(chunk.error_type.some()),
+        None => (chunk.object.0 == "error").then_some(top),
+    }
+}

@@ -1,0 +1,93 @@
+//! Whose flavour of an API is spoken: the standard's `gen_ai.provider.name`.
+
+use super::Api;
+use crate::label::Label;
+
+/// Hosts by their end, and the provider each belongs to: the standard's own words where it has one, else ours.
+const HOSTS: [(&str, &str); 35] = [
+    ("api.openai.com", "openai"),
+    ("chatgpt.com", "openai"),
+    ("openai.azure.com", "azure.ai.openai"),
+    ("cognitiveservices.azure.com", "azure.ai.openai"),
+    ("services.ai.azure.com", "azure.ai.inference"),
+    ("models.ai.azure.com", "azure.ai.inference"),
+    ("inference.ai.azure.com", "azure.ai.inference"),
+    ("api.anthropic.com", "anthropic"),
+    ("cohere.com", "cohere"),
+    ("cohere.ai", "cohere"),
+    ("api.deepseek.com", "deepseek"),
+    ("generativelanguage.googleapis.com", "gcp.gemini"),
+    ("aiplatform.googleapis.com", "gcp.vertex_ai"),
+    ("api.groq.com", "groq"),
+    ("ml.cloud.ibm.com", "ibm.watsonx.ai"),
+    ("mistral.ai", "mistral_ai"),
+    ("api.moonshot.ai", "moonshot_ai"),
+    ("api.moonshot.cn", "moonshot_ai"),
+    ("api.perplexity.ai", "perplexity"),
+    ("api.x.ai", "x_ai"),
+    ("api.ai21.com", "ai21"),
+    ("aliyuncs.com", "alibaba"),
+    ("api.cerebras.ai", "cerebras"),
+    ("gateway.ai.cloudflare.com", "cloudflare"),
+    ("databricks.com", "databricks"),
+    ("api.fireworks.ai", "fireworks"),
+    ("api.githubcopilot.com", "github_copilot"),
+    ("huggingface.co", "hugging_face"),
+    ("integrate.api.nvidia.com", "nvidia"),
+    ("openrouter.ai", "openrouter"),
+    ("snowflakecomputing.com", "snowflake"),
+    ("api.together.xyz", "together_ai"),
+    ("api.venice.ai", "venice"),
+    ("api.writer.com", "writer"),
+    ("api.z.ai", "z_ai"),
+];
+
+/// `Server` headers that only one engine sends. Most engines are served by a general web server, which says nothing.
+const SERVERS: [(&str, &str); 1] = [("llama.cpp", "llama_cpp")];
+
+/// The provider of a call: as configured, else by the host that answers, else by the response's `Server` header, else
+/// by the format that is spoken.
+pub fn provider(
+    api: Api,
+    configured: Option<&Label>,
+    host: Option<&str>,
+    server: Option<&str>,
+) -> Label {
+    if let Some(configured) = configured {
+        return configured.clone();
+    }
+    let known = host
+        .and_then(by_host)
+        .or_else(|| server.and_then(by_server))
+        .unwrap_or(by_format(api));
+    Label::known(known)
+}
+
+fn by_host(host: &str) -> Option<&'static str> {
+    let host = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    if host.starts_with("bedrock-") && host.ends_with(".amazonaws.com") {
+        return Some("aws.bedrock");
+    }
+    let fits = |suffix: &str| {
+        host.strip_suffix(suffix)
+            .is_some_and(|before| before.is_empty() || before.ends_with('.'))
+    };
+    HOSTS
+        .iter()
+        .find(|(suffix, _)| fits(suffix))
+        .map(|(_, name)| *name)
+}
+
+fn by_server(server: &str) -> Option<&'static str> {
+    SERVERS
+        .iter()
+        .find(|(known, _)| server.eq_ignore_ascii_case(known))
+        .map(|(_, name)| *name)
+}
+
+fn by_format(api: Api) -> &'static str {
+    match api {
+        Api::OpenAiChat | Api::OpenAiCompletions | Api::OpenAiEmbeddings => "openai",
+    }
+}

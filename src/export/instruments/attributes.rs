@@ -1,0 +1,60 @@
+//! Sets of attributes, always in the order of their keys: the SDK sorts and stores any other order a second time, and
+//! finds it 2.4 times as slowly.
+
+use opentelemetry::{KeyValue, StringValue, Value};
+
+use crate::export::names::Attribute;
+use crate::export::names::attributes as key;
+use crate::label::Label;
+use crate::load::Lane;
+use crate::record::Series;
+use crate::wire::RouteFacts;
+
+pub fn pair(attribute: Attribute, value: impl Into<Value>) -> KeyValue {
+    KeyValue::new(attribute.key, value)
+}
+
+/// A pair of a word that the program knows.
+pub fn word(attribute: Attribute, value: &'static str) -> KeyValue {
+    KeyValue::new(attribute.key, value)
+}
+
+pub fn label(attribute: Attribute, value: &Label) -> KeyValue {
+    KeyValue::new(attribute.key, StringValue::from(value.shared()))
+}
+
+pub fn with(base: &[KeyValue], own: &[KeyValue]) -> Vec<KeyValue> {
+    sorted(base.iter().chain(own).cloned().collect())
+}
+
+pub fn sorted(mut attributes: Vec<KeyValue>) -> Vec<KeyValue> {
+    attributes.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    attributes
+}
+
+pub fn of_series(series: &Series) -> Vec<KeyValue> {
+    sorted(vec![
+        word(key::OPERATION, series.operation.as_str()),
+        label(key::PROVIDER, &series.provider),
+        label(key::REQUEST_MODEL, &series.model),
+        pair(key::STREAM, series.stream),
+        label(key::SERVER_ADDRESS, &series.server_address),
+        pair(key::SERVER_PORT, i64::from(series.server_port)),
+        label(key::ROUTE, &series.route),
+        word(key::VANTAGE, series.vantage.as_str()),
+    ])
+}
+
+pub fn of_lane(lane: &Lane) -> Vec<KeyValue> {
+    sorted(vec![
+        label(key::ROUTE, &lane.route),
+        word(key::VANTAGE, lane.vantage.as_str()),
+    ])
+}
+
+pub fn lane_of(route: &RouteFacts) -> Lane {
+    Lane {
+        route: route.name.clone(),
+        vantage: route.vantage,
+    }
+}

@@ -1,0 +1,389 @@
+//! Samples and finished exchanges → instruments.
+//!
+//! What moves with every chunk is bound to its series once ([`Live`]); what is recorded at the end goes through
+//! [`ended`]; what is a state rather than an event is read from a snapshot ([`observed`]). Nothing in here is a judgement:
+//! a number that the record does not have is not recorded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use opentelemetry::metrics::{BoundCounter, Meter};
+
+use crate::dialect::Kind;
+use crate::export::Config;
+use crate::export::collector::Collector;
+use crate::export::instruments::attributes::{lane_of, of_lane, pair, sorted, with, word};
+use crate::export::instruments::bounded::{Bounds, Cache, Combinations};
+use crate::export::instruments::ended::Ended;
+use crate::export::instruments::family::Family;
+use crate::export::names::attributes as key;
+use crate::export::snapshot::Readings;
+use crate::export::span::{failed_for_the_client, method, protocol_version};
+use crate::frame::Anomaly;
+use crate::label::{Dimension, Gate, Label, Limits, Name, OTHER};
+use crate::load::{Lane, State};
+use crate::measure::Stage;
+use crate::record::{Call, Outcome, Record, Series};
+use crate::wire::RouteFacts;
+
+mod attributes;
+pub mod bounded;
+mod ended;
+mod family;
+mod live;
+pub mod observed;
+
+pub use live::Live;
+
+/// Every synchronous instrument, and the series they have.
+#[derive(Debug)]
+pub struct Instruments {
+    family: Arc<Family>,
+    bounds: Bounds,
+    lanes: Cache<Lane, LaneCounters>,
+    live: Cache<Series, Live>,
+    ended: Cache<(Series, Option<Label>), Ended>,
+    failures: Combinations,
+    finishes: Combinations,
+    choices: Combinations,
+    http: Combinations,
+    /// How often a combination of admitted values was one too many.
+    folded: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct LaneCounters {
+    started: BoundCounter<u64>,
+    waiting: BoundCounter<f64>,
+    streaming: BoundCounter<f64>,
+    blocked: BoundCounter<f64>,
+}
+
+impl Instruments {
+    /// `limits` are the gate's: they bound the number of series. The collector is what [`crate::export::Telemetry`]
+    /// starts with.
+    pub fn new(config: &Config, limits: Limits, readings: Readings) -> (Arc<Self>, Collector) {
+        let bounds = Bounds::of(limits);
+        let folded = Arc::new(AtomicU64::new(0));
+        let (collector, meter) = Collector::new(config, bounds, readings, Arc::clone(&folded));
+        (
+            Arc::new(Self::of_meter(&meter, config, bounds, folded)),
+            collector,
+        )
+    }
+
+    fn of_meter(meter: &Meter, config: &Config, bounds: Bounds, folded: Arc<AtomicU64>) -> Self {
+        let family = Family::new(meter, config.gen_ai);
+        for anomaly in Anomaly::ALL {
+            family
+                .anomalies
+                .add(0, &[word(key::ANOMALY, anomaly.as_str())]);
+        }
+        Self {
+            family: Arc::new(family),
+            bounds,
+            lanes: Cache::default(),
+            live: Cache::default(),
+            ended: Cache::default(),
+            failures: Combinations::default(),
+            finishes: Combinations::default(),
+            choices: Combinations::default(),
+            http: Combinations::default(),
+            folded,
+        }
+    }
+
+    /// Exports every combination that is known from the configuration as 0: a series that is born at 1 loses its first
+    /// event in `rate()`.
+    pub fn prime(&self, routes: &[Arc<RouteFacts>]) {
+        for route in routes {
+            self.lane(&lane_of(route));
+        }
+    }
+
+    /// An exchange began.
+    pub fn started(&self, route: &RouteFacts) {
+        self.lane(&lane_of(route)).started.add(1);
+    }
+
+    /// The handles for one series; made at the first call, shared afterwards. Keep it for the length of the stream.
+    pub fn live(&self, series: &Series) -> Arc<Live> {
+        let make = |series: &Series| Live::new(Arc::clone(&self.family), series);
+        let found = self.live.obtain(series.clone(), self.bounds.series, make);
+        if let Some(live) = found {
+            return live;
+        }
+        self.fold();
+        let other = Label::known(OTHER);
+        let unnamed = Series {
+            provider: other.clone(),
+            model: other.clone(),
+            ..series.clone()
+        };
+        let limit = self.bounds.series + self.bounds.folded;
+        let last_resort = Series {
+            route: other.clone(),
+            server_address: other,
+            server_port: 0,
+            ..unnamed.clone()
+        };
+        self.live
+            .obtain(unnamed, limit, make)
+            .or_else(|| self.live.obtain(last_resort.clone(), usize::MAX, make))
+            .unwrap_or_else(|| Arc::new(make(&last_resort)))
+    }
+
+    /// Stream-seconds went by: waiting for the first token (`State::Waiting`) or between tokens (`State::Streaming`).
+    pub fn stream_time(&self, lane: &Lane, state: State, time: Duration) {
+        let counters = self.lane(lane);
+        match state {
+            State::Waiting => counters.waiting.add(time.as_secs_f64()),
+            State::Streaming => counters.streaming.add(time.as_secs_f64()),
+            State::Queued | State::Unstreamed => {}
+        }
+    }
+
+    /// Stream-seconds went by in which the client did not read; they are in neither of the other two states.
+    pub fn stream_blocked(&self, lane: &Lane, time: Duration) {
+        self.lane(lane).blocked.add(time.as_secs_f64());
+    }
+
+    /// An exchange is over. Does not touch the counters of output tokens: those move only by [`Live::sample`], for
+    /// whole answers too.
+    pub fn finished(&self, record: &Record, gate: &Gate) {
+        let admitted = |name: &Name| gate.admit(Dimension::ErrorType, name);
+        let error = record.error_type.as_ref().map(admitted);
+        self.http(record, error.as_ref());
+        for (anomaly, times) in &record.anomalies {
+            let attributes = [word(key::ANOMALY, anomaly.as_str())];
+            self.family.anomalies.add(u64::from(*times), &attributes);
+        }
+        let live = record.call.as_ref().map(|call| self.live(&call.series));
+        self.count(record, live.as_deref(), error.as_ref());
+        if let (Some(call), Some(live)) = (&record.call, &live) {
+            self.call_ended(record, call, live, gate);
+        }
+    }
+
+    fn call_ended(&self, record: &Record, call: &Call, live: &Live, gate: &Gate) {
+        if record.points.sent.is_some() && call.request.prompt_bytes > 0 {
+            live.estimated_input(call.request.prompt_bytes.div_ceil(4));
+        }
+        let model = call
+            .response_model
+            .as_ref()
+            .map(|name| gate.admit(Dimension::Model, name));
+        let ended = self.ended(live, model);
+        let error = record.error_type.as_ref().map(|name| {
+            let label = gate.admit(Dimension::ErrorType, name);
+            self.or_other(
+                &self.failures,
+                (&live.series, &call.response_model, &label),
+                label.clone(),
+            )
+        });
+        ended.record(record, call, error.as_ref());
+        for reason in &call.finish_reasons {
+            let label = gate.admit(Dimension::FinishReason, reason);
+            let place = (&live.series, &call.response_model, &label);
+            let label = self.or_other(&self.choices, place, label.clone());
+            ended.choice(&label, became(call, reason));
+        }
+    }
+
+    /// The label itself where its combination is known or has a place, else `other`.
+    fn or_other(
+        &self,
+        set: &Combinations,
+        combination: impl std::hash::Hash,
+        label: Label,
+    ) -> Label {
+        if set.admit(self.bounds.combinations, &combination) {
+            return label;
+        }
+        self.fold();
+        Label::known(OTHER)
+    }
+
+    fn ended(&self, live: &Live, model: Option<Label>) -> Arc<Ended> {
+        let make = |(_, model): &(Series, Option<Label>)| {
+            Ended::new(Arc::clone(&self.family), live, model.as_ref())
+        };
+        let found = self.ended.obtain(
+            (live.series.clone(), model.clone()),
+            self.bounds.ended,
+            make,
+        );
+        if let Some(ended) = found {
+            return ended;
+        }
+        self.fold();
+        let model = model.map(|_| Label::known(OTHER));
+        let folded = (live.series.clone(), model.clone());
+        let ended = self.ended.obtain(folded, usize::MAX, make);
+        ended
+            .unwrap_or_else(|| Arc::new(Ended::new(Arc::clone(&self.family), live, model.as_ref())))
+    }
+
+    fn count(&self, record: &Record, live: Option<&Live>, error: Option<&Label>) {
+        let lane = of_lane(&lane_of(&record.route));
+        let base = live.map_or(lane.as_slice(), |live| live.base.as_slice());
+        let (outcome, fault, stage) = (record.outcome, record.fault, end_stage(record));
+        let series = live.map(|live| &live.series);
+        let combination = (
+            series,
+            &record.route.name,
+            outcome,
+            fault,
+            stage,
+            (error, record.http.status),
+        );
+        let mut own = vec![
+            word(key::OUTCOME, outcome.as_str()),
+            word(key::FAULT, fault.as_str()),
+        ];
+        if self.finishes.admit(self.bounds.combinations, &combination) {
+            own.push(word(key::STAGE, stage.as_str()));
+            own.extend(
+                record
+                    .http
+                    .status
+                    .map(|status| pair(key::STATUS, i64::from(status))),
+            );
+            own.extend(error.map(|error| attributes::label(key::ERROR_TYPE, error)));
+        } else {
+            self.fold();
+            own.extend(error.map(|_| word(key::ERROR_TYPE, OTHER)));
+        }
+        self.family.finished.add(1, &with(base, &own));
+    }
+
+    /// The standard's HTTP metrics, for every exchange.
+    fn http(&self, record: &Record, error: Option<&Label>) {
+        let (points, http) = (&record.points, &record.http);
+        let Some(end) = points.end else { return };
+        let combination = (&record.route.name, method(&http.method), http.status, error);
+        let named = self.http.admit(self.bounds.combinations, &combination);
+        let outcome = |failed: bool| {
+            let status = http.status.filter(|_| named);
+            let status = status.map(|status| pair(key::STATUS, i64::from(status)));
+            let other = Label::known(OTHER);
+            let error = error
+                .filter(|_| failed)
+                .map(|error| if named { error } else { &other });
+            status
+                .into_iter()
+                .chain(error.map(|error| attributes::label(key::ERROR_TYPE, error)))
+        };
+        if !named {
+            self.fold();
+        }
+        let mut server = of_lane(&lane_of(&record.route));
+        server.push(word(key::METHOD, method(&http.method)));
+        let mut client = server.clone();
+        server.push(word(key::SCHEME, http.scheme.as_str()));
+        server.push(word(key::PROTOCOL_VERSION, protocol_version(http.version)));
+        server.extend(outcome(failed_for_the_client(record)));
+        let seconds = end.since(points.accept).as_secs_f64();
+        self.family.http_server.record(seconds, &sorted(server));
+        if let Some(sent) = points.sent {
+            client.push(attributes::label(
+                key::SERVER_ADDRESS,
+                &record.route.server_address,
+            ));
+            client.push(pair(key::SERVER_PORT, i64::from(record.route.server_port)));
+            client.extend(outcome(true));
+            let seconds = end.since(sent).as_secs_f64();
+            self.family.http_client.record(seconds, &sorted(client));
+        }
+    }
+
+    fn lane(&self, lane: &Lane) -> Arc<LaneCounters> {
+        let make = |lane: &Lane| LaneCounters::new(&self.family, lane);
+        let found = self.lanes.obtain(lane.clone(), self.bounds.lanes, make);
+        found.unwrap_or_else(|| {
+            self.fold();
+            let other = Lane {
+                route: Label::known(OTHER),
+                ..lane.clone()
+            };
+            let folded = self.lanes.obtain(other.clone(), usize::MAX, make);
+            folded.unwrap_or_else(|| Arc::new(make(&other)))
+        })
+    }
+
+    fn fold(&self) {
+        self.folded.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl LaneCounters {
+    /// Exported as 0 from here on.
+    fn new(family: &Family, lane: &Lane) -> Self {
+        let base = of_lane(lane);
+        let time = |state| {
+            family
+                .stream_time
+                .bind(&with(&base, &[word(key::STREAM_STATE, state)]))
+        };
+        Self {
+            started: family.started.bind(&base),
+            waiting: time("waiting"),
+            streaming: time("streaming"),
+            blocked: time("blocked"),
+        }
+    }
+}
+
+/// The stage in which an exchange ended: the one after the last point that it reached.
+fn end_stage(record: &Record) -> Stage {
+    let points = &record.points;
+    let streamed = record.call.as_ref().is_some_and(|call| call.streamed);
+    let next = [
+        (points.admit, Stage::Admission),
+        (points.sent, Stage::Connect),
+        (points.head.or(points.uploaded), Stage::Upload),
+        (points.head, Stage::Headers),
+        (points.byte, Stage::FirstByte),
+        (points.event.or(points.token), Stage::FirstEvent),
+        (points.token, Stage::FirstToken),
+        (points.visible, Stage::Thinking),
+    ];
+    if record.outcome == Outcome::Ok {
+        return Stage::Tail;
+    }
+    let expected = if streamed { next.len() } else { 5 };
+    let missing = next
+        .into_iter()
+        .take(expected)
+        .find(|(point, _)| point.is_none());
+    match missing {
+        Some((_, stage)) => stage,
+        None if streamed => Stage::Decode,
+        None => Stage::Tail,
+    }
+}
+
+/// What became of a choice that ended with `reason`.
+fn became(call: &Call, reason: &Name) -> &'static str {
+    let word = reason.as_str();
+    let generated = call.output.map_or(0, |output| output.counted);
+    let [_, _, _, refusal, _] = call
+        .output
+        .map_or([0; Kind::ALL.len()], |output| output.by_kind);
+    if word == "error" {
+        "unfinished"
+    } else if word.eq_ignore_ascii_case("content_filter") {
+        "filtered"
+    } else if word.eq_ignore_ascii_case("refusal") || refusal > 0 {
+        "refused"
+    } else if generated == 0 {
+        "empty"
+    } else {
+        "complete"
+    }
+}
+
+#[cfg(test)]
+mod tests;

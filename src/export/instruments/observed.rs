@@ -1,0 +1,193 @@
+//! Gauges, and counters that others keep: read from the snapshot that the collector took just before.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use opentelemetry::metrics::{AsyncInstrument, Meter};
+
+use crate::export::instruments::attributes::{label, of_lane, sorted, with, word};
+use crate::export::instruments::bounded::Bounds;
+use crate::export::names::attributes as key;
+use crate::export::names::{Metric, ours};
+use crate::export::snapshot::Snapshot;
+use crate::load::{LaneReading, State, Throughput};
+use crate::slo::{BURN_WINDOWS, Indicator, Reading};
+use opentelemetry::KeyValue;
+
+/// The snapshot of the collection that is going on.
+pub type Current = Arc<ArcSwap<Snapshot>>;
+
+pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
+    load(meter, current, bounds);
+    objectives(meter, current);
+    observer(meter, current);
+    ours::SELF_BUILD.observe_count_gauge(meter, |gauge| {
+        gauge.observe(
+            1,
+            &[KeyValue::new(key::VERSION.key, env!("CARGO_PKG_VERSION"))],
+        );
+    });
+}
+
+fn load(meter: &Meter, current: &Current, bounds: Bounds) {
+    let lanes = bounds.lanes;
+    let read = |current: &Current,
+                each: fn(&LaneReading, &mut dyn FnMut(u64, &[KeyValue])),
+                lanes: usize| {
+        let current = Arc::clone(current);
+        move |out: &mut dyn FnMut(u64, &[KeyValue])| {
+            for reading in current.load().load.lanes.iter().take(lanes) {
+                each(reading, out);
+            }
+        }
+    };
+    let active = read(current, active, lanes);
+    ours::ACTIVE_REQUESTS.observe_up_down(meter, move |instrument| {
+        active(&mut |count, attributes| {
+            instrument.observe(i64::try_from(count).unwrap_or(i64::MAX), attributes);
+        });
+    });
+    let depth = read(current, depth, lanes);
+    ours::QUEUE_DEPTH.observe_count_gauge(meter, move |instrument| {
+        depth(&mut |count, attributes| instrument.observe(count, attributes));
+    });
+    let (current, flows) = (Arc::clone(current), bounds.series);
+    ours::THROUGHPUT.observe_gauge(meter, move |gauge| {
+        for flow in current.load().load.flows.iter().take(flows) {
+            let base = [
+                label(key::PROVIDER, &flow.flow.provider),
+                label(key::REQUEST_MODEL, &flow.flow.model),
+                label(key::ROUTE, &flow.flow.route),
+                word(key::VANTAGE, flow.flow.vantage.as_str()),
+            ];
+            throughput(gauge, &base, "input", &flow.input);
+            throughput(gauge, &base, "output", &flow.output);
+        }
+    });
+}
+
+fn active(reading: &LaneReading, out: &mut dyn FnMut(u64, &[KeyValue])) {
+    let base = of_lane(&reading.lane);
+    for (state, count) in State::ALL.into_iter().zip(reading.active) {
+        out(count, &with(&base, &[word(key::STATE, state.as_str())]));
+    }
+}
+
+fn depth(reading: &LaneReading, out: &mut dyn FnMut(u64, &[KeyValue])) {
+    let own = [word(key::BOUND, "upper")];
+    out(reading.queue_depth(), &with(&of_lane(&reading.lane), &own));
+}
+
+fn throughput(
+    gauge: &dyn AsyncInstrument<f64>,
+    base: &[KeyValue],
+    direction: &'static str,
+    rates: &Throughput,
+) {
+    for (window, rate) in [
+        ("10s", rates.ten_seconds),
+        ("1m", rates.minute),
+        ("5m", rates.five_minutes),
+        ("peak", rates.peak),
+    ] {
+        if let Some(rate) = rate {
+            let own = [word(key::TOKEN_TYPE, direction), word(key::WINDOW, window)];
+            gauge.observe(rate, &with(base, &own));
+        }
+    }
+}
+
+fn objectives(meter: &Meter, current: &Current) {
+    let events = Arc::clone(current);
+    ours::SLO_EVENTS.observe_counter(meter, move |counter| {
+        for reading in &events.load().slo {
+            let base = of_objective(reading);
+            for (result, count) in [("good", reading.good), ("bad", reading.bad)] {
+                counter.observe(count, &with(&base, &[word(key::RESULT, result)]));
+            }
+        }
+    });
+    let gauge = |metric: &Metric, value: fn(&Reading) -> Option<f64>| {
+        let current = Arc::clone(current);
+        metric.observe_gauge(meter, move |gauge| {
+            for reading in &current.load().slo {
+                if let Some(value) = value(reading) {
+                    gauge.observe(value, &of_objective(reading));
+                }
+            }
+        });
+    };
+    gauge(&ours::SLO_OBJECTIVE, |reading| {
+        Some(reading.objective.target)
+    });
+    gauge(&ours::SLO_THRESHOLD, |reading| {
+        match reading.objective.indicator {
+            Indicator::TimeToFirstToken(within) | Indicator::Duration(within) => {
+                Some(within.as_secs_f64())
+            }
+            Indicator::Availability | Indicator::OutputRate(_) => None,
+        }
+    });
+    gauge(&ours::SLO_RATE_THRESHOLD, |reading| {
+        match reading.objective.indicator {
+            Indicator::OutputRate(from) => Some(from),
+            Indicator::Availability | Indicator::TimeToFirstToken(_) | Indicator::Duration(_) => {
+                None
+            }
+        }
+    });
+    gauge(&ours::SLO_BUDGET, |reading| reading.budget);
+    gauge(&ours::SLO_COVERED, |reading| {
+        Some(reading.covered.as_secs_f64())
+    });
+    gauge(&ours::SLO_EXHAUSTION, |reading| {
+        Some(reading.exhaustion?.as_secs_f64())
+    });
+    let current = Arc::clone(current);
+    ours::SLO_BURN.observe_gauge(meter, move |gauge| {
+        for reading in &current.load().slo {
+            let base = of_objective(reading);
+            for ((window, _), burn) in BURN_WINDOWS.into_iter().zip(reading.burn) {
+                if let Some(burn) = burn {
+                    gauge.observe(burn, &with(&base, &[word(key::WINDOW, window)]));
+                }
+            }
+        }
+    });
+}
+
+fn of_objective(reading: &Reading) -> Vec<KeyValue> {
+    let indicator = match reading.objective.indicator {
+        Indicator::Availability => "availability",
+        Indicator::TimeToFirstToken(_) => "time_to_first_token",
+        Indicator::OutputRate(_) => "output_rate",
+        Indicator::Duration(_) => "duration",
+    };
+    sorted(vec![
+        label(key::SLO, &reading.objective.name),
+        word(key::INDICATOR, indicator),
+    ])
+}
+
+fn observer(meter: &Meter, current: &Current) {
+    let lost = Arc::clone(current);
+    ours::SELF_LOST.observe_counter(meter, move |counter| {
+        counter.observe(lost.load().losses.bytes, &[]);
+    });
+    let unobserved = Arc::clone(current);
+    ours::SELF_UNOBSERVED.observe_counter(meter, move |counter| {
+        counter.observe(unobserved.load().losses.exchanges, &[]);
+    });
+    let backlog = Arc::clone(current);
+    ours::SELF_BACKLOG.observe_count_gauge(meter, move |gauge| {
+        gauge.observe(backlog.load().losses.backlog, &[]);
+    });
+    let overflow = Arc::clone(current);
+    ours::SELF_OVERFLOW.observe_counter(meter, move |counter| {
+        let snapshot = overflow.load();
+        for (dimension, refused) in &snapshot.label_overflow {
+            counter.observe(*refused, &[word(key::DIMENSION, dimension.as_str())]);
+        }
+        counter.observe(snapshot.folded_series, &[word(key::DIMENSION, "series")]);
+    });
+}

@@ -1,0 +1,152 @@
+//! Attribute keys of metrics, and what their values can be.
+
+use std::fmt;
+
+/// One attribute key.
+#[derive(Clone, Copy, Debug)]
+pub struct Attribute {
+    pub key: &'static str,
+    pub description: &'static str,
+    pub values: Values,
+}
+
+/// What values an attribute can have.
+#[derive(Clone, Copy, Debug)]
+pub enum Values {
+    /// One of these.
+    Closed(&'static [&'static str]),
+    /// From outside, through the label gate, which bounds how many there are.
+    Gated,
+    /// From the configuration.
+    Configured,
+    /// Any: a number, or (on spans only) text of bounded length.
+    Any,
+}
+
+impl fmt::Display for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(values) => {
+                let quoted: Vec<_> = values.iter().map(|value| format!("`{value}`")).collect();
+                f.write_str(&quoted.join(", "))
+            }
+            Self::Gated => f.write_str("from outside; bounded, the rest is `other`"),
+            Self::Configured => f.write_str("from the configuration"),
+            Self::Any => f.write_str("any"),
+        }
+    }
+}
+
+macro_rules! attributes {
+    ($($name:ident $key:literal $values:expr, $description:literal;)*) => {
+        $(
+            #[doc = $description]
+            pub const $name: Attribute = Attribute { key: $key, description: $description, values: $values };
+        )*
+        /// Every attribute key of metrics.
+        pub const ALL: &[Attribute] = &[$($name),*];
+    };
+}
+
+use Values::{Any, Closed, Configured, Gated};
+
+attributes! {
+    OPERATION "gen_ai.operation.name" Closed(&["chat", "text_completion", "embeddings"]), "What kind of call it is.";
+    PROVIDER "gen_ai.provider.name" Gated, "Whose API it is: the standard's word, or the engine's name.";
+    REQUEST_MODEL "gen_ai.request.model" Gated, "The model that was asked for.";
+    RESPONSE_MODEL "gen_ai.response.model" Gated, "The model that answered; only on what is recorded at the end.";
+    STREAM "gen_ai.request.stream" Closed(&["true", "false"]), "Whether the answer came as a stream.";
+    SERVER_ADDRESS "server.address" Configured, "The upstream's host.";
+    SERVER_PORT "server.port" Configured, "The upstream's port.";
+    ERROR_TYPE "error.type" Gated, "What went wrong: the provider's code, a status code, or an outcome. Only on errors.";
+    TOKEN_MODALITY "gen_ai.token.modality" Closed(&["unknown"]), "No provider read so far splits its counts by modality, so it is `unknown`.";
+    TOKEN_TYPE "gen_ai.token.type" Closed(&["input", "output"]), "Direction of the tokens.";
+    METHOD "http.request.method" Closed(&["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", "_OTHER"]), "The request's method.";
+    STATUS "http.response.status_code" Any, "The response's status, 100 to 599.";
+    SCHEME "url.scheme" Closed(&["http", "https"]), "What the client spoke.";
+    PROTOCOL_VERSION "network.protocol.version" Closed(&["0.9", "1.0", "1.1", "2", "3"]), "The HTTP version that the client spoke.";
+    ROUTE "tokengauge.route" Configured, "The route the exchange took.";
+    VANTAGE "tokengauge.vantage" Closed(&["inbound", "outbound", "gateway"]), "Where this proxy stands: beside the backend, beside the application, or shared in between. Panels pick one, since each sees the same call.";
+    TOKEN_KIND "tokengauge.token.kind" Closed(&["prompt", "text", "reasoning", "tool", "refusal", "transcript", "uncached", "cache_read", "cache_write", "output", "hidden"]), "What the tokens are. Of `tokengauge.tokens`: prompt, text, reasoning, tool, refusal, transcript. Of `tokengauge.usage`: uncached, cache_read, cache_write (together the input), output, reasoning, hidden (together the output).";
+    TOKEN_SOURCE "tokengauge.token.source" Closed(&["counted", "estimated"]), "`counted` with the model's own encoding, `estimated` with another or from bytes.";
+    STREAM_STATE "tokengauge.stream.state" Closed(&["waiting", "streaming", "blocked"]), "waiting for the first token, streaming, or blocked by a client that does not read.";
+    STATE "tokengauge.state" Closed(&["queued", "waiting", "streaming", "unstreamed"]), "What an exchange in flight is doing.";
+    WINDOW "tokengauge.window" Closed(&["10s", "1m", "5m", "peak", "30m", "1h", "2h", "6h", "1d", "3d"]), "The window looked at. Of `tokengauge.throughput`: 10s, 1m, 5m, peak. Of `tokengauge.slo.burn`: 5m, 30m, 1h, 2h, 6h, 1d, 3d.";
+    BAND "tokengauge.band" Closed(&["<5", "5-15", "15-30", "30-60", ">=60", "voice"]), "Experience band by output tokens per second; `voice` (at least 100) is counted beside >=60.";
+    UNRATED "tokengauge.unrated" Closed(&["no_token", "few_tokens", "short_decode", "below_total", "unobserved"]), "Why a stream has no output rate.";
+    STAGE "tokengauge.stage" Closed(&["admission", "connect", "upload", "headers", "first_byte", "first_event", "first_token", "thinking", "decode", "tail"]), "A gap between neighbouring clock points. Of `tokengauge.requests.finished`: the stage in which the exchange ended.";
+    POINT "tokengauge.point" Closed(&["head", "byte", "event", "token", "visible"]), "A clock point.";
+    BOUND "tokengauge.bound" Closed(&["exact", "upper"]), "Whether the number is exact or an upper bound.";
+    WAIT_PLACE "tokengauge.where" Closed(&["admission"]), "Where the exchange was held back.";
+    OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "How the exchange came out.";
+    FAULT "tokengauge.fault" Closed(&["none", "client", "upstream", "proxy"]), "Whose fault it was.";
+    FINISH_REASON "tokengauge.finish_reason" Gated, "The provider's word for why a choice ended; `error` where one was owed and never came.";
+    CHOICE "tokengauge.choice" Closed(&["complete", "empty", "refused", "filtered", "unfinished"]), "What became of a choice. `empty`: the call generated nothing; `unfinished`: no finish reason came.";
+    SLO "tokengauge.slo" Configured, "The objective's name.";
+    INDICATOR "tokengauge.indicator" Closed(&["availability", "time_to_first_token", "output_rate", "duration"]), "What the objective looks at.";
+    RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
+    ANOMALY "tokengauge.anomaly" Closed(&["oversize", "bad_json", "bad_text", "unterminated", "gap", "encoding", "panic"]), "What was odd in what went by.";
+    DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "series"]), "Which kind of label value had to be called `other`; `series`: a combination of admitted values was one too many.";
+    SIGNAL "tokengauge.signal" Closed(&["metrics", "traces"]), "Which export.";
+    DROP_REASON "tokengauge.reason" Closed(&["queue_full", "failed", "shutdown"]), "Why it was dropped.";
+    VERSION "tokengauge.version" Any, "The version of this program.";
+}
+
+/// What tells calls of a known API apart.
+pub const CALL: &[Attribute] = &[
+    OPERATION,
+    PROVIDER,
+    REQUEST_MODEL,
+    STREAM,
+    SERVER_ADDRESS,
+    SERVER_PORT,
+    ROUTE,
+    VANTAGE,
+];
+
+/// What tells ended calls apart.
+pub const ENDED: &[Attribute] = &[RESPONSE_MODEL];
+
+/// What is known of an exchange when it begins.
+pub const LANE: &[Attribute] = &[ROUTE, VANTAGE];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::{Kind, Operation};
+    use crate::frame::Anomaly;
+    use crate::label::Dimension;
+    use crate::load::State;
+    use crate::measure::{Band, Stage, Unrated};
+    use crate::record::Outcome;
+    use crate::slo::BURN_WINDOWS;
+    use crate::wire::{Fault, Vantage};
+
+    fn closed(attribute: Attribute) -> Vec<&'static str> {
+        match attribute.values {
+            Closed(values) => values.to_vec(),
+            Gated | Configured | Any => panic!("{} is not closed", attribute.key),
+        }
+    }
+
+    #[test]
+    fn closed_lists_are_the_words_of_their_enums() {
+        assert_eq!(closed(OPERATION), Operation::ALL.map(Operation::as_str));
+        assert_eq!(closed(VANTAGE), Vantage::ALL.map(Vantage::as_str));
+        assert_eq!(closed(STATE), State::ALL.map(State::as_str));
+        assert_eq!(closed(UNRATED), Unrated::ALL.map(Unrated::as_str));
+        assert_eq!(closed(STAGE), Stage::ALL.map(Stage::as_str));
+        assert_eq!(closed(OUTCOME), Outcome::ALL.map(Outcome::as_str));
+        assert_eq!(closed(FAULT), Fault::ALL.map(Fault::as_str));
+        assert_eq!(closed(ANOMALY), Anomaly::ALL.map(Anomaly::as_str));
+        assert_eq!(
+            closed(DIMENSION)[..4],
+            Dimension::ALL.map(Dimension::as_str)
+        );
+        assert_eq!(closed(BAND)[..5], Band::ALL.map(Band::as_str));
+        assert_eq!(closed(TOKEN_KIND)[1..6], Kind::ALL.map(Kind::as_str));
+        for (window, _) in BURN_WINDOWS {
+            assert!(closed(WINDOW).contains(&window));
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! Our own metrics. Histogram bounds are never whole numbers: stores disagree on how to write `le="1"`.
+
+use crate::export::names::attributes::{
+    ANOMALY, BAND, BOUND, CALL, CHOICE, DIMENSION, DROP_REASON, ENDED, ERROR_TYPE, FAULT,
+    FINISH_REASON, INDICATOR, LANE, OUTCOME, POINT, PROVIDER, REQUEST_MODEL, RESULT, ROUTE, SIGNAL,
+    SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE, UNRATED,
+    VANTAGE, VERSION, WAIT_PLACE, WINDOW,
+};
+use crate::export::names::{Kind, Metric};
+
+/// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
+const SECONDS: &[f64] = &[
+    0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+    163.84, 327.68, 655.36,
+];
+
+/// Dense from 2 to 100 ms, where decode steps lie (10 to 500 tokens per second); seconds only for what hangs.
+const GAPS: &[f64] = &[
+    0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05,
+    0.075, 0.1, 0.15, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5,
+];
+
+/// Reading speed is about 5 tokens per second, speech 3 to 5 with headroom; fast inference reaches thousands.
+const RATES: &[f64] = &[
+    1.5, 2.5, 5.5, 7.5, 10.5, 15.5, 20.5, 30.5, 40.5, 60.5, 80.5, 100.5, 150.5, 250.5, 500.5,
+    1_000.5, 2_500.5,
+];
+
+/// Powers of two, between the whole numbers: speculative decoding gives 2 to 8, batching vendors up to hundreds.
+const CHUNK_TOKENS: &[f64] = &[1.5, 2.5, 4.5, 8.5, 16.5, 32.5, 64.5, 128.5, 256.5];
+
+/// Every metric of our own.
+pub static ALL: &[&Metric] = &[
+    &TOKENS,
+    &TOKENS_STANDARD,
+    &USAGE,
+    &STREAM_TIME,
+    &THROUGHPUT,
+    &OUTPUT_RATE,
+    &TOTAL_RATE,
+    &REQUEST_BAND,
+    &REQUEST_UNRATED,
+    &REQUEST_STAGE,
+    &TIME_TO,
+    &INTER_TOKEN,
+    &INTER_CHUNK,
+    &CHUNK_SIZE,
+    &CLIENT_BLOCKED,
+    &ACTIVE_REQUESTS,
+    &QUEUE_DEPTH,
+    &QUEUE_WAIT,
+    &REQUESTS_STARTED,
+    &REQUESTS_FINISHED,
+    &CHOICES_FINISHED,
+    &SLO_EVENTS,
+    &SLO_OBJECTIVE,
+    &SLO_THRESHOLD,
+    &SLO_RATE_THRESHOLD,
+    &SLO_BUDGET,
+    &SLO_BURN,
+    &SLO_COVERED,
+    &SLO_EXHAUSTION,
+    &DRIFT_COUNTED,
+    &DRIFT_REPORTED,
+    &SELF_LOST,
+    &SELF_UNOBSERVED,
+    &SELF_BACKLOG,
+    &SELF_ANOMALIES,
+    &SELF_OVERFLOW,
+    &SELF_EXPORTS,
+    &SELF_DROPPED,
+    &SELF_BUILD,
+];
+
+/// What all rows start from; each states what differs.
+const ROW: Metric = Metric {
+    name: "",
+    kind: Kind::Counter,
+    unit: "",
+    description: "",
+    attributes: &[],
+    buckets: &[],
+    combinations: 1,
+};
+
+pub static TOKENS: Metric = Metric {
+    name: "tokengauge.tokens",
+    unit: "{token}",
+    description: "Tokens as counted by this proxy. Output moves with every chunk and is never corrected; input is an estimate (bytes of the prompt's texts ÷ 4), counted when the call ends.",
+    attributes: &[CALL, &[TOKEN_TYPE, TOKEN_KIND, TOKEN_SOURCE]],
+    combinations: 12,
+    ..ROW
+};
+
+pub static TOKENS_STANDARD: Metric = Metric {
+    name: "tokengauge.tokens_standard",
+    unit: "{token}",
+    description: "The same output text in o200k_base, so that rates compare across vendors. Moves with every chunk.",
+    attributes: &[CALL],
+    ..ROW
+};
+
+pub static USAGE: Metric = Metric {
+    name: "tokengauge.usage",
+    unit: "{token}",
+    description: "Tokens as reported by the provider, when the call ends. The kinds do not overlap. Never to be summed with tokengauge.tokens.",
+    attributes: &[CALL, ENDED, &[TOKEN_KIND]],
+    combinations: 6,
+    ..ROW
+};
+
+pub static STREAM_TIME: Metric = Metric {
+    name: "tokengauge.stream.time",
+    unit: "s",
+    description: "Stream-seconds gone by, while they go by. Output tokens ÷ its streaming part is the live rate per stream.",
+    attributes: &[LANE, &[STREAM_STATE]],
+    combinations: 3,
+    ..ROW
+};
+
+pub static THROUGHPUT: Metric = Metric {
+    name: "tokengauge.throughput",
+    kind: Kind::Gauge,
+    unit: "{token}/s",
+    description: "Tokens of all calls in a window ÷ the window; peak is the highest second of the last 5 min, of streamed tokens. Absent before the window is covered.",
+    attributes: &[&[PROVIDER, REQUEST_MODEL, ROUTE, VANTAGE, TOKEN_TYPE, WINDOW]],
+    combinations: 8,
+    ..ROW
+};
+
+pub static OUTPUT_RATE: Metric = Metric {
+    name: "tokengauge.request.output_rate",
+    kind: Kind::Histogram,
+    unit: "{token}/s",
+    description: "Output TPS of one stream, prefill excluded: (N − n₁) ÷ (last − token − blocked), n₁ the tokens of the first token-bearing chunk.",
+    attributes: &[CALL, ENDED],
+    buckets: RATES,
+    ..ROW
+};
+
+pub static TOTAL_RATE: Metric = Metric {
+    name: "tokengauge.request.total_rate",
+    kind: Kind::Histogram,
+    unit: "{token}/s",
+    description: "Total TPS of one call, prefill included: N ÷ (end − accept).",
+    attributes: &[CALL, ENDED],
+    buckets: RATES,
+    ..ROW
+};
+
+pub static REQUEST_BAND: Metric = Metric {
+    name: "tokengauge.request.band",
+    unit: "{request}",
+    description: "Rated streams by band of their output TPS.",
+    attributes: &[CALL, ENDED, &[BAND]],
+    combinations: 6,
+    ..ROW
+};
+
+pub static REQUEST_UNRATED: Metric = Metric {
+    name: "tokengauge.request.unrated",
+    unit: "{request}",
+    description: "Streams without an output TPS, by reason.",
+    attributes: &[CALL, ENDED, &[UNRATED]],
+    combinations: 5,
+    ..ROW
+};
+
+pub static REQUEST_STAGE: Metric = Metric {
+    name: "tokengauge.request.stage",
+    kind: Kind::Histogram,
+    unit: "s",
+    description: "Length of each stage of a call that took place. The stages of one call add up to end − accept.",
+    attributes: &[CALL, ENDED, &[STAGE]],
+    buckets: SECONDS,
+    combinations: 10,
+};
+
+pub static TIME_TO: Metric = Metric {
+    name: "tokengauge.time_to",
+    kind: Kind::Histogram,
+    unit: "s",
+    description: "Time from accept to a clock point of a call. Time to first token is the point token.",
+    attributes: &[CALL, ENDED, &[POINT]],
+    buckets: SECONDS,
+    combinations: 5,
+};
+
+pub static INTER_TOKEN: Metric = Metric {
+    name: "tokengauge.inter_token",
+    kind: Kind::Histogram,
+    unit: "s",
+    description: "Inter-token latency: gap between token-bearing chunks ÷ tokens in the later one, recorded that many times.",
+    attributes: &[CALL],
+    buckets: GAPS,
+    ..ROW
+};
+
+pub static INTER_CHUNK: Metric = Metric {
+    name: "tokengauge.inter_chunk",
+    kind: Kind::Histogram,
+    unit: "s",
+    description: "Gap between token-bearing chunks.",
+    attributes: &[CALL],
+    buckets: GAPS,
+    ..ROW
+};
+
+pub static CHUNK_SIZE: Metric = Metric {
+    name: "tokengauge.chunk_tokens",
+    kind: Kind::Histogram,
+    unit: "{token}",
+    description: "Tokens in one token-bearing chunk: speculative decoding and batching show here.",
+    attributes: &[CALL],
+    buckets: CHUNK_TOKENS,
+    ..ROW
+};
+
+pub static CLIENT_BLOCKED: Metric = Metric {
+    name: "tokengauge.client.blocked",
+    kind: Kind::Histogram,
+    unit: "s",
+    description: "Time of a call in which the client did not read. Taken out of decode, gaps and stream time.",
+    attributes: &[CALL, ENDED],
+    buckets: SECONDS,
+    ..ROW
+};
+
+pub static ACTIVE_REQUESTS: Metric = Metric {
+    name: "tokengauge.active_requests",
+    kind: Kind::UpDownCounter,
+    unit: "{request}",
+    description: "Exchanges in flight.",
+    attributes: &[LANE, &[STATE]],
+    combinations: 4,
+    ..ROW
+};
+
+pub static QUEUE_DEPTH: Metric = Metric {
+    name: "tokengauge.queue.depth",
+    kind: Kind::Gauge,
+    unit: "{request}",
+    description: "Streams held back here or awaiting their first token: an upper bound of the backend's queue, since it includes prefill.",
+    attributes: &[LANE, &[BOUND]],
+    combinations: 2,
+    ..ROW
+};
+
+pub static QUEUE_WAIT: Metric = Metric {
+    name: "tokengauge.queue.wait",
+    kind: Kind::Histogram,
+    unit: "s",
+    description: "Time for which a call was held back: admit − accept.",
+    attributes: &[CALL, ENDED, &[WAIT_PLACE]],
+    buckets: SECONDS,
+    ..ROW
+};
+
+pub static REQUESTS_STARTED: Metric = Metric {
+    name: "tokengauge.requests.started",
+    unit: "{request}",
+    description: "Exchanges begun, plain HTTP too.",
+    attributes: &[LANE],
+    ..ROW
+};
+
+pub static REQUESTS_FINISHED: Metric = Metric {
+    name: "tokengauge.requests.finished",
+    unit: "{request}",
+    description: "Exchanges ended, plain HTTP too (then without gen_ai attributes).",
+    attributes: &[CALL, &[OUTCOME, ERROR_TYPE, STATUS, STAGE, FAULT]],
+    // Outcomes × faults × with or without `error.type`, where all other combinations are used up.
+    combinations: 48,
+    ..ROW
+};
+
+pub static CHOICES_FINISHED: Metric = Metric {
+    name: "tokengauge.choices.finished",
+    unit: "{choice}",
+    description: "Choices ended, by finish reason and by what became of them: speed gained must not be quality lost.",
+    attributes: &[CALL, ENDED, &[FINISH_REASON, CHOICE]],
+    combinations: 5,
+    ..ROW
+};
+
+pub static SLO_EVENTS: Metric = Metric {
+    name: "tokengauge.slo.events",
+    unit: "{event}",
+    description: "Exchanges that count for an objective. Alert rules need only these.",
+    attributes: &[&[SLO, INDICATOR, RESULT]],
+    combinations: 2,
+    ..ROW
+};
+
+pub static SLO_OBJECTIVE: Metric = Metric {
+    name: "tokengauge.slo.objective",
+    kind: Kind::Gauge,
+    unit: "1",
+    description: "The share that shall be good.",
+    attributes: &[&[SLO, INDICATOR]],
+    ..ROW
+};
+
+pub static SLO_THRESHOLD: Metric = Metric {
+    name: "tokengauge.slo.threshold",
+    kind: Kind::Gauge,
+    unit: "s",
+    description: "The time within which an exchange is good, for objectives on time.",
+    attributes: &[&[SLO, INDICATOR]],
+    ..ROW
+};
+
+pub static SLO_RATE_THRESHOLD: Metric = Metric {
+    name: "tokengauge.slo.rate_threshold",
+    kind: Kind::Gauge,
+    unit: "{token}/s",
+    description: "The output TPS from which an exchange is good, for objectives on output rate.",
+    attributes: &[&[SLO, INDICATOR]],
+    ..ROW
+};
+
+pub static SLO_BUDGET: Metric = Metric {
+    name: "tokengauge.slo.budget",
+    kind: Kind::Gauge,
+    unit: "1",
+    description: "Share of the error budget that is left: 1 untouched, 0 spent, below 0 overspent. Absent without events.",
+    attributes: &[&[SLO, INDICATOR]],
+    ..ROW
+};
+
+pub static SLO_BURN: Metric = Metric {
+    name: "tokengauge.slo.burn",
+    kind: Kind::Gauge,
+    unit: "1",
+    description: "Burn rate: share of bad events in the window ÷ (1 − objective). Absent before the window is covered, and without events.",
+    attributes: &[&[SLO, INDICATOR, WINDOW]],
+    combinations: 7,
+    ..ROW
+};
+
+pub static SLO_COVERED: Metric = Metric {
+    name: "tokengauge.slo.covered",
+    kind: Kind::Gauge,
+    unit: "s",
+    description: "How much of the objective's window has been observed.",
+    attributes: &[&[SLO, INDICATOR]],
+    ..ROW
+};
+
+pub static SLO_EXHAUSTION: Metric = Metric {
+    name: "tokengauge.slo.exhaustion",
+    kind: Kind::Gauge,
+    unit: "s",
+    description: "Time until the budget is spent if it burns on as in the last hour. Absent where it will not be.",
+    attributes: &[&[SLO, INDICATOR]],
+    ..ROW
+};
+
+pub static DRIFT_COUNTED: Metric = Metric {
+    name: "tokengauge.drift.counted",
+    unit: "{token}",
+    description: "Output tokens as counted here, over calls where reported and counted should agree: complete, the model's own encoding, no tools, nothing hidden.",
+    attributes: &[CALL, ENDED],
+    ..ROW
+};
+
+pub static DRIFT_REPORTED: Metric = Metric {
+    name: "tokengauge.drift.reported",
+    unit: "{token}",
+    description: "Output tokens as reported, over the same calls as tokengauge.drift.counted.",
+    attributes: &[CALL, ENDED],
+    ..ROW
+};
+
+pub static SELF_LOST: Metric = Metric {
+    name: "tokengauge.self.observer.lost",
+    unit: "By",
+    description: "Body bytes that passed unobserved. They reached their destination all the same.",
+    ..ROW
+};
+
+pub static SELF_UNOBSERVED: Metric = Metric {
+    name: "tokengauge.self.observer.unobserved",
+    unit: "{exchange}",
+    description: "Exchanges of which at least one body byte passed unobserved.",
+    ..ROW
+};
+
+pub static SELF_BACKLOG: Metric = Metric {
+    name: "tokengauge.self.observer.backlog",
+    kind: Kind::Gauge,
+    unit: "By",
+    description: "Bytes copied and not yet looked at.",
+    ..ROW
+};
+
+pub static SELF_ANOMALIES: Metric = Metric {
+    name: "tokengauge.self.anomalies",
+    unit: "{anomaly}",
+    description: "What was odd in what went by.",
+    attributes: &[&[ANOMALY]],
+    combinations: 7,
+    ..ROW
+};
+
+pub static SELF_OVERFLOW: Metric = Metric {
+    name: "tokengauge.self.label_overflow",
+    unit: "{value}",
+    description: "How often a label value had to be called other because its dimension was full.",
+    attributes: &[&[DIMENSION]],
+    combinations: 5,
+    ..ROW
+};
+
+pub static SELF_EXPORTS: Metric = Metric {
+    name: "tokengauge.self.export.requests",
+    unit: "{request}",
+    description: "Export requests over OTLP, retries not counted.",
+    attributes: &[&[SIGNAL, RESULT]],
+    combinations: 4,
+    ..ROW
+};
+
+pub static SELF_DROPPED: Metric = Metric {
+    name: "tokengauge.self.export.dropped",
+    unit: "{item}",
+    description: "Spans, or collections of metrics, that were never delivered. Cumulative metrics heal with the next delivery.",
+    attributes: &[&[SIGNAL, DROP_REASON]],
+    combinations: 6,
+    ..ROW
+};
+
+pub static SELF_BUILD: Metric = Metric {
+    name: "tokengauge.self.build",
+    kind: Kind::Gauge,
+    unit: "{build}",
+    description: "Always 1.",
+    attributes: &[&[VERSION]],
+    ..ROW
+};

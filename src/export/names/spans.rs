@@ -1,0 +1,94 @@
+//! Attribute keys of spans. Unlike those of metrics their values need no bound on how many there are, only on length.
+
+use crate::export::names::attributes::{Attribute, Values};
+use Values::{Any, Closed};
+
+macro_rules! attributes {
+    ($($name:ident $key:literal $values:expr, $description:literal;)*) => {
+        $(
+            #[doc = $description]
+            pub const $name: Attribute = Attribute { key: $key, description: $description, values: $values };
+        )*
+        /// Every attribute key of spans.
+        pub const ALL: &[Attribute] = &[$($name),*];
+    };
+}
+
+attributes! {
+    METHOD "http.request.method" Any, "The request's method. Both spans.";
+    STATUS "http.response.status_code" Any, "The response's status. Both spans.";
+    ERROR_TYPE "error.type" Any, "What went wrong; only on errors. Both spans.";
+    SCHEME "url.scheme" Closed(&["http", "https"]), "What the client spoke. SERVER span.";
+    PATH "url.path" Any, "The path without its query. SERVER span.";
+    PROTOCOL_VERSION "network.protocol.version" Any, "The HTTP version that the client spoke. SERVER span.";
+    USER_AGENT "user_agent.original" Any, "The client's User-Agent. SERVER span.";
+    CLIENT_ADDRESS "client.address" Any, "The peer's address. SERVER span.";
+    REQUEST_SIZE "http.request.body.size" Any, "Bytes of the request's body. SERVER span.";
+    RESPONSE_SIZE "http.response.body.size" Any, "Bytes of the response's body that were passed on. SERVER span.";
+    SERVER_ADDRESS "server.address" Any, "On the SERVER span the host that the client asked for, on the CLIENT span the upstream's.";
+    SERVER_PORT "server.port" Any, "The upstream's port. CLIENT span.";
+    OPERATION "gen_ai.operation.name" Any, "What kind of call it is.";
+    PROVIDER "gen_ai.provider.name" Any, "Whose API it is.";
+    REQUEST_MODEL "gen_ai.request.model" Any, "The model that was asked for, as the request says it.";
+    REQUEST_STREAM "gen_ai.request.stream" Closed(&["true"]), "Only where the answer came as a stream.";
+    MAX_TOKENS "gen_ai.request.max_tokens" Any, "As the request says.";
+    TEMPERATURE "gen_ai.request.temperature" Any, "As the request says.";
+    TOP_P "gen_ai.request.top_p" Any, "As the request says.";
+    TOP_K "gen_ai.request.top_k" Any, "As the request says.";
+    FREQUENCY_PENALTY "gen_ai.request.frequency_penalty" Any, "As the request says.";
+    PRESENCE_PENALTY "gen_ai.request.presence_penalty" Any, "As the request says.";
+    SEED "gen_ai.request.seed" Any, "As the request says.";
+    CHOICE_COUNT "gen_ai.request.choice.count" Any, "How many choices were asked for, where not 1.";
+    REASONING_LEVEL "gen_ai.request.reasoning.level" Any, "The word that the request uses.";
+    ENCODING_FORMATS "gen_ai.request.encoding_formats" Any, "Of embeddings.";
+    DIMENSIONS "gen_ai.embeddings.dimension.count" Any, "Of embeddings, as asked for.";
+    OUTPUT_TYPE "gen_ai.output.type" Closed(&["text", "json", "image", "speech"]), "The kind of output asked for.";
+    REQUEST_TIER "openai.request.service_tier" Any, "As the request says.";
+    RESPONSE_TIER "openai.response.service_tier" Any, "The tier that answered.";
+    FINGERPRINT "openai.response.system_fingerprint" Any, "As the response says.";
+    RESPONSE_ID "gen_ai.response.id" Any, "As the response says.";
+    RESPONSE_MODEL "gen_ai.response.model" Any, "The model that answered.";
+    FINISH_REASONS "gen_ai.response.finish_reasons" Any, "The provider's words, one per choice in order; `error` where one was owed and never came.";
+    FIRST_CHUNK "gen_ai.response.time_to_first_chunk" Any, "event − sent, in seconds; streams only.";
+    INPUT_TOKENS "gen_ai.usage.input_tokens" Any, "As reported, cached ones included.";
+    OUTPUT_TOKENS "gen_ai.usage.output_tokens" Any, "As reported, reasoning included.";
+    CACHE_READ "gen_ai.usage.cache_read.input_tokens" Any, "As reported; part of the input.";
+    CACHE_WRITE "gen_ai.usage.cache_write.input_tokens" Any, "As reported; part of the input.";
+    REASONING_TOKENS "gen_ai.usage.reasoning.output_tokens" Any, "As reported; part of the output.";
+    ROUTE "tokengauge.route" Any, "The route the exchange took. Both spans.";
+    VANTAGE "tokengauge.vantage" Closed(&["inbound", "outbound", "gateway"]), "Where this proxy stands. Both spans.";
+    OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "How the exchange came out. Both spans.";
+    FAULT "tokengauge.fault" Closed(&["none", "client", "upstream", "proxy"]), "Whose fault it was. Both spans.";
+    SAMPLING_REASON "tokengauge.sampling.reason" Closed(&["error", "objective"]), "Why the trace was kept although the sampler had not chosen it: it failed, or broke an objective. Both spans.";
+    OWN_RESPONSE "tokengauge.own_response" Closed(&["true"]), "Only where this proxy itself wrote the answer. SERVER span.";
+    CONNECTION_REUSED "tokengauge.connection.reused" Closed(&["true", "false"]), "Whether an idle upstream connection was used again. CLIENT span.";
+    TIME_TO_HEAD "tokengauge.time_to.head" Any, "head − accept, in seconds.";
+    TIME_TO_BYTE "tokengauge.time_to.byte" Any, "byte − accept, in seconds.";
+    TIME_TO_EVENT "tokengauge.time_to.event" Any, "event − accept, in seconds.";
+    TIME_TO_TOKEN "tokengauge.time_to.token" Any, "Time to first token: token − accept, in seconds.";
+    TIME_TO_VISIBLE "tokengauge.time_to.visible" Any, "visible − accept, in seconds.";
+    STAGE_ADMISSION "tokengauge.stage.admission" Any, "accept … admit, in seconds.";
+    STAGE_CONNECT "tokengauge.stage.connect" Any, "admit … sent, in seconds.";
+    STAGE_UPLOAD "tokengauge.stage.upload" Any, "sent … uploaded, in seconds.";
+    STAGE_HEADERS "tokengauge.stage.headers" Any, "uploaded … head, in seconds.";
+    STAGE_FIRST_BYTE "tokengauge.stage.first_byte" Any, "head … byte, in seconds.";
+    STAGE_FIRST_EVENT "tokengauge.stage.first_event" Any, "byte … event, in seconds.";
+    STAGE_FIRST_TOKEN "tokengauge.stage.first_token" Any, "event … token, in seconds.";
+    STAGE_THINKING "tokengauge.stage.thinking" Any, "token … visible, in seconds.";
+    STAGE_DECODE "tokengauge.stage.decode" Any, "visible … last, in seconds.";
+    STAGE_TAIL "tokengauge.stage.tail" Any, "last … end, in seconds.";
+    OUTPUT_RATE "tokengauge.output_rate" Any, "Output TPS, prefill excluded.";
+    TOTAL_RATE "tokengauge.total_rate" Any, "Total TPS, prefill included.";
+    COUNTED "tokengauge.output_tokens.counted" Any, "Output tokens as counted here.";
+    STANDARD "tokengauge.output_tokens.standard" Any, "The same text in o200k_base.";
+    TOKEN_SOURCE "tokengauge.token.source" Closed(&["reported", "counted", "estimated"]), "Where N, the number of output tokens in the rates, comes from.";
+    COMPLETE "tokengauge.complete" Closed(&["true", "cut", "unobserved"]), "Whether what was counted is all there was.";
+    QUEUE_DEPTH "tokengauge.queue.depth" Any, "Queue depth when the exchange was admitted.";
+    BLOCKED "tokengauge.client.blocked" Any, "Time in which the client did not read, in seconds; only where there was any.";
+    VERDICT "tokengauge.slo.*" Closed(&["good", "bad", "excluded"]), "What the objective of that name says of the exchange.";
+}
+
+/// Names of span events: the clock points that occurred.
+pub const EVENTS: &[&str] = &[
+    "admit", "sent", "uploaded", "head", "byte", "event", "token", "visible", "last",
+];

@@ -1,0 +1,246 @@
+//! The stock OTLP exporters, told everything by us, and the count of what they delivered.
+//!
+//! They would read the environment themselves; each thing that can be said in code is, so that [`Config`] is the only
+//! source. (Headers from the environment they merge in any case; ours are the same ones.)
+//!
+//! [`Config`]: crate::export::Config
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::metrics::Meter;
+use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
+use opentelemetry_otlp::{
+    Compression, ExporterBuildError, MetricExporter, SpanExporter, WithExportConfig,
+    WithHttpConfig, WithTonicConfig,
+};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::Temporality;
+use opentelemetry_sdk::trace::SpanExporter as _;
+
+use crate::export::client::{Client, TlsError, tonic_config};
+use crate::export::config::{self, Headers, Protocol, Signal};
+use crate::export::names::attributes as key;
+use crate::export::names::ours;
+use opentelemetry::KeyValue;
+
+/// Why an exporter could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Exporter(#[from] ExporterBuildError),
+    #[error("`{0}` is no HTTP header")]
+    Header(String),
+}
+
+/// Must be called inside the runtime that will export.
+pub fn span_exporter(signal: &Signal, resource: &Resource) -> Result<SpanExporter, BuildError> {
+    let builder = SpanExporter::builder();
+    let mut exporter = match signal.protocol {
+        Protocol::Grpc => grpc(builder.with_tonic(), signal)?.build()?,
+        Protocol::HttpProtobuf => http(builder.with_http(), signal)?.build()?,
+    };
+    exporter.set_resource(resource);
+    Ok(exporter)
+}
+
+/// Must be called inside the runtime that will export.
+pub fn metric_exporter(
+    signal: &Signal,
+    temporality: config::Temporality,
+) -> Result<MetricExporter, BuildError> {
+    let builder = MetricExporter::builder().with_temporality(match temporality {
+        config::Temporality::Cumulative => Temporality::Cumulative,
+        config::Temporality::Delta => Temporality::Delta,
+        config::Temporality::LowMemory => Temporality::LowMemory,
+    });
+    Ok(match signal.protocol {
+        Protocol::Grpc => grpc(builder.with_tonic(), signal)?.build()?,
+        Protocol::HttpProtobuf => http(builder.with_http(), signal)?.build()?,
+    })
+}
+
+fn grpc<B: WithExportConfig + WithTonicConfig>(
+    builder: B,
+    signal: &Signal,
+) -> Result<B, BuildError> {
+    let mut builder = common(builder, signal, opentelemetry_otlp::Protocol::Grpc)
+        .with_metadata(MetadataMap::from_headers(header_map(&signal.headers)?));
+    if signal
+        .endpoint
+        .as_deref()
+        .is_some_and(|url| url.starts_with("https://"))
+    {
+        builder = builder.with_tls_config(tonic_config(&signal.tls)?);
+    }
+    if signal.gzip {
+        builder = WithTonicConfig::with_compression(builder, Compression::Gzip);
+    }
+    Ok(builder)
+}
+
+fn http<B: WithExportConfig + WithHttpConfig>(
+    builder: B,
+    signal: &Signal,
+) -> Result<B, BuildError> {
+    // Only to refuse what is no header; the builder would leave it out silently.
+    header_map(&signal.headers)?;
+    let headers: HashMap<String, String> = signal.headers.0.iter().cloned().collect();
+    let mut builder = common(builder, signal, opentelemetry_otlp::Protocol::HttpBinary)
+        .with_http_client(Client::new(&signal.tls)?)
+        .with_headers(headers);
+    if signal.gzip {
+        builder = WithHttpConfig::with_compression(builder, Compression::Gzip);
+    }
+    Ok(builder)
+}
+
+fn common<B: WithExportConfig>(
+    builder: B,
+    signal: &Signal,
+    protocol: opentelemetry_otlp::Protocol,
+) -> B {
+    builder
+        .with_endpoint(signal.endpoint.clone().unwrap_or_default())
+        .with_protocol(protocol)
+        .with_timeout(signal.timeout)
+}
+
+fn header_map(headers: &Headers) -> Result<HeaderMap, BuildError> {
+    let mut map = HeaderMap::new();
+    for (name, value) in &headers.0 {
+        let header = HeaderName::try_from(name.as_str())
+            .ok()
+            .zip(HeaderValue::try_from(value.as_str()).ok());
+        let (key, value) = header.ok_or_else(|| BuildError::Header(name.clone()))?;
+        map.insert(key, value);
+    }
+    Ok(map)
+}
+
+/// What is exported, for counting.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Exported {
+    Metrics,
+    Traces,
+}
+
+/// Why something was never delivered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lost {
+    QueueFull,
+    Failed,
+    Shutdown,
+}
+
+/// What became of exports, by signal.
+#[derive(Debug, Default)]
+pub struct Deliveries {
+    metrics: Outcomes,
+    traces: Outcomes,
+}
+
+#[derive(Debug, Default)]
+struct Outcomes {
+    ok: AtomicU64,
+    failed: AtomicU64,
+    lost: [AtomicU64; Lost::ALL.len()],
+}
+
+impl Deliveries {
+    /// One export request came to its end.
+    pub fn ended(&self, signal: Exported, delivered: bool) {
+        let outcomes = self.of(signal);
+        let counter = if delivered {
+            &outcomes.ok
+        } else {
+            &outcomes.failed
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many spans, or collections of metrics, will never be delivered.
+    pub fn lost(&self, signal: Exported, reason: Lost, items: usize) {
+        self.of(signal)
+            .lost(reason)
+            .fetch_add(items as u64, Ordering::Relaxed);
+    }
+
+    pub fn lost_so_far(&self, signal: Exported, reason: Lost) -> u64 {
+        self.of(signal).lost(reason).load(Ordering::Relaxed)
+    }
+
+    /// Shows the counts among the metrics.
+    pub fn register(self: &Arc<Self>, meter: &Meter) {
+        let deliveries = Arc::clone(self);
+        ours::SELF_EXPORTS.observe_counter(meter, move |counter| {
+            for signal in Exported::ALL {
+                let outcomes = deliveries.of(signal);
+                for (result, count) in [("failed", &outcomes.failed), ("ok", &outcomes.ok)] {
+                    let attributes = [
+                        KeyValue::new(key::RESULT.key, result),
+                        KeyValue::new(key::SIGNAL.key, signal.as_str()),
+                    ];
+                    counter.observe(count.load(Ordering::Relaxed), &attributes);
+                }
+            }
+        });
+        let deliveries = Arc::clone(self);
+        ours::SELF_DROPPED.observe_counter(meter, move |counter| {
+            for signal in Exported::ALL {
+                for reason in Lost::ALL {
+                    let attributes = [
+                        KeyValue::new(key::DROP_REASON.key, reason.as_str()),
+                        KeyValue::new(key::SIGNAL.key, signal.as_str()),
+                    ];
+                    counter.observe(deliveries.lost_so_far(signal, reason), &attributes);
+                }
+            }
+        });
+    }
+
+    const fn of(&self, signal: Exported) -> &Outcomes {
+        match signal {
+            Exported::Metrics => &self.metrics,
+            Exported::Traces => &self.traces,
+        }
+    }
+}
+
+impl Outcomes {
+    const fn lost(&self, reason: Lost) -> &AtomicU64 {
+        let [queue_full, failed, shutdown] = &self.lost;
+        match reason {
+            Lost::QueueFull => queue_full,
+            Lost::Failed => failed,
+            Lost::Shutdown => shutdown,
+        }
+    }
+}
+
+impl Exported {
+    pub const ALL: [Self; 2] = [Self::Metrics, Self::Traces];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Traces => "traces",
+        }
+    }
+}
+
+impl Lost {
+    pub const ALL: [Self; 3] = [Self::QueueFull, Self::Failed, Self::Shutdown];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::Failed => "failed",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What gauges read: one picture of the process, taken once per collection.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::label::Dimension;
+use crate::load;
+use crate::slo;
+
+/// One moment's state of everything that is read rather than recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub load: load::Reading,
+    pub slo: Vec<slo::Reading>,
+    pub losses: Losses,
+    /// How often a label value had to be called `other`: [`crate::label::Gate::refused`].
+    pub label_overflow: Vec<(Dimension, u64)>,
+    /// How often a *combination* of admitted values was one too many. Set by the collector.
+    pub folded_series: u64,
+}
+
+/// What the observer did not see, since the start, and what it still has to look at.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Losses {
+    /// Body bytes that went by unobserved.
+    pub bytes: u64,
+    /// Exchanges of which at least one body byte went by unobserved.
+    pub exchanges: u64,
+    /// Bytes that are copied and not yet looked at.
+    pub backlog: u64,
+}
+
+/// Takes a [`Snapshot`]. Called on the telemetry thread and on the admin port's, once per collection; it must not panic
+/// and should hold locks only briefly.
+#[derive(Clone)]
+pub struct Readings(Arc<dyn Fn() -> Snapshot + Send + Sync>);
+
+impl Readings {
+    pub fn new(take: impl Fn() -> Snapshot + Send + Sync + 'static) -> Self {
+        Self(Arc::new(take))
+    }
+
+    pub fn take(&self) -> Snapshot {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Readings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Readings")
+    }
+}

@@ -1,0 +1,198 @@
+//! Literal records for the tests of this module.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Moment, Wall};
+use crate::count::Source;
+use crate::dialect::{Operation, RequestFacts, Usage};
+use crate::label::{Label, Name};
+use crate::measure::rates::Tokens;
+use crate::measure::{Points, Rates};
+use crate::record::{Call, Complete, Http, Outcome, Output, Record, Series, Verdict};
+use crate::wire::{
+    Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage,
+};
+
+pub fn name(text: &str) -> Option<Name> {
+    Name::new(text)
+}
+
+pub fn route() -> Arc<RouteFacts> {
+    Arc::new(RouteFacts {
+        name: Label::known("default"),
+        vantage: Vantage::Outbound,
+        server_address: Label::known("api.example.com"),
+        server_port: 443,
+        provider: None,
+        dialect: None,
+        stripped: 0,
+        stall_after: Duration::from_secs(2),
+        hung_after: Duration::from_secs(30),
+    })
+}
+
+pub fn series() -> Series {
+    Series {
+        operation: Operation::Chat,
+        provider: Label::known("openai"),
+        model: Label::known("gpt-4o"),
+        stream: true,
+        route: Label::known("default"),
+        vantage: Vantage::Outbound,
+        server_address: Label::known("api.example.com"),
+        server_port: 443,
+    }
+}
+
+fn points() -> Points {
+    let at = |millis| Some(Moment::from_millis(millis));
+    Points {
+        accept: Moment::from_millis(100),
+        admit: at(100),
+        sent: at(120),
+        uploaded: at(121),
+        head: at(400),
+        byte: at(401),
+        event: at(402),
+        token: at(500),
+        visible: at(700),
+        last: at(2_500),
+        end: at(2_600),
+    }
+}
+
+fn http(method: http::Method, path: &str) -> Http {
+    Http {
+        method,
+        path: Name::new(path).expect("not empty"),
+        host: name("gateway.example.com"),
+        scheme: Scheme::Http,
+        version: http::Version::HTTP_11,
+        status: Some(200),
+        own: false,
+        client: Some([192, 0, 2, 7].into()),
+        request_bytes: 812,
+        response_bytes: 20_480,
+        request_headers: [(
+            "user-agent",
+            Name::new("OpenAI/Python 2.8.1").expect("not empty"),
+        )]
+        .into_iter()
+        .collect(),
+        response_headers: Headers::default(),
+    }
+}
+
+/// Plain HTTP: no call of a known API.
+pub fn plain() -> Record {
+    let points = Points {
+        event: None,
+        token: None,
+        visible: None,
+        last: None,
+        ..points()
+    };
+    Record {
+        exchange: ExchangeId(7),
+        wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
+        points,
+        stages: points.stages(),
+        route: route(),
+        trace: Trace {
+            trace_id: *b"0123456789abcdef",
+            parent: Some(*b"parent00"),
+            parent_sampled: Some(true),
+            server_span: *b"server00",
+            client_span: *b"client00",
+        },
+        http: http(http::Method::GET, "/health"),
+        call: None,
+        outcome: Outcome::Ok,
+        ending: Ending::Complete,
+        fault: Fault::None,
+        error_type: None,
+        connected: Some(Connected::default()),
+        blocked: Duration::ZERO,
+        anomalies: Vec::new(),
+    }
+}
+
+/// A streamed chat that went well: 101 tokens, 1 of them in the first chunk.
+pub fn streamed() -> Record {
+    let points = points();
+    let tokens = Tokens {
+        output: 101.0,
+        counted: 101,
+        counted_first: 1,
+    };
+    Record {
+        points,
+        stages: points.stages(),
+        http: http(http::Method::POST, "/v1/chat/completions"),
+        call: Some(Call {
+            series: series(),
+            request: RequestFacts {
+                model: name("gpt-4o"),
+                stream: Some(true),
+                max_tokens: Some(256),
+                temperature: Some(0.5),
+                prompt_bytes: 400,
+                ..RequestFacts::default()
+            },
+            streamed: true,
+            response_id: name("chatcmpl-1"),
+            response_model: name("gpt-4o-2024-08-06"),
+            service_tier: name("default"),
+            system_fingerprint: name("fp_1"),
+            finish_reasons: name("stop").into_iter().collect(),
+            usage: Some(Usage {
+                input: Some(120),
+                output: Some(101),
+                cache_read: Some(64),
+                cache_write: None,
+                reasoning: Some(20),
+            }),
+            output: Some(Output {
+                tokens: 101.0,
+                source: Some(Source::Reported),
+                counted: 101,
+                counted_source: Some(Source::Counted),
+                counted_first: 1,
+                standard: 101,
+                hidden: 0,
+                by_kind: [81, 20, 0, 0, 0],
+            }),
+            rates: Rates::of_stream(&points, tokens, Duration::ZERO, true),
+            complete: Complete::True,
+            queue_depth: 3,
+            verdicts: vec![(Label::known("ttft"), Verdict::Good)],
+        }),
+        ..plain()
+    }
+}
+
+/// A whole-body embeddings call that was refused by the provider.
+pub fn refused() -> Record {
+    let mut record = streamed();
+    record.points = plain().points;
+    record.stages = record.points.stages();
+    record.http.status = Some(429);
+    record.outcome = Outcome::Error;
+    record.fault = Fault::Upstream;
+    record.error_type = name("rate_limit_exceeded");
+    record.blocked = Duration::from_millis(40);
+    if let Some(call) = &mut record.call {
+        call.series.operation = Operation::Embeddings;
+        call.series.stream = false;
+        call.streamed = false;
+        call.request.stream = None;
+        call.response_id = None;
+        call.response_model = None;
+        call.finish_reasons = Vec::new();
+        call.usage = None;
+        call.output = None;
+        call.rates = Rates::default();
+    }
+    record
+}

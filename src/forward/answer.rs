@@ -1,0 +1,89 @@
+//! Answers of the proxy itself: why a request did not reach an upstream, or why no answer came back.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use serde_json::json;
+
+use super::source::Source;
+use crate::label::Label;
+use crate::wire::{Ending, Failure, Limit, Refusal};
+
+/// The status that tells a client of `ending`.
+pub(super) fn status(ending: Ending) -> StatusCode {
+    match ending {
+        Ending::UpstreamFailed(_) => StatusCode::BAD_GATEWAY,
+        Ending::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
+        Ending::Rejected(Refusal::NoRoute) => StatusCode::NOT_FOUND,
+        Ending::Rejected(Refusal::Overload | Refusal::Draining) | Ending::Drained => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        Ending::Rejected(Refusal::BadRequest)
+        | Ending::ClientBroke
+        | Ending::ClientGone
+        | Ending::Complete => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// A short JSON error in the shape that OpenAI clients know. `cause` says more, where there is more to say; it comes
+/// from sockets, TLS and hyper, never from a URL or a header, so no secret can be in it.
+pub(super) fn own(ending: Ending, upstream: Option<&Label>, cause: &str) -> Response<Source> {
+    let (kind, what) = describe(ending);
+    let mut message = format!("tokengauge: {what}");
+    if let Some(upstream) = upstream {
+        message.push_str(&format!(" (upstream {upstream})"));
+    }
+    if !cause.is_empty() {
+        message.push_str(": ");
+        message.push_str(cause);
+    }
+    let status = status(ending);
+    let error = json!({"error": {
+        "message": message,
+        "type": format!("tokengauge_{kind}"),
+        "code": status.as_u16(),
+    }});
+    let body = Bytes::from(error.to_string());
+    let length = HeaderValue::from(body.len());
+    let mut response = Response::new(Source::own(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_LENGTH, length);
+    response
+}
+
+fn describe(ending: Ending) -> (&'static str, &'static str) {
+    match ending {
+        Ending::UpstreamFailed(failure) => describe_failure(failure),
+        Ending::TimedOut(Limit::Connect) => {
+            ("upstream_timeout", "no connection to the upstream in time")
+        }
+        Ending::TimedOut(Limit::Head | Limit::Idle) => {
+            ("upstream_timeout", "no answer from the upstream in time")
+        }
+        Ending::TimedOut(Limit::Total) => {
+            ("upstream_timeout", "the time limit of the exchange ran out")
+        }
+        Ending::Rejected(Refusal::NoRoute) => ("no_route", "no route fits this host and path"),
+        Ending::Rejected(Refusal::Overload) => ("overload", "more exchanges than its limit allows"),
+        Ending::Rejected(Refusal::Draining) | Ending::Drained => ("draining", "shutting down"),
+        Ending::Rejected(Refusal::BadRequest) => ("bad_request", "this request cannot be sent on"),
+        Ending::ClientBroke | Ending::ClientGone | Ending::Complete => {
+            ("bad_request", "the request's body broke off")
+        }
+    }
+}
+
+fn describe_failure(failure: Failure) -> (&'static str, &'static str) {
+    match failure {
+        Failure::Dns => ("upstream_dns", "the upstream's name cannot be resolved"),
+        Failure::Connect => ("upstream_connect", "cannot connect to the upstream"),
+        Failure::Tls => ("upstream_tls", "the TLS handshake with the upstream failed"),
+        Failure::BeforeHead | Failure::MidBody => (
+            "upstream_closed",
+            "the upstream closed the connection before it answered",
+        ),
+        Failure::Protocol => ("upstream_protocol", "what the upstream sent is not HTTP"),
+    }
+}

@@ -1,0 +1,252 @@
+//! One exchange with an upstream, from the admitted request to the response's head.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, request};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::TrySendError;
+use hyper::upgrade::OnUpgrade;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::Instant;
+
+use super::forwarder::{fail, head};
+use super::source::{Lease, Source};
+use super::tunnel::Tunnel;
+use super::upstream::{Channel, Upstream};
+use super::{Answer, Upload, connect, head as heads};
+use crate::clock;
+use crate::tee::Tap;
+use crate::tee::body::{Limits, RequestBody, ResponseBody};
+use crate::wire::{Connected, Ending, Failure, Limit, Refusal};
+
+/// An admitted request's way to its upstream.
+pub(super) struct Exchange {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) tap: Tap,
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+    pub(super) deadline: Option<Instant>,
+    pub(super) cut: watch::Receiver<bool>,
+}
+
+/// Why there is no response to hand back.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) ending: Ending,
+    /// What is known beyond the ending; empty where nothing is.
+    pub(super) cause: String,
+}
+
+impl Failed {
+    pub(super) const fn of(ending: Ending) -> Self {
+        Self {
+            ending,
+            cause: String::new(),
+        }
+    }
+}
+
+/// A response's head is there; who feeds its body?
+struct Received {
+    response: Response<Incoming>,
+    /// Polled with the body; none where a task of its own feeds it.
+    lease: Option<Lease>,
+}
+
+impl Exchange {
+    pub(super) async fn run(
+        mut self,
+        mut parts: request::Parts,
+        body: Incoming,
+        stripped: usize,
+    ) -> Response<Answer> {
+        let client = parts.extensions.remove::<OnUpgrade>();
+        let upgrade = client.filter(|_| heads::wants_upgrade(&parts));
+        if heads::readdress(&mut parts, &self.upstream, stripped, upgrade.is_some()).is_err() {
+            let failed = Failed::of(Ending::Rejected(Refusal::BadRequest));
+            return fail(&self.tap, &failed, None);
+        }
+        let request = Request::from_parts(parts, RequestBody::new(body, self.tap.clone()));
+        match self.ask(request, upgrade.is_some()).await {
+            Ok(received) => self.hand_back(received, upgrade),
+            Err(failed) => fail(&self.tap, &failed, Some(&self.upstream.config.name)),
+        }
+    }
+
+    /// Sends the request within the time limits. An upstream that closed an idle connection before anything was
+    /// written gets the request once more, on a new one; nothing that wrote a byte is ever repeated.
+    async fn ask(&mut self, request: Request<Upload>, upgrade: bool) -> Result<Received, Failed> {
+        let idle = match self.upstream.take_idle() {
+            None => None,
+            Some(link) => {
+                let connected = Connected {
+                    reused: true,
+                    ..Connected::default()
+                };
+                Some((Channel::Http1(link), connected))
+            }
+        };
+        let fresh = idle.is_none();
+        let (channel, connected) = match idle {
+            Some(idle) => idle,
+            None => self.connect().await?,
+        };
+        let request = match self.send(channel, connected, request, upgrade).await {
+            Ok(received) => return received,
+            Err(unsent) => *unsent,
+        };
+        if fresh {
+            return Err(Failed::of(Ending::UpstreamFailed(Failure::BeforeHead)));
+        }
+        let (channel, connected) = self.connect().await?;
+        self.send(channel, connected, request, upgrade)
+            .await
+            .unwrap_or_else(|_| Err(Failed::of(Ending::UpstreamFailed(Failure::BeforeHead))))
+    }
+
+    async fn connect(&self) -> Result<(Channel, Connected), Failed> {
+        let connecting = self.upstream.connect();
+        let connected = match self.deadline {
+            None => connecting.await,
+            Some(deadline) => tokio::time::timeout_at(deadline, connecting)
+                .await
+                .map_err(|_| Failed::of(Ending::TimedOut(Limit::Total)))?,
+        };
+        connected.map_err(|error| match error {
+            connect::Error::TimedOut => Failed::of(Ending::TimedOut(Limit::Connect)),
+            connect::Error::Failed(failure, cause) => Failed {
+                ending: Ending::UpstreamFailed(failure),
+                cause,
+            },
+        })
+    }
+
+    /// Sends the request over `channel`; gives it back where the channel turned out closed before it wrote a byte.
+    async fn send(
+        &self,
+        channel: Channel,
+        connected: Connected,
+        request: Request<Upload>,
+        upgrade: bool,
+    ) -> Result<Result<Received, Failed>, Box<Request<Upload>>> {
+        let nothing_to_upload = request.body().is_end_stream();
+        let at = clock::now();
+        self.tap.connected(at, connected);
+        self.tap.sent(at);
+        if nothing_to_upload {
+            self.tap.request_end(at);
+        }
+        let limit = self.head_limit();
+        let sending = pin!(self.exchange_heads(channel, request, upgrade));
+        let sent = match limit {
+            None => sending.await,
+            Some((deadline, limit)) => match tokio::time::timeout_at(deadline, sending).await {
+                Ok(sent) => sent,
+                Err(_) => return Ok(Err(Failed::of(Ending::TimedOut(limit)))),
+            },
+        };
+        match sent {
+            Ok(received) => Ok(Ok(received)),
+            Err(mut error) => match error.take_message() {
+                Some(unsent) => Err(Box::new(unsent)),
+                None => Ok(Err(self.failed(&error.into_error()))),
+            },
+        }
+    }
+
+    async fn exchange_heads(
+        &self,
+        channel: Channel,
+        mut request: Request<Upload>,
+        upgrade: bool,
+    ) -> Result<Received, TrySendError<Request<Upload>>> {
+        let (response, lease) = match channel {
+            Channel::Http2(mut sender) => (sender.try_send_request(request).await?, None),
+            Channel::Http1(link) if upgrade => {
+                let mut sender = link.detach_for_upgrade();
+                (sender.try_send_request(request).await?, None)
+            }
+            Channel::Http1(mut link) => {
+                heads::speak_http1(&mut request);
+                let response = link.send(request).await?;
+                if self.tap.uploaded() {
+                    let upstream = Arc::clone(&self.upstream);
+                    (response, Some(Lease { link, upstream }))
+                } else {
+                    link.detach();
+                    (response, None)
+                }
+            }
+        };
+        Ok(Received { response, lease })
+    }
+
+    /// The nearer of the two limits that run while the head is waited for.
+    fn head_limit(&self) -> Option<(Instant, Limit)> {
+        let head = self.upstream.config.timeouts.head;
+        let head = head.map(|limit| (Instant::now() + limit, Limit::Head));
+        let total = self.deadline.map(|deadline| (deadline, Limit::Total));
+        match (head, total) {
+            (Some(head), Some(total)) => Some(if head.0 <= total.0 { head } else { total }),
+            (head, total) => head.or(total),
+        }
+    }
+
+    fn failed(&self, error: &hyper::Error) -> Failed {
+        let ending = if self.tap.is_ended() {
+            Ending::ClientBroke
+        } else if error.is_parse() {
+            Ending::UpstreamFailed(Failure::Protocol)
+        } else {
+            Ending::UpstreamFailed(Failure::BeforeHead)
+        };
+        Failed {
+            ending,
+            cause: error.to_string(),
+        }
+    }
+
+    fn hand_back(self, received: Received, upgrade: Option<OnUpgrade>) -> Response<Answer> {
+        let Self {
+            upstream,
+            tap,
+            permit,
+            deadline,
+            cut,
+        } = self;
+        let Received {
+            mut response,
+            lease,
+        } = received;
+        tap.head(clock::now(), head(&response, false));
+        let theirs = response.extensions_mut().remove::<OnUpgrade>();
+        let switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let (mut parts, body) = response.into_parts();
+        heads::hand_back(&mut parts, switching);
+        if switching && let (Some(client), Some(theirs)) = (upgrade, theirs) {
+            tap.upgraded(clock::now());
+            let tunnel = Tunnel {
+                client,
+                upstream: theirs,
+                tap: tap.clone(),
+                permit,
+            };
+            tokio::spawn(until_cut(tunnel, cut));
+            return Response::from_parts(parts, Answer::silent(Source::own(Bytes::new()), tap));
+        }
+        let limits = Limits {
+            idle: upstream.config.timeouts.idle,
+            deadline,
+        };
+        let source = Source::upstream(body, lease, permit);
+        Response::from_parts(parts, ResponseBody::new(source, tap, limits))
+    }
+}
+
+async fn until_cut(tunnel: Tunnel, mut cut: watch::Receiver<bool>) {
+    tokio::select! {
+        () = tunnel.run() => {}
+        _ = cut.wait_for(|cut| *cut) => {}
+    }
+}

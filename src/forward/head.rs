@@ -1,0 +1,196 @@
+//! What of a message's head is not passed on as it came: hop-by-hop headers, the host, the path's prefix.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{Authority, PathAndQuery, Scheme as UriScheme};
+use http::{Method, Request, Uri, Version, request, response};
+
+use super::Protocol;
+use super::upstream::Upstream;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Headers of one hop, apart from those that `Connection` names, `TE` and `Upgrade`.
+const HOP_BY_HOP: [HeaderName; 6] = [
+    header::CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TRANSFER_ENCODING,
+];
+
+/// The target of this request cannot be sent on.
+#[derive(Debug)]
+pub(super) struct BadTarget;
+
+/// Whether the request asks for another protocol that may be passed through. Not h2c: HTTP/2 is spoken hop by hop.
+pub(super) fn wants_upgrade(parts: &request::Parts) -> bool {
+    parts.version == Version::HTTP_11
+        && names(&parts.headers, &header::CONNECTION)
+            .any(|name| name.eq_ignore_ascii_case("upgrade"))
+        && names(&parts.headers, &header::UPGRADE).any(|name| !name.eq_ignore_ascii_case("h2c"))
+}
+
+/// Makes `parts` what is sent to `upstream`.
+pub(super) fn readdress(
+    parts: &mut request::Parts,
+    upstream: &Upstream,
+    stripped: usize,
+    upgrade: bool,
+) -> Result<(), BadTarget> {
+    strip_hop_by_hop(&mut parts.headers, upgrade);
+    let path = path_and_query(parts, &upstream.config.base_path, stripped)?;
+    let asked = parts.uri.authority().cloned();
+    let host = if upstream.config.keep_host {
+        asked
+            .as_ref()
+            .and_then(|asked| HeaderValue::try_from(asked.as_str()).ok())
+            .or_else(|| parts.headers.get(header::HOST).cloned())
+            .unwrap_or_else(|| upstream.host.clone())
+    } else {
+        upstream.host.clone()
+    };
+    let absolute = match upstream.config.protocol {
+        Protocol::Http1 => upstream.speaks_to_proxy(),
+        Protocol::Http2 => true,
+    };
+    parts.uri = if absolute {
+        absolute_uri(&host, path, upstream.config.tls)?
+    } else {
+        Uri::from(path)
+    };
+    if let Some(authorization) = upstream.proxy_authorization() {
+        parts
+            .headers
+            .insert(header::PROXY_AUTHORIZATION, authorization.clone());
+    }
+    match upstream.config.protocol {
+        Protocol::Http1 => {
+            parts.headers.insert(header::HOST, host);
+            parts.version = Version::HTTP_11;
+        }
+        Protocol::Http2 => {
+            parts.headers.remove(header::HOST);
+            parts.version = Version::HTTP_2;
+        }
+    }
+    Ok(())
+}
+
+/// Rewrites a request that was meant for HTTP/2 where the upstream chose HTTP/1.1 by ALPN.
+pub(super) fn speak_http1<B>(request: &mut Request<B>) {
+    if request.version() != Version::HTTP_2 {
+        return;
+    }
+    *request.version_mut() = Version::HTTP_11;
+    let target = std::mem::take(request.uri_mut()).into_parts();
+    if let Some(host) = target
+        .authority
+        .and_then(|host| HeaderValue::try_from(host.as_str()).ok())
+    {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    if let Some(path) = target.path_and_query {
+        *request.uri_mut() = Uri::from(path);
+    }
+}
+
+/// Makes `parts` what is sent to the client.
+pub(super) fn hand_back(parts: &mut response::Parts, upgrade: bool) {
+    strip_hop_by_hop(&mut parts.headers, upgrade);
+    // An upstream that speaks 1.0 must not make the client's connection one.
+    parts.version = Version::HTTP_11;
+}
+
+fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
+    if headers.contains_key(header::CONNECTION) {
+        let named: Vec<HeaderName> = names(headers, &header::CONNECTION)
+            .filter_map(|name| HeaderName::try_from(name).ok())
+            .filter(|name| !is_kept_though_named(name))
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+    if headers.contains_key(header::TE) {
+        let trailers =
+            names(headers, &header::TE).any(|name| name.eq_ignore_ascii_case("trailers"));
+        headers.remove(header::TE);
+        if trailers {
+            headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        }
+    }
+    if upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    } else if headers.contains_key(header::UPGRADE) {
+        headers.remove(header::UPGRADE);
+    }
+}
+
+/// Naming one of these in `Connection` would change what the message is; the last two have their own rules.
+fn is_kept_though_named(name: &HeaderName) -> bool {
+    [
+        header::HOST,
+        header::CONTENT_LENGTH,
+        header::CONTENT_TYPE,
+        header::CONTENT_ENCODING,
+        header::TE,
+        header::UPGRADE,
+    ]
+    .contains(name)
+}
+
+/// The comma-separated names in all values of a header.
+fn names<'a>(headers: &'a HeaderMap, header: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers
+        .get_all(header)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+}
+
+fn path_and_query(
+    parts: &request::Parts,
+    base: &str,
+    stripped: usize,
+) -> Result<PathAndQuery, BadTarget> {
+    let original = parts.uri.path_and_query().ok_or(BadTarget)?;
+    let path = original.path();
+    if parts.method == Method::CONNECT {
+        return Err(BadTarget);
+    }
+    if (base.is_empty() && stripped == 0) || path == "*" {
+        return Ok(original.clone());
+    }
+    let rest = path.get(stripped..).ok_or(BadTarget)?;
+    let query = original.query();
+    let mut target = String::with_capacity(base.len() + original.as_str().len() + 1);
+    target.push_str(base);
+    target.push_str(rest);
+    if target.is_empty() {
+        target.push('/');
+    }
+    if let Some(query) = query {
+        target.push('?');
+        target.push_str(query);
+    }
+    PathAndQuery::try_from(target).map_err(|_| BadTarget)
+}
+
+fn absolute_uri(host: &HeaderValue, path: PathAndQuery, tls: bool) -> Result<Uri, BadTarget> {
+    let authority = Authority::try_from(host.as_bytes()).map_err(|_| BadTarget)?;
+    let mut uri = http::uri::Parts::default();
+    uri.scheme = Some(if tls {
+        UriScheme::HTTPS
+    } else {
+        UriScheme::HTTP
+    });
+    uri.authority = Some(authority);
+    uri.path_and_query = Some(path);
+    Uri::from_parts(uri).map_err(|_| BadTarget)
+}

@@ -1,0 +1,112 @@
+//! After a 101 both sides speak something else: bytes are copied both ways, and each way through the tap.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::clock;
+use crate::tee::Tap;
+use crate::wire::{Blocked, Direction, Ending, Failure};
+
+/// Both sides of an upgraded exchange, and what it holds until it ends.
+pub(super) struct Tunnel {
+    pub(super) client: OnUpgrade,
+    pub(super) upstream: OnUpgrade,
+    pub(super) tap: Tap,
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Tunnel {
+    /// Copies until both sides have ended, or one failed. Dropped before, the tap says that it was abandoned.
+    pub(super) async fn run(self) {
+        let Self {
+            client,
+            upstream,
+            tap,
+            permit: _permit,
+        } = self;
+        let Ok(upstream) = upstream.await else {
+            tap.end(clock::now(), Ending::UpstreamFailed(Failure::Protocol));
+            return;
+        };
+        let Ok(client) = client.await else {
+            tap.end(clock::now(), tap.abandoned());
+            return;
+        };
+        let mut client = Observed::new(TokioIo::new(client), &tap, Direction::Request);
+        let mut upstream = Observed::new(TokioIo::new(upstream), &tap, Direction::Response);
+        let ending = match copy_bidirectional(&mut client, &mut upstream).await {
+            Ok(_) => Ending::Complete,
+            Err(_) if upstream.failed => Ending::UpstreamFailed(Failure::MidBody),
+            Err(_) => tap.abandoned(),
+        };
+        tap.end(clock::now(), ending);
+    }
+}
+
+/// One side of a tunnel; what is read from it is an arrival.
+struct Observed<'tap, T> {
+    inner: T,
+    tap: &'tap Tap,
+    direction: Direction,
+    failed: bool,
+}
+
+impl<'tap, T> Observed<'tap, T> {
+    fn new(inner: T, tap: &'tap Tap, direction: Direction) -> Self {
+        Self {
+            inner,
+            tap,
+            direction,
+            failed: false,
+        }
+    }
+
+    /// Remembers that this side failed, so that it is known whose fault the end was.
+    fn noting<R>(&mut self, polled: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+        self.failed |= matches!(polled, Poll::Ready(Err(_)));
+        polled
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Observed<'_, T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        ready!(self.noting(polled))?;
+        let read = buf.filled().get(before..).unwrap_or_default();
+        self.tap
+            .arrival(self.direction, clock::now(), read, Blocked::default());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Observed<'_, T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.noting(polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        self.noting(polled)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.noting(polled)
+    }
+}

@@ -1,0 +1,275 @@
+//! One connection: TLS, which HTTP it speaks, serving it, and ending it when the listener does.
+
+use std::convert::Infallible;
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_rustls::TlsAcceptor;
+
+use super::Peer;
+use super::first::First;
+use super::phases::{Member, Phase};
+use super::socket::Accepted;
+
+/// Makes the service of each connection.
+pub trait Handler: Clone + Send + Sync + 'static {
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static;
+    type Service: Service<
+            Request<Incoming>,
+            Response = Response<Self::Body>,
+            Error = Infallible,
+            Future: Send + 'static,
+        > + Send
+        + Unpin
+        + 'static;
+
+    fn service_for(&self, peer: Peer) -> Self::Service;
+}
+
+impl<F, S, B> Handler for F
+where
+    F: Fn(Peer) -> S + Clone + Send + Sync + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+        + Send
+        + Unpin
+        + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+{
+    type Body = B;
+    type Service = S;
+
+    fn service_for(&self, peer: Peer) -> S {
+        self(peer)
+    }
+}
+
+/// How connections are served.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+    tls: Option<Arc<Acceptor>>,
+    head_timeout: Duration,
+}
+
+struct Acceptor(TlsAcceptor);
+
+impl std::fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Acceptor")
+    }
+}
+
+/// Closes a dead HTTP/2 client; HTTP/1 has nothing of the kind.
+const HTTP2_PING: Duration = Duration::from_secs(30);
+
+impl Server {
+    pub(super) fn new(tls: Option<TlsAcceptor>, head_timeout: Duration) -> Self {
+        let mut http1 = http1::Builder::new();
+        // Set again for each head and dropped once it is there, so it costs a stream's chunks nothing.
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(head_timeout)
+            .preserve_header_case(true)
+            .auto_date_header(false);
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .keep_alive_interval(HTTP2_PING)
+            .auto_date_header(false);
+        Self {
+            http1,
+            http2,
+            tls: tls.map(|tls| Arc::new(Acceptor(tls))),
+            head_timeout,
+        }
+    }
+
+    /// Serves one connection in a task of its own.
+    pub(super) fn serve<H: Handler>(
+        &self,
+        accepted: Accepted,
+        handler: H,
+        member: Member,
+        place: OwnedSemaphorePermit,
+    ) {
+        let server = self.clone();
+        let held = Held { member, place };
+        tokio::spawn(async move {
+            match accepted {
+                Accepted::Unix(stream) => {
+                    let peer = Peer {
+                        address: None,
+                        tls: false,
+                    };
+                    server.plain(stream, handler.service_for(peer), held).await;
+                }
+                Accepted::Tcp(stream, address) => {
+                    let peer = Peer {
+                        address: Some(address),
+                        tls: server.tls.is_some(),
+                    };
+                    let service = handler.service_for(peer);
+                    match &server.tls {
+                        None => server.plain(stream, service, held).await,
+                        Some(tls) => server.secure(tls.0.accept(stream), service, held).await,
+                    }
+                }
+            }
+        });
+    }
+
+    async fn plain<T, S, B>(&self, stream: T, service: S, mut held: Held)
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+            + Send
+            + Unpin
+            + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+    {
+        if let Some((stream, http2)) = held.opening(First::read(stream), self.head_timeout).await {
+            self.spoken(stream, http2, service, held);
+        }
+    }
+
+    async fn secure<S, B>(
+        &self,
+        handshake: tokio_rustls::Accept<tokio::net::TcpStream>,
+        service: S,
+        mut held: Held,
+    ) where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+            + Send
+            + Unpin
+            + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+    {
+        if let Some(stream) = held.opening(handshake, self.head_timeout).await {
+            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            self.spoken(stream, http2, service, held);
+        }
+    }
+
+    /// Serves in a task of exactly the connection's size: what was needed to open it is gone.
+    fn spoken<T, S, B>(&self, stream: T, http2: bool, service: S, held: Held)
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+            + Send
+            + Unpin
+            + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+    {
+        let stream = TokioIo::new(stream);
+        if http2 {
+            let connection = self.http2.serve_connection(stream, service);
+            tokio::spawn(Serving::new(Box::pin(connection), held));
+        } else {
+            let connection = self.http1.serve_connection(stream, service).with_upgrades();
+            tokio::spawn(Serving::new(connection, held));
+        }
+    }
+}
+
+/// What a connection holds as long as it is open.
+#[derive(Debug)]
+struct Held {
+    member: Member,
+    #[expect(dead_code, reason = "held for its drop: the place is free again")]
+    place: OwnedSemaphorePermit,
+}
+
+impl Held {
+    /// The result of `opening`, if it comes in time and before the listener ends.
+    async fn opening<T>(
+        &mut self,
+        opening: impl Future<Output = std::io::Result<T>>,
+        limit: Duration,
+    ) -> Option<T> {
+        tokio::select! {
+            opened = tokio::time::timeout(limit, opening) => opened.ok()?.ok(),
+            () = self.member.finishing() => None,
+        }
+    }
+}
+
+/// A connection that can be told to end with the exchange it is at.
+trait Graceful: Future + Unpin {
+    fn finish(&mut self);
+}
+
+impl<T, S, B> Graceful for http1::UpgradeableConnection<T, S>
+where
+    T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Unpin,
+    B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + 'static,
+{
+    fn finish(&mut self) {
+        Pin::new(self).graceful_shutdown();
+    }
+}
+
+impl<T, S, B> Graceful for Pin<Box<http2::Connection<T, S, TokioExecutor>>>
+where
+    T: hyper::rt::Read + hyper::rt::Write + Unpin,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+{
+    fn finish(&mut self) {
+        self.as_mut().graceful_shutdown();
+    }
+}
+
+/// A connection being served. A future by hand: an `async` block would hold the connection twice.
+struct Serving<C> {
+    connection: C,
+    held: Held,
+    registered: bool,
+}
+
+impl<C> Serving<C> {
+    fn new(connection: C, held: Held) -> Self {
+        Self {
+            connection,
+            held,
+            registered: false,
+        }
+    }
+}
+
+impl<C: Graceful> Future for Serving<C> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self {
+            connection,
+            held,
+            registered,
+        } = &mut *self;
+        match held.member.poll_change(cx, registered) {
+            Poll::Ready(Phase::Cut) => return Poll::Ready(()),
+            Poll::Ready(Phase::Finishing) => connection.finish(),
+            Poll::Ready(Phase::Serving) | Poll::Pending => {}
+        }
+        // How a connection ended is not told here: its exchanges said it at the seam.
+        Pin::new(connection).poll(cx).map(drop)
+    }
+}

@@ -1,0 +1,94 @@
+//! Telling HTTP/2 with prior knowledge from HTTP/1 by a connection's first bytes, which are then read again.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+/// How every HTTP/2 connection begins; no HTTP/1 request begins with its first three bytes and goes on differently.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A stream whose first bytes were read once already.
+#[derive(Debug)]
+pub(super) struct First<T> {
+    inner: T,
+    bytes: [u8; PREFACE.len()],
+    from: u8,
+    to: u8,
+}
+
+impl<T: AsyncRead + Unpin> First<T> {
+    /// Reads until it is clear what is spoken; `true` for HTTP/2.
+    pub(super) async fn read(mut inner: T) -> io::Result<(Self, bool)> {
+        let mut bytes = [0; PREFACE.len()];
+        let mut to = 0;
+        let http2 = loop {
+            let room = bytes.get_mut(to..).unwrap_or_default();
+            let read = inner.read(room).await?;
+            to += read;
+            let so_far = bytes.get(..to).unwrap_or_default();
+            let differs = !PREFACE.starts_with(so_far);
+            if differs || read == 0 || to == PREFACE.len() {
+                break !differs && to == PREFACE.len();
+            }
+        };
+        let first = Self {
+            inner,
+            bytes,
+            from: 0,
+            to: u8::try_from(to).unwrap_or_default(),
+        };
+        Ok((first, http2))
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for First<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.from == self.to {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let left = self
+            .bytes
+            .get(usize::from(self.from)..usize::from(self.to))
+            .unwrap_or_default();
+        let taken = left.len().min(buf.remaining());
+        buf.put_slice(left.get(..taken).unwrap_or_default());
+        self.from += u8::try_from(taken).unwrap_or_default();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for First<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

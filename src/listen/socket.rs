@@ -1,0 +1,110 @@
+//! The listening socket.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream as BlockingUnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+
+use super::Address;
+
+/// Connections that may wait to be accepted: a burst of clients that reconnect at once.
+const BACKLOG: u32 = 4_096;
+
+/// How long accepting pauses when there are no file descriptors left: some must be closed before it can go on.
+const PAUSE: Duration = Duration::from_millis(20);
+
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, Bound),
+}
+
+pub(super) enum Accepted {
+    Tcp(TcpStream, IpAddr),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    pub(super) fn bind(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => bind_tcp(*address).map(Self::Tcp),
+            Address::Unix(path) => {
+                let listener = bind_unix(path)?;
+                Ok(Self::Unix(listener, Bound(path.clone())))
+            }
+        }
+    }
+
+    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok(),
+            Self::Unix(..) => None,
+        }
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Each chunk is a small write that must leave at once. Failing is no reason not to serve.
+                drop(stream.set_nodelay(true));
+                Ok(Accepted::Tcp(stream, peer.ip()))
+            }
+            Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
+        }
+    }
+}
+
+/// A connection that broke before it was accepted is nothing to wait for; anything else might come again at once.
+pub(super) async fn pause_after(error: &io::Error) {
+    let broken = matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+    );
+    if !broken {
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Takes the place of a socket that nobody listens on any more: the file of a process that was killed.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_dead(path) => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        bound => bound,
+    }
+}
+
+fn is_dead(path: &Path) -> bool {
+    BlockingUnixStream::connect(path)
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Removes the socket's file with the listener.
+#[derive(Debug)]
+pub(super) struct Bound(PathBuf);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // Gone already, or not ours to remove: nothing depends on it.
+        drop(std::fs::remove_file(&self.0));
+    }
+}

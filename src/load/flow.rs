@@ -1,0 +1,274 @@
+//! One flow: its tokens by the second, and what its latest exchanges were like.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::load::recent::Recent;
+use crate::load::{Ended, Flow, FlowReading, LONGEST_WINDOW, Throughput};
+use crate::slots::Slots;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The slots of the longest window.
+const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
+
+/// Three windows of 300 slots: 7 KiB, beside what [`Recent`] takes.
+#[derive(Debug)]
+pub(super) struct Track {
+    /// Output that was counted chunk by chunk: only this has a peak that means something.
+    streamed: Slots<f64>,
+    /// Output that came whole, spread over the time it took.
+    whole: Slots<f64>,
+    input: Slots<f64>,
+    recent: Recent,
+    /// The latest moment that anything was recorded of.
+    latest: Moment,
+}
+
+impl Track {
+    pub(super) fn new() -> Self {
+        let slots = || Slots::new(SECOND, FULL_SLOTS.try_into().unwrap_or(usize::MAX));
+        Self {
+            streamed: slots(),
+            whole: slots(),
+            input: slots(),
+            recent: Recent::new(),
+            latest: Moment::ZERO,
+        }
+    }
+
+    pub(super) fn output(&mut self, at: Moment, tokens: u64) {
+        self.latest = self.latest.max(at);
+        let number = self.streamed.number(at);
+        if let Some(slot) = self.streamed.slot(number) {
+            *slot += tokens as f64;
+        }
+    }
+
+    pub(super) fn output_spread(&mut self, from: Moment, to: Moment, tokens: u64) {
+        self.latest = self.latest.max(to);
+        spread(&mut self.whole, from, to, tokens as f64);
+    }
+
+    pub(super) fn input_spread(&mut self, from: Moment, to: Moment, tokens: u64) {
+        self.latest = self.latest.max(to);
+        spread(&mut self.input, from, to, tokens as f64);
+    }
+
+    pub(super) fn ended(&mut self, at: Moment, ended: Ended) {
+        self.latest = self.latest.max(at);
+        self.recent.ended(at, ended);
+    }
+
+    /// Whether nothing was recorded for so long that every window is empty.
+    pub(super) fn is_idle(&self, at: Moment) -> bool {
+        let now = self.streamed.number(at);
+        now.saturating_sub(self.streamed.number(self.latest)) > FULL_SLOTS
+    }
+
+    pub(super) fn reading(&self, at: Moment, flow: &Flow) -> FlowReading {
+        let now = self.streamed.number(at);
+        let output = |seconds| sum(&self.streamed, now, seconds) + sum(&self.whole, now, seconds);
+        let input = |seconds| sum(&self.input, now, seconds);
+        let recent = self.recent.reading(at);
+        FlowReading {
+            flow: flow.clone(),
+            input: throughput(now, None, input),
+            output: throughput(now, peak(&self.streamed, now), output),
+            time_to_first_token: recent.time_to_first_token,
+            output_rate: recent.output_rate,
+            finished: recent.finished,
+            failed: recent.failed,
+        }
+    }
+}
+
+/// Lays `tokens` evenly over `from`…`to`. What falls before the oldest slot that is kept is cut off, not squeezed into
+/// those that are.
+fn spread(slots: &mut Slots<f64>, from: Moment, to: Moment, tokens: f64) {
+    let last = slots.number(to);
+    let length = to.since(from);
+    if length.is_zero() {
+        if let Some(slot) = slots.slot(last) {
+            *slot += tokens;
+        }
+        return;
+    }
+    let per_second = tokens / length.as_secs_f64();
+    let first = slots.number(from).max(last.saturating_sub(FULL_SLOTS));
+    for number in first..=last {
+        let begin = Moment::from_secs(number);
+        let share = to.min(begin + SECOND).since(from.max(begin));
+        if let Some(slot) = slots.slot(number) {
+            *slot += per_second * share.as_secs_f64();
+        }
+    }
+}
+
+/// Each window ends at the last full second: `now` is the slot that is still filling.
+fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) -> Throughput {
+    let mean = |seconds: u64| (now >= seconds).then(|| sum(seconds) / seconds as f64);
+    Throughput {
+        ten_seconds: mean(10),
+        minute: mean(60),
+        five_minutes: mean(FULL_SLOTS),
+        peak,
+    }
+}
+
+fn sum(slots: &Slots<f64>, now: u64, seconds: u64) -> f64 {
+    slots.range(now.saturating_sub(seconds)..now).sum()
+}
+
+/// Told from the first full second on: the highest slot so far is true of what was seen, where a mean over part of a
+/// window would not be one over the window.
+fn peak(slots: &Slots<f64>, now: u64) -> Option<f64> {
+    let full = slots.range(now.saturating_sub(FULL_SLOTS)..now);
+    (now > 0).then(|| full.copied().fold(0.0, f64::max))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::label::Label;
+    use crate::wire::Vantage;
+
+    fn flow() -> Flow {
+        Flow {
+            provider: Label::known("openai"),
+            model: Label::known("gpt-4o"),
+            route: Label::known("default"),
+            vantage: Vantage::Gateway,
+        }
+    }
+
+    fn at(track: &Track, moment: Moment) -> FlowReading {
+        track.reading(moment, &flow())
+    }
+
+    #[test]
+    fn a_window_ends_at_the_last_full_second() {
+        let mut track = Track::new();
+        track.output(Moment::from_secs(100), 50);
+        let ten = |nanos| at(&track, Moment::from_nanos(nanos)).output.ten_seconds;
+        assert_eq!(ten(100_999_999_999), Some(0.0), "its second is filling");
+        assert_eq!(ten(101_000_000_000), Some(5.0));
+        assert_eq!(ten(110_999_999_999), Some(5.0), "the tenth second");
+        assert_eq!(ten(111_000_000_000), Some(0.0));
+    }
+
+    #[test]
+    fn a_window_is_told_once_it_is_covered() {
+        let mut track = Track::new();
+        track.output(Moment::from_secs(3), 600);
+        let told = |nanos| at(&track, Moment::from_nanos(nanos)).output;
+        assert_eq!(told(9_999_999_999).ten_seconds, None);
+        assert_eq!(told(10_000_000_000).ten_seconds, Some(60.0));
+        assert_eq!(told(59_999_999_999).minute, None);
+        assert_eq!(told(60_000_000_000).minute, Some(10.0));
+        assert_eq!(told(299_999_999_999).five_minutes, None);
+        assert_eq!(told(300_000_000_000).five_minutes, Some(2.0));
+    }
+
+    #[test]
+    fn the_peak_is_the_highest_full_second_of_what_was_streamed() {
+        let mut track = Track::new();
+        track.output(Moment::from_millis(5_000), 30);
+        track.output(Moment::from_millis(5_999), 40);
+        track.output(Moment::from_millis(6_000), 69);
+        track.output(Moment::from_millis(7_000), 500);
+        let whole = Moment::from_millis(6_500);
+        track.output_spread(whole, whole, 9_000);
+        track.input_spread(whole, whole, 9_000);
+        let told = |nanos| at(&track, Moment::from_nanos(nanos));
+        assert_eq!(told(999_999_999).output.peak, None);
+        assert_eq!(told(7_999_999_999).output.peak, Some(70.0));
+        assert_eq!(told(8_000_000_000).output.peak, Some(500.0));
+        assert_eq!(told(307_999_999_999).output.peak, Some(500.0));
+        assert_eq!(told(308_000_000_000).output.peak, Some(0.0));
+        assert_eq!(told(8_000_000_000).input.peak, None, "input is no stream");
+    }
+
+    #[test]
+    fn a_whole_answer_is_spread_evenly_over_its_time() {
+        let mut track = Track::new();
+        track.output_spread(Moment::from_millis(100_500), Moment::from_secs(102), 300);
+        let ten = |secs| at(&track, Moment::from_secs(secs)).output.ten_seconds;
+        assert_eq!(ten(101), Some(10.0), "half a second of 200 a second");
+        assert_eq!(ten(102), Some(30.0));
+        assert_eq!(ten(103), Some(30.0));
+    }
+
+    #[test]
+    fn input_and_output_are_apart() {
+        let mut track = Track::new();
+        track.input_spread(Moment::from_secs(20), Moment::from_secs(21), 70);
+        let reading = at(&track, Moment::from_secs(22));
+        assert_eq!(reading.input.ten_seconds, Some(7.0));
+        assert_eq!(reading.output.ten_seconds, Some(0.0));
+    }
+
+    #[test]
+    fn what_was_spread_over_more_than_is_kept_is_cut_off() {
+        let mut track = Track::new();
+        track.output_spread(Moment::ZERO, Moment::from_secs(3_600), 36_000);
+        let reading = at(&track, Moment::from_secs(3_600));
+        assert_eq!(reading.output.five_minutes, Some(10.0));
+    }
+
+    #[test]
+    fn a_leap_of_hours_leaves_empty_windows() {
+        let mut track = Track::new();
+        track.output(Moment::from_secs(100), 50);
+        track.output(Moment::from_secs(50_000), 10);
+        let reading = at(&track, Moment::from_secs(50_001));
+        assert_eq!(reading.output.five_minutes, Some(10.0 / 300.0));
+    }
+
+    #[test]
+    fn it_is_idle_when_its_last_token_has_left_the_longest_window() {
+        let mut track = Track::new();
+        track.output(Moment::from_secs(100), 1);
+        let last = Moment::from_nanos(400_999_999_999);
+        assert!(!track.is_idle(last));
+        assert!(at(&track, last).output.five_minutes > Some(0.0));
+        assert!(track.is_idle(Moment::from_secs(401)));
+    }
+
+    proptest! {
+        #[test]
+        fn throughput_equals_what_the_list_of_chunks_gives(
+            chunks in prop::collection::vec((0_u64..1_000_000, 0_u64..50), 0..200),
+            read in 0_u64..1_000_000,
+        ) {
+            let mut chunks = chunks;
+            chunks.sort_unstable();
+            chunks.retain(|(millis, _)| *millis <= read);
+            let mut track = Track::new();
+            for &(millis, tokens) in &chunks {
+                track.output(Moment::from_millis(millis), tokens);
+            }
+            let told = at(&track, Moment::from_millis(read)).output;
+            let now = read / 1_000;
+            let mean = |seconds: u64| (now >= seconds).then(|| {
+                let within = |millis: u64| (now - seconds..now).contains(&(millis / 1_000));
+                let kept = chunks.iter().filter(|(millis, _)| within(*millis));
+                kept.map(|(_, tokens)| *tokens).sum::<u64>() as f64 / seconds as f64
+            });
+            prop_assert_eq!(told.ten_seconds, mean(10));
+            prop_assert_eq!(told.minute, mean(60));
+            prop_assert_eq!(told.five_minutes, mean(300));
+        }
+
+        #[test]
+        fn spreading_keeps_the_sum(from in 0_u64..290_000, length in 0_u64..290_000, tokens in 0_u64..100_000) {
+            let to = (from + length).min(299_999);
+            let mut track = Track::new();
+            track.output_spread(Moment::from_millis(from), Moment::from_millis(to), tokens);
+            let told = at(&track, Moment::from_secs(300)).output.five_minutes.unwrap() * 300.0;
+            prop_assert!((told - tokens as f64).abs() < 1e-6 * (tokens as f64 + 1.0), "{} of {}", told, tokens);
+        }
+    }
+}

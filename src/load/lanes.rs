@@ -1,0 +1,134 @@
+//! How many exchanges are in each state, lane by lane.
+
+use std::collections::HashMap;
+
+use crate::load::{Lane, LaneReading, State, queue_depth};
+
+/// Lanes come from configured routes, so only reloads that keep renaming routes could pile them up; at this many, those
+/// with nothing in flight are forgotten. Ten times the routes of the largest configurations we expect.
+const MOST_LANES: usize = 1_024;
+
+#[derive(Debug, Default)]
+pub(super) struct Lanes(HashMap<Lane, [u64; State::ALL.len()]>);
+
+impl Lanes {
+    pub(super) fn know(&mut self, lane: &Lane) {
+        self.active(lane);
+    }
+
+    pub(super) fn enter(&mut self, lane: &Lane, state: State) {
+        *self.count(lane, state) += 1;
+    }
+
+    /// Leaving a state that was never entered would be a fault of the caller; it is held at 0 rather than wrapped to
+    /// 2⁶⁴ exchanges in flight.
+    pub(super) fn leave(&mut self, lane: &Lane, state: State) {
+        let count = self.count(lane, state);
+        debug_assert!(*count > 0, "{lane:?} has nothing {state:?} to leave");
+        *count = count.saturating_sub(1);
+    }
+
+    pub(super) fn queue_depth(&self, lane: &Lane) -> u64 {
+        self.0.get(lane).map_or(0, queue_depth)
+    }
+
+    /// In the order of their names.
+    pub(super) fn reading(&self) -> Vec<LaneReading> {
+        let reading = |(lane, active): (&Lane, &[u64; State::ALL.len()])| LaneReading {
+            lane: lane.clone(),
+            active: *active,
+        };
+        let mut lanes: Vec<_> = self.0.iter().map(reading).collect();
+        lanes.sort_by(|a, b| {
+            let key = |lane: &Lane| (lane.route.clone(), lane.vantage.as_str());
+            key(&a.lane).cmp(&key(&b.lane))
+        });
+        lanes
+    }
+
+    fn count(&mut self, lane: &Lane, state: State) -> &mut u64 {
+        let [queued, waiting, streaming, unstreamed] = self.active(lane);
+        match state {
+            State::Queued => queued,
+            State::Waiting => waiting,
+            State::Streaming => streaming,
+            State::Unstreamed => unstreamed,
+        }
+    }
+
+    fn active(&mut self, lane: &Lane) -> &mut [u64; State::ALL.len()] {
+        if !self.0.contains_key(lane) && self.0.len() >= MOST_LANES {
+            self.0
+                .retain(|_, active| active.iter().any(|count| *count > 0));
+        }
+        self.0.entry(lane.clone()).or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::Label;
+    use crate::wire::Vantage;
+
+    fn lane(route: &str) -> Lane {
+        Lane {
+            route: Label::known(route),
+            vantage: Vantage::Outbound,
+        }
+    }
+
+    #[test]
+    fn an_exchange_is_in_one_state_at_a_time() {
+        let mut lanes = Lanes::default();
+        let chat = lane("chat");
+        lanes.enter(&chat, State::Queued);
+        lanes.enter(&chat, State::Waiting);
+        lanes.enter(&chat, State::Unstreamed);
+        assert_eq!(lanes.reading()[0].active, [1, 1, 0, 1]);
+        assert_eq!(
+            lanes.queue_depth(&chat),
+            2,
+            "what is not streamed is outside"
+        );
+        lanes.leave(&chat, State::Waiting);
+        lanes.enter(&chat, State::Streaming);
+        assert_eq!(lanes.reading()[0].active, [1, 0, 1, 1]);
+        assert_eq!(
+            (
+                lanes.queue_depth(&chat),
+                lanes.queue_depth(&lane("unknown"))
+            ),
+            (1, 0)
+        );
+    }
+
+    #[test]
+    fn a_known_lane_is_told_as_zero_before_and_after_its_exchanges() {
+        let mut lanes = Lanes::default();
+        lanes.know(&lane("b"));
+        lanes.enter(&lane("a"), State::Streaming);
+        lanes.leave(&lane("a"), State::Streaming);
+        let told: Vec<_> = lanes
+            .reading()
+            .into_iter()
+            .map(|reading| (reading.lane.route.to_string(), reading.active))
+            .collect();
+        assert_eq!(
+            told,
+            [("a".to_owned(), [0; 4]), ("b".to_owned(), [0; 4])],
+            "in the order of their names"
+        );
+    }
+
+    #[test]
+    fn beyond_the_bound_lanes_without_exchanges_are_forgotten() {
+        let mut lanes = Lanes::default();
+        lanes.enter(&lane("busy"), State::Waiting);
+        for number in 0..2 * MOST_LANES {
+            lanes.know(&lane(&number.to_string()));
+            assert!(lanes.0.len() <= MOST_LANES);
+        }
+        assert_eq!(lanes.queue_depth(&lane("busy")), 1);
+    }
+}

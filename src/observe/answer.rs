@@ -1,0 +1,205 @@
+//! What the events of one answer add up to.
+
+use crate::clock::Moment;
+use crate::count::{Counter, Source};
+use crate::dialect::{Event, Part, Usage};
+use crate::frame::Anomaly;
+use crate::label::Name;
+use crate::measure::{Points, Sample, Stream};
+use crate::record::Counted;
+
+/// The most choices whose ends are told apart; `n` is 128 at most with every provider that states a limit.
+const MOST_CHOICES: usize = 128;
+
+/// Everything that has been understood of an answer so far.
+#[derive(Debug)]
+pub(super) struct Answer {
+    counter: Counter,
+    stream: Stream,
+    pub(super) id: Option<Name>,
+    pub(super) model: Option<Name>,
+    pub(super) service_tier: Option<Name>,
+    pub(super) system_fingerprint: Option<Name>,
+    pub(super) usage: Option<Usage>,
+    pub(super) failed: bool,
+    pub(super) failure: Option<Name>,
+    choices: Vec<Choice>,
+    done: bool,
+    /// Tokens of the first token-bearing chunk.
+    first: u64,
+    anomalies: Vec<(Anomaly, u32)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Choice {
+    begun: bool,
+    stopped: Option<Name>,
+}
+
+/// What one frame brought.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Brought {
+    /// It was a well-formed message of the dialect, other than its end mark.
+    event: bool,
+    text: bool,
+    visible: bool,
+    tokens: u32,
+}
+
+impl Answer {
+    pub(super) fn new(model: Option<&Name>) -> Self {
+        let mut counter = Counter::new();
+        if let Some(model) = model {
+            counter.set_model(model.as_str());
+        }
+        Self {
+            counter,
+            stream: Stream::default(),
+            id: None,
+            model: None,
+            service_tier: None,
+            system_fingerprint: None,
+            usage: None,
+            failed: false,
+            failure: None,
+            choices: Vec::new(),
+            done: false,
+            first: 0,
+            anomalies: Vec::new(),
+        }
+    }
+
+    /// Takes in one event of the frame that `brought` describes.
+    pub(super) fn event(&mut self, event: &Event<'_>, brought: &mut Brought, out: &mut impl FnMut(Sample)) {
+        match event {
+            Event::Odd(anomaly) => return self.odd(*anomaly),
+            Event::Done => {
+                self.done = true;
+                return;
+            }
+            Event::Started { id, model } => self.started(*id, *model),
+            Event::Text { choice, part, text } => self.text(*choice, *part, text, brought, out),
+            Event::Usage(usage) => self.usage.get_or_insert_default().merge(*usage),
+            Event::Stopped { choice, reason } => {
+                if let Some(choice) = self.choice(*choice) {
+                    choice.stopped = Name::new(reason);
+                }
+            }
+            Event::Failed { kind } => {
+                self.failed = true;
+                self.failure = kind.and_then(Name::new).or(self.failure.take());
+            }
+            Event::Tier { service_tier, system_fingerprint } => {
+                keep(&mut self.service_tier, *service_tier);
+                keep(&mut self.system_fingerprint, *system_fingerprint);
+            }
+        }
+        brought.event = true;
+    }
+
+    /// A frame of a stream has been read to its end: its clock points and gaps.
+    pub(super) fn chunk(&mut self, at: Moment, brought: Brought, points: &mut Points, out: &mut impl FnMut(Sample)) {
+        if !brought.event {
+            return;
+        }
+        points.event.get_or_insert(at);
+        if brought.text {
+            if points.token.is_none() {
+                points.token = Some(at);
+                self.first = u64::from(brought.tokens);
+            }
+            points.last = Some(at);
+        }
+        if brought.visible {
+            points.visible.get_or_insert(at);
+        }
+        self.stream.chunk(at, brought.tokens, out);
+    }
+
+    pub(super) fn odd(&mut self, anomaly: Anomaly) {
+        match self.anomalies.iter_mut().find(|(known, _)| *known == anomaly) {
+            Some((_, times)) => *times = times.saturating_add(1),
+            None => self.anomalies.push((anomaly, 1)),
+        }
+    }
+
+    pub(super) const fn stream(&mut self) -> &mut Stream {
+        &mut self.stream
+    }
+
+    /// Exact totals; tells the rest of what was not yet sure to count.
+    pub(super) fn count(&mut self, out: &mut impl FnMut(Sample)) -> Counted {
+        let totals = self.counter.finish();
+        if totals.standard_rest > 0 {
+            out(Sample::Standard { tokens: totals.standard_rest });
+        }
+        Counted {
+            total: totals.native,
+            first: self.first,
+            standard: totals.standard,
+            by_kind: totals.by_kind,
+            source: Some(totals.source),
+        }
+    }
+
+    /// Whether the provider's last word came: the dialect's end mark, or a stop reason for every choice.
+    pub(super) fn is_finished(&self) -> bool {
+        self.done || (!self.choices.is_empty() && self.choices.iter().all(|choice| choice.stopped.is_some()))
+    }
+
+    /// The provider's raw words in the order of choices. `cut`: the answer did not come to its end, so a choice
+    /// without one is owed it, and says `error`.
+    pub(super) fn finish_reasons(&self, cut: bool) -> Vec<Name> {
+        let owed = || Name::new("error").filter(|_| cut);
+        let reasons: Vec<Name> = self.choices.iter().filter_map(|choice| choice.stopped.clone().or_else(owed)).collect();
+        if reasons.is_empty() { owed().into_iter().collect() } else { reasons }
+    }
+
+    pub(super) fn anomalies(&mut self) -> Vec<(Anomaly, u32)> {
+        std::mem::take(&mut self.anomalies)
+    }
+
+    pub(super) fn source(&self) -> Source {
+        self.counter.source()
+    }
+
+    fn started(&mut self, id: Option<&str>, model: Option<&str>) {
+        if self.id.is_none() {
+            keep(&mut self.id, id);
+        }
+        if let Some(model) = model.filter(|model| self.model.as_ref().is_none_or(|known| known.as_str() != *model)) {
+            self.counter.set_model(model);
+            keep(&mut self.model, Some(model));
+        }
+    }
+
+    fn text(&mut self, choice: u32, part: Part, text: &str, brought: &mut Brought, out: &mut impl FnMut(Sample)) {
+        if let Some(choice) = self.choice(choice) {
+            choice.begun = true;
+        }
+        let added = self.counter.push(choice, part, text);
+        if added.native > 0 {
+            out(Sample::Tokens { kind: part.kind(), tokens: added.native, source: self.source() });
+        }
+        if added.standard > 0 {
+            out(Sample::Standard { tokens: added.standard });
+        }
+        brought.text = true;
+        brought.visible |= part.is_visible();
+        brought.tokens = brought.tokens.saturating_add(added.native);
+    }
+
+    fn choice(&mut self, index: u32) -> Option<&mut Choice> {
+        let index = usize::try_from(index).ok().filter(|index| *index < MOST_CHOICES)?;
+        if self.choices.len() <= index {
+            self.choices.resize(index + 1, Choice::default());
+        }
+        self.choices.get_mut(index)
+    }
+}
+
+fn keep(place: &mut Option<Name>, text: Option<&str>) {
+    if let Some(name) = text.and_then(Name::new) {
+        *place = Some(name);
+    }
+}

@@ -1,0 +1,310 @@
+//! Rolling windows of good and bad, and what follows from them: burn rates, the budget that is left, and for how long.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::slots::Slots;
+
+/// Into how many slots every window is cut, whatever its length. An event counts for at least the window's length and
+/// at most a 120th (0.8 %) longer: 2.5 s for 5 min, 6 h for 30 d. The window always takes in the slot that is filling,
+/// so that a burn shows at once.
+pub(super) const SLOTS: u32 = 120;
+
+/// Good and bad events. What is excluded is neither.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Counts {
+    pub(super) good: u64,
+    pub(super) bad: u64,
+}
+
+impl Counts {
+    /// Share of bad events ÷ (1 − target): 1 spends the budget in exactly its window. `None` without events.
+    pub(super) fn burn(self, target: f64) -> Option<f64> {
+        let Self { good, bad } = self;
+        let all = good + bad;
+        (all > 0).then(|| bad as f64 / all as f64 / (1.0 - target))
+    }
+
+    /// 1 − bad ÷ ((1 − target) × all): the share of the bad events that these events allow which has not come.
+    pub(super) fn budget(self, target: f64) -> Option<f64> {
+        Some(1.0 - self.burn(target)?)
+    }
+}
+
+/// One rolling window: 2 KiB.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    length: Duration,
+    slots: Slots<Counts>,
+}
+
+impl Window {
+    pub(super) fn new(length: Duration) -> Self {
+        Self {
+            length,
+            slots: Slots::new(length / SLOTS, SLOTS as usize),
+        }
+    }
+
+    pub(super) fn note(&mut self, at: Moment, counts: Counts) {
+        let number = self.slots.number(at);
+        if let Some(slot) = self.slots.slot(number) {
+            slot.good += counts.good;
+            slot.bad += counts.bad;
+        }
+    }
+
+    pub(super) fn counts(&self, at: Moment) -> Counts {
+        let now = self.slots.number(at);
+        let mut sum = Counts::default();
+        for slot in self.slots.range(now.saturating_sub(SLOTS.into())..now + 1) {
+            sum.good += slot.good;
+            sum.bad += slot.bad;
+        }
+        sum
+    }
+
+    pub(super) const fn length(&self) -> Duration {
+        self.length
+    }
+}
+
+/// How far a budget has got.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Course {
+    /// The share that is left.
+    pub(super) budget: f64,
+    /// The burn rate that is taken to go on.
+    pub(super) burn: f64,
+    pub(super) window: Duration,
+    /// How much of the window has been observed.
+    pub(super) covered: Duration,
+}
+
+impl Course {
+    /// When the budget will be spent, at even traffic.
+    ///
+    /// Of a whole window W with the share b left, a burn rate B takes b·W ÷ B: 30 d at 14.4 are 50 h. While only C of it
+    /// is covered, each further event also adds to what may fail, and the budget ends after b·C ÷ (B − 1), if that is
+    /// before the window is full, else after (W − (1 − b)·C) ÷ B; the three agree where they meet. Failures that will
+    /// leave the window meanwhile are not given back, so this is the earliest.
+    pub(super) fn exhaustion(self) -> Option<Duration> {
+        let Self {
+            budget,
+            burn,
+            window,
+            covered,
+        } = self;
+        if budget <= 0.0 || burn <= 1.0 {
+            return None;
+        }
+        let (window, covered) = (window.as_secs_f64(), covered.min(window).as_secs_f64());
+        let filling = budget * covered / (burn - 1.0);
+        let seconds = if covered + filling <= window {
+            filling
+        } else {
+            (window - (1.0 - budget) * covered) / burn
+        };
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOUR: u64 = 3_600;
+    const DAY: u64 = 24 * HOUR;
+    const MONTH: u64 = 30 * DAY;
+    const TARGET: f64 = 0.999;
+
+    const GOOD: Counts = Counts { good: 1, bad: 0 };
+    const BAD: Counts = Counts { good: 0, bad: 1 };
+
+    fn window(seconds: u64) -> Window {
+        Window::new(Duration::from_secs(seconds))
+    }
+
+    fn close(told: Option<f64>, exact: f64) {
+        assert!(
+            told.is_some_and(|told| (told - exact).abs() < 1e-9),
+            "{told:?} for {exact}"
+        );
+    }
+
+    /// The rows of the SRE workbook for 99.9 % over 30 d: a burn rate, for how many hours, and what it spends.
+    #[test]
+    fn burn_rates_spend_what_the_workbook_says() {
+        for (rate, bad, hours, spent) in [
+            (14.4, 144, 1, 0.02),
+            (6.0, 60, 6, 0.05),
+            (3.0, 30, 24, 0.1),
+            (1.0, 10, 72, 0.1),
+        ] {
+            let (mut month, mut long) = (window(MONTH), window(hours * HOUR));
+            for hour in 0..MONTH / HOUR {
+                let burns = hour >= MONTH / HOUR - hours;
+                let bad = if burns { bad } else { 0 };
+                let good = 10_000 - bad;
+                let at = Moment::from_secs(hour * HOUR + HOUR / 2);
+                month.note(at, Counts { good, bad });
+                long.note(at, Counts { good, bad });
+            }
+            let now = Moment::from_secs(MONTH);
+            close(long.counts(now).burn(TARGET), rate);
+            close(month.counts(now).budget(TARGET), 1.0 - spent);
+        }
+    }
+
+    #[test]
+    fn a_burn_of_one_spends_the_budget_in_its_window() {
+        let counts = Counts { good: 999, bad: 1 };
+        close(counts.burn(TARGET), 1.0);
+        close(counts.budget(TARGET), 0.0);
+    }
+
+    #[test]
+    fn a_budget_is_whole_without_bad_events_and_may_be_overspent() {
+        let counts = |good, bad| Counts { good, bad };
+        close(counts(1_000, 0).budget(TARGET), 1.0);
+        close(counts(0, 1_000).budget(TARGET), 1.0 - 1_000.0);
+        close(counts(0, 1_000).burn(0.99), 100.0);
+        close(counts(1, 1).burn(0.5), 1.0);
+    }
+
+    #[test]
+    fn an_empty_window_says_nothing() {
+        let window = window(300);
+        let counts = window.counts(Moment::from_secs(1_000));
+        assert_eq!((counts.burn(TARGET), counts.budget(TARGET)), (None, None));
+    }
+
+    #[test]
+    fn an_event_stays_for_the_window_and_no_slot_longer() {
+        let mut window = window(300);
+        let width = 2_500_000_000;
+        let slot = 4 * width;
+        window.note(Moment::from_nanos(slot), BAD);
+        window.note(Moment::from_nanos(slot + width - 1), GOOD);
+        let at = |nanos| window.counts(Moment::from_nanos(nanos));
+        let both = Counts { good: 1, bad: 1 };
+        assert_eq!(at(slot + width - 1), both, "as soon as they are noted");
+        let leave = slot + width + 300_000_000_000;
+        assert_eq!(at(leave - 1), both);
+        assert_eq!(at(leave), Counts::default());
+    }
+
+    #[test]
+    fn neighbouring_slots_leave_one_after_the_other() {
+        let mut window = window(300);
+        window.note(Moment::from_nanos(2_499_999_999), BAD);
+        window.note(Moment::from_nanos(2_500_000_000), GOOD);
+        assert_eq!(window.counts(Moment::from_nanos(302_500_000_000)), GOOD);
+    }
+
+    #[test]
+    fn a_clock_that_leaps_leaves_nothing_behind_and_one_that_lags_loses_nothing() {
+        let mut window = window(300);
+        window.note(Moment::from_secs(10), BAD);
+        let later = Moment::from_secs(10 * DAY);
+        assert_eq!(
+            window.counts(later),
+            Counts::default(),
+            "read before it is written to"
+        );
+        window.note(later, GOOD);
+        assert_eq!(window.counts(later), GOOD);
+        window.note(later.saturating_sub(Duration::from_secs(299)), BAD);
+        window.note(later.saturating_sub(Duration::from_secs(400)), BAD);
+        assert_eq!(window.counts(later), Counts { good: 1, bad: 1 });
+    }
+
+    fn course(budget: f64, burn: f64, covered: u64) -> Option<f64> {
+        let course = Course {
+            budget,
+            burn,
+            window: Duration::from_secs(MONTH),
+            covered: Duration::from_secs(covered),
+        };
+        course
+            .exhaustion()
+            .map(|time| time.as_secs_f64() / HOUR as f64)
+    }
+
+    /// The workbook's times to exhaustion of a whole budget over 30 d.
+    #[test]
+    fn a_whole_budget_lasts_as_long_as_the_workbook_says() {
+        close(course(1.0, 14.4, MONTH), 50.0);
+        close(course(1.0, 6.0, MONTH), 120.0);
+        close(course(1.0, 3.0, MONTH), 240.0);
+        close(course(0.5, 14.4, MONTH), 25.0);
+        close(course(1.0, 1_000.0, MONTH), 0.72);
+    }
+
+    #[test]
+    fn what_does_not_burn_too_fast_or_is_spent_has_no_end() {
+        assert_eq!(course(0.5, 1.0, MONTH), None, "earned as fast as it burns");
+        assert_eq!(course(0.5, 0.0, MONTH), None);
+        assert_eq!(course(0.0, 14.4, MONTH), None);
+        assert_eq!(course(-3.0, 14.4, MONTH), None);
+        assert!(course(1e-9, 1.000_001, MONTH).is_some());
+    }
+
+    #[test]
+    fn while_the_window_fills_each_event_adds_to_what_may_fail() {
+        close(course(0.5, 2.0, 10 * DAY), 5.0 * 24.0);
+        close(course(0.5, 11.0, 10 * DAY), 12.0);
+    }
+
+    proptest! {
+        /// At even traffic, what is spent meets what may be spent when the budget was foretold to end.
+        #[test]
+        fn the_budget_ends_when_it_was_foretold(
+            budget in 0.001_f64..1.0,
+            burn in 1.001_f64..1_000.0,
+            covered in 1_u64..=MONTH,
+        ) {
+            let end = course(budget, burn, covered).unwrap() * HOUR as f64;
+            let spent = (1.0 - budget) * covered as f64 + burn * end;
+            let allowed = (covered as f64 + end).min(MONTH as f64);
+            prop_assert!((spent - allowed).abs() < 1e-3, "{} of {}", spent, allowed);
+        }
+
+        /// Moments are quarters of a slot, over three windows: so the edges of slots are met.
+        #[test]
+        fn a_window_holds_what_the_list_of_events_gives(
+            length in prop::sample::select(vec![300, 1_800, HOUR, 2 * HOUR, 6 * HOUR, DAY, 3 * DAY, 7 * DAY, 90 * DAY]),
+            events in prop::collection::vec((0_u64..1_440, any::<bool>()), 0..200),
+            read in 0_u64..1_440,
+        ) {
+            let (length_nanos, width) = (length * 1_000_000_000, length * 1_000_000_000 / 120);
+            let moment = |quarter: u64| quarter * width / 4;
+            let read = moment(read);
+            let mut events: Vec<_> = events.into_iter().map(|(at, good)| (moment(at), good)).collect();
+            events.retain(|(at, _)| *at <= read);
+            events.sort_unstable();
+            let mut window = window(length);
+            for &(at, good) in &events {
+                window.note(Moment::from_nanos(at), if good { GOOD } else { BAD });
+            }
+            let count = |oldest: u64| {
+                let kept = || events.iter().filter(|(at, _)| *at >= oldest);
+                Counts {
+                    good: kept().filter(|(_, good)| *good).count() as u64,
+                    bad: kept().filter(|(_, good)| !good).count() as u64,
+                }
+            };
+            let told = window.counts(Moment::from_nanos(read));
+            let aligned = read / width * width;
+            prop_assert_eq!(told, count(aligned.saturating_sub(length_nanos)));
+            // The same as the documentation has it: none too early, none more than a slot too late.
+            let (least, most) = (count(read.saturating_sub(length_nanos)), count(read.saturating_sub(length_nanos + width)));
+            prop_assert!(least.good <= told.good && told.good <= most.good);
+            prop_assert!(least.bad <= told.bad && told.bad <= most.bad);
+            // Read on the grid, it is the window to the nanosecond.
+            prop_assert_eq!(window.counts(Moment::from_nanos(aligned + width)), count((aligned + width).saturating_sub(length_nanos)));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! An exchange to judge, for tests: a stream that went well, to be spoilt as each test needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Moment, Wall};
+use crate::dialect::{Operation, RequestFacts};
+use crate::label::{Label, Name};
+use crate::measure::{Points, Rates};
+use crate::record::{Call, Complete, Http, Outcome, Record, Series};
+use crate::wire::{Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage};
+
+pub(super) fn at(millis: u64) -> Moment {
+    Moment::from_millis(1_000_000 + millis)
+}
+
+/// `gpt-4o` on route `default`: first token after 400 ms, 80 tokens per second, over after 2 s.
+pub(super) fn stream() -> Record {
+    let points = Points {
+        accept: at(0),
+        sent: Some(at(5)),
+        head: Some(at(390)),
+        token: Some(at(400)),
+        last: Some(at(1_990)),
+        end: Some(at(2_000)),
+        ..Points::default()
+    };
+    Record {
+        exchange: ExchangeId(1),
+        wall: Wall::default(),
+        points,
+        stages: points.stages(),
+        route: Arc::new(route("default")),
+        trace: Trace::default(),
+        http: http(),
+        call: Some(call()),
+        outcome: Outcome::Ok,
+        ending: Ending::Complete,
+        fault: Fault::None,
+        error_type: None,
+        connected: None,
+        blocked: Duration::ZERO,
+        anomalies: Vec::new(),
+    }
+}
+
+pub(super) fn route(name: &str) -> RouteFacts {
+    RouteFacts {
+        name: Label::known(name),
+        vantage: Vantage::Outbound,
+        server_address: Label::known("api.openai.com"),
+        server_port: 443,
+        provider: None,
+        dialect: None,
+        stripped: 0,
+        stall_after: Duration::from_secs(2),
+        hung_after: Duration::from_secs(30),
+    }
+}
+
+fn http() -> Http {
+    Http {
+        method: http::Method::POST,
+        path: Name::new("/v1/chat/completions").unwrap(),
+        host: None,
+        scheme: Scheme::Http,
+        version: http::Version::HTTP_11,
+        status: Some(200),
+        own: false,
+        client: None,
+        request_bytes: 300,
+        response_bytes: 9_000,
+        request_headers: Headers::default(),
+        response_headers: Headers::default(),
+    }
+}
+
+fn call() -> Call {
+    Call {
+        series: Series {
+            operation: Operation::Chat,
+            provider: Label::known("openai"),
+            model: Label::known("gpt-4o"),
+            stream: true,
+            route: Label::known("default"),
+            vantage: Vantage::Outbound,
+            server_address: Label::known("api.openai.com"),
+            server_port: 443,
+        },
+        request: RequestFacts {
+            model: Name::new("gpt-4o"),
+            stream: Some(true),
+            ..RequestFacts::default()
+        },
+        streamed: true,
+        response_id: None,
+        response_model: Name::new("gpt-4o-2024-08-06"),
+        service_tier: None,
+        system_fingerprint: None,
+        finish_reasons: Vec::new(),
+        usage: None,
+        output: None,
+        rates: Rates {
+            output: Some(80.0),
+            ..Rates::default()
+        },
+        complete: Complete::True,
+        queue_depth: 0,
+        verdicts: Vec::new(),
+    }
+}

@@ -1,0 +1,173 @@
+//! A value per slot of time, over a rolling window, in memory that never grows.
+//!
+//! Slots stand on a fixed grid: slot *n* of width *w* holds what happened in *n·w* ≤ at < (*n* + 1)·*w*. Nothing here
+//! ticks: a slot that has left the window is cleared when its place is needed again, so a clock that leaps by hours
+//! costs no more than one that leaps past the whole window.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// The newest slots of a grid, in a ring.
+#[derive(Clone, Debug)]
+pub struct Slots<T> {
+    /// In nanoseconds; never 0.
+    width: u64,
+    ring: Box<[T]>,
+    /// The highest number that was ever written.
+    newest: u64,
+}
+
+impl<T: Clone + Default> Slots<T> {
+    /// Keeps `full` slots beside the one that is still filling.
+    pub fn new(width: Duration, full: usize) -> Self {
+        Self {
+            width: (Moment::ZERO + width).nanos().max(1),
+            ring: vec![T::default(); full.saturating_add(1)].into(),
+            newest: 0,
+        }
+    }
+
+    /// The number of the slot that `at` falls into.
+    pub const fn number(&self, at: Moment) -> u64 {
+        at.nanos() / self.width
+    }
+
+    /// The slot to write to. `None` where it has left the ring already: what comes that late is not kept.
+    ///
+    /// Numbers need not come in order; one above all before makes room for itself.
+    pub fn slot(&mut self, number: u64) -> Option<&mut T> {
+        self.make_room(number);
+        if number < self.oldest() {
+            return None;
+        }
+        let place = self.place(number)?;
+        self.ring.get_mut(place)
+    }
+
+    /// The slots with these numbers that are kept, oldest first. Slots that nobody wrote to are defaults or left out.
+    pub fn range(&self, numbers: Range<u64>) -> impl Iterator<Item = &T> {
+        let end = numbers.end.min(self.newest.saturating_add(1));
+        (numbers.start.max(self.oldest())..end)
+            .filter_map(|number| self.ring.get(self.place(number)?))
+    }
+
+    /// The lowest number that is kept.
+    fn oldest(&self) -> u64 {
+        self.newest.saturating_sub(self.len() - 1)
+    }
+
+    fn make_room(&mut self, number: u64) {
+        let ahead = number.saturating_sub(self.newest);
+        if ahead == 0 {
+            return;
+        }
+        if ahead >= self.len() {
+            self.ring.fill(T::default());
+        } else {
+            for stale in self.newest + 1..=number {
+                if let Some(slot) = self.place(stale).and_then(|place| self.ring.get_mut(place)) {
+                    *slot = T::default();
+                }
+            }
+        }
+        self.newest = number;
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        usize::try_from(number % self.len()).ok()
+    }
+
+    fn len(&self) -> u64 {
+        self.ring.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn held(slots: &Slots<u64>, numbers: Range<u64>) -> Vec<u64> {
+        slots.range(numbers).copied().collect()
+    }
+
+    fn add(slots: &mut Slots<u64>, at: Moment, value: u64) -> bool {
+        let number = slots.number(at);
+        slots.slot(number).map(|slot| *slot += value).is_some()
+    }
+
+    #[test]
+    fn a_slot_ends_just_before_the_next_begins() {
+        let mut slots = Slots::new(SECOND, 3);
+        assert!(add(&mut slots, Moment::from_nanos(999_999_999), 1));
+        assert!(add(&mut slots, Moment::from_secs(1), 10));
+        assert!(add(&mut slots, Moment::from_nanos(1_999_999_999), 100));
+        assert!(add(&mut slots, Moment::from_secs(2), 1_000));
+        assert_eq!(held(&slots, 0..3), [1, 110, 1_000]);
+    }
+
+    #[test]
+    fn the_slot_after_the_last_full_one_drops_out() {
+        let mut slots = Slots::new(SECOND, 2);
+        add(&mut slots, Moment::from_secs(0), 7);
+        add(&mut slots, Moment::from_secs(2), 1);
+        assert_eq!(held(&slots, 0..3), [7, 0, 1], "two full and one filling");
+        add(&mut slots, Moment::from_secs(3), 2);
+        assert_eq!(held(&slots, 0..4), [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_comes_late_goes_where_it_belongs_or_nowhere() {
+        let mut slots = Slots::new(SECOND, 2);
+        add(&mut slots, Moment::from_secs(10), 1);
+        assert!(add(&mut slots, Moment::from_secs(8), 5));
+        assert!(!add(&mut slots, Moment::from_nanos(7_999_999_999), 9));
+        assert_eq!(held(&slots, 0..11), [5, 0, 1]);
+    }
+
+    #[test]
+    fn a_leap_empties_the_ring_at_once() {
+        let mut slots = Slots::new(Duration::from_nanos(1), 300);
+        add(&mut slots, Moment::ZERO, 1);
+        assert!(add(&mut slots, Moment::from_nanos(u64::MAX), 2));
+        assert_eq!(slots.range(0..u64::MAX).sum::<u64>(), 0);
+        assert!(!add(&mut slots, Moment::ZERO, 1));
+    }
+
+    #[test]
+    fn a_range_costs_no_more_than_the_ring() {
+        let slots = Slots::<u64>::new(SECOND, 2);
+        assert_eq!(held(&slots, 0..u64::MAX), [0]);
+        assert_eq!(held(&slots, 5..9), [0; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn it_holds_what_a_map_without_bounds_would(
+            writes in prop::collection::vec((0_u64..60, 1_u64..100), 0..80),
+            full in 1_usize..12,
+            (start, length) in (0_u64..60, 0_u64..60),
+        ) {
+            let mut slots = Slots::new(SECOND, full);
+            let mut all = BTreeMap::<u64, u64>::new();
+            let mut newest = 0;
+            for (number, value) in writes {
+                newest = newest.max(number);
+                if let Some(slot) = slots.slot(number) {
+                    *slot += value;
+                    *all.entry(number).or_default() += value;
+                }
+                all.retain(|kept, _| kept + full as u64 >= newest);
+            }
+            let expected: u64 = all.range(start..start + length).map(|(_, value)| value).sum();
+            prop_assert_eq!(slots.range(start..start + length).sum::<u64>(), expected);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Bodies that leave a stamped copy of every frame at the seam and hand it on unchanged.
+//!
+//! hyper drops a body once `is_end_stream()` says so, without polling for `None`, and never polls those of HEAD, 204
+//! and 304. So both wrappers forward `is_end_stream` and `size_hint`, and the response's `Drop` decides how it ended.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use super::Tap;
+use crate::clock::{self, Moment};
+use crate::wire::{Blocked, Direction, Ending, Failure, Limit, Waiting};
+
+/// Shorter pauses between handing a frame on and being asked for the next are scheduling, not a slow client.
+const BLOCKED_FROM: Duration = Duration::from_millis(1);
+
+/// A request's body on its way to the upstream.
+#[derive(Debug)]
+pub struct RequestBody<B> {
+    inner: B,
+    tap: Tap,
+}
+
+impl<B> RequestBody<B> {
+    pub fn new(inner: B, tap: Tap) -> Self {
+        Self { inner, tap }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let polled = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        let at = clock::now();
+        match &polled {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    self.tap
+                        .arrival(Direction::Request, at, data, Blocked::default());
+                } else if frame.is_trailers() {
+                    self.tap.trailers(Direction::Request, at);
+                }
+                if frame.is_trailers() || self.inner.is_end_stream() {
+                    self.tap.request_end(at);
+                }
+            }
+            Some(Err(_)) => self.tap.end(at, Ending::ClientBroke),
+            None => self.tap.request_end(at),
+        }
+        Poll::Ready(polled)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// Why a response's body broke off; for the client it is a truncated body, never a clean end.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken<E> {
+    #[error(transparent)]
+    Source(E),
+    #[error("a time limit of the proxy ran out")]
+    TimedOut,
+}
+
+/// Time limits of a response's body.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Between two frames.
+    pub idle: Option<Duration>,
+    /// For the whole exchange.
+    pub deadline: Option<Instant>,
+}
+
+/// A response's body on its way to the client.
+#[derive(Debug)]
+pub struct ResponseBody<B: Body<Data = Bytes> + Unpin> {
+    inner: B,
+    tap: Tap,
+    /// When the last frame was handed on; none while a frame is being asked for.
+    handed: Option<Moment>,
+    /// How long the client's side had not asked, where that is worth telling.
+    blocked: Blocked,
+    over: bool,
+    /// Boxed, and only where a limit is set: by default a proxy must not cut a thinking model.
+    timers: Option<Box<Timers>>,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
+    pub fn new(inner: B, tap: Tap, limits: Limits) -> Self {
+        let timers = Timers::new(limits).map(Box::new);
+        tap.wait_for(Waiting::Upstream, clock::now());
+        Self {
+            inner,
+            tap,
+            handed: None,
+            blocked: Blocked::default(),
+            over: false,
+            timers,
+        }
+    }
+
+    /// A body that says nothing: its exchange goes on, or ended, elsewhere.
+    pub fn silent(inner: B, tap: Tap) -> Self {
+        Self {
+            inner,
+            tap,
+            handed: None,
+            blocked: Blocked::default(),
+            over: true,
+            timers: None,
+        }
+    }
+
+    /// Being asked again: what passed since the last frame was handed on was the client's time.
+    fn asked(&mut self) {
+        let Some(handed) = self.handed.take() else {
+            return;
+        };
+        let at = clock::now();
+        let pause = at.since(handed);
+        self.blocked = if pause >= BLOCKED_FROM {
+            Blocked::from_duration(pause)
+        } else {
+            Blocked::default()
+        };
+        self.tap.wait_for(Waiting::Upstream, at);
+        if let Some(timers) = &mut self.timers {
+            timers.restart_idle();
+        }
+    }
+
+    fn hand_on(&mut self, frame: &Frame<Bytes>) {
+        let at = clock::now();
+        if let Some(data) = frame.data_ref() {
+            self.tap
+                .arrival(Direction::Response, at, data, self.blocked);
+        } else if frame.is_trailers() {
+            self.tap.trailers(Direction::Response, at);
+        }
+        self.tap.wait_for(Waiting::Client, at);
+        self.handed = Some(at);
+    }
+
+    fn finish(&mut self, ending: Ending) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.tap.end(clock::now(), ending);
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
+    type Data = Bytes;
+    type Error = Broken<B::Error>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.asked();
+        match Pin::new(&mut self.inner).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.hand_on(&frame);
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                self.finish(Ending::UpstreamFailed(Failure::MidBody));
+                Poll::Ready(Some(Err(Broken::Source(error))))
+            }
+            Poll::Ready(None) => {
+                self.finish(Ending::Complete);
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                let Some(timers) = &mut self.timers else {
+                    return Poll::Pending;
+                };
+                let limit = ready!(timers.poll(cx));
+                self.finish(Ending::TimedOut(limit));
+                Poll::Ready(Some(Err(Broken::TimedOut)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Drop for ResponseBody<B> {
+    fn drop(&mut self) {
+        let ending = if self.inner.is_end_stream() {
+            Ending::Complete
+        } else {
+            self.tap.abandoned()
+        };
+        self.finish(ending);
+    }
+}
+
+#[derive(Debug)]
+struct Timers {
+    idle: Option<(Duration, Pin<Box<Sleep>>)>,
+    total: Option<Pin<Box<Sleep>>>,
+}
+
+impl Timers {
+    fn new(limits: Limits) -> Option<Self> {
+        let Limits { idle, deadline } = limits;
+        if idle.is_none() && deadline.is_none() {
+            return None;
+        }
+        Some(Self {
+            idle: idle.map(|limit| (limit, Box::pin(sleep(limit)))),
+            total: deadline.map(|at| Box::pin(sleep_until(at))),
+        })
+    }
+
+    fn restart_idle(&mut self) {
+        if let Some((limit, sleep)) = &mut self.idle {
+            sleep.as_mut().reset(Instant::now() + *limit);
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Limit> {
+        if let Some(total) = &mut self.total
+            && total.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Limit::Total);
+        }
+        match &mut self.idle {
+            Some((_, idle)) => idle.as_mut().poll(cx).map(|()| Limit::Idle),
+            None => Poll::Pending,
+        }
+    }
+}

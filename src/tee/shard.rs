@@ -1,0 +1,106 @@
+//! One buffer of the seam: words and the bytes of their arrivals, in order, within a budget.
+
+use super::Batch;
+use crate::clock::Moment;
+use crate::wire::{Blocked, Direction, Entry, ExchangeId, Word};
+
+/// What a boxed head is taken to weigh: the two structs with a dozen short headers. Long ones reach 4 KiB.
+const HEAD_WEIGHT: usize = 1024;
+const ENTRY_WEIGHT: usize = size_of::<Entry>();
+
+/// Capacity that an emptied vector may keep, in bytes: what 50 ms of a busy shard take.
+const KEPT_CAPACITY: usize = 512 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Shard {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+    heads: usize,
+    budget: usize,
+    /// Whether the observer was told that half the budget is gone.
+    told: bool,
+}
+
+impl Shard {
+    pub(super) fn new(budget: usize) -> Self {
+        Self {
+            entries: Vec::new(),
+            bytes: Vec::new(),
+            heads: 0,
+            budget,
+            told: false,
+        }
+    }
+
+    /// Whether a whole new exchange is still welcome. Turns false before arrivals are refused, so that the exchanges
+    /// that are being observed stay whole.
+    pub(super) fn admits_exchange(&self) -> bool {
+        self.weight() < self.budget / 4 * 3
+    }
+
+    /// Adds a word that must not be lost; an exchange has fewer than a dozen of them.
+    pub(super) fn say(&mut self, exchange: ExchangeId, at: Moment, word: Word) {
+        if matches!(word, Word::Open(_) | Word::Head(_)) {
+            self.heads += 1;
+        }
+        self.entries.push(Entry { exchange, at, word });
+    }
+
+    /// Copies body bytes; `false` where they do not fit.
+    pub(super) fn copy(
+        &mut self,
+        (exchange, at): (ExchangeId, Moment),
+        direction: Direction,
+        bytes: &[u8],
+        blocked: Blocked,
+    ) -> bool {
+        let Ok(len) = u32::try_from(bytes.len()) else {
+            return false;
+        };
+        if self.weight() + ENTRY_WEIGHT + bytes.len() > self.budget {
+            return false;
+        }
+        let word = Word::Arrival {
+            direction,
+            len,
+            blocked,
+        };
+        self.entries.push(Entry { exchange, at, word });
+        self.bytes.extend_from_slice(bytes);
+        true
+    }
+
+    /// True once between two drains, when half the budget is gone.
+    pub(super) fn passed_half(&mut self) -> bool {
+        !self.told && self.weight() > self.budget / 2 && {
+            self.told = true;
+            true
+        }
+    }
+
+    pub(super) fn swap(&mut self, batch: &mut Batch) {
+        std::mem::swap(&mut self.entries, &mut batch.entries);
+        std::mem::swap(&mut self.bytes, &mut batch.bytes);
+        self.heads = 0;
+        self.told = false;
+    }
+
+    fn weight(&self) -> usize {
+        self.bytes.len() + self.entries.len() * ENTRY_WEIGHT + self.heads * HEAD_WEIGHT
+    }
+}
+
+/// Empties `batch` and gives back what a burst had made it grow by. Done on the observer's thread, outside the lock.
+pub(super) fn empty(batch: &mut Batch) {
+    let Batch { entries, bytes } = batch;
+    ease(entries, KEPT_CAPACITY / ENTRY_WEIGHT);
+    ease(bytes, KEPT_CAPACITY);
+}
+
+fn ease<T>(items: &mut Vec<T>, kept: usize) {
+    let grown = items.capacity() > kept && items.len() < items.capacity() / 4;
+    items.clear();
+    if grown {
+        items.shrink_to(kept);
+    }
+}

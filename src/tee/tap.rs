@@ -1,0 +1,204 @@
+//! The data path's end of one exchange.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::Seam;
+use super::shard::Shard;
+use crate::clock::{self, Moment};
+use crate::wire::{
+    Blocked, Cell, Connected, Direction, Ending, ExchangeId, Head, Open, Waiting, Word,
+};
+
+/// Says the words of one exchange. Clones are cheap and say into the same exchange.
+///
+/// After the first [`end`](Self::end) nothing more is said. When the last clone is dropped without one, the exchange
+/// was abandoned: by the client, or by this proxy's shutdown once [`Seam::cut`] was called.
+#[derive(Clone, Debug)]
+pub struct Tap(Arc<Line>);
+
+#[derive(Debug)]
+struct Line {
+    seam: Arc<Seam>,
+    id: ExchangeId,
+    /// The whole exchange goes unobserved.
+    mute: bool,
+    /// Written under the shard's lock, so that no word can follow the end.
+    ended: AtomicBool,
+    uploaded: AtomicBool,
+    /// Bytes that went by unobserved and are not said yet; touched under the shard's lock.
+    request_gap: AtomicU64,
+    response_gap: AtomicU64,
+    cell: Arc<Cell>,
+}
+
+impl Tap {
+    pub(super) fn open(seam: Arc<Seam>, id: ExchangeId, open: Open, at: Moment) -> Self {
+        let cell = Arc::clone(&open.cell);
+        let mute = seam.with_shard(id, |shard| {
+            let admitted = shard.admits_exchange();
+            if admitted {
+                shard.say(id, at, Word::Open(Box::new(open)));
+            }
+            !admitted
+        });
+        if mute {
+            seam.lost_exchanges.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(Arc::new(Line {
+            seam,
+            id,
+            mute,
+            ended: AtomicBool::new(false),
+            uploaded: AtomicBool::new(false),
+            request_gap: AtomicU64::new(0),
+            response_gap: AtomicU64::new(0),
+            cell,
+        }))
+    }
+
+    pub fn id(&self) -> ExchangeId {
+        self.0.id
+    }
+
+    pub fn admitted(&self, at: Moment) {
+        self.0.say(at, Word::Admitted);
+    }
+
+    pub fn connected(&self, at: Moment, connected: Connected) {
+        self.0.say(at, Word::Connected(Box::new(connected)));
+    }
+
+    pub fn sent(&self, at: Moment) {
+        self.0.say(at, Word::Sent);
+    }
+
+    /// Says once that the request's body was handed on to its end.
+    pub fn request_end(&self, at: Moment) {
+        if !self.0.uploaded.swap(true, Ordering::AcqRel) {
+            self.0.say(at, Word::RequestEnd);
+        }
+    }
+
+    /// Whether the request's body was handed on to its end.
+    pub fn uploaded(&self) -> bool {
+        self.0.uploaded.load(Ordering::Acquire)
+    }
+
+    pub fn head(&self, at: Moment, head: Head) {
+        self.0.say(at, Word::Head(Box::new(head)));
+    }
+
+    /// Copies body bytes; what does not fit the budget becomes a gap.
+    pub fn arrival(&self, direction: Direction, at: Moment, bytes: &[u8], blocked: Blocked) {
+        if !bytes.is_empty() {
+            self.0.arrival(direction, at, bytes, blocked);
+        }
+    }
+
+    pub fn trailers(&self, direction: Direction, at: Moment) {
+        self.0.say(at, Word::Trailers(direction));
+    }
+
+    pub fn upgraded(&self, at: Moment) {
+        self.0.say(at, Word::Upgraded);
+    }
+
+    pub fn end(&self, at: Moment, ending: Ending) {
+        self.0.end(at, ending);
+    }
+
+    pub fn is_ended(&self) -> bool {
+        self.0.ended.load(Ordering::Acquire)
+    }
+
+    /// How an exchange ended whose response nobody takes any more.
+    pub fn abandoned(&self) -> Ending {
+        self.0.abandoned()
+    }
+
+    pub fn wait_for(&self, whom: Waiting, since: Moment) {
+        self.0.cell.wait_for(whom, since);
+    }
+}
+
+impl Line {
+    fn say(&self, at: Moment, word: Word) {
+        self.with_shard(|shard| {
+            self.say_gaps(shard, at);
+            shard.say(self.id, at, word);
+        });
+    }
+
+    fn arrival(&self, direction: Direction, at: Moment, bytes: &[u8], blocked: Blocked) {
+        self.with_shard(|shard| {
+            let gap = self.gap(direction);
+            if gap.load(Ordering::Relaxed) > 0 && shard.admits_exchange() {
+                self.say_gaps(shard, at);
+            }
+            let gapless = gap.load(Ordering::Relaxed) == 0;
+            if !(gapless && shard.copy((self.id, at), direction, bytes, blocked)) {
+                let len = bytes.len() as u64;
+                gap.fetch_add(len, Ordering::Relaxed);
+                self.seam.lost_bytes.fetch_add(len, Ordering::Relaxed);
+            }
+        });
+    }
+
+    fn end(&self, at: Moment, ending: Ending) {
+        if !self.mute {
+            self.with_shard(|shard| {
+                self.say_gaps(shard, at);
+                shard.say(self.id, at, Word::End(ending));
+                self.ended.store(true, Ordering::Release);
+                self.seam.open.fetch_sub(1, Ordering::AcqRel);
+            });
+        } else if !self.ended.swap(true, Ordering::AcqRel) {
+            self.seam.open.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn abandoned(&self) -> Ending {
+        if self.seam.is_cut() {
+            Ending::Drained
+        } else {
+            Ending::ClientGone
+        }
+    }
+
+    /// One word for all bytes lost in a row, so that gaps cannot fill the buffer that had no room for bytes.
+    fn say_gaps(&self, shard: &mut Shard, at: Moment) {
+        for direction in [Direction::Request, Direction::Response] {
+            let bytes = self.gap(direction).swap(0, Ordering::Relaxed);
+            if bytes > 0 {
+                shard.say(self.id, at, Word::Gap { direction, bytes });
+            }
+        }
+    }
+
+    fn gap(&self, direction: Direction) -> &AtomicU64 {
+        match direction {
+            Direction::Request => &self.request_gap,
+            Direction::Response => &self.response_gap,
+        }
+    }
+
+    fn with_shard(&self, act: impl FnOnce(&mut Shard)) {
+        if self.mute {
+            return;
+        }
+        self.seam.with_shard(self.id, |shard| {
+            if !self.ended.load(Ordering::Relaxed) {
+                act(shard);
+            }
+        });
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if !*self.ended.get_mut() {
+            self.end(clock::now(), self.abandoned());
+        }
+    }
+}

@@ -1,0 +1,442 @@
+#!/usr/bin/env python3
+"""The official `openai` client through tokengauge: it must see what it sees without it, and every call must be told of.
+
+    client_check.py --binary target/release/tokengauge --shared ../shared [--only simulate|replay] [--verbose]
+
+Each call is made twice, straight to the backend and through the proxy, and the objects that the client makes of the
+answers are compared. Each call through the proxy carries a trace id of its own; afterwards its spans and the metrics are
+looked for in what an OTLP receiver was sent. Two backends take turns: `tokengauge simulate`, with export over gRPC, and
+a replay of recorded answers, with export over HTTP.
+
+--shared names the folder with the OTLP receiver (tools/otlp_sink.py) and the recordings (corpus/). Needs the packages of
+requirements.txt. The last line is `N passed, N failed`; exit 0 when nothing failed.
+"""
+import argparse
+import asyncio
+import base64
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import httpx
+import openai
+
+# A limit on waiting, not a measure of anything: far more than a loaded machine needs.
+PATIENCE = 60
+# How long the client of the time-out call waits, and how long the backend keeps it waiting: so far apart that the order
+# of the two is certain.
+CLIENT_TIMEOUT, BACKEND_SILENCE = 1.0, 30.0
+
+TOOLS = [{
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather at a place",
+        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    },
+}]
+HELLO = [{"role": "user", "content": "Say hello in three languages."}]
+
+
+@dataclasses.dataclass
+class Call:
+    """One call through the proxy, and what its spans must say."""
+
+    name: str
+    operation: str = "chat"
+    failed: bool = False
+    # The caller left before the end; before the first token, or in the middle of the stream.
+    left: bool = False
+    cut: bool = False
+    output_tokens: int | None = None
+
+
+class Tally:
+    """Counts what held and what did not."""
+
+    def __init__(self, verbose):
+        self.passed, self.failed, self.verbose = 0, 0, verbose
+
+    def check(self, name, held, note=""):
+        if held:
+            self.passed += 1
+        else:
+            self.failed += 1
+        if not held or self.verbose:
+            print(f"{'ok  ' if held else 'FAIL'} {name}{'' if held or not note else ': ' + str(note)[:600]}", flush=True)
+
+
+class Telemetry:
+    """What the OTLP receiver has written down so far."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def read(self):
+        """Spans by trace id, and the points of the newest export of each sum by name."""
+        spans, sums = collections.defaultdict(list), {}
+        for line in self.path.read_text().splitlines(keepends=True) if self.path.exists() else []:
+            if not line.endswith("\n"):
+                break  # still being written
+            body = json.loads(line)["body"]
+            for scope in (s for r in body.get("resourceSpans", []) for s in r.get("scopeSpans", [])):
+                for span in scope.get("spans", []):
+                    spans[base64.b64decode(span["traceId"]).hex()].append(span)
+            for scope in (s for r in body.get("resourceMetrics", []) for s in r.get("scopeMetrics", [])):
+                for metric in scope.get("metrics", []):
+                    if "sum" in metric:
+                        sums[metric["name"]] = metric["sum"].get("dataPoints", [])
+        return spans, sums
+
+    def total(self, name, wanted=()):
+        """The sum of the points of counter `name` whose attributes are as `wanted`."""
+        points = self.read()[1].get(name, [])
+        fits = [p for p in points if all(attributes(p).get(key) == value for key, value in dict(wanted).items())]
+        return sum(float(point.get("asInt", point.get("asDouble", 0))) for point in fits)
+
+
+def attributes(item):
+    def plain(value):
+        kind, inner = next(iter(value.items())) if value else ("none", None)
+        if kind == "arrayValue":
+            return [plain(one) for one in inner.get("values", [])]
+        return int(inner) if kind == "intValue" else inner
+
+    return {one["key"]: plain(one["value"]) for one in item.get("attributes", [])}
+
+
+def wait_until(condition):
+    """Polls until `condition` holds; says whether it ever did."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def listening(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Rig:
+    """A backend, an OTLP receiver and the proxy between, with a client for each way to the backend."""
+
+    def __init__(self, args, tally, name, backend, protocol):
+        self.tally, self.name, self.processes, self.calls = tally, name, [], {}
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"client-check-{name}-"))
+        self.telemetry = Telemetry(self.folder / "otlp.jsonl")
+        self.backend, self.listen, http, grpc = (free_port() for _ in range(4))
+        tools = pathlib.Path(args.shared) / "tools"
+        self.start("backend", [part.format(port=self.backend) for part in backend], self.backend)
+        self.start("sink", [sys.executable, str(tools / "otlp_sink.py"), "--http", str(http), "--grpc", str(grpc),
+                            "--out", str(self.telemetry.path)], grpc)
+        endpoint = http if protocol == "http/protobuf" else grpc
+        environment = dict(
+            {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "TOKENGAUGE_"))},
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{endpoint}", OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
+            OTEL_METRIC_EXPORT_INTERVAL="500", OTEL_BSP_SCHEDULE_DELAY="200", OTEL_BSP_MAX_QUEUE_SIZE="65536",
+            OTEL_TRACES_SAMPLER="always_on")
+        self.proxy = self.start("proxy", [
+            args.binary, "run", "--listen", f"127.0.0.1:{self.listen}", "--admin", f"127.0.0.1:{free_port()}",
+            "--upstream", f"http://127.0.0.1:{self.backend}"], self.listen, environment)
+        self.direct, self.through = self.client(self.backend), self.client(self.listen)
+
+    def start(self, name, command, port, environment=None):
+        log = open(self.folder / f"{name}.log", "w")
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        self.processes.append(process)
+        if not wait_until(lambda: process.poll() is not None or listening(port)) or process.poll() is not None:
+            self.stop()
+            raise SystemExit(f"{name} does not listen on {port}; see {log.name}")
+        return process
+
+    def stop(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(PATIENCE)
+
+    def client(self, port, kind=openai.OpenAI):
+        return kind(base_url=self.address(port), api_key="not-a-key", max_retries=0, timeout=PATIENCE)
+
+    def address(self, port):
+        return f"http://127.0.0.1:{port}/v1"
+
+    def trace(self, call):
+        """Headers that give the next call through the proxy a trace id of its own, under which it is looked for."""
+        trace = f"{len(self.calls) + 1:032x}"
+        self.calls[trace] = call
+        return {"traceparent": f"00-{trace}-00000000000000aa-01"}
+
+    def check(self, call, what, held, note=""):
+        self.tally.check(f"{self.name}: {call.name}: {what}", held, note)
+
+    def same(self, call, act):
+        """Makes one call both ways with `act(client, headers)`, compares what the client saw and gives it back."""
+        direct = outcome(act, self.direct, {})
+        through = outcome(act, self.through, self.trace(call))
+        self.check(call, "same objects as without the proxy", direct == through, first_difference(direct, through))
+        return through
+
+    def check_telemetry(self):
+        """Every call has its two spans, which say what it was, and is counted once, under its outcome."""
+        finished = "tokengauge.requests.finished"
+        wait_until(lambda: set(self.calls) <= set(self.telemetry.read()[0]))
+        wait_until(lambda: self.telemetry.total(finished) >= len(self.calls))
+        spans, _ = self.telemetry.read()
+        for trace, call in self.calls.items():
+            kinds = sorted(span.get("kind", "").removeprefix("SPAN_KIND_") for span in spans.get(trace, []))
+            self.check(call, "one SERVER and one CLIENT span", kinds == ["CLIENT", "SERVER"], kinds)
+            for span in spans.get(trace, []):
+                if span.get("kind") == "SPAN_KIND_CLIENT":
+                    self.check_client_span(call, attributes(span))
+        calls = self.calls.values()
+        for what, wanted, attribute in (
+            ("every call is counted once", len(calls), {}),
+            ("calls that the caller left are counted as such", sum(call.left for call in calls), {"tokengauge.outcome": "cancelled"}),
+            ("failed calls are counted as such", sum(call.failed for call in calls), {"tokengauge.outcome": "error"}),
+        ):
+            counted = self.telemetry.total(finished, attribute)
+            self.tally.check(f"{self.name}: {what}", counted == wanted, f"{counted}, not {wanted}")
+
+    def check_client_span(self, call, found):
+        self.check(call, "the CLIENT span names the operation", found.get("gen_ai.operation.name") == call.operation, found)
+        failed = call.failed or call.left
+        self.check(call, f"the CLIENT span has {'an' if failed else 'no'} error.type", bool(found.get("error.type")) == failed, found)
+        if call.cut:
+            self.check(call, "the CLIENT span says that it was cut", found.get("tokengauge.complete") == "cut", found)
+            self.check(call, "what was generated is counted", found.get("tokengauge.output_tokens.standard", 0) > 0, found)
+        if call.output_tokens is not None:
+            seen = [found.get(name) for name in ("gen_ai.usage.output_tokens", "tokengauge.output_tokens.standard")]
+            self.check(call, "reported and counted tokens are those of the answer", seen == [call.output_tokens] * 2,
+                       f"{seen}, not {call.output_tokens}")
+
+    def end(self):
+        self.proxy.send_signal(signal.SIGTERM)
+        try:
+            code = self.proxy.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            code = "none"
+        self.tally.check(f"{self.name}: the proxy exits 0 on SIGTERM", code == 0, f"exit {code}; logs in {self.folder}")
+
+
+def outcome(act, client, headers):
+    """What a caller sees of one call: the objects, and the error that ended it."""
+    seen = []
+    try:
+        for item in act(client, headers):
+            seen.append(item if isinstance(item, (dict, list, str)) else item.model_dump(warnings=False))
+    except openai.APIStatusError as error:
+        seen.append([type(error).__name__, error.status_code, error.body])
+    except openai.APIError as error:
+        seen.append([type(error).__name__, error.body])
+    except (httpx.HTTPError, json.JSONDecodeError) as error:
+        seen.append([type(error).__name__])
+    return seen
+
+
+def first_difference(direct, through):
+    for index, (a, b) in enumerate(zip(direct, through)):
+        if a != b:
+            return f"object {index}: {a} != {b}"
+    return f"{len(direct)} objects != {len(through)}; the last {direct[-1:]} != {through[-1:]}"
+
+
+def each(answer):
+    """An answer as a sequence: its chunks if it is a stream, else itself."""
+    return answer if isinstance(answer, openai.Stream) else [answer]
+
+
+# --- against the simulated backend -----------------------------------------------------------------------------------
+
+# What the simulated backend is told, call by call: it answers the same request with the same bytes.
+SHORT = {"x-simulate-gap-us": "1000", "x-simulate-tokens": "40"}
+# Talks for longer than the check lasts.
+ENDLESS = {"x-simulate-gap-us": "20000", "x-simulate-tokens": "100000"}
+HUNG = {"x-simulate-ttft-us": f"{BACKEND_SILENCE * 1e6:.0f}"}
+FAILING = {"x-simulate-status": "503"}
+WITH_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def check_simulate(args, tally):
+    rig = Rig(args, tally, "simulate", [args.binary, "simulate", "--listen", "127.0.0.1:{port}"], "grpc")
+    try:
+        simulate_calls(rig)
+        check_many_at_once(rig)
+        leave_early(rig, chat(ENDLESS, stream=True))
+        time_out(rig, chat(HUNG, stream=True))
+        rig.check_telemetry()
+        rig.end()
+    finally:
+        rig.stop()
+
+
+def chat(shaping, **more):
+    def act(client, headers):
+        arguments = {"model": "sim-typical", "messages": HELLO, **more}
+        return each(client.chat.completions.create(**arguments, extra_headers={**shaping, **headers}))
+    return act
+
+
+def simulate_calls(rig):
+    call = Call("streaming")
+    chunks = rig.same(call, chat(SHORT, **WITH_USAGE))
+    text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+    call.output_tokens = (chunks[-1].get("usage") or {}).get("completion_tokens")
+    rig.check(call, "text and usage came", text and call.output_tokens, chunks[-1:])
+    rig.same(Call("streaming without usage"), chat(SHORT, stream=True))
+    rig.same(Call("whole answer"), chat(SHORT))
+
+    call = Call("streaming tools")
+    chunks = rig.same(call, chat(SHORT, **WITH_USAGE, tools=TOOLS, tool_choice="required"))
+    pieces = [tool["function"]["arguments"] or "" for chunk in chunks for choice in chunk["choices"]
+              for tool in choice["delta"].get("tool_calls") or []]
+    rig.check(call, "the arguments are JSON", "query" in json.loads("".join(pieces) or "{}"), pieces)
+    rig.same(Call("whole tools"), chat(SHORT, tools=TOOLS, tool_choice="required"))
+
+    call = Call("streaming n = 3")
+    chunks = rig.same(call, chat(SHORT, **WITH_USAGE, n=3))
+    choices = {choice["index"] for chunk in chunks for choice in chunk["choices"]}
+    call.output_tokens = (chunks[-1].get("usage") or {}).get("completion_tokens")
+    rig.check(call, "three choices came", choices == {0, 1, 2}, choices)
+    rig.same(Call("whole n = 3"), chat(SHORT, n=3))
+
+    rig.same(Call("failing backend", failed=True), chat(FAILING, stream=True))
+    rig.same(Call("text completion", "text_completion"), lambda client, headers: each(client.completions.create(
+        model="sim-typical", prompt="Once upon a time", stream=True, extra_headers={**SHORT, **headers})))
+    rig.same(Call("embeddings", "embeddings"), lambda client, headers: each(client.embeddings.create(
+        model="sim-typical", input=["one", "two"], extra_headers=headers)))
+
+
+def check_many_at_once(rig):
+    """Twenty streams at once over the asynchronous client: each gets its own answer, as without the proxy."""
+    async def ask(client, number, headers):
+        messages = [{"role": "user", "content": f"Question {number}"}]
+        stream = await client.chat.completions.create(
+            model="sim-typical", messages=messages, stream=True, extra_headers={**SHORT, **headers})
+        return [chunk.model_dump() async for chunk in stream]
+
+    async def ask_all(port, headers):
+        async with rig.client(port, openai.AsyncOpenAI) as client:
+            return await asyncio.gather(*(ask(client, number, headers(number)) for number in range(20)))
+
+    direct = asyncio.run(ask_all(rig.backend, lambda number: {}))
+    through = asyncio.run(ask_all(rig.listen, lambda number: rig.trace(Call(f"stream {number} of many"))))
+    rig.tally.check("simulate: twenty streams at once: same objects as without the proxy", direct == through,
+                    first_difference(direct, through))
+
+
+# --- how a caller can leave ------------------------------------------------------------------------------------------
+
+def leave_early(rig, act):
+    call = Call("early close", left=True, cut=True)
+
+    def first_chunks(client, headers):
+        with act(client, headers) as stream:
+            for _, chunk in zip(range(5), stream):
+                yield chunk
+
+    chunks = outcome(first_chunks, rig.through, rig.trace(call))
+    rig.check(call, "chunks came before the caller left", len(chunks) == 5 and all("choices" in chunk for chunk in chunks), chunks)
+
+
+def time_out(rig, act):
+    call = Call("time-out", left=True)
+
+    def impatient(client, headers):
+        return act(client.with_options(timeout=CLIENT_TIMEOUT), headers)
+
+    seen = rig.same(call, impatient)
+    rig.check(call, "the caller sees the time-out", seen[-1][0] == "APITimeoutError", seen)
+
+
+# --- against recorded answers ----------------------------------------------------------------------------------------
+
+OPERATIONS = {"openai.chat": "chat", "openai.completions": "text_completion", "openai.embeddings": "embeddings"}
+
+
+def check_replay(args, tally):
+    corpus = pathlib.Path(args.shared) / "corpus"
+    backend = [sys.executable, str(corpus / "replay_server.py"), "--root", str(corpus / "dev"), "--port", "{port}", "--quiet"]
+    rig = Rig(args, tally, "replay", backend, "http/protobuf")
+    try:
+        name, body = replay_calls(rig, corpus / "dev")
+        # One event after the other, so that the caller leaves in the middle; and the backend, which notices only when
+        # it writes, does notice.
+        leave_early(rig, recorded("openai.chat", body, {"x-case": name, "x-split": "event", "x-delay-ms": "50"}))
+        tally.check("replay: early close: the backend's connection is closed too", wait_until(lambda: stats(rig)["aborted"] >= 1), stats(rig))
+        time_out(rig, recorded("openai.chat", body, {"x-case": name, "x-ttfb-ms": f"{BACKEND_SILENCE * 1000:.0f}"}))
+        rig.check_telemetry()
+        rig.end()
+    finally:
+        rig.stop()
+
+
+def replay_calls(rig, corpus):
+    """Asks for every recording of the three APIs as it was asked for; gives back the stream with the most events."""
+    longest, most = None, 0
+    for folder in sorted(path for path in corpus.iterdir() if path.is_dir()):
+        truth = json.loads((folder / "truth.json").read_text())
+        if truth["api"] not in OPERATIONS:
+            continue
+        body = json.loads(json.loads((folder / "request.json").read_text())["body"])
+        call = Call(folder.name, OPERATIONS[truth["api"]], failed=truth["status"] >= 400 or bool(truth.get("error")))
+        rig.same(call, recorded(truth["api"], body, {"x-case": folder.name, "x-split": "random:5"}))
+        if truth["api"] == "openai.chat" and truth["framing"] == "sse" and (truth.get("n_output_events") or 0) > most:
+            longest, most = (folder.name, body), truth["n_output_events"]
+    return longest
+
+
+def recorded(api, body, shaping):
+    """The call that makes the recorded request: by name what the client insists on, the rest as it stood."""
+    def act(client, headers):
+        method, arguments = {
+            "openai.chat": (client.chat.completions.create, {"messages": [], "stream": bool(body.get("stream"))}),
+            "openai.completions": (client.completions.create, {"prompt": "", "stream": bool(body.get("stream"))}),
+            "openai.embeddings": (client.embeddings.create, {"input": ""}),
+        }[api]
+        return each(method(model=body.get("model", "none"), **arguments, extra_body=body, extra_headers={**shaping, **headers}))
+    return act
+
+
+def stats(rig):
+    with urllib.request.urlopen(f"http://127.0.0.1:{rig.backend}/__stats", timeout=PATIENCE) as answer:
+        return json.load(answer)
+
+
+def main():
+    cli = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    cli.add_argument("--binary", required=True)
+    cli.add_argument("--shared", required=True)
+    cli.add_argument("--only", choices=["simulate", "replay"])
+    cli.add_argument("--verbose", action="store_true")
+    args = cli.parse_args()
+    tally = Tally(args.verbose)
+    for name, check in (("simulate", check_simulate), ("replay", check_replay)):
+        if args.only in (None, name):
+            began = time.monotonic()
+            check(args, tally)
+            print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{tally.passed} passed, {tally.failed} failed")
+    return 1 if tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
