@@ -46,7 +46,8 @@ pub enum Word {
     Open(Box<Open>),
     /// The exchange passed the admission limit (comes right after `Open` where there is none).
     Admitted,
-    /// A connection to the upstream is in hand.
+    /// A connection to the upstream is in hand. Said again, followed by another `Sent`, where a connection used again
+    /// turned out closed before anything was written, and a new one took its place: the later one counts.
     Connected(Box<Connected>),
     /// The request's head was handed to the upstream connection.
     Sent,
@@ -181,9 +182,21 @@ pub struct Headers(Vec<(&'static str, Name)>);
 
 impl Headers {
     /// Picks out of `map` the headers named in `allowed`; of a repeated one the first.
+    ///
+    /// Goes through the headers that came, a dozen as a rule, and not through the list: comparing a name's length with
+    /// those in the list costs less than hashing each entry of it.
     pub fn pick(map: &http::HeaderMap, allowed: &'static [&'static str]) -> Self {
-        let value = |name: &&'static str| Some((*name, Name::new(map.get(*name)?.to_str().ok()?)?));
-        Self(allowed.iter().filter_map(value).collect())
+        let mut picked = Self::default();
+        for (name, value) in map {
+            let known = allowed.iter().find(|known| **known == name.as_str());
+            let Some(known) = known.filter(|known| picked.get(known).is_none()) else {
+                continue;
+            };
+            if let Some(text) = value.to_str().ok().and_then(Name::new) {
+                picked.0.push((known, text));
+            }
+        }
+        picked
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -424,6 +437,18 @@ mod tests {
             assert!(!forbidden.contains(name), "{name}");
             assert!(!name.contains("auth") && !name.contains("secret"), "{name}");
         }
+    }
+
+    #[test]
+    fn of_allowed_headers_the_first_value_is_picked() {
+        let mut map = http::HeaderMap::new();
+        map.append("X-Request-Id", http::HeaderValue::from_static("first"));
+        map.append("x-request-id", http::HeaderValue::from_static("second"));
+        map.append("authorization", http::HeaderValue::from_static("secret"));
+        map.append("accept", http::HeaderValue::from_static(""));
+        let picked = Headers::pick(&map, &REQUEST_HEADERS);
+        assert_eq!(picked.get("x-request-id"), Some("first"));
+        assert_eq!(picked.0.len(), 1);
     }
 
     #[test]

@@ -61,3 +61,66 @@ pub fn detect(facts: &Detect<'_>) -> Option<Api> {
     }
     Some(*api)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(method: &http::Method, host: &str, path: &str, hint: Option<&str>) -> Option<Api> {
+        let host = Some(host);
+        detect(&Detect {
+            hint,
+            method,
+            host,
+            path,
+        })
+    }
+
+    fn post(path: &str) -> Option<Api> {
+        of(&http::Method::POST, "127.0.0.1:8000", path, None)
+    }
+
+    #[test]
+    fn paths_are_told_by_their_end() {
+        for path in [
+            "/v1/chat/completions",
+            "/chat/completions",
+            "/api/v1/chat/completions/",
+            "/openai/deployments/my-model/chat/completions",
+            "/models/chat/completions",
+            "/v1/chat",
+        ] {
+            assert_eq!(post(path), Some(Api::OpenAiChat), "{path}");
+        }
+        for path in ["/v1/completions", "/openai/deployments/m/completions"] {
+            assert_eq!(post(path), Some(Api::OpenAiCompletions), "{path}");
+        }
+        assert_eq!(post("/v1/embeddings"), Some(Api::OpenAiEmbeddings));
+        for path in [
+            "/",
+            "/v1/models",
+            "/v1/responses",
+            "/api/chat",
+            "/v1/chatter",
+            "/v1/moderations",
+        ] {
+            assert_eq!(post(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn other_methods_hints_and_hosts_are_not_it() {
+        let path = "/v1/chat/completions";
+        let post = http::Method::POST;
+        assert_eq!(of(&http::Method::GET, "h", path, None), None);
+        assert_eq!(of(&post, "h", path, Some("anthropic")), None);
+        assert_eq!(of(&post, "h", path, Some("openai")), Some(Api::OpenAiChat));
+        assert_eq!(of(&post, "api.cohere.com", "/v1/chat", None), None);
+    }
+
+    #[test]
+    fn each_api_has_its_operation() {
+        let operations = Api::ALL.map(Api::operation);
+        assert_eq!(operations, Operation::ALL);
+    }
+}

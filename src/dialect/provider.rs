@@ -91,3 +91,50 @@ fn by_format(api: Api) -> &'static str {
         Api::OpenAiChat | Api::OpenAiCompletions | Api::OpenAiEmbeddings => "openai",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(host: &str) -> String {
+        provider(Api::OpenAiChat, None, Some(host), None).to_string()
+    }
+
+    #[test]
+    fn hosts_tell_the_provider() {
+        for (host, name) in [
+            ("api.openai.com", "openai"),
+            ("API.OpenAI.com.:443", "openai"),
+            ("my-team.openai.azure.com", "azure.ai.openai"),
+            ("x.services.ai.azure.com:443", "azure.ai.inference"),
+            ("bedrock-runtime.eu-west-1.amazonaws.com", "aws.bedrock"),
+            ("api.groq.com", "groq"),
+            ("router.huggingface.co", "hugging_face"),
+            ("dashscope-intl.aliyuncs.com", "alibaba"),
+        ] {
+            assert_eq!(of(host), name, "{host}");
+        }
+        for host in [
+            "127.0.0.1:8000",
+            "[::1]:8000",
+            "notmistral.ai",
+            "api.openai.com.evil.example",
+            "x.elb.amazonaws.com",
+        ] {
+            assert_eq!(of(host), "openai", "{host}");
+        }
+    }
+
+    #[test]
+    fn the_configuration_comes_first_and_the_server_header_last() {
+        let configured = Label::known("vllm");
+        let api = Api::OpenAiChat;
+        let host = Some("api.groq.com");
+        let engine = Some("llama.cpp");
+        let of = |configured, host, server| provider(api, configured, host, server).to_string();
+        assert_eq!(of(Some(&configured), host, engine), "vllm");
+        assert_eq!(of(None, host, engine), "groq");
+        assert_eq!(of(None, Some("10.0.0.1"), engine), "llama_cpp");
+        assert_eq!(of(None, None, Some("uvicorn")), "openai");
+    }
+}

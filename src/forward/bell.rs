@@ -73,3 +73,50 @@ impl Wake for Bell {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_ring_inside_a_poll_is_noted_and_one_outside_is_passed_on() {
+        let counter = Arc::<Counter>::default();
+        let woken = || counter.0.load(Ordering::Relaxed);
+        let bell = Arc::new(Bell::new());
+        let waker = Waker::from(Arc::clone(&bell));
+
+        bell.enter(&Waker::from(Arc::clone(&counter)));
+        assert!(!bell.rang());
+        waker.wake_by_ref();
+        waker.wake_by_ref();
+        assert!(!bell.leave(), "the poll is not over: it rang");
+        assert!(bell.rang());
+        assert!(!bell.rang(), "asked once, it is forgotten");
+        assert!(bell.leave());
+        assert_eq!(woken(), 0, "nobody was woken by what happened inside");
+
+        waker.wake_by_ref();
+        assert_eq!(woken(), 1);
+        let other = Arc::<Counter>::default();
+        bell.enter(&Waker::from(Arc::clone(&other)));
+        waker.wake_by_ref();
+        bell.leave_anyway();
+        waker.wake_by_ref();
+        assert_eq!(
+            (woken(), other.0.load(Ordering::Relaxed)),
+            (1, 1),
+            "the last task is woken"
+        );
+    }
+}

@@ -95,7 +95,9 @@ impl Upstream {
         match self.config.protocol {
             Protocol::Http1 => {
                 let (wire, connected) = self.connector.connect().await?;
-                let link = Link::over(wire).await.map_err(protocol_error)?;
+                let link = Link::over(wire)
+                    .await
+                    .map_err(|error| protocol_error(&error))?;
                 Ok((Channel::Http1(link), connected))
             }
             Protocol::Http2 => self.connect_http2().await,
@@ -115,7 +117,9 @@ impl Upstream {
         }
         let (wire, connected) = self.connector.connect().await?;
         if self.config.tls && !wire.chose_http2() {
-            let link = Link::over(wire).await.map_err(protocol_error)?;
+            let link = Link::over(wire)
+                .await
+                .map_err(|error| protocol_error(&error))?;
             return Ok((Channel::Http1(link), connected));
         }
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -125,7 +129,7 @@ impl Upstream {
             .keep_alive_interval(HTTP2_PING)
             .handshake(TokioIo::new(wire))
             .await
-            .map_err(protocol_error)?;
+            .map_err(|error| protocol_error(&error))?;
         tokio::spawn(connection);
         *shared = Some(sender.clone());
         Ok((Channel::Http2(sender), connected))
@@ -164,6 +168,6 @@ async fn sweep(upstream: Arc<Upstream>) {
     }
 }
 
-fn protocol_error(error: hyper::Error) -> connect::Error {
+fn protocol_error(error: &hyper::Error) -> connect::Error {
     connect::Error::Failed(Failure::Protocol, error.to_string())
 }

@@ -120,7 +120,7 @@ fn a_body_that_lacks_its_last_blank_line_is_read() {
         frames(STREAM, "data: a\n\ndata: [DONE]\n"),
         ["|a", "|[DONE]"]
     );
-    assert_eq!(frames(STREAM, "data: a\n\n: bye\n"), ["|a"]);
+    assert_eq!(frames(STREAM, "data: a\n\n: bye"), ["|a"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// How every HTTP/2 connection begins; no HTTP/1 request begins with its first three bytes and goes on differently.
+/// How every HTTP/2 connection begins.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A stream whose first bytes were read once already.
@@ -90,5 +90,42 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for First<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    /// What is told of `sent`, written byte by byte, and what is read afterwards.
+    async fn told(sent: &[u8]) -> (bool, Vec<u8>) {
+        let (mut near, far) = tokio::io::duplex(1);
+        let writing = async {
+            near.write_all(sent).await.unwrap();
+            drop(near);
+        };
+        let reading = async {
+            let (mut first, http2) = First::read(far).await.unwrap();
+            let mut all = Vec::new();
+            first.read_to_end(&mut all).await.unwrap();
+            (http2, all)
+        };
+        tokio::join!(writing, reading).1
+    }
+
+    #[tokio::test]
+    async fn only_the_whole_preface_is_http2_and_no_byte_is_lost() {
+        let http2 = [PREFACE.as_slice(), b"\0\0\0\x04"].concat();
+        for (sent, expected) in [
+            (http2.as_slice(), true),
+            (b"POST /v1 HTTP/1.1\r\n\r\n", false),
+            (b"PRIVATE / HTTP/1.1\r\n\r\n", false),
+            (b"PRI * HT", false),
+            (b"", false),
+        ] {
+            assert_eq!(told(sent).await, (expected, sent.to_vec()));
+        }
     }
 }

@@ -19,7 +19,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, Bound),
+    Unix(
+        UnixListener,
+        #[expect(dead_code, reason = "held for its drop: it removes the file")] Bound,
+    ),
 }
 
 pub(super) enum Accepted {

@@ -211,6 +211,8 @@ impl Skimmer {
                 self.scalar.push(byte);
                 State::InScalar
             }
+            // NaN and Infinity are no JSON, but some write them, in fields that nobody reads.
+            b'N' | b'I' if !self.wanted => State::InScalar,
             _ => State::Broken,
         };
     }
@@ -398,3 +400,6 @@ fn is_number(text: &str) -> bool {
     let digits = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
     text.bytes().all(digits) && text.parse::<f64>().is_ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,3 +65,6 @@ impl Once {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

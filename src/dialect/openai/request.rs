@@ -89,16 +89,21 @@ impl Reading {
             [Key("stop")] | [Key("stop"), At(_)] if value == Value::TextEnd => {
                 *self.facts.stop_sequences.get_or_insert_default() += 1;
             }
-            _ => match value {
-                Value::Number(number) => self.number(path, number),
-                Value::Bool(flag) if *path == [Key("stream")] => self.facts.stream = Some(flag),
-                Value::Text(piece) if is_word(path) => self.short.push(piece),
-                Value::TextEnd if is_word(path) => {
-                    let word = self.short.take();
-                    self.word(path, &word);
-                }
-                _ => {}
-            },
+            _ => self.field(path, value),
+        }
+    }
+
+    fn field(&mut self, path: &[Step], value: Value<'_>) {
+        match value {
+            Value::Number(number) => self.number(path, number),
+            Value::Bool(flag) if *path == [Key("stream")] => self.facts.stream = Some(flag),
+            Value::Text(piece) if is_word(path) => self.short.push(piece),
+            Value::TextEnd if is_word(path) => {
+                let word = self.short.take();
+                self.word(path, &word);
+            }
+            Value::Bool(_) | Value::Text(_) | Value::TextEnd => {}
+            Value::Object | Value::Array | Value::End | Value::Null => {}
         }
     }
 

@@ -1,6 +1,9 @@
 //! Messages of a stream → events.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+use serde::Deserialize;
 
 use super::chunk::{Choice, Chunk, Content, Failure, Message};
 use super::tools::Tools;
@@ -55,15 +58,24 @@ impl Stream {
 
     /// Reads what is JSON but for its text: half a surrogate pair or bytes that are no UTF-8, which come when a backend
     /// cuts a character in two. The rest of that text was generated all the same, so it is read, with U+FFFD in place.
+    /// And what has a key twice, which only a tree of values allows.
     fn repaired(&mut self, data: &[u8], failed: bool, out: &mut impl FnMut(Event<'_>)) {
-        let text = String::from_utf8_lossy(data);
-        let text = super::repair::lone_surrogates(&text);
-        match serde_json::from_str::<Chunk<'_>>(&text) {
-            Ok(chunk) => {
-                out(Event::Odd(Anomaly::BadText));
+        let utf8 = String::from_utf8_lossy(data);
+        let json = super::repair::lone_surrogates(&utf8);
+        let tree = serde_json::from_str::<serde_json::Value>(&json);
+        let chunk = tree
+            .as_ref()
+            .ok()
+            .and_then(|tree| Chunk::deserialize(tree).ok());
+        match chunk {
+            Some(chunk) => {
+                if matches!((&utf8, &json), (Cow::Owned(_), _) | (_, Cow::Owned(_))) {
+                    out(Event::Odd(Anomaly::BadText));
+                }
                 self.chunk(&chunk, failed, out);
             }
-            Err(_) => out(Event::Odd(Anomaly::BadJson)),
+            None if failed => out(Event::Failed { kind: None }),
+            None => out(Event::Odd(Anomaly::BadJson)),
         }
     }
 
@@ -78,12 +90,10 @@ impl Stream {
             }
             self.usage(chunk, out);
         }
-        if let Some(kind) = failure(chunk) {
-            out(Event::Failed {
-                kind: kind.and_then(identifier),
-            });
-        } else if failed {
-            out(Event::Failed { kind: None });
+        let failure = reported(chunk);
+        if failed || failure.is_some() || chunk.object.0 == "error" {
+            let kind = kind(chunk, failure);
+            out(Event::Failed { kind });
         }
     }
 
@@ -229,18 +239,28 @@ fn say(out: &mut impl FnMut(Event<'_>), choice: u32, part: Part, text: &str) {
     }
 }
 
-/// The kind of error that a message reports: `None` where it reports none, `Some(None)` where it does not say which.
-fn failure<'a>(chunk: &'a Chunk<'_>) -> Option<Option<&'a str>> {
-    let of_choice = chunk.choices.iter().map(|choice| &choice.error);
-    let mut found = std::iter::once(&chunk.error).chain(of_choice);
-    let top = chunk.error_type.some().or(chunk.kind.some());
-    let top = top.or(Some(&*chunk.code.0).filter(|code| !code.is_empty()));
-    match found.find(|failure| !matches!(failure, Failure::None)) {
-        Some(Failure::Object(object)) => {
-            let code = Some(&*object.code.0).filter(|code| !code.is_empty());
-            Some(object.kind.some().or(code))
-        }
-        Some(Failure::None | Failure::Message) => Some(chunk.error_type.some()),
-        None => (chunk.object.0 == "error").then_some(top),
-    }
+/// The first error that a message reports.
+fn reported<'a>(chunk: &'a Chunk<'a>) -> Option<&'a Failure<'a>> {
+    let of_choices = chunk.choices.iter().map(|choice| &choice.error);
+    std::iter::once(&chunk.error)
+        .chain(of_choices)
+        .find(|failure| !matches!(failure, Failure::None))
+}
+
+/// The kind of an error: the first that is an identifier, from the most to the least particular home.
+fn kind<'a>(chunk: &'a Chunk<'_>, failure: Option<&'a Failure<'_>>) -> Option<&'a str> {
+    let object = match failure {
+        Some(Failure::Object(object)) => Some(object),
+        Some(Failure::None | Failure::Message) | None => None,
+    };
+    [
+        object.map(|object| &*object.kind.0),
+        object.map(|object| &*object.code.0),
+        Some(&*chunk.error_type.0),
+        Some(&*chunk.kind.0),
+        Some(&*chunk.code.0),
+    ]
+    .into_iter()
+    .flatten()
+    .find_map(identifier)
 }

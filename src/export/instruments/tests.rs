@@ -1,1 +1,881 @@
+//! The registry × what is emitted, and what each record and sample leaves behind.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use opentelemetry::Value;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point;
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
+
+use super::*;
+use crate::count::Source;
+use crate::dialect::Usage;
+use crate::export::config::{GenAi, Temporality};
+use crate::export::names;
+use crate::export::names::attributes::Values;
+use crate::export::snapshot::{Losses, Snapshot};
+use crate::export::{prometheus, testing};
+use crate::label::Limits;
+use crate::load::{Flow, FlowReading, LaneReading, Reading, Throughput};
+use crate::measure::{Sample, Unrated};
+use crate::slo::{BURN_WINDOWS, Indicator, Objective, Scope};
+use crate::wire::Vantage;
+
+/// Every point as `name{key="value",…}` with its value; of histograms their count.
+fn points(metrics: &ResourceMetrics) -> BTreeMap<String, f64> {
+    let request = ExportMetricsServiceRequest::from(metrics);
+    let mut points = BTreeMap::new();
+    for metric in request
+        .resource_metrics
+        .iter()
+        .flat_map(|of| &of.scope_metrics)
+        .flat_map(|of| &of.metrics)
+    {
+        let mut put = |attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue],
+                       value: f64| {
+            let mut pairs: Vec<_> = attributes
+                .iter()
+                .map(|kv| format!("{}={}", kv.key, shown(kv)))
+                .collect();
+            pairs.sort();
+            points.insert(format!("{}{{{}}}", metric.name, pairs.join(",")), value);
+        };
+        let number = |value: &Option<number_data_point::Value>| match value.unwrap() {
+            number_data_point::Value::AsDouble(value) => value,
+            number_data_point::Value::AsInt(value) => value as f64,
+        };
+        match metric.data.as_ref().unwrap() {
+            Data::Gauge(gauge) => gauge
+                .data_points
+                .iter()
+                .for_each(|point| put(&point.attributes, number(&point.value))),
+            Data::Sum(sum) => sum
+                .data_points
+                .iter()
+                .for_each(|point| put(&point.attributes, number(&point.value))),
+            Data::Histogram(histogram) => histogram
+                .data_points
+                .iter()
+                .for_each(|point| put(&point.attributes, point.count as f64)),
+            Data::ExponentialHistogram(_) | Data::Summary(_) => {
+                panic!("{} is of a kind that is not made", metric.name)
+            }
+        }
+    }
+    points
+}
+
+fn shown(kv: &opentelemetry_proto::tonic::common::v1::KeyValue) -> String {
+    match kv
+        .value
+        .as_ref()
+        .and_then(|value| value.value.as_ref())
+        .unwrap()
+    {
+        any_value::Value::StringValue(text) => text.clone(),
+        any_value::Value::BoolValue(value) => value.to_string(),
+        any_value::Value::IntValue(value) => value.to_string(),
+        other => panic!("{}: {other:?} is no label", kv.key),
+    }
+}
+
+/// The one point of `name` among whose attributes are `with`.
+fn one(points: &BTreeMap<String, f64>, name: &str, with: &[&str]) -> Option<f64> {
+    let start = format!("{name}{{");
+    let mut found = points.iter().filter(|(point, _)| {
+        let attributes = point
+            .strip_prefix(&start)
+            .map(|rest| rest.trim_end_matches('}'));
+        attributes.is_some_and(|attributes| {
+            let attributes: Vec<_> = attributes.split(',').collect();
+            with.iter().all(|wanted| attributes.contains(wanted))
+        })
+    });
+    let first = found.next().map(|(_, value)| *value);
+    assert!(found.next().is_none(), "{name} {with:?} is not one point");
+    first
+}
+
+fn sum(points: &BTreeMap<String, f64>, name: &str) -> f64 {
+    let start = format!("{name}{{");
+    points
+        .iter()
+        .filter(|(point, _)| point.starts_with(&start))
+        .map(|(_, value)| value)
+        .sum()
+}
+
+fn snapshot() -> Snapshot {
+    let flow = Flow {
+        provider: Label::known("openai"),
+        model: Label::known("gpt-4o"),
+        route: Label::known("default"),
+        vantage: Vantage::Outbound,
+    };
+    let throughput = Throughput {
+        ten_seconds: Some(50.0),
+        minute: Some(40.0),
+        five_minutes: Some(30.0),
+        peak: Some(120.0),
+    };
+    let lane = Lane {
+        route: Label::known("default"),
+        vantage: Vantage::Outbound,
+    };
+    let objective = |name, indicator| crate::slo::Reading {
+        objective: Objective {
+            name: Label::known(name),
+            indicator,
+            target: 0.99,
+            window: Duration::from_secs(86_400),
+            scope: Scope::default(),
+        },
+        good: 98,
+        bad: 2,
+        budget: Some(-1.0),
+        burn: [Some(2.0); BURN_WINDOWS.len()],
+        covered: Duration::from_secs(600),
+        exhaustion: Some(Duration::from_secs(60)),
+    };
+    Snapshot {
+        load: Reading {
+            lanes: vec![LaneReading {
+                lane,
+                active: [1, 2, 3, 4],
+            }],
+            flows: vec![FlowReading {
+                flow,
+                input: throughput,
+                output: throughput,
+                time_to_first_token: None,
+                output_rate: None,
+                finished: 0,
+                failed: 0,
+            }],
+        },
+        slo: vec![
+            objective("availability", Indicator::Availability),
+            objective("ttft", Indicator::TimeToFirstToken(Duration::from_secs(2))),
+            objective("rate", Indicator::OutputRate(15.5)),
+            objective("duration", Indicator::Duration(Duration::from_secs(60))),
+        ],
+        losses: Losses {
+            bytes: 10,
+            exchanges: 1,
+            backlog: 5,
+        },
+        label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
+        ..Snapshot::default()
+    }
+}
+
+fn start(gen_ai: GenAi) -> (Arc<Instruments>, Collector) {
+    let config = Config {
+        gen_ai,
+        ..Config::default()
+    };
+    Instruments::new(&config, Limits::default(), Readings::new(snapshot))
+}
+
+fn gate() -> Gate {
+    Gate::new(Limits::default(), [])
+}
+
+const SAMPLES: [Sample; 6] = [
+    Sample::Tokens {
+        kind: Kind::Text,
+        tokens: 7,
+        source: Source::Counted,
+    },
+    Sample::Standard { tokens: 8 },
+    Sample::InterToken {
+        latency: Duration::from_millis(20),
+        tokens: 3,
+    },
+    Sample::InterChunk {
+        gap: Duration::from_millis(60),
+    },
+    Sample::ChunkTokens { tokens: 3 },
+    Sample::OutputChunk {
+        gap: Duration::from_millis(60),
+    },
+];
+
+/// Something of everything.
+fn representative() -> ResourceMetrics {
+    let (instruments, collector) = start(GenAi::Both);
+    let gate = gate();
+    let route = testing::route();
+    instruments.prime(&[Arc::clone(&route)]);
+    instruments.started(&route);
+    let lane = lane_of(&route);
+    instruments.stream_time(&lane, State::Waiting, Duration::from_millis(250));
+    instruments.stream_time(&lane, State::Streaming, Duration::from_millis(250));
+    instruments.stream_blocked(&lane, Duration::from_millis(250));
+    SAMPLES.map(|sample| instruments.live(&testing::series()).sample(sample));
+    let mut unrated = testing::streamed();
+    unrated.anomalies = vec![(Anomaly::BadJson, 2)];
+    if let Some(call) = &mut unrated.call {
+        call.rates.unrated = Some(Unrated::FewTokens);
+        call.usage = Some(Usage {
+            cache_write: Some(5),
+            ..call.usage.unwrap()
+        });
+    }
+    for record in [
+        testing::streamed(),
+        unrated,
+        testing::refused(),
+        testing::plain(),
+    ] {
+        instruments.finished(&record, &gate);
+    }
+    collector.scrape()
+}
+
+#[test]
+fn exactly_what_is_registered_is_emitted() {
+    let metrics = representative();
+    let emitted: BTreeSet<_> = metrics
+        .scope_metrics()
+        .flat_map(|scope| scope.metrics())
+        .map(|metric| metric.name().to_owned())
+        .collect();
+    let registered: BTreeSet<_> = names::metrics()
+        .map(|metric| metric.name.to_owned())
+        .collect();
+    assert_eq!(emitted, registered);
+    for scope in metrics.scope_metrics() {
+        assert_eq!(scope.scope().name(), names::SCOPE);
+    }
+}
+
+#[test]
+fn what_is_emitted_has_the_registered_kind_unit_keys_and_values() {
+    fn check(registered: &names::Metric, attributes: Vec<(&str, &Value)>) {
+        for (key, value) in attributes {
+            let known = registered.attributes().find(|known| known.key == key);
+            let known = known.unwrap_or_else(|| panic!("{} has {key}", registered.name));
+            if let Values::Closed(values) = known.values {
+                let value = value.to_string();
+                assert!(
+                    values.contains(&value.as_str()),
+                    "{}: {key}={value}",
+                    registered.name
+                );
+            }
+        }
+    }
+    fn walk<T: Copy>(registered: &names::Metric, data: &MetricData<T>) -> names::Kind {
+        let pairs = |attributes: Vec<&opentelemetry::KeyValue>| {
+            check(
+                registered,
+                attributes
+                    .iter()
+                    .map(|kv| (kv.key.as_str(), &kv.value))
+                    .collect(),
+            );
+        };
+        match data {
+            MetricData::Gauge(gauge) => {
+                gauge
+                    .data_points()
+                    .for_each(|point| pairs(point.attributes().collect()));
+                names::Kind::Gauge
+            }
+            MetricData::Sum(sum) => {
+                sum.data_points()
+                    .for_each(|point| pairs(point.attributes().collect()));
+                if sum.is_monotonic() {
+                    names::Kind::Counter
+                } else {
+                    names::Kind::UpDownCounter
+                }
+            }
+            MetricData::Histogram(histogram) => {
+                for point in histogram.data_points() {
+                    pairs(point.attributes().collect());
+                    assert!(
+                        point.bounds().eq(registered.buckets.iter().copied()),
+                        "{}",
+                        registered.name
+                    );
+                    assert_eq!((point.min().is_none(), point.max().is_none()), (true, true));
+                }
+                names::Kind::Histogram
+            }
+            MetricData::ExponentialHistogram(_) => panic!("{}", registered.name),
+        }
+    }
+    let metrics = representative();
+    for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
+        let registered = names::metric(metric.name()).unwrap();
+        let kind = match metric.data() {
+            AggregatedMetrics::F64(data) => walk(registered, data),
+            AggregatedMetrics::U64(data) => walk(registered, data),
+            AggregatedMetrics::I64(data) => walk(registered, data),
+        };
+        assert_eq!(kind, registered.kind, "{}", registered.name);
+        assert_eq!(
+            (metric.unit(), metric.description()),
+            (registered.unit, registered.description)
+        );
+    }
+}
+
+#[test]
+fn every_registered_attribute_is_used() {
+    let text = prometheus::text(&representative());
+    for attribute in names::attributes::ALL {
+        let label = format!("{}=\"", attribute.key.replace('.', "_"));
+        assert!(text.contains(&label), "{}", attribute.key);
+    }
+}
+
+/// The token-wise rules of Prometheus' own translator (`UnderscoreEscapingWithSuffixes`), written down once more.
+fn translated(name: &str, unit: &str, data: &Data) -> String {
+    let mut tokens: Vec<&str> = name
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|token| !token.is_empty())
+        .collect();
+    let (main, per) = unit
+        .split_once('/')
+        .map_or((unit, ""), |(main, per)| (main, per));
+    let main = match main {
+        "s" => "seconds",
+        "By" => "bytes",
+        _ => "",
+    };
+    if !main.is_empty() && !tokens.contains(&main) {
+        tokens.push(main);
+    }
+    if per == "s" {
+        tokens.extend(["per", "second"]);
+    }
+    if matches!(data, Data::Sum(sum) if sum.is_monotonic) {
+        tokens.retain(|token| *token != "total");
+        tokens.push("total");
+    }
+    if unit == "1" && matches!(data, Data::Gauge(_)) {
+        tokens.retain(|token| *token != "ratio");
+        tokens.push("ratio");
+    }
+    tokens.join("_")
+}
+
+#[test]
+fn names_are_equal_over_otlp_and_on_the_scrape() {
+    let metrics = representative();
+    let request = ExportMetricsServiceRequest::from(&metrics);
+    let over_otlp: BTreeSet<_> = request.resource_metrics[0]
+        .scope_metrics
+        .iter()
+        .flat_map(|scope| &scope.metrics)
+        .map(|metric| translated(&metric.name, &metric.unit, metric.data.as_ref().unwrap()))
+        .collect();
+    let text = prometheus::text(&metrics);
+    let scraped: BTreeSet<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .filter(|name| *name != "target_info")
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(over_otlp, scraped);
+}
+
+#[test]
+fn samples_move_the_live_metrics_of_their_series() {
+    let (instruments, collector) = start(GenAi::Latest);
+    let live = instruments.live(&testing::series());
+    SAMPLES.map(|sample| live.sample(sample));
+    SAMPLES.map(|sample| live.sample(sample));
+    let points = points(&collector.scrape());
+    let text = [
+        "gen_ai.token.type=output",
+        "tokengauge.token.kind=text",
+        "tokengauge.token.source=counted",
+        "gen_ai.request.model=gpt-4o",
+    ];
+    assert_eq!(one(&points, "tokengauge.tokens", &text), Some(14.0));
+    assert_eq!(one(&points, "tokengauge.tokens_standard", &[]), Some(16.0));
+    assert_eq!(
+        one(&points, "tokengauge.inter_token", &[]),
+        Some(6.0),
+        "each gap once for each of its tokens"
+    );
+    assert_eq!(one(&points, "tokengauge.inter_chunk", &[]), Some(2.0));
+    assert_eq!(one(&points, "tokengauge.chunk_tokens", &[]), Some(2.0));
+    assert_eq!(
+        one(
+            &points,
+            "gen_ai.client.inference.time_per_output_chunk",
+            &[]
+        ),
+        Some(2.0)
+    );
+    assert_eq!(
+        one(
+            &points,
+            "gen_ai.client.operation.time_per_output_chunk",
+            &[]
+        ),
+        None
+    );
+}
+
+#[test]
+fn a_stream_that_went_well() {
+    let (instruments, collector) = start(GenAi::Latest);
+    instruments.finished(&testing::streamed(), &gate());
+    let points = points(&collector.scrape());
+    let value = |name: &str, with: &[&str]| one(&points, name, with);
+    let standard = "gen_ai.client.inference.usage";
+    assert_eq!(
+        value(
+            &format!("{standard}.input_tokens"),
+            &["gen_ai.token.modality=unknown"]
+        ),
+        Some(120.0)
+    );
+    assert_eq!(
+        value(
+            &format!("{standard}.output_tokens"),
+            &["gen_ai.response.model=gpt-4o-2024-08-06"]
+        ),
+        Some(101.0)
+    );
+    assert_eq!(
+        value(&format!("{standard}.cache_read.input_tokens"), &[]),
+        Some(64.0)
+    );
+    assert_eq!(
+        value(&format!("{standard}.cache_write.input_tokens"), &[]),
+        None,
+        "not reported is not zero"
+    );
+    assert_eq!(
+        value(&format!("{standard}.reasoning.output_tokens"), &[]),
+        Some(20.0)
+    );
+    assert_eq!(
+        value("tokengauge.usage", &["tokengauge.token.kind=uncached"]),
+        Some(56.0)
+    );
+    assert_eq!(
+        value("tokengauge.usage", &["tokengauge.token.kind=output"]),
+        Some(81.0)
+    );
+    assert_eq!(
+        value("tokengauge.request.band", &["tokengauge.band=30-60"]),
+        Some(1.0)
+    );
+    assert_eq!(
+        value("tokengauge.request.band", &["tokengauge.band=voice"]),
+        Some(0.0)
+    );
+    assert_eq!(
+        value("tokengauge.request.band", &["tokengauge.band=<5"]),
+        Some(0.0),
+        "born at 0"
+    );
+    assert_eq!(
+        value(
+            "tokengauge.choices.finished",
+            &[
+                "tokengauge.finish_reason=stop",
+                "tokengauge.choice=complete"
+            ]
+        ),
+        Some(1.0)
+    );
+    assert_eq!(value("tokengauge.drift.counted", &[]), Some(101.0));
+    assert_eq!(value("tokengauge.drift.reported", &[]), Some(101.0));
+    assert_eq!(
+        value("tokengauge.tokens", &["gen_ai.token.type=input"]),
+        Some(100.0),
+        "400 bytes ÷ 4"
+    );
+    assert_eq!(
+        value("tokengauge.tokens", &["gen_ai.token.type=output"]),
+        None,
+        "only samples move it"
+    );
+    assert_eq!(value("tokengauge.tokens_standard", &[]), Some(0.0));
+    assert_eq!(sum(&points, "tokengauge.request.stage"), 10.0);
+    assert_eq!(sum(&points, "tokengauge.time_to"), 5.0);
+    assert_eq!(
+        value(
+            "tokengauge.requests.finished",
+            &[
+                "tokengauge.outcome=ok",
+                "tokengauge.fault=none",
+                "http.response.status_code=200",
+                "tokengauge.stage=tail",
+                "gen_ai.request.model=gpt-4o"
+            ]
+        ),
+        Some(1.0)
+    );
+    assert!(points.keys().all(|point| !point.contains("error.type")));
+    assert!(
+        points
+            .keys()
+            .all(|point| !point.starts_with("gen_ai.client.operation."))
+    );
+    assert_eq!(value("tokengauge.client.blocked", &[]), None);
+}
+
+#[test]
+fn a_refused_embeddings_call() {
+    let (instruments, collector) = start(GenAi::Latest);
+    instruments.finished(&testing::refused(), &gate());
+    let points = points(&collector.scrape());
+    let failed = [
+        "error.type=rate_limit_exceeded",
+        "gen_ai.operation.name=embeddings",
+    ];
+    assert_eq!(
+        one(&points, "gen_ai.client.operation.duration", &failed),
+        Some(1.0)
+    );
+    assert_eq!(
+        one(&points, "gen_ai.server.request.duration", &failed),
+        Some(1.0)
+    );
+    assert_eq!(
+        one(&points, "gen_ai.client.inference.duration", &[]),
+        None,
+        "no inference"
+    );
+    assert_eq!(one(&points, "gen_ai.server.time_to_first_token", &[]), None);
+    assert_eq!(one(&points, "tokengauge.client.blocked", &[]), Some(1.0));
+    let outcome = [
+        "tokengauge.outcome=error",
+        "tokengauge.fault=upstream",
+        "http.response.status_code=429",
+        failed[0],
+    ];
+    assert_eq!(
+        one(&points, "tokengauge.requests.finished", &outcome),
+        Some(1.0)
+    );
+    assert_eq!(
+        one(
+            &points,
+            "http.client.request.duration",
+            &[failed[0], "http.response.status_code=429"]
+        ),
+        Some(1.0)
+    );
+    let server = points
+        .keys()
+        .find(|point| point.starts_with("http.server.request.duration"))
+        .unwrap();
+    assert!(
+        !server.contains("error.type"),
+        "a 4xx is no error of the server: {server}"
+    );
+}
+
+#[test]
+fn plain_http_has_http_metrics_and_is_counted() {
+    let (instruments, collector) = start(GenAi::Latest);
+    instruments.started(&testing::route());
+    instruments.finished(&testing::plain(), &gate());
+    let points = points(&collector.scrape());
+    assert_eq!(
+        one(
+            &points,
+            "tokengauge.requests.started",
+            &["tokengauge.route=default"]
+        ),
+        Some(1.0)
+    );
+    let finished = points
+        .iter()
+        .find(|(point, _)| point.starts_with("tokengauge.requests.finished"))
+        .unwrap();
+    assert!(!finished.0.contains("gen_ai."), "{finished:?}");
+    assert_eq!(
+        one(
+            &points,
+            "http.server.request.duration",
+            &[
+                "http.request.method=GET",
+                "url.scheme=http",
+                "network.protocol.version=1.1"
+            ]
+        ),
+        Some(1.0)
+    );
+    assert_eq!(
+        one(
+            &points,
+            "http.client.request.duration",
+            &["server.port=443"]
+        ),
+        Some(1.0)
+    );
+    assert_eq!(sum(&points, "tokengauge.request.stage"), 0.0);
+}
+
+#[test]
+fn what_is_known_from_the_configuration_is_there_at_zero() {
+    let (instruments, collector) = start(GenAi::Latest);
+    instruments.prime(&[testing::route()]);
+    let points = points(&collector.scrape());
+    assert_eq!(
+        one(
+            &points,
+            "tokengauge.requests.started",
+            &["tokengauge.route=default", "tokengauge.vantage=outbound"]
+        ),
+        Some(0.0)
+    );
+    for state in ["waiting", "streaming", "blocked"] {
+        assert_eq!(
+            one(
+                &points,
+                "tokengauge.stream.time",
+                &[&format!("tokengauge.stream.state={state}")]
+            ),
+            Some(0.0)
+        );
+    }
+    for anomaly in Anomaly::ALL {
+        assert_eq!(
+            one(
+                &points,
+                "tokengauge.self.anomalies",
+                &[&format!("tokengauge.anomaly={}", anomaly.as_str())]
+            ),
+            Some(0.0)
+        );
+    }
+    assert_eq!(
+        one(
+            &points,
+            "tokengauge.self.export.dropped",
+            &["tokengauge.signal=traces", "tokengauge.reason=failed"]
+        ),
+        Some(0.0)
+    );
+}
+
+#[test]
+fn gauges_show_the_snapshot() {
+    let (_instruments, collector) = start(GenAi::Latest);
+    let points = points(&collector.scrape());
+    let value = |name: &str, with: &[&str]| one(&points, name, with);
+    assert_eq!(
+        value(
+            "tokengauge.active_requests",
+            &["tokengauge.state=streaming"]
+        ),
+        Some(3.0)
+    );
+    assert_eq!(
+        value("tokengauge.queue.depth", &["tokengauge.bound=upper"]),
+        Some(3.0)
+    );
+    assert_eq!(
+        value(
+            "tokengauge.throughput",
+            &["gen_ai.token.type=output", "tokengauge.window=peak"]
+        ),
+        Some(120.0)
+    );
+    assert_eq!(
+        value(
+            "tokengauge.slo.events",
+            &["tokengauge.slo=ttft", "tokengauge.result=bad"]
+        ),
+        Some(2.0)
+    );
+    assert_eq!(
+        value("tokengauge.slo.threshold", &["tokengauge.slo=ttft"]),
+        Some(2.0)
+    );
+    assert_eq!(
+        value("tokengauge.slo.threshold", &["tokengauge.slo=availability"]),
+        None
+    );
+    assert_eq!(value("tokengauge.slo.rate_threshold", &[]), Some(15.5));
+    assert_eq!(
+        value(
+            "tokengauge.slo.burn",
+            &["tokengauge.slo=rate", "tokengauge.window=3d"]
+        ),
+        Some(2.0)
+    );
+    assert_eq!(value("tokengauge.self.observer.lost", &[]), Some(10.0));
+    assert_eq!(
+        value(
+            "tokengauge.self.label_overflow",
+            &["tokengauge.dimension=model"]
+        ),
+        Some(3.0)
+    );
+    assert_eq!(value("tokengauge.self.build", &[]), Some(1.0));
+}
+
+#[test]
+fn the_snapshot_is_taken_once_per_collection() {
+    let taken = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&taken);
+    let readings = Readings::new(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        snapshot()
+    });
+    let (_instruments, collector) =
+        Instruments::new(&Config::default(), Limits::default(), readings);
+    collector.scrape();
+    collector.collect();
+    assert_eq!(taken.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
+    let limits = Limits {
+        models: 5,
+        ..Limits::default()
+    };
+    let (instruments, collector) = Instruments::new(
+        &Config {
+            gen_ai: GenAi::Both,
+            ..Config::default()
+        },
+        limits,
+        Readings::new(Snapshot::default),
+    );
+    // A gate that lets far more through than the instruments were told.
+    let gate = Gate::new(
+        Limits {
+            models: 100_000,
+            error_types: 100_000,
+            finish_reasons: 100_000,
+            ..limits
+        },
+        [],
+    );
+    for n in 0..3_000_u16 {
+        let mut record = testing::streamed();
+        let mut route = (*testing::route()).clone();
+        route.name = Label::known(&format!("route-{}", n % 700));
+        let call = record.call.as_mut().unwrap();
+        call.series.model = Label::known(&format!("model-{n}"));
+        call.series.route = route.name.clone();
+        call.response_model = testing::name(&format!("answered-{n}"));
+        call.finish_reasons = testing::name(&format!("because-{n}")).into_iter().collect();
+        record.outcome = Outcome::Error;
+        record.error_type = testing::name(&format!("error-{n}"));
+        record.http.status = Some(400 + n % 200);
+        record.route = Arc::new(route);
+        instruments.started(&record.route);
+        instruments
+            .live(&record.call.as_ref().unwrap().series)
+            .sample(SAMPLES[0]);
+        instruments.finished(&record, &gate);
+    }
+    let metrics = collector.scrape();
+    let points = points(&metrics);
+    let overflown: Vec<_> = points
+        .keys()
+        .filter(|point| point.contains("otel.metric.overflow"))
+        .collect();
+    assert!(overflown.is_empty(), "{overflown:?}");
+    assert_eq!(
+        sum(&points, "tokengauge.requests.finished"),
+        3_000.0,
+        "every one is counted"
+    );
+    assert_eq!(sum(&points, "tokengauge.tokens"), 3_000.0 * (7.0 + 100.0));
+    assert!(
+        one(
+            &points,
+            "tokengauge.self.label_overflow",
+            &["tokengauge.dimension=series"]
+        )
+        .unwrap()
+            > 0.0
+    );
+}
+
+#[test]
+fn deltas_are_sent_beside_sums_that_are_scraped() {
+    let (config, _) = Config::from_env(|name| match name {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://127.0.0.1:1".into()),
+        _ => None,
+    });
+    let config = Config {
+        temporality: Temporality::Delta,
+        ..config
+    };
+    let (instruments, collector) =
+        Instruments::new(&config, Limits::default(), Readings::new(snapshot));
+    let started =
+        |metrics: &ResourceMetrics| one(&points(metrics), "tokengauge.requests.started", &[]);
+    instruments.started(&testing::route());
+    assert_eq!(
+        (started(&collector.collect()), started(&collector.scrape())),
+        (Some(1.0), Some(1.0))
+    );
+    instruments.started(&testing::route());
+    assert_eq!(
+        (started(&collector.collect()), started(&collector.scrape())),
+        (Some(1.0), Some(2.0))
+    );
+}
+
+#[test]
+fn the_family_can_be_turned_off() {
+    let (instruments, collector) = start(GenAi::Off);
+    instruments.finished(&testing::streamed(), &gate());
+    instruments.finished(&testing::refused(), &gate());
+    assert!(
+        points(&collector.scrape())
+            .keys()
+            .all(|point| !point.starts_with("gen_ai."))
+    );
+}
+
+#[test]
+fn an_unfinished_exchange_ended_in_the_stage_after_its_last_point() {
+    let mut record = testing::streamed();
+    assert_eq!(end_stage(&record), Stage::Tail);
+    record.outcome = Outcome::Truncated;
+    assert_eq!(end_stage(&record), Stage::Decode);
+    record.points.visible = None;
+    assert_eq!(end_stage(&record), Stage::Thinking);
+    record.points.token = None;
+    assert_eq!(end_stage(&record), Stage::FirstToken);
+    record.points.event = None;
+    assert_eq!(end_stage(&record), Stage::FirstEvent);
+    record.points.byte = None;
+    assert_eq!(end_stage(&record), Stage::FirstByte);
+    record.points.head = None;
+    assert_eq!(end_stage(&record), Stage::Headers);
+    record.points.uploaded = None;
+    assert_eq!(end_stage(&record), Stage::Upload);
+    record.points.sent = None;
+    assert_eq!(end_stage(&record), Stage::Connect);
+    record.points.admit = None;
+    assert_eq!(end_stage(&record), Stage::Admission);
+    assert_eq!(end_stage(&testing::refused()), Stage::Tail);
+}
+
+#[test]
+fn what_became_of_a_choice() {
+    let mut record = testing::streamed();
+    let call = record.call.as_mut().unwrap();
+    let of = |call: &Call, reason| became(call, &Name::new(reason).unwrap());
+    assert_eq!(of(call, "stop"), "complete");
+    assert_eq!(of(call, "error"), "unfinished");
+    assert_eq!(of(call, "content_filter"), "filtered");
+    call.output.as_mut().unwrap().by_kind[3] = 4;
+    assert_eq!(of(call, "stop"), "refused");
+    call.output = None;
+    assert_eq!(of(call, "stop"), "empty");
+}

@@ -151,7 +151,9 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
             self.tap
                 .arrival(Direction::Response, at, data, self.blocked);
         } else if frame.is_trailers() {
+            // Nothing can follow, and nobody need ask whether anything does.
             self.tap.trailers(Direction::Response, at);
+            self.finish(Ending::Complete);
         }
         self.tap.wait_for(Waiting::Client, at);
         self.handed = Some(at);
@@ -253,3 +255,6 @@ impl Timers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,365 @@
+//! Failures: what the client sees, what the upstream sees, and whose fault it is.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use crate::support::{Backend, Proxy, Setup, lines, settle};
+
+const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// The answer's status line and JSON error.
+async fn answer_to(proxy: &Proxy, request: &str) -> (String, serde_json::Value) {
+    let mut client = proxy.client().await;
+    client.write(request).await;
+    let head = client.read_head().await;
+    let length = lines(&head)
+        .iter()
+        .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
+        .unwrap();
+    let body = client.read_exactly(length).await;
+    (
+        lines(&head)[0].to_owned(),
+        serde_json::from_slice(&body).unwrap(),
+    )
+}
+
+async fn nobody() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_a_502_that_says_so() {
+    let mut proxy = Proxy::to(nobody().await).await;
+    let (status, error) = answer_to(&proxy, GET).await;
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    let error = &error["error"];
+    assert_eq!(error["type"], "tokengauge_upstream_connect");
+    assert_eq!(error["code"], 502);
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("tokengauge: ") && message.contains("refused"),
+        "{message}"
+    );
+    assert_eq!(
+        proxy.words().await,
+        ["Open Admitted Own(502) End(UpstreamFailed(Connect))"]
+    );
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve_is_a_502() {
+    let mut setup = Setup::to(nobody().await);
+    setup.upstream.host = "no-such-host.invalid".to_owned();
+    let mut proxy = setup.start().await;
+    let (status, error) = answer_to(&proxy, GET).await;
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    assert_eq!(error["error"]["type"], "tokengauge_upstream_dns");
+    assert_eq!(
+        proxy.words().await,
+        ["Open Admitted Own(502) End(UpstreamFailed(Dns))"]
+    );
+}
+
+#[tokio::test]
+async fn no_head_in_time_is_a_504_and_closes_the_upstream() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.timeouts.head = Some(Duration::from_millis(50));
+    let mut proxy = setup.start().await;
+    let (status, error) = answer_to(&proxy, GET).await;
+    assert_eq!(status, "HTTP/1.1 504 Gateway Timeout");
+    assert_eq!(error["error"]["type"], "tokengauge_upstream_timeout");
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    assert_eq!(upstream.read_to_end().await, b"");
+    assert_eq!(
+        proxy.words().await,
+        ["Open Admitted Connected Sent RequestEnd Own(504) End(TimedOut(Head))"]
+    );
+}
+
+#[tokio::test]
+async fn silence_beyond_the_idle_limit_truncates() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.timeouts.idle = Some(Duration::from_millis(50));
+    let mut proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(format!("{CHUNKED}1\r\na\r\n")).await;
+    client.read_head().await;
+    assert_eq!(client.read_to_end().await, b"1\r\na\r\n");
+    assert_eq!(upstream.read_to_end().await, b"");
+    assert_eq!(
+        proxy.words().await,
+        ["Open Admitted Connected Sent RequestEnd Head(200) Arrival(Response) End(TimedOut(Idle))"]
+    );
+}
+
+#[tokio::test]
+async fn a_total_limit_ends_a_stream_that_still_flows() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.timeouts.total = Some(Duration::from_millis(200));
+    let mut proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(format!("{CHUNKED}1\r\na\r\n")).await;
+    client.read_head().await;
+    assert_eq!(client.read_to_end().await, b"1\r\na\r\n");
+    let words = proxy.words().await;
+    assert!(words[0].ends_with("End(TimedOut(Total))"), "{words:?}");
+}
+
+#[tokio::test]
+async fn a_close_before_the_head_is_a_502_and_nothing_is_repeated() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let asking = answer_to(
+        &proxy,
+        "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na",
+    );
+    let closing = async {
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        upstream.read_exactly(1).await;
+    };
+    let ((status, error), ()) = tokio::join!(asking, closing);
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    assert_eq!(error["error"]["type"], "tokengauge_upstream_closed");
+    assert!(!backend.has_another().await, "the request was sent once");
+    assert_eq!(
+        proxy.words().await,
+        [
+            "Open Admitted Connected Sent Arrival(Request) RequestEnd Own(502) End(UpstreamFailed(BeforeHead))"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_a_502() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let asking = answer_to(&proxy, GET);
+    let answering = async {
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        upstream.write("SSH-2.0-OpenSSH_9.6\r\n\r\n").await;
+        upstream
+    };
+    let ((status, error), _upstream) = tokio::join!(asking, answering);
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    assert_eq!(error["error"]["type"], "tokengauge_upstream_protocol");
+    let words = proxy.words().await;
+    assert!(
+        words[0].ends_with("Own(502) End(UpstreamFailed(Protocol))"),
+        "{words:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_upstream_that_dies_mid_chunk_truncates_and_never_ends_cleanly() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream
+        .write(format!("{CHUNKED}5\r\nhello\r\n5\r\nwo"))
+        .await;
+    client.read_head().await;
+    client.read_until("hello\r\n").await;
+    drop(upstream);
+    let rest = client.read_to_end().await;
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
+    assert_eq!(
+        proxy.words().await,
+        [
+            "Open Admitted Connected Sent RequestEnd Head(200) Arrival(Response) End(UpstreamFailed(MidBody))"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_length_framed_body_that_breaks_off_truncates() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+        .await;
+    client.read_head().await;
+    drop(upstream);
+    assert_eq!(client.read_to_end().await, b"hello");
+    let words = proxy.words().await;
+    assert!(
+        words[0].ends_with("End(UpstreamFailed(MidBody))"),
+        "{words:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_mid_stream_closes_the_upstream() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(format!("{CHUNKED}1\r\na\r\n")).await;
+    client.read_until("a\r\n").await;
+    drop(client);
+    assert_eq!(
+        upstream.read_to_end().await,
+        b"",
+        "nothing more is written, and then it is closed"
+    );
+    assert_eq!(
+        proxy.words().await,
+        ["Open Admitted Connected Sent RequestEnd Head(200) Arrival(Response) End(ClientGone)"]
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_the_head_closes_the_upstream() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    drop(client);
+    assert_eq!(upstream.read_to_end().await, b"");
+    assert_eq!(
+        proxy.words().await,
+        ["Open Admitted Connected Sent RequestEnd End(ClientGone)"]
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_off_its_upload_broke_the_exchange() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client
+        .write("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
+        .await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    assert_eq!(upstream.read_exactly(3).await, b"abc");
+    drop(client);
+    assert_eq!(
+        upstream.read_to_end().await,
+        b"",
+        "the upload does not end cleanly either"
+    );
+    assert_eq!(
+        proxy.words().await,
+        ["Open Admitted Connected Sent Arrival(Request) End(ClientBroke)"]
+    );
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_used_again_and_a_closed_one_is_not() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    for _ in 0..2 {
+        upstream.read_head().await;
+        upstream
+            .write(format!("{CHUNKED}1\r\na\r\n0\r\n\r\n"))
+            .await;
+        client.read_until("0\r\n\r\n").await;
+        client.write(GET).await;
+    }
+    upstream.read_head().await;
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na")
+        .await;
+    drop(upstream);
+    client.read_until("\r\n\r\na").await;
+    settle().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb")
+        .await;
+    client.read_until("\r\n\r\nb").await;
+    let end = "Sent RequestEnd Head(200) Arrival(Response) Complete";
+    assert_eq!(
+        proxy.words().await,
+        [
+            format!("Open Admitted Connected {end}"),
+            format!("Open Admitted Reused {end}"),
+            format!("Open Admitted Reused {end}"),
+            format!("Open Admitted Connected {end}"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_the_upstream_means_to_close_is_not_kept() {
+    let backend = Backend::start().await;
+    let proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream
+        .write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\na")
+        .await;
+    let head = client.read_head().await;
+    assert!(!head.to_ascii_lowercase().contains("connection"), "{head}");
+    assert_eq!(client.read_exactly(1).await, b"a");
+    assert_eq!(upstream.read_to_end().await, b"", "closed, not pooled");
+    client.write(GET).await;
+    backend.accept().await.read_head().await;
+}
+
+#[tokio::test]
+async fn no_route_is_a_404_and_overload_a_503() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.prefix = "/v1".to_owned();
+    setup.most_exchanges = Some(1);
+    let mut proxy = setup.start().await;
+    let (status, error) = answer_to(&proxy, "GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(status, "HTTP/1.1 404 Not Found");
+    assert_eq!(error["error"]["type"], "tokengauge_no_route");
+    let mut first = proxy.client().await;
+    first.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    let (status, error) = answer_to(&proxy, GET).await;
+    assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+    assert_eq!(error["error"]["type"], "tokengauge_overload");
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        .await;
+    first.read_head().await;
+    first.write(GET).await;
+    upstream.read_head().await;
+    drop(first);
+    let words = proxy.words().await;
+    assert_eq!(words[0], "Open Own(404) End(Rejected(NoRoute))");
+    assert_eq!(words[2], "Open Own(503) End(Rejected(Overload))");
+    assert!(
+        words[3].ends_with("End(ClientGone)"),
+        "the place was free again: {words:?}"
+    );
+}

@@ -1,0 +1,7 @@
+//! The data path: what goes in comes out, in time and to the byte, and each exchange says its words once.
+
+mod bodies;
+mod failures;
+mod heads;
+mod protocols;
+mod seam;

@@ -1,0 +1,515 @@
+//! Upgrades, HTTP/2, TLS, proxies and Unix sockets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Version};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokengauge::forward::Protocol;
+use tokengauge::listen::{Address, Tls};
+use tokengauge::wire::Direction;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::support::{Backend, Proxy, Raw, Setup, lines, within};
+
+const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+#[tokio::test]
+async fn an_upgrade_passes_bytes_both_ways_also_those_right_behind_the_101() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client
+        .write("GET /realtime HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
+        .await;
+    let mut upstream = backend.accept().await;
+    let head = upstream.read_head().await;
+    assert!(
+        head.contains("Connection: Upgrade\r\n") && head.contains("Upgrade: websocket\r\n"),
+        "{head}"
+    );
+    upstream
+        .write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: a\r\n\r\nearly")
+        .await;
+    let head = client.read_head().await;
+    assert!(
+        head.starts_with("HTTP/1.1 101 ") && head.contains("Upgrade: websocket\r\n"),
+        "{head}"
+    );
+    assert_eq!(client.read_exactly(5).await, b"early");
+    client.write("ping").await;
+    assert_eq!(upstream.read_exactly(4).await, b"ping");
+    upstream.write("pong").await;
+    assert_eq!(client.read_exactly(4).await, b"pong");
+    drop(client);
+    assert_eq!(upstream.read_to_end().await, b"");
+    drop(upstream);
+    let words = proxy.words().await;
+    assert!(
+        words[0].starts_with(
+            "Open Admitted Connected Sent RequestEnd Head(101) Upgraded Arrival(Response)"
+        ),
+        "{words:?}"
+    );
+    assert!(words[0].ends_with(" Complete"), "{words:?}");
+    assert_eq!(proxy.observed(Direction::Request), b"ping");
+    assert_eq!(proxy.observed(Direction::Response), b"earlypong");
+}
+
+#[tokio::test]
+async fn a_refused_upgrade_is_an_ordinary_answer() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client
+        .write("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        .await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(OK).await;
+    client.read_until("\r\n\r\nok").await;
+    let words = proxy.words().await;
+    assert!(
+        words[0].ends_with("Head(200) Arrival(Response) Complete"),
+        "{words:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_upgraded_exchange_outlasting_the_drain_is_cut() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client
+        .write("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        .await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nx").await;
+    client.read_until("\r\n\r\nx").await;
+    proxy.forwarder.cut();
+    assert_eq!(client.read_to_end().await, b"");
+    let words = proxy.words().await;
+    assert!(
+        words[0].ends_with("Upgraded Arrival(Response) End(Drained)"),
+        "{words:?}"
+    );
+}
+
+async fn http2<T, B>(stream: T) -> SendRequest<B>
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    B: http_body::Body<Data = Bytes, Error: Send + Sync + std::error::Error>
+        + Send
+        + Unpin
+        + 'static,
+{
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+#[tokio::test]
+async fn http2_with_prior_knowledge_comes_in_and_goes_out_as_http1() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let stream = TcpStream::connect(proxy.address).await.unwrap();
+    let mut sender = http2::<_, Empty<Bytes>>(stream).await;
+    let request = Request::get("http://asked.example/v1/x?q")
+        .body(Empty::new())
+        .unwrap();
+    let answering = async {
+        let mut upstream = backend.accept().await;
+        let head = upstream.read_head().await;
+        upstream.write("HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n").await;
+        (upstream, head)
+    };
+    let (response, (_upstream, head)) = tokio::join!(sender.send_request(request), answering);
+    assert_eq!(
+        lines(&head),
+        [
+            "GET /v1/x?q HTTP/1.1",
+            &format!("host: {}", backend.address)
+        ]
+    );
+    let response = response.unwrap();
+    assert_eq!(response.version(), Version::HTTP_2);
+    let body = within("body", response.into_body().collect())
+        .await
+        .unwrap();
+    assert_eq!(body.to_bytes(), "ok");
+    let words = proxy.words().await;
+    assert!(
+        words[0].ends_with("Head(200) Arrival(Response) Complete"),
+        "{words:?}"
+    );
+    assert_eq!(
+        proxy.opened().host.as_ref().unwrap().as_str(),
+        "asked.example"
+    );
+}
+
+#[tokio::test]
+async fn a_reset_http2_stream_closes_its_upstream_only() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let stream = TcpStream::connect(proxy.address).await.unwrap();
+    let mut sender = http2::<_, Empty<Bytes>>(stream).await;
+    let request = || Request::get("http://a/").body(Empty::new()).unwrap();
+    let answering = async {
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        upstream
+            .write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+            .await;
+        upstream
+    };
+    let (response, mut left) = tokio::join!(sender.send_request(request()), answering);
+    drop(response.unwrap());
+    left.read_to_end().await;
+    let answering = async {
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        upstream.write(OK).await;
+        upstream
+    };
+    let (response, _upstream) = tokio::join!(sender.send_request(request()), answering);
+    let body = within("body", response.unwrap().into_body().collect())
+        .await
+        .unwrap();
+    assert_eq!(body.to_bytes(), "ok");
+    let words = proxy.words().await;
+    assert!(
+        words[0].ends_with("End(ClientGone)") && words[1].ends_with("Complete"),
+        "{words:?}"
+    );
+}
+
+/// An upstream that speaks HTTP/2: it answers with the request's body and a trailer, as gRPC does.
+async fn grpc_echo<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(stream: T) {
+    let service =
+        hyper::service::service_fn(|request: Request<hyper::body::Incoming>| async move {
+            assert_eq!(request.headers().get("te").unwrap(), "trailers");
+            assert_eq!(request.uri().path(), "/pkg.Service/Call");
+            let body = request.into_body().collect().await?.to_bytes();
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", HeaderValue::from_static("0"));
+            let body = Full::new(body).with_trailers(async { Some(Ok(trailers)) });
+            hyper::Result::Ok(http::Response::new(body))
+        });
+    drop(
+        hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(stream), service)
+            .await,
+    );
+}
+
+#[tokio::test]
+async fn grpc_passes_over_http2_with_its_trailers() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.protocol = Protocol::Http2;
+    let mut proxy = setup.start().await;
+    let serving = tokio::spawn(async move {
+        let upstream = backend.accept().await;
+        tokio::spawn(grpc_echo(upstream.0));
+        backend
+    });
+    let stream = TcpStream::connect(proxy.address).await.unwrap();
+    let mut sender = http2(stream).await;
+    for _ in 0..2 {
+        let request = Request::post("http://a/pkg.Service/Call")
+            .header("te", "trailers")
+            .header("content-type", "application/grpc")
+            .body(Full::new(Bytes::from_static(b"\0\0\0\0\x02hi")))
+            .unwrap();
+        let response = within("answer", sender.send_request(request))
+            .await
+            .unwrap();
+        let body = within("body", response.into_body().collect())
+            .await
+            .unwrap();
+        assert_eq!(body.trailers().unwrap().get("grpc-status").unwrap(), "0");
+        assert_eq!(body.to_bytes().as_ref(), b"\0\0\0\0\x02hi");
+    }
+    let backend = serving.await.unwrap();
+    assert!(
+        !backend.has_another().await,
+        "one connection for all streams"
+    );
+    let rest =
+        "Sent Arrival(Request) RequestEnd Head(200) Arrival(Response) Trailers(Response) Complete";
+    assert_eq!(
+        proxy.words().await,
+        [
+            format!("Open Admitted Connected {rest}"),
+            format!("Open Admitted Reused {rest}")
+        ]
+    );
+}
+
+/// A certificate for `localhost` that signs itself, in PEM files.
+struct Certificate {
+    folder: tempfile::TempDir,
+}
+
+impl Certificate {
+    fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
+        std::fs::write(
+            folder.path().join("key.pem"),
+            made.signing_key.serialize_pem(),
+        )
+        .unwrap();
+        Self { folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("cert.pem")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.folder.path().join("key.pem")
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let chain = vec![CertificateDer::from_pem_file(self.file()).unwrap()];
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, PrivateKeyDer::from_pem_file(self.key()).unwrap())
+            .unwrap();
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    async fn connect(
+        &self,
+        stream: TcpStream,
+        alpn: &[&str],
+    ) -> tokio_rustls::client::TlsStream<TcpStream> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_file(self.file()).unwrap())
+            .unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let name = ServerName::try_from("localhost").unwrap();
+        within(
+            "handshake",
+            TlsConnector::from(Arc::new(config)).connect(name, stream),
+        )
+        .await
+        .unwrap()
+    }
+}
+
+#[tokio::test]
+async fn tls_comes_in_with_either_http_by_alpn() {
+    let certificate = Certificate::new();
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.listen.tls = Some(Tls {
+        certificate: certificate.file(),
+        key: certificate.key(),
+    });
+    let mut proxy = setup.start().await;
+
+    let stream = TcpStream::connect(proxy.address).await.unwrap();
+    let mut client = Raw(certificate.connect(stream, &["http/1.1"]).await);
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(OK).await;
+    client.read_until("\r\n\r\nok").await;
+    proxy.words().await;
+    assert_eq!(proxy.opened().scheme.as_str(), "https");
+
+    let stream = TcpStream::connect(proxy.address).await.unwrap();
+    let mut sender = http2(certificate.connect(stream, &["h2"]).await).await;
+    let request = Request::get("https://localhost/")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    let answering = async {
+        upstream.read_head().await;
+        upstream.write(OK).await;
+    };
+    let (response, ()) = tokio::join!(sender.send_request(request), answering);
+    assert_eq!(response.unwrap().version(), Version::HTTP_2);
+}
+
+#[tokio::test]
+async fn tls_goes_out_and_an_unknown_issuer_is_a_502() {
+    let certificate = Certificate::new();
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.tls = true;
+    setup.upstream.host = "localhost".to_owned();
+    setup.upstream.ca_file = Some(certificate.file());
+    let mut proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let accepting = certificate.acceptor().accept(backend.accept().await.0);
+    let mut upstream = Raw(within("handshake", accepting).await.unwrap());
+    upstream.read_head().await;
+    upstream.write(OK).await;
+    client.read_until("\r\n\r\nok").await;
+    let words = proxy.words().await;
+    assert!(words[0].ends_with("Complete"), "{words:?}");
+
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.tls = true;
+    setup.upstream.host = "localhost".to_owned();
+    let mut proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let accepting = certificate.acceptor().accept(backend.accept().await.0);
+    assert!(within("handshake", accepting).await.is_err());
+    let head = client.read_head().await;
+    assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
+    assert_eq!(
+        proxy.words().await,
+        ["Open Admitted Own(502) End(UpstreamFailed(Tls))"]
+    );
+}
+
+#[tokio::test]
+async fn an_upstream_that_only_chooses_http1_gets_http1() {
+    let certificate = Certificate::new();
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.tls = true;
+    setup.upstream.protocol = Protocol::Http2;
+    setup.upstream.host = "localhost".to_owned();
+    setup.upstream.ca_file = Some(certificate.file());
+    let proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let accepting = certificate.acceptor().accept(backend.accept().await.0);
+    let mut upstream = Raw(within("handshake", accepting).await.unwrap());
+    let head = upstream.read_head().await;
+    let host = format!("host: localhost:{}", backend.address.port());
+    assert_eq!(
+        lines(&head.to_ascii_lowercase()),
+        ["get /v1/models http/1.1", host.as_str()]
+    );
+}
+
+#[tokio::test]
+async fn an_https_upstream_is_reached_through_a_tunnel_of_the_proxy() {
+    let certificate = Certificate::new();
+    let between = Backend::start().await;
+    let mut setup = Setup::to("127.0.0.1:9".parse().unwrap());
+    setup.upstream.tls = true;
+    setup.upstream.host = "localhost".to_owned();
+    setup.upstream.ca_file = Some(certificate.file());
+    setup.upstream.proxy.https = Some(format!("http://user:pass@{}", between.address));
+    let proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut tunnel = between.accept().await;
+    let head = tunnel.read_head().await;
+    assert_eq!(
+        lines(&head),
+        [
+            "CONNECT localhost:9 HTTP/1.1",
+            "Host: localhost:9",
+            "Proxy-Authorization: Basic dXNlcjpwYXNz"
+        ]
+    );
+    tunnel
+        .write("HTTP/1.1 200 Connection established\r\n\r\n")
+        .await;
+    let accepting = certificate.acceptor().accept(tunnel.0);
+    let mut upstream = Raw(within("handshake", accepting).await.unwrap());
+    let head = upstream.read_head().await;
+    assert!(!head.contains("Proxy-Authorization"), "{head}");
+    upstream.write(OK).await;
+    client.read_until("\r\n\r\nok").await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_refuses_the_tunnel_is_a_502() {
+    let between = Backend::start().await;
+    let mut setup = Setup::to("127.0.0.1:9".parse().unwrap());
+    setup.upstream.tls = true;
+    setup.upstream.host = "localhost".to_owned();
+    setup.upstream.proxy.https = Some(between.address.to_string());
+    let mut proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut tunnel = between.accept().await;
+    tunnel.read_head().await;
+    tunnel
+        .write("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+        .await;
+    let head = client.read_head().await;
+    assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
+    assert_eq!(
+        proxy.words().await,
+        ["Open Admitted Own(502) End(UpstreamFailed(Connect))"]
+    );
+}
+
+#[tokio::test]
+async fn an_http_upstream_is_asked_of_the_proxy_by_its_whole_target() {
+    let between = Backend::start().await;
+    let mut setup = Setup::to("127.0.0.1:9".parse().unwrap());
+    setup.upstream.host = "upstream.example".to_owned();
+    setup.upstream.proxy.http = Some(format!("http://u:p@{}", between.address));
+    let proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let head = between.accept().await.read_head().await;
+    let head = head.to_ascii_lowercase();
+    let mut got = lines(&head);
+    got.sort_unstable();
+    assert_eq!(
+        got,
+        [
+            "get http://upstream.example:9/v1/models http/1.1",
+            "host: upstream.example:9",
+            "proxy-authorization: basic dtpw"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_served_and_taken_over_when_nobody_listens_on_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("proxy.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.listen.address = Address::Unix(path.clone());
+    let mut proxy = setup.start().await;
+    let mut client = Raw(UnixStream::connect(&path).await.unwrap());
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(OK).await;
+    client.read_until("\r\n\r\nok").await;
+    proxy.words().await;
+    assert_eq!(proxy.opened().client, None);
+    drop(proxy.stop().await);
+    assert!(!path.exists(), "the file goes with the listener");
+}

@@ -1,0 +1,158 @@
+//! The seam under pressure, and at the proxy's end.
+
+use std::time::Duration;
+
+use tokengauge::wire::{Direction, Word};
+
+use crate::support::{Backend, Proxy, Setup, within};
+
+const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[tokio::test]
+async fn bytes_beyond_the_budget_pass_and_are_told_as_a_gap() {
+    const LEN: usize = 1024 * 1024;
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.tee.shards = 1;
+    setup.tee.budget_bytes = 256 * 1024;
+    let mut proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    let body = vec![b'x'; LEN];
+    upstream
+        .write(format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n"))
+        .await;
+    client.read_head().await;
+    let (_, received) = tokio::join!(upstream.write(&body), client.read_exactly(LEN));
+    assert!(received == body, "the stream flows on, whole");
+    let words = proxy.words().await;
+    let gap = words[0].rsplit("Gap(Response, ").next().unwrap();
+    let gap: usize = gap.split(')').next().unwrap().parse().unwrap();
+    let seen = proxy.observed(Direction::Response).len();
+    assert!(seen > 0 && seen <= 128 * 1024, "{seen}");
+    assert_eq!(seen + gap, LEN, "what was not seen is told: {words:?}");
+    assert!(
+        words[0].ends_with("Complete"),
+        "words are never lost: {words:?}"
+    );
+    assert_eq!(proxy.seam.lost().bytes, gap as u64);
+}
+
+#[tokio::test]
+async fn an_exchange_that_finds_its_shard_full_goes_unobserved_as_a_whole() {
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.tee.shards = 1;
+    setup.tee.budget_bytes = 0;
+    let mut proxy = setup.start().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    assert_eq!(proxy.seam.open_exchanges(), 1);
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        .await;
+    client.read_until("\r\n\r\nok").await;
+    assert_eq!(proxy.words().await, Vec::<String>::new());
+    assert_eq!(proxy.seam.lost().exchanges, 1);
+    assert_eq!(
+        proxy.seam.lost().bytes,
+        0,
+        "it is counted once, as an exchange"
+    );
+}
+
+#[tokio::test]
+async fn a_drain_lets_streams_finish_and_takes_no_new_ones() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut idle = proxy.client().await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
+        .await;
+    client.read_until("\r\n\r\no").await;
+    let connections = proxy.stop().await;
+    assert_eq!(
+        idle.read_to_end().await,
+        b"",
+        "an idle connection is closed at once"
+    );
+    assert!(tokio::net::TcpStream::connect(proxy.address).await.is_err());
+    upstream.write("k").await;
+    assert_eq!(
+        client.read_to_end().await,
+        b"k",
+        "the stream finishes, then its connection closes"
+    );
+    assert_eq!(connections.finish(Duration::from_secs(30)).await, 0);
+    let words = proxy.words().await;
+    assert!(words[0].ends_with("Complete"), "{words:?}");
+}
+
+#[tokio::test]
+async fn what_outlasts_the_drain_is_cut_and_said_to_be() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
+        .await;
+    client.read_until("\r\n\r\no").await;
+    let connections = proxy.stop().await;
+    assert_eq!(connections.finish(Duration::ZERO).await, 1);
+    proxy.forwarder.cut();
+    within("cut", connections.cut()).await;
+    assert_eq!(client.read_to_end().await, b"");
+    assert_eq!(upstream.read_to_end().await, b"");
+    let words = proxy.words().await;
+    assert!(
+        words[0].ends_with("Arrival(Response) End(Drained)"),
+        "{words:?}"
+    );
+}
+
+/// 2,000 chunks in one shard and in order, whatever the drain's timing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn order_within_an_exchange_is_total_while_it_is_drained() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    let writing = tokio::spawn(async move {
+        upstream
+            .write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .await;
+        for n in 0..2_000 {
+            upstream.write(format!("5\r\n{n:05}\r\n")).await;
+        }
+        upstream.write("0\r\n\r\n").await;
+    });
+    let reading = tokio::spawn(async move { client.read_until("\r\n0\r\n\r\n").await });
+    while proxy.seam.open_exchanges() > 0 {
+        proxy.drain();
+        tokio::task::yield_now().await;
+    }
+    writing.await.unwrap();
+    reading.await.unwrap();
+    let words = proxy.words().await;
+    assert_eq!(words.len(), 1);
+    assert!(words[0].starts_with("Open ") && words[0].ends_with(" Complete"));
+    let expected: String = (0..2_000).map(|n| format!("{n:05}")).collect();
+    assert_eq!(
+        String::from_utf8(proxy.observed(Direction::Response)).unwrap(),
+        expected
+    );
+    assert_eq!(proxy.said(|word| matches!(word, Word::End(_))), 1);
+}

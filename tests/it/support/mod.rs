@@ -1,0 +1,316 @@
+//! Raw sockets on both ends of a real proxy, and the words it left at the seam.
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokengauge::forward::{self, Client, Forwarder, Upstream};
+use tokengauge::label::Label;
+use tokengauge::listen::{self, Address, Connections, Listener};
+use tokengauge::route::{self, Table};
+use tokengauge::tee::{self, Batch, Seam};
+use tokengauge::wire::{
+    Direction, Ending, Entry, ExchangeId, Open, RouteFacts, Scheme, Vantage, Word,
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// No test takes a tenth of this; it only turns a hang into a failure.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `future`, or a failed test where it hangs.
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .unwrap_or_else(|_| panic!("hung: {what}"))
+}
+
+/// An upstream whose every byte the test writes.
+pub struct Backend {
+    listener: TcpListener,
+    pub address: SocketAddr,
+}
+
+impl Backend {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        Self { listener, address }
+    }
+
+    pub async fn accept(&self) -> Raw<TcpStream> {
+        let (stream, _) = within("accept", self.listener.accept()).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Raw(stream)
+    }
+
+    /// Whether a connection is waiting that nobody accepted.
+    pub async fn has_another(&self) -> bool {
+        tokio::select! {
+            biased;
+            accepted = self.listener.accept() => accepted.is_ok(),
+            () = settle() => false,
+        }
+    }
+}
+
+/// A stream read and written byte by byte.
+pub struct Raw<T>(pub T);
+
+impl Raw<TcpStream> {
+    pub async fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self(stream)
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
+    pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        within("write", self.0.write_all(bytes.as_ref()))
+            .await
+            .unwrap();
+        self.0.flush().await.unwrap();
+    }
+
+    /// Reads up to and including `end`.
+    pub async fn read_until(&mut self, end: &str) -> String {
+        let mut read = Vec::new();
+        let reading = async {
+            while !read.ends_with(end.as_bytes()) {
+                read.push(self.0.read_u8().await?);
+            }
+            std::io::Result::Ok(())
+        };
+        let result = within(end, reading).await;
+        let text = String::from_utf8_lossy(&read).into_owned();
+        assert!(result.is_ok(), "closed while waiting for {end:?}: {text:?}");
+        text
+    }
+
+    pub async fn read_head(&mut self) -> String {
+        self.read_until("\r\n\r\n").await
+    }
+
+    pub async fn read_exactly(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        within("read", self.0.read_exact(&mut bytes)).await.unwrap();
+        bytes
+    }
+
+    /// Everything up to the other side's close; a reset is a close too.
+    pub async fn read_to_end(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        drop(within("close", self.0.read_to_end(&mut bytes)).await);
+        bytes
+    }
+}
+
+/// The lines of a head, the status or request line first.
+pub fn lines(head: &str) -> Vec<&str> {
+    head.trim_end().split("\r\n").collect()
+}
+
+/// A proxy in front of one upstream, with a seam that only the test drains.
+pub struct Proxy {
+    pub address: SocketAddr,
+    pub seam: Arc<Seam>,
+    pub forwarder: Arc<Forwarder>,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<Connections>,
+    said: Vec<Entry>,
+    bytes: Vec<(ExchangeId, Direction, Vec<u8>)>,
+}
+
+/// What a test changes of the defaults.
+pub struct Setup {
+    pub listen: listen::Config,
+    pub upstream: forward::Config,
+    pub tee: tee::Config,
+    pub prefix: String,
+    pub most_exchanges: Option<usize>,
+}
+
+impl Setup {
+    pub fn to(upstream: SocketAddr) -> Self {
+        let name = Label::known("backend");
+        let host = upstream.ip().to_string();
+        Self {
+            listen: listen::Config::at(Address::Tcp("127.0.0.1:0".parse().unwrap())),
+            upstream: forward::Config::to(name, false, &host, upstream.port()),
+            tee: tee::Config::default(),
+            prefix: String::new(),
+            most_exchanges: None,
+        }
+    }
+
+    pub async fn start(self) -> Proxy {
+        let facts = Arc::new(facts("route"));
+        let route = route::Config {
+            facts: Arc::clone(&facts),
+            host: None,
+            strip: true,
+            prefix: self.prefix,
+            upstream: self.upstream.name.clone(),
+        };
+        let seam = Arc::new(Seam::new(self.tee));
+        let forwarder = Forwarder::new(forward::Parts {
+            routes: Arc::new(ArcSwap::from_pointee(Table::new(vec![route]).unwrap())),
+            upstreams: vec![Upstream::new(self.upstream).unwrap()],
+            seam: Arc::clone(&seam),
+            most_exchanges: self.most_exchanges,
+            unrouted: Arc::new(self::facts("none")),
+        });
+        let listener = Listener::bind(&self.listen).unwrap();
+        let address = listener
+            .local_addr()
+            .unwrap_or_else(|| "127.0.0.1:0".parse().unwrap());
+        let (stop, stopped) = oneshot::channel();
+        let service = Arc::clone(&forwarder);
+        let handler = move |peer: listen::Peer| {
+            service.service(Client {
+                address: peer.address,
+                scheme: if peer.tls {
+                    Scheme::Https
+                } else {
+                    Scheme::Http
+                },
+            })
+        };
+        let serving = tokio::spawn(listener.serve(handler, async {
+            drop(stopped.await);
+        }));
+        Proxy {
+            address,
+            seam,
+            forwarder,
+            stop: Some(stop),
+            serving,
+            said: Vec::new(),
+            bytes: Vec::new(),
+        }
+    }
+}
+
+fn facts(name: &str) -> RouteFacts {
+    RouteFacts {
+        name: Label::known(name),
+        vantage: Vantage::Outbound,
+        server_address: Label::known("127.0.0.1"),
+        server_port: 80,
+        provider: None,
+        dialect: None,
+        stripped: 0,
+        stall_after: Duration::from_secs(2),
+        hung_after: Duration::from_secs(30),
+    }
+}
+
+impl Proxy {
+    pub async fn to(upstream: SocketAddr) -> Self {
+        Setup::to(upstream).start().await
+    }
+
+    pub async fn client(&self) -> Raw<TcpStream> {
+        Raw::connect(self.address).await
+    }
+
+    /// Stops accepting; what is left are the connections.
+    pub async fn stop(&mut self) -> Connections {
+        drop(self.stop.take());
+        within("stop", &mut self.serving).await.unwrap()
+    }
+
+    /// Waits until every exchange has ended, and tells each one's words in short, the order of the exchanges kept.
+    pub async fn words(&mut self) -> Vec<String> {
+        within("the exchanges' ends", async {
+            while self.seam.open_exchanges() > 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        self.drain();
+        let mut told: Vec<(ExchangeId, String)> = Vec::new();
+        for entry in &self.said {
+            let word = short(&entry.word);
+            match told.iter_mut().find(|(id, _)| *id == entry.exchange) {
+                Some((_, words)) if words.ends_with(&word) && word.starts_with("Arrival") => {}
+                Some((_, words)) => write!(words, " {word}").unwrap(),
+                None => told.push((entry.exchange, word)),
+            }
+        }
+        told.sort_by_key(|(id, _)| *id);
+        told.into_iter().map(|(_, words)| words).collect()
+    }
+
+    /// All body bytes of one direction, of all exchanges in the order they came.
+    pub fn observed(&self, direction: Direction) -> Vec<u8> {
+        let of_direction =
+            |(_, of, bytes): &(_, Direction, Vec<u8>)| (*of == direction).then(|| bytes.clone());
+        self.bytes
+            .iter()
+            .filter_map(of_direction)
+            .flatten()
+            .collect()
+    }
+
+    pub fn opened(&self) -> &Open {
+        let open = self.said.iter().find_map(|entry| match &entry.word {
+            Word::Open(open) => Some(&**open),
+            _ => None,
+        });
+        open.expect("an exchange was opened")
+    }
+
+    /// How many words of a kind were said.
+    pub fn said(&self, kind: impl Fn(&Word) -> bool) -> usize {
+        self.said.iter().filter(|entry| kind(&entry.word)).count()
+    }
+
+    pub fn drain(&mut self) {
+        for shard in 0..self.seam.shards() {
+            let mut batch = Batch::default();
+            self.seam.drain(shard, &mut batch);
+            let mut bytes = batch.bytes.as_slice();
+            for entry in &batch.entries {
+                if let Word::Arrival { direction, len, .. } = entry.word {
+                    let (arrived, rest) = bytes.split_at(usize::try_from(len).unwrap());
+                    self.bytes
+                        .push((entry.exchange, direction, arrived.to_vec()));
+                    bytes = rest;
+                }
+            }
+            assert!(bytes.is_empty(), "all bytes belong to an arrival");
+            self.said.extend(batch.entries);
+        }
+    }
+}
+
+/// A word in short; arrivals without their length, since how bytes are cut is the sockets' business.
+fn short(word: &Word) -> String {
+    match word {
+        Word::Open(_) => "Open".to_owned(),
+        Word::Connected(connected) if connected.reused => "Reused".to_owned(),
+        Word::Connected(_) => "Connected".to_owned(),
+        Word::Head(head) if head.own => format!("Own({})", head.status),
+        Word::Head(head) => format!("Head({})", head.status),
+        Word::Arrival { direction, .. } => format!("Arrival({direction:?})"),
+        Word::Gap { direction, bytes } => format!("Gap({direction:?}, {bytes})"),
+        Word::Trailers(direction) => format!("Trailers({direction:?})"),
+        Word::End(Ending::Complete) => "Complete".to_owned(),
+        Word::End(ending) => format!("End({ending:?})"),
+        Word::Admitted | Word::Sent | Word::RequestEnd | Word::Upgraded => format!("{word:?}"),
+    }
+}
+
+/// Lets everything that can run run: for asserting that something does *not* happen.
+pub async fn settle() {
+    for _ in 0..2_000 {
+        tokio::task::yield_now().await;
+    }
+}
