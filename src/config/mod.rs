@@ -169,3 +169,6 @@ pub enum GenAiNames {
     /// None of the family.
     Off,
 }
+
+#[cfg(test)]
+mod tests;

@@ -178,14 +178,6 @@ impl<'t> Reader<'t, '_> {
         self.tell(format!("found {}; {what}", self.node.kind.name()))
     }
 
-    /// Tells what a visitor found wrong, unless somebody further in did.
-    fn told<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
-        result.map_err(|failure| match failure {
-            Failure::Told => Failure::Told,
-            Failure::Untold(message) => self.tell(message),
-        })
-    }
-
     fn text(self, expected: &str) -> Result<&'t str, Failure> {
         match &self.node.kind {
             Kind::Scalar { text, .. } => Ok(text),
@@ -238,19 +230,19 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         let entries = self.entries()?;
         self.refuse_unknown(entries, fields);
         let known = |(key, _): &&(Key, Node)| fields.contains(&key.text.as_str());
-        self.told(visitor.visit_map(Entries {
+        visitor.visit_map(Entries {
             left: entries.iter().filter(known),
             value: None,
             report: self.report,
-        }))
+        })
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
-        self.told(visitor.visit_map(Entries {
+        visitor.visit_map(Entries {
             left: self.entries()?.iter(),
             value: None,
             report: self.report,
-        }))
+        })
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
@@ -261,7 +253,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         };
         let report = self.report;
         let readers = items.iter().map(|node| Reader { node, report });
-        self.told(visitor.visit_seq(de::value::SeqDeserializer::new(readers)))
+        visitor.visit_seq(de::value::SeqDeserializer::new(readers))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -287,7 +279,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         let text = self.text("write a single text")?;
-        self.told(visitor.visit_borrowed_str(text))
+        visitor.visit_borrowed_str(text)
     }
 
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
@@ -296,14 +288,14 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         let Ok(number) = text.parse() else {
             return Err(self.tell(format!("\"{text}\" is no whole number; {expected}")));
         };
-        self.told(visitor.visit_u64(number))
+        visitor.visit_u64(number)
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         let expected = "write true or false";
         match self.plain(expected)? {
-            "true" => self.told(visitor.visit_bool(true)),
-            "false" => self.told(visitor.visit_bool(false)),
+            "true" => visitor.visit_bool(true),
+            "false" => visitor.visit_bool(false),
             text => Err(self.tell(format!("\"{text}\" is neither true nor false; {expected}"))),
         }
     }
@@ -321,7 +313,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
             return Err(self.tell(format!("\"{text}\" is not known here; {near}")));
         }
         let variant: StrDeserializer<'_, Failure> = text.into_deserializer();
-        self.told(visitor.visit_enum(variant))
+        visitor.visit_enum(variant)
     }
 
     /// For what the raw structs do not ask for: no configuration reaches this, a new raw type would in its first test.
@@ -358,7 +350,11 @@ impl<'t> SeqAccess<'t> for Marked<'t, '_> {
     ) -> Result<Option<S::Value>, Failure> {
         match self.mark.take() {
             Some(Mark(mark)) => seed.deserialize(mark.into_deserializer()).map(Some),
-            None => seed.deserialize(self.reader).map(Some),
+            // The one place where errors are told that nobody further in told: a field lets none of them pass.
+            None => match seed.deserialize(self.reader) {
+                Err(Failure::Untold(message)) => Err(self.reader.tell(message)),
+                read => read.map(Some),
+            },
         }
     }
 }

@@ -34,20 +34,14 @@ impl Wrong {
     }
 }
 
-/// Reads and writes a type as its text, in the file and in the printed result.
-macro_rules! as_text {
+/// Reads a type from its text.
+macro_rules! read_from_text {
     ($type:ty, $schema:tt) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 String::deserialize(deserializer)?
                     .parse()
                     .map_err(serde::de::Error::custom)
-            }
-        }
-
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
             }
         }
 
@@ -62,6 +56,19 @@ macro_rules! as_text {
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
                 json_schema!($schema)
+            }
+        }
+    };
+}
+
+/// Reads a type from its text and writes it as such.
+macro_rules! as_text {
+    ($type:ty, $schema:tt) => {
+        read_from_text!($type, $schema);
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
             }
         }
     };
@@ -246,13 +253,13 @@ impl FromStr for Share {
     }
 }
 
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
     }
 }
 
-as_text!(Share, {
+read_from_text!(Share, {
     "anyOf": [
         { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?%?$" },
         { "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 }
@@ -307,13 +314,16 @@ impl FromStr for Threshold {
     }
 }
 
-impl fmt::Display for Threshold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl Serialize for Threshold {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.parse() {
+            Ok(number) => serializer.serialize_f64(number),
+            Err(_) => serializer.serialize_str(&self.0),
+        }
     }
 }
 
-as_text!(Threshold, {
+read_from_text!(Threshold, {
     "anyOf": [
         { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$|^[0-9]+(\\.[0-9]+)?$" },
         { "type": "number", "exclusiveMinimum": 0 }
@@ -383,11 +393,8 @@ mod tests {
         for text in ["0", "1", "100%", "0%", "-1", "NaN", "inf", "much", "%"] {
             assert!(text.parse::<Share>().is_err(), "{text}");
         }
-        assert!(
-            read::<Share>("99.5")
-                .unwrap_err()
-                .contains("write 99.5% if")
-        );
+        let told = "99.5".parse::<Share>().unwrap_err().to_string();
+        assert!(told.contains("write 99.5% if"), "{told}");
     }
 
     #[test]

@@ -1,0 +1,806 @@
+//! The configuration as a whole: layers, errors, printing, schema, documentation.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::load::load_text;
+use super::*;
+use crate::slo::Indicator;
+
+const FILE: &str = "f.yaml";
+
+fn text(text: &str) -> Result<Config, Errors> {
+    with(text, RunArgs::default(), &[])
+}
+
+fn with(text: &str, args: RunArgs, variables: &[(&str, &str)]) -> Result<Config, Errors> {
+    let args = RunArgs {
+        config: Some(PathBuf::from(FILE)),
+        ..args
+    };
+    load_text(Some(text), &args, &|name| variable(variables, name))
+}
+
+fn flags(args: RunArgs, variables: &[(&str, &str)]) -> Result<Config, Errors> {
+    load(&args, &|name| variable(variables, name))
+}
+
+fn variable(variables: &[(&str, &str)], name: &str) -> Option<String> {
+    let value = variables.iter().find(|(known, _)| *known == name)?.1;
+    Some(value.to_owned())
+}
+
+fn upstreams(urls: &[&str]) -> RunArgs {
+    RunArgs {
+        upstream: urls.iter().copied().map(Secret::new).collect(),
+        ..RunArgs::default()
+    }
+}
+
+/// The messages without the file's name.
+fn told(result: Result<Config, Errors>) -> Vec<String> {
+    let errors = result.expect_err("something is wrong");
+    let told = errors.iter().map(ToString::to_string);
+    told.map(|line| line.trim_start_matches("f.yaml:").to_owned())
+        .collect()
+}
+
+/// A right file but for what is written after its upstream `a`.
+fn after(rest: &str) -> Vec<String> {
+    told(text(&format!(
+        "version: 1\nupstreams: {{a: {{url: \"http://a\"}}}}\n{rest}\n"
+    )))
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let file = "\
+version: 2
+lisseners: []
+listeners:
+  - adress: 127.0.0.1:4000
+    max_connections: many
+    head_timeout: 30
+  - address: nowhere
+    tls: {certificate: a.pem}
+upstreams:
+  openai:
+    url: https://me:secret@api.openai.com
+    keep_host: yes
+    timeouts: {connect: 10s, tottal: off}
+  groq:
+    url: https://api.groq.com
+    protocol: http3
+routes:
+  - upstream: opena
+    vantage: sideways
+  - name: x
+    upstream: groq
+    strip: true
+    stall_after: 1ms
+    match: /groq
+objectives:
+  - {name: slow, indicator: ttft, target: 99.5}
+  - {name: slow, indicator: availability, target: 95%, threshold: 2s}
+  - {indicator: output_rate, threshold: 2s, target: 95%, scope: {route: grok}}
+drain: [30s]
+drain: 2d
+";
+    assert_eq!(
+        told(text(file)),
+        [
+            "1:10: version: version 2 is not known; this program reads version 1",
+            "2:1: lisseners: there is no such key; did you mean \"listeners\"?",
+            "4:5: listeners[0].adress: there is no such key; did you mean \"address\"?",
+            "4:5: listeners[0].address: this key is missing; write where to listen, such as `address: 127.0.0.1:4000`",
+            "5:22: listeners[0].max_connections: \"many\" is no whole number; write a whole number",
+            "6:19: listeners[0].head_timeout: \"30\" has no unit of time; write a whole number and a unit (ms, s, m, h, \
+             d), such as 250ms, 30s or 5m",
+            "7:14: listeners[1].address: \"nowhere\" is no address to listen on; write an IP address and a port, such as \
+             127.0.0.1:4000, [::1]:4000 or, for all interfaces, 0.0.0.0:4000; or unix:/path",
+            "8:5: listeners[1].tls.key: this key is missing; name a PEM file",
+            "11:10: upstreams.openai.url: the URL holds credentials; take out what stands before the @: clients send \
+             credentials in headers, and those pass untouched",
+            "12:16: upstreams.openai.keep_host: \"yes\" is neither true nor false; write true or false",
+            "13:30: upstreams.openai.timeouts.tottal: there is no such key; did you mean \"total\"?",
+            "16:15: upstreams.groq.protocol: \"http3\" is not known here; did you mean \"http1\"?",
+            "18:15: routes[0].upstream: there is no upstream \"opena\"; did you mean \"openai\"?",
+            "19:14: routes[0].vantage: \"sideways\" is not known here; there is inbound, outbound, gateway",
+            "22:12: routes[1].strip: there is no prefix to take off; write match.prefix, or remove this key",
+            "23:18: routes[1].stall_after: 1ms lies outside of what is sensible; write a value from 250ms to 1h",
+            "24:12: routes[1].match: found a single value; write keys here, each on a line of its own, indented below \
+             this one",
+            "26:5: objectives[0].threshold: this key is missing; write the longest good time, such as 2s",
+            "26:43: objectives[0].target: 99.5 does not lie above 0 and below 1; write 99.5% if that is what is meant; it \
+             must lie above 0% and below 100%",
+            "27:12: objectives[1].name: a second objective is called \"slow\"; give this one another name",
+            "27:67: objectives[1].threshold: availability has no threshold; remove this key",
+            "28:5: objectives[2].name: this key is missing; give it one, such as chat-ttft",
+            "28:41: objectives[2].threshold: \"2s\" is no threshold of this indicator; write the lowest good rate in \
+             tokens per second, such as 15",
+            "28:73: objectives[2].scope.route: there is no route \"grok\"; there is opena, x",
+            "29:1: drain: found a list; write a single text",
+            "30:1: drain: this key stands here for the second time (first in line 29); remove one",
+        ]
+    );
+}
+
+#[test]
+fn each_check_of_the_whole_is_made() {
+    let cases = [
+        ("routes: []", "3:1: routes: no route is left"),
+        (
+            "routes: [{upstream: a}, {upstream: a, name: b}]",
+            "3:25: routes[1]: route \"a\" matches the same requests",
+        ),
+        (
+            "routes: [{upstream: a}, {upstream: a, match: {prefix: /x}}]",
+            "3:25: routes[1]: a second route is called \"a\"",
+        ),
+        (
+            "routes: [{name: a b, upstream: a}]",
+            "3:17: routes[0].name: \"a b\" is no name",
+        ),
+        (
+            "routes: [{upstream: a, match: {host: \"http://h\"}}]",
+            "3:38: routes[0].match.host: \"http://h\" is no host",
+        ),
+        (
+            "routes: [{upstream: a, match: {host: h:80}}]",
+            "3:38: routes[0].match.host: \"h:80\" is no host",
+        ),
+        (
+            "routes: [{upstream: a, match: {prefix: v1}}]",
+            "3:40: routes[0].match.prefix: \"v1\" does not begin with /",
+        ),
+        (
+            "routes: [{name: r}]",
+            "3:10: routes[0].upstream: this key is missing",
+        ),
+        ("listeners: []", "3:1: listeners: no listener is left"),
+        (
+            "listeners: [{address: 127.0.0.1:1}, {address: 127.0.0.1:1}]",
+            "listeners: 127.0.0.1:1 is taken twice",
+        ),
+        (
+            "listeners: [{address: 127.0.0.1:4001}]",
+            "listeners: 127.0.0.1:4001 is taken twice",
+        ),
+        (
+            "listeners: [{address: 127.0.0.1:1, max_connections: 0}]",
+            "3:53: listeners[0].max_connections: 0 lies outside",
+        ),
+        (
+            "listeners: [{address: 127.0.0.1:1, max_connections: \"5\"}]",
+            "3:53: listeners[0].max_connections: \"5\" is in quotes",
+        ),
+        (
+            "drain: 2h",
+            "3:8: drain: 2h lies outside of what is sensible; write a value from 0s to 1h",
+        ),
+        (
+            "labels: {models: 5000}",
+            "3:18: labels.models: 5000 lies outside",
+        ),
+        (
+            "limits: {observer_memory: 1KiB}",
+            "3:27: limits.observer_memory: 1KiB lies outside",
+        ),
+        (
+            "export: {interval: 1ms}",
+            "3:20: export.interval: 1ms lies outside",
+        ),
+        (
+            "export: {headers: {\"a b\": secret}}",
+            "3:27: export.headers.a b: this is no name of a header",
+        ),
+        (
+            "export: {headers: {a: \"sec\\nret\"}}",
+            "3:23: export.headers.a: this cannot be the value of a header",
+        ),
+        (
+            "objectives: [{name: a, indicator: duration, target: 95%, threshold: 0s}]",
+            "3:69: objectives[0].threshold: \"0s\" is no threshold",
+        ),
+        (
+            "objectives: [{name: a, indicator: availability, target: 95%, window: 30m}]",
+            "3:70: objectives[0].window: 30m lies outside of what is sensible; write a value from 1h to 90d",
+        ),
+        (
+            "objectives: [{name: a, indicator: availability, target: 95%, scope: {model: \"\"}}]",
+            "3:77: objectives[0].scope.model: this is no pattern",
+        ),
+        (
+            "objectives: {}",
+            "3:1: objectives: found a section of keys; write a list here",
+        ),
+        (
+            "admin: {address: localhost}",
+            "3:18: admin.address: \"localhost\" is no address",
+        ),
+        (
+            "admin: {token_file: /nowhere/token}",
+            "3:21: admin.token_file: there is no such file",
+        ),
+    ];
+    for (rest, expected) in cases {
+        let told = after(rest);
+        let [only] = told.as_slice() else {
+            panic!("{rest}: {told:#?}");
+        };
+        assert!(only.starts_with(expected), "{rest}: {only}");
+        assert!(!only.contains("secret"), "{only}");
+    }
+}
+
+#[test]
+fn upstreams_are_checked() {
+    let cases = [
+        ("upstreams: {}", "2:1: upstreams: no upstream is left"),
+        (
+            "upstreams: {a: }",
+            "2:1: upstreams.a.url: this key is missing",
+        ),
+        (
+            "upstreams: {a: {}}",
+            "2:13: upstreams.a.url: this key is missing",
+        ),
+        (
+            "upstreams: [a]",
+            "2:1: upstreams: found a list; write keys here",
+        ),
+        (
+            "upstreams: {a b: {url: http://a}}",
+            "2:13: upstreams.a b: \"a b\" is no name",
+        ),
+        (
+            "upstreams: {a: {url: http://a, timeouts: {total: 2d}}}",
+            "2:50: upstreams.a.timeouts.total: this limits either everything or nothing",
+        ),
+        (
+            "upstreams: {a: {url: http://a, pool: {idle: 1h}}}",
+            "2:45: upstreams.a.pool.idle: 1h lies outside",
+        ),
+        (
+            "upstreams: {a: {url: http://a}, b: {url: http://b}}",
+            "routes: there are 2 upstreams",
+        ),
+        ("drain: 5s", "upstreams: it is not said where requests go"),
+    ];
+    for (upstreams, expected) in cases {
+        let told = told(text(&format!("version: 1\n{upstreams}\n")));
+        let [only] = told.as_slice() else {
+            panic!("{upstreams}: {told:#?}");
+        };
+        assert!(only.starts_with(expected), "{upstreams}: {only}");
+    }
+}
+
+#[test]
+fn a_file_that_says_nothing_is_told_what_to_say() {
+    for empty in ["", "\n\n", "# nothing yet\n", "---\n", "~\n"] {
+        let told = told(text(empty));
+        assert!(
+            matches!(told.as_slice(), [only] if only.starts_with("1:1: the file is empty; write at least")),
+            "{empty:?}: {told:?}"
+        );
+    }
+    assert_eq!(
+        told(text("just words\n")),
+        [
+            "1:1: found a single value; write keys here, each on a line of its own, indented below this one"
+        ]
+    );
+    let told = told(text("upstreams: {a: {url: http://a}}"));
+    assert_eq!(
+        told,
+        ["1:1: version: this key is missing; write `version: 1` at the top"]
+    );
+}
+
+#[test]
+fn without_anything_it_is_said_what_is_missing() {
+    let told = flags(RunArgs::default(), &[]).unwrap_err().to_string();
+    assert!(
+        told.contains("tokengauge run --upstream https://api.openai.com"),
+        "{told}"
+    );
+}
+
+#[test]
+fn an_upstream_is_enough_and_defaults_do_the_rest() {
+    let config = flags(upstreams(&["https://api.openai.com/base"]), &[]).unwrap();
+    let listen = listen::Config::at(listen::Address::Tcp("127.0.0.1:4000".parse().unwrap()));
+    assert_eq!(config.listeners, [listen]);
+    assert_eq!(config.admin.address.to_string(), "127.0.0.1:4001");
+    let [upstream] = config.upstreams.as_slice() else {
+        panic!("{:?}", config.upstreams);
+    };
+    assert_eq!(
+        (
+            upstream.name.as_str(),
+            upstream.tls,
+            upstream.host.as_str(),
+            upstream.port
+        ),
+        ("default", true, "api.openai.com", 443)
+    );
+    assert_eq!(upstream.base_path, "/base");
+    assert_eq!(upstream.pool_idle, forward::Config::POOL_IDLE_TLS);
+    let [route] = config.routes.as_slice() else {
+        panic!("{:?}", config.routes);
+    };
+    assert_eq!(
+        (route.prefix.as_str(), route.strip, &route.host),
+        ("", false, &None)
+    );
+    assert_eq!(route.facts.server_address.as_str(), "api.openai.com");
+    let objectives: Vec<_> = config
+        .objectives
+        .iter()
+        .map(|objective| {
+            (
+                objective.name.as_str(),
+                objective.indicator,
+                objective.target,
+            )
+        })
+        .collect();
+    assert_eq!(
+        objectives,
+        [
+            ("availability", Indicator::Availability, 0.995),
+            (
+                "ttft",
+                Indicator::TimeToFirstToken(Duration::from_secs(2)),
+                0.95
+            ),
+            ("output_rate", Indicator::OutputRate(15.0), 0.95),
+            (
+                "duration",
+                Indicator::Duration(Duration::from_secs(60)),
+                0.95
+            ),
+        ]
+    );
+    let thirty_days = Duration::from_secs(30 * 24 * 3_600);
+    assert!(
+        config
+            .objectives
+            .iter()
+            .all(|objective| objective.window == thirty_days)
+    );
+    assert_eq!(
+        (config.drain, config.vantage),
+        (Duration::from_secs(30), Vantage::Outbound)
+    );
+}
+
+#[test]
+fn upstreams_with_a_prefix_are_stripped_routes() {
+    let config = flags(
+        upstreams(&["/openai=https://o/v1", "/a/b/=http://b:8000", "http://rest"]),
+        &[],
+    );
+    let config = config.unwrap();
+    let routes: Vec<_> = config
+        .routes
+        .iter()
+        .map(|route| {
+            (
+                route.upstream.as_str(),
+                route.prefix.as_str(),
+                route.strip,
+                route.facts.stripped,
+            )
+        })
+        .collect();
+    assert_eq!(
+        routes,
+        [
+            ("openai", "/openai", true, 7),
+            ("a/b", "/a/b", true, 4),
+            ("default", "", false, 0)
+        ]
+    );
+    for clash in [
+        ["http://a", "http://b"],
+        ["/a=http://a", "/a/=http://b"],
+        ["/default=http://a", "http://b"],
+    ] {
+        let told = flags(upstreams(&clash), &[]).unwrap_err().to_string();
+        assert!(
+            told.starts_with("--upstream: two lead to the route"),
+            "{told}"
+        );
+    }
+    let told = flags(upstreams(&["nowhere", "/x", "http://h?key=secret"]), &[]).unwrap_err();
+    assert_eq!(told.iter().count(), 3, "{told}");
+}
+
+#[test]
+fn flags_win_over_the_file_and_variables_over_files_of_secrets() {
+    let file = "\
+version: 1
+listeners: [{address: 127.0.0.1:1}, {address: \"unix:/run/s\"}]
+admin: {address: 127.0.0.1:2, token_file: /nowhere}
+upstreams: {a: {url: http://a}, b: {url: http://b}}
+drain: 1s
+vantage: inbound
+log: {level: warn, format: json}
+";
+    let args = RunArgs {
+        admin: Some("127.0.0.1:12".parse().unwrap()),
+        drain: Some("11s".parse().unwrap()),
+        vantage: Some(Vantage::Gateway),
+        log_level: Some(LogLevel::Trace),
+        tls_cert: Some("c.pem".into()),
+        tls_key: Some("k.pem".into()),
+        ..upstreams(&["http://c"])
+    };
+    let token = [("TOKENGAUGE_ADMIN_TOKEN", "token")];
+    let config = with(file, args.clone(), &token).unwrap();
+    let tls: Vec<bool> = config
+        .listeners
+        .iter()
+        .map(|listener| listener.tls.is_some())
+        .collect();
+    assert_eq!(tls, [true, false], "TLS is for TCP");
+    assert_eq!(config.admin.address.port(), 12);
+    assert_eq!(config.admin.token, Some(Secret::new("token")));
+    assert_eq!(config.admin.token_file, None);
+    assert_eq!((config.upstreams.len(), config.routes.len()), (1, 1));
+    assert_eq!(
+        (config.drain, config.vantage),
+        (Duration::from_secs(11), Vantage::Gateway)
+    );
+    assert_eq!(config.routes[0].facts.vantage, Vantage::Gateway);
+    assert_eq!(
+        config.log,
+        Log {
+            level: LogLevel::Trace,
+            format: LogFormat::Json
+        }
+    );
+
+    let args = RunArgs {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        tls_key: None,
+        ..args
+    };
+    let told = told(with(file, args.clone(), &token));
+    assert_eq!(told, ["--tls-cert: there is no key to it; add --tls-key"]);
+    let args = RunArgs {
+        tls_cert: None,
+        ..args
+    };
+    let config = with(file, args, &token).unwrap();
+    assert_eq!(config.listeners.len(), 1);
+}
+
+#[test]
+fn what_is_wrong_outside_the_file_is_told_along_with_it() {
+    let args = RunArgs {
+        drain: Some("2d".parse().unwrap()),
+        tls_key: Some("k.pem".into()),
+        ..upstreams(&["ftp://h"])
+    };
+    let variables = [
+        ("TOKENGAUGE_ADMIN_TOKEN", "two words"),
+        ("HTTPS_PROXY", "socks5://me:secret@h:1"),
+    ];
+    let told = told(with("version: 1\ncolour: red\n", args, &variables));
+    let keys: BTreeSet<&str> = told
+        .iter()
+        .map(|line| line.split(": ").next().unwrap())
+        .collect();
+    let expected = [
+        "--drain",
+        "--tls-key",
+        "--upstream",
+        "2:1",
+        "HTTPS_PROXY",
+        "TOKENGAUGE_ADMIN_TOKEN",
+    ];
+    assert_eq!(keys, BTreeSet::from(expected), "{told:#?}");
+    assert!(
+        told.iter()
+            .all(|line| !line.contains("words") && !line.contains("secret"))
+    );
+}
+
+#[test]
+fn a_reload_names_what_it_cannot_take_over() {
+    let base = "version: 1\nupstreams: {a: {url: http://a}}\n";
+    let old = text(base).unwrap();
+    assert_eq!(differences(&old, &old), [""; 0]);
+    let changes = [
+        ("listeners", "listeners: [{address: 127.0.0.1:9}]"),
+        ("admin", "admin: {address: 127.0.0.1:9}"),
+        ("labels", "labels: {models: 9}"),
+        ("export", "export: {interval: 9s}"),
+        ("limits", "limits: {observer_memory: 9MiB}"),
+        ("log", "log: {level: debug}"),
+    ];
+    for (key, change) in changes {
+        let new = text(&format!("{base}{change}\n")).unwrap();
+        assert_eq!(differences(&old, &new), [key]);
+    }
+    let named = changes.map(|(key, _)| key);
+    for key in KEYS {
+        let top = key.path.split(['.', '[']).next().unwrap();
+        assert_eq!(key.reloadable, !named.contains(&top), "{}", key.path);
+    }
+    let taken_over =
+        "drain: 9s\nvantage: gateway\nroutes: [{upstream: a, name: z}]\nobjectives: []\n";
+    let new = text(&format!("{base}{taken_over}")).unwrap();
+    assert_eq!(differences(&old, &new), [""; 0]);
+}
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn examples() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(repository("examples")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let examples: Vec<PathBuf> = paths
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml")
+        })
+        .collect();
+    assert!(examples.len() >= 3, "{examples:?}");
+    examples
+}
+
+#[test]
+fn the_examples_are_right_and_are_printed_as_files_that_amount_to_the_same() {
+    for example in examples() {
+        let config = check(&example).unwrap_or_else(|errors| panic!("{errors}"));
+        let printed = config.to_yaml();
+        let again = text(&printed).unwrap_or_else(|errors| panic!("{errors}\n{printed}"));
+        assert_eq!(format!("{config:?}"), format!("{again:?}"), "{printed}");
+    }
+}
+
+#[test]
+fn everything_that_can_be_written_is_printed() {
+    let file = "\
+version: 1
+listeners:
+  - {address: 127.0.0.1:1, tls: {certificate: c.pem, key: k.pem}, max_connections: 5, head_timeout: 1s}
+  - address: unix:/run/s
+admin: {address: \"[::1]:9\"}
+upstreams:
+  a: {url: \"http://[::1]:8000/v1\", protocol: http2, keep_host: true, ca_file: ca.pem,
+      timeouts: {connect: off, head: 1m, idle: 90s, total: 1h}, pool: {idle: 1s, size: 0}}
+routes:
+  - {name: r, match: {host: \"*.Example.com\", prefix: /v1/}, upstream: a, strip: true, dialect: openai, provider: vllm,
+     vantage: inbound, stall_after: 1500ms, hung_after: 5m}
+objectives:
+  - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, scope: {route: r, model: gpt-*}}
+  - {name: d, indicator: duration, threshold: 90s, target: 0.5}
+labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4}
+export: {endpoint: \"http://c:4317\", protocol: http/protobuf, interval: 15s, headers: {x-key: s3cret}, genai_names: off}
+limits: {observer_memory: 64MiB}
+drain: 0s
+vantage: gateway
+log: {level: error, format: json}
+";
+    let config = text(file).unwrap();
+    let printed = config.to_yaml();
+    assert!(
+        !printed.contains("s3cret") && printed.contains("***"),
+        "{printed}"
+    );
+    let again = text(&printed).unwrap_or_else(|errors| panic!("{errors}\n{printed}"));
+    assert_eq!(format!("{config:?}"), format!("{again:?}"), "{printed}");
+    let key = &config.export.headers[0].1;
+    assert_eq!(key.expose(), "s3cret", "the export itself needs the secret");
+    let schema = schema_value();
+    let mut stated = BTreeSet::new();
+    walk(&schema, &schema, "", &mut |path, _| {
+        stated.insert(path.to_owned());
+    });
+    for path in &stated {
+        let last = path.rsplit('.').next().unwrap();
+        assert!(
+            last == "*" || last == "token_file" || file.contains(last),
+            "{path} is not in this test"
+        );
+    }
+}
+
+fn schema_value() -> Value {
+    schema().to_value()
+}
+
+/// Calls `see` with the path and schema of every key that holds a value.
+fn walk(root: &Value, schema: &Value, path: &str, see: &mut impl FnMut(&str, &Value)) {
+    let target = schema["$ref"].as_str().map(|pointer| {
+        let pointer = pointer.trim_start_matches('#');
+        root.pointer(pointer).expect("the schema refers to itself")
+    });
+    let target = target.unwrap_or(schema);
+    if let Some(properties) = target["properties"].as_object() {
+        assert_eq!(
+            target["additionalProperties"], false,
+            "{path} refuses unknown keys"
+        );
+        for (name, schema) in properties {
+            walk(root, schema, &problem::below(path, name), see);
+        }
+    } else if target["items"].is_object() {
+        walk(root, &target["items"], &format!("{path}[]"), see);
+    } else if target["additionalProperties"].is_object() {
+        walk(
+            root,
+            &target["additionalProperties"],
+            &format!("{path}.*"),
+            see,
+        );
+    } else {
+        see(path, schema);
+    }
+}
+
+#[test]
+fn schema_table_of_keys_and_documentation_agree() {
+    let schema = schema_value();
+    let mut stated = BTreeSet::new();
+    walk(&schema, &schema, "", &mut |path, schema| {
+        assert!(
+            path == "export.headers.*" || schema["description"].is_string(),
+            "{path} has no description"
+        );
+        stated.insert(path.to_owned());
+    });
+    let keys: BTreeSet<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();
+    assert_eq!(stated, keys);
+
+    let documentation = std::fs::read_to_string(repository("docs/configuration.md")).unwrap();
+    let rows: Vec<Vec<&str>> = documentation
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let documented: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
+    let in_order: Vec<&str> = KEYS.iter().map(|key| key.path).collect();
+    assert_eq!(
+        documented, in_order,
+        "one row for each key, in the same order"
+    );
+    for (key, row) in KEYS.iter().zip(&rows) {
+        let default = row[2].split('`').nth(1);
+        assert_eq!(default, key.default, "the default of {}", key.path);
+        assert_eq!(
+            row[3] == "yes",
+            key.reloadable,
+            "whether {} is reloadable",
+            key.path
+        );
+        assert!(!row[1].is_empty() && !row[4].is_empty(), "{}", key.path);
+    }
+}
+
+#[test]
+fn the_defaults_in_the_table_are_the_defaults() {
+    let config = text("version: 1\nupstreams: {a: {url: http://a}}\n").unwrap();
+    let printed: Value =
+        serde_json::to_value(serde_saphyr::from_str::<Value>(&config.to_yaml()).unwrap()).unwrap();
+    for key in KEYS
+        .iter()
+        .filter(|key| !key.path.starts_with("objectives"))
+    {
+        let Some(default) = key.default else {
+            continue;
+        };
+        let pointer = key
+            .path
+            .replace("[]", ".0")
+            .replace(".*", ".a")
+            .replace('.', "/");
+        let value = printed.pointer(&format!("/{pointer}")).unwrap();
+        let value = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        // YAML readers of the 1.1 kind take `off` for false; this program's own does not.
+        let value = if default == "off" && value == "false" {
+            "off".to_owned()
+        } else {
+            value
+        };
+        assert_eq!(value, default, "{}", key.path);
+    }
+}
+
+/// A check as light as the schema is: types by reference, unknown keys, required keys and enumerations.
+fn accepts(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+    if let Some(pointer) = schema["$ref"].as_str() {
+        let target = root.pointer(pointer.trim_start_matches('#')).unwrap();
+        return accepts(root, target, value);
+    }
+    if let Some(any) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
+        let fits = any
+            .iter()
+            .any(|schema| accepts(root, schema, value).is_ok());
+        return fits
+            .then_some(())
+            .ok_or_else(|| format!("{value} fits none"));
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let expected = schema["type"].as_str().unwrap_or(kind);
+    if expected != kind && (expected, kind) != ("number", "integer") {
+        return Err(format!("{value} is no {expected}"));
+    }
+    if schema["enum"]
+        .as_array()
+        .is_some_and(|words| !words.contains(value))
+    {
+        return Err(format!("{value} is not in the list"));
+    }
+    if !schema["const"].is_null() && schema["const"] != *value {
+        return Err(format!("{value} is not {}", schema["const"]));
+    }
+    for item in value.as_array().into_iter().flatten() {
+        accepts(root, &schema["items"], item)?;
+    }
+    let Some(object) = value.as_object() else {
+        return Ok(());
+    };
+    for required in schema["required"].as_array().into_iter().flatten() {
+        if !object.contains_key(required.as_str().unwrap()) {
+            return Err(format!("{required} is missing"));
+        }
+    }
+    for (key, value) in object {
+        match (&schema["properties"][key], &schema["additionalProperties"]) {
+            (Value::Null, Value::Object(_)) => {
+                accepts(root, &schema["additionalProperties"], value)?
+            }
+            (Value::Null, _) => return Err(format!("{key} is unknown")),
+            (schema, _) => accepts(root, schema, value)?,
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_schema_accepts_the_examples_and_refuses_unknown_and_missing_keys() {
+    let schema = schema_value();
+    for example in examples() {
+        let text = std::fs::read_to_string(&example).unwrap();
+        let value: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(
+            accepts(&schema, &schema, &value),
+            Ok(()),
+            "{}",
+            example.display()
+        );
+    }
+    let refused = [
+        r#"{"version": 1, "colour": "red"}"#,
+        r#"{"version": 1, "upstreams": {"a": {"url": "http://a", "colour": "red"}}}"#,
+        r#"{"version": 1, "upstreams": {"a": {}}}"#,
+        r#"{"version": 1, "routes": [{}]}"#,
+        r#"{"version": 1, "vantage": "sideways"}"#,
+        r#"{"version": "1"}"#,
+        r#"{"drain": "5s"}"#,
+    ];
+    for text in refused {
+        let value = serde_json::from_str(text).unwrap();
+        assert!(accepts(&schema, &schema, &value).is_err(), "{text}");
+    }
+}
