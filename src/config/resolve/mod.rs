@@ -13,7 +13,6 @@ use super::problem::{Mark, Problems};
 use super::read::{Field, Given};
 use super::value::{Length, Size};
 use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
-use crate::wire::Vantage;
 use crate::{label, listen};
 
 mod objectives;
@@ -54,10 +53,7 @@ pub(super) fn resolve(
     let listeners = listeners(file.listeners, args, problems);
     let admin = admin(file.admin, above, problems);
     distinct_addresses(&listeners, &admin, problems);
-    let vantage = args
-        .vantage
-        .or(file.vantage.value())
-        .unwrap_or(Vantage::default());
+    let vantage = args.vantage.or(file.vantage.value()).unwrap_or_default();
     let written = routes::Written {
         upstreams: file.upstreams,
         routes: file.routes,
