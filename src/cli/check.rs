@@ -34,3 +34,23 @@ pub(super) fn check(args: &CheckArgs) -> ExitCode {
 pub(super) fn schema() -> ExitCode {
     print(format_args!("{:#}", config::schema().as_value()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(name: &str, print: bool) -> String {
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
+        format!("{:?}", check(&CheckArgs { file, print }))
+    }
+
+    #[test]
+    fn the_exit_status_says_whether_the_file_is_right() {
+        let [success, failure] =
+            [ExitCode::SUCCESS, ExitCode::FAILURE].map(|code| format!("{code:?}"));
+        assert_eq!(exit("examples/minimal.yaml", false), success);
+        assert_eq!(exit("examples/minimal.yaml", true), success);
+        assert_eq!(exit("Cargo.toml", false), failure);
+        assert_eq!(exit("examples/none.yaml", true), failure);
+    }
+}

@@ -164,11 +164,11 @@ const CHECKS: &[(&str, &str)] = &[
     ("listeners: []", "3:1: listeners: no listener is left"),
     (
         "listeners: [{address: 127.0.0.1:1}, {address: 127.0.0.1:1}]",
-        "listeners: 127.0.0.1:1 is taken twice",
+        "3:1: listeners: 127.0.0.1:1 is taken twice",
     ),
     (
         "listeners: [{address: 127.0.0.1:4001}]",
-        "listeners: 127.0.0.1:4001 is taken twice",
+        "3:1: listeners: 127.0.0.1:4001 is taken twice",
     ),
     (
         "listeners: [{address: 127.0.0.1:1, max_connections: 0}]",
@@ -270,9 +270,12 @@ fn upstreams_are_checked() {
         ),
         (
             "upstreams: {a: {url: http://a}, b: {url: http://b}}",
-            "routes: there are 2 upstreams",
+            "1:1: routes: this key is missing; there are 2 upstreams",
         ),
-        ("drain: 5s", "upstreams: it is not said where requests go"),
+        (
+            "drain: 5s",
+            "1:1: upstreams: this key is missing; write where requests go",
+        ),
     ];
     for (upstreams, expected) in cases {
         let told = told(text(&format!("version: 1\n{upstreams}\n")));
@@ -310,6 +313,15 @@ fn without_anything_it_is_said_what_is_missing() {
     let told = flags(&RunArgs::default(), &[]).unwrap_err().to_string();
     assert!(
         told.contains("tokengauge run --upstream https://api.openai.com"),
+        "{told}"
+    );
+    let args = RunArgs {
+        listen: vec!["127.0.0.1:4001".parse().unwrap()],
+        ..upstreams(&["http://a"])
+    };
+    let told = flags(&args, &[]).unwrap_err().to_string();
+    assert!(
+        told.starts_with("--listen: 127.0.0.1:4001 is taken twice"),
         "{told}"
     );
 }

@@ -307,6 +307,7 @@ mod tests {
             ("a:\n\tb: 1\n", "f:2:", "replace the tab"),
             ("host: *.example.com\n", "f:1:", "must be quoted"),
             ("a: [1, 2\n", "f:", "not valid YAML"),
+            (&"[".repeat(100_000), "f:1:", "not valid YAML"),
             ("a: 1\n b: 2\n", "f:2:", "check the indentation"),
         ];
         for (text, place, remedy) in cases {
