@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::config::Errors;
+
 mod check;
 pub mod log;
 
@@ -38,23 +40,25 @@ pub enum Command {
 /// Does what was asked for.
 pub fn main(cli: Cli) -> ExitCode {
     match cli.command {
-        Command::Check(args) => check::check(&args),
-        Command::Schema => check::schema(),
+        Command::Check(args) => answer(check::check(&args)),
+        Command::Schema => answer(Ok::<_, Errors>(check::schema())),
     }
 }
 
-/// Writes to standard output. A reader that has gone (`| head`) is no failure.
-fn print(text: impl Display) -> ExitCode {
-    match writeln!(io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        Ok(()) | Err(_) => ExitCode::SUCCESS,
+/// Writes what came out to standard output and succeeds, or what was wrong to standard error and fails.
+fn answer(answer: Result<String, impl Display>) -> ExitCode {
+    match answer {
+        Ok(text) => match writeln!(io::stdout().lock(), "{}", text.trim_end()) {
+            // A reader that has gone (`| head`) is no failure.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+            Ok(()) | Err(_) => ExitCode::SUCCESS,
+        },
+        Err(wrong) => {
+            // Where standard error cannot be written to either, there is nobody left to tell.
+            drop(writeln!(io::stderr().lock(), "{wrong}"));
+            ExitCode::FAILURE
+        }
     }
-}
-
-/// Writes to standard error and fails. Where that cannot be written to either, there is nobody left to tell.
-fn fail(text: impl Display) -> ExitCode {
-    drop(writeln!(io::stderr().lock(), "{text}"));
-    ExitCode::FAILURE
 }
 
 #[cfg(test)]

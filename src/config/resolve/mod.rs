@@ -25,7 +25,7 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000
 /// What Kubernetes grants by default between SIGTERM and SIGKILL.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// A few hundred streams that all fall behind by their cap; a fifth of what small sidecars are given.
+/// Room for 5,000 streams that are each 6 KiB behind: whoever is further behind than that does not catch up.
 const OBSERVER_MEMORY: usize = 32 << 20;
 
 /// The variable that holds the admin port's bearer token. There is no flag for it: flags are seen in `ps`.

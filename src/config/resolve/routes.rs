@@ -51,12 +51,13 @@ pub(super) fn resolve(
     vantage: Vantage,
     problems: &mut Problems,
 ) -> Paths {
+    if args.upstream.is_empty() {
+        tell_missing(&written, problems);
+    }
     let names: Vec<String> = match &written.upstreams {
         Field::Given(given) => given.value.keys().cloned().collect(),
         Field::Absent | Field::Wrong => Vec::new(),
     };
-    let missing = matches!(written.upstreams, Field::Absent) && args.upstream.is_empty();
-    let written_none = matches!(written.routes, Field::Absent);
     let upstreams = upstreams::resolve(written.upstreams, problems);
     let known = Known {
         names: &names,
@@ -67,36 +68,40 @@ pub(super) fn resolve(
         Field::Given(given) => routes(given, known, problems),
         Field::Absent | Field::Wrong => only_route(known),
     };
-    if written_none && names.len() > 1 && args.upstream.is_empty() {
-        let first = names.first().map_or("", String::as_str);
-        let remedy = format!(
-            "there are {} upstreams; write which request goes where, such as `- {{match: {{prefix: /{first}}}, upstream: \
-             {first}, strip: true}}`",
-            names.len(),
-        );
-        problems.missing(written.file.unwrap_or_default(), "routes", &remedy);
+    if !args.upstream.is_empty() {
+        return from_flags(args, vantage, problems);
     }
-    match written.file {
-        _ if !missing => {}
-        Some(file) => problems.missing(
+    Paths {
+        upstreams,
+        routes,
+        route_names,
+    }
+}
+
+/// Where no flag names an upstream, the file must say it all.
+fn tell_missing(written: &Written, problems: &mut Problems) {
+    let Some(file) = written.file else {
+        let message = "it is not said where requests go; name an upstream, such as\n    \
+                       tokengauge run --upstream https://api.openai.com";
+        return problems.outside(FLAG, message);
+    };
+    match (&written.upstreams, &written.routes) {
+        (Field::Absent, _) => problems.missing(
             file,
             "upstreams",
             "write where requests go, such as `openai: {url: https://api.openai.com}`",
         ),
-        None => problems.outside(
-            FLAG,
-            "it is not said where requests go; name an upstream, such as\n    \
-             tokengauge run --upstream https://api.openai.com",
-        ),
+        (Field::Given(upstreams), Field::Absent) if upstreams.value.len() > 1 => {
+            let first = upstreams.value.keys().next().map_or("", String::as_str);
+            let remedy = format!(
+                "there are {} upstreams; write which request goes where, such as `- {{match: {{prefix: /{first}}}, \
+                 upstream: {first}, strip: true}}`",
+                upstreams.value.len(),
+            );
+            problems.missing(file, "routes", &remedy);
+        }
+        _ => {}
     }
-    if args.upstream.is_empty() {
-        return Paths {
-            upstreams,
-            routes,
-            route_names,
-        };
-    }
-    from_flags(args, vantage, problems)
 }
 
 /// What a route may refer to.
