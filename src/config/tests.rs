@@ -154,6 +154,10 @@ const CHECKS: &[(&str, &str)] = &[
         "3:38: routes[0].match.host: \"h:80\" is no host",
     ),
     (
+        "routes: [{upstream: a, match: {host: \"::1\"}}]",
+        "3:38: routes[0].match.host: \"::1\" is no host",
+    ),
+    (
         "routes: [{upstream: a, match: {prefix: v1}}]",
         "3:40: routes[0].match.prefix: \"v1\" does not begin with /",
     ),
@@ -237,6 +241,23 @@ fn each_check_of_the_whole_is_made() {
         };
         assert!(only.starts_with(expected), "{rest}: {only}");
         assert!(!only.contains("secret"), "{only}");
+    }
+}
+
+#[test]
+fn hosts_are_names_wildcards_and_addresses_as_clients_send_them() {
+    for (host, kept) in [
+        ("LLM.Example.com", "llm.example.com"),
+        ("\"*.example.com\"", "*.example.com"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("\"[::1]\"", "[::1]"),
+        ("a_b", "a_b"),
+    ] {
+        let file = format!(
+            "version: 1\nupstreams: {{a: {{url: http://a}}}}\nroutes: [{{upstream: a, match: {{host: {host}}}}}]"
+        );
+        let config = text(&file).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(config.routes[0].host.as_deref(), Some(kept));
     }
 }
 

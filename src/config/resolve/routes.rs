@@ -1,6 +1,7 @@
 //! Routes: which request goes where.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,7 +198,8 @@ fn matched(written: Field<raw::Match>, problems: &mut Problems) -> (Option<Strin
 
 fn is_host(host: &str) -> bool {
     let name = host.strip_prefix("*.").unwrap_or(host);
-    let address = url::bare(name).parse::<std::net::IpAddr>().is_ok();
+    // As clients write it in Host: in brackets.
+    let address = url::bare(host) != host && url::bare(host).parse::<Ipv6Addr>().is_ok();
     let label = |label: &str| {
         !label.is_empty()
             && label
