@@ -1,12 +1,10 @@
 //! `check` and `schema`: what a configuration file may say, and whether one does.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{fail, print};
-use crate::config;
+use crate::config::{self, Errors};
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -23,14 +21,39 @@ pub struct CheckArgs {
     print: bool,
 }
 
-pub(super) fn check(args: &CheckArgs) -> ExitCode {
-    match config::check(&args.file) {
-        Ok(config) if args.print => print(config.to_yaml().trim_end()),
-        Ok(_) => print(format_args!("{}: all right", args.file.display())),
-        Err(errors) => fail(errors),
-    }
+pub(super) fn check(args: &CheckArgs) -> Result<String, Errors> {
+    let config = config::check(&args.file)?;
+    Ok(if args.print {
+        config.to_yaml()
+    } else {
+        format!("{}: all right", args.file.display())
+    })
 }
 
-pub(super) fn schema() -> ExitCode {
-    print(format_args!("{:#}", config::schema().as_value()))
+pub(super) fn schema() -> String {
+    format!("{:#}", config::schema().as_value())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(name: &str, print: bool) -> Result<String, Errors> {
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
+        check(&CheckArgs { file, print })
+    }
+
+    #[test]
+    fn a_right_file_is_said_to_be_right_and_printed_on_request() {
+        let said = checked("examples/minimal.yaml", false).unwrap();
+        assert!(said.ends_with("minimal.yaml: all right"), "{said}");
+        let printed = checked("examples/minimal.yaml", true).unwrap();
+        assert!(printed.contains("url: https://api.openai.com"), "{printed}");
+    }
+
+    #[test]
+    fn a_wrong_file_is_told_with_its_name() {
+        let told = checked("Cargo.toml", true).unwrap_err().to_string();
+        assert!(told.contains("Cargo.toml:2:1: not valid YAML"), "{told}");
+    }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::RunArgs;
+use crate::config::{self, Errors, RunArgs};
 
 mod check;
 pub mod demo;
@@ -67,17 +67,11 @@ pub enum Command {
 /// Does what was asked for.
 pub fn main(cli: Cli) -> ExitCode {
     match cli.command {
-        Command::Run(args) => ended(run::run(args, environment)),
+        Command::Run(args) => ended(run::run(args, config::environment)),
         Command::Simulate(args) => ended(simulated(args)),
-        Command::Check(args) => check::check(&args),
-        Command::Schema => check::schema(),
+        Command::Check(args) => answer(check::check(&args)),
+        Command::Schema => answer(Ok::<_, Errors>(check::schema())),
     }
-}
-
-/// The one place where the environment is read.
-#[expect(clippy::disallowed_methods, reason = "this is the one home of the environment")]
-fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
 }
 
 fn simulated(args: simulate::Args) -> anyhow::Result<ExitCode> {
@@ -86,21 +80,23 @@ fn simulated(args: simulate::Args) -> anyhow::Result<ExitCode> {
 }
 
 fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
-    result.unwrap_or_else(|error| fail(format_args!("tokengauge: {error:#}")))
+    result.unwrap_or_else(|error| answer(Err::<String, _>(format!("tokengauge: {error:#}"))))
 }
 
-/// Writes to standard output. A reader that has gone (`| head`) is no failure.
-fn print(text: impl Display) -> ExitCode {
-    match writeln!(io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        Ok(()) | Err(_) => ExitCode::SUCCESS,
+/// Writes what came out to standard output and succeeds, or what was wrong to standard error and fails.
+fn answer(answer: Result<String, impl Display>) -> ExitCode {
+    match answer {
+        Ok(text) => match writeln!(io::stdout().lock(), "{}", text.trim_end()) {
+            // A reader that has gone (`| head`) is no failure.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+            Ok(()) | Err(_) => ExitCode::SUCCESS,
+        },
+        Err(wrong) => {
+            // Where standard error cannot be written to either, there is nobody left to tell.
+            drop(writeln!(io::stderr().lock(), "{wrong}"));
+            ExitCode::FAILURE
+        }
     }
-}
-
-/// Writes to standard error and fails. Where that cannot be written to either, there is nobody left to tell.
-fn fail(text: impl Display) -> ExitCode {
-    drop(writeln!(io::stderr().lock(), "{text}"));
-    ExitCode::FAILURE
 }
 
 #[cfg(test)]

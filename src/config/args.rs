@@ -10,6 +10,18 @@ use crate::wire::Vantage;
 
 /// What was said on the command line or, where nothing was, in the environment.
 #[derive(Args, Clone, Debug, Default)]
+#[command(after_help = "\
+Examples:
+  Before one API; then point a client at http://127.0.0.1:4000:
+    tokengauge run --upstream https://api.openai.com
+
+  Before several, told apart by path prefix:
+    tokengauge run --upstream /openai=https://api.openai.com --upstream /local=http://127.0.0.1:8000
+
+  From a file:
+    tokengauge run --config tokengauge.yaml
+
+Telemetry goes where the OTEL_EXPORTER_OTLP_ENDPOINT variable says.")]
 pub struct RunArgs {
     /// Where clients connect: IP:PORT or unix:/path. May be repeated; replaces the file's listeners
     /// [default: 127.0.0.1:4000]

@@ -58,13 +58,8 @@ pub(super) const TOKEN_REMEDY: &str =
 
 /// At most `largest` bytes of `file`; more is an error, told in words.
 pub(super) fn bytes_of(file: &Path, largest: u64) -> Result<Vec<u8>, String> {
-    let in_words = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file; check the path".to_owned(),
-        io::ErrorKind::PermissionDenied => {
-            "this user may not read the file; change its permissions".to_owned()
-        }
-        _ => format!("the file cannot be read: {error}; check the path"),
-    };
+    let in_words =
+        |error: io::Error| format!("the file cannot be read: {error}; check path and permissions");
     let opened = File::open(file).map_err(in_words)?;
     if opened.metadata().map_err(in_words)?.is_dir() {
         return Err("this is a directory; name a file in it".to_owned());
@@ -100,7 +95,7 @@ mod tests {
         let cases = [
             (
                 directory.path().join("none.yaml"),
-                ":1:1: there is no such file",
+                ":1:1: the file cannot be read: No such file",
             ),
             (directory.path().to_owned(), ":1:1: this is a directory"),
             (

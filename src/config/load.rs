@@ -65,8 +65,7 @@ fn parse(text: &str, problems: &mut Problems) -> Option<Given<raw::File>> {
     let root = tree::parse(text, problems);
     let file = root.and_then(|root| read::read(&root, problems).given());
     if file.is_none() && problems.count() == before {
-        let message = "the file is empty; write at least\n    version: 1\n    \
-                       upstreams: {openai: {url: https://api.openai.com}}";
+        let message = "the file is empty; write at least `version: 1` and `upstreams: {openai: {url: https://api.openai.com}}`";
         problems.in_file(Place::START, String::new(), message);
     }
     file

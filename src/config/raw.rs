@@ -26,8 +26,8 @@ pub(super) struct File {
     pub(super) admin: Field<Admin>,
     /// Where requests go, by a name of your choice.
     pub(super) upstreams: Field<BTreeMap<String, Field<Upstream>>>,
-    /// Which request goes to which upstream: the longest prefix that fits wins, with a host before without. May be
-    /// left out where there is one upstream.
+    /// Which request goes to which upstream: a route with a host goes before one without, then the longest prefix
+    /// wins. May be left out where there is one upstream.
     pub(super) routes: Field<Vec<Field<Route>>>,
     /// What is promised: each has an error budget and burn rates. An empty list is none; left out, there are defaults.
     pub(super) objectives: Field<Vec<Field<Objective>>>,

@@ -24,8 +24,8 @@ fn with(text: &str, args: RunArgs, variables: &[(&str, &str)]) -> Result<Config,
     load_text(Some(text), &args, &|name| variable(variables, name))
 }
 
-fn flags(args: RunArgs, variables: &[(&str, &str)]) -> Result<Config, Errors> {
-    load(&args, &|name| variable(variables, name))
+fn flags(args: &RunArgs, variables: &[(&str, &str)]) -> Result<Config, Errors> {
+    load(args, &|name| variable(variables, name))
 }
 
 fn variable(variables: &[(&str, &str)], name: &str) -> Option<String> {
@@ -55,9 +55,8 @@ fn after(rest: &str) -> Vec<String> {
     )))
 }
 
-#[test]
-fn everything_that_is_wrong_is_told_at_once() {
-    let file = "\
+/// A file with every kind of mistake.
+const WRONG: &str = "\
 version: 2
 lisseners: []
 listeners:
@@ -89,150 +88,176 @@ objectives:
 drain: [30s]
 drain: 2d
 ";
-    assert_eq!(
-        told(text(file)),
-        [
-            "1:10: version: version 2 is not known; this program reads version 1",
-            "2:1: lisseners: there is no such key; did you mean \"listeners\"?",
-            "4:5: listeners[0].adress: there is no such key; did you mean \"address\"?",
-            "4:5: listeners[0].address: this key is missing; write where to listen, such as `address: 127.0.0.1:4000`",
-            "5:22: listeners[0].max_connections: \"many\" is no whole number; write a whole number",
-            "6:19: listeners[0].head_timeout: \"30\" has no unit of time; write a whole number and a unit (ms, s, m, h, \
+
+/// What is told of it.
+const TOLD: &[&str] = &[
+    "1:10: version: version 2 is not known; this program reads version 1",
+    "2:1: lisseners: there is no such key; did you mean \"listeners\"?",
+    "4:5: listeners[0].adress: there is no such key; did you mean \"address\"?",
+    "4:5: listeners[0].address: this key is missing; write where to listen, such as `address: 127.0.0.1:4000`",
+    "5:22: listeners[0].max_connections: \"many\" is no whole number; write a whole number",
+    "6:19: listeners[0].head_timeout: \"30\" has no unit of time; write a whole number and a unit (ms, s, m, h, \
              d), such as 250ms, 30s or 5m",
-            "7:14: listeners[1].address: \"nowhere\" is no address to listen on; write an IP address and a port, such as \
+    "7:14: listeners[1].address: \"nowhere\" is no address to listen on; write an IP address and a port, such as \
              127.0.0.1:4000, [::1]:4000 or, for all interfaces, 0.0.0.0:4000; or unix:/path",
-            "8:5: listeners[1].tls.key: this key is missing; name a PEM file",
-            "11:10: upstreams.openai.url: the URL holds credentials; take out what stands before the @: clients send \
+    "8:5: listeners[1].tls.key: this key is missing; name a PEM file",
+    "11:10: upstreams.openai.url: the URL holds credentials; take out what stands before the @: clients send \
              credentials in headers, and those pass untouched",
-            "12:16: upstreams.openai.keep_host: \"yes\" is neither true nor false; write true or false",
-            "13:30: upstreams.openai.timeouts.tottal: there is no such key; did you mean \"total\"?",
-            "16:15: upstreams.groq.protocol: \"http3\" is not known here; did you mean \"http1\"?",
-            "18:15: routes[0].upstream: there is no upstream \"opena\"; did you mean \"openai\"?",
-            "19:14: routes[0].vantage: \"sideways\" is not known here; there is inbound, outbound, gateway",
-            "22:12: routes[1].strip: there is no prefix to take off; write match.prefix, or remove this key",
-            "23:18: routes[1].stall_after: 1ms lies outside of what is sensible; write a value from 250ms to 1h",
-            "24:12: routes[1].match: found a single value; write keys here, each on a line of its own, indented below \
+    "12:16: upstreams.openai.keep_host: \"yes\" is neither true nor false; write true or false",
+    "13:30: upstreams.openai.timeouts.tottal: there is no such key; did you mean \"total\"?",
+    "16:15: upstreams.groq.protocol: \"http3\" is not known here; did you mean \"http1\"?",
+    "18:15: routes[0].upstream: there is no upstream \"opena\"; did you mean \"openai\"?",
+    "19:14: routes[0].vantage: \"sideways\" is not known here; there is inbound, outbound, gateway",
+    "22:12: routes[1].strip: there is no prefix to take off; write match.prefix, or remove this key",
+    "23:18: routes[1].stall_after: 1ms lies outside of what is sensible; write a value from 250ms to 1h",
+    "24:12: routes[1].match: found a single value; write keys here, each on a line of its own, indented below \
              this one",
-            "26:5: objectives[0].threshold: this key is missing; write the longest good time, such as 2s",
-            "26:43: objectives[0].target: 99.5 does not lie above 0 and below 1; write 99.5% if that is what is meant; it \
+    "26:5: objectives[0].threshold: this key is missing; write the longest good time, such as 2s",
+    "26:43: objectives[0].target: 99.5 does not lie above 0 and below 1; write 99.5% if that is what is meant; it \
              must lie above 0% and below 100%",
-            "27:12: objectives[1].name: a second objective is called \"slow\"; give this one another name",
-            "27:67: objectives[1].threshold: availability has no threshold; remove this key",
-            "28:5: objectives[2].name: this key is missing; give it one, such as chat-ttft",
-            "28:41: objectives[2].threshold: \"2s\" is no threshold of this indicator; write the lowest good rate in \
+    "27:12: objectives[1].name: a second objective is called \"slow\"; give this one another name",
+    "27:67: objectives[1].threshold: availability has no threshold; remove this key",
+    "28:5: objectives[2].name: this key is missing; give it one, such as chat-ttft",
+    "28:41: objectives[2].threshold: \"2s\" is no threshold of this indicator; write the lowest good rate in \
              tokens per second, such as 15",
-            "28:73: objectives[2].scope.route: there is no route \"grok\"; there is opena, x",
-            "29:1: drain: found a list; write a single text",
-            "30:1: drain: this key stands here for the second time (first in line 29); remove one",
-        ]
-    );
+    "28:73: objectives[2].scope.route: there is no route \"grok\"; there is opena, x",
+    "29:1: drain: found a list; write a single text",
+    "30:1: drain: this key stands here for the second time (first in line 29); remove one",
+];
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    assert_eq!(told(text(WRONG)), TOLD);
 }
+
+/// What is written, and how what is told begins.
+const CHECKS: &[(&str, &str)] = &[
+    ("routes: []", "3:1: routes: no route is left"),
+    (
+        "routes: [{upstream: a}, {upstream: a, name: b}]",
+        "3:25: routes[1]: route \"a\" matches the same requests",
+    ),
+    (
+        "routes: [{upstream: a}, {upstream: a, match: {prefix: /x}}]",
+        "3:25: routes[1]: a second route is called \"a\"",
+    ),
+    (
+        "routes: [{name: a b, upstream: a}]",
+        "3:17: routes[0].name: \"a b\" is no name",
+    ),
+    (
+        "routes: [{upstream: a, match: {host: \"http://h\"}}]",
+        "3:38: routes[0].match.host: \"http://h\" is no host",
+    ),
+    (
+        "routes: [{upstream: a, match: {host: h:80}}]",
+        "3:38: routes[0].match.host: \"h:80\" is no host",
+    ),
+    (
+        "routes: [{upstream: a, match: {host: \"::1\"}}]",
+        "3:38: routes[0].match.host: \"::1\" is no host",
+    ),
+    (
+        "routes: [{upstream: a, match: {prefix: v1}}]",
+        "3:40: routes[0].match.prefix: \"v1\" does not begin with /",
+    ),
+    (
+        "routes: [{name: r}]",
+        "3:10: routes[0].upstream: this key is missing",
+    ),
+    ("listeners: []", "3:1: listeners: no listener is left"),
+    (
+        "listeners: [{address: 127.0.0.1:1}, {address: 127.0.0.1:1}]",
+        "3:1: listeners: 127.0.0.1:1 is taken twice",
+    ),
+    (
+        "listeners: [{address: 127.0.0.1:4001}]",
+        "3:1: listeners: 127.0.0.1:4001 is taken twice",
+    ),
+    (
+        "listeners: [{address: 127.0.0.1:1, max_connections: 0}]",
+        "3:53: listeners[0].max_connections: 0 lies outside",
+    ),
+    (
+        "listeners: [{address: 127.0.0.1:1, max_connections: \"5\"}]",
+        "3:53: listeners[0].max_connections: \"5\" is in quotes",
+    ),
+    (
+        "drain: 2h",
+        "3:8: drain: 2h lies outside of what is sensible; write a value from 0s to 1h",
+    ),
+    (
+        "labels: {models: 5000}",
+        "3:18: labels.models: 5000 lies outside",
+    ),
+    (
+        "limits: {observer_memory: 1KiB}",
+        "3:27: limits.observer_memory: 1KiB lies outside",
+    ),
+    (
+        "export: {interval: 1ms}",
+        "3:20: export.interval: 1ms lies outside",
+    ),
+    (
+        "export: {headers: {\"a b\": secret}}",
+        "3:27: export.headers.a b: this is no name of a header",
+    ),
+    (
+        "export: {headers: {a: \"sec\\nret\"}}",
+        "3:23: export.headers.a: this cannot be the value of a header",
+    ),
+    (
+        "objectives: [{name: a, indicator: duration, target: 95%, threshold: 0s}]",
+        "3:69: objectives[0].threshold: \"0s\" is no threshold",
+    ),
+    (
+        "objectives: [{name: a, indicator: availability, target: 95%, window: 30m}]",
+        "3:70: objectives[0].window: 30m lies outside of what is sensible; write a value from 1h to 90d",
+    ),
+    (
+        "objectives: [{name: a, indicator: availability, target: 95%, scope: {model: \"\"}}]",
+        "3:77: objectives[0].scope.model: this is no pattern",
+    ),
+    (
+        "objectives: {}",
+        "3:1: objectives: found a section of keys; write a list here",
+    ),
+    (
+        "admin: {address: localhost}",
+        "3:18: admin.address: \"localhost\" is no address",
+    ),
+    (
+        "admin: {token_file: /nowhere/token}",
+        "3:21: admin.token_file: the file cannot be read: No such file",
+    ),
+];
 
 #[test]
 fn each_check_of_the_whole_is_made() {
-    let cases = [
-        ("routes: []", "3:1: routes: no route is left"),
-        (
-            "routes: [{upstream: a}, {upstream: a, name: b}]",
-            "3:25: routes[1]: route \"a\" matches the same requests",
-        ),
-        (
-            "routes: [{upstream: a}, {upstream: a, match: {prefix: /x}}]",
-            "3:25: routes[1]: a second route is called \"a\"",
-        ),
-        (
-            "routes: [{name: a b, upstream: a}]",
-            "3:17: routes[0].name: \"a b\" is no name",
-        ),
-        (
-            "routes: [{upstream: a, match: {host: \"http://h\"}}]",
-            "3:38: routes[0].match.host: \"http://h\" is no host",
-        ),
-        (
-            "routes: [{upstream: a, match: {host: h:80}}]",
-            "3:38: routes[0].match.host: \"h:80\" is no host",
-        ),
-        (
-            "routes: [{upstream: a, match: {prefix: v1}}]",
-            "3:40: routes[0].match.prefix: \"v1\" does not begin with /",
-        ),
-        (
-            "routes: [{name: r}]",
-            "3:10: routes[0].upstream: this key is missing",
-        ),
-        ("listeners: []", "3:1: listeners: no listener is left"),
-        (
-            "listeners: [{address: 127.0.0.1:1}, {address: 127.0.0.1:1}]",
-            "listeners: 127.0.0.1:1 is taken twice",
-        ),
-        (
-            "listeners: [{address: 127.0.0.1:4001}]",
-            "listeners: 127.0.0.1:4001 is taken twice",
-        ),
-        (
-            "listeners: [{address: 127.0.0.1:1, max_connections: 0}]",
-            "3:53: listeners[0].max_connections: 0 lies outside",
-        ),
-        (
-            "listeners: [{address: 127.0.0.1:1, max_connections: \"5\"}]",
-            "3:53: listeners[0].max_connections: \"5\" is in quotes",
-        ),
-        (
-            "drain: 2h",
-            "3:8: drain: 2h lies outside of what is sensible; write a value from 0s to 1h",
-        ),
-        (
-            "labels: {models: 5000}",
-            "3:18: labels.models: 5000 lies outside",
-        ),
-        (
-            "limits: {observer_memory: 1KiB}",
-            "3:27: limits.observer_memory: 1KiB lies outside",
-        ),
-        (
-            "export: {interval: 1ms}",
-            "3:20: export.interval: 1ms lies outside",
-        ),
-        (
-            "export: {headers: {\"a b\": secret}}",
-            "3:27: export.headers.a b: this is no name of a header",
-        ),
-        (
-            "export: {headers: {a: \"sec\\nret\"}}",
-            "3:23: export.headers.a: this cannot be the value of a header",
-        ),
-        (
-            "objectives: [{name: a, indicator: duration, target: 95%, threshold: 0s}]",
-            "3:69: objectives[0].threshold: \"0s\" is no threshold",
-        ),
-        (
-            "objectives: [{name: a, indicator: availability, target: 95%, window: 30m}]",
-            "3:70: objectives[0].window: 30m lies outside of what is sensible; write a value from 1h to 90d",
-        ),
-        (
-            "objectives: [{name: a, indicator: availability, target: 95%, scope: {model: \"\"}}]",
-            "3:77: objectives[0].scope.model: this is no pattern",
-        ),
-        (
-            "objectives: {}",
-            "3:1: objectives: found a section of keys; write a list here",
-        ),
-        (
-            "admin: {address: localhost}",
-            "3:18: admin.address: \"localhost\" is no address",
-        ),
-        (
-            "admin: {token_file: /nowhere/token}",
-            "3:21: admin.token_file: there is no such file",
-        ),
-    ];
-    for (rest, expected) in cases {
+    for (rest, expected) in CHECKS {
         let told = after(rest);
         let [only] = told.as_slice() else {
             panic!("{rest}: {told:#?}");
         };
         assert!(only.starts_with(expected), "{rest}: {only}");
         assert!(!only.contains("secret"), "{only}");
+    }
+}
+
+#[test]
+fn hosts_are_names_wildcards_and_addresses_as_clients_send_them() {
+    for (host, kept) in [
+        ("LLM.Example.com", "llm.example.com"),
+        ("\"*.example.com\"", "*.example.com"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("\"[::1]\"", "[::1]"),
+        ("a_b", "a_b"),
+    ] {
+        let file = format!(
+            "version: 1\nupstreams: {{a: {{url: http://a}}}}\nroutes: [{{upstream: a, match: {{host: {host}}}}}]"
+        );
+        let config = text(&file).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(config.routes[0].host.as_deref(), Some(kept));
     }
 }
 
@@ -266,9 +291,12 @@ fn upstreams_are_checked() {
         ),
         (
             "upstreams: {a: {url: http://a}, b: {url: http://b}}",
-            "routes: there are 2 upstreams",
+            "1:1: routes: this key is missing; there are 2 upstreams",
         ),
-        ("drain: 5s", "upstreams: it is not said where requests go"),
+        (
+            "drain: 5s",
+            "1:1: upstreams: this key is missing; write where requests go",
+        ),
     ];
     for (upstreams, expected) in cases {
         let told = told(text(&format!("version: 1\n{upstreams}\n")));
@@ -303,16 +331,25 @@ fn a_file_that_says_nothing_is_told_what_to_say() {
 
 #[test]
 fn without_anything_it_is_said_what_is_missing() {
-    let told = flags(RunArgs::default(), &[]).unwrap_err().to_string();
+    let told = flags(&RunArgs::default(), &[]).unwrap_err().to_string();
     assert!(
         told.contains("tokengauge run --upstream https://api.openai.com"),
+        "{told}"
+    );
+    let args = RunArgs {
+        listen: vec!["127.0.0.1:4001".parse().unwrap()],
+        ..upstreams(&["http://a"])
+    };
+    let told = flags(&args, &[]).unwrap_err().to_string();
+    assert!(
+        told.starts_with("--listen: 127.0.0.1:4001 is taken twice"),
         "{told}"
     );
 }
 
 #[test]
 fn an_upstream_is_enough_and_defaults_do_the_rest() {
-    let config = flags(upstreams(&["https://api.openai.com/base"]), &[]).unwrap();
+    let config = flags(&upstreams(&["https://api.openai.com/base"]), &[]).unwrap();
     let listen = listen::Config::at(listen::Address::Tcp("127.0.0.1:4000".parse().unwrap()));
     assert_eq!(config.listeners, [listen]);
     assert_eq!(config.admin.address.to_string(), "127.0.0.1:4001");
@@ -338,6 +375,11 @@ fn an_upstream_is_enough_and_defaults_do_the_rest() {
         ("", false, &None)
     );
     assert_eq!(route.facts.server_address.as_str(), "api.openai.com");
+}
+
+#[test]
+fn without_objectives_there_are_defaults() {
+    let config = flags(&upstreams(&["https://api.openai.com/base"]), &[]).unwrap();
     let objectives: Vec<_> = config
         .objectives
         .iter()
@@ -373,16 +415,12 @@ fn an_upstream_is_enough_and_defaults_do_the_rest() {
             .iter()
             .all(|objective| objective.window == thirty_days)
     );
-    assert_eq!(
-        (config.drain, config.vantage),
-        (Duration::from_secs(30), Vantage::Outbound)
-    );
 }
 
 #[test]
 fn upstreams_with_a_prefix_are_stripped_routes() {
     let config = flags(
-        upstreams(&["/openai=https://o/v1", "/a/b/=http://b:8000", "http://rest"]),
+        &upstreams(&["/openai=https://o/v1", "/a/b/=http://b:8000", "http://rest"]),
         &[],
     );
     let config = config.unwrap();
@@ -411,13 +449,13 @@ fn upstreams_with_a_prefix_are_stripped_routes() {
         ["/a=http://a", "/a/=http://b"],
         ["/default=http://a", "http://b"],
     ] {
-        let told = flags(upstreams(&clash), &[]).unwrap_err().to_string();
+        let told = flags(&upstreams(&clash), &[]).unwrap_err().to_string();
         assert!(
             told.starts_with("--upstream: two lead to the route"),
             "{told}"
         );
     }
-    let told = flags(upstreams(&["nowhere", "/x", "http://h?key=secret"]), &[]).unwrap_err();
+    let told = flags(&upstreams(&["nowhere", "/x", "http://h?key=secret"]), &[]).unwrap_err();
     assert_eq!(told.iter().count(), 3, "{told}");
 }
 

@@ -35,6 +35,17 @@ pub(super) struct Key {
 }
 
 impl Kind {
+    /// A key with nothing behind it comes from the parser as `~`.
+    fn scalar(text: String, style: ScalarStyle) -> Self {
+        if is_null(&text, style) {
+            return Self::Null;
+        }
+        Self::Scalar {
+            text,
+            quoted: style != ScalarStyle::Plain,
+        }
+    }
+
     /// For "expected …, found …".
     pub(super) const fn name(&self) -> &'static str {
         match self {
@@ -104,29 +115,26 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
                 );
                 return root;
             }
-            root = Some(self.node(event, place, String::new()));
+            root = Some(self.node(event, place, ""));
         }
         root
     }
 
     /// The node that `event` begins. `place` is where its key stands, so that what is wrong with a whole section is
     /// told at its name; a scalar is told at itself.
-    fn node(&mut self, event: Event<'input>, place: Place, path: String) -> Node {
-        let mark = self.problems.mark(place, path.clone());
-        let kind = match event {
-            Event::Scalar(text, style, ..) if is_null(&text, style) => Kind::Null,
-            Event::Scalar(text, style, _, _) => Kind::Scalar {
-                text: text.into_owned(),
-                quoted: style != ScalarStyle::Plain,
-            },
-            Event::SequenceStart(..) => self.list(&path),
-            Event::MappingStart(..) => self.section(&path),
-            other => {
-                debug_assert!(matches!(other, Event::Alias(_)), "no other node is left");
-                self.problems
-                    .at(mark, "aliases are not supported; write the value out");
-                Kind::Null
-            }
+    fn node(&mut self, event: Event<'input>, place: Place, path: &str) -> Node {
+        let mark = self.problems.mark(place, path.to_owned());
+        let kind = if let Event::Scalar(text, style, ..) = event {
+            Kind::scalar(text.into_owned(), style)
+        } else if matches!(event, Event::SequenceStart(..)) {
+            self.list(path)
+        } else if matches!(event, Event::MappingStart(..)) {
+            self.section(path)
+        } else {
+            // An alias: no other event is a node.
+            let message = "aliases are not supported; write the value out";
+            self.problems.at(mark, message);
+            Kind::Null
         };
         Node { mark, kind }
     }
@@ -139,7 +147,7 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
             }
             if event.is_node() {
                 let path = format!("{path}[{}]", items.len());
-                items.push(self.node(event, place_of(span.start), path));
+                items.push(self.node(event, place_of(span.start), &path));
             }
         }
         Kind::List(items)
@@ -158,11 +166,13 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
             let Some((event, span)) = self.next_node() else {
                 break;
             };
-            let place = match &event {
-                Event::Scalar(text, style, ..) if !is_null(text, *style) => place_of(span.start),
-                _ => key.place,
+            let place = if matches!(&event, Event::Scalar(text, style, ..) if !is_null(text, *style))
+            {
+                place_of(span.start)
+            } else {
+                key.place
             };
-            let value = self.node(event, place, value_path.clone());
+            let value = self.node(event, place, &value_path);
             match entries.iter().find(|(known, _)| known.text == key.text) {
                 Some((first, _)) => {
                     let message = format!(
@@ -180,21 +190,19 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
     /// A key, or `None` where it is none; then its value is passed over.
     fn key(&mut self, event: Event<'input>, span: Span, path: &str) -> Option<Key> {
         let place = place_of(span.start);
-        match event {
-            Event::Scalar(text, ..) => Some(Key {
-                text: text.into_owned(),
-                place,
-            }),
-            other if other.is_node() => {
-                let message = "a key must be a single word; write `key: value`";
-                self.problems.in_file(place, path.to_owned(), message);
-                let _key = self.node(other, place, path.to_owned());
-                let (value, span) = self.next_node()?;
-                let _value = self.node(value, place_of(span.start), path.to_owned());
-                None
-            }
-            _ => None,
+        if !event.is_node() {
+            return None;
         }
+        if let Event::Scalar(text, ..) = event {
+            let text = text.into_owned();
+            return Some(Key { text, place });
+        }
+        let message = "a key must be a single word; write `key: value`";
+        self.problems.in_file(place, path.to_owned(), message);
+        self.node(event, place, path);
+        let (value, span) = self.next_node()?;
+        self.node(value, place_of(span.start), path);
+        None
     }
 
     fn next_node(&mut self) -> Option<(Event<'input>, Span)> {
@@ -202,7 +210,6 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
     }
 }
 
-/// Also what the parser makes of a key with nothing behind it.
 fn is_null(text: &str, style: ScalarStyle) -> bool {
     style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
@@ -300,6 +307,7 @@ mod tests {
             ("a:\n\tb: 1\n", "f:2:", "replace the tab"),
             ("host: *.example.com\n", "f:1:", "must be quoted"),
             ("a: [1, 2\n", "f:", "not valid YAML"),
+            (&"[".repeat(100_000), "f:1:", "not valid YAML"),
             ("a: 1\n b: 2\n", "f:2:", "check the indentation"),
         ];
         for (text, place, remedy) in cases {

@@ -13,11 +13,11 @@ use super::problem::{Mark, Problems};
 use super::read::{Field, Given};
 use super::value::{Length, Size};
 use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
-use crate::wire::Vantage;
 use crate::{label, listen};
 
 mod objectives;
 mod routes;
+mod upstreams;
 
 /// Loopback: who wants to be reached from elsewhere says so.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
@@ -25,7 +25,7 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000
 /// What Kubernetes grants by default between SIGTERM and SIGKILL.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// A few hundred streams that all fall behind by their cap; a fifth of what small sidecars are given.
+/// Room for 5,000 streams that are each 6 KiB behind: whoever is further behind than that does not catch up.
 const OBSERVER_MEMORY: usize = 32 << 20;
 
 /// The variable that holds the admin port's bearer token. There is no flag for it: flags are seen in `ps`.
@@ -50,15 +50,23 @@ pub(super) fn resolve(
     if let Some(file) = &file {
         version(file.value.version.clone(), file.mark, problems);
     }
+    let root = file.as_ref().map(|file| file.mark);
     let file = file.map(|file| file.value).unwrap_or_default();
+    let listening = match &file.listeners {
+        Field::Given(given) if args.listen.is_empty() => Some(given.mark),
+        Field::Given(_) | Field::Absent | Field::Wrong => None,
+    };
     let listeners = listeners(file.listeners, args, problems);
     let admin = admin(file.admin, above, problems);
-    distinct_addresses(&listeners, &admin, problems);
-    let vantage = args
-        .vantage
-        .or(file.vantage.value())
-        .unwrap_or(Vantage::default());
+    if let Some(message) = address_taken_twice(&listeners, &admin) {
+        match listening {
+            Some(mark) => problems.at(mark, message),
+            None => problems.outside("--listen", message),
+        }
+    }
+    let vantage = args.vantage.or(file.vantage.value()).unwrap_or_default();
     let written = routes::Written {
+        file: root,
         upstreams: file.upstreams,
         routes: file.routes,
     };
@@ -179,7 +187,8 @@ fn listener(written: Given<raw::Listener>, problems: &mut Problems) -> Option<li
 const HEAD_TIMEOUTS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
 
-fn distinct_addresses(listeners: &[listen::Config], admin: &Admin, problems: &mut Problems) {
+/// Said of the first address that is; a port of 0 is another one each time.
+fn address_taken_twice(listeners: &[listen::Config], admin: &Admin) -> Option<String> {
     let ephemeral =
         |address: &listen::Address| matches!(address, listen::Address::Tcp(tcp) if tcp.port() == 0);
     let admin = listen::Address::Tcp(admin.address);
@@ -187,14 +196,14 @@ fn distinct_addresses(listeners: &[listen::Config], admin: &Admin, problems: &mu
     for listener in listeners {
         let address = &listener.address;
         if taken.contains(&address) && !ephemeral(address) {
-            let message = format!(
+            return Some(format!(
                 "{} is taken twice, by two listeners or by one and the admin port; give each its own",
                 super::value::Address(address.clone())
-            );
-            problems.outside("listeners", message);
+            ));
         }
         taken.push(address);
     }
+    None
 }
 
 fn admin(written: Field<raw::Admin>, above: Above<'_>, problems: &mut Problems) -> Admin {

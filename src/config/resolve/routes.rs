@@ -1,15 +1,16 @@
-//! Upstreams, and the routes to them.
+//! Routes: which request goes where.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{check_name, length_within, within};
+use super::{check_name, length_within, upstreams};
 use crate::config::problem::{Mark, Problems, suggestion};
 use crate::config::read::{Field, Given};
-use crate::config::url::{self, Target, Url};
-use crate::config::value::{Limit, Wrong};
+use crate::config::url::{self, Target};
+use crate::config::value::Wrong;
 use crate::config::{RunArgs, raw};
 use crate::label::Label;
 use crate::wire::{RouteFacts, Vantage};
@@ -24,14 +25,16 @@ const HUNG_AFTER: Duration = Duration::from_secs(30);
 /// A sweep looks about every 250 ms; longer than an hour is no verdict on a stream.
 const STALLS: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(3_600);
 
-/// A time limit shorter than this fails everything; one longer than a day is `off`.
-const LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
-
 /// The name of an upstream, and of the route to it, that was given as a mere URL.
 const DEFAULT_NAME: &str = "default";
 
+/// The flag that names upstreams without a file.
+const FLAG: &str = "--upstream";
+
 /// What the file says.
 pub(super) struct Written {
+    /// The file itself, where there is one.
+    pub(super) file: Option<Mark>,
     pub(super) upstreams: Field<BTreeMap<String, Field<raw::Upstream>>>,
     pub(super) routes: Field<Vec<Field<raw::Route>>>,
 }
@@ -49,12 +52,14 @@ pub(super) fn resolve(
     vantage: Vantage,
     problems: &mut Problems,
 ) -> Paths {
+    if args.upstream.is_empty() {
+        tell_missing(&written, problems);
+    }
     let names: Vec<String> = match &written.upstreams {
         Field::Given(given) => given.value.keys().cloned().collect(),
         Field::Absent | Field::Wrong => Vec::new(),
     };
-    let missing = matches!(written.upstreams, Field::Absent) && args.upstream.is_empty();
-    let upstreams = upstreams(written.upstreams, problems);
+    let upstreams = upstreams::resolve(written.upstreams, problems);
     let known = Known {
         names: &names,
         upstreams: &upstreams,
@@ -62,132 +67,42 @@ pub(super) fn resolve(
     };
     let (routes, route_names) = match written.routes {
         Field::Given(given) => routes(given, known, problems),
-        Field::Absent | Field::Wrong => only_route(known, args.upstream.is_empty(), problems),
+        Field::Absent | Field::Wrong => only_route(known),
     };
-    if missing {
-        problems.outside(
+    if !args.upstream.is_empty() {
+        return from_flags(args, vantage, problems);
+    }
+    Paths {
+        upstreams,
+        routes,
+        route_names,
+    }
+}
+
+/// Where no flag names an upstream, the file must say it all.
+fn tell_missing(written: &Written, problems: &mut Problems) {
+    let Some(file) = written.file else {
+        let message = "it is not said where requests go; name an upstream, such as\n    \
+                       tokengauge run --upstream https://api.openai.com";
+        return problems.outside(FLAG, message);
+    };
+    match (&written.upstreams, &written.routes) {
+        (Field::Absent, _) => problems.missing(
+            file,
             "upstreams",
-            "it is not said where requests go; name an upstream, such as\n    \
-             tokengauge run --upstream https://api.openai.com\n  or, in the configuration file,\n    \
-             upstreams: {openai: {url: https://api.openai.com}}",
-        );
-    }
-    if args.upstream.is_empty() {
-        return Paths {
-            upstreams,
-            routes,
-            route_names,
-        };
-    }
-    from_flags(args, vantage, problems)
-}
-
-fn upstreams(
-    written: Field<BTreeMap<String, Field<raw::Upstream>>>,
-    problems: &mut Problems,
-) -> Vec<forward::Config> {
-    let Some(Given { value, mark }) = written.given() else {
-        return Vec::new();
-    };
-    if value.is_empty() {
-        problems.at(
-            mark,
-            "no upstream is left; add one, such as `openai: {url: https://api.openai.com}`",
-        );
-    }
-    let mut upstreams = Vec::new();
-    for (name, upstream) in value {
-        match upstream {
-            Field::Given(given) => {
-                check_name(&name, given.mark, problems);
-                upstreams.extend(self::upstream(&name, given, problems));
-            }
-            Field::Absent => problems.missing(
-                mark,
-                &format!("{name}.url"),
-                "write where it is, such as `url: https://api.openai.com`",
-            ),
-            Field::Wrong => {}
+            "write where requests go, such as `openai: {url: https://api.openai.com}`",
+        ),
+        (Field::Given(upstreams), Field::Absent) if upstreams.value.len() > 1 => {
+            let first = upstreams.value.keys().next().map_or("", String::as_str);
+            let remedy = format!(
+                "there are {} upstreams; write which request goes where, such as `- {{match: {{prefix: /{first}}}, \
+                 upstream: {first}, strip: true}}`",
+                upstreams.value.len(),
+            );
+            problems.missing(file, "routes", &remedy);
         }
+        _ => {}
     }
-    upstreams
-}
-
-fn upstream(
-    name: &str,
-    written: Given<raw::Upstream>,
-    problems: &mut Problems,
-) -> Option<forward::Config> {
-    let Given { value, mark } = written;
-    let timeouts = value.timeouts.value().unwrap_or_default();
-    let usual = forward::Timeouts::default();
-    let mut limit = |field: Field<Limit>, usual| limit_within(field, problems).unwrap_or(usual);
-    let timeouts = forward::Timeouts {
-        connect: limit(timeouts.connect, usual.connect),
-        head: limit(timeouts.head, usual.head),
-        idle: limit(timeouts.idle, usual.idle),
-        total: limit(timeouts.total, usual.total),
-    };
-    let pool = value.pool.value().unwrap_or_default();
-    // Beyond 5 min every server has hung up.
-    let pool_idle = length_within(
-        pool.idle,
-        Duration::ZERO..=Duration::from_secs(300),
-        problems,
-    );
-    let pool_size = within(pool.size, 0..=65_536, problems);
-    let remedy = "write where it is, such as `url: https://api.openai.com`";
-    let url = value.url.required(problems, mark, "url", remedy)?.value;
-    let mut config = at(name, url);
-    config.timeouts = timeouts;
-    config.keep_host = value.keep_host.value().unwrap_or_default();
-    config.ca_file = value.ca_file.value();
-    config.pool_idle = pool_idle.unwrap_or(config.pool_idle);
-    config.pool_size = pool_size.unwrap_or(config.pool_size);
-    config.protocol = match value.protocol.value() {
-        Some(raw::Protocol::Http2) => forward::Protocol::Http2,
-        Some(raw::Protocol::Http1) => forward::Protocol::Http1,
-        None => config.protocol,
-    };
-    Some(config)
-}
-
-/// The upstream at `url`, with defaults for everything else.
-fn at(name: &str, url: Url) -> forward::Config {
-    forward::Config {
-        proxy: forward::Proxy::default(),
-        name: Label::known(name),
-        tls: url.tls,
-        host: url.host,
-        port: url.port,
-        base_path: url.base_path,
-        protocol: forward::Protocol::default(),
-        keep_host: false,
-        ca_file: None,
-        timeouts: forward::Timeouts::default(),
-        pool_idle: if url.tls {
-            forward::Config::POOL_IDLE_TLS
-        } else {
-            forward::Config::POOL_IDLE_PLAIN
-        },
-        pool_size: forward::Config::POOL_SIZE,
-    }
-}
-
-fn limit_within(field: Field<Limit>, problems: &mut Problems) -> Option<Option<Duration>> {
-    let Given {
-        value: Limit(limit),
-        mark,
-    } = field.given()?;
-    if let Some(limit) = limit
-        && !LIMITS.contains(&limit)
-    {
-        problems.at(
-            mark,
-            "this limits either everything or nothing; write a time from 1ms to 1d, or off",
-        );
-    }
-    Some(limit)
 }
 
 /// What a route may refer to.
@@ -199,8 +114,8 @@ struct Known<'a> {
     vantage: Vantage,
 }
 
-impl Known<'_> {
-    fn upstream(&self, name: &str) -> Option<&forward::Config> {
+impl<'a> Known<'a> {
+    fn upstream(self, name: &str) -> Option<&'a forward::Config> {
         self.upstreams
             .iter()
             .find(|upstream| upstream.name.as_str() == name)
@@ -283,7 +198,8 @@ fn matched(written: Field<raw::Match>, problems: &mut Problems) -> (Option<Strin
 
 fn is_host(host: &str) -> bool {
     let name = host.strip_prefix("*.").unwrap_or(host);
-    let address = url::bare(name).parse::<std::net::IpAddr>().is_ok();
+    // As clients write it in Host: in brackets.
+    let address = url::bare(host) != host && url::bare(host).parse::<Ipv6Addr>().is_ok();
     let label = |label: &str| {
         !label.is_empty()
             && label
@@ -350,41 +266,18 @@ fn upstream_of<'k>(
         let near = suggestion(&value, known.names.iter().map(String::as_str));
         problems.at(mark, format!("there is no upstream \"{value}\"; {near}"));
     }
-    known
-        .upstreams
-        .iter()
-        .find(|upstream| upstream.name.as_str() == value)
+    known.upstream(&value)
 }
 
 /// Without routes everything goes to the only upstream.
-fn only_route(
-    known: Known<'_>,
-    used: bool,
-    problems: &mut Problems,
-) -> (Vec<route::Config>, Vec<String>) {
-    match known.names {
-        [] => (Vec::new(), Vec::new()),
-        [name] => {
-            let route = known
-                .upstream(name)
-                .map(|upstream| everything(upstream, None, known.vantage));
-            (route.into_iter().collect(), vec![name.clone()])
-        }
-        [..] => {
-            if used {
-                problems.outside(
-                    "routes",
-                    format!(
-                        "there are {} upstreams, and it is not said which request goes where; add routes, such as\n    \
-                         routes: [{{match: {{prefix: /{first}}}, upstream: {first}, strip: true}}]",
-                        known.names.len(),
-                        first = known.names.first().map_or("", String::as_str),
-                    ),
-                );
-            }
-            (Vec::new(), known.names.to_vec())
-        }
-    }
+fn only_route(known: Known<'_>) -> (Vec<route::Config>, Vec<String>) {
+    let [name] = known.names else {
+        return (Vec::new(), known.names.to_vec());
+    };
+    let route = known
+        .upstream(name)
+        .map(|upstream| everything(upstream, None, known.vantage));
+    (route.into_iter().collect(), vec![name.clone()])
 }
 
 /// A route to `upstream`, called like it, for everything below `prefix`.
@@ -414,7 +307,6 @@ fn everything(
 }
 
 fn from_flags(args: &RunArgs, vantage: Vantage, problems: &mut Problems) -> Paths {
-    const FLAG: &str = "--upstream";
     let mut upstreams: Vec<forward::Config> = Vec::new();
     let mut routes = Vec::new();
     for flag in &args.upstream {
@@ -435,7 +327,7 @@ fn from_flags(args: &RunArgs, vantage: Vantage, problems: &mut Problems) -> Path
             );
             problems.outside(FLAG, message);
         }
-        let upstream = at(name, url);
+        let upstream = upstreams::at(name, url);
         routes.push(everything(&upstream, prefix, vantage));
         upstreams.push(upstream);
     }

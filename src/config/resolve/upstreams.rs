@@ -1,0 +1,124 @@
+//! Upstreams: where requests go.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::{check_name, length_within, within};
+use crate::config::problem::Problems;
+use crate::config::raw;
+use crate::config::read::{Field, Given};
+use crate::config::url::Url;
+use crate::config::value::Limit;
+use crate::forward;
+use crate::label::Label;
+
+/// A time limit shorter than this fails everything; one longer than a day is `off`.
+const LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+
+pub(super) fn resolve(
+    written: Field<BTreeMap<String, Field<raw::Upstream>>>,
+    problems: &mut Problems,
+) -> Vec<forward::Config> {
+    let Some(Given { value, mark }) = written.given() else {
+        return Vec::new();
+    };
+    if value.is_empty() {
+        problems.at(
+            mark,
+            "no upstream is left; add one, such as `openai: {url: https://api.openai.com}`",
+        );
+    }
+    let mut upstreams = Vec::new();
+    for (name, written) in value {
+        match written {
+            Field::Given(given) => {
+                check_name(&name, given.mark, problems);
+                upstreams.extend(upstream(&name, given, problems));
+            }
+            Field::Absent => problems.missing(
+                mark,
+                &format!("{name}.url"),
+                "write where it is, such as `url: https://api.openai.com`",
+            ),
+            Field::Wrong => {}
+        }
+    }
+    upstreams
+}
+
+fn upstream(
+    name: &str,
+    written: Given<raw::Upstream>,
+    problems: &mut Problems,
+) -> Option<forward::Config> {
+    let Given { value, mark } = written;
+    let timeouts = value.timeouts.value().unwrap_or_default();
+    let usual = forward::Timeouts::default();
+    let mut limit = |field: Field<Limit>, usual| limit_within(field, problems).unwrap_or(usual);
+    let timeouts = forward::Timeouts {
+        connect: limit(timeouts.connect, usual.connect),
+        head: limit(timeouts.head, usual.head),
+        idle: limit(timeouts.idle, usual.idle),
+        total: limit(timeouts.total, usual.total),
+    };
+    let pool = value.pool.value().unwrap_or_default();
+    // Beyond 5 min every server has hung up.
+    let pool_idle = length_within(
+        pool.idle,
+        Duration::ZERO..=Duration::from_secs(300),
+        problems,
+    );
+    let pool_size = within(pool.size, 0..=65_536, problems);
+    let remedy = "write where it is, such as `url: https://api.openai.com`";
+    let url = value.url.required(problems, mark, "url", remedy)?.value;
+    let mut config = at(name, url);
+    config.timeouts = timeouts;
+    config.keep_host = value.keep_host.value().unwrap_or_default();
+    config.ca_file = value.ca_file.value();
+    config.pool_idle = pool_idle.unwrap_or(config.pool_idle);
+    config.pool_size = pool_size.unwrap_or(config.pool_size);
+    config.protocol = match value.protocol.value() {
+        Some(raw::Protocol::Http2) => forward::Protocol::Http2,
+        Some(raw::Protocol::Http1) => forward::Protocol::Http1,
+        None => config.protocol,
+    };
+    Some(config)
+}
+
+/// The upstream at `url`, with defaults for everything else.
+pub(super) fn at(name: &str, url: Url) -> forward::Config {
+    forward::Config {
+        name: Label::known(name),
+        tls: url.tls,
+        host: url.host,
+        port: url.port,
+        base_path: url.base_path,
+        protocol: forward::Protocol::default(),
+        keep_host: false,
+        ca_file: None,
+        timeouts: forward::Timeouts::default(),
+        pool_idle: if url.tls {
+            forward::Config::POOL_IDLE_TLS
+        } else {
+            forward::Config::POOL_IDLE_PLAIN
+        },
+        pool_size: forward::Config::POOL_SIZE,
+    }
+}
+
+fn limit_within(field: Field<Limit>, problems: &mut Problems) -> Option<Option<Duration>> {
+    let Given {
+        value: Limit(limit),
+        mark,
+    } = field.given()?;
+    if let Some(limit) = limit
+        && !LIMITS.contains(&limit)
+    {
+        problems.at(
+            mark,
+            "this limits either everything or nothing; write a time from 1ms to 1d, or off",
+        );
+    }
+    Some(limit)
+}
