@@ -10,17 +10,24 @@
 //!
 //! `docs/adr/0001-the-seam.md` has the figures that were the reason for the choice.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a bench fails by panicking and reports on its standard output"
+)]
+
 use std::hint::black_box;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use http_body::{Body, Frame};
 use serde::Deserialize;
 use tokengauge::clock::{self, Moment};
@@ -169,74 +176,16 @@ fn parse(data: &Bytes) {
     }
 }
 
-fn seam(criterion: &mut Criterion) {
+type Group<'a> = BenchmarkGroup<'a, WallTime>;
+
+fn chunk(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("chunk");
     group.throughput(Throughput::Elements(CHUNKS));
     group.bench_function("bare", |bench| bench.iter(|| run(Source(CHUNKS))));
-
-    let stop = Arc::new(AtomicBool::new(false));
-    let observed = Arc::new(Seam::new(tee::Config {
-        shards: 2,
-        ..tee::Config::default()
-    }));
-    let observer = thread::spawn({
-        let (observed, stop) = (Arc::clone(&observed), Arc::clone(&stop));
-        move || drain_until(&observed, &stop)
-    });
-    group.bench_function("seam", |bench| {
-        bench.iter(|| {
-            run(ResponseBody::new(
-                Source(CHUNKS),
-                open(&observed),
-                Limits::default(),
-            ))
-        });
-    });
-    stop.store(true, Ordering::Relaxed);
-    observed.wake();
-    observer.join().unwrap();
-    println!("lost: {:?}", observed.lost());
-
-    group.bench_function("sync_channel", |bench| {
-        let (sender, receiver) = sync_channel::<(Moment, Bytes)>(CHANNEL);
-        let consumer =
-            thread::spawn(move || receiver.iter().for_each(|item| drop(black_box(item))));
-        bench.iter(|| {
-            run(Shown(Source(CHUNKS), |at, data: &Bytes| {
-                drop(sender.try_send((at, Bytes::copy_from_slice(data))));
-            }));
-        });
-        drop(sender);
-        consumer.join().unwrap();
-    });
-    for (name, clones) in [("mpsc", false), ("mpsc_clone", true)] {
-        group.bench_function(name, |bench| {
-            let (sender, mut receiver) = tokio::sync::mpsc::channel::<(Moment, Bytes)>(CHANNEL);
-            let ready = Arc::new(Barrier::new(2));
-            let consumer = thread::spawn({
-                let ready = Arc::clone(&ready);
-                move || {
-                    ready.wait();
-                    while let Some(item) = receiver.blocking_recv() {
-                        drop(black_box(item));
-                    }
-                }
-            });
-            ready.wait();
-            bench.iter(|| {
-                run(Shown(Source(CHUNKS), |at, data: &Bytes| {
-                    let data = if clones {
-                        data.clone()
-                    } else {
-                        Bytes::copy_from_slice(data)
-                    };
-                    drop(sender.try_send((at, data)));
-                }));
-            });
-            drop(sender);
-            consumer.join().unwrap();
-        });
-    }
+    seam(&mut group);
+    standard_channel(&mut group);
+    tokio_channel(&mut group, "mpsc", |data| Bytes::copy_from_slice(data));
+    tokio_channel(&mut group, "mpsc_clone", Bytes::clone);
     group.bench_function("parse", |bench| {
         bench.iter(|| {
             run(Shown(Source(CHUNKS), |at, data: &Bytes| {
@@ -248,5 +197,64 @@ fn seam(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, seam);
+fn seam(group: &mut Group<'_>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let observed = Arc::new(Seam::new(tee::Config {
+        shards: 2,
+        ..tee::Config::default()
+    }));
+    let observer = thread::spawn({
+        let (observed, stop) = (Arc::clone(&observed), Arc::clone(&stop));
+        move || drain_until(&observed, &stop)
+    });
+    group.bench_function("seam", |bench| {
+        bench.iter(|| {
+            let body = ResponseBody::new(Source(CHUNKS), open(&observed), Limits::default());
+            run(body);
+        });
+    });
+    stop.store(true, Ordering::Relaxed);
+    observed.wake();
+    observer.join().unwrap();
+    println!("not observed: {:?}", observed.lost());
+}
+
+fn standard_channel(group: &mut Group<'_>) {
+    let (sender, receiver) = sync_channel::<(Moment, Bytes)>(CHANNEL);
+    let consumer = thread::spawn(move || receiver.iter().for_each(|item| drop(black_box(item))));
+    let mut refused = 0_u64;
+    group.bench_function("sync_channel", |bench| {
+        bench.iter(|| {
+            run(Shown(Source(CHUNKS), |at, data: &Bytes| {
+                let sent = sender.try_send((at, Bytes::copy_from_slice(data)));
+                refused += u64::from(sent.is_err());
+            }));
+        });
+    });
+    drop(sender);
+    consumer.join().unwrap();
+    println!("refused: {refused}");
+}
+
+fn tokio_channel(group: &mut Group<'_>, name: &str, take: fn(&Bytes) -> Bytes) {
+    let (sender, mut receiver) = tokio::sync::mpsc::channel::<(Moment, Bytes)>(CHANNEL);
+    let consumer = thread::spawn(move || {
+        while let Some(item) = receiver.blocking_recv() {
+            drop(black_box(item));
+        }
+    });
+    let mut refused = 0_u64;
+    group.bench_function(name, |bench| {
+        bench.iter(|| {
+            run(Shown(Source(CHUNKS), |at, data: &Bytes| {
+                refused += u64::from(sender.try_send((at, take(data))).is_err());
+            }));
+        });
+    });
+    drop(sender);
+    consumer.join().unwrap();
+    println!("refused: {refused}");
+}
+
+criterion_group!(benches, chunk);
 criterion_main!(benches);

@@ -56,9 +56,12 @@ pub(super) fn said(seam: &Seam) -> (Vec<String>, Vec<u8>) {
         .entries
         .iter()
         .filter(|entry| !matches!(entry.word, Word::Open(_)))
-        .map(|entry| match &entry.word {
-            Word::Arrival { direction, len, .. } => format!("{direction:?} {len}"),
-            word => format!("{word:?}"),
+        .map(|entry| {
+            if let Word::Arrival { direction, len, .. } = entry.word {
+                format!("{direction:?} {len}")
+            } else {
+                format!("{:?}", entry.word)
+            }
         })
         .collect();
     (words, batch.bytes)

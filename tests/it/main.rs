@@ -1,4 +1,11 @@
 //! The one integration binary: black-box tests over loopback sockets. They assert order and bytes, never durations.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
 mod data_path;
 mod support;

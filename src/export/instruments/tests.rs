@@ -214,7 +214,9 @@ fn representative() -> ResourceMetrics {
     instruments.stream_time(&lane, State::Waiting, Duration::from_millis(250));
     instruments.stream_time(&lane, State::Streaming, Duration::from_millis(250));
     instruments.stream_blocked(&lane, Duration::from_millis(250));
-    SAMPLES.map(|sample| instruments.live(&testing::series()).sample(sample));
+    SAMPLES
+        .into_iter()
+        .for_each(|sample| instruments.live(&testing::series()).sample(sample));
     let mut unrated = testing::streamed();
     unrated.anomalies = vec![(Anomaly::BadJson, 2)];
     if let Some(call) = &mut unrated.call {
@@ -389,8 +391,8 @@ fn names_are_equal_over_otlp_and_on_the_scrape() {
 fn samples_move_the_live_metrics_of_their_series() {
     let (instruments, collector) = start(GenAi::Latest);
     let live = instruments.live(&testing::series());
-    SAMPLES.map(|sample| live.sample(sample));
-    SAMPLES.map(|sample| live.sample(sample));
+    SAMPLES.into_iter().for_each(|sample| live.sample(sample));
+    SAMPLES.into_iter().for_each(|sample| live.sample(sample));
     let points = points(&collector.scrape());
     let text = [
         "gen_ai.token.type=output",

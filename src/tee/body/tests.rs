@@ -208,9 +208,11 @@ fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
     let blocked: Vec<bool> = batch
         .entries
         .iter()
-        .filter_map(|entry| match entry.word {
-            Word::Arrival { blocked, .. } => Some(blocked.duration() >= 2 * BLOCKED_FROM),
-            _ => None,
+        .filter_map(|entry| {
+            let Word::Arrival { blocked, .. } = entry.word else {
+                return None;
+            };
+            Some(blocked.duration() >= 2 * BLOCKED_FROM)
         })
         .collect();
     assert_eq!(blocked, [false, true, false]);

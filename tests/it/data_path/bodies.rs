@@ -54,11 +54,8 @@ async fn each_upstream_write_reaches_the_client_before_the_next_and_the_head_bef
     for event in ["data: one\n\n", "data: two\n\n", "data: [DONE]\n\n"] {
         let chunk = format!("{:x}\r\n{event}\r\n", event.len());
         upstream.write(&chunk).await;
-        assert_eq!(
-            client.read_until(event).await.to_ascii_lowercase(),
-            chunk[..chunk.len() - 2].to_ascii_lowercase()
-        );
-        assert_eq!(client.read_exactly(2).await, b"\r\n");
+        let received = client.read_exactly(chunk.len()).await;
+        assert!(received.eq_ignore_ascii_case(chunk.as_bytes()));
     }
     upstream.write("0\r\n\r\n").await;
     assert_eq!(client.read_until("0\r\n\r\n").await, "0\r\n\r\n");

@@ -260,9 +260,11 @@ impl Proxy {
     }
 
     pub fn opened(&self) -> &Open {
-        let open = self.said.iter().find_map(|entry| match &entry.word {
-            Word::Open(open) => Some(&**open),
-            _ => None,
+        let open = self.said.iter().find_map(|entry| {
+            let Word::Open(open) = &entry.word else {
+                return None;
+            };
+            Some(&**open)
         });
         open.expect("an exchange was opened")
     }
