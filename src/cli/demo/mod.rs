@@ -193,3 +193,43 @@ impl Show {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::demo::scenario::SCENARIOS;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_arrives_over_otlp_is_what_was_sent_in_every_scenario() {
+        let any = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let places = Places {
+            listen: any,
+            admin: any,
+        };
+        let stage = Stage::start(places, 1).await.unwrap();
+        let load = Load::start(stage.proxy, SCENARIOS.len(), 1);
+        let (text, agrees) = finish(stage, load).await;
+        assert!(agrees, "{text}");
+        assert!(
+            text.contains(&format!("{} exchanges", SCENARIOS.len())),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_flags_are_read() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Alone {
+            #[command(flatten)]
+            args: Args,
+        }
+        let args = Alone::parse_from(["x", "--for", "10s", "--clients", "3"]).args;
+        assert_eq!(
+            (args.length, args.clients),
+            (Some(Length(Duration::from_secs(10))), 3)
+        );
+        assert!(Alone::try_parse_from(["x", "--clients", "0"]).is_err());
+        assert!(Alone::try_parse_from(["x", "--for", "10"]).is_err());
+    }
+}
