@@ -143,6 +143,7 @@ tokengauge demo: clients → proxy http://{proxy} → simulated backend http://{
   ask too   curl -N http://{proxy}/v1/chat/completions -H 'content-type: application/json' \\
               -d '{{\"model\":\"sim-fast\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}'
   a client  OPENAI_BASE_URL=http://{proxy}/v1 OPENAI_API_KEY=none python app.py
+  Some requests stall, fail or break off on purpose: error budgets shrink.
   Ctrl-C ends it and compares what was measured with what was sent.
 
 "
