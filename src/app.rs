@@ -11,12 +11,13 @@ use tokio::task::JoinHandle;
 
 use crate::admin::{self, Admin};
 use crate::config::Config;
+use crate::console::{Live, View};
 use crate::export::{self, Instruments, Losses, Readings, Snapshot, Telemetry};
 use crate::forward::{self, Client, Forwarder, Upstream};
-use crate::label::{Dimension, Gate, Label};
+use crate::label::{Dimension, Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
 use crate::load::{self, Lane};
-use crate::observe::{Board, Observer, Sinks};
+use crate::observe::{Board, Observer, Phase, Sinks};
 use crate::route::{self, Table};
 use crate::slo;
 use crate::tee::{self, Seam};
@@ -139,6 +140,22 @@ impl App {
     pub fn reader(&self) -> impl Fn() -> (load::Reading, Vec<slo::Reading>) + Send + Sync + 'static {
         let observer = Arc::clone(&self.core.observer);
         move || observer.settled(Board::reading)
+    }
+
+    /// What the console shows, read without borrowing the app.
+    pub fn console(&self) -> impl Fn() -> View + Send + Sync + 'static {
+        let observer = Arc::clone(&self.core.observer);
+        move || {
+            observer.settled(|board, at| {
+                let (load, slo) = board.reading(at);
+                let streams = board.streams(at);
+                let live = streams.iter().map(|stream| Live {
+                    model: stream.model.as_ref().map(Name::as_str),
+                    waiting: matches!(stream.phase, Phase::Queued | Phase::Waiting),
+                });
+                View::of(&load, &slo, live)
+            })
+        }
     }
 
     pub fn config(&self) -> Arc<Config> {

@@ -118,7 +118,7 @@ const TABLE: &[Row] = &[
             "observe", "route", "slo", "tee", "wire",
         ],
     ),
-    row("simulate", &["clock", "label"]),
+    row("simulate", &["clock", "count", "label"]),
     row("app", ALL),
     row("cli", ALL),
     row("lib", ALL),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{self, Errors, RunArgs};
+use crate::config::{self, Errors, Log, LogFormat, LogLevel, RunArgs};
 
 mod check;
 pub mod demo;
@@ -56,6 +56,8 @@ pub enum Command {
     /// Run the proxy: forward to an upstream, observe on the side, export over OTLP and /metrics
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// See it work: a simulated backend, a mixed load, the proxy and an OTLP receiver in one process
+    Demo(demo::Args),
     /// Run a simulated LLM backend: OpenAI-compatible, paced like a real engine, with stalls and failures on request
     Simulate(simulate::Args),
     /// Validate a configuration file: every error with its line, its key and its remedy
@@ -68,11 +70,22 @@ pub enum Command {
 pub fn main(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Run(args) => ended(run::run(args, config::environment)),
+        Command::Demo(args) => ended(demonstrated(args)),
         Command::Simulate(args) => ended(simulated(args)),
         Command::Check(args) => answer(check::check(&args)),
         Command::Schema => answer(Ok::<_, Errors>(check::schema())),
     }
 }
+
+fn demonstrated(args: demo::Args) -> anyhow::Result<ExitCode> {
+    log::start(DEMO_LOG);
+    // By convention (no-color.org) any value but the empty one counts.
+    let colourless = config::environment("NO_COLOR").is_some_and(|value| !value.is_empty());
+    run::runtime()?.block_on(demo::run(args, colourless))
+}
+
+/// The demo breaks off streams on purpose: only what should not happen is logged into its view.
+const DEMO_LOG: Log = Log { level: LogLevel::Error, format: LogFormat::Text };
 
 fn simulated(args: simulate::Args) -> anyhow::Result<ExitCode> {
     run::runtime()?.block_on(simulate::run(args))?;

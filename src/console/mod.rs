@@ -6,7 +6,7 @@ mod screen;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::load::{self, State};
+use crate::load;
 use crate::slo;
 
 pub use render::{render, render_lines};
@@ -70,7 +70,8 @@ pub struct Budget {
 #[derive(Clone, Copy, Debug)]
 pub struct Live<'a> {
     pub model: Option<&'a str>,
-    pub state: State,
+    /// Whether it has not brought its first token yet; false for what brings none.
+    pub waiting: bool,
 }
 
 /// Where a model is not known yet, or never will be (plain HTTP).
@@ -90,7 +91,7 @@ impl View {
         for exchange in live {
             let row = rows.entry(exchange.model.unwrap_or(UNKNOWN)).or_default();
             row.in_flight += 1;
-            row.queue += u64::from(matches!(exchange.state, State::Queued | State::Waiting));
+            row.queue += u64::from(exchange.waiting);
         }
         let mut rows: Vec<Row> = rows
             .into_iter()
@@ -217,12 +218,8 @@ mod tests {
                 flow("busy", "b", Some(5.0), 3),
             ],
         };
-        let live = [
-            (Some("busy"), State::Streaming),
-            (Some("busy"), State::Waiting),
-            (None, State::Unstreamed),
-        ]
-        .map(|(model, state)| Live { model, state });
+        let live = [(Some("busy"), false), (Some("busy"), true), (None, false)]
+            .map(|(model, waiting)| Live { model, waiting });
         let view = View::of(&load, &[], live);
         let models: Vec<_> = view.rows.iter().map(|row| row.model.as_str()).collect();
         assert_eq!(models, ["busy", UNKNOWN, "idle"]);

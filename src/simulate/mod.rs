@@ -7,6 +7,7 @@
 
 pub mod answer;
 mod embed;
+mod job;
 pub mod ledger;
 pub mod pace;
 pub mod profile;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::HeaderValue;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -34,13 +35,11 @@ use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::clock;
 use crate::label::Name;
-use crate::simulate::answer::{Answer, Faults, Stream, Whole};
-use crate::simulate::pace::{Engine, Fate, Overrides, Pace, Work};
+use crate::simulate::answer::{Answer, Whole};
+use crate::simulate::job::{Job, json, refuse};
+use crate::simulate::pace::{Engine, Fate, Overrides};
 use crate::simulate::request::{Api, Refused};
-use crate::simulate::script::{Script, Wish};
-use crate::simulate::voice::Voice;
 
 pub use crate::simulate::ledger::{Ended, Entry, Ledger, Usage};
 pub use crate::simulate::profile::Profile;
@@ -119,18 +118,6 @@ struct Backend {
     seed: u64,
     ledger: Arc<Ledger>,
     arrivals: AtomicU64,
-}
-
-/// One request that is going to be answered.
-struct Job {
-    api: Api,
-    request: request::Request,
-    model: String,
-    engine: Arc<Engine>,
-    overrides: Overrides,
-    fate: Fate,
-    random: Rng,
-    id: u64,
 }
 
 impl Backend {
@@ -231,126 +218,11 @@ impl Backend {
     }
 }
 
-impl Job {
-    async fn run(mut self, mut tally: ledger::Tally) -> Response<Answer> {
-        if let Some(status) = self.fate.status {
-            return refuse(
-                Refused::new(status, "the simulation was told to fail", None),
-                tally,
-            );
-        }
-        let wish = Wish {
-            api: self.api,
-            tokens: self.overrides.tokens,
-            tokens_per_chunk: self.overrides.chunk_tokens,
-        };
-        let mut script = if self.api == Api::Embeddings {
-            Script::prompt_only(&self.request)
-        } else {
-            Script::write(&self.engine.profile, &self.request, wish, &mut self.random)
-        };
-        let work = Work {
-            prompt_tokens: script.prompt_tokens,
-            hidden: script.hidden,
-        };
-        let control = (&self.overrides, self.fate);
-        let mut pace = Pace::start(
-            self.engine.enter(),
-            control,
-            work,
-            self.random.fork(),
-            clock::now(),
-        );
-        let voice = self.voice();
-        if self.request.streams() && self.api != Api::Embeddings {
-            tally.entry.head = Some(clock::now());
-            let faults = Faults {
-                cut: self.fate.cut,
-                ping: self.engine.profile.ping,
-            };
-            let stream = Stream::new(script, voice, pace, faults, tally);
-            return respond(
-                StatusCode::OK,
-                "text/event-stream; charset=utf-8",
-                Answer::Stream(Box::new(stream)),
-            );
-        }
-        // From here the client may leave while the answer is being made: then hyper drops all of this, and the tally
-        // says so.
-        let due = pace.next(script.shown_steps());
-        tokio::time::sleep(due.since(clock::now())).await;
-        drop(pace);
-        script.send_all();
-        let body = self.whole(&script, &voice, &mut tally);
-        tally.entry.head = Some(clock::now());
-        let whole = Whole::generated(body, script.sent_tokens(), tally);
-        json(
-            StatusCode::OK,
-            if self.fate.cut.is_some() {
-                whole.cut()
-            } else {
-                whole
-            },
-        )
-    }
-
-    fn whole(&self, script: &Script, voice: &Voice, tally: &mut ledger::Tally) -> Bytes {
-        let usage = script.usage();
-        if self.api == Api::Embeddings {
-            tally.entry.reported = Some(usage);
-            return embed::answer(&self.request, &self.model, usage.input);
-        }
-        let told = self.engine.profile.usage != profile::UsagePolicy::Never;
-        tally.entry.reported = told.then_some(usage);
-        voice.whole(script, tally.entry.reported)
-    }
-
-    fn voice(&self) -> Voice {
-        let prefix = match self.api {
-            Api::Chat | Api::Embeddings => "chatcmpl",
-            Api::Completion => "cmpl",
-        };
-        Voice {
-            api: self.api,
-            id: format!("{prefix}-{:016x}", self.id),
-            created: CREATED,
-            model: self.model.clone(),
-            null_usage: self.request.wants_usage()
-                && self.engine.profile.usage != profile::UsagePolicy::Never,
-        }
-    }
-}
-
 /// The caller's own id, so that ledger, caller and proxy speak of the same thing; else one by order of arrival.
 fn request_id(headers: &http::HeaderMap, arrival: u64) -> Name {
     let made = Name::new(&format!("sim-{arrival:08}")).expect("the text is not empty");
     let own = headers.get("x-request-id").and_then(|it| it.to_str().ok());
     own.and_then(Name::new).unwrap_or(made)
-}
-
-fn refuse(refused: Refused, mut tally: ledger::Tally) -> Response<Answer> {
-    let status = StatusCode::from_u16(refused.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    tally.entry.head = Some(clock::now());
-    let mut response = json(status, Whole::failed(refused.body, status.as_u16(), tally));
-    if status == StatusCode::TOO_MANY_REQUESTS {
-        response
-            .headers_mut()
-            .insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    }
-    response
-}
-
-fn json(status: StatusCode, whole: Whole) -> Response<Answer> {
-    respond(status, "application/json", Answer::Whole(Box::new(whole)))
-}
-
-fn respond(status: StatusCode, content_type: &'static str, answer: Answer) -> Response<Answer> {
-    let mut response = Response::new(answer);
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
 }
 
 /// FNV-1a: the same on every machine and in every version, which the standard library's hasher does not promise.

@@ -1,10 +1,10 @@
 //! How many tokens a text has, by the encoding in which the simulated models think.
 
+use crate::count::Encoding;
+
 /// Tokens of `text` in o200k_base.
 pub fn count(text: &str) -> u64 {
-    tiktoken_rs::o200k_base_singleton()
-        .encode_ordinary(text)
-        .len() as u64
+    Encoding::O200k.count(text)
 }
 
 /// Texts longer than this are estimated: a prompt of megabytes would hold up every stream of the thread.

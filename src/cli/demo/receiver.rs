@@ -118,10 +118,7 @@ impl Arrived {
             server,
             counted: whole(received, "tokengauge.output_tokens.counted"),
             reported: whole(received, "gen_ai.usage.output_tokens"),
-            time_to_token: match attribute(received, "tokengauge.time_to.token") {
-                Some(Value::DoubleValue(seconds)) => Some(*seconds),
-                _ => None,
-            },
+            time_to_token: seconds(received, "tokengauge.time_to.token"),
         });
     }
 
@@ -177,10 +174,17 @@ fn attribute<'a>(span: &'a Received, name: &str) -> Option<&'a Value> {
 }
 
 fn whole(span: &Received, name: &str) -> Option<u64> {
-    match attribute(span, name)? {
-        Value::IntValue(number) => u64::try_from(*number).ok(),
-        _ => None,
-    }
+    let Value::IntValue(number) = attribute(span, name)? else {
+        return None;
+    };
+    u64::try_from(*number).ok()
+}
+
+fn seconds(span: &Received, name: &str) -> Option<f64> {
+    let Value::DoubleValue(seconds) = attribute(span, name)? else {
+        return None;
+    };
+    Some(*seconds)
 }
 
 /// What has arrived so far, shared with the server.

@@ -64,59 +64,65 @@ const STREAM: Scenario = Scenario {
 /// Every one of them takes place at least once in a run of some seconds: clients begin with the first ones in turn.
 pub const SCENARIOS: [Scenario; 15] = [
     Scenario {
-        weight: 4,
+        weight: 24,
         feature: Feature::Usage,
         ..STREAM
     },
     Scenario {
         name: "fast",
+        weight: 30,
         model: "sim-fast",
-        weight: 5,
         ..STREAM
     },
     Scenario {
         name: "slow",
+        weight: 4,
         model: "sim-slow",
         most_tokens: 40,
         ..STREAM
     },
     Scenario {
         name: "reasoning",
+        weight: 12,
         model: "sim-reasoning",
-        weight: 2,
         ..STREAM
     },
     Scenario {
         name: "hidden",
+        weight: 4,
         model: "sim-hidden",
         feature: Feature::Usage,
         ..STREAM
     },
     Scenario {
         name: "whole",
+        weight: 18,
         stream: false,
-        weight: 3,
         ..STREAM
     },
     Scenario {
         name: "tool",
+        weight: 6,
         feature: Feature::Tool,
         most_tokens: 60,
         ..STREAM
     },
     Scenario {
         name: "choices",
+        weight: 6,
         feature: Feature::TwoChoices,
         most_tokens: 60,
         ..STREAM
     },
     Scenario {
         name: "completion",
+        weight: 6,
         api: Api::Completion,
         ..STREAM
     },
     Scenario {
         name: "embeddings",
+        weight: 6,
         model: "sim-fast",
         api: Api::Embeddings,
         stream: false,
@@ -124,12 +130,13 @@ pub const SCENARIOS: [Scenario; 15] = [
     },
     Scenario {
         name: "left",
-        weight: 2,
+        weight: 6,
         leaves_after: Some(12),
         ..STREAM
     },
     Scenario {
         name: "stalled",
+        weight: 3,
         model: "sim-fast",
         treatment: &[
             ("x-simulate-stall-after", "20"),
@@ -139,16 +146,19 @@ pub const SCENARIOS: [Scenario; 15] = [
     },
     Scenario {
         name: "truncated",
+        weight: 2,
         treatment: &[("x-simulate-cut-after", "15")],
         ..STREAM
     },
     Scenario {
         name: "limited",
+        weight: 2,
         treatment: &[("x-simulate-status", "429")],
         ..STREAM
     },
     Scenario {
         name: "failed",
+        weight: 1,
         treatment: &[("x-simulate-status", "503")],
         stream: false,
         ..STREAM
@@ -230,6 +240,8 @@ mod tests {
         let share = |name| drawn.iter().filter(|it| **it == name).count();
         assert!(SCENARIOS.iter().all(|it| share(it.name) > 0));
         assert!(share("fast") > 3 * share("slow"));
+        let faults = share("limited") + share("failed") + share("truncated");
+        assert!(faults < drawn.len() / 15, "most of the load goes well");
     }
 
     #[test]
