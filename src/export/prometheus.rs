@@ -117,9 +117,9 @@ enum Sample<'a> {
 impl<'a> Family<'a> {
     fn of(metric: &'a Metric) -> Self {
         let (kind, mut series) = match metric.data() {
-            AggregatedMetrics::F64(data) => samples(data, |value| Sample::Number(value), |sum| sum),
-            AggregatedMetrics::U64(data) => samples(data, whole, |sum| sum as f64),
-            AggregatedMetrics::I64(data) => samples(data, whole, |sum| sum as f64),
+            AggregatedMetrics::F64(data) => samples(data, Sample::Number, |sum| sum),
+            AggregatedMetrics::U64(data) => samples(data, |value| whole(&value), |sum| sum as f64),
+            AggregatedMetrics::I64(data) => samples(data, |value| whole(&value), |sum| sum as f64),
         };
         series.sort_by(|(one, _), (other, _)| one.cmp(other));
         Self {
@@ -212,7 +212,7 @@ fn samples<T: Copy>(
     }
 }
 
-fn whole(value: impl ToString) -> Sample<'static> {
+fn whole(value: &impl ToString) -> Sample<'static> {
     Sample::Whole(value.to_string().into())
 }
 

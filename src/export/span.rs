@@ -400,20 +400,15 @@ fn shorten(attribute: &mut KeyValue, longest: usize) {
         let (end, _) = text.as_str().char_indices().nth(longest)?;
         Some(text.as_str().get(..end)?.to_owned())
     };
-    match &mut attribute.value {
-        Value::String(value) => {
-            if let Some(shorter) = cut(value) {
-                *value = shorter.into();
-            }
+    let texts = match &mut attribute.value {
+        Value::String(value) => std::slice::from_mut(value),
+        Value::Array(Array::String(values)) => values.as_mut_slice(),
+        Value::Bool(_) | Value::I64(_) | Value::F64(_) | Value::Array(_) | _ => return,
+    };
+    for value in texts {
+        if let Some(shorter) = cut(value) {
+            *value = shorter.into();
         }
-        Value::Array(Array::String(values)) => {
-            for value in values {
-                if let Some(shorter) = cut(value) {
-                    *value = shorter.into();
-                }
-            }
-        }
-        _ => {}
     }
 }
 
@@ -464,92 +459,90 @@ mod tests {
         lines
     }
 
+    const SERVER: &[&str] = &[
+        "Server \"POST\" 0..2500 parent 706172656e743030 remote true Unset",
+        "http.request.method=POST",
+        "http.response.status_code=200",
+        "tokengauge.route=default",
+        "tokengauge.vantage=outbound",
+        "tokengauge.outcome=ok",
+        "tokengauge.fault=none",
+        "url.scheme=http",
+        "url.path=/v1/chat/completions",
+        "network.protocol.version=1.1",
+        "user_agent.original=OpenAI/Python 2.8.1",
+        "client.address=192.0.2.7",
+        "server.address=gateway.example.com",
+        "http.request.body.size=812",
+        "http.response.body.size=20480",
+    ];
+
+    const CLIENT: &[&str] = &[
+        "Client \"chat gpt-4o\" 0..2500 parent 7365727665723030 remote false Unset",
+        "@0 admit",
+        "@20 sent",
+        "@21 uploaded",
+        "@300 head",
+        "@301 byte",
+        "@302 event",
+        "@400 token",
+        "@600 visible",
+        "@2400 last",
+        "http.request.method=POST",
+        "http.response.status_code=200",
+        "tokengauge.route=default",
+        "tokengauge.vantage=outbound",
+        "tokengauge.outcome=ok",
+        "tokengauge.fault=none",
+        "server.address=api.example.com",
+        "server.port=443",
+        "tokengauge.connection.reused=false",
+        "gen_ai.operation.name=chat",
+        "gen_ai.provider.name=openai",
+        "gen_ai.request.model=gpt-4o",
+        "gen_ai.request.stream=true",
+        "gen_ai.request.max_tokens=256",
+        "gen_ai.request.temperature=0.5",
+        "gen_ai.response.id=chatcmpl-1",
+        "gen_ai.response.model=gpt-4o-2024-08-06",
+        "gen_ai.response.finish_reasons=[\"stop\"]",
+        "openai.response.service_tier=default",
+        "openai.response.system_fingerprint=fp_1",
+        "gen_ai.response.time_to_first_chunk=0.282",
+        "gen_ai.usage.input_tokens=120",
+        "gen_ai.usage.output_tokens=101",
+        "gen_ai.usage.cache_read.input_tokens=64",
+        "gen_ai.usage.reasoning.output_tokens=20",
+        "tokengauge.time_to.head=0.3",
+        "tokengauge.time_to.byte=0.301",
+        "tokengauge.time_to.event=0.302",
+        "tokengauge.time_to.token=0.4",
+        "tokengauge.time_to.visible=0.6",
+        "tokengauge.stage.admission=0",
+        "tokengauge.stage.connect=0.02",
+        "tokengauge.stage.upload=0.001",
+        "tokengauge.stage.headers=0.279",
+        "tokengauge.stage.first_byte=0.001",
+        "tokengauge.stage.first_event=0.001",
+        "tokengauge.stage.first_token=0.098",
+        "tokengauge.stage.thinking=0.2",
+        "tokengauge.stage.decode=1.8",
+        "tokengauge.stage.tail=0.1",
+        "tokengauge.output_rate=50",
+        "tokengauge.total_rate=40.4",
+        "tokengauge.output_tokens.counted=101",
+        "tokengauge.output_tokens.standard=101",
+        "tokengauge.token.source=reported",
+        "tokengauge.complete=true",
+        "tokengauge.queue.depth=3",
+        "tokengauge.slo.ttft=good",
+    ];
+
     #[test]
     fn a_streamed_chat_is_written_in_full() {
         let [server, client] = of(&testing::streamed());
-        assert_eq!(
-            written(&server),
-            [
-                "Server \"POST\" 0..2500 parent 706172656e743030 remote true Unset",
-                "http.request.method=POST",
-                "http.response.status_code=200",
-                "tokengauge.route=default",
-                "tokengauge.vantage=outbound",
-                "tokengauge.outcome=ok",
-                "tokengauge.fault=none",
-                "url.scheme=http",
-                "url.path=/v1/chat/completions",
-                "network.protocol.version=1.1",
-                "user_agent.original=OpenAI/Python 2.8.1",
-                "client.address=192.0.2.7",
-                "server.address=gateway.example.com",
-                "http.request.body.size=812",
-                "http.response.body.size=20480",
-            ]
-        );
-        assert_eq!(
-            written(&client),
-            [
-                "Client \"chat gpt-4o\" 0..2500 parent 7365727665723030 remote false Unset",
-                "@0 admit",
-                "@20 sent",
-                "@21 uploaded",
-                "@300 head",
-                "@301 byte",
-                "@302 event",
-                "@400 token",
-                "@600 visible",
-                "@2400 last",
-                "http.request.method=POST",
-                "http.response.status_code=200",
-                "tokengauge.route=default",
-                "tokengauge.vantage=outbound",
-                "tokengauge.outcome=ok",
-                "tokengauge.fault=none",
-                "server.address=api.example.com",
-                "server.port=443",
-                "tokengauge.connection.reused=false",
-                "gen_ai.operation.name=chat",
-                "gen_ai.provider.name=openai",
-                "gen_ai.request.model=gpt-4o",
-                "gen_ai.request.stream=true",
-                "gen_ai.request.max_tokens=256",
-                "gen_ai.request.temperature=0.5",
-                "gen_ai.response.id=chatcmpl-1",
-                "gen_ai.response.model=gpt-4o-2024-08-06",
-                "gen_ai.response.finish_reasons=[\"stop\"]",
-                "openai.response.service_tier=default",
-                "openai.response.system_fingerprint=fp_1",
-                "gen_ai.response.time_to_first_chunk=0.282",
-                "gen_ai.usage.input_tokens=120",
-                "gen_ai.usage.output_tokens=101",
-                "gen_ai.usage.cache_read.input_tokens=64",
-                "gen_ai.usage.reasoning.output_tokens=20",
-                "tokengauge.time_to.head=0.3",
-                "tokengauge.time_to.byte=0.301",
-                "tokengauge.time_to.event=0.302",
-                "tokengauge.time_to.token=0.4",
-                "tokengauge.time_to.visible=0.6",
-                "tokengauge.stage.admission=0",
-                "tokengauge.stage.connect=0.02",
-                "tokengauge.stage.upload=0.001",
-                "tokengauge.stage.headers=0.279",
-                "tokengauge.stage.first_byte=0.001",
-                "tokengauge.stage.first_event=0.001",
-                "tokengauge.stage.first_token=0.098",
-                "tokengauge.stage.thinking=0.2",
-                "tokengauge.stage.decode=1.8",
-                "tokengauge.stage.tail=0.1",
-                "tokengauge.output_rate=50",
-                "tokengauge.total_rate=40.4",
-                "tokengauge.output_tokens.counted=101",
-                "tokengauge.output_tokens.standard=101",
-                "tokengauge.token.source=reported",
-                "tokengauge.complete=true",
-                "tokengauge.queue.depth=3",
-                "tokengauge.slo.ttft=good",
-            ]
-        );
+        assert_eq!(written(&server), SERVER);
+        assert_eq!(written(&client), CLIENT);
         assert_eq!(
             client.span_context.trace_id(),
             server.span_context.trace_id()

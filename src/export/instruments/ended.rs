@@ -12,6 +12,7 @@ use crate::dialect::Usage;
 use crate::export::instruments::attributes::{label, pair, with, word};
 use crate::export::instruments::family::{Family, Latest};
 use crate::export::instruments::live::Live;
+use crate::export::instruments::slot::Slot;
 use crate::export::names::attributes as key;
 use crate::label::Label;
 use crate::measure::rates::VOICE_RATE;
@@ -26,11 +27,42 @@ const UNKNOWN_MODALITY: &str = "unknown";
 pub struct Ended {
     family: Arc<Family>,
     base: Vec<KeyValue>,
-    stages: [OnceLock<BoundHistogram<f64>>; Stage::ALL.len()],
-    time_to: [OnceLock<BoundHistogram<f64>>; 5],
+    times: Times,
+    tokens: Tokens,
+    output_rate: Slot<BoundHistogram<f64>>,
+    total_rate: Slot<BoundHistogram<f64>>,
     /// Bound together, so that no band is first seen at 1.
     bands: OnceLock<[BoundCounter<u64>; Band::ALL.len() + 1]>,
     unrated: OnceLock<[BoundCounter<u64>; Unrated::ALL.len()]>,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    server: Slot<BoundHistogram<f64>>,
+    inference: Slot<BoundHistogram<f64>>,
+    operation: Slot<BoundHistogram<f64>>,
+    first_chunk: Slot<BoundHistogram<f64>>,
+    legacy_first_chunk: Slot<BoundHistogram<f64>>,
+    first_token: Slot<BoundHistogram<f64>>,
+    output_token: Slot<BoundHistogram<f64>>,
+    blocked: Slot<BoundHistogram<f64>>,
+    queue_wait: Slot<BoundHistogram<f64>>,
+    stages: [Slot<BoundHistogram<f64>>; Stage::ALL.len()],
+    /// head, byte, event, token, visible.
+    points: [Slot<BoundHistogram<f64>>; 5],
+}
+
+#[derive(Debug, Default)]
+struct Tokens {
+    /// input, output, cache_read, cache_write, reasoning.
+    standard: [Slot<BoundCounter<u64>>; 5],
+    /// input, output.
+    operation: [Slot<BoundHistogram<u64>>; 2],
+    legacy: [Slot<BoundHistogram<u64>>; 2],
+    /// In the order of [`parts`].
+    usage: [Slot<BoundCounter<u64>>; 6],
+    drift_counted: Slot<BoundCounter<u64>>,
+    drift_reported: Slot<BoundCounter<u64>>,
 }
 
 impl Ended {
@@ -39,8 +71,10 @@ impl Ended {
         Self {
             family,
             base: with(&live.base, model.as_slice()),
-            stages: Default::default(),
-            time_to: Default::default(),
+            times: Times::default(),
+            tokens: Tokens::default(),
+            output_rate: Slot::default(),
+            total_rate: Slot::default(),
             bands: OnceLock::new(),
             unrated: OnceLock::new(),
         }
@@ -48,8 +82,13 @@ impl Ended {
 
     /// `error`: the label of the record's `error.type`.
     pub fn record(&self, record: &Record, call: &Call, error: Option<&Label>) {
+        let error = error.map(|error| label(key::ERROR_TYPE, error));
+        let error = error.as_slice();
         self.durations(record, call, error);
-        self.points(record, call);
+        self.points(record);
+        if call.streamed {
+            self.first(record, call);
+        }
         self.rates(call);
         if let Some(usage) = &call.usage {
             self.usage(usage, call, error);
@@ -59,181 +98,203 @@ impl Ended {
         }
     }
 
-    fn durations(&self, record: &Record, call: &Call, error: Option<&Label>) {
-        let points = &record.points;
-        let error = error.map(|error| label(key::ERROR_TYPE, error));
-        let attributes = with(&self.base, error.as_slice());
-        let until_end = |from: Option<Moment>| Some(points.end?.since(from?).as_secs_f64());
-        if let (Some(server), Some(seconds)) = (&self.family.server, until_end(points.sent)) {
-            server.duration.record(seconds, &attributes);
+    fn durations(&self, record: &Record, call: &Call, error: &[KeyValue]) {
+        let (points, family, times) = (&record.points, &*self.family, &self.times);
+        let until_end = |from: Option<Moment>| Some(seconds(points.end?.since(from?)));
+        if let (Some(server), Some(time)) = (&family.server, until_end(points.sent)) {
+            self.duration(&times.server, &server.duration, error, time);
         }
-        let Some(seconds) = until_end(points.admit) else {
+        let Some(time) = until_end(points.admit) else {
             return;
         };
         let inference = call.series.operation.generates();
-        if let Some(latest) = self.family.latest.as_ref().filter(|_| inference) {
-            latest.duration.record(seconds, &attributes);
+        if let Some(latest) = family.latest.as_ref().filter(|_| inference) {
+            self.duration(&times.inference, &latest.duration, error, time);
         }
-        if let Some(duration) = &self.family.operation_duration
-            && (!inference || self.family.legacy.is_some())
+        if let Some(operation) = &family.operation_duration
+            && (!inference || family.legacy.is_some())
         {
-            duration.record(seconds, &attributes);
+            self.duration(&times.operation, operation, error, time);
         }
     }
 
-    fn points(&self, record: &Record, call: &Call) {
-        let points = &record.points;
-        let time_to = &self.family.time_to;
+    /// Errors have attributes of their own and are rare: they are looked up.
+    fn duration(
+        &self,
+        slot: &Slot<BoundHistogram<f64>>,
+        histogram: &Histogram<f64>,
+        error: &[KeyValue],
+        time: f64,
+    ) {
+        if error.is_empty() {
+            slot.record(histogram, &self.base, &[], time);
+        } else {
+            histogram.record(time, &with(&self.base, error));
+        }
+    }
+
+    fn points(&self, record: &Record) {
+        let (points, family, times) = (&record.points, &*self.family, &self.times);
         let occurred = [
-            points.head,
-            points.byte,
-            points.event,
-            points.token,
-            points.visible,
+            ("head", points.head),
+            ("byte", points.byte),
+            ("event", points.event),
+            ("token", points.token),
+            ("visible", points.visible),
         ];
-        let names = ["head", "byte", "event", "token", "visible"];
-        for ((slot, name), at) in self.time_to.iter().zip(names).zip(occurred) {
+        for (slot, (name, at)) in times.points.iter().zip(occurred) {
             if let Some(at) = at {
-                self.bound(slot, time_to, word(key::POINT, name))
-                    .record(seconds(at.since(points.accept)));
+                let time = seconds(at.since(points.accept));
+                slot.record(&family.time_to, &self.base, &[word(key::POINT, name)], time);
             }
         }
         for (stage, length) in record.stages.iter() {
-            let slot = self
-                .stages
-                .iter()
-                .zip(Stage::ALL)
-                .find(|(_, known)| *known == stage);
-            if let Some((slot, _)) = slot {
-                self.bound(slot, &self.family.stage, word(key::STAGE, stage.as_str()))
-                    .record(seconds(length));
+            let own = [word(key::STAGE, stage.as_str())];
+            let mut slots = times.stages.iter().zip(Stage::ALL);
+            if let Some((slot, _)) = slots.find(|(_, known)| *known == stage) {
+                slot.record(&family.stage, &self.base, &own, seconds(length));
             }
         }
         if !record.blocked.is_zero() {
-            self.family
+            let blocked = seconds(record.blocked);
+            times
                 .blocked
-                .record(seconds(record.blocked), &self.base);
+                .record(&family.blocked, &self.base, &[], blocked);
         }
         if let Some(admit) = points.admit {
             let waited = seconds(admit.since(points.accept));
-            let attributes = with(&self.base, &[word(key::WAIT_PLACE, "admission")]);
-            self.family.queue_wait.record(waited, &attributes);
-        }
-        if call.streamed {
-            self.first_chunk(record);
+            let own = [word(key::WAIT_PLACE, "admission")];
+            times
+                .queue_wait
+                .record(&family.queue_wait, &self.base, &own, waited);
         }
     }
 
-    fn first_chunk(&self, record: &Record) {
-        let points = &record.points;
+    /// The standard's times of a stream: first chunk, first token, and each token after.
+    fn first(&self, record: &Record, call: &Call) {
+        let (points, family, times) = (&record.points, &*self.family, &self.times);
         let since_sent = |at: Option<Moment>| Some(seconds(at?.since(points.sent?)));
-        if let Some(waited) = since_sent(points.event) {
-            if let Some(latest) = &self.family.latest {
-                latest.first_chunk.record(waited, &self.base);
+        if let Some(time) = since_sent(points.event) {
+            if let Some(latest) = &family.latest {
+                times
+                    .first_chunk
+                    .record(&latest.first_chunk, &self.base, &[], time);
             }
-            if let Some(legacy) = &self.family.legacy {
-                legacy.first_chunk.record(waited, &self.base);
+            if let Some(legacy) = &family.legacy {
+                times
+                    .legacy_first_chunk
+                    .record(&legacy.first_chunk, &self.base, &[], time);
             }
         }
         let successful = record.outcome == Outcome::Ok;
-        if let Some(server) = self.family.server.as_ref().filter(|_| successful) {
-            if let Some(waited) = since_sent(points.token) {
-                server.first_token.record(waited, &self.base);
-            }
-            let per_token = record
-                .call
-                .as_ref()
-                .and_then(|call| call.rates.time_per_output_token);
-            if let Some(time) = per_token {
-                server.output_token.record(seconds(time), &self.base);
-            }
+        let Some(server) = family.server.as_ref().filter(|_| successful) else {
+            return;
+        };
+        if let Some(time) = since_sent(points.token) {
+            times
+                .first_token
+                .record(&server.first_token, &self.base, &[], time);
+        }
+        if let Some(time) = call.rates.time_per_output_token.map(seconds) {
+            times
+                .output_token
+                .record(&server.output_token, &self.base, &[], time);
         }
     }
 
     fn rates(&self, call: &Call) {
+        let family = &*self.family;
         if let Some(rate) = call.rates.total {
-            self.family.total_rate.record(rate, &self.base);
+            self.total_rate
+                .record(&family.total_rate, &self.base, &[], rate);
         }
         if let Some(rate) = call.rates.output {
-            self.family.output_rate.record(rate, &self.base);
-            let [below5, from5, from15, from30, from60, voice] = self.bands();
-            let band = match Band::of(rate) {
-                Band::Below5 => below5,
-                Band::From5 => from5,
-                Band::From15 => from15,
-                Band::From30 => from30,
-                Band::From60 => from60,
-            };
-            band.add(1);
-            voice.add(u64::from(rate >= VOICE_RATE));
+            self.output_rate
+                .record(&family.output_rate, &self.base, &[], rate);
+            self.band(rate);
         }
         if let Some(reason) = call.rates.unrated {
             let counters = self.unrated.get_or_init(|| {
                 Unrated::ALL.map(|reason| {
-                    self.counter(&self.family.unrated, word(key::UNRATED, reason.as_str()))
+                    self.counter(&family.unrated, word(key::UNRATED, reason.as_str()))
                 })
             });
-            let counter = counters
-                .iter()
-                .zip(Unrated::ALL)
-                .find(|(_, known)| *known == reason);
-            if let Some((counter, _)) = counter {
+            let mut counters = counters.iter().zip(Unrated::ALL);
+            if let Some((counter, _)) = counters.find(|(_, known)| *known == reason) {
                 counter.add(1);
             }
         }
     }
 
-    fn bands(&self) -> &[BoundCounter<u64>; Band::ALL.len() + 1] {
-        self.bands.get_or_init(|| {
+    fn band(&self, rate: f64) {
+        let [below5, from5, from15, from30, from60, voice] = self.bands.get_or_init(|| {
             let [a, b, c, d, e] = Band::ALL.map(Band::as_str);
             [a, b, c, d, e, "voice"]
                 .map(|band| self.counter(&self.family.band, word(key::BAND, band)))
-        })
+        });
+        let band = match Band::of(rate) {
+            Band::Below5 => below5,
+            Band::From5 => from5,
+            Band::From15 => from15,
+            Band::From30 => from30,
+            Band::From60 => from60,
+        };
+        band.add(1);
+        voice.add(u64::from(rate >= VOICE_RATE));
+    }
+
+    fn counter(&self, counter: &Counter<u64>, own: KeyValue) -> BoundCounter<u64> {
+        counter.bind(&with(&self.base, &[own]))
     }
 
     /// What the provider reported, and only that.
-    fn usage(&self, usage: &Usage, call: &Call, error: Option<&Label>) {
+    fn usage(&self, usage: &Usage, call: &Call, error: &[KeyValue]) {
+        let (family, base) = (&*self.family, &self.base);
         let generates = call.series.operation.generates();
-        if let Some(latest) = self.family.latest.as_ref().filter(|_| generates) {
+        if let Some(latest) = family.latest.as_ref().filter(|_| generates) {
             self.standard_usage(latest, usage, error);
         }
-        if let Some(legacy) = &self.family.legacy {
-            for (direction, tokens) in [("input", usage.input), ("output", usage.output)] {
+        if let Some(legacy) = &family.legacy {
+            let reported = [("input", usage.input), ("output", usage.output)];
+            for (slot, (direction, tokens)) in self.tokens.legacy.iter().zip(reported) {
                 if let Some(tokens) = tokens {
-                    let attributes = with(&self.base, &[word(key::TOKEN_TYPE, direction)]);
-                    legacy.token_usage.record(tokens, &attributes);
+                    let own = [word(key::TOKEN_TYPE, direction)];
+                    slot.record(&legacy.token_usage, base, &own, tokens);
                 }
             }
         }
-        for (kind, tokens) in parts(usage, call.output.as_ref()) {
+        let parts = parts(usage, call.output.as_ref());
+        for (slot, (kind, tokens)) in self.tokens.usage.iter().zip(parts) {
             if let Some(tokens) = tokens {
-                self.family
-                    .usage
-                    .add(tokens, &with(&self.base, &[word(key::TOKEN_KIND, kind)]));
+                slot.add(&family.usage, base, &[word(key::TOKEN_KIND, kind)], tokens);
             }
         }
     }
 
-    fn standard_usage(&self, latest: &Latest, usage: &Usage, error: Option<&Label>) {
-        let attributes = with(&self.base, &[pair(key::TOKEN_MODALITY, UNKNOWN_MODALITY)]);
-        for (counter, tokens) in [
+    fn standard_usage(&self, latest: &Latest, usage: &Usage, error: &[KeyValue]) {
+        let counters = [
             (&latest.input, usage.input),
             (&latest.output, usage.output),
             (&latest.cache_read, usage.cache_read),
             (&latest.cache_write, usage.cache_write),
             (&latest.reasoning, usage.reasoning),
-        ] {
+        ];
+        let own = [pair(key::TOKEN_MODALITY, UNKNOWN_MODALITY)];
+        for (slot, (counter, tokens)) in self.tokens.standard.iter().zip(counters) {
             if let Some(tokens) = tokens {
-                counter.add(tokens, &attributes);
+                slot.add(counter, &self.base, &own, tokens);
             }
         }
-        let error = error.map(|error| label(key::ERROR_TYPE, error));
-        let attributes = with(&self.base, error.as_slice());
-        if let Some(tokens) = usage.input {
-            latest.operation_input.record(tokens, &attributes);
-        }
-        if let Some(tokens) = usage.output {
-            latest.operation_output.record(tokens, &attributes);
+        let histograms = [
+            (&latest.operation_input, usage.input),
+            (&latest.operation_output, usage.output),
+        ];
+        for (slot, (histogram, tokens)) in self.tokens.operation.iter().zip(histograms) {
+            match tokens {
+                Some(tokens) if error.is_empty() => slot.record(histogram, &self.base, &[], tokens),
+                Some(tokens) => histogram.record(tokens, &with(&self.base, error)),
+                None => {}
+            }
         }
     }
 
@@ -245,8 +306,13 @@ impl Ended {
             && !call.request.tools
             && output.hidden == 0;
         if let Some(reported) = usage.output.filter(|_| comparable) {
-            self.family.drift_counted.add(output.counted, &self.base);
-            self.family.drift_reported.add(reported, &self.base);
+            let (family, tokens) = (&*self.family, &self.tokens);
+            tokens
+                .drift_counted
+                .add(&family.drift_counted, &self.base, &[], output.counted);
+            tokens
+                .drift_reported
+                .add(&family.drift_reported, &self.base, &[], reported);
         }
     }
 
@@ -254,19 +320,6 @@ impl Ended {
     pub fn choice(&self, reason: &Label, became: &'static str) {
         let own = [label(key::FINISH_REASON, reason), word(key::CHOICE, became)];
         self.family.choices.add(1, &with(&self.base, &own));
-    }
-
-    fn bound<'a>(
-        &self,
-        slot: &'a OnceLock<BoundHistogram<f64>>,
-        histogram: &Histogram<f64>,
-        own: KeyValue,
-    ) -> &'a BoundHistogram<f64> {
-        slot.get_or_init(|| histogram.bind(&with(&self.base, &[own])))
-    }
-
-    fn counter(&self, counter: &Counter<u64>, own: KeyValue) -> BoundCounter<u64> {
-        counter.bind(&with(&self.base, &[own]))
     }
 }
 

@@ -33,6 +33,7 @@ mod ended;
 mod family;
 mod live;
 pub mod observed;
+mod slot;
 
 pub use live::Live;
 
@@ -161,12 +162,13 @@ impl Instruments {
         }
         let live = record.call.as_ref().map(|call| self.live(&call.series));
         self.count(record, live.as_deref(), error.as_ref());
-        if let (Some(call), Some(live)) = (&record.call, &live) {
-            self.call_ended(record, call, live, gate);
+        if let Some(live) = live {
+            self.call_ended(record, &live, gate, error);
         }
     }
 
-    fn call_ended(&self, record: &Record, call: &Call, live: &Live, gate: &Gate) {
+    fn call_ended(&self, record: &Record, live: &Live, gate: &Gate, error: Option<Label>) {
+        let Some(call) = &record.call else { return };
         if record.points.sent.is_some() && call.request.prompt_bytes > 0 {
             live.estimated_input(call.request.prompt_bytes.div_ceil(4));
         }
@@ -174,20 +176,18 @@ impl Instruments {
             .response_model
             .as_ref()
             .map(|name| gate.admit(Dimension::Model, name));
-        let ended = self.ended(live, model);
-        let error = record.error_type.as_ref().map(|name| {
-            let label = gate.admit(Dimension::ErrorType, name);
+        let ended = self.ended(live, model.clone());
+        let error = error.map(|label| {
             self.or_other(
                 &self.failures,
-                (&live.series, &call.response_model, &label),
+                (&live.series, &model, &label),
                 label.clone(),
             )
         });
         ended.record(record, call, error.as_ref());
         for reason in &call.finish_reasons {
             let label = gate.admit(Dimension::FinishReason, reason);
-            let place = (&live.series, &call.response_model, &label);
-            let label = self.or_other(&self.choices, place, label.clone());
+            let label = self.or_other(&self.choices, (&live.series, &model, &label), label.clone());
             ended.choice(&label, became(call, reason));
         }
     }

@@ -10,7 +10,7 @@ use crate::export::instruments::bounded::Bounds;
 use crate::export::names::attributes as key;
 use crate::export::names::{Metric, ours};
 use crate::export::snapshot::Snapshot;
-use crate::load::{LaneReading, State, Throughput};
+use crate::load::{State, Throughput};
 use crate::slo::{BURN_WINDOWS, Indicator, Reading};
 use opentelemetry::KeyValue;
 
@@ -30,26 +30,22 @@ pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
 }
 
 fn load(meter: &Meter, current: &Current, bounds: Bounds) {
-    let lanes = bounds.lanes;
-    let read = |current: &Current,
-                each: fn(&LaneReading, &mut dyn FnMut(u64, &[KeyValue])),
-                lanes: usize| {
-        let current = Arc::clone(current);
-        move |out: &mut dyn FnMut(u64, &[KeyValue])| {
-            for reading in current.load().load.lanes.iter().take(lanes) {
-                each(reading, out);
+    let (active, lanes) = (Arc::clone(current), bounds.lanes);
+    ours::ACTIVE_REQUESTS.observe_up_down(meter, move |instrument| {
+        for reading in active.load().load.lanes.iter().take(lanes) {
+            let base = of_lane(&reading.lane);
+            for (state, count) in State::ALL.into_iter().zip(reading.active) {
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                instrument.observe(count, &with(&base, &[word(key::STATE, state.as_str())]));
             }
         }
-    };
-    let active = read(current, active, lanes);
-    ours::ACTIVE_REQUESTS.observe_up_down(meter, move |instrument| {
-        active(&mut |count, attributes| {
-            instrument.observe(i64::try_from(count).unwrap_or(i64::MAX), attributes);
-        });
     });
-    let depth = read(current, depth, lanes);
-    ours::QUEUE_DEPTH.observe_count_gauge(meter, move |instrument| {
-        depth(&mut |count, attributes| instrument.observe(count, attributes));
+    let depth = Arc::clone(current);
+    ours::QUEUE_DEPTH.observe_count_gauge(meter, move |gauge| {
+        for reading in depth.load().load.lanes.iter().take(lanes) {
+            let attributes = with(&of_lane(&reading.lane), &[word(key::BOUND, "upper")]);
+            gauge.observe(reading.queue_depth(), &attributes);
+        }
     });
     let (current, flows) = (Arc::clone(current), bounds.series);
     ours::THROUGHPUT.observe_gauge(meter, move |gauge| {
@@ -64,18 +60,6 @@ fn load(meter: &Meter, current: &Current, bounds: Bounds) {
             throughput(gauge, &base, "output", &flow.output);
         }
     });
-}
-
-fn active(reading: &LaneReading, out: &mut dyn FnMut(u64, &[KeyValue])) {
-    let base = of_lane(&reading.lane);
-    for (state, count) in State::ALL.into_iter().zip(reading.active) {
-        out(count, &with(&base, &[word(key::STATE, state.as_str())]));
-    }
-}
-
-fn depth(reading: &LaneReading, out: &mut dyn FnMut(u64, &[KeyValue])) {
-    let own = [word(key::BOUND, "upper")];
-    out(reading.queue_depth(), &with(&of_lane(&reading.lane), &own));
 }
 
 fn throughput(

@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use prost::Message;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
@@ -70,30 +70,8 @@ impl Receiver {
         runtime.spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (outbox, refused, tls) = (outbox.clone(), Arc::clone(&refused), tls.clone());
-                tokio::spawn(async move {
-                    let service = hyper::service::service_fn(move |request| {
-                        answer(request, behaviour, outbox.clone(), Arc::clone(&refused))
-                    });
-                    let builder = auto::Builder::new(TokioExecutor::new());
-                    // A client that goes away is no failure of the receiver.
-                    match tls {
-                        Some(tls) => {
-                            if let Ok(stream) = tls.accept(stream).await {
-                                drop(
-                                    builder
-                                        .serve_connection(TokioIo::new(stream), service)
-                                        .await,
-                                );
-                            }
-                        }
-                        None => drop(
-                            builder
-                                .serve_connection(TokioIo::new(stream), service)
-                                .await,
-                        ),
-                    }
-                });
+                let (outbox, refused) = (outbox.clone(), Arc::clone(&refused));
+                tokio::spawn(serve(stream, tls.clone(), behaviour, outbox, refused));
             }
         });
         Self {
@@ -123,6 +101,36 @@ impl Receiver {
             }
         }
         (metrics, traces)
+    }
+}
+
+/// One connection. That a client goes away is no failure of the receiver.
+async fn serve(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    behaviour: Behaviour,
+    outbox: Outbox<Seen>,
+    refused: Arc<AtomicBool>,
+) {
+    let service = hyper::service::service_fn(move |request| {
+        answer(request, behaviour, outbox.clone(), Arc::clone(&refused))
+    });
+    let builder = auto::Builder::new(TokioExecutor::new());
+    match tls {
+        None => drop(
+            builder
+                .serve_connection(TokioIo::new(stream), service)
+                .await,
+        ),
+        Some(tls) => {
+            if let Ok(stream) = tls.accept(stream).await {
+                drop(
+                    builder
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await,
+                );
+            }
+        }
     }
 }
 
