@@ -1,25 +1,27 @@
 //! What a chunk costs the thread that moves it, for each way of letting an observer see it.
 //!
-//! Every variant polls the same body of one-chunk frames and has a consumer on another thread that keeps up:
+//! Every variant polls the same body of one-chunk frames. Its consumer, on another thread, has caught up before the
+//! next stream begins and is not part of the time; so nothing is dropped, and buffers are as warm as in a proxy that is
+//! not overrun.
 //!
 //! - `bare`: nobody looks. What the others cost above this is the price of observing.
-//! - `seam`: the tee of this crate; a stamp and a copy into a buffer that is drained every 50 ms.
+//! - `seam`: a stamp and a copy into a buffer that the consumer drains every 50 ms.
+//! - `tee`: the same inside the body wrapper that the proxy uses, which also tells for whom a stream waits.
 //! - `sync_channel`, `mpsc`: a stamp and an owned copy sent through a bounded channel, chunk by chunk.
 //! - `mpsc_clone`: the same with a clone of the `Bytes` instead of a copy.
 //! - `parse`: a stamp, the line found and the event's JSON read in `poll_frame`; nothing is counted or recorded yet.
 //!
+//! The group `burst` has 500 chunks in a row, so a channel's consumer is woken once for all of them. In the group
+//! `alone` it sleeps before each chunk, as it does when a token comes every few milliseconds.
+//!
 //! `docs/adr/0001-the-seam.md` has the figures that were the reason for the choice.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a bench fails by panicking and reports on its standard output"
-)]
+#![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use std::hint::black_box;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -34,16 +36,21 @@ use tokengauge::clock::{self, Moment};
 use tokengauge::label::{Label, Name};
 use tokengauge::tee::body::{Limits, ResponseBody};
 use tokengauge::tee::{self, Batch, Seam, Tap};
-use tokengauge::wire::{Cell, Headers, Open, RouteFacts, Scheme, Trace, Vantage};
+use tokengauge::wire::{
+    Blocked, Cell, Direction, Headers, Open, RouteFacts, Scheme, Trace, Vantage, Word,
+};
 
 /// One event as engines write it: one token, 230 bytes.
 const EVENT: &[u8] = b"data: {\"id\":\"chatcmpl-9f2b6c1d7e8a4b3c\",\"object\":\"chat.completion.chunk\",\"created\":1760000000,\"model\":\"llama-3.1-8b-instruct\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" token\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
 
-/// Chunks per measured stream: enough that opening and ending it does not show.
-const CHUNKS: u64 = 10_000;
+/// Chunks in a row.
+const BURST: u64 = 500;
 
-/// What a channel may hold: as much as the seam's budget of 32 MiB holds of these events.
-const CHANNEL: usize = 100_000;
+/// How long the consumer is left alone so that it falls asleep.
+const SLEEPY: Duration = Duration::from_micros(50);
+
+/// What a channel may hold: more than is ever in flight here.
+const CHANNEL: usize = 10_000;
 
 /// A body that is always ready with the next event.
 struct Source(u64);
@@ -121,18 +128,6 @@ fn open(seam: &Arc<Seam>) -> Tap {
     seam.open(open, clock::now())
 }
 
-/// Drains as the observer does, and touches every byte.
-fn drain_until(seam: &Seam, stop: &AtomicBool) {
-    let mut batch = Batch::default();
-    while !stop.load(Ordering::Relaxed) {
-        seam.park(Duration::from_millis(50));
-        for shard in 0..seam.shards() {
-            seam.drain(shard, &mut batch);
-            black_box(batch.entries.len() + batch.bytes.iter().filter(|b| **b == b'\n').count());
-        }
-    }
-}
-
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow)]
@@ -179,81 +174,160 @@ fn parse(data: &Bytes) {
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
 fn chunk(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("chunk");
-    group.throughput(Throughput::Elements(CHUNKS));
-    group.bench_function("bare", |bench| bench.iter(|| run(Source(CHUNKS))));
-    seam(&mut group);
-    standard_channel(&mut group);
-    tokio_channel(&mut group, "mpsc", |data| Bytes::copy_from_slice(data));
-    tokio_channel(&mut group, "mpsc_clone", Bytes::clone);
-    group.bench_function("parse", |bench| {
-        bench.iter(|| {
-            run(Shown(Source(CHUNKS), |at, data: &Bytes| {
+    for (name, chunks) in [("burst", BURST), ("alone", 1)] {
+        let mut group = criterion.benchmark_group(name);
+        group.throughput(Throughput::Elements(chunks));
+        measure(&mut group, "bare", || run(Source(chunks)), |_| {});
+        seam(&mut group, chunks);
+        standard_channel(&mut group, chunks);
+        tokio_channel(&mut group, "mpsc", chunks, |data| {
+            Bytes::copy_from_slice(data)
+        });
+        tokio_channel(&mut group, "mpsc_clone", chunks, Bytes::clone);
+        let parsed = || {
+            run(Shown(Source(chunks), |at, data: &Bytes| {
                 black_box(at);
                 parse(data);
             }));
-        });
-    });
-    group.finish();
+        };
+        measure(&mut group, "parse", parsed, |_| {});
+        group.finish();
+    }
 }
 
-fn seam(group: &mut Group<'_>) {
-    let stop = Arc::new(AtomicBool::new(false));
-    let observed = Arc::new(Seam::new(tee::Config {
-        shards: 2,
-        ..tee::Config::default()
-    }));
+/// Times `stream` alone; `catch_up` waits until the consumer has seen that many streams, and then it falls asleep.
+fn measure(
+    group: &mut Group<'_>,
+    name: &str,
+    mut stream: impl FnMut(),
+    mut catch_up: impl FnMut(u64),
+) {
+    let mut seen = 0;
+    group.bench_function(name, |bench| {
+        bench.iter_custom(|streams| {
+            let mut time = Duration::ZERO;
+            for _ in 0..streams {
+                let begun = clock::now();
+                stream();
+                let ended = clock::now();
+                time += ended - begun;
+                seen += 1;
+                catch_up(seen);
+                while clock::now() - ended < SLEEPY {
+                    std::hint::spin_loop();
+                }
+            }
+            time
+        });
+    });
+}
+
+/// Waits until `count` has reached `target`.
+fn wait_for(count: &AtomicU64, target: u64) {
+    while count.load(Ordering::Acquire) < target {
+        thread::yield_now();
+    }
+}
+
+fn seam(group: &mut Group<'_>, chunks: u64) {
+    let seam = Arc::new(Seam::new(tee::Config::default()));
+    let arrived = Arc::<AtomicU64>::default();
+    let stop = Arc::<AtomicBool>::default();
     let observer = thread::spawn({
-        let (observed, stop) = (Arc::clone(&observed), Arc::clone(&stop));
-        move || drain_until(&observed, &stop)
+        let (seam, arrived, stop) = (Arc::clone(&seam), Arc::clone(&arrived), Arc::clone(&stop));
+        move || observe(&seam, &arrived, &stop)
     });
-    group.bench_function("seam", |bench| {
-        bench.iter(|| {
-            let body = ResponseBody::new(Source(CHUNKS), open(&observed), Limits::default());
-            run(body);
-        });
+    let tap = open(&seam);
+    let stream = || {
+        run(Shown(Source(chunks), |at, data: &Bytes| {
+            tap.arrival(Direction::Response, at, data, Blocked::default());
+        }));
+    };
+    measure(group, "seam", stream, |streams| {
+        seam.wake();
+        wait_for(&arrived, streams * chunks);
     });
-    stop.store(true, Ordering::Relaxed);
-    observed.wake();
+    let before = arrived.load(Ordering::Acquire);
+    let stream = || {
+        run(ResponseBody::new(
+            Source(chunks),
+            open(&seam),
+            Limits::default(),
+        ))
+    };
+    measure(group, "tee", stream, |streams| {
+        seam.wake();
+        wait_for(&arrived, before + streams * chunks);
+    });
+    stop.store(true, Ordering::Release);
+    seam.wake();
     observer.join().unwrap();
-    println!("not observed: {:?}", observed.lost());
+    assert_eq!(seam.lost(), tee::Lost::default(), "everything was observed");
 }
 
-fn standard_channel(group: &mut Group<'_>) {
+/// Drains as the observer does, and touches every byte.
+fn observe(seam: &Seam, arrived: &AtomicU64, stop: &AtomicBool) {
+    let mut batch = Batch::default();
+    while !stop.load(Ordering::Acquire) {
+        seam.park(Duration::from_millis(50));
+        for shard in 0..seam.shards() {
+            seam.drain(shard, &mut batch);
+            black_box(batch.bytes.iter().filter(|b| **b == b'\n').count());
+            let arrivals = batch
+                .entries
+                .iter()
+                .filter(|entry| matches!(entry.word, Word::Arrival { .. }));
+            arrived.fetch_add(arrivals.count() as u64, Ordering::Release);
+        }
+    }
+}
+
+fn standard_channel(group: &mut Group<'_>, chunks: u64) {
     let (sender, receiver) = sync_channel::<(Moment, Bytes)>(CHANNEL);
-    let consumer = thread::spawn(move || receiver.iter().for_each(|item| drop(black_box(item))));
-    let mut refused = 0_u64;
-    group.bench_function("sync_channel", |bench| {
-        bench.iter(|| {
-            run(Shown(Source(CHUNKS), |at, data: &Bytes| {
-                let sent = sender.try_send((at, Bytes::copy_from_slice(data)));
-                refused += u64::from(sent.is_err());
-            }));
-        });
-    });
-    drop(sender);
-    consumer.join().unwrap();
-    println!("refused: {refused}");
-}
-
-fn tokio_channel(group: &mut Group<'_>, name: &str, take: fn(&Bytes) -> Bytes) {
-    let (sender, mut receiver) = tokio::sync::mpsc::channel::<(Moment, Bytes)>(CHANNEL);
-    let consumer = thread::spawn(move || {
-        while let Some(item) = receiver.blocking_recv() {
-            drop(black_box(item));
+    let received = Arc::<AtomicU64>::default();
+    let consumer = thread::spawn({
+        let received = Arc::clone(&received);
+        move || {
+            for item in receiver {
+                drop(black_box(item));
+                received.fetch_add(1, Ordering::Release);
+            }
         }
     });
-    let mut refused = 0_u64;
-    group.bench_function(name, |bench| {
-        bench.iter(|| {
-            run(Shown(Source(CHUNKS), |at, data: &Bytes| {
-                refused += u64::from(sender.try_send((at, take(data))).is_err());
-            }));
-        });
+    let stream = || {
+        run(Shown(Source(chunks), |at, data: &Bytes| {
+            sender.try_send((at, Bytes::copy_from_slice(data))).unwrap();
+        }));
+    };
+    measure(group, "sync_channel", stream, |streams| {
+        wait_for(&received, streams * chunks);
     });
     drop(sender);
     consumer.join().unwrap();
-    println!("refused: {refused}");
+}
+
+fn tokio_channel(group: &mut Group<'_>, name: &str, chunks: u64, take: fn(&Bytes) -> Bytes) {
+    let (sender, mut receiver) = tokio::sync::mpsc::channel::<(Moment, Bytes)>(CHANNEL);
+    let received = Arc::<AtomicU64>::default();
+    let consumer = thread::spawn({
+        let received = Arc::clone(&received);
+        move || {
+            while let Some(item) = receiver.blocking_recv() {
+                drop(black_box(item));
+                received.fetch_add(1, Ordering::Release);
+            }
+        }
+    });
+    let stream = || {
+        run(Shown(Source(chunks), |at, data: &Bytes| {
+            sender.try_send((at, take(data))).unwrap();
+        }));
+    };
+    measure(group, name, stream, |streams| {
+        wait_for(&received, streams * chunks);
+    });
+    drop(sender);
+    consumer.join().unwrap();
 }
 
 criterion_group!(benches, chunk);

@@ -130,3 +130,22 @@ impl Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a stream holds besides hyper's buffers; a chat with 5,000 streams pays each byte 5,000 times.
+    #[test]
+    fn what_a_stream_holds_stays_small() {
+        let sizes = (
+            size_of::<Answer>(),
+            size_of::<link::Link>(),
+            size_of::<Upload>(),
+        );
+        assert!(
+            sizes.0 <= 256 && sizes.1 <= 1024 && sizes.2 <= 64,
+            "{sizes:?}"
+        );
+    }
+}

@@ -59,6 +59,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for First<T> {
         let taken = left.len().min(buf.remaining());
         buf.put_slice(left.get(..taken).unwrap_or_default());
         self.from += u8::try_from(taken).unwrap_or_default();
+        // What came right behind goes into the same read: hyper would double its buffer for a second one.
+        if let Poll::Ready(Err(error)) = Pin::new(&mut self.inner).poll_read(cx, buf) {
+            return Poll::Ready(Err(error));
+        }
         Poll::Ready(Ok(()))
     }
 }
