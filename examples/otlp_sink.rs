@@ -27,7 +27,10 @@ struct Counts {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let address: SocketAddr = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:4318".into()).parse()?;
+    let address: SocketAddr = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "127.0.0.1:4318".into())
+        .parse()?;
     let listener = TcpListener::bind(address).await?;
     let counts = Arc::new(Counts::default());
     loop {
@@ -36,12 +39,19 @@ async fn main() -> anyhow::Result<()> {
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(request, Arc::clone(&counts)));
             // A client that breaks off is its own business.
-            drop(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+            drop(
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await,
+            );
         });
     }
 }
 
-async fn answer(request: Request<Incoming>, counts: Arc<Counts>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(
+    request: Request<Incoming>,
+    counts: Arc<Counts>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.method() == Method::GET {
         let told = serde_json::json!({
             "requests": counts.requests.load(Ordering::Relaxed),
@@ -51,12 +61,20 @@ async fn answer(request: Request<Incoming>, counts: Arc<Counts>) -> Result<Respo
         return Ok(Response::new(Full::new(told.to_string().into())));
     }
     let traces = request.uri().path() == "/v1/traces";
-    let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
     counts.requests.fetch_add(1, Ordering::Relaxed);
     counts.bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
     if traces {
         let export = ExportTraceServiceRequest::decode(body).unwrap_or_default();
-        let scopes = export.resource_spans.iter().flat_map(|resource| &resource.scope_spans);
+        let scopes = export
+            .resource_spans
+            .iter()
+            .flat_map(|resource| &resource.scope_spans);
         let spans: usize = scopes.map(|scope| scope.spans.len()).sum();
         counts.spans.fetch_add(spans as u64, Ordering::Relaxed);
     }

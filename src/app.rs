@@ -87,8 +87,16 @@ impl App {
     /// Where a socket, a certificate or a thread cannot be had; nothing is left running then.
     pub async fn start(config: Config, export: export::Config) -> Result<Self, StartError> {
         let routes = Arc::new(ArcSwap::from_pointee(Table::new(config.routes.clone())?));
-        let upstreams = config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?;
-        let listeners = config.listeners.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;
+        let upstreams = config
+            .upstreams
+            .iter()
+            .map(upstream)
+            .collect::<Result<_, _>>()?;
+        let listeners = config
+            .listeners
+            .iter()
+            .map(Listener::bind)
+            .collect::<Result<Vec<_>, _>>()?;
         let core = Core::start(&config, export)?;
         let forwarder = Forwarder::new(forward::Parts {
             routes: Arc::clone(&routes),
@@ -102,7 +110,10 @@ impl App {
         let admin = bind_admin(&config, &core, &ready).await?;
         let addresses = listeners.iter().filter_map(Listener::local_addr).collect();
         let stop = watch::Sender::new(false);
-        let serving = listeners.into_iter().map(|listener| serve(listener, &forwarder, &stop)).collect();
+        let serving = listeners
+            .into_iter()
+            .map(|listener| serve(listener, &forwarder, &stop))
+            .collect();
         Ok(Self {
             addresses,
             admin: admin.address(),
@@ -137,7 +148,9 @@ impl App {
     }
 
     /// Reads without borrowing the app: for a console that outlives nothing.
-    pub fn reader(&self) -> impl Fn() -> (load::Reading, Vec<slo::Reading>) + Send + Sync + 'static {
+    pub fn reader(
+        &self,
+    ) -> impl Fn() -> (load::Reading, Vec<slo::Reading>) + Send + Sync + 'static {
         let observer = Arc::clone(&self.core.observer);
         move || observer.settled(Board::reading)
     }
@@ -169,25 +182,43 @@ impl App {
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
         let table = Table::new(new.routes.clone())?;
         for target in table.targets() {
-            self.core.observer.settled(|board, _| board.prime(&lane(&target.facts)));
+            self.core
+                .observer
+                .settled(|board, _| board.prime(&lane(&target.facts)));
         }
         self.routes.store(Arc::new(table));
         let objectives = new.objectives.clone();
-        self.core.observer.settled(|board, at| board.replace_objectives(at, objectives));
+        self.core
+            .observer
+            .settled(|board, at| board.replace_objectives(at, objectives));
         self.config.store(Arc::new(new));
         Ok(())
     }
 
     /// Not ready → no new connections → streams finish, for at most `drain` → telemetry is delivered → the end.
     pub async fn shutdown(self, drain: Duration) -> Ended {
-        let Self { ready, stop, serving, admin_task, forwarder, core, .. } = self;
+        let Self {
+            ready,
+            stop,
+            serving,
+            admin_task,
+            forwarder,
+            core,
+            ..
+        } = self;
         ready.store(false, Ordering::Release);
-        diag::Draining { exchanges: core.seam.open_exchanges(), at_most: drain }.emit();
+        diag::Draining {
+            exchanges: core.seam.open_exchanges(),
+            at_most: drain,
+        }
+        .emit();
         stop.send_replace(true);
         let deadline = tokio::time::Instant::now() + drain;
         let mut open = Vec::new();
         for task in serving {
-            let Ok(connections) = task.await else { continue };
+            let Ok(connections) = task.await else {
+                continue;
+            };
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             if connections.finish(left).await > 0 {
                 open.push(connections);
@@ -208,27 +239,51 @@ impl App {
 
 impl Core {
     fn start(config: &Config, export: export::Config) -> Result<Self, StartError> {
-        let seam = Arc::new(Seam::new(tee::Config { budget_bytes: config.observer_memory, ..tee::Config::default() }));
+        let seam = Arc::new(Seam::new(tee::Config {
+            budget_bytes: config.observer_memory,
+            ..tee::Config::default()
+        }));
         let gate = Arc::new(Gate::new(config.labels, reserved(config)));
         let desk = Arc::new(OnceLock::new());
-        let (instruments, collector) = Instruments::new(&export, config.labels, readings(&desk, &seam, &gate));
-        let facts: Vec<Arc<RouteFacts>> = config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
+        let (instruments, collector) =
+            Instruments::new(&export, config.labels, readings(&desk, &seam, &gate));
+        let facts: Vec<Arc<RouteFacts>> = config
+            .routes
+            .iter()
+            .map(|route| Arc::clone(&route.facts))
+            .collect();
         instruments.prime(&facts);
         let telemetry = Arc::new(Telemetry::start(export, collector)?);
         let spans = Arc::clone(&telemetry);
         let record = Box::new(move |record: &Record| spans.record(record));
-        let mut board = Board::new(config.objectives.clone(), gate, Sinks { instruments, record });
+        let mut board = Board::new(
+            config.objectives.clone(),
+            gate,
+            Sinks {
+                instruments,
+                record,
+            },
+        );
         for facts in &facts {
             board.prime(&lane(facts));
         }
-        let observer = Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
+        let observer =
+            Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
         drop(desk.set(Arc::downgrade(&observer)));
-        Ok(Self { seam, observer, telemetry })
+        Ok(Self {
+            seam,
+            observer,
+            telemetry,
+        })
     }
 
     /// Both join threads, so not on a worker.
     async fn stop(self) -> bool {
-        let Self { seam: _, observer, telemetry } = self;
+        let Self {
+            seam: _,
+            observer,
+            telemetry,
+        } = self;
         let stopped = tokio::task::spawn_blocking(move || {
             observer.stop();
             telemetry.shutdown(FLUSH)
@@ -239,21 +294,43 @@ impl Core {
 
 /// The gauges' view: the observer is brought up to date, then read. Weak, or observer and instruments would hold each
 /// other for ever.
-fn readings(desk: &Arc<OnceLock<std::sync::Weak<Observer>>>, seam: &Arc<Seam>, gate: &Arc<Gate>) -> Readings {
+fn readings(
+    desk: &Arc<OnceLock<std::sync::Weak<Observer>>>,
+    seam: &Arc<Seam>,
+    gate: &Arc<Gate>,
+) -> Readings {
     let (desk, seam, gate) = (Arc::clone(desk), Arc::clone(seam), Arc::clone(gate));
     Readings::new(move || {
-        let Some(observer) = desk.get().and_then(std::sync::Weak::upgrade) else { return Snapshot::default() };
+        let Some(observer) = desk.get().and_then(std::sync::Weak::upgrade) else {
+            return Snapshot::default();
+        };
         let (load, slo) = observer.settled(Board::reading);
         let lost = seam.lost();
-        let losses = Losses { bytes: lost.bytes, exchanges: lost.exchanges, ..Losses::default() };
-        Snapshot { load, slo, losses, label_overflow: gate.refused().to_vec(), ..Snapshot::default() }
+        let losses = Losses {
+            bytes: lost.bytes,
+            exchanges: lost.exchanges,
+            ..Losses::default()
+        };
+        Snapshot {
+            load,
+            slo,
+            losses,
+            label_overflow: gate.refused().to_vec(),
+            ..Snapshot::default()
+        }
     })
 }
 
 /// Models that the configuration names without a pattern have their label whatever else arrives.
 fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
-    let models = config.objectives.iter().filter_map(|objective| objective.scope.model.as_deref());
-    models.filter(|model| !model.contains('*')).map(|model| (Dimension::Model, Label::known(model))).collect()
+    let models = config
+        .objectives
+        .iter()
+        .filter_map(|objective| objective.scope.model.as_deref());
+    models
+        .filter(|model| !model.contains('*'))
+        .map(|model| (Dimension::Model, Label::known(model)))
+        .collect()
 }
 
 fn upstream(config: &forward::Config) -> Result<Arc<Upstream>, StartError> {
@@ -275,15 +352,29 @@ fn unrouted(config: &Config) -> RouteFacts {
 }
 
 fn lane(facts: &RouteFacts) -> Lane {
-    Lane { route: facts.name.clone(), vantage: facts.vantage }
+    Lane {
+        route: facts.name.clone(),
+        vantage: facts.vantage,
+    }
 }
 
-fn serve(listener: Listener, forwarder: &Arc<Forwarder>, stop: &watch::Sender<bool>) -> JoinHandle<Connections> {
+fn serve(
+    listener: Listener,
+    forwarder: &Arc<Forwarder>,
+    stop: &watch::Sender<bool>,
+) -> JoinHandle<Connections> {
     let forwarder = Arc::clone(forwarder);
     let mut stop = stop.subscribe();
     let service_for = move |peer: Peer| {
-        let scheme = if peer.tls { Scheme::Https } else { Scheme::Http };
-        forwarder.service(Client { address: peer.address, scheme })
+        let scheme = if peer.tls {
+            Scheme::Https
+        } else {
+            Scheme::Http
+        };
+        forwarder.service(Client {
+            address: peer.address,
+            scheme,
+        })
     };
     tokio::spawn(async move {
         listener
@@ -295,7 +386,11 @@ fn serve(listener: Listener, forwarder: &Arc<Forwarder>, stop: &watch::Sender<bo
     })
 }
 
-async fn bind_admin(config: &Arc<ArcSwap<Config>>, core: &Core, ready: &Arc<AtomicBool>) -> Result<Admin, StartError> {
+async fn bind_admin(
+    config: &Arc<ArcSwap<Config>>,
+    core: &Core,
+    ready: &Arc<AtomicBool>,
+) -> Result<Admin, StartError> {
     let resolved = config.load_full();
     let pages = admin::Pages {
         metrics: {
@@ -312,10 +407,23 @@ async fn bind_admin(config: &Arc<ArcSwap<Config>>, core: &Core, ready: &Arc<Atom
         },
         slo: {
             let observer = Arc::clone(&core.observer);
-            Box::new(move || json(&observer.settled(Board::reading).1.iter().map(SloView::of).collect::<Vec<_>>()))
+            Box::new(move || {
+                json(
+                    &observer
+                        .settled(Board::reading)
+                        .1
+                        .iter()
+                        .map(SloView::of)
+                        .collect::<Vec<_>>(),
+                )
+            })
         },
     };
-    let token = resolved.admin.token.as_ref().map(|token| token.expose().to_owned());
+    let token = resolved
+        .admin
+        .token
+        .as_ref()
+        .map(|token| token.expose().to_owned());
     let address = resolved.admin.address;
     let bound = Admin::bind(address, token, Arc::clone(ready), pages).await;
     bound.map_err(|error| StartError::Admin(address, error))
@@ -348,7 +456,11 @@ impl<'a> SloView<'a> {
             good: reading.good,
             bad: reading.bad,
             budget: reading.budget,
-            burn: slo::BURN_WINDOWS.iter().zip(reading.burn).map(|((name, _), burn)| (*name, burn)).collect(),
+            burn: slo::BURN_WINDOWS
+                .iter()
+                .zip(reading.burn)
+                .map(|((name, _), burn)| (*name, burn))
+                .collect(),
             covered_seconds: reading.covered.as_secs(),
             exhaustion_seconds: reading.exhaustion.map(|time| time.as_secs()),
         }

@@ -85,7 +85,10 @@ fn demonstrated(args: demo::Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The demo breaks off streams on purpose: only what should not happen is logged into its view.
-const DEMO_LOG: Log = Log { level: LogLevel::Error, format: LogFormat::Text };
+const DEMO_LOG: Log = Log {
+    level: LogLevel::Error,
+    format: LogFormat::Text,
+};
 
 fn simulated(args: simulate::Args) -> anyhow::Result<ExitCode> {
     run::runtime()?.block_on(simulate::run(args))?;

@@ -25,7 +25,11 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(cores.min(MOST_WORKERS)).thread_name("relay").enable_all().build()
+    builder
+        .worker_threads(cores.min(MOST_WORKERS))
+        .thread_name("relay")
+        .enable_all()
+        .build()
 }
 
 /// What the environment and the file say of export; each setting that is not understood is said once.
@@ -33,7 +37,11 @@ pub fn export(config: &Config, environment: fn(&str) -> Option<String>) -> expor
     let said = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
     let (mut export, problems) = export::Config::from_env(said);
     for problem in &problems {
-        diag::SettingIgnored { name: &problem.variable, reason: &problem.message }.emit();
+        diag::SettingIgnored {
+            name: &problem.variable,
+            reason: &problem.message,
+        }
+        .emit();
     }
     if let Some(names) = config.export.genai_names {
         export.gen_ai = match names {
@@ -43,11 +51,18 @@ pub fn export(config: &Config, environment: fn(&str) -> Option<String>) -> expor
             config::GenAiNames::Off => export::config::GenAi::Off,
         };
     }
-    let headers = config.export.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    let headers = config
+        .export
+        .headers
+        .iter()
+        .map(|(name, value)| (name.clone(), value.expose().to_owned()));
     for signal in [&mut export.metrics, &mut export.traces] {
         signal.headers.0.extend(headers.clone());
     }
-    diag::Exporting { summary: &export.summary() }.emit();
+    diag::Exporting {
+        summary: &export.summary(),
+    }
+    .emit();
     export
 }
 
@@ -62,7 +77,9 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
             config::ExportProtocol::HttpProtobuf => "http/protobuf".to_owned(),
         }),
         "TRACES_PROTOCOL" | "METRICS_PROTOCOL" => file.protocol.map(|_| String::new()),
-        "METRIC_EXPORT_INTERVAL" => file.interval.map(|interval| interval.as_millis().to_string()),
+        "METRIC_EXPORT_INTERVAL" => file
+            .interval
+            .map(|interval| interval.as_millis().to_string()),
         _ => None,
     }
 }
@@ -95,10 +112,18 @@ fn announce(app: &App) {
             (listen::Address::Tcp(wanted), [only]) if wanted.port() == 0 => only.to_string(),
             (address, _) => address.to_string(),
         };
-        diag::Listening { address: &address, tls: listener.tls.is_some() }.emit();
+        diag::Listening {
+            address: &address,
+            tls: listener.tls.is_some(),
+        }
+        .emit();
     }
     let restricted = !app.admin_addr().ip().is_loopback() && config.admin.token.is_none();
-    diag::AdminListening { address: &app.admin_addr().to_string(), restricted }.emit();
+    diag::AdminListening {
+        address: &app.admin_addr().to_string(),
+        restricted,
+    }
+    .emit();
 }
 
 fn reload(app: &App, loaded: Result<Config, config::Errors>) {
@@ -106,7 +131,12 @@ fn reload(app: &App, loaded: Result<Config, config::Errors>) {
         Ok(new) => {
             let need_restart = config::differences(&app.config(), &new);
             match app.reload(new) {
-                Ok(()) => return diag::Reloaded { need_restart: &need_restart }.emit(),
+                Ok(()) => {
+                    return diag::Reloaded {
+                        need_restart: &need_restart,
+                    }
+                    .emit();
+                }
                 Err(problem) => problem.to_string(),
             }
         }
@@ -123,7 +153,10 @@ struct Stop {
 
 impl Stop {
     fn listen() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn asked(&mut self) {
@@ -133,4 +166,3 @@ impl Stop {
         }
     }
 }
-

@@ -29,7 +29,11 @@ pub struct AdminListening<'a> {
 
 impl AdminListening<'_> {
     pub fn emit(&self) {
-        tracing::info!(address = self.address, restricted = self.restricted, "admin port listening");
+        tracing::info!(
+            address = self.address,
+            restricted = self.restricted,
+            "admin port listening"
+        );
     }
 }
 
@@ -83,7 +87,10 @@ pub struct ReloadRefused<'a> {
 
 impl ReloadRefused<'_> {
     pub fn emit(&self) {
-        tracing::error!("the new configuration is refused and the old one stays:\n{}", self.errors);
+        tracing::error!(
+            "the new configuration is refused and the old one stays:\n{}",
+            self.errors
+        );
     }
 }
 
@@ -112,7 +119,11 @@ impl Stopped {
         if self.flushed && self.cut == 0 {
             tracing::info!("stopped");
         } else {
-            tracing::warn!(exchanges_cut = self.cut, telemetry_flushed = self.flushed, "stopped before all was done");
+            tracing::warn!(
+                exchanges_cut = self.cut,
+                telemetry_flushed = self.flushed,
+                "stopped before all was done"
+            );
         }
     }
 }

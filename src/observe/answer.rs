@@ -70,7 +70,12 @@ impl Answer {
     }
 
     /// Takes in one event of the frame that `brought` describes.
-    pub(super) fn event(&mut self, event: &Event<'_>, brought: &mut Brought, out: &mut impl FnMut(Sample)) {
+    pub(super) fn event(
+        &mut self,
+        event: &Event<'_>,
+        brought: &mut Brought,
+        out: &mut impl FnMut(Sample),
+    ) {
         match event {
             Event::Odd(anomaly) => return self.odd(*anomaly),
             Event::Done => {
@@ -89,7 +94,10 @@ impl Answer {
                 self.failed = true;
                 self.failure = kind.and_then(Name::new).or(self.failure.take());
             }
-            Event::Tier { service_tier, system_fingerprint } => {
+            Event::Tier {
+                service_tier,
+                system_fingerprint,
+            } => {
                 keep(&mut self.service_tier, *service_tier);
                 keep(&mut self.system_fingerprint, *system_fingerprint);
             }
@@ -98,7 +106,13 @@ impl Answer {
     }
 
     /// A frame of a stream has been read to its end: its clock points and gaps.
-    pub(super) fn chunk(&mut self, at: Moment, brought: Brought, points: &mut Points, out: &mut impl FnMut(Sample)) {
+    pub(super) fn chunk(
+        &mut self,
+        at: Moment,
+        brought: Brought,
+        points: &mut Points,
+        out: &mut impl FnMut(Sample),
+    ) {
         if !brought.event {
             return;
         }
@@ -117,7 +131,11 @@ impl Answer {
     }
 
     pub(super) fn odd(&mut self, anomaly: Anomaly) {
-        match self.anomalies.iter_mut().find(|(known, _)| *known == anomaly) {
+        match self
+            .anomalies
+            .iter_mut()
+            .find(|(known, _)| *known == anomaly)
+        {
             Some((_, times)) => *times = times.saturating_add(1),
             None => self.anomalies.push((anomaly, 1)),
         }
@@ -131,7 +149,9 @@ impl Answer {
     pub(super) fn count(&mut self, out: &mut impl FnMut(Sample)) -> Counted {
         let totals = self.counter.finish();
         if totals.standard_rest > 0 {
-            out(Sample::Standard { tokens: totals.standard_rest });
+            out(Sample::Standard {
+                tokens: totals.standard_rest,
+            });
         }
         Counted {
             total: totals.native,
@@ -144,15 +164,25 @@ impl Answer {
 
     /// Whether the provider's last word came: the dialect's end mark, or a stop reason for every choice.
     pub(super) fn is_finished(&self) -> bool {
-        self.done || (!self.choices.is_empty() && self.choices.iter().all(|choice| choice.stopped.is_some()))
+        self.done
+            || (!self.choices.is_empty()
+                && self.choices.iter().all(|choice| choice.stopped.is_some()))
     }
 
     /// The provider's raw words in the order of choices. `cut`: the answer did not come to its end, so a choice
     /// without one is owed it, and says `error`.
     pub(super) fn finish_reasons(&self, cut: bool) -> Vec<Name> {
         let owed = || Name::new("error").filter(|_| cut);
-        let reasons: Vec<Name> = self.choices.iter().filter_map(|choice| choice.stopped.clone().or_else(owed)).collect();
-        if reasons.is_empty() { owed().into_iter().collect() } else { reasons }
+        let reasons: Vec<Name> = self
+            .choices
+            .iter()
+            .filter_map(|choice| choice.stopped.clone().or_else(owed))
+            .collect();
+        if reasons.is_empty() {
+            owed().into_iter().collect()
+        } else {
+            reasons
+        }
     }
 
     pub(super) fn anomalies(&mut self) -> Vec<(Anomaly, u32)> {
@@ -167,22 +197,39 @@ impl Answer {
         if self.id.is_none() {
             keep(&mut self.id, id);
         }
-        if let Some(model) = model.filter(|model| self.model.as_ref().is_none_or(|known| known.as_str() != *model)) {
+        if let Some(model) = model.filter(|model| {
+            self.model
+                .as_ref()
+                .is_none_or(|known| known.as_str() != *model)
+        }) {
             self.counter.set_model(model);
             keep(&mut self.model, Some(model));
         }
     }
 
-    fn text(&mut self, choice: u32, part: Part, text: &str, brought: &mut Brought, out: &mut impl FnMut(Sample)) {
+    fn text(
+        &mut self,
+        choice: u32,
+        part: Part,
+        text: &str,
+        brought: &mut Brought,
+        out: &mut impl FnMut(Sample),
+    ) {
         if let Some(choice) = self.choice(choice) {
             choice.begun = true;
         }
         let added = self.counter.push(choice, part, text);
         if added.native > 0 {
-            out(Sample::Tokens { kind: part.kind(), tokens: added.native, source: self.source() });
+            out(Sample::Tokens {
+                kind: part.kind(),
+                tokens: added.native,
+                source: self.source(),
+            });
         }
         if added.standard > 0 {
-            out(Sample::Standard { tokens: added.standard });
+            out(Sample::Standard {
+                tokens: added.standard,
+            });
         }
         brought.text = true;
         brought.visible |= part.is_visible();
@@ -190,7 +237,9 @@ impl Answer {
     }
 
     fn choice(&mut self, index: u32) -> Option<&mut Choice> {
-        let index = usize::try_from(index).ok().filter(|index| *index < MOST_CHOICES)?;
+        let index = usize::try_from(index)
+            .ok()
+            .filter(|index| *index < MOST_CHOICES)?;
         if self.choices.len() <= index {
             self.choices.resize(index + 1, Choice::default());
         }

@@ -153,7 +153,11 @@ impl Board {
 
     /// Every exchange in flight, oldest first.
     pub fn streams(&self, at: Moment) -> Vec<StreamView> {
-        let mut views: Vec<StreamView> = self.flights.values().map(|flight| flight.view(at)).collect();
+        let mut views: Vec<StreamView> = self
+            .flights
+            .values()
+            .map(|flight| flight.view(at))
+            .collect();
         views.sort_by_key(|view| view.exchange);
         views
     }
@@ -173,29 +177,55 @@ impl Board {
 
     fn open(&mut self, id: ExchangeId, at: Moment, open: Box<crate::wire::Open>) {
         self.sinks.instruments.started(&open.route);
-        let lane = Lane { route: open.route.name.clone(), vantage: open.route.vantage };
+        let lane = Lane {
+            route: open.route.name.clone(),
+            vantage: open.route.vantage,
+        };
         let cell = Arc::clone(&open.cell);
         let exchange = Exchange::new(id, at, open);
         let state = exchange.state();
         self.load.enter(&lane, state);
-        let flight = Flight { exchange, lane, state, live: None, cell, swept: at, tokens: 0, first_tokens: 0 };
+        let flight = Flight {
+            exchange,
+            lane,
+            state,
+            live: None,
+            cell,
+            swept: at,
+            tokens: 0,
+            first_tokens: 0,
+        };
         self.flights.insert(id, Box::new(flight));
     }
 
     fn step(&mut self, id: ExchangeId, at: Moment, word: Word, bytes: &[u8]) {
-        let Self { flights, load, gate, sinks, .. } = self;
+        let Self {
+            flights,
+            load,
+            gate,
+            sinks,
+            ..
+        } = self;
         // Words behind the end (a request body that is still being sent) have nobody to go to.
-        let Some(flight) = flights.get_mut(&id) else { return };
+        let Some(flight) = flights.get_mut(&id) else {
+            return;
+        };
         if matches!(word, Word::Admitted) {
             let depth = load.queue_depth(&flight.lane);
-            flight.exchange.set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
+            flight
+                .exchange
+                .set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
         }
         let blocked = match &word {
             Word::Arrival { blocked, .. } => blocked.duration(),
             _ => Duration::ZERO,
         };
         let headed = matches!(word, Word::Head(_));
-        if catch_unwind(AssertUnwindSafe(|| flight.word(at, word, bytes, load, gate))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| {
+            flight.word(at, word, bytes, load, gate)
+        }))
+        .is_err()
+        {
             flight.exchange.break_off();
         }
         let state = flight.exchange.state();
@@ -212,7 +242,14 @@ impl Board {
     }
 
     fn end(&mut self, mut flight: Flight, at: Moment, ending: crate::wire::Ending) {
-        let Self { load, ledger, gate, sinks, tally, .. } = self;
+        let Self {
+            load,
+            ledger,
+            gate,
+            sinks,
+            tally,
+            ..
+        } = self;
         flight.tell_time(at, Duration::ZERO, &sinks.instruments);
         load.leave(&flight.lane, flight.state);
         let mut record = flight.end(at, ending, load, gate);
@@ -226,7 +263,11 @@ impl Board {
         tally.finished += 1;
         for (anomaly, times) in &record.anomalies {
             for (known, sum) in Anomaly::ALL.iter().zip(&mut tally.anomalies) {
-                *sum += if known == anomaly { u64::from(*times) } else { 0 };
+                *sum += if known == anomaly {
+                    u64::from(*times)
+                } else {
+                    0
+                };
             }
         }
         sinks.instruments.finished(&record, gate);
@@ -236,7 +277,13 @@ impl Board {
 
 impl Flight {
     fn word(&mut self, at: Moment, word: Word, bytes: &[u8], load: &mut Load, gate: &Gate) {
-        let Self { exchange, live, tokens, first_tokens, .. } = self;
+        let Self {
+            exchange,
+            live,
+            tokens,
+            first_tokens,
+            ..
+        } = self;
         let before = exchange.points().token;
         let mut sum = 0;
         exchange.word(at, word, bytes, gate, &mut |sample| {
@@ -261,9 +308,14 @@ impl Flight {
 
     /// Once the answer's head vouches for the model, the series is settled and its instruments are bound.
     fn bind(&mut self, load: &mut Load, gate: &Gate, instruments: &Instruments) {
-        let Some(series) = self.exchange.series(gate) else { return };
+        let Some(series) = self.exchange.series(gate) else {
+            return;
+        };
         let flow = load.flow(&flow_of(&series));
-        self.live = Some(Meters { live: instruments.live(&series), flow });
+        self.live = Some(Meters {
+            live: instruments.live(&series),
+            flow,
+        });
     }
 
     /// Tells the time since the last telling, split by what the stream was doing.
@@ -277,7 +329,11 @@ impl Flight {
             (Waiting::Client, since) => blocked.max(at.since(since.max(self.swept))),
             (Waiting::Upstream, _) => blocked,
         };
-        let blocked = if blocked < BLOCKED_FROM { Duration::ZERO } else { blocked.min(passed) };
+        let blocked = if blocked < BLOCKED_FROM {
+            Duration::ZERO
+        } else {
+            blocked.min(passed)
+        };
         self.swept = at;
         instruments.stream_time(&self.lane, self.state, passed.saturating_sub(blocked));
         if !blocked.is_zero() {
@@ -311,14 +367,20 @@ impl Flight {
         let last = points.last.unwrap_or(points.accept);
         let rate = points.token.zip(points.last).and_then(|(token, last)| {
             let seconds = last.since(token).as_secs_f64();
-            #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "token counts stay far below 2^52"
+            )]
             (seconds > 0.0).then(|| self.tokens.saturating_sub(self.first_tokens) as f64 / seconds)
         });
         StreamView {
             exchange: self.exchange.id(),
             route: open.route.name.clone(),
             path: open.path.clone(),
-            model: self.exchange.request_facts().and_then(|facts| facts.model.clone()),
+            model: self
+                .exchange
+                .request_facts()
+                .and_then(|facts| facts.model.clone()),
             phase: match self.state {
                 State::Queued => Phase::Queued,
                 State::Waiting => Phase::Waiting,
@@ -344,7 +406,9 @@ const BLOCKED_FROM: Duration = Duration::from_millis(1);
 /// Adds a finished call to throughput and percentiles: whole output spread over sent…end, input over sent…token.
 fn account(load: &mut Load, flow: FlowId, record: &Record, call: &crate::record::Call, rest: u64) {
     let points = &record.points;
-    let (Some(sent), Some(end)) = (points.sent, points.end) else { return };
+    let (Some(sent), Some(end)) = (points.sent, points.end) else {
+        return;
+    };
     if call.streamed {
         load.output(end, flow, rest);
     } else if let Some(output) = &call.output {

@@ -15,7 +15,9 @@ use crate::load::State;
 use crate::measure::{Points, Rates, Sample, rates};
 use crate::observe::answer::{Answer, Brought};
 use crate::record::{self, Answered, Call, Complete, Http, Outcome, Output, Record, Series};
-use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Headers, Open, RouteFacts, Word};
+use crate::wire::{
+    Connected, Direction, Ending, ExchangeId, Head, Headers, Open, RouteFacts, Word,
+};
 
 /// An exchange in flight, as far as it has been observed.
 #[derive(Debug)]
@@ -65,7 +67,11 @@ impl Reading {
 
 impl Exchange {
     pub fn new(id: ExchangeId, at: Moment, open: Box<Open>) -> Self {
-        let path = open.path.as_str().get(open.route.stripped..).unwrap_or_default();
+        let path = open
+            .path
+            .as_str()
+            .get(open.route.stripped..)
+            .unwrap_or_default();
         let detect = dialect::Detect {
             hint: open.route.dialect.as_ref().map(Label::as_str),
             method: &open.method,
@@ -86,7 +92,10 @@ impl Exchange {
         Self {
             id,
             open,
-            points: Points { accept: at, ..Points::default() },
+            points: Points {
+                accept: at,
+                ..Points::default()
+            },
             connected: None,
             head: None,
             call,
@@ -101,7 +110,14 @@ impl Exchange {
 
     /// Takes in one word other than `Open` and `End`. `bytes` are those of an `Arrival`; `out` is told what is measured
     /// while the exchange goes on.
-    pub fn word(&mut self, at: Moment, word: Word, bytes: &[u8], gate: &Gate, out: &mut impl FnMut(Sample)) {
+    pub fn word(
+        &mut self,
+        at: Moment,
+        word: Word,
+        bytes: &[u8],
+        gate: &Gate,
+        out: &mut impl FnMut(Sample),
+    ) {
         match word {
             Word::Open(_) | Word::End(_) | Word::Trailers(_) => {}
             Word::Admitted => self.points.admit = Some(at),
@@ -109,8 +125,15 @@ impl Exchange {
             Word::Sent => self.points.sent = Some(at),
             Word::RequestEnd => self.request_end(at),
             Word::Head(head) => self.head(at, head, gate),
-            Word::Arrival { direction: Direction::Request, .. } => self.request(bytes),
-            Word::Arrival { direction: Direction::Response, blocked, .. } => {
+            Word::Arrival {
+                direction: Direction::Request,
+                ..
+            } => self.request(bytes),
+            Word::Arrival {
+                direction: Direction::Response,
+                blocked,
+                ..
+            } => {
                 self.response(at, bytes, blocked.duration(), out);
             }
             Word::Upgraded => self.call = None,
@@ -119,7 +142,13 @@ impl Exchange {
     }
 
     /// The exchange is over.
-    pub fn end(mut self, at: Moment, ending: Ending, gate: &Gate, out: &mut impl FnMut(Sample)) -> Record {
+    pub fn end(
+        mut self,
+        at: Moment,
+        ending: Ending,
+        gate: &Gate,
+        out: &mut impl FnMut(Sample),
+    ) -> Record {
         self.points.end = Some(at);
         self.finish_body(at, out);
         let answered = self.answered();
@@ -158,7 +187,9 @@ impl Exchange {
 
     /// What the exchange counts as while it is in flight.
     pub fn state(&self) -> State {
-        let Some(call) = &self.call else { return State::Unstreamed };
+        let Some(call) = &self.call else {
+            return State::Unstreamed;
+        };
         if !call.api.operation().generates() || !call.is_stream() {
             State::Unstreamed
         } else if self.points.token.is_some() {
@@ -171,7 +202,10 @@ impl Exchange {
     /// What its live metrics are told apart by. A model's name is vouched for by an answer below 400; before that it
     /// has its own value only if another exchange had one.
     pub fn series(&mut self, gate: &Gate) -> Option<Series> {
-        let vouched = self.head.as_ref().is_some_and(|head| head.status < 400 && !head.own);
+        let vouched = self
+            .head
+            .as_ref()
+            .is_some_and(|head| head.status < 400 && !head.own);
         let call = self.call.as_deref_mut()?;
         if let Some(series) = call.series.as_ref().filter(|_| vouched) {
             return Some(series.clone());
@@ -232,19 +266,31 @@ impl Exchange {
         self.series(gate);
     }
 
-    fn response(&mut self, at: Moment, bytes: &[u8], blocked: Duration, out: &mut impl FnMut(Sample)) {
+    fn response(
+        &mut self,
+        at: Moment,
+        bytes: &[u8],
+        blocked: Duration,
+        out: &mut impl FnMut(Sample),
+    ) {
         self.points.byte.get_or_insert(at);
         self.response_bytes += bytes.len() as u64;
         self.blocked += blocked;
-        let Some(call) = self.call.as_deref_mut() else { return };
+        let Some(call) = self.call.as_deref_mut() else {
+            return;
+        };
         call.answer.stream().block(blocked);
-        call.read(at, &mut self.points, out, |framer, mut each| framer.push(bytes, &mut each));
+        call.read(at, &mut self.points, out, |framer, mut each| {
+            framer.push(bytes, &mut each)
+        });
     }
 
     fn finish_body(&mut self, at: Moment, out: &mut impl FnMut(Sample)) {
         if let Some(call) = self.call.as_deref_mut() {
             call.request_end();
-            call.read(at, &mut self.points, out, |framer, mut each| framer.finish(&mut each));
+            call.read(at, &mut self.points, out, |framer, mut each| {
+                framer.finish(&mut each)
+            });
         }
     }
 
@@ -293,16 +339,25 @@ impl Exchange {
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
             request_headers: std::mem::take(&mut self.open.headers),
-            response_headers: head.map_or_else(Headers::default, |head| std::mem::take(&mut head.headers)),
+            response_headers: head
+                .map_or_else(Headers::default, |head| std::mem::take(&mut head.headers)),
         }
     }
 
-    fn close(&self, mut call: Calling, series: Series, record: &Record, finished: bool, out: &mut impl FnMut(Sample)) -> Call {
+    fn close(
+        &self,
+        mut call: Calling,
+        series: Series,
+        record: &Record,
+        finished: bool,
+        out: &mut impl FnMut(Sample),
+    ) -> Call {
         let streamed = call.is_streamed();
         let complete = self.complete(record, streamed, finished);
         let generates = call.api.operation().generates();
         let counted = call.answer.count(out);
-        let answered = generates && (record.outcome == Outcome::Ok || counted.total > 0 || call.answer.usage.is_some());
+        let answered = generates
+            && (record.outcome == Outcome::Ok || counted.total > 0 || call.answer.usage.is_some());
         let output = answered.then(|| Output::reconcile(&counted, call.answer.usage.as_ref()));
         let rates = match &output {
             Some(output) if streamed => {
@@ -312,12 +367,21 @@ impl Exchange {
                     counted_first: output.counted_first,
                 };
                 let blocked = call.answer.stream().blocked_in_decode();
-                Rates::of_stream(&self.points, tokens, blocked, complete != Complete::Unobserved)
+                Rates::of_stream(
+                    &self.points,
+                    tokens,
+                    blocked,
+                    complete != Complete::Unobserved,
+                )
             }
-            Some(output) if complete == Complete::True => Rates::of_whole(&self.points, output.tokens),
+            Some(output) if complete == Complete::True => {
+                Rates::of_whole(&self.points, output.tokens)
+            }
             _ => Rates::default(),
         };
-        let owed = generates && complete == Complete::Cut && self.head.as_ref().is_some_and(|head| head.status < 400);
+        let owed = generates
+            && complete == Complete::Cut
+            && self.head.as_ref().is_some_and(|head| head.status < 400);
         Call {
             series,
             streamed,
@@ -340,10 +404,19 @@ impl Exchange {
     }
 
     fn complete(&self, record: &Record, streamed: bool, finished: bool) -> Complete {
-        if self.gap || record.anomalies.iter().any(|(anomaly, _)| *anomaly == Anomaly::Encoding) {
+        if self.gap
+            || record
+                .anomalies
+                .iter()
+                .any(|(anomaly, _)| *anomaly == Anomaly::Encoding)
+        {
             return Complete::Unobserved;
         }
-        let ended = if streamed { finished } else { record.ending == Ending::Complete };
+        let ended = if streamed {
+            finished
+        } else {
+            record.ending == Ending::Complete
+        };
         if ended { Complete::True } else { Complete::Cut }
     }
 }
@@ -357,7 +430,10 @@ impl Calling {
 
     /// Whether the answer came as a stream.
     fn is_streamed(&self) -> bool {
-        self.framer.as_ref().and_then(Framer::is_stream).unwrap_or(false)
+        self.framer
+            .as_ref()
+            .and_then(Framer::is_stream)
+            .unwrap_or(false)
     }
 
     fn request_end(&mut self) {
@@ -371,7 +447,9 @@ impl Calling {
         self.provider = provider(self.api, route, head.headers.get("server"));
         self.reader.status(head.status);
         match head.headers.get("content-encoding") {
-            None | Some("identity") => self.framer = Some(Framer::new(head.headers.get("content-type"))),
+            None | Some("identity") => {
+                self.framer = Some(Framer::new(head.headers.get("content-type")))
+            }
             Some(_) => self.answer.odd(Anomaly::Encoding),
         }
     }
@@ -384,7 +462,15 @@ impl Calling {
         out: &mut impl FnMut(Sample),
         feed: impl FnOnce(&mut Framer, &mut dyn FnMut(Frame<'_>)),
     ) {
-        let Self { framer: Some(framer), reader, answer, .. } = self else { return };
+        let Self {
+            framer: Some(framer),
+            reader,
+            answer,
+            ..
+        } = self
+        else {
+            return;
+        };
         feed(framer, &mut |frame| {
             let mut brought = Brought::default();
             reader.read(&frame, &mut |event| answer.event(&event, &mut brought, out));
@@ -395,12 +481,19 @@ impl Calling {
     }
 
     fn name_series(&self, route: &RouteFacts, vouched: bool, gate: &Gate) -> Series {
-        let asked = self.request.facts().model.as_ref().or(self.answer.model.as_ref());
+        let asked = self
+            .request
+            .facts()
+            .model
+            .as_ref()
+            .or(self.answer.model.as_ref());
         let model = asked.map_or_else(
             || Label::known("unknown"),
             |model| match vouched {
                 true => gate.admit(Dimension::Model, model),
-                false => gate.known(Dimension::Model, model).unwrap_or_else(|| Label::known(OTHER)),
+                false => gate
+                    .known(Dimension::Model, model)
+                    .unwrap_or_else(|| Label::known(OTHER)),
             },
         );
         Series {
@@ -417,5 +510,10 @@ impl Calling {
 }
 
 fn provider(api: Api, route: &RouteFacts, server: Option<&str>) -> Label {
-    dialect::provider(api, route.provider.as_ref(), Some(route.server_address.as_str()), server)
+    dialect::provider(
+        api,
+        route.provider.as_ref(),
+        Some(route.server_address.as_str()),
+        server,
+    )
 }

@@ -46,13 +46,23 @@ impl Observer {
     /// # Errors
     /// Where the thread cannot be made.
     pub fn start(seam: Arc<Seam>, board: Board) -> std::io::Result<Self> {
-        let desk = Mutex::new(Desk { board, batch: Batch::default() });
-        let shared = Arc::new(Shared { seam, desk, stopping: AtomicBool::new(false) });
+        let desk = Mutex::new(Desk {
+            board,
+            batch: Batch::default(),
+        });
+        let shared = Arc::new(Shared {
+            seam,
+            desk,
+            stopping: AtomicBool::new(false),
+        });
         let thread = std::thread::Builder::new().name("observer".into()).spawn({
             let shared = Arc::clone(&shared);
             move || shared.run()
         })?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// Has the board take in every word said so far, then reads it. A barrier: what was said before this call is in
@@ -69,7 +79,11 @@ impl Observer {
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.seam.wake();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the observer thread had ended by a panic");
         }
@@ -91,7 +105,11 @@ impl Shared {
                 }
             }
             // Asked after the drain: an exchange that opens from here on finds none open, and wakes this thread.
-            self.seam.park(if self.seam.open_exchanges() == 0 { IDLE } else { DRAIN_EVERY });
+            self.seam.park(if self.seam.open_exchanges() == 0 {
+                IDLE
+            } else {
+                DRAIN_EVERY
+            });
         }
     }
 
@@ -117,5 +135,9 @@ impl Desk {
 
 /// How many bytes of the batch's buffer belong to an entry.
 fn carried(entry: &Entry) -> usize {
-    if let Word::Arrival { len, .. } = entry.word { usize::try_from(len).unwrap_or(usize::MAX) } else { 0 }
+    if let Word::Arrival { len, .. } = entry.word {
+        usize::try_from(len).unwrap_or(usize::MAX)
+    } else {
+        0
+    }
 }

@@ -89,6 +89,7 @@ fn upstream(
 /// The upstream at `url`, with defaults for everything else.
 pub(super) fn at(name: &str, url: Url) -> forward::Config {
     forward::Config {
+        proxy: forward::Proxy::default(),
         name: Label::known(name),
         tls: url.tls,
         host: url.host,
