@@ -32,8 +32,7 @@ impl Stage {
     fn new(spans: bool) -> Self {
         let (config, _) = Config::from_env(|_| None);
         let limits = Limits::default();
-        let (instruments, _) =
-            Instruments::new(&config, limits, Readings::new(Snapshot::default));
+        let (instruments, _) = Instruments::new(&config, limits, Readings::new(Snapshot::default));
         let style = Style::new(None);
         let sinks = Sinks {
             instruments,

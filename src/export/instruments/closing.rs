@@ -203,3 +203,65 @@ impl Closings {
         closing
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::testing;
+
+    fn closing(keep: bool) -> (Closing, bool) {
+        let meter = opentelemetry_sdk::metrics::SdkMeterProvider::default();
+        let meter = opentelemetry::metrics::MeterProvider::meter(&meter, "test");
+        let closing = Closing {
+            server: None,
+            client: None,
+            finished: meter.u64_counter("finished").build().bind(&[]),
+            call: None,
+        };
+        (closing, keep)
+    }
+
+    #[test]
+    fn a_shape_is_kept_once_and_only_if_told_so() {
+        let closings = Closings::default();
+        let record = testing::streamed();
+        let shape = Shape::of(&record);
+        let told = closings.obtain(&shape, || closing(false));
+        let first = closings.obtain(&shape, || closing(true));
+        assert!(!Arc::ptr_eq(&told, &first));
+        let copy = record.clone();
+        let again = closings.obtain(&Shape::of(&copy), || panic!("it is kept"));
+        assert!(Arc::ptr_eq(&first, &again));
+    }
+
+    #[test]
+    fn whatever_an_attribute_stands_on_tells_shapes_apart() {
+        let record = testing::streamed();
+        let differ = |change: fn(&mut Record)| {
+            let mut other = record.clone();
+            change(&mut other);
+            Shape::of(&other) != Shape::of(&record)
+        };
+        assert!(differ(|record| record.http.status = Some(201)));
+        assert!(differ(|record| record.http.method = http::Method::PUT));
+        assert!(differ(|record| record.http.scheme = Scheme::Https));
+        assert!(differ(|record| record.http.version = http::Version::HTTP_2));
+        assert!(differ(|record| record.outcome = Outcome::Cancelled));
+        assert!(differ(|record| record.fault = Fault::Upstream));
+        assert!(differ(|record| record.error_type = Name::new("odd")));
+        assert!(differ(|record| record.points.sent = None));
+        assert!(differ(|record| record.points.end = None));
+        assert!(differ(|record| record.call = None));
+        assert!(differ(|record| {
+            record.call.as_mut().unwrap().response_model = None;
+        }));
+        assert!(differ(|record| {
+            record.call.as_mut().unwrap().finish_reasons.clear();
+        }));
+        assert!(differ(|record| {
+            record.call.as_mut().unwrap().series.model = Label::known("other");
+        }));
+        assert!(differ(|record| record.call.as_mut().unwrap().output = None));
+        assert!(!differ(|record| record.http.response_bytes = 1));
+    }
+}
