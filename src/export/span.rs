@@ -362,7 +362,11 @@ mod tests {
                 let all: Vec<_> = values.values.iter().map(value).collect();
                 format!("{all:?}")
             }
-            other => panic!("{other:?} is of a kind that is not written"),
+            other @ (Value::KvlistValue(_)
+            | Value::BytesValue(_)
+            | Value::StringValueStrindex(_)) => {
+                panic!("{other:?} is of a kind that is not written")
+            }
         }
     }
 

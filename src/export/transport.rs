@@ -33,10 +33,16 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Added at random to each pause, so that many proxies do not come back at the same moment.
 const MOST_JITTER_MILLIS: u64 = 100;
 
+const USER_AGENT: &str = concat!("tokengauge/", env!("CARGO_PKG_VERSION"));
+
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// Sends requests of one signal to its collector.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one in the process, and it is not moved"
+)]
 pub enum Transport {
     Http {
         client: Client,
@@ -75,7 +81,8 @@ impl Transport {
                 if to.uri().scheme() == Some(&http::uri::Scheme::HTTPS) {
                     to = to.tls_config(tonic_config(&signal.tls)?)?;
                 }
-                let mut client = Grpc::new(to.timeout(signal.timeout).connect_lazy());
+                let to = to.user_agent(USER_AGENT)?.timeout(signal.timeout);
+                let mut client = Grpc::new(to.connect_lazy());
                 if signal.gzip {
                     client = client
                         .send_compressed(CompressionEncoding::Gzip)
@@ -150,6 +157,9 @@ fn with_content(mut headers: HeaderMap, gzip: bool) -> HeaderMap {
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/x-protobuf"),
     );
+    headers
+        .entry(header::USER_AGENT)
+        .or_insert(HeaderValue::from_static(USER_AGENT));
     if gzip {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }

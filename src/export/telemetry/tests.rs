@@ -253,16 +253,21 @@ fn arrives_over(protocol: &str) {
     for seen in &seen {
         assert_eq!(seen.headers["x-tenant"], "blue");
     }
-    let body = |word: &str| {
-        seen.iter()
-            .find(|seen| seen.path.to_lowercase().contains(word))
+    let of = |word: &str| {
+        let mut of = seen.iter();
+        of.find(|seen| seen.path.to_lowercase().contains(word))
             .unwrap()
-            .body
-            .clone()
     };
-    let metrics = ExportMetricsServiceRequest::decode(body("metrics")).unwrap();
+    let metrics = ExportMetricsServiceRequest::decode(of("metrics").body.clone()).unwrap();
     assert_eq!(counted(&metrics, "tokengauge.requests.started"), Some(1));
-    let traces = ExportTraceServiceRequest::decode(body("trace")).unwrap();
+    let traces = of("trace");
+    let agent = traces.headers["user-agent"].to_str().unwrap();
+    assert!(agent.starts_with("tokengauge/"), "{agent}");
+    two_spans(&ExportTraceServiceRequest::decode(traces.body.clone()).unwrap());
+}
+
+/// The spans of one exchange, under this process's resource.
+fn two_spans(traces: &ExportTraceServiceRequest) {
     let [of] = traces.resource_spans.as_slice() else {
         panic!("{traces:?}")
     };
