@@ -8,7 +8,6 @@
 //! closed before anything was written, and only then a new connection gets it, once.
 
 mod answer;
-mod bell;
 mod connect;
 mod exchange;
 mod forwarder;
