@@ -60,8 +60,8 @@ pub struct Config {
     pub pool_idle: Duration,
     /// Idle connections kept at most.
     pub pool_size: usize,
-    /// The proxy settings of the environment; none by default.
-    pub proxy: Proxy,
+    /// What it is reached through; `None` is directly.
+    pub proxy: Option<Proxy>,
 }
 
 /// What is spoken to the upstream.
@@ -125,7 +125,7 @@ impl Config {
                 Self::POOL_IDLE_PLAIN
             },
             pool_size: Self::POOL_SIZE,
-            proxy: Proxy::default(),
+            proxy: None,
         }
     }
 }
