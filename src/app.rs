@@ -13,7 +13,7 @@ use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::export::{self, Instruments, Losses, Readings, Snapshot, Telemetry};
-use crate::forward::{self, Client, Forwarder, Upstream};
+use crate::forward::{self, Client, Forwarder, Upstream, Ways};
 use crate::label::{Dimension, Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
 use crate::load::{self, Lane};
@@ -41,7 +41,7 @@ pub struct App {
     serving: Vec<JoinHandle<Connections>>,
     admin_task: JoinHandle<()>,
     forwarder: Arc<Forwarder>,
-    routes: Arc<ArcSwap<Table>>,
+    ways: Arc<ArcSwap<Ways>>,
     config: Arc<ArcSwap<Config>>,
     core: Core,
 }
@@ -86,12 +86,7 @@ impl App {
     /// # Errors
     /// Where a socket, a certificate or a thread cannot be had; nothing is left running then.
     pub async fn start(config: Config, export: export::Config) -> Result<Self, StartError> {
-        let routes = Arc::new(ArcSwap::from_pointee(Table::new(config.routes.clone())?));
-        let upstreams = config
-            .upstreams
-            .iter()
-            .map(upstream)
-            .collect::<Result<_, _>>()?;
+        let ways = Arc::new(ArcSwap::from_pointee(ways(&config, None)?));
         let listeners = config
             .listeners
             .iter()
@@ -99,8 +94,7 @@ impl App {
             .collect::<Result<Vec<_>, _>>()?;
         let core = Core::start(&config, export)?;
         let forwarder = Forwarder::new(forward::Parts {
-            routes: Arc::clone(&routes),
-            upstreams,
+            ways: Arc::clone(&ways),
             seam: Arc::clone(&core.seam),
             most_exchanges: None,
             unrouted: Arc::new(unrouted(&config)),
@@ -122,7 +116,7 @@ impl App {
             serving,
             admin_task: tokio::spawn(admin.serve()),
             forwarder,
-            routes,
+            ways,
             config,
             core,
         })
@@ -175,22 +169,19 @@ impl App {
         self.config.load_full()
     }
 
-    /// Puts a new configuration's routes and objectives in force; connections and exchanges go on.
+    /// Puts a new configuration's routes, upstreams and objectives in force; connections and exchanges go on.
     ///
     /// # Errors
-    /// Where its routes cannot be compiled; then nothing changes.
+    /// Where its routes or upstreams cannot be set up; then nothing changes.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
-        let table = Table::new(new.routes.clone())?;
-        for target in table.targets() {
-            self.core
-                .observer
-                .settled(|board, _| board.prime(&lane(&target.facts)));
-        }
-        self.routes.store(Arc::new(table));
-        let objectives = new.objectives.clone();
-        self.core
-            .observer
-            .settled(|board, at| board.replace_objectives(at, objectives));
+        let ways = ways(&new, Some(&self.ways.load()))?;
+        self.core.observer.settled(|board, at| {
+            for route in &new.routes {
+                board.prime(&lane(&route.facts));
+            }
+            board.replace_objectives(at, new.objectives.clone());
+        });
+        self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
         Ok(())
     }
@@ -333,8 +324,16 @@ fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
         .collect()
 }
 
-fn upstream(config: &forward::Config) -> Result<Arc<Upstream>, StartError> {
-    Upstream::new(config.clone()).map_err(|error| StartError::Upstream(config.name.clone(), error))
+/// Routes and upstreams of `config`. An upstream that was there `before` with the same settings keeps its connections.
+fn ways(config: &Config, before: Option<&Ways>) -> Result<Ways, StartError> {
+    let upstream = |config: &forward::Config| match before.and_then(|ways| ways.upstream(config)) {
+        Some(known) => Ok(known),
+        None => Upstream::new(config.clone())
+            .map_err(|error| StartError::Upstream(config.name.clone(), error)),
+    };
+    let upstreams = config.upstreams.iter().map(upstream);
+    let routes = Table::new(config.routes.clone())?;
+    Ok(Ways::new(routes, upstreams.collect::<Result<_, _>>()?))
 }
 
 fn unrouted(config: &Config) -> RouteFacts {

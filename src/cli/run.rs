@@ -86,13 +86,14 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
 
 async fn serve(config: Config, export: export::Config, watch: Watch) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::listen()?;
-    let drain = config.drain;
     let app = App::start(config, export).await?;
     announce(&app);
     tokio::select! {
         watched = watch.run(|loaded| reload(&app, loaded)) => watched?,
         () = stop.asked() => {}
     }
+    // As the configuration says now, which may have been reloaded since.
+    let drain = app.config().drain;
     let ended = tokio::select! {
         ended = app.shutdown(drain) => ended,
         () = stop.asked() => return Ok(ExitCode::from(SECOND_SIGNAL)),

@@ -7,5 +7,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod bounds;
 mod data_path;
+mod lifecycle;
 mod support;
