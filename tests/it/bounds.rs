@@ -234,11 +234,12 @@ async fn ever_new_models() {
     let lines = process.page("/metrics").await.1.lines().count();
     let before = process.peak_memory();
     let start = std::time::Instant::now();
-    call_models(&mut client, 2_000, 20_000).await;
+    call_models(&mut client, 2_000, 10_000).await;
     println!("took {:?}", start.elapsed());
-    assert!(process.metric(&["label_overflow", "\"model\""]).await >= 19_900.0);
-    assert_eq!(process.page("/metrics").await.1.lines().count(), lines);
-    assert_eq!(process.metric(&["requests_finished"]).await, 20_000.0);
+    assert!(process.metric(&["label_overflow", "\"model\""]).await >= 9_900.0);
+    let now = process.page("/metrics").await.1.lines().count();
+    assert!(now < lines + lines / 20, "{lines} became {now}");
+    assert_eq!(process.metric(&["requests_finished"]).await, 10_000.0);
     let grown = process.peak_memory() - before;
     println!("grown {grown}");
     assert!(grown < 4 * MIB, "{grown}");

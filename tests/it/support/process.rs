@@ -112,14 +112,10 @@ impl Process {
             lines.any(|line| parts.iter().all(|part| line.contains(part)))
         };
         let what = format!("{parts:?} in the log");
+        // What is borrowed of a watch channel holds its writer up: copied at once, and never twice at a time.
         let found = within(&what, log.wait_for(has)).await;
-        assert!(
-            found.is_ok(),
-            "{what}, ended: {}",
-            self.log.borrow().as_str()
-        );
-        let log = self.log.borrow();
-        log.clone()
+        let found = found.ok().map(|log| log.clone());
+        found.unwrap_or_else(|| panic!("{what}, but it ended: {}", self.log()))
     }
 
     /// Everything that was logged so far.
