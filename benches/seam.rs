@@ -40,7 +40,7 @@ use tokengauge::wire::{
     Blocked, Cell, Direction, Headers, Open, RouteFacts, Scheme, Trace, Vantage, Word,
 };
 
-/// One event as engines write it: one token, 230 bytes.
+/// One event as engines write it: one token, 218 bytes.
 const EVENT: &[u8] = b"data: {\"id\":\"chatcmpl-9f2b6c1d7e8a4b3c\",\"object\":\"chat.completion.chunk\",\"created\":1760000000,\"model\":\"llama-3.1-8b-instruct\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" token\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
 
 /// Chunks in a row.

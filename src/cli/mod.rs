@@ -120,7 +120,6 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::config::RunArgs;
 
     /// `run`'s flags alone.
     #[derive(Debug, Parser)]
@@ -169,7 +168,7 @@ mod tests {
     fn a_url_with_a_password_is_never_echoed() {
         let line = "run --upstream https://me:s3cret@host";
         let run = Run::try_parse_from(line.split(' ')).unwrap();
-        let errors = crate::config::load(&run.args, &|_| None).unwrap_err();
+        let errors = config::load(&run.args, &|_| None).unwrap_err();
         assert_eq!(
             errors.to_string(),
             "--upstream: the URL holds credentials; take out what stands before the @: clients send credentials in \

@@ -63,8 +63,6 @@ pub struct Config {
     pub vantage: Vantage,
     pub log: Log,
     pub export: ExportOverrides,
-    /// How to reach upstreams that cannot be reached directly, from `HTTPS_PROXY` and its kin.
-    pub proxy: proxy::Proxy,
 }
 
 /// The admin port.

@@ -7,30 +7,20 @@ use std::net::IpAddr;
 
 use http::Uri;
 
+use super::Environment;
 use super::url::bare;
 use super::value::Wrong;
-use super::{Environment, Secret};
+use crate::forward;
 
 /// Which proxy to use for which upstream.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Proxy {
     /// For upstreams over TLS.
-    pub https: Option<ProxyAddress>,
+    pub https: Option<forward::Proxy>,
     /// For upstreams in plain text.
-    pub http: Option<ProxyAddress>,
+    pub http: Option<forward::Proxy>,
     /// Hosts that are reached directly.
     pub no_proxy: Vec<Pattern>,
-}
-
-/// One HTTP proxy, to be asked with `CONNECT`.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ProxyAddress {
-    pub host: String,
-    pub port: u16,
-    /// Whether the proxy itself is spoken to over TLS.
-    pub tls: bool,
-    /// `user:password`, percent-decoded, for `Proxy-Authorization: Basic`.
-    pub credentials: Option<Secret>,
 }
 
 /// One entry of `NO_PROXY`.
@@ -96,7 +86,7 @@ pub fn from_env(environment: Environment<'_>) -> (Proxy, Vec<(&'static str, Wron
 
 impl Proxy {
     /// The proxy by which to reach `host` (without the brackets of IPv6) at `port`; `None` is directly.
-    pub fn for_host(&self, tls: bool, host: &str, port: u16) -> Option<ProxyAddress> {
+    pub fn for_host(&self, tls: bool, host: &str, port: u16) -> Option<forward::Proxy> {
         let proxy = if tls { &self.https } else { &self.http };
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let address: Option<IpAddr> = bare(&host).parse().ok();
@@ -150,7 +140,7 @@ fn first(names: &[&'static str], environment: Environment<'_>) -> Option<(&'stat
 }
 
 /// A proxy's URL; without a scheme it is http.
-fn address(text: &str) -> Result<ProxyAddress, Wrong> {
+fn address(text: &str) -> Result<forward::Proxy, Wrong> {
     let remedy = "write it as http://[user:password@]host:port";
     // Never echoed: it may hold a password.
     let wrong = |what: &'static str| Wrong::new(what, remedy);
@@ -162,15 +152,9 @@ fn address(text: &str) -> Result<ProxyAddress, Wrong> {
     let uri: Uri = url
         .parse()
         .map_err(|_| wrong("this is no URL of a proxy"))?;
-    let tls = match uri.scheme_str() {
-        Some("http") => false,
-        Some("https") => true,
-        Some(_) | None => {
-            return Err(wrong(
-                "only proxies over http:// and https:// are supported",
-            ));
-        }
-    };
+    if uri.scheme_str() != Some("http") {
+        return Err(wrong("only proxies over http:// are supported"));
+    }
     let (Some(host), Some(authority)) =
         (uri.host().filter(|host| !host.is_empty()), uri.authority())
     else {
@@ -179,13 +163,10 @@ fn address(text: &str) -> Result<ProxyAddress, Wrong> {
     let credentials = authority
         .as_str()
         .rsplit_once('@')
-        .map(|(credentials, _)| Secret::new(&percent_decoded(credentials)));
-    Ok(ProxyAddress {
-        host: bare(host).to_ascii_lowercase(),
-        port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
-        tls,
-        credentials,
-    })
+        .map(|(credentials, _)| percent_decoded(credentials));
+    let host = bare(host).to_ascii_lowercase();
+    let port = uri.port_u16().unwrap_or(80);
+    Ok(forward::Proxy::new(&host, port, credentials.as_deref()))
 }
 
 /// What is no escape, or none of UTF-8, stays as it is.
@@ -341,16 +322,12 @@ mod tests {
 
     #[test]
     fn an_address_has_its_parts_and_its_credentials_are_secret() {
-        let (proxy, _) = proxy(&[("https_proxy", "https://me:p%40ss@[::1]:3128/")]);
+        let (proxy, _) = proxy(&[("https_proxy", "http://me:p%40ss@[::1]:3128/")]);
         let address = proxy.https.unwrap();
-        assert_eq!(
-            (address.host.as_str(), address.port, address.tls),
-            ("::1", 3128, true)
-        );
-        assert_eq!(address.credentials.as_ref().unwrap().expose(), "me:p@ss");
+        assert_eq!(address, forward::Proxy::new("::1", 3128, Some("me:p@ss")));
         assert!(!format!("{address:?}").contains("p@ss"));
         assert_eq!(super::address("proxy").unwrap().port, 80);
-        assert_eq!(super::address("https://proxy").unwrap().port, 443);
+        assert!(super::address("https://proxy").is_err());
         assert_eq!(
             percent_decoded("%4g%+1%41%ff"),
             "%4g%+1%41%ff",

@@ -12,7 +12,7 @@ use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
-use super::proxy::{self, Via};
+use super::Proxy;
 use super::wire_io::Wire;
 use super::{Config, Protocol};
 use crate::clock;
@@ -25,8 +25,6 @@ pub enum SetupError {
     Host(String, String),
     #[error("upstream {0}: cannot read certificates from {1}: {2}")]
     CaFile(String, String, String),
-    #[error("upstream {0}: {1}")]
-    Proxy(String, proxy::Error),
     #[error("upstream {0}: TLS cannot be set up: {1}")]
     Tls(String, rustls::Error),
 }
@@ -43,7 +41,7 @@ pub(super) struct Connector {
     host: String,
     port: u16,
     tls: Option<Tls>,
-    pub(super) via: Option<Via>,
+    pub(super) via: Option<Proxy>,
     limit: Option<Duration>,
 }
 
@@ -54,8 +52,7 @@ struct Tls {
 
 impl Connector {
     pub(super) fn new(config: &Config) -> Result<Self, SetupError> {
-        let via =
-            Via::of(config).map_err(|error| SetupError::Proxy(config.name.to_string(), error))?;
+        let via = config.proxy.clone();
         let tls = if config.tls {
             Some(Tls::new(config)?)
         } else {

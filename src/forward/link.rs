@@ -17,12 +17,9 @@ use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 
 use super::Upload;
-use super::bell::Bell;
 use super::wire_io::Wire;
+use crate::bell::{Bell, MOST_ROUNDS};
 use crate::clock::Moment;
-
-/// How often one poll goes round because the connection woke itself, before the task yields to others.
-const MOST_ROUNDS: usize = 8;
 
 pub(super) struct Link {
     sender: SendRequest<Upload>,
@@ -42,12 +39,12 @@ impl Link {
             .preserve_header_case(true)
             .handshake(TokioIo::new(wire))
             .await?;
-        let bell = Arc::new(Bell::new());
+        let (bell, waker) = Bell::new();
         Ok(Box::new(Self {
             sender,
             connection: Some(connection),
-            waker: Waker::from(Arc::clone(&bell)),
             bell,
+            waker,
             idle_since: Moment::ZERO,
         }))
     }
@@ -55,6 +52,8 @@ impl Link {
     /// Whether a request may be sent, as far as this side knows.
     pub(super) fn is_fit(&mut self) -> bool {
         self.poll_connection(&mut Context::from_waker(Waker::noop()));
+        // Polled for nobody, it will ring for nobody.
+        self.bell.remind();
         self.connection.is_some() && self.sender.is_ready()
     }
 
@@ -72,15 +71,12 @@ impl Link {
     ) -> Poll<T> {
         // The connection is the only one to wake `wanted`, and it runs right here.
         let quiet = &mut Context::from_waker(Waker::noop());
-        self.bell.enter(cx.waker());
+        let mut due = self.bell.enter(cx.waker());
         for _ in 0..MOST_ROUNDS {
-            if let Poll::Ready(value) = wanted(quiet) {
-                self.bell.leave_anyway();
-                return Poll::Ready(value);
+            if due {
+                let waker = self.waker.clone();
+                self.poll_connection(&mut Context::from_waker(&waker));
             }
-            self.bell.rang();
-            let waker = self.waker.clone();
-            self.poll_connection(&mut Context::from_waker(&waker));
             if let Poll::Ready(value) = wanted(quiet) {
                 self.bell.leave_anyway();
                 return Poll::Ready(value);
@@ -88,8 +84,9 @@ impl Link {
             if self.bell.leave() {
                 return Poll::Pending;
             }
+            due = true;
         }
-        self.bell.leave_anyway();
+        self.bell.remind();
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -8,7 +8,6 @@
 //! closed before anything was written, and only then a new connection gets it, once.
 
 mod answer;
-mod bell;
 mod connect;
 mod exchange;
 mod forwarder;
@@ -63,8 +62,8 @@ pub struct Config {
     pub pool_idle: Duration,
     /// Idle connections kept at most.
     pub pool_size: usize,
-    /// The proxy settings of the environment; none by default.
-    pub proxy: Proxy,
+    /// What it is reached through; `None` is directly.
+    pub proxy: Option<Proxy>,
 }
 
 /// What is spoken to the upstream.
@@ -128,7 +127,7 @@ impl Config {
                 Self::POOL_IDLE_PLAIN
             },
             pool_size: Self::POOL_SIZE,
-            proxy: Proxy::default(),
+            proxy: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use super::Peer;
 use super::first::First;
 use super::phases::{Member, Phase};
 use super::socket::Accepted;
+use crate::bell::{Bell, MOST_ROUNDS};
 
 /// Makes the service of each connection.
 pub trait Handler: Clone + Send + Sync + 'static {
@@ -243,14 +244,20 @@ struct Serving<C> {
     connection: C,
     held: Held,
     registered: bool,
+    /// hyper wakes its own connection when a handler asks for a request's body; that is answered here and now.
+    bell: Arc<Bell>,
+    waker: Waker,
 }
 
 impl<C> Serving<C> {
     fn new(connection: C, held: Held) -> Self {
+        let (bell, waker) = Bell::new();
         Self {
             connection,
             held,
             registered: false,
+            bell,
+            waker,
         }
     }
 }
@@ -263,13 +270,27 @@ impl<C: Graceful> Future for Serving<C> {
             connection,
             held,
             registered,
+            bell,
+            waker,
         } = &mut *self;
         match held.member.poll_change(cx, registered) {
             Poll::Ready(Phase::Cut) => return Poll::Ready(()),
             Poll::Ready(Phase::Finishing) => connection.finish(),
             Poll::Ready(Phase::Serving) | Poll::Pending => {}
         }
-        // How a connection ended is not told here: its exchanges said it at the seam.
-        Pin::new(connection).poll(cx).map(drop)
+        bell.enter(cx.waker());
+        for _ in 0..MOST_ROUNDS {
+            // How a connection ended is not told here: its exchanges said it at the seam.
+            let polled = Pin::new(&mut *connection).poll(&mut Context::from_waker(waker));
+            if polled.is_ready() {
+                return Poll::Ready(());
+            }
+            if bell.leave() {
+                return Poll::Pending;
+            }
+        }
+        bell.remind();
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }

@@ -83,7 +83,7 @@ impl Answer {
                 return;
             }
             Event::Started { id, model } => self.started(*id, *model),
-            Event::Text { choice, part, text } => self.text(*choice, *part, text, brought, out),
+            Event::Text { choice, part, text } => self.text((*choice, *part), text, brought, out),
             Event::Usage(usage) => self.usage.get_or_insert_default().merge(*usage),
             Event::Stopped { choice, reason } => {
                 if let Some(choice) = self.choice(*choice) {
@@ -209,8 +209,7 @@ impl Answer {
 
     fn text(
         &mut self,
-        choice: u32,
-        part: Part,
+        (choice, part): (u32, Part),
         text: &str,
         brought: &mut Brought,
         out: &mut impl FnMut(Sample),

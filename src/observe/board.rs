@@ -18,9 +18,9 @@ use crate::label::{Gate, Label, Name};
 use crate::load::{self, Flow, FlowId, Lane, Load, State};
 use crate::measure::Sample;
 use crate::observe::exchange::Exchange;
-use crate::record::{Outcome, Record, Series};
+use crate::record::{Call, Outcome, Record, Series};
 use crate::slo;
-use crate::wire::{Cell, Entry, ExchangeId, Fault, Waiting, Word};
+use crate::wire::{Cell, Ending, Entry, ExchangeId, Fault, Open, Waiting, Word};
 
 /// Where finished exchanges go.
 pub struct Sinks {
@@ -130,7 +130,15 @@ impl Board {
                     self.end(*flight, at, ending);
                 }
             }
-            word => self.step(exchange, at, word, bytes),
+            word @ (Word::Admitted
+            | Word::Connected(_)
+            | Word::Sent
+            | Word::RequestEnd
+            | Word::Head(_)
+            | Word::Arrival { .. }
+            | Word::Trailers(_)
+            | Word::Upgraded
+            | Word::Gap { .. }) => self.step(exchange, at, word, bytes),
         }
     }
 
@@ -175,14 +183,14 @@ impl Board {
         self.load.know(lane);
     }
 
-    fn open(&mut self, id: ExchangeId, at: Moment, open: Box<crate::wire::Open>) {
+    fn open(&mut self, id: ExchangeId, at: Moment, open: Box<Open>) {
         self.sinks.instruments.started(&open.route);
         let lane = Lane {
             route: open.route.name.clone(),
             vantage: open.route.vantage,
         };
         let cell = Arc::clone(&open.cell);
-        let exchange = Exchange::new(id, at, open);
+        let exchange = Exchange::new(id, at, open, Arc::clone(&self.gate));
         let state = exchange.state();
         self.load.enter(&lane, state);
         let flight = Flight {
@@ -202,7 +210,6 @@ impl Board {
         let Self {
             flights,
             load,
-            gate,
             sinks,
             ..
         } = self;
@@ -216,16 +223,13 @@ impl Board {
                 .exchange
                 .set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
         }
-        let blocked = match &word {
-            Word::Arrival { blocked, .. } => blocked.duration(),
-            _ => Duration::ZERO,
+        let blocked = if let Word::Arrival { blocked, .. } = &word {
+            blocked.duration()
+        } else {
+            Duration::ZERO
         };
         let headed = matches!(word, Word::Head(_));
-        if catch_unwind(AssertUnwindSafe(|| {
-            flight.word(at, word, bytes, load, gate)
-        }))
-        .is_err()
-        {
+        if catch_unwind(AssertUnwindSafe(|| flight.word(at, word, bytes, load))).is_err() {
             flight.exchange.break_off();
         }
         let state = flight.exchange.state();
@@ -237,11 +241,11 @@ impl Board {
             flight.state = state;
         }
         if headed {
-            flight.bind(load, gate, &sinks.instruments);
+            flight.bind(load, &sinks.instruments);
         }
     }
 
-    fn end(&mut self, mut flight: Flight, at: Moment, ending: crate::wire::Ending) {
+    fn end(&mut self, mut flight: Flight, at: Moment, ending: Ending) {
         let Self {
             load,
             ledger,
@@ -252,7 +256,7 @@ impl Board {
         } = self;
         flight.tell_time(at, Duration::ZERO, &sinks.instruments);
         load.leave(&flight.lane, flight.state);
-        let mut record = flight.end(at, ending, load, gate);
+        let mut record = flight.end(at, ending, load);
         let verdicts: Vec<_> = ledger.judge(&record).collect();
         for (index, verdict) in verdicts {
             ledger.note(at, index, verdict);
@@ -276,7 +280,7 @@ impl Board {
 }
 
 impl Flight {
-    fn word(&mut self, at: Moment, word: Word, bytes: &[u8], load: &mut Load, gate: &Gate) {
+    fn word(&mut self, at: Moment, word: Word, bytes: &[u8], load: &mut Load) {
         let Self {
             exchange,
             live,
@@ -286,7 +290,7 @@ impl Flight {
         } = self;
         let before = exchange.points().token;
         let mut sum = 0;
-        exchange.word(at, word, bytes, gate, &mut |sample| {
+        exchange.word(at, word, bytes, &mut |sample| {
             if let Sample::Tokens { tokens, .. } = sample {
                 sum += u64::from(tokens);
             }
@@ -307,8 +311,8 @@ impl Flight {
     }
 
     /// Once the answer's head vouches for the model, the series is settled and its instruments are bound.
-    fn bind(&mut self, load: &mut Load, gate: &Gate, instruments: &Instruments) {
-        let Some(series) = self.exchange.series(gate) else {
+    fn bind(&mut self, load: &mut Load, instruments: &Instruments) {
+        let Some(series) = self.exchange.series() else {
             return;
         };
         let flow = load.flow(&flow_of(&series));
@@ -341,7 +345,7 @@ impl Flight {
         }
     }
 
-    fn end(self, at: Moment, ending: crate::wire::Ending, load: &mut Load, gate: &Gate) -> Record {
+    fn end(self, at: Moment, ending: Ending, load: &mut Load) -> Record {
         let Self { exchange, live, .. } = self;
         let id = exchange.id();
         let mut sum = 0;
@@ -353,7 +357,7 @@ impl Flight {
                 meters.live.sample(sample);
             }
         };
-        let record = exchange.end(at, ending, gate, &mut told);
+        let record = exchange.end(at, ending, &mut told);
         debug_assert_eq!(record.exchange, id);
         if let (Some(meters), Some(call)) = (&live, &record.call) {
             account(load, meters.flow, &record, call, sum);
@@ -404,7 +408,7 @@ impl Flight {
 const BLOCKED_FROM: Duration = Duration::from_millis(1);
 
 /// Adds a finished call to throughput and percentiles: whole output spread over sent…end, input over sent…token.
-fn account(load: &mut Load, flow: FlowId, record: &Record, call: &crate::record::Call, rest: u64) {
+fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u64) {
     let points = &record.points;
     let (Some(sent), Some(end)) = (points.sent, points.end) else {
         return;

@@ -3,6 +3,7 @@
 
 mod answer;
 mod board;
+mod calling;
 mod exchange;
 mod task;
 

@@ -19,7 +19,6 @@ use crate::wire::{
 /// Plays words into an exchange. Every method takes the millisecond at which it happens.
 struct Play {
     exchange: Exchange,
-    gate: Gate,
     samples: Vec<Sample>,
 }
 
@@ -62,10 +61,10 @@ const WHOLE: &str = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"S
 impl Play {
     /// A request whose head comes at 100 ms, and which is sent and uploaded at 110 ms.
     fn request(path: &str, body: &str) -> Self {
-        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open(path)));
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open(path)), gate);
         let mut play = Self {
             exchange,
-            gate: Gate::new(Limits::default(), []),
             samples: Vec::new(),
         };
         play.word(100, Word::Admitted, b"");
@@ -129,26 +128,17 @@ impl Play {
     }
 
     fn word(&mut self, millis: u64, word: Word, bytes: &[u8]) -> &mut Self {
-        let Self {
-            exchange,
-            gate,
-            samples,
-        } = self;
-        exchange.word(at(millis), word, bytes, gate, &mut |sample| {
-            samples.push(sample)
-        });
+        let Self { exchange, samples } = self;
+        exchange.word(at(millis), word, bytes, &mut |sample| samples.push(sample));
         self
     }
 
     fn end(self, millis: u64, ending: Ending) -> (Record, Vec<Sample>) {
         let Self {
             exchange,
-            gate,
             mut samples,
         } = self;
-        let record = exchange.end(at(millis), ending, &gate, &mut |sample| {
-            samples.push(sample)
-        });
+        let record = exchange.end(at(millis), ending, &mut |sample| samples.push(sample));
         (record, samples)
     }
 
@@ -401,7 +391,7 @@ fn none_one_and_two_tokens() {
         play.complete(1_100).call.unwrap()
     };
     let none = play(&[]);
-    assert_eq!(none.output.unwrap().tokens, 0.0);
+    assert_eq!(none.output.map(|output| output.tokens), Some(0.0));
     assert_eq!(
         (
             none.rates.output,

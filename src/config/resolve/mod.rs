@@ -70,11 +70,14 @@ pub(super) fn resolve(
         upstreams: file.upstreams,
         routes: file.routes,
     };
-    let paths = routes::resolve(written, args, vantage, problems);
+    let mut paths = routes::resolve(written, args, vantage, problems);
     let objectives = objectives::resolve(file.objectives, &paths.route_names, problems);
     let (proxy, wrong) = proxy::from_env(above.environment);
     for (variable, wrong) in wrong {
         problems.outside(variable, wrong.to_string());
+    }
+    for upstream in &mut paths.upstreams {
+        upstream.proxy = proxy.for_host(upstream.tls, &upstream.host, upstream.port);
     }
     Config {
         listeners,
@@ -88,7 +91,6 @@ pub(super) fn resolve(
         vantage,
         log: log(file.log, args),
         export: export(file.export, problems),
-        proxy,
     }
 }
 

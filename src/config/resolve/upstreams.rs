@@ -88,23 +88,15 @@ fn upstream(
 
 /// The upstream at `url`, with defaults for everything else.
 pub(super) fn at(name: &str, url: Url) -> forward::Config {
+    let Url {
+        tls,
+        host,
+        port,
+        base_path,
+    } = url;
     forward::Config {
-        proxy: forward::Proxy::default(),
-        name: Label::known(name),
-        tls: url.tls,
-        host: url.host,
-        port: url.port,
-        base_path: url.base_path,
-        protocol: forward::Protocol::default(),
-        keep_host: false,
-        ca_file: None,
-        timeouts: forward::Timeouts::default(),
-        pool_idle: if url.tls {
-            forward::Config::POOL_IDLE_TLS
-        } else {
-            forward::Config::POOL_IDLE_PLAIN
-        },
-        pool_size: forward::Config::POOL_SIZE,
+        base_path,
+        ..forward::Config::to(Label::known(name), tls, &host, port)
     }
 }
 

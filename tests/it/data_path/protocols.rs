@@ -422,7 +422,7 @@ async fn an_https_upstream_is_reached_through_a_tunnel_of_the_proxy() {
     setup.upstream.tls = true;
     setup.upstream.host = "localhost".to_owned();
     setup.upstream.ca_file = Some(certificate.file());
-    setup.upstream.proxy.https = Some(format!("http://user:pass@{}", between.address));
+    setup.upstream.proxy = Some(through(between.address, Some("user:pass")));
     let proxy = setup.start().await;
     let mut client = proxy.client().await;
     client.write(GET).await;
@@ -453,7 +453,7 @@ async fn a_proxy_that_refuses_the_tunnel_is_a_502() {
     let mut setup = Setup::to("127.0.0.1:9".parse().unwrap());
     setup.upstream.tls = true;
     setup.upstream.host = "localhost".to_owned();
-    setup.upstream.proxy.https = Some(between.address.to_string());
+    setup.upstream.proxy = Some(through(between.address, None));
     let mut proxy = setup.start().await;
     let mut client = proxy.client().await;
     client.write(GET).await;
@@ -475,7 +475,7 @@ async fn an_http_upstream_is_asked_of_the_proxy_by_its_whole_target() {
     let between = Backend::start().await;
     let mut setup = Setup::to("127.0.0.1:9".parse().unwrap());
     setup.upstream.host = "upstream.example".to_owned();
-    setup.upstream.proxy.http = Some(format!("http://u:p@{}", between.address));
+    setup.upstream.proxy = Some(through(between.address, Some("u:p")));
     let proxy = setup.start().await;
     let mut client = proxy.client().await;
     client.write(GET).await;
@@ -512,4 +512,8 @@ async fn a_unix_socket_is_served_and_taken_over_when_nobody_listens_on_it() {
     assert_eq!(proxy.opened().client, None);
     drop(proxy.stop().await);
     assert!(!path.exists(), "the file goes with the listener");
+}
+
+fn through(address: std::net::SocketAddr, credentials: Option<&str>) -> tokengauge::forward::Proxy {
+    tokengauge::forward::Proxy::new(&address.ip().to_string(), address.port(), credentials)
 }

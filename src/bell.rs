@@ -1,0 +1,147 @@
+//! A waker for futures that are driven inside another future's poll.
+//!
+//! What the inner future does to itself while it is being polled (a channel between its two halves wakes the very task
+//! that runs it) is only noted, and the poll goes round again: passed on to the scheduler, each such wake would queue
+//! the task anew and rouse an idle worker thread, once for every chunk.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+
+/// Outside a poll, and nothing has rung since: there is nothing to poll for.
+const QUIET: u8 = 0;
+/// Outside a poll, and it rang, or was never polled.
+const DUE: u8 = 1;
+const INSIDE: u8 = 2;
+/// Inside a poll, and it rang.
+const RUNG: u8 = 3;
+
+/// How often one poll goes round because the inner future woke itself, before the task yields to others.
+pub const MOST_ROUNDS: usize = 8;
+
+#[derive(Debug)]
+pub struct Bell {
+    state: AtomicU8,
+    outer: Mutex<Waker>,
+}
+
+impl Bell {
+    /// The bell, and the waker that rings it.
+    pub fn new() -> (Arc<Self>, Waker) {
+        let bell = Arc::new(Self {
+            state: AtomicU8::new(DUE),
+            outer: Mutex::new(Waker::noop().clone()),
+        });
+        let waker = Waker::from(Arc::clone(&bell));
+        (bell, waker)
+    }
+
+    /// Begins a poll on behalf of the task that `outer` wakes; whether the inner future is due to be polled.
+    pub fn enter(&self, outer: &Waker) -> bool {
+        let mut known = self.outer.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.will_wake(outer) {
+            known.clone_from(outer);
+        }
+        drop(known);
+        self.state.swap(INSIDE, Ordering::AcqRel) != QUIET
+    }
+
+    /// Ends the poll; `false` where the bell rang meanwhile, and then the poll goes on and the inner future is due.
+    pub fn leave(&self) -> bool {
+        let left = self
+            .state
+            .compare_exchange(INSIDE, QUIET, Ordering::AcqRel, Ordering::Acquire);
+        if left.is_err() {
+            self.state.store(INSIDE, Ordering::Release);
+        }
+        left.is_ok()
+    }
+
+    /// Ends the poll whether it rang or not: for a caller that is certain to poll again.
+    pub fn leave_anyway(&self) {
+        if !self.leave() {
+            self.remind();
+        }
+    }
+
+    /// The inner future is due at the next poll, whatever else happens.
+    pub fn remind(&self) {
+        self.state.store(DUE, Ordering::Release);
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let ring = |state| match state {
+            INSIDE | RUNG => Some(RUNG),
+            _ => Some(DUE),
+        };
+        let before = self
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, ring);
+        if matches!(before, Ok(QUIET | DUE)) {
+            self.outer
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .wake_by_ref();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_ring_inside_a_poll_is_noted_and_one_outside_is_passed_on() {
+        let counter = Arc::<Counter>::default();
+        let outer = Waker::from(Arc::clone(&counter));
+        let woken = || counter.0.load(Ordering::Relaxed);
+        let (bell, waker) = Bell::new();
+
+        assert!(bell.enter(&outer), "what was never polled is due");
+        waker.wake_by_ref();
+        waker.wake_by_ref();
+        assert!(!bell.leave(), "the poll is not over: it rang");
+        assert!(bell.leave());
+        assert_eq!(woken(), 0, "nobody was woken by what happened inside");
+
+        waker.wake_by_ref();
+        assert_eq!(woken(), 1);
+        let other = Arc::<Counter>::default();
+        assert!(bell.enter(&Waker::from(Arc::clone(&other))));
+        assert!(bell.leave());
+        waker.wake_by_ref();
+        let counts = (woken(), other.0.load(Ordering::Relaxed));
+        assert_eq!(counts, (1, 1), "the last task is woken");
+    }
+
+    #[test]
+    fn what_did_not_ring_is_not_due() {
+        let (bell, waker) = Bell::new();
+        let outer = Waker::noop();
+        assert!(bell.enter(outer) && bell.leave());
+        assert!(!bell.enter(outer), "nothing happened since");
+        waker.wake_by_ref();
+        bell.leave_anyway();
+        assert!(bell.enter(outer), "it rang inside and nobody answered");
+        assert!(bell.leave());
+        bell.remind();
+        assert!(bell.enter(outer));
+    }
+}
