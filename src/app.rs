@@ -92,7 +92,9 @@ impl App {
             .iter()
             .map(Listener::bind)
             .collect::<Result<Vec<_>, _>>()?;
-        let core = Core::start(&config, export)?;
+        let refusals: Vec<_> = listeners.iter().map(Listener::refused).collect();
+        let refused = move || refusals.iter().map(|refused| refused()).sum();
+        let core = Core::start(&config, export, Box::new(refused))?;
         let forwarder = Forwarder::new(forward::Parts {
             ways: Arc::clone(&ways),
             seam: Arc::clone(&core.seam),
@@ -229,15 +231,23 @@ impl App {
 }
 
 impl Core {
-    fn start(config: &Config, export: export::Config) -> Result<Self, StartError> {
+    /// `refused` tells of the requests that never became an exchange.
+    fn start(
+        config: &Config,
+        export: export::Config,
+        refused: Box<dyn Fn() -> u64 + Send + Sync>,
+    ) -> Result<Self, StartError> {
         let seam = Arc::new(Seam::new(tee::Config {
             budget_bytes: config.observer_memory,
             ..tee::Config::default()
         }));
         let gate = Arc::new(Gate::new(config.labels, reserved(config)));
         let desk = Arc::new(OnceLock::new());
-        let (instruments, collector) =
-            Instruments::new(&export, config.labels, readings(&desk, &seam, &gate));
+        let (instruments, collector) = Instruments::new(
+            &export,
+            config.labels,
+            readings(&desk, &seam, &gate, refused),
+        );
         let facts: Vec<Arc<RouteFacts>> = config
             .routes
             .iter()
@@ -289,23 +299,27 @@ fn readings(
     desk: &Arc<OnceLock<std::sync::Weak<Observer>>>,
     seam: &Arc<Seam>,
     gate: &Arc<Gate>,
+    refused: Box<dyn Fn() -> u64 + Send + Sync>,
 ) -> Readings {
     let (desk, seam, gate) = (Arc::clone(desk), Arc::clone(seam), Arc::clone(gate));
     Readings::new(move || {
         let Some(observer) = desk.get().and_then(std::sync::Weak::upgrade) else {
             return Snapshot::default();
         };
+        // Before the observer is brought up to date, or it would always be 0.
+        let backlog = seam.backlog();
         let (load, slo) = observer.settled(Board::reading);
         let lost = seam.lost();
         let losses = Losses {
             bytes: lost.bytes,
             exchanges: lost.exchanges,
-            ..Losses::default()
+            backlog,
         };
         Snapshot {
             load,
             slo,
             losses,
+            refused_requests: refused(),
             label_overflow: gate.refused().to_vec(),
             ..Snapshot::default()
         }

@@ -78,6 +78,11 @@ impl Shard {
         }
     }
 
+    /// Body bytes in here.
+    pub(super) fn waiting(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub(super) fn swap(&mut self, batch: &mut Batch) {
         std::mem::swap(&mut self.entries, &mut batch.entries);
         std::mem::swap(&mut self.bytes, &mut batch.bytes);
