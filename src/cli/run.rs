@@ -18,7 +18,11 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     let config = watch.load()?;
     super::log::start(config.log);
     let export = export(&config, environment);
-    runtime()?.block_on(serve(config, export, watch))
+    let runtime = runtime()?;
+    let ended = runtime.block_on(serve(config, export, watch));
+    // A flush that a second signal broke off is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 /// The runtime of the data path. Telemetry and observation have threads of their own.

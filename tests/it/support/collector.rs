@@ -31,17 +31,6 @@ impl Collector {
         Self { address, exports }
     }
 
-    /// The environment that has telemetry sent here.
-    pub fn environment(&self) -> [(&'static str, String); 2] {
-        [
-            (
-                "OTEL_EXPORTER_OTLP_ENDPOINT",
-                format!("http://{}", self.address),
-            ),
-            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf".to_owned()),
-        ]
-    }
-
     pub fn spans(&self) -> Vec<Span> {
         let exports = self.exports.lock().unwrap();
         let traces = exports.iter().filter(|(path, _)| path == "/v1/traces");

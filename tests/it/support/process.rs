@@ -8,7 +8,42 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::{Raw, within};
+use super::{Backend, Raw, within};
+
+pub const CALL: &str = "/v1/chat/completions";
+
+/// An event of a chat stream: one token.
+pub const CHUNK: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-4o\",\
+    \"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n";
+/// The end of it.
+pub const DONE: &str = "data: [DONE]\n\n";
+
+/// A stream whose first chunk has come: the client's end and the upstream's.
+pub async fn open(
+    process: &Process,
+    backend: &Backend,
+    path: &str,
+) -> (Raw<TcpStream>, Raw<TcpStream>) {
+    const BODY: &str = "{\"model\":\"gpt-4o\",\"stream\":true}";
+    let mut client = process.client().await;
+    let length = BODY.len();
+    client
+        .write(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"
+        ))
+        .await;
+    let mut upstream = backend.accept().await;
+    upstream.read_until(BODY).await;
+    let length = CHUNK.len() + DONE.len();
+    upstream
+        .write(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {length}\r\n\r\n{CHUNK}"
+        ))
+        .await;
+    client.read_head().await;
+    assert_eq!(client.read_exactly(CHUNK.len()).await, CHUNK.as_bytes());
+    (client, upstream)
+}
 
 /// `tokengauge run`, killed when dropped.
 pub struct Process {
