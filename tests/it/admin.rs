@@ -123,35 +123,28 @@ async fn no_credential_and_no_text_is_shown_logged_or_exported() {
     let sent_on = at_upstream.read_until("\"planted-in-tool\"}}]}").await;
     assert!(sent_on.contains("Bearer planted-in-authorization"));
     let stream = CHUNK.replace("Hi", "planted-in-completion") + DONE;
-    at_upstream
-        .write(response("200 OK", "text/event-stream", &stream)[..].trim_end_matches(DONE))
-        .await;
+    let stream = response("200 OK", "text/event-stream", &stream);
+    let (begun, rest) = stream.split_at(stream.len() - DONE.len());
+    at_upstream.write(begun).await;
     client.read_until("planted-in-completion").await;
     let mut shown = pages(&process).await;
     assert!(shown.contains("\"phase\": \"streaming\""), "{shown}");
-    at_upstream.write(DONE).await;
+    at_upstream.write(rest).await;
     client.read_until(DONE).await;
 
-    // A refused key, a call that breaks off, and something that is no call at all.
-    client.write(request(CALL, PROMPT)).await;
-    at_upstream.read_until("\"planted-in-tool\"}}]}").await;
-    at_upstream
-        .write(response("401 Unauthorized", "application/json", ERROR))
-        .await;
-    client.read_until("invalid_api_key\"}}").await;
-    client
-        .write(request("/upload", "planted-in-body-of-no-api"))
-        .await;
-    at_upstream.read_until("planted-in-body-of-no-api").await;
-    at_upstream
-        .write(response("200 OK", "text/plain", "planted-in-completion"))
-        .await;
-    client.read_until("\r\n\r\nplanted-in-completion").await;
-    client.write(request(CALL, PROMPT)).await;
-    at_upstream.read_until("\"planted-in-tool\"}}]}").await;
-    let cut = response("200 OK", "text/event-stream", &stream);
-    at_upstream.write(cut.trim_end_matches(DONE)).await;
-    client.read_until("planted-in-completion").await;
+    // A refused key, something that is no call at all, and a call that breaks off.
+    let refused = response("401 Unauthorized", "application/json", ERROR);
+    let no_call = response("200 OK", "text/plain", "planted-in-completion");
+    for (path, body, answer) in [
+        (CALL, PROMPT, refused.as_str()),
+        ("/upload", "planted-in-body-of-no-api", &no_call),
+        (CALL, PROMPT, begun),
+    ] {
+        client.write(request(path, body)).await;
+        at_upstream.read_until(body).await;
+        at_upstream.write(answer).await;
+        client.read_until(answer.lines().last().unwrap()).await;
+    }
     drop(at_upstream);
     client.read_to_end().await;
 

@@ -160,8 +160,8 @@ async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream()
         "all errors: {log}"
     );
     assert_eq!(process.page("/config").await.1, config);
-    at_second.write(&DONE[..1]).await;
-    to_second.read_exactly(1).await;
+    at_second.write("data: ").await;
+    to_second.read_exactly(6).await;
 
     // The drain that holds is the reloaded one: with the first, this stream would hold up the end for an hour.
     process.signal("TERM");

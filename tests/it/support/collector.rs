@@ -10,18 +10,20 @@ use tokio::net::TcpStream;
 
 use super::{Backend, Raw};
 
+/// Path and body of each export.
+type Exports = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
 /// OTLP over HTTP in protobuf.
 pub struct Collector {
     pub address: SocketAddr,
-    /// Path and body of each export.
-    exports: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    exports: Exports,
 }
 
 impl Collector {
     pub async fn start() -> Self {
         let backend = Backend::start().await;
         let address = backend.address;
-        let exports = Arc::<Mutex<Vec<(String, Vec<u8>)>>>::default();
+        let exports = Exports::default();
         let kept = Arc::clone(&exports);
         tokio::spawn(async move {
             while let Ok((stream, _)) = backend.listener.accept().await {
@@ -49,7 +51,7 @@ impl Collector {
     }
 }
 
-async fn converse(mut client: Raw<TcpStream>, kept: Arc<Mutex<Vec<(String, Vec<u8>)>>>) {
+async fn converse(mut client: Raw<TcpStream>, kept: Exports) {
     while let Some(head) = client.next_head().await {
         let path = head.split(' ').nth(1).unwrap().to_owned();
         let length = head

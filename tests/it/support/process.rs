@@ -111,16 +111,28 @@ impl Process {
         serde_json::from_str(&self.page("/streams").await.1).unwrap()
     }
 
-    /// The sum over the series of `/metrics` whose name and labels contain each of `parts`; 0 where there is none.
-    pub async fn metric(&self, parts: &[&str]) -> f64 {
+    /// The sum of a counter over the series of `/metrics` whose name and labels contain each of `parts`; 0 where there
+    /// is none.
+    pub async fn count(&self, parts: &[&str]) -> u64 {
+        let values = self.values(parts).await;
+        values.iter().map(|it| it.parse::<u64>().unwrap()).sum()
+    }
+
+    /// The same of a counter of seconds.
+    pub async fn seconds(&self, parts: &[&str]) -> f64 {
+        let values = self.values(parts).await;
+        values.iter().map(|it| it.parse::<f64>().unwrap()).sum()
+    }
+
+    async fn values(&self, parts: &[&str]) -> Vec<String> {
         let (_, metrics) = self.page("/metrics").await;
         metrics
             .lines()
             .filter(|line| !line.starts_with('#'))
             .filter_map(|line| line.rsplit_once(' '))
             .filter(|(series, _)| parts.iter().all(|part| series.contains(part)))
-            .map(|(_, value)| value.parse::<f64>().unwrap())
-            .sum()
+            .map(|(_, value)| value.to_owned())
+            .collect()
     }
 
     /// The most memory that was resident at any time so far, in bytes.
