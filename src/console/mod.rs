@@ -119,7 +119,7 @@ impl Row {
             self.first_token_p95 = first.map(|it| it.p95).or(self.first_token_p95);
             self.per_stream = flow.output_rate.map(|it| it.p50).or(self.per_stream);
         }
-        self.output = sum(self.output, flow.output.ten_seconds);
+        self.output = sum(self.output, flow.output.latest);
         self.peak = sum(self.peak, flow.output.peak);
         self.finished += flow.finished;
         self.failed += flow.failed;
@@ -177,7 +177,7 @@ mod tests {
     use crate::load::{Flow, FlowReading, Lane, LaneReading, Percentiles, Throughput};
     use crate::wire::Vantage;
 
-    fn flow(model: &str, route: &str, ten_seconds: Option<f64>, finished: u64) -> FlowReading {
+    fn flow(model: &str, route: &str, latest: Option<f64>, finished: u64) -> FlowReading {
         FlowReading {
             flow: Flow {
                 provider: Label::known("p"),
@@ -187,7 +187,7 @@ mod tests {
             },
             input: Throughput::default(),
             output: Throughput {
-                ten_seconds,
+                latest,
                 ..Throughput::default()
             },
             time_to_first_token: Some(Percentiles {

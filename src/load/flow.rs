@@ -108,7 +108,9 @@ fn spread(slots: &mut Slots<f64>, from: Moment, to: Moment, tokens: f64) {
 /// Each window ends at the last full second: `now` is the slot that is still filling.
 fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) -> Throughput {
     let mean = |seconds: u64| (now >= seconds).then(|| sum(seconds) / seconds as f64);
+    let latest = now.min(10);
     Throughput {
+        latest: (latest > 0).then(|| sum(latest) / latest as f64),
         ten_seconds: mean(10),
         minute: mean(60),
         five_minutes: mean(FULL_SLOTS),
@@ -164,6 +166,8 @@ mod tests {
         let mut track = Track::new();
         track.output(Moment::from_secs(3), 600);
         let told = |nanos| at(&track, Moment::from_nanos(nanos)).output;
+        assert_eq!(told(999_999_999).latest, None);
+        assert_eq!(told(4_000_000_000).latest, Some(150.0), "600 in 4 s");
         assert_eq!(told(9_999_999_999).ten_seconds, None);
         assert_eq!(told(10_000_000_000).ten_seconds, Some(60.0));
         assert_eq!(told(59_999_999_999).minute, None);

@@ -113,6 +113,9 @@ pub struct FlowReading {
 /// covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Throughput {
+    /// The mean of the last ten full seconds, or of those there have been since the start: what a live view shows from
+    /// its first second on. Not exported, since its window is no constant.
+    pub latest: Option<f64>,
     pub ten_seconds: Option<f64>,
     pub minute: Option<f64>,
     /// Also called *sustained*.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::clock::{self, Moment};
@@ -16,6 +16,10 @@ const DRAIN_EVERY: Duration = Duration::from_millis(50);
 
 /// Between two sweeps over the exchanges in flight.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
+
+/// How many words are taken in before the thread offers its core to others. A batch of a busy proxy is a millisecond of
+/// work, and a thread that moves bytes and wakes meanwhile would have to wait for all of it where cores are few.
+const WORDS_BEFORE_YIELD: usize = 32;
 
 /// How long the observer sleeps when nothing is open; the first exchange wakes it. Bounded, so that a last word that
 /// was said after the last drain does not wait for the next exchange.
@@ -55,7 +59,7 @@ impl Observer {
             desk,
             stopping: AtomicBool::new(false),
         });
-        let thread = std::thread::Builder::new().name("observer".into()).spawn({
+        let thread = thread::Builder::new().name("observer".into()).spawn({
             let shared = Arc::clone(&shared);
             move || shared.run()
         })?;
@@ -123,7 +127,10 @@ impl Desk {
         for shard in 0..seam.shards() {
             seam.drain(shard, &mut self.batch);
             let mut rest: &[u8] = &self.batch.bytes;
-            for entry in self.batch.entries.drain(..) {
+            for (nth, entry) in self.batch.entries.drain(..).enumerate() {
+                if nth % WORDS_BEFORE_YIELD == WORDS_BEFORE_YIELD - 1 {
+                    thread::yield_now();
+                }
                 let (bytes, behind) = rest.split_at(carried(&entry).min(rest.len()));
                 rest = behind;
                 self.board.take(entry, bytes);

@@ -133,6 +133,7 @@ fn snapshot() -> Snapshot {
 
 fn load() -> Reading {
     let throughput = Throughput {
+        latest: None,
         ten_seconds: Some(50.0),
         minute: Some(40.0),
         five_minutes: Some(30.0),
