@@ -23,7 +23,13 @@ const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\
 const CHUNK: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-4o\",\
     \"choices\":[{\"index\":0,\"delta\":{\"content\":\" Wärme\"},\"finish_reason\":null}]}\n\n";
 
-const LINE: &[u8] = b"X-Filler: 0123456789abcdef\r\n";
+/// A line of 1 KiB: 100,000 of them are 100 MB.
+fn line() -> Vec<u8> {
+    let mut line = b"X-Filler: ".to_vec();
+    line.resize(1022, b'x');
+    line.extend(b"\r\n");
+    line
+}
 
 /// A chat call for `model`.
 fn call(model: &str, stream: bool) -> String {
@@ -110,7 +116,7 @@ async fn a_request_of_ever_more_header_lines() {
     client.write("GET / HTTP/1.1\r\nHost: a\r\n").await;
     for _ in 0..100_000 {
         // Once it is refused nobody reads on.
-        if client.0.write_all(LINE).await.is_err() {
+        if client.0.write_all(&line()).await.is_err() {
             break;
         }
     }
@@ -118,7 +124,7 @@ async fn a_request_of_ever_more_header_lines() {
     assert!(!backend.has_another().await, "it was not sent on");
     assert_eq!(process.count(&["requests_refused"]).await, 1);
     let grown = process.peak_memory() - before;
-    assert!(grown < 4 * MIB, "{grown}");
+    assert!(grown < 16 * MIB, "{grown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +136,7 @@ async fn a_response_of_ever_more_header_lines() {
     let (mut client, mut upstream) = begun(&process, &backend).await;
     upstream.write(STREAM_HEAD).await;
     for _ in 0..100_000 {
-        if upstream.0.write_all(LINE).await.is_err() {
+        if upstream.0.write_all(&line()).await.is_err() {
             break;
         }
     }
@@ -138,7 +144,7 @@ async fn a_response_of_ever_more_header_lines() {
     let failed = ["requests_finished", "\"502\"", "fault=\"upstream\""];
     assert_eq!(process.count(&failed).await, 1);
     let grown = process.peak_memory() - before;
-    assert!(grown < 4 * MIB, "{grown}");
+    assert!(grown < 16 * MIB, "{grown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
