@@ -13,7 +13,7 @@ use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::export::{self, Instruments, Losses, Readings, Snapshot, Telemetry};
-use crate::forward::{self, Client, Forwarder, Upstream};
+use crate::forward::{self, Client, Forwarder, Upstream, Ways};
 use crate::label::{Dimension, Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
 use crate::load::{self, Lane};
@@ -41,7 +41,7 @@ pub struct App {
     serving: Vec<JoinHandle<Connections>>,
     admin_task: JoinHandle<()>,
     forwarder: Arc<Forwarder>,
-    routes: Arc<ArcSwap<Table>>,
+    ways: Arc<ArcSwap<Ways>>,
     config: Arc<ArcSwap<Config>>,
     core: Core,
 }
@@ -86,21 +86,17 @@ impl App {
     /// # Errors
     /// Where a socket, a certificate or a thread cannot be had; nothing is left running then.
     pub async fn start(config: Config, export: export::Config) -> Result<Self, StartError> {
-        let routes = Arc::new(ArcSwap::from_pointee(Table::new(config.routes.clone())?));
-        let upstreams = config
-            .upstreams
-            .iter()
-            .map(upstream)
-            .collect::<Result<_, _>>()?;
+        let ways = Arc::new(ArcSwap::from_pointee(ways(&config, None)?));
         let listeners = config
             .listeners
             .iter()
             .map(Listener::bind)
             .collect::<Result<Vec<_>, _>>()?;
-        let core = Core::start(&config, export)?;
+        let refusals: Vec<_> = listeners.iter().map(Listener::refused).collect();
+        let refused = move || refusals.iter().map(|refused| refused()).sum();
+        let core = Core::start(&config, export, Box::new(refused))?;
         let forwarder = Forwarder::new(forward::Parts {
-            routes: Arc::clone(&routes),
-            upstreams,
+            ways: Arc::clone(&ways),
             seam: Arc::clone(&core.seam),
             most_exchanges: None,
             unrouted: Arc::new(unrouted(&config)),
@@ -122,7 +118,7 @@ impl App {
             serving,
             admin_task: tokio::spawn(admin.serve()),
             forwarder,
-            routes,
+            ways,
             config,
             core,
         })
@@ -175,22 +171,19 @@ impl App {
         self.config.load_full()
     }
 
-    /// Puts a new configuration's routes and objectives in force; connections and exchanges go on.
+    /// Puts a new configuration's routes, upstreams and objectives in force; connections and exchanges go on.
     ///
     /// # Errors
-    /// Where its routes cannot be compiled; then nothing changes.
+    /// Where its routes or upstreams cannot be set up; then nothing changes.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
-        let table = Table::new(new.routes.clone())?;
-        for target in table.targets() {
-            self.core
-                .observer
-                .settled(|board, _| board.prime(&lane(&target.facts)));
-        }
-        self.routes.store(Arc::new(table));
-        let objectives = new.objectives.clone();
-        self.core
-            .observer
-            .settled(|board, at| board.replace_objectives(at, objectives));
+        let ways = ways(&new, Some(&self.ways.load()))?;
+        self.core.observer.settled(|board, at| {
+            for route in &new.routes {
+                board.prime(&lane(&route.facts));
+            }
+            board.replace_objectives(at, new.objectives.clone());
+        });
+        self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
         Ok(())
     }
@@ -238,15 +231,23 @@ impl App {
 }
 
 impl Core {
-    fn start(config: &Config, export: export::Config) -> Result<Self, StartError> {
+    /// `refused` tells of the requests that never became an exchange.
+    fn start(
+        config: &Config,
+        export: export::Config,
+        refused: Box<dyn Fn() -> u64 + Send + Sync>,
+    ) -> Result<Self, StartError> {
         let seam = Arc::new(Seam::new(tee::Config {
             budget_bytes: config.observer_memory,
             ..tee::Config::default()
         }));
         let gate = Arc::new(Gate::new(config.labels, reserved(config)));
         let desk = Arc::new(OnceLock::new());
-        let (instruments, collector) =
-            Instruments::new(&export, config.labels, readings(&desk, &seam, &gate));
+        let (instruments, collector) = Instruments::new(
+            &export,
+            config.labels,
+            readings(&desk, &seam, &gate, refused),
+        );
         let facts: Vec<Arc<RouteFacts>> = config
             .routes
             .iter()
@@ -298,23 +299,27 @@ fn readings(
     desk: &Arc<OnceLock<std::sync::Weak<Observer>>>,
     seam: &Arc<Seam>,
     gate: &Arc<Gate>,
+    refused: Box<dyn Fn() -> u64 + Send + Sync>,
 ) -> Readings {
     let (desk, seam, gate) = (Arc::clone(desk), Arc::clone(seam), Arc::clone(gate));
     Readings::new(move || {
         let Some(observer) = desk.get().and_then(std::sync::Weak::upgrade) else {
             return Snapshot::default();
         };
+        // Before the observer is brought up to date, or it would always be 0.
+        let backlog = seam.backlog();
         let (load, slo) = observer.settled(Board::reading);
         let lost = seam.lost();
         let losses = Losses {
             bytes: lost.bytes,
             exchanges: lost.exchanges,
-            ..Losses::default()
+            backlog,
         };
         Snapshot {
             load,
             slo,
             losses,
+            refused_requests: refused(),
             label_overflow: gate.refused().to_vec(),
             ..Snapshot::default()
         }
@@ -333,8 +338,16 @@ fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
         .collect()
 }
 
-fn upstream(config: &forward::Config) -> Result<Arc<Upstream>, StartError> {
-    Upstream::new(config.clone()).map_err(|error| StartError::Upstream(config.name.clone(), error))
+/// Routes and upstreams of `config`. An upstream that was there `before` with the same settings keeps its connections.
+fn ways(config: &Config, before: Option<&Ways>) -> Result<Ways, StartError> {
+    let upstream = |config: &forward::Config| match before.and_then(|ways| ways.upstream(config)) {
+        Some(known) => Ok(known),
+        None => Upstream::new(config.clone())
+            .map_err(|error| StartError::Upstream(config.name.clone(), error)),
+    };
+    let upstreams = config.upstreams.iter().map(upstream);
+    let routes = Table::new(config.routes.clone())?;
+    Ok(Ways::new(routes, upstreams.collect::<Result<_, _>>()?))
 }
 
 fn unrouted(config: &Config) -> RouteFacts {

@@ -18,7 +18,11 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     let config = watch.load()?;
     super::log::start(config.log);
     let export = export(&config, environment);
-    runtime()?.block_on(serve(config, export, watch))
+    let runtime = runtime()?;
+    let ended = runtime.block_on(serve(config, export, watch));
+    // A flush that a second signal broke off is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 /// The runtime of the data path. Telemetry and observation have threads of their own.
@@ -86,13 +90,14 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
 
 async fn serve(config: Config, export: export::Config, watch: Watch) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::listen()?;
-    let drain = config.drain;
     let app = App::start(config, export).await?;
     announce(&app);
     tokio::select! {
         watched = watch.run(|loaded| reload(&app, loaded)) => watched?,
         () = stop.asked() => {}
     }
+    // As the configuration says now, which may have been reloaded since.
+    let drain = app.config().drain;
     let ended = tokio::select! {
         ended = app.shutdown(drain) => ended,
         () = stop.asked() => return Ok(ExitCode::from(SECOND_SIGNAL)),

@@ -13,6 +13,8 @@ pub struct Snapshot {
     pub load: load::Reading,
     pub slo: Vec<slo::Reading>,
     pub losses: Losses,
+    /// Requests whose head was malformed or too large.
+    pub refused_requests: u64,
     /// How often a label value had to be called `other`: [`crate::label::Gate::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
     /// How often a *combination* of admitted values was one too many. Set by the collector.

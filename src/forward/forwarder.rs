@@ -1,6 +1,5 @@
 //! From a request to its response: choose the route, open the exchange, send on, hand back.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -16,10 +15,10 @@ use tokio::time::Instant;
 
 use super::exchange::{Exchange, Failed};
 use super::upstream::Upstream;
+use super::ways::Ways;
 use super::{Answer, answer, trace};
 use crate::clock;
 use crate::label::{Label, Name};
-use crate::route::Table;
 use crate::tee::body::ResponseBody;
 use crate::tee::{Seam, Tap};
 use crate::wire::{
@@ -29,9 +28,8 @@ use crate::wire::{
 /// What a forwarder is made of.
 #[derive(Debug)]
 pub struct Parts {
-    /// Swapped for another on a reload; each exchange keeps the one it began with.
-    pub routes: Arc<ArcSwap<Table>>,
-    pub upstreams: Vec<Arc<Upstream>>,
+    /// Swapped for others on a reload; each exchange keeps the one it began with.
+    pub ways: Arc<ArcSwap<Ways>>,
     pub seam: Arc<Seam>,
     /// Exchanges open at once; further ones are refused. `None` is no limit.
     pub most_exchanges: Option<usize>,
@@ -42,8 +40,7 @@ pub struct Parts {
 /// Sends requests on to their upstreams; one for the whole process.
 #[derive(Debug)]
 pub struct Forwarder {
-    routes: Arc<ArcSwap<Table>>,
-    upstreams: HashMap<Label, Arc<Upstream>>,
+    ways: Arc<ArcSwap<Ways>>,
     seam: Arc<Seam>,
     places: Option<Arc<Semaphore>>,
     unrouted: Arc<RouteFacts>,
@@ -67,16 +64,13 @@ struct Way {
 impl Forwarder {
     pub fn new(parts: Parts) -> Arc<Self> {
         let Parts {
-            routes,
-            upstreams,
+            ways,
             seam,
             most_exchanges,
             unrouted,
         } = parts;
-        let named = |upstream: Arc<Upstream>| (upstream.config().name.clone(), upstream);
         Arc::new(Self {
-            routes,
-            upstreams: upstreams.into_iter().map(named).collect(),
+            ways,
             seam,
             places: most_exchanges
                 .map(|most| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)))),
@@ -137,9 +131,8 @@ impl Forwarder {
     }
 
     fn choose(&self, parts: &request::Parts) -> Way {
-        let routes = self.routes.load();
-        let target = routes.find(host(parts), parts.uri.path());
-        let upstream = target.and_then(|target| self.upstreams.get(&target.upstream));
+        let ways = self.ways.load();
+        let (target, upstream) = ways.find(host(parts), parts.uri.path());
         Way {
             facts: target.map_or_else(
                 || Arc::clone(&self.unrouted),

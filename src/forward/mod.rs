@@ -18,6 +18,7 @@ mod source;
 mod trace;
 mod tunnel;
 mod upstream;
+mod ways;
 mod wire_io;
 
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub use self::forwarder::{Client, ForwardService, Forwarder, Parts};
 pub use self::proxy::Proxy;
 pub use self::source::Source;
 pub use self::upstream::Upstream;
+pub use self::ways::Ways;
 
 use crate::label::Label;
 use crate::tee::body::{RequestBody, ResponseBody};

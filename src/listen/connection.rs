@@ -212,7 +212,7 @@ impl Held {
 }
 
 /// A connection that can be told to end with the exchange it is at.
-trait Graceful: Future + Unpin {
+trait Graceful: Future<Output = hyper::Result<()>> + Unpin {
     fn finish(&mut self);
 }
 
@@ -280,9 +280,12 @@ impl<C: Graceful> Future for Serving<C> {
         }
         bell.enter(cx.waker());
         for _ in 0..MOST_ROUNDS {
-            // How a connection ended is not told here: its exchanges said it at the seam.
+            // How a connection ended its exchanges said at the seam; only what never became one is told here.
             let polled = Pin::new(&mut *connection).poll(&mut Context::from_waker(waker));
-            if polled.is_ready() {
+            if let Poll::Ready(ended) = polled {
+                if ended.is_err_and(|error| error.is_parse()) {
+                    held.member.count_refused();
+                }
                 return Poll::Ready(());
             }
             if bell.leave() {

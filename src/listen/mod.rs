@@ -97,6 +97,7 @@ pub struct Listener {
     socket: Socket,
     server: Server,
     places: Arc<Semaphore>,
+    phases: Arc<Phases>,
 }
 
 impl Listener {
@@ -120,12 +121,19 @@ impl Listener {
             places: Arc::new(Semaphore::new(
                 (*max_connections).min(Semaphore::MAX_PERMITS),
             )),
+            phases: Arc::default(),
         })
     }
 
     /// Where it listens; with port 0 in the configuration, the port that was given. None for a Unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.socket.local_addr()
+    }
+
+    /// Tells how many requests it has refused so far because their head was malformed or too large.
+    pub fn refused(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+        let phases = Arc::clone(&self.phases);
+        move || phases.refused()
     }
 
     /// Accepts and serves connections until `shutdown`; what is left then are the connections still open, which end
@@ -135,7 +143,7 @@ impl Listener {
         handler: H,
         shutdown: impl Future<Output = ()>,
     ) -> Connections {
-        let phases = Arc::<Phases>::default();
+        let phases = Arc::clone(&self.phases);
         let accepting = self.accept_all(&handler, &phases);
         tokio::select! {
             never = accepting => match never {},

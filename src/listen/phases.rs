@@ -26,6 +26,8 @@ pub(super) struct Phases {
     next: AtomicU64,
     members: Mutex<HashMap<u64, Waker>>,
     left: Notify,
+    /// Requests whose head was no head: hyper answers those itself, so no exchange tells of them.
+    refused: AtomicU64,
 }
 
 /// One connection's place; leaves when dropped.
@@ -37,6 +39,10 @@ pub(super) struct Member {
 }
 
 impl Phases {
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
     pub(super) fn join(self: &Arc<Self>) -> Member {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.members().insert(id, Waker::noop().clone());
@@ -84,6 +90,10 @@ impl Phases {
 }
 
 impl Member {
+    pub(super) fn count_refused(&self) {
+        self.phases.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Ready with the new phase when it is not the one last told. To be polled by one task only: its waker is
     /// remembered once.
     pub(super) fn poll_change(

@@ -60,7 +60,7 @@ pub struct Batch {
 pub struct Lost {
     /// Body bytes that went by as gaps.
     pub bytes: u64,
-    /// Exchanges that were not observed at all, their outcome unknown.
+    /// Exchanges of which at least one body byte went by, and those that were not observed at all.
     pub exchanges: u64,
 }
 
@@ -149,6 +149,12 @@ impl Seam {
             bytes: self.lost_bytes.load(Ordering::Relaxed),
             exchanges: self.lost_exchanges.load(Ordering::Relaxed),
         }
+    }
+
+    /// Bytes that wait for the observer.
+    pub fn backlog(&self) -> u64 {
+        let waiting = |shard: &Mutex<Shard>| lock(shard).waiting() as u64;
+        self.shards.iter().map(waiting).sum()
     }
 
     /// From here on an exchange that is dropped was cut off by this proxy's shutdown, not left by its client.

@@ -65,7 +65,9 @@ impl Shard {
             len,
             blocked,
         };
+        grow(&mut self.entries, 1, self.budget / ENTRY_WEIGHT);
         self.entries.push(Entry { exchange, at, word });
+        grow(&mut self.bytes, bytes.len(), self.budget);
         self.bytes.extend_from_slice(bytes);
         true
     }
@@ -78,6 +80,11 @@ impl Shard {
         }
     }
 
+    /// Body bytes in here.
+    pub(super) fn waiting(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub(super) fn swap(&mut self, batch: &mut Batch) {
         std::mem::swap(&mut self.entries, &mut batch.entries);
         std::mem::swap(&mut self.bytes, &mut batch.bytes);
@@ -87,6 +94,15 @@ impl Shard {
 
     fn weight(&self) -> usize {
         self.bytes.len() + self.entries.len() * ENTRY_WEIGHT + self.heads * HEAD_WEIGHT
+    }
+}
+
+/// Doubles the room, but not beyond `most`: left to itself a vector would take up to twice the budget.
+fn grow<T>(items: &mut Vec<T>, more: usize, most: usize) {
+    let wanted = items.len() + more;
+    if wanted > items.capacity() {
+        let room = (2 * items.capacity()).min(most).max(wanted);
+        items.reserve_exact(room - items.len());
     }
 }
 

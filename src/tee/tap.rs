@@ -29,6 +29,8 @@ struct Line {
     /// Bytes that went by unobserved and are not said yet; touched under the shard's lock.
     request_gap: AtomicU64,
     response_gap: AtomicU64,
+    /// Some of its bytes went by unobserved; touched under the shard's lock.
+    lossy: AtomicBool,
     cell: Arc<Cell>,
 }
 
@@ -53,6 +55,7 @@ impl Tap {
             uploaded: AtomicBool::new(false),
             request_gap: AtomicU64::new(0),
             response_gap: AtomicU64::new(0),
+            lossy: AtomicBool::new(false),
             cell,
         }))
     }
@@ -141,6 +144,9 @@ impl Line {
                 let len = bytes.len() as u64;
                 gap.fetch_add(len, Ordering::Relaxed);
                 self.seam.lost_bytes.fetch_add(len, Ordering::Relaxed);
+                if !self.lossy.swap(true, Ordering::Relaxed) {
+                    self.seam.lost_exchanges.fetch_add(1, Ordering::Relaxed);
+                }
             }
         });
     }

@@ -153,6 +153,22 @@ fn a_chunk_of_one_byte_weighs_what_its_word_does() {
 }
 
 #[test]
+fn a_full_shard_has_taken_no_more_room_than_its_budget() {
+    for len in [1, 1_000] {
+        let seam = seam(64 * 1024);
+        let tap = open(&seam);
+        for _ in 0..100_000 {
+            arrive(&tap, &vec![b'x'; len]);
+        }
+        let mut batch = Batch::default();
+        seam.drain(0, &mut batch);
+        assert!(seam.lost().bytes > 0, "it is full");
+        assert!(batch.bytes.capacity() <= 32 * 1024);
+        assert!(batch.entries.capacity() * size_of::<Entry>() <= 32 * 1024);
+    }
+}
+
+#[test]
 fn a_shard_nearly_full_takes_no_new_exchange_but_goes_on_with_its_own() {
     let seam = seam(64 * 1024);
     let first = open(&seam);

@@ -7,5 +7,8 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod admin;
+mod bounds;
 mod data_path;
+mod lifecycle;
 mod support;

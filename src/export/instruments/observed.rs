@@ -166,6 +166,10 @@ fn observer(meter: &Meter, current: &Current) {
     ours::SELF_BACKLOG.observe_count_gauge(meter, move |gauge| {
         gauge.observe(backlog.load().losses.backlog, &[]);
     });
+    let refused = Arc::clone(current);
+    ours::SELF_REFUSED.observe_counter(meter, move |counter| {
+        counter.observe(refused.load().refused_requests, &[]);
+    });
     let overflow = Arc::clone(current);
     ours::SELF_OVERFLOW.observe_counter(meter, move |counter| {
         let snapshot = overflow.load();

@@ -125,6 +125,7 @@ fn snapshot() -> Snapshot {
             exchanges: 1,
             backlog: 5,
         },
+        refused_requests: 4,
         label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
         ..Snapshot::default()
     }
@@ -749,6 +750,7 @@ fn gauges_show_the_snapshot() {
         Some(2.0)
     );
     assert_eq!(value("tokengauge.self.observer.lost", &[]), Some(10.0));
+    assert_eq!(value("tokengauge.self.requests.refused", &[]), Some(4.0));
     assert_eq!(
         value(
             "tokengauge.self.label_overflow",

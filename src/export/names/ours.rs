@@ -67,6 +67,7 @@ pub static ALL: &[&Metric] = &[
     &SELF_BACKLOG,
     &SELF_ANOMALIES,
     &SELF_OVERFLOW,
+    &SELF_REFUSED,
     &SELF_EXPORTS,
     &SELF_DROPPED,
     &SELF_BUILD,
@@ -409,6 +410,13 @@ pub static SELF_OVERFLOW: Metric = Metric {
     description: "How often a label value had to be called other because its dimension was full.",
     attributes: &[&[DIMENSION]],
     combinations: 5,
+    ..ROW
+};
+
+pub static SELF_REFUSED: Metric = Metric {
+    name: "tokengauge.self.requests.refused",
+    unit: "{request}",
+    description: "Requests that never became an exchange: their head was malformed or too large (more than 100 lines, or 400 KB).",
     ..ROW
 };
 

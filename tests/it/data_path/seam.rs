@@ -38,6 +38,7 @@ async fn bytes_beyond_the_budget_pass_and_are_told_as_a_gap() {
         "words are never lost: {words:?}"
     );
     assert_eq!(proxy.seam.lost().bytes, gap as u64);
+    assert_eq!(proxy.seam.lost().exchanges, 1);
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! Raw sockets on both ends of a real proxy, and the words it left at the seam.
 
+pub mod collector;
+pub mod process;
+
 use std::fmt::Write as _;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -7,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokengauge::forward::{self, Client, Forwarder, Upstream};
+use tokengauge::forward::{self, Client, Forwarder, Upstream, Ways};
 use tokengauge::label::Label;
 use tokengauge::listen::{self, Address, Connections, Listener};
 use tokengauge::route::{self, Table};
@@ -93,6 +96,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
         text
     }
 
+    /// The next head on this connection, or none where it is closed instead. Waits as long as that takes.
+    pub async fn next_head(&mut self) -> Option<String> {
+        let first = self.0.read_u8().await.ok()?;
+        Some(format!("{}{}", char::from(first), self.read_head().await))
+    }
+
     pub async fn read_head(&mut self) -> String {
         self.read_until("\r\n\r\n").await
     }
@@ -160,8 +169,10 @@ impl Setup {
         };
         let seam = Arc::new(Seam::new(self.tee));
         let forwarder = Forwarder::new(forward::Parts {
-            routes: Arc::new(ArcSwap::from_pointee(Table::new(vec![route]).unwrap())),
-            upstreams: vec![Upstream::new(self.upstream).unwrap()],
+            ways: Arc::new(ArcSwap::from_pointee(Ways::new(
+                Table::new(vec![route]).unwrap(),
+                vec![Upstream::new(self.upstream).unwrap()],
+            ))),
             seam: Arc::clone(&seam),
             most_exchanges: self.most_exchanges,
             unrouted: Arc::new(self::facts("none")),

@@ -1,0 +1,281 @@
+//! What a hostile or broken peer sends, in front of the real program: bytes flow on, memory stays bounded, a counter
+//! moves.
+//!
+//! Memory is the peak of what was resident, beyond what it was before. Each limit leaves room for an allocator's habits
+//! and for the buffers that are allowed to fill, and is far below what was sent. A million distinct values are put
+//! before the gate itself in the tests of `label`; here are as many as a few seconds hold.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::process::Process;
+use crate::support::{Backend, Raw, within};
+
+const MIB: u64 = 1 << 20;
+
+const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
+
+/// An event of a chat stream with one word.
+const CHUNK: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-4o\",\
+    \"choices\":[{\"index\":0,\"delta\":{\"content\":\" Wärme\"},\"finish_reason\":null}]}\n\n";
+
+/// A line of 1 KiB: 100,000 of them are 100 MB.
+fn line() -> Vec<u8> {
+    let mut line = b"X-Filler: ".to_vec();
+    line.resize(1022, b'x');
+    line.extend(b"\r\n");
+    line
+}
+
+/// A chat call for `model`.
+fn call(model: &str, stream: bool) -> String {
+    let body = format!(
+        "{{\"model\":\"{model}\",\"stream\":{stream},\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}"
+    );
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// A request on its way: the client's end and the upstream's, which has read it.
+async fn begun(process: &Process, backend: &Backend) -> (Raw<TcpStream>, Raw<TcpStream>) {
+    let mut client = process.client().await;
+    client.write(call("gpt-4o", true)).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_until("\"Hello\"}]}").await;
+    (client, upstream)
+}
+
+/// One small exchange, so that what is made once is made.
+async fn warm(process: &Process, backend: &Backend) {
+    let (mut client, mut upstream) = begun(process, backend).await;
+    let body = CHUNK.repeat(10);
+    let length = body.len();
+    upstream
+        .write(format!(
+            "{STREAM_HEAD}Content-Length: {length}\r\n\r\n{body}"
+        ))
+        .await;
+    client.read_head().await;
+    assert_eq!(client.read_exactly(length).await, body.as_bytes());
+    process.page("/metrics").await;
+}
+
+/// Writes `piece` again and again, `times` in all, counting what was taken.
+async fn pour(mut upstream: Raw<TcpStream>, piece: Vec<u8>, times: u64, taken: Arc<AtomicU64>) {
+    for _ in 0..times {
+        upstream.write(&piece).await;
+        taken.fetch_add(piece.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Reads exactly what [`pour`] writes.
+async fn drink(client: &mut Raw<TcpStream>, piece: &[u8], times: u64) {
+    for _ in 0..times {
+        assert!(client.read_exactly(piece.len()).await == piece);
+    }
+}
+
+async fn flows(process: &Process, backend: &Backend, piece: &[u8], times: u64) {
+    let (mut client, mut upstream) = begun(process, backend).await;
+    let length = piece.len() as u64 * times;
+    upstream
+        .write(format!("{STREAM_HEAD}Content-Length: {length}\r\n\r\n"))
+        .await;
+    client.read_head().await;
+    let pouring = tokio::spawn(pour(upstream, piece.to_vec(), times, Arc::default()));
+    drink(&mut client, piece, times).await;
+    pouring.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_without_a_line_end() {
+    let backend = Backend::start().await;
+    let process = Process::before(backend.address).await;
+    warm(&process, &backend).await;
+    let before = process.peak_memory();
+    let piece = [b"data: ".as_slice(), &[b'x'; 250]].concat().repeat(1024);
+    flows(&process, &backend, &piece, 4 * 1024).await;
+    assert_eq!(process.count(&["anomalies", "\"oversize\""]).await, 1);
+    let grown = process.peak_memory() - before;
+    assert!(grown < 64 * MIB, "{grown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_of_ever_more_header_lines() {
+    let backend = Backend::start().await;
+    let process = Process::before(backend.address).await;
+    warm(&process, &backend).await;
+    let before = process.peak_memory();
+    let mut client = process.client().await;
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n").await;
+    for _ in 0..100_000 {
+        // Once it is refused nobody reads on.
+        if client.0.write_all(&line()).await.is_err() {
+            break;
+        }
+    }
+    client.read_to_end().await;
+    assert!(!backend.has_another().await, "it was not sent on");
+    assert_eq!(process.count(&["requests_refused"]).await, 1);
+    let grown = process.peak_memory() - before;
+    assert!(grown < 16 * MIB, "{grown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_of_ever_more_header_lines() {
+    let backend = Backend::start().await;
+    let process = Process::before(backend.address).await;
+    warm(&process, &backend).await;
+    let before = process.peak_memory();
+    let (mut client, mut upstream) = begun(&process, &backend).await;
+    upstream.write(STREAM_HEAD).await;
+    for _ in 0..100_000 {
+        if upstream.0.write_all(&line()).await.is_err() {
+            break;
+        }
+    }
+    assert!(client.read_head().await.starts_with("HTTP/1.1 502 "));
+    let failed = ["requests_finished", "\"502\"", "fault=\"upstream\""];
+    assert_eq!(process.count(&failed).await, 1);
+    let grown = process.peak_memory() - before;
+    assert!(grown < 16 * MIB, "{grown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_that_falls_behind() {
+    let backend = Backend::start().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = format!(
+        "version: 1\nupstreams: {{a: {{url: \"http://{}\"}}}}\nlimits: {{observer_memory: 1MiB}}\n",
+        backend.address
+    );
+    std::fs::write(file.path(), text).unwrap();
+    let path = file.path().to_str().unwrap();
+    let process = Process::start(&["--config", path], &[]).await;
+    warm(&process, &backend).await;
+    assert_eq!(process.count(&["observer_lost"]).await, 0);
+    let before = process.peak_memory();
+    let piece = CHUNK.repeat(1024);
+    flows(&process, &backend, piece.as_bytes(), 512).await;
+    assert!(process.count(&["observer_lost"]).await > 0);
+    assert_eq!(process.count(&["observer_unobserved"]).await, 1);
+    assert_eq!(process.count(&["anomalies", "\"gap\""]).await, 1);
+    let grown = process.peak_memory() - before;
+    assert!(grown < 16 * MIB, "{grown}");
+    let lost = process.count(&["observer_lost"]).await;
+    warm(&process, &backend).await;
+    assert_eq!(
+        process.count(&["observer_lost"]).await,
+        lost,
+        "it has caught up"
+    );
+}
+
+/// Waits until the counter of seconds in which a client did not read is above `before`, and tells it.
+async fn more_blocked(process: &Process, before: f64) -> f64 {
+    within("the counter to move", async {
+        let mut now = before;
+        while now < before + 0.1 {
+            now = process.seconds(&["stream_time", "\"blocked\""]).await;
+        }
+        now
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_a_byte_now_and_then() {
+    let backend = Backend::start().await;
+    let process = Process::before(backend.address).await;
+    warm(&process, &backend).await;
+    let before = process.peak_memory();
+    let (mut client, mut upstream) = begun(&process, &backend).await;
+    let piece = CHUNK.repeat(1024).into_bytes();
+    let times = 512;
+    let length = piece.len() as u64 * times;
+    upstream
+        .write(format!("{STREAM_HEAD}Content-Length: {length}\r\n\r\n"))
+        .await;
+    client.read_head().await;
+    let taken = Arc::<AtomicU64>::default();
+    let pouring = tokio::spawn(pour(upstream, piece.clone(), times, Arc::clone(&taken)));
+    let mut read = Vec::new();
+    let mut blocked = 0.0;
+    for _ in 0..5 {
+        read.extend(client.read_exactly(1).await);
+        blocked = more_blocked(&process, blocked).await;
+    }
+    // Another stream is not held up by this one.
+    flows(&process, &backend, CHUNK.as_bytes(), 100).await;
+    assert!(
+        taken.load(Ordering::Relaxed) < length / 2,
+        "the upstream is held back"
+    );
+    let grown = process.peak_memory() - before;
+    assert!(grown < 16 * MIB, "{grown}");
+    read.extend(client.read_exactly(piece.len() - read.len()).await);
+    assert!(read == piece);
+    drink(&mut client, &piece, times - 1).await;
+    pouring.await.unwrap();
+}
+
+/// An upstream that answers every call with a small completion by the model that was asked for.
+async fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            stream.set_nodelay(true).unwrap();
+            tokio::spawn(answer_all(Raw(stream)));
+        }
+    });
+    address
+}
+
+async fn answer_all(mut upstream: Raw<TcpStream>) {
+    while upstream.next_head().await.is_some() {
+        let body = upstream.read_until("\"Hello\"}]}").await;
+        let model = body.split('"').nth(3).unwrap();
+        let answer = format!(
+            "{{\"id\":\"c\",\"object\":\"chat.completion\",\"model\":\"{model}\",\"choices\":[{{\"index\":0,\
+             \"message\":{{\"role\":\"assistant\",\"content\":\"Hi\"}},\"finish_reason\":\"stop\"}}]}}"
+        );
+        let length = answer.len();
+        upstream
+            .write(format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{answer}"
+            ))
+            .await;
+    }
+}
+
+/// Calls models numbered `from` to `to` over one connection.
+async fn call_models(client: &mut Raw<TcpStream>, from: u64, to: u64) {
+    for number in from..to {
+        client.write(call(&format!("model-{number}"), false)).await;
+        client.read_head().await;
+        client.read_until("\"stop\"}]}").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ever_new_models() {
+    let process = Process::before(echo().await).await;
+    let mut client = process.client().await;
+    call_models(&mut client, 0, 2_000).await;
+    let lines = process.page("/metrics").await.1.lines().count();
+    let before = process.peak_memory();
+    call_models(&mut client, 2_000, 10_000).await;
+    assert!(process.count(&["label_overflow", "\"model\""]).await >= 9_900);
+    let now = process.page("/metrics").await.1.lines().count();
+    assert!(now < lines + lines / 20, "{lines} became {now}");
+    assert_eq!(process.count(&["requests_finished"]).await, 10_000);
+    let grown = process.peak_memory() - before;
+    assert!(grown < 16 * MIB, "{grown}");
+}

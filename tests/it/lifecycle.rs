@@ -1,0 +1,193 @@
+//! The life of the real program: drain, flush, the second signal, reload.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use crate::support::collector::Collector;
+use crate::support::process::{CALL, DONE, Process, open};
+use crate::support::{Backend, within};
+
+/// Started with telemetry sent to `collector`.
+async fn exporting(backend: &Backend, collector: std::net::SocketAddr) -> Process {
+    let environment = [
+        (
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            &*format!("http://{collector}"),
+        ),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+    ];
+    let upstream = format!("http://{}", backend.address);
+    Process::start(&["--upstream", &upstream], &environment).await
+}
+
+#[tokio::test]
+async fn a_stream_outlives_the_signal_and_its_spans_arrive() {
+    let backend = Backend::start().await;
+    let collector = Collector::start().await;
+    let mut process = exporting(&backend, collector.address).await;
+    assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 200 "));
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    process.signal("TERM");
+    process.logged(&["draining", "\"exchanges\":1"]).await;
+    assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
+    assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
+    within("connections to be refused", async {
+        while TcpStream::connect(process.address).await.is_ok() {}
+    })
+    .await;
+    upstream.write(DONE).await;
+    assert_eq!(client.read_to_end().await, DONE.as_bytes());
+    assert_eq!(process.ended().await.code(), Some(0));
+    assert!(process.log().contains("\"stopped\""), "{}", process.log());
+    let spans = collector.spans();
+    assert_eq!(spans.len(), 2, "one for each side: {spans:?}");
+    for span in spans {
+        let outcome = span.attributes.iter();
+        let outcome = outcome.filter(|it| it.key == "tokengauge.outcome");
+        assert!(
+            outcome
+                .map(|it| format!("{it:?}"))
+                .any(|it| it.contains("\"ok\""))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_at_once() {
+    let backend = Backend::start().await;
+    let mut process = Process::before(backend.address).await;
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    process.signal("TERM");
+    process.logged(&["draining"]).await;
+    process.signal("INT");
+    assert_eq!(process.ended().await.code(), Some(143));
+    assert_eq!(client.read_to_end().await, b"", "the stream is cut");
+    assert_eq!(upstream.read_to_end().await, b"");
+}
+
+#[tokio::test]
+async fn a_collector_that_never_answers_holds_up_the_end_no_longer_than_the_flush() {
+    let backend = Backend::start().await;
+    let silent = Backend::start().await;
+    let mut process = exporting(&backend, silent.address).await;
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    upstream.write(DONE).await;
+    client.read_exactly(DONE.len()).await;
+    process.signal("TERM");
+    // The flush is given 1.5 s; the rest is for a machine that has other things to do.
+    let ended = tokio::time::timeout(Duration::from_secs(10), process.ended()).await;
+    assert_eq!(ended.unwrap().code(), Some(0));
+    process.logged(&["\"telemetry_flushed\":false"]).await;
+}
+
+#[tokio::test]
+async fn a_signal_during_a_flush_that_hangs_ends_at_once() {
+    let backend = Backend::start().await;
+    let silent = Backend::start().await;
+    let mut process = exporting(&backend, silent.address).await;
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    upstream.write(DONE).await;
+    client.read_exactly(DONE.len()).await;
+    process.signal("TERM");
+    // The flush is going on once it has sent something.
+    silent.accept().await.read_head().await;
+    process.signal("TERM");
+    assert_eq!(process.ended().await.code(), Some(143));
+}
+
+/// Takes the place of `file` at once, as an editor or Kubernetes does.
+fn replace(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, file).unwrap();
+}
+
+/// A file with one route per upstream, by prefix; the drain is over at once.
+fn written(upstreams: &[(&str, &Backend)], objectives: &str) -> String {
+    let upstream = |(name, backend): &(&str, &Backend)| {
+        format!(
+            "  {name}: {{url: \"http://{}\", pool: {{idle: 5m}}}}\n",
+            backend.address
+        )
+    };
+    let route = |(name, _): &(&str, &Backend)| {
+        format!("  - {{upstream: {name}, match: {{prefix: /{name}}}, strip: true}}\n")
+    };
+    let upstreams_text: String = upstreams.iter().map(upstream).collect();
+    let routes: String = upstreams.iter().map(route).collect();
+    format!("version: 1\ndrain: 0s\nupstreams:\n{upstreams_text}routes:\n{routes}{objectives}")
+}
+
+const OBJECTIVES: &str = "objectives:\n  - {name: promise, indicator: availability, target: 0.9}\n";
+
+#[tokio::test]
+async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream() {
+    let (first, second) = (Backend::start().await, Backend::start().await);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("c.yaml");
+    replace(&file, &written(&[("one", &first)], "").replace("0s", "1h"));
+    let mut process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
+    let (mut client, mut upstream) = open(&process, &first, "/one/v1/chat/completions").await;
+    assert!(process.page("/slo").await.1.contains("ttft"));
+
+    replace(&file, &written(&[("two", &second)], OBJECTIVES));
+    process.signal("HUP");
+    process.logged(&["configuration reloaded"]).await;
+    let slo = process.page("/slo").await.1;
+    assert!(slo.contains("promise") && !slo.contains("ttft"), "{slo}");
+    let (_, config) = process.page("/config").await;
+    assert!(config.contains(&second.address.to_string()), "{config}");
+    let (mut to_second, mut at_second) = open(&process, &second, "/two/v1/chat/completions").await;
+    let mut nowhere = process.client().await;
+    nowhere
+        .write("GET /one/v1 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await;
+    assert!(nowhere.read_head().await.starts_with("HTTP/1.1 404 "));
+    upstream.write(DONE).await;
+    assert_eq!(client.read_exactly(DONE.len()).await, DONE.as_bytes());
+
+    let bad = written(
+        &[("one", &first)],
+        "objectives: [{name: bad}]\nnonsense: 1\n",
+    );
+    replace(&file, &bad);
+    process.signal("HUP");
+    let log = process.logged(&["is refused and the old one stays"]).await;
+    assert!(
+        log.contains("nonsense") && log.contains("indicator"),
+        "all errors: {log}"
+    );
+    assert_eq!(process.page("/config").await.1, config);
+    at_second.write("data: ").await;
+    to_second.read_exactly(6).await;
+
+    // The drain that holds is the reloaded one: with the first, this stream would hold up the end for an hour.
+    process.signal("TERM");
+    assert_eq!(process.ended().await.code(), Some(0));
+    assert!(
+        process.log().contains("\"exchanges_cut\":1"),
+        "{}",
+        process.log()
+    );
+}
+
+#[tokio::test]
+async fn an_upstream_that_stays_keeps_its_connections_over_a_reload() {
+    let backend = Backend::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("c.yaml");
+    replace(&file, &written(&[("one", &backend)], ""));
+    let process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
+    let (mut client, mut upstream) = open(&process, &backend, "/one/v1/chat/completions").await;
+    upstream.write(DONE).await;
+    client.read_exactly(DONE.len()).await;
+    replace(&file, &written(&[("one", &backend)], OBJECTIVES));
+    process.signal("HUP");
+    process.logged(&["configuration reloaded"]).await;
+    client
+        .write("GET /one/v1 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await;
+    assert!(upstream.read_head().await.starts_with("GET /v1 "));
+}

@@ -1,0 +1,68 @@
+//! A collector that keeps every export as it came.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use tokio::net::TcpStream;
+
+use super::{Backend, Raw};
+
+/// Path and body of each export.
+type Exports = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
+/// OTLP over HTTP in protobuf.
+pub struct Collector {
+    pub address: SocketAddr,
+    exports: Exports,
+}
+
+impl Collector {
+    pub async fn start() -> Self {
+        let backend = Backend::start().await;
+        let address = backend.address;
+        let exports = Exports::default();
+        let kept = Arc::clone(&exports);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = backend.listener.accept().await {
+                tokio::spawn(converse(Raw(stream), Arc::clone(&kept)));
+            }
+        });
+        Self { address, exports }
+    }
+
+    pub fn spans(&self) -> Vec<Span> {
+        let exports = self.exports.lock().unwrap();
+        let traces = exports.iter().filter(|(path, _)| path == "/v1/traces");
+        traces
+            .map(|(_, body)| ExportTraceServiceRequest::decode(body.as_slice()).unwrap())
+            .flat_map(|export| export.resource_spans)
+            .flat_map(|resource| resource.scope_spans)
+            .flat_map(|scope| scope.spans)
+            .collect()
+    }
+
+    /// All bytes of all exports: protobuf keeps text as it is.
+    pub fn bytes(&self) -> Vec<u8> {
+        let exports = self.exports.lock().unwrap();
+        exports.iter().flat_map(|(_, body)| body.clone()).collect()
+    }
+}
+
+async fn converse(mut client: Raw<TcpStream>, kept: Exports) {
+    while let Some(head) = client.next_head().await {
+        let path = head.split(' ').nth(1).unwrap().to_owned();
+        let length = head
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+            .map_or(0, |(_, length)| length.parse().unwrap());
+        let body = client.read_exactly(length).await;
+        kept.lock().unwrap().push((path, body));
+        client
+            .write("HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n")
+            .await;
+    }
+}

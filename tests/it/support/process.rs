@@ -1,0 +1,196 @@
+//! The real program as a child process: its log, its pages, its memory, its signals.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::{Backend, Raw, within};
+
+pub const CALL: &str = "/v1/chat/completions";
+
+/// An event of a chat stream: one token.
+pub const CHUNK: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-4o\",\
+    \"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"},\"finish_reason\":null}]}\n\n";
+/// The end of it.
+pub const DONE: &str = "data: [DONE]\n\n";
+
+/// A stream whose first chunk has come: the client's end and the upstream's.
+pub async fn open(
+    process: &Process,
+    backend: &Backend,
+    path: &str,
+) -> (Raw<TcpStream>, Raw<TcpStream>) {
+    const BODY: &str = "{\"model\":\"gpt-4o\",\"stream\":true}";
+    let mut client = process.client().await;
+    let length = BODY.len();
+    client
+        .write(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"
+        ))
+        .await;
+    let mut upstream = backend.accept().await;
+    upstream.read_until(BODY).await;
+    let length = CHUNK.len() + DONE.len();
+    upstream
+        .write(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {length}\r\n\r\n{CHUNK}"
+        ))
+        .await;
+    client.read_head().await;
+    assert_eq!(client.read_exactly(CHUNK.len()).await, CHUNK.as_bytes());
+    (client, upstream)
+}
+
+/// `tokengauge run`, killed when dropped.
+pub struct Process {
+    child: Option<Child>,
+    id: u32,
+    pub address: SocketAddr,
+    pub admin: SocketAddr,
+    log: watch::Receiver<String>,
+}
+
+impl Process {
+    /// Runs with `arguments` beside those that choose free ports, and with nothing else in the environment than
+    /// `environment`; returns when requests are taken.
+    pub async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tokengauge"))
+            .args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .args(["--log-format", "json"])
+            .args(arguments)
+            .env_clear()
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap());
+        let (said, log) = watch::channel(String::new());
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                said.send_modify(|log| log.extend([&line, "\n"]));
+            }
+        });
+        let mut process = Self {
+            id: child.id(),
+            child: Some(child),
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            admin: SocketAddr::from(([127, 0, 0, 1], 0)),
+            log,
+        };
+        process.address = process.told_address("listening").await;
+        process.admin = process.told_address("admin port listening").await;
+        process
+    }
+
+    /// Before the upstream at `address`.
+    pub async fn before(address: SocketAddr) -> Self {
+        Self::start(&["--upstream", &format!("http://{address}")], &[]).await
+    }
+
+    pub async fn client(&self) -> Raw<TcpStream> {
+        Raw::connect(self.address).await
+    }
+
+    /// Status line and headers, and the body, of a page of the admin port.
+    pub async fn page(&self, path: &str) -> (String, String) {
+        let mut client = Raw::connect(self.admin).await;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        client.write(request).await;
+        let answer = String::from_utf8(client.read_to_end().await).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    pub async fn streams(&self) -> Vec<Value> {
+        serde_json::from_str(&self.page("/streams").await.1).unwrap()
+    }
+
+    /// The sum of a counter over the series of `/metrics` whose name and labels contain each of `parts`; 0 where there
+    /// is none.
+    pub async fn count(&self, parts: &[&str]) -> u64 {
+        let values = self.values(parts).await;
+        values.iter().map(|it| it.parse::<u64>().unwrap()).sum()
+    }
+
+    /// The same of a counter of seconds.
+    pub async fn seconds(&self, parts: &[&str]) -> f64 {
+        let values = self.values(parts).await;
+        values.iter().map(|it| it.parse::<f64>().unwrap()).sum()
+    }
+
+    async fn values(&self, parts: &[&str]) -> Vec<String> {
+        let (_, metrics) = self.page("/metrics").await;
+        metrics
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.rsplit_once(' '))
+            .filter(|(series, _)| parts.iter().all(|part| series.contains(part)))
+            .map(|(_, value)| value.to_owned())
+            .collect()
+    }
+
+    /// The most memory that was resident at any time so far, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id)).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+        let kibibytes = line.unwrap().split_whitespace().nth(1).unwrap();
+        kibibytes.parse::<u64>().unwrap() * 1024
+    }
+
+    /// `TERM`, `HUP` …
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("/bin/kill")
+            .args([&format!("-{name}"), &self.id.to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits until the log has a line that contains each of `parts`; what was logged so far.
+    pub async fn logged(&self, parts: &[&str]) -> String {
+        let mut log = self.log.clone();
+        let has = |log: &String| {
+            let mut lines = log.lines();
+            lines.any(|line| parts.iter().all(|part| line.contains(part)))
+        };
+        let what = format!("{parts:?} in the log");
+        // What is borrowed of a watch channel holds its writer up: copied at once, and never twice at a time.
+        let found = within(&what, log.wait_for(has)).await;
+        let found = found.ok().map(|log| log.clone());
+        found.unwrap_or_else(|| panic!("{what}, but it ended: {}", self.log()))
+    }
+
+    /// Everything that was logged so far.
+    pub fn log(&self) -> String {
+        self.log.borrow().clone()
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let mut child = self.child.take().unwrap();
+        let waiting = tokio::task::spawn_blocking(move || child.wait().unwrap());
+        within("the process's end", waiting).await.unwrap()
+    }
+
+    async fn told_address(&self, message: &str) -> SocketAddr {
+        let marks = format!("\"message\":\"{message}\"");
+        let log = self.logged(&[&marks]).await;
+        let line = log.lines().find(|line| line.contains(&marks)).unwrap();
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["address"].as_str().unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
