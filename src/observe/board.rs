@@ -340,9 +340,13 @@ impl Flight {
             blocked.min(passed)
         };
         self.swept = at;
-        instruments.stream_time(&self.lane, self.state, passed.saturating_sub(blocked));
-        if !blocked.is_zero() {
-            instruments.stream_blocked(&self.lane, blocked);
+        match &self.live {
+            Some(meters) if self.state == State::Streaming => {
+                meters
+                    .live
+                    .streaming(passed.saturating_sub(blocked), blocked);
+            }
+            Some(_) | None => instruments.waiting(&self.lane, passed),
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Live {
     output: [[OnceLock<BoundCounter<u64>>; 2]; Kind::ALL.len()],
     input: OnceLock<BoundCounter<u64>>,
     standard: OnceLock<BoundCounter<u64>>,
+    streaming: OnceLock<BoundCounter<f64>>,
+    blocked: OnceLock<BoundCounter<f64>>,
     inter_token: OnceLock<BoundHistogram<f64>>,
     inter_chunk: OnceLock<BoundHistogram<f64>>,
     chunk_tokens: OnceLock<BoundHistogram<u64>>,
@@ -46,6 +48,8 @@ impl Live {
             output: Default::default(),
             input: OnceLock::new(),
             standard: OnceLock::new(),
+            streaming: OnceLock::new(),
+            blocked: OnceLock::new(),
             inter_token: OnceLock::new(),
             inter_chunk: OnceLock::new(),
             chunk_tokens: OnceLock::new(),
@@ -55,6 +59,9 @@ impl Live {
         if series.operation.generates() {
             // Exported as 0 before the first token, so that `rate()` sees it.
             live.sample(Sample::Standard { tokens: 0 });
+            if series.stream {
+                live.streaming(Duration::ZERO, Duration::ZERO);
+            }
         }
         live
     }
@@ -91,6 +98,19 @@ impl Live {
             }
             Sample::OutputChunk { gap } => self.chunk(gap),
         }
+    }
+
+    /// Stream-seconds went by after the first token: `streaming`, and `blocked` by a client that did not read.
+    pub fn streaming(&self, streaming: Duration, blocked: Duration) {
+        let counter = |slot: &'_ OnceLock<BoundCounter<f64>>, state, time: Duration| {
+            let bind = || {
+                let attributes = with(&self.base, &[word(key::STREAM_STATE, state)]);
+                self.family.stream_time.bind(&attributes)
+            };
+            slot.get_or_init(bind).add(time.as_secs_f64());
+        };
+        counter(&self.streaming, "streaming", streaming);
+        counter(&self.blocked, "blocked", blocked);
     }
 
     /// Input tokens, estimated from the prompt's bytes.

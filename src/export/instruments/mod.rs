@@ -23,7 +23,7 @@ use crate::export::snapshot::Readings;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
 use crate::frame::Anomaly;
 use crate::label::{Dimension, Gate, Label, Limits, Name, OTHER};
-use crate::load::{Lane, State};
+use crate::load::Lane;
 use crate::measure::Stage;
 use crate::record::{Call, Outcome, Record, Series};
 use crate::wire::RouteFacts;
@@ -60,8 +60,6 @@ pub struct Instruments {
 struct LaneCounters {
     started: BoundCounter<u64>,
     waiting: BoundCounter<f64>,
-    streaming: BoundCounter<f64>,
-    blocked: BoundCounter<f64>,
 }
 
 impl Instruments {
@@ -139,19 +137,9 @@ impl Instruments {
             .unwrap_or_else(|| Arc::new(make(&last_resort)))
     }
 
-    /// Stream-seconds went by: waiting for the first token (`State::Waiting`) or between tokens (`State::Streaming`).
-    pub fn stream_time(&self, lane: &Lane, state: State, time: Duration) {
-        let counters = self.lane(lane);
-        match state {
-            State::Waiting => counters.waiting.add(time.as_secs_f64()),
-            State::Streaming => counters.streaming.add(time.as_secs_f64()),
-            State::Queued | State::Unstreamed => {}
-        }
-    }
-
-    /// Stream-seconds went by in which the client did not read; they are in neither of the other two states.
-    pub fn stream_blocked(&self, lane: &Lane, time: Duration) {
-        self.lane(lane).blocked.add(time.as_secs_f64());
+    /// Stream-seconds went by in which a first token was awaited. Those after it are told by [`Live::streaming`].
+    pub fn waiting(&self, lane: &Lane, time: Duration) {
+        self.lane(lane).waiting.add(time.as_secs_f64());
     }
 
     /// An exchange is over. Does not touch the counters of output tokens: those move only by [`Live::sample`], for
@@ -358,16 +346,11 @@ impl LaneCounters {
     /// Exported as 0 from here on.
     fn new(family: &Family, lane: &Lane) -> Self {
         let base = of_lane(lane);
-        let time = |state| {
-            family
-                .stream_time
-                .bind(&with(&base, &[word(key::STREAM_STATE, state)]))
-        };
         Self {
             started: family.started.bind(&base),
-            waiting: time("waiting"),
-            streaming: time("streaming"),
-            blocked: time("blocked"),
+            waiting: family
+                .stream_time
+                .bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
         }
     }
 }

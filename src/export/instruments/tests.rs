@@ -219,9 +219,11 @@ fn representative() -> ResourceMetrics {
     instruments.prime(&[Arc::clone(&route)]);
     instruments.started(&route);
     let lane = lane_of(&route);
-    instruments.stream_time(&lane, State::Waiting, Duration::from_millis(250));
-    instruments.stream_time(&lane, State::Streaming, Duration::from_millis(250));
-    instruments.stream_blocked(&lane, Duration::from_millis(250));
+    let quarter = Duration::from_millis(250);
+    instruments.waiting(&lane, quarter);
+    instruments
+        .live(&testing::series())
+        .streaming(quarter, quarter);
     SAMPLES
         .into_iter()
         .for_each(|sample| instruments.live(&testing::series()).sample(sample));
@@ -673,13 +675,16 @@ fn what_is_known_from_the_configuration_is_there_at_zero() {
         ),
         Some(0.0)
     );
-    for state in ["waiting", "streaming", "blocked"] {
+    // The other two states are told by model: they are there at 0 with the first answer of one.
+    let waiting = ["tokengauge.stream.state=waiting"];
+    assert_eq!(one(&points, "tokengauge.stream.time", &waiting), Some(0.0));
+    instruments.live(&testing::series());
+    let live = self::points(&collector.scrape());
+    for state in ["streaming", "blocked"] {
+        let state = format!("tokengauge.stream.state={state}");
+        let model = "gen_ai.request.model=gpt-4o";
         assert_eq!(
-            one(
-                &points,
-                "tokengauge.stream.time",
-                &[&format!("tokengauge.stream.state={state}")]
-            ),
+            one(&live, "tokengauge.stream.time", &[&state, model]),
             Some(0.0)
         );
     }

@@ -113,8 +113,8 @@ pub static USAGE: Metric = Metric {
 pub static STREAM_TIME: Metric = Metric {
     name: "tokengauge.stream.time",
     unit: "s",
-    description: "Stream-seconds gone by, while they go by. Output tokens ÷ its streaming part is the live rate per stream.",
-    attributes: &[LANE, &[STREAM_STATE]],
+    description: "Stream-seconds gone by, while they go by. Output tokens ÷ its streaming part is the live rate per stream. The waiting part is told by route and vantage alone: nobody has vouched for the model yet.",
+    attributes: &[CALL, &[STREAM_STATE]],
     combinations: 3,
     ..ROW
 };
