@@ -2,12 +2,13 @@
 //!
 //! [`names`] is the registry of everything that is emitted. [`Instruments`] takes samples and records; the
 //! OpenTelemetry SDK aggregates them; a [`Collector`] takes one picture of all of it, which [`otlp`] sends and
-//! [`prometheus`] writes, so that names come out equal on both ways. [`span`] makes spans of a record. [`Telemetry`] is
+//! [`prometheus`] writes, so that names come out equal on both ways. [`span`] writes the spans of a record as the bytes that are sent. [`Telemetry`] is
 //! the thread on which all sending happens: a collector that hangs can slow nothing else.
 
 pub mod client;
 pub mod collector;
 pub mod config;
+mod encode;
 pub mod instruments;
 pub mod names;
 pub mod otlp;
@@ -18,6 +19,7 @@ pub mod span;
 pub mod telemetry;
 #[cfg(test)]
 mod testing;
+mod transport;
 
 pub use collector::Collector;
 pub use config::{Config, Problem};

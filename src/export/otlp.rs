@@ -1,7 +1,8 @@
-//! The stock OTLP exporters, told everything by us, and the count of what they delivered.
+//! What sends metrics and spans, and the count of what was delivered.
 //!
-//! They would read the environment themselves; each thing that can be said in code is, so that [`Config`] is the only
-//! source. (Headers from the environment they merge in any case; ours are the same ones.)
+//! Metrics go by the stock exporter, told everything by us: it would read the environment itself; each thing that can be said in code is, so that [`Config`] is the only
+//! source. (Headers from the environment it merges in any case; ours are the same ones.) Spans, of which there are two
+//! for each exchange, are encoded when they are made and sent by [`Transport`].
 //!
 //! [`Config`]: crate::export::Config
 
@@ -13,17 +14,18 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::metrics::Meter;
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
 use opentelemetry_otlp::{
-    Compression, ExporterBuildError, MetricExporter, SpanExporter, WithExportConfig,
-    WithHttpConfig, WithTonicConfig,
+    Compression, ExporterBuildError, MetricExporter, WithExportConfig, WithHttpConfig,
+    WithTonicConfig,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::Temporality;
-use opentelemetry_sdk::trace::SpanExporter as _;
 
 use crate::export::client::{Client, TlsError, tonic_config};
 use crate::export::config::{self, Headers, Protocol, Signal};
+use crate::export::encode::{Encoded, Envelope};
 use crate::export::names::attributes as key;
 use crate::export::names::ours;
+use crate::export::transport::Transport;
 use opentelemetry::KeyValue;
 
 /// Why an exporter could not be built.
@@ -35,17 +37,33 @@ pub enum BuildError {
     Exporter(#[from] ExporterBuildError),
     #[error("`{0}` is no HTTP header")]
     Header(String),
+    #[error(transparent)]
+    Endpoint(#[from] http::uri::InvalidUri),
+    #[error(transparent)]
+    Grpc(#[from] tonic::transport::Error),
 }
 
-/// Must be called inside the runtime that will export.
-pub fn span_exporter(signal: &Signal, resource: &Resource) -> Result<SpanExporter, BuildError> {
-    let builder = SpanExporter::builder();
-    let mut exporter = match signal.protocol {
-        Protocol::Grpc => grpc(builder.with_tonic(), signal)?.build()?,
-        Protocol::HttpProtobuf => http(builder.with_http(), signal)?.build()?,
-    };
-    exporter.set_resource(resource);
-    Ok(exporter)
+/// Sends spans.
+#[derive(Debug)]
+pub struct SpanExporter {
+    transport: Transport,
+    envelope: Envelope,
+}
+
+impl SpanExporter {
+    /// Must be called inside the runtime that will export.
+    pub fn new(signal: &Signal, resource: &Resource) -> Result<Self, BuildError> {
+        Ok(Self {
+            transport: Transport::new(signal)?,
+            envelope: Envelope::new(resource),
+        })
+    }
+
+    pub async fn export(&self, spans: Vec<Encoded>) -> Result<(), String> {
+        let request = self.envelope.request(&spans);
+        drop(spans);
+        self.transport.send(request).await
+    }
 }
 
 /// Must be called inside the runtime that will export.
@@ -110,7 +128,7 @@ fn common<B: WithExportConfig>(
         .with_timeout(signal.timeout)
 }
 
-fn header_map(headers: &Headers) -> Result<HeaderMap, BuildError> {
+pub(super) fn header_map(headers: &Headers) -> Result<HeaderMap, BuildError> {
     let mut map = HeaderMap::new();
     for (name, value) in &headers.0 {
         let header = HeaderName::try_from(name.as_str())

@@ -1,6 +1,6 @@
 //! How many exchanges are in each state, lane by lane.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::load::{Lane, LaneReading, State, queue_depth};
 
@@ -9,7 +9,7 @@ use crate::load::{Lane, LaneReading, State, queue_depth};
 const MOST_LANES: usize = 1_024;
 
 #[derive(Debug, Default)]
-pub(super) struct Lanes(HashMap<Lane, [u64; State::ALL.len()]>);
+pub(super) struct Lanes(FxHashMap<Lane, [u64; State::ALL.len()]>);
 
 impl Lanes {
     pub(super) fn know(&mut self, lane: &Lane) {
@@ -57,7 +57,7 @@ impl Lanes {
     }
 
     fn active(&mut self, lane: &Lane) -> &mut [u64; State::ALL.len()] {
-        if !self.0.contains_key(lane) && self.0.len() >= MOST_LANES {
+        if self.0.len() >= MOST_LANES && !self.0.contains_key(lane) {
             self.0
                 .retain(|_, active| active.iter().any(|count| *count > 0));
         }

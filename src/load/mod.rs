@@ -9,9 +9,9 @@ mod flow;
 mod lanes;
 mod recent;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::clock::Moment;
@@ -163,7 +163,7 @@ pub struct Ended {
 pub struct Load {
     lanes: Lanes,
     /// A flow keeps its place for ever, so that a [`FlowId`] cannot go stale; what is forgotten is its track.
-    places: HashMap<Flow, FlowId>,
+    places: FxHashMap<Flow, FlowId>,
     flows: Vec<(Flow, Option<Box<Track>>)>,
 }
 

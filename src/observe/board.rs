@@ -4,11 +4,11 @@
 //! it need not always be the same one: whoever wants a reading that is up to date (a scrape, `/streams`, a test) takes
 //! the lock, drains the seam and reads.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::clock::Moment;
@@ -38,7 +38,8 @@ impl std::fmt::Debug for Sinks {
 /// See the module's head.
 #[derive(Debug)]
 pub struct Board {
-    flights: HashMap<ExchangeId, Box<Flight>>,
+    /// The ids are our own and come in order, so no client can make them collide.
+    flights: FxHashMap<ExchangeId, Box<Flight>>,
     load: Load,
     ledger: slo::Ledger,
     gate: Arc<Gate>,
@@ -109,7 +110,7 @@ struct Meters {
 impl Board {
     pub fn new(objectives: Vec<slo::Objective>, gate: Arc<Gate>, sinks: Sinks) -> Self {
         Self {
-            flights: HashMap::new(),
+            flights: FxHashMap::default(),
             load: Load::new(),
             ledger: slo::Ledger::new(objectives),
             gate,

@@ -316,10 +316,10 @@ impl Ended {
         }
     }
 
-    /// Each choice under its reason's label, and with what became of it.
-    pub fn choice(&self, reason: &Label, became: &'static str) {
+    /// Counts choices of one reason, by its label, with what became of them.
+    pub fn choice(&self, reason: &Label, became: &'static str) -> BoundCounter<u64> {
         let own = [label(key::FINISH_REASON, reason), word(key::CHOICE, became)];
-        self.family.choices.add(1, &with(&self.base, &own));
+        self.family.choices.bind(&with(&self.base, &own))
     }
 }
 

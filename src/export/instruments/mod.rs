@@ -1,20 +1,21 @@
 //! Samples and finished exchanges → instruments.
 //!
 //! What moves with every chunk is bound to its series once ([`Live`]); what is recorded at the end goes through
-//! [`ended`]; what is a state rather than an event is read from a snapshot ([`observed`]). Nothing in here is a judgement:
+//! [`closing`] and [`ended`]; what is a state rather than an event is read from a snapshot ([`observed`]). Nothing in here is a judgement:
 //! a number that the record does not have is not recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use opentelemetry::metrics::{BoundCounter, Meter};
+use opentelemetry::metrics::{BoundCounter, BoundHistogram, Meter};
 
 use crate::dialect::Kind;
 use crate::export::Config;
 use crate::export::collector::Collector;
 use crate::export::instruments::attributes::{lane_of, of_lane, pair, sorted, with, word};
 use crate::export::instruments::bounded::{Bounds, Cache, Combinations};
+use crate::export::instruments::closing::{CallClosing, Closing, Closings, Shape};
 use crate::export::instruments::ended::Ended;
 use crate::export::instruments::family::Family;
 use crate::export::names::attributes as key;
@@ -29,6 +30,7 @@ use crate::wire::RouteFacts;
 
 mod attributes;
 pub mod bounded;
+mod closing;
 mod ended;
 mod family;
 mod live;
@@ -45,6 +47,7 @@ pub struct Instruments {
     lanes: Cache<Lane, LaneCounters>,
     live: Cache<Series, Live>,
     ended: Cache<(Series, Option<Label>), Ended>,
+    closings: Closings,
     failures: Combinations,
     finishes: Combinations,
     choices: Combinations,
@@ -87,6 +90,7 @@ impl Instruments {
             lanes: Cache::default(),
             live: Cache::default(),
             ended: Cache::default(),
+            closings: Closings::default(),
             failures: Combinations::default(),
             finishes: Combinations::default(),
             choices: Combinations::default(),
@@ -111,7 +115,7 @@ impl Instruments {
     /// The handles for one series; made at the first call, shared afterwards. Keep it for the length of the stream.
     pub fn live(&self, series: &Series) -> Arc<Live> {
         let make = |series: &Series| Live::new(Arc::clone(&self.family), series);
-        let found = self.live.obtain(series.clone(), self.bounds.series, make);
+        let found = self.live.obtain(series, self.bounds.series, make);
         if let Some(live) = found {
             return live;
         }
@@ -130,8 +134,8 @@ impl Instruments {
             ..unnamed.clone()
         };
         self.live
-            .obtain(unnamed, limit, make)
-            .or_else(|| self.live.obtain(last_resort.clone(), usize::MAX, make))
+            .obtain(&unnamed, limit, make)
+            .or_else(|| self.live.obtain(&last_resort, usize::MAX, make))
             .unwrap_or_else(|| Arc::new(make(&last_resort)))
     }
 
@@ -153,30 +157,52 @@ impl Instruments {
     /// An exchange is over. Does not touch the counters of output tokens: those move only by [`Live::sample`], for
     /// whole answers too.
     pub fn finished(&self, record: &Record, gate: &Gate) {
-        let admitted = |name: &Name| gate.admit(Dimension::ErrorType, name);
-        let error = record.error_type.as_ref().map(admitted);
-        self.http(record, error.as_ref());
         for (anomaly, times) in &record.anomalies {
             let attributes = [word(key::ANOMALY, anomaly.as_str())];
             self.family.anomalies.add(u64::from(*times), &attributes);
         }
+        let closing = self.closings.obtain(&Shape::of(record), || {
+            let refused_before = self.refusals(gate);
+            let closing = self.closing(record, gate);
+            // What had to be called `other` is told each time.
+            (closing, self.refusals(gate) == refused_before)
+        });
+        closing.record(record);
+    }
+
+    /// How often a value or a combination had to be called `other`.
+    fn refusals(&self, gate: &Gate) -> u64 {
+        let values: u64 = gate.refused().iter().map(|(_, times)| times).sum();
+        values + self.folded.load(Ordering::Relaxed)
+    }
+
+    fn closing(&self, record: &Record, gate: &Gate) -> Closing {
+        let admitted = |name: &Name| gate.admit(Dimension::ErrorType, name);
+        let error = record.error_type.as_ref().map(admitted);
+        let [server, client] = self.http(record, error.as_ref());
         let live = record.call.as_ref().map(|call| self.live(&call.series));
-        self.count(record, live.as_deref(), error.as_ref());
-        if let Some(live) = live {
-            self.call_ended(record, &live, gate, error);
+        Closing {
+            server,
+            client,
+            finished: self.count(record, live.as_deref(), error.as_ref()),
+            call: live
+                .zip(record.call.as_ref())
+                .map(|(live, call)| self.call_closing(call, live, gate, error)),
         }
     }
 
-    fn call_ended(&self, record: &Record, live: &Live, gate: &Gate, error: Option<Label>) {
-        let Some(call) = &record.call else { return };
-        if record.points.sent.is_some() && call.request.prompt_bytes > 0 {
-            live.estimated_input(call.request.prompt_bytes.div_ceil(4));
-        }
+    fn call_closing(
+        &self,
+        call: &Call,
+        live: Arc<Live>,
+        gate: &Gate,
+        error: Option<Label>,
+    ) -> CallClosing {
         let model = call
             .response_model
             .as_ref()
             .map(|name| gate.admit(Dimension::Model, name));
-        let ended = self.ended(live, model.clone());
+        let ended = self.ended(&live, model.clone());
         let error = error.map(|label| {
             self.or_other(
                 &self.failures,
@@ -184,11 +210,17 @@ impl Instruments {
                 label.clone(),
             )
         });
-        ended.record(record, call, error.as_ref());
-        for reason in &call.finish_reasons {
+        let choice = |reason: &Name| {
             let label = gate.admit(Dimension::FinishReason, reason);
             let label = self.or_other(&self.choices, (&live.series, &model, &label), label.clone());
-            ended.choice(&label, became(call, reason));
+            ended.choice(&label, became(call, reason))
+        };
+        let choices = call.finish_reasons.iter().map(choice).collect();
+        CallClosing {
+            live,
+            ended,
+            error,
+            choices,
         }
     }
 
@@ -210,23 +242,25 @@ impl Instruments {
         let make = |(_, model): &(Series, Option<Label>)| {
             Ended::new(Arc::clone(&self.family), live, model.as_ref())
         };
-        let found = self.ended.obtain(
-            (live.series.clone(), model.clone()),
-            self.bounds.ended,
-            make,
-        );
+        let named = (live.series.clone(), model.clone());
+        let found = self.ended.obtain(&named, self.bounds.ended, make);
         if let Some(ended) = found {
             return ended;
         }
         self.fold();
         let model = model.map(|_| Label::known(OTHER));
         let folded = (live.series.clone(), model.clone());
-        let ended = self.ended.obtain(folded, usize::MAX, make);
+        let ended = self.ended.obtain(&folded, usize::MAX, make);
         ended
             .unwrap_or_else(|| Arc::new(Ended::new(Arc::clone(&self.family), live, model.as_ref())))
     }
 
-    fn count(&self, record: &Record, live: Option<&Live>, error: Option<&Label>) {
+    fn count(
+        &self,
+        record: &Record,
+        live: Option<&Live>,
+        error: Option<&Label>,
+    ) -> BoundCounter<u64> {
         let lane = of_lane(&lane_of(&record.route));
         let base = live.map_or(lane.as_slice(), |live| live.base.as_slice());
         let (outcome, fault, stage) = (record.outcome, record.fault, end_stage(record));
@@ -256,13 +290,15 @@ impl Instruments {
             self.fold();
             own.extend(error.map(|_| word(key::ERROR_TYPE, OTHER)));
         }
-        self.family.finished.add(1, &with(base, &own));
+        self.family.finished.bind(&with(base, &own))
     }
 
-    /// The standard's HTTP metrics, for every exchange.
-    fn http(&self, record: &Record, error: Option<&Label>) {
+    /// The standard's HTTP metrics, for every exchange: as the client's request, and as the upstream's answer.
+    fn http(&self, record: &Record, error: Option<&Label>) -> [Option<BoundHistogram<f64>>; 2] {
         let (points, http) = (&record.points, &record.http);
-        let Some(end) = points.end else { return };
+        if points.end.is_none() {
+            return [None, None];
+        }
         let combination = (&record.route.name, method(&http.method), http.status, error);
         let named = self.http.admit(self.bounds.combinations, &combination);
         let outcome = |failed: bool| {
@@ -285,30 +321,30 @@ impl Instruments {
         server.push(word(key::SCHEME, http.scheme.as_str()));
         server.push(word(key::PROTOCOL_VERSION, protocol_version(http.version)));
         server.extend(outcome(failed_for_the_client(record)));
-        let seconds = end.since(points.accept).as_secs_f64();
-        self.family.http_server.record(seconds, &sorted(server));
-        if let Some(sent) = points.sent {
-            client.push(attributes::label(
-                key::SERVER_ADDRESS,
-                &record.route.server_address,
-            ));
-            client.push(pair(key::SERVER_PORT, i64::from(record.route.server_port)));
-            client.extend(outcome(true));
-            let seconds = end.since(sent).as_secs_f64();
-            self.family.http_client.record(seconds, &sorted(client));
-        }
+        client.push(attributes::label(
+            key::SERVER_ADDRESS,
+            &record.route.server_address,
+        ));
+        client.push(pair(key::SERVER_PORT, i64::from(record.route.server_port)));
+        client.extend(outcome(true));
+        [
+            Some(self.family.http_server.bind(&sorted(server))),
+            points
+                .sent
+                .map(|_| self.family.http_client.bind(&sorted(client))),
+        ]
     }
 
     fn lane(&self, lane: &Lane) -> Arc<LaneCounters> {
         let make = |lane: &Lane| LaneCounters::new(&self.family, lane);
-        let found = self.lanes.obtain(lane.clone(), self.bounds.lanes, make);
+        let found = self.lanes.obtain(lane, self.bounds.lanes, make);
         found.unwrap_or_else(|| {
             self.fold();
             let other = Lane {
                 route: Label::known(OTHER),
                 ..lane.clone()
             };
-            let folded = self.lanes.obtain(other.clone(), usize::MAX, make);
+            let folded = self.lanes.obtain(&other, usize::MAX, make);
             folded.unwrap_or_else(|| Arc::new(make(&other)))
         })
     }

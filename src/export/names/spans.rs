@@ -89,6 +89,6 @@ attributes! {
 }
 
 /// Names of span events: the clock points that occurred.
-pub const EVENTS: &[&str] = &[
+pub const EVENTS: [&str; 9] = [
     "admit", "sent", "uploaded", "head", "byte", "event", "token", "visible", "last",
 ];

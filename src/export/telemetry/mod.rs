@@ -8,18 +8,17 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use opentelemetry_otlp::{MetricExporter, SpanExporter};
-use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_otlp::MetricExporter;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::export::config::{Batch, Config};
-use crate::export::otlp::{self, BuildError, Deliveries, Exported, Lost};
+use crate::export::encode::Encoded;
+use crate::export::otlp::{self, BuildError, Deliveries, Exported, Lost, SpanExporter};
 use crate::export::sampling::{Decision, Sampler};
 use crate::export::span::{self, Style};
 use crate::export::{Collector, prometheus};
@@ -94,14 +93,12 @@ impl Telemetry {
             Decision::Keep => None,
             Decision::KeepFor(reason) => Some(reason),
         };
-        for span in span::spans(record, &self.style, reason) {
-            queue.offer(span);
+        // What will not be sent is not made.
+        if let Some(refused) = queue.refuses() {
+            queue.lost(refused, span::number(record));
+            return;
         }
-    }
-
-    /// Queues one span; drops and counts it where the queue is full. Never blocks.
-    pub fn offer(&self, span: SpanData) {
-        if let Some(queue) = &self.queue {
+        for span in span::spans(record, &self.style, reason) {
             queue.offer(span);
         }
     }
@@ -124,7 +121,7 @@ impl Telemetry {
 struct Queue {
     batch: Batch,
     deliveries: Arc<Deliveries>,
-    waiting: Mutex<VecDeque<SpanData>>,
+    waiting: Mutex<VecDeque<Encoded>>,
     /// Notified when a batch is full.
     full: Notify,
     /// Spans of the export that is going on.
@@ -144,38 +141,55 @@ impl Queue {
         }
     }
 
-    fn offer(&self, span: SpanData) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason = if self.closed.load(Ordering::Relaxed) {
-            Lost::Shutdown
-        } else if waiting.len() >= self.batch.queue {
-            Lost::QueueFull
+    /// Drops and counts the span where the queue is full or closed.
+    fn offer(&self, span: Encoded) {
+        let mut waiting = self.waiting();
+        if let Some(refused) = self.refused(waiting.len()) {
+            return self.lost(refused, 1);
+        }
+        waiting.push_back(span);
+        let full = waiting.len() == self.batch.size;
+        drop(waiting);
+        if full {
+            self.full.notify_one();
+        }
+    }
+
+    /// Why a span would not be taken now.
+    fn refuses(&self) -> Option<Lost> {
+        self.refused(self.waiting().len())
+    }
+
+    fn refused(&self, waiting: usize) -> Option<Lost> {
+        if self.closed.load(Ordering::Relaxed) {
+            Some(Lost::Shutdown)
         } else {
-            waiting.push_back(span);
-            let full = waiting.len() == self.batch.size;
-            drop(waiting);
-            if full {
-                self.full.notify_one();
-            }
-            return;
-        };
-        self.deliveries.lost(Exported::Traces, reason, 1);
+            (waiting >= self.batch.queue).then_some(Lost::QueueFull)
+        }
+    }
+
+    fn lost(&self, reason: Lost, spans: usize) {
+        self.deliveries.lost(Exported::Traces, reason, spans);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Encoded>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next batch; empty where nothing waits.
-    fn take(&self) -> Vec<SpanData> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take(&self) -> Vec<Encoded> {
+        let mut waiting = self.waiting();
         let size = waiting.len().min(self.batch.size);
         waiting.drain(..size).collect()
     }
 
     /// Refuses further spans and counts those that were not delivered.
     fn close(&self) -> usize {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting();
         self.closed.store(true, Ordering::Relaxed);
         let left = waiting.len() + self.in_flight.load(Ordering::Relaxed);
         waiting.clear();
-        self.deliveries.lost(Exported::Traces, Lost::Shutdown, left);
+        self.lost(Lost::Shutdown, left);
         left
     }
 }
@@ -314,7 +328,7 @@ impl Exporters {
             })?;
         let traces = config
             .sends_traces()
-            .then(|| otlp::span_exporter(&config.traces, collector.resource()))
+            .then(|| SpanExporter::new(&config.traces, collector.resource()))
             .transpose()
             .map_err(|source| StartError::Exporter {
                 signal: "traces",
@@ -373,7 +387,11 @@ impl Sender {
             };
             let metrics = self.collector.collect();
             let limit = self.config.metrics.timeout;
-            let delivered = link.export(limit, 1, exporter.export(&metrics)).await;
+            let export = async {
+                let exported = exporter.export(&metrics).await;
+                exported.map_err(|error| error.to_string())
+            };
+            let delivered = link.export(limit, 1, export).await;
             if last {
                 return delivered;
             }
@@ -442,11 +460,11 @@ impl<'a> Link<'a> {
         &mut self,
         limit: Duration,
         items: usize,
-        export: impl Future<Output = OTelSdkResult>,
+        export: impl Future<Output = Result<(), String>>,
     ) -> bool {
         let problem = match timeout(limit, export).await {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
+            Ok(Err(problem)) => Some(problem),
             Err(_) => Some(format!("no answer within {limit:?}")),
         };
         let delivered = problem.is_none();

@@ -34,6 +34,8 @@ enum Behaviour {
     Answer,
     /// Refuses the first export, in a way that is not to be retried.
     RefuseOnce,
+    /// Refuses the first export, in a way that is to be retried.
+    BusyOnce,
     /// Accepts everything and never answers.
     Silent,
 }
@@ -66,7 +68,8 @@ impl Receiver {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let (outbox, seen) = channel();
-        let refused = Arc::new(AtomicBool::new(!matches!(behaviour, Behaviour::RefuseOnce)));
+        let refuses = matches!(behaviour, Behaviour::RefuseOnce | Behaviour::BusyOnce);
+        let refused = Arc::new(AtomicBool::new(!refuses));
         runtime.spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
@@ -163,10 +166,10 @@ async fn answer(
     if matches!(behaviour, Behaviour::Silent) {
         std::future::pending::<()>().await;
     }
-    let status = if refused.swap(true, Ordering::Relaxed) {
-        200
-    } else {
-        400
+    let (status, grpc_status) = match (refused.swap(true, Ordering::Relaxed), behaviour) {
+        (true, _) => (200, "0"),
+        (false, Behaviour::BusyOnce) => (503, "14"),
+        (false, _) => (400, "3"),
     };
     let mut empty = BytesMut::new();
     let response = Response::builder();
@@ -177,8 +180,10 @@ async fn answer(
             .unwrap());
     }
     empty.put_bytes(0, 5);
-    let trailers =
-        http::HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
+    let trailers = http::HeaderMap::from_iter([(
+        "grpc-status".parse().unwrap(),
+        grpc_status.parse().unwrap(),
+    )]);
     let body = Full::new(empty.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
     Ok(response
         .header("content-type", "application/grpc")
@@ -248,16 +253,21 @@ fn arrives_over(protocol: &str) {
     for seen in &seen {
         assert_eq!(seen.headers["x-tenant"], "blue");
     }
-    let body = |word: &str| {
-        seen.iter()
-            .find(|seen| seen.path.to_lowercase().contains(word))
+    let of = |word: &str| {
+        let mut of = seen.iter();
+        of.find(|seen| seen.path.to_lowercase().contains(word))
             .unwrap()
-            .body
-            .clone()
     };
-    let metrics = ExportMetricsServiceRequest::decode(body("metrics")).unwrap();
+    let metrics = ExportMetricsServiceRequest::decode(of("metrics").body.clone()).unwrap();
     assert_eq!(counted(&metrics, "tokengauge.requests.started"), Some(1));
-    let traces = ExportTraceServiceRequest::decode(body("trace")).unwrap();
+    let traces = of("trace");
+    let agent = traces.headers["user-agent"].to_str().unwrap();
+    assert!(agent.starts_with("tokengauge/"), "{agent}");
+    two_spans(&ExportTraceServiceRequest::decode(traces.body.clone()).unwrap());
+}
+
+/// The spans of one exchange, under this process's resource.
+fn two_spans(traces: &ExportTraceServiceRequest) {
     let [of] = traces.resource_spans.as_slice() else {
         panic!("{traces:?}")
     };
@@ -338,10 +348,12 @@ fn bodies_are_compressed_on_request() {
             receiver.address,
             &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), gzip],
         ));
+        telemetry.record(&testing::streamed());
         assert!(telemetry.shutdown(PATIENCE));
-        let seen = receiver.next();
-        assert_eq!(seen.headers[header], "gzip");
-        assert_eq!(seen.body[..2], [0x1f, 0x8b], "{protocol}");
+        for seen in [receiver.next(), receiver.next()] {
+            assert_eq!(seen.headers[header], "gzip");
+            assert_eq!(seen.body[..2], [0x1f, 0x8b], "{protocol} {}", seen.path);
+        }
     }
 }
 
@@ -431,6 +443,32 @@ fn metrics_heal_when_the_collector_is_back() {
 }
 
 #[test]
+fn spans_are_sent_again_where_that_may_help_and_only_there() {
+    for (behaviour, protocol, delivered) in [
+        (Behaviour::BusyOnce, "http/protobuf", true),
+        (Behaviour::BusyOnce, "grpc", true),
+        (Behaviour::RefuseOnce, "http/protobuf", false),
+        (Behaviour::RefuseOnce, "grpc", false),
+    ] {
+        let receiver = Receiver::start(behaviour);
+        let (telemetry, _) = start(config(
+            receiver.address,
+            &[
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                ("OTEL_METRICS_EXPORTER", "none"),
+            ],
+        ));
+        telemetry.record(&testing::streamed());
+        assert_eq!(telemetry.shutdown(PATIENCE), delivered, "{protocol}");
+        let (_, traces) = receiver.all();
+        assert_eq!(traces.len(), if delivered { 2 } else { 1 }, "{protocol}");
+        assert!(traces.windows(2).all(|pair| pair[0] == pair[1]));
+        let failed = if delivered { 0 } else { 2 };
+        assert_eq!(lost(&telemetry, Lost::Failed), failed, "{protocol}");
+    }
+}
+
+#[test]
 fn a_full_queue_drops_and_counts_and_never_waits() {
     let deliveries = Arc::new(Deliveries::default());
     let batch = Batch {
@@ -443,11 +481,13 @@ fn a_full_queue_drops_and_counts_and_never_waits() {
     for span in spans.iter().cycle().take(6) {
         queue.offer(span.clone());
     }
+    assert_eq!(queue.refuses(), Some(Lost::QueueFull));
     assert_eq!(deliveries.lost_so_far(Exported::Traces, Lost::QueueFull), 2);
     assert_eq!(
         [queue.take().len(), queue.take().len(), queue.take().len()],
         [3, 1, 0]
     );
+    assert_eq!(queue.refuses(), None);
     queue.offer(spans[0].clone());
     assert_eq!(queue.take().len(), 1, "there is room again");
 }
@@ -531,7 +571,6 @@ fn both_sides_show_their_certificates_on_both_transports() {
         let trust = [
             ("OTEL_EXPORTER_OTLP_CERTIFICATE", ca.as_str()),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
-            ("OTEL_TRACES_EXPORTER", "none"),
         ];
         let identity = [
             ("OTEL_EXPORTER_OTLP_CLIENT_KEY", key.as_str()),
@@ -546,12 +585,17 @@ fn both_sides_show_their_certificates_on_both_transports() {
         ] {
             let receiver = Receiver::with(Behaviour::Answer, Some(acceptor.clone()));
             let mut config = config(receiver.address, &variables);
-            config.metrics.timeout = Duration::from_secs(10);
-            let url = config.metrics.endpoint.unwrap();
-            config.metrics.endpoint = Some(url.replace("http://127.0.0.1", "https://localhost"));
+            for signal in [&mut config.metrics, &mut config.traces] {
+                signal.timeout = Duration::from_secs(10);
+                let url = signal.endpoint.take().unwrap();
+                signal.endpoint = Some(url.replace("http://127.0.0.1", "https://localhost"));
+            }
             let (telemetry, _) = start(config);
+            telemetry.record(&testing::streamed());
             assert_eq!(telemetry.shutdown(PATIENCE), delivered, "{protocol}");
-            assert_eq!(receiver.all().0.len(), usize::from(delivered), "{protocol}");
+            let (metrics, traces) = receiver.all();
+            let one = usize::from(delivered);
+            assert_eq!((metrics.len(), traces.len()), (one, one), "{protocol}");
         }
     }
 }

@@ -1,0 +1,186 @@
+//! What observing one exchange costs behind the seam: its words through the board, its metrics recorded, its spans made.
+//! No sockets and no threads. A whole JSON answer of 100 tokens, and the same answer as a stream of 100 chunks.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use tokengauge::clock::{Moment, Wall};
+use tokengauge::export::span::{self, Style};
+use tokengauge::export::{Config, Instruments, Readings, Snapshot};
+use tokengauge::label::{Gate, Label, Limits, Name};
+use tokengauge::observe::{Board, Sinks};
+use tokengauge::wire::{
+    Blocked, Cell, Connected, Direction, Ending, Entry, ExchangeId, Head, Headers, Open,
+    RouteFacts, Scheme, Trace, Vantage, Word,
+};
+
+const WORDS: [&str; 10] = [
+    "The", " harbour", " was", " quiet", " that", " morning", ",", " low", " tide", ".",
+];
+const CHUNKS: usize = 100;
+
+/// A board and the exchange that is played into it, again and again.
+struct Stage {
+    board: Board,
+    route: Arc<RouteFacts>,
+    next: u64,
+}
+
+impl Stage {
+    fn new(spans: bool) -> Self {
+        let (config, _) = Config::from_env(|_| None);
+        let limits = Limits::default();
+        let (instruments, _) = Instruments::new(&config, limits, Readings::new(Snapshot::default));
+        let style = Style::new(None);
+        let sinks = Sinks {
+            instruments,
+            record: Box::new(move |record| {
+                if spans {
+                    black_box(span::spans(record, &style, None));
+                }
+            }),
+        };
+        let route = RouteFacts {
+            name: Label::known("default"),
+            vantage: Vantage::Outbound,
+            server_address: Label::known("api.example.com"),
+            server_port: 443,
+            provider: None,
+            dialect: None,
+            stripped: 0,
+            stall_after: Duration::from_secs(2),
+            hung_after: Duration::from_secs(30),
+        };
+        Self {
+            board: Board::new(Vec::new(), Arc::new(Gate::new(limits, [])), sinks),
+            route: Arc::new(route),
+            next: 1,
+        }
+    }
+
+    fn exchange(&mut self, request: &str, content_type: &str, answer: &[String]) {
+        let exchange = ExchangeId(self.next);
+        let mut at = Moment::from_nanos(self.next * 1_000_000);
+        self.next += 1;
+        let mut say = |word: Word, bytes: &[u8]| {
+            at = at + Duration::from_micros(10);
+            self.board.take(Entry { exchange, at, word }, bytes);
+        };
+        say(Word::Open(Box::new(open(&self.route))), b"");
+        say(Word::Admitted, b"");
+        let connected = Connected {
+            reused: true,
+            ..Connected::default()
+        };
+        say(Word::Connected(Box::new(connected)), b"");
+        say(Word::Sent, b"");
+        say(arrival(Direction::Request, request), request.as_bytes());
+        say(Word::RequestEnd, b"");
+        say(Word::Head(Box::new(head(content_type))), b"");
+        for part in answer {
+            say(arrival(Direction::Response, part), part.as_bytes());
+        }
+        say(Word::End(Ending::Complete), b"");
+    }
+}
+
+fn arrival(direction: Direction, body: &str) -> Word {
+    Word::Arrival {
+        direction,
+        len: u32::try_from(body.len()).expect("bodies here are short"),
+        blocked: Blocked::default(),
+    }
+}
+
+fn open(route: &Arc<RouteFacts>) -> Open {
+    Open {
+        wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
+        method: http::Method::POST,
+        path: name("/v1/chat/completions"),
+        host: Name::new("gateway.example.com"),
+        version: http::Version::HTTP_11,
+        scheme: Scheme::Http,
+        headers: [
+            ("content-type", name("application/json")),
+            ("user-agent", name("OpenAI/Python 2.8.1")),
+        ]
+        .into_iter()
+        .collect(),
+        length: None,
+        client: Some([192, 0, 2, 7].into()),
+        route: Arc::clone(route),
+        trace: Trace {
+            trace_id: *b"0123456789abcdef",
+            server_span: *b"server00",
+            client_span: *b"client00",
+            ..Trace::default()
+        },
+        cell: Arc::new(Cell::default()),
+    }
+}
+
+fn head(content_type: &str) -> Head {
+    let headers: Headers = [("content-type", name(content_type))].into_iter().collect();
+    Head {
+        status: 200,
+        version: http::Version::HTTP_11,
+        headers,
+        length: None,
+        own: false,
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("not empty")
+}
+
+fn words() -> impl Iterator<Item = &'static str> {
+    WORDS.into_iter().cycle().take(CHUNKS)
+}
+
+const USAGE: &str = r#"{"prompt_tokens":9,"completion_tokens":100,"total_tokens":109}"#;
+
+fn whole() -> Vec<String> {
+    let text: String = words().collect();
+    vec![format!(
+        r#"{{"id":"chatcmpl-0123456789","object":"chat.completion","created":1800000000,"model":"gpt-4o-2024-08-06","choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}],"usage":{USAGE}}}"#
+    )]
+}
+
+fn stream() -> Vec<String> {
+    let event = |delta: &str, reason: &str| {
+        format!(
+            "data: {{\"id\":\"chatcmpl-0123456789\",\"object\":\"chat.completion.chunk\",\"created\":1800000000,\"model\":\"gpt-4o-2024-08-06\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}},\"finish_reason\":{reason}}}]}}\n\n"
+        )
+    };
+    let mut parts: Vec<_> = words()
+        .map(|word| event(&format!("\"content\":\"{word}\""), "null"))
+        .collect();
+    parts.push(event("", "\"stop\""));
+    parts.push("data: [DONE]\n\n".to_owned());
+    parts
+}
+
+fn exchange(criterion: &mut Criterion) {
+    let whole_request =
+        r#"{"model":"gpt-4o","messages":[{"role":"user","content":"Tell me of the harbour."}]}"#;
+    let stream_request = r#"{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"Tell me of the harbour."}]}"#;
+    for (name, request, kind, answer) in [
+        ("json", whole_request, "application/json", whole()),
+        ("stream", stream_request, "text/event-stream", stream()),
+    ] {
+        let mut group = criterion.benchmark_group(name);
+        for (sinks, spans) in [("metrics", false), ("metrics and spans", true)] {
+            let mut stage = Stage::new(spans);
+            group.bench_function(sinks, |bencher| {
+                bencher.iter(|| stage.exchange(request, kind, &answer));
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, exchange);
+criterion_main!(benches);
