@@ -63,10 +63,6 @@ pub fn export(config: &Config, environment: fn(&str) -> Option<String>) -> expor
     for signal in [&mut export.metrics, &mut export.traces] {
         signal.headers.0.extend(headers.clone());
     }
-    diag::Exporting {
-        summary: &export.summary(),
-    }
-    .emit();
     export
 }
 
@@ -89,11 +85,13 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
 }
 
 async fn serve(config: Config, export: export::Config, watch: Watch) -> anyhow::Result<ExitCode> {
+    // Before anything is said of listening: whoever has read that may send a signal.
     let mut stop = Stop::listen()?;
+    let hang_up = signal(SignalKind::hangup())?;
     let app = App::start(config, export).await?;
     announce(&app);
     tokio::select! {
-        watched = watch.run(|loaded| reload(&app, loaded)) => watched?,
+        never = watch.run(hang_up, |loaded| reload(&app, loaded)) => match never {},
         () = stop.asked() => {}
     }
     // As the configuration says now, which may have been reloaded since.

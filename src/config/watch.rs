@@ -1,8 +1,9 @@
 //! Reading the file again: when it has changed, and when somebody says so (SIGHUP).
 
+use std::convert::Infallible;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::time::MissedTickBehavior;
 
 use super::load::load_text;
@@ -47,13 +48,14 @@ impl Watch {
         (now != self.seen).then(|| self.load())
     }
 
-    /// Hands every later configuration, or what is wrong with it, to `apply`; does not return unless SIGHUP cannot be
-    /// listened for. Needs a tokio runtime. The file is read on the runtime's thread: it is small and local.
+    /// Hands every later configuration, or what is wrong with it, to `apply`; does not return. `hang_up` says when to
+    /// load whether or not the file has changed. Needs a tokio runtime. The file is read on the runtime's thread: it is
+    /// small and local.
     pub async fn run(
         mut self,
+        mut hang_up: Signal,
         mut apply: impl FnMut(Result<Config, Errors>),
-    ) -> std::io::Result<()> {
-        let mut hang_up = signal(SignalKind::hangup())?;
+    ) -> Infallible {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

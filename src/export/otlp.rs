@@ -2,7 +2,7 @@
 //!
 //! Metrics go by the stock exporter, told everything by us: it would read the environment itself; each thing that can be said in code is, so that [`Config`] is the only
 //! source. (Headers from the environment it merges in any case; ours are the same ones.) Spans, of which there are two
-//! for each exchange, are encoded when they are made and sent by [`Transport`].
+//! for each exchange, are encoded when they are made and sent by `Transport`.
 //!
 //! [`Config`]: crate::export::Config
 

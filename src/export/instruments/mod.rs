@@ -1,7 +1,7 @@
 //! Samples and finished exchanges → instruments.
 //!
 //! What moves with every chunk is bound to its series once ([`Live`]); what is recorded at the end goes through
-//! [`closing`] and [`ended`]; what is a state rather than an event is read from a snapshot ([`observed`]). Nothing in here is a judgement:
+//! `closing` and `ended`; what is a state rather than an event is read from a snapshot ([`observed`]). Nothing in here is a judgement:
 //! a number that the record does not have is not recorded.
 
 use std::sync::Arc;

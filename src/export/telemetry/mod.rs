@@ -16,6 +16,7 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
+use crate::diag;
 use crate::export::config::{Batch, Config};
 use crate::export::encode::Encoded;
 use crate::export::otlp::{self, BuildError, Deliveries, Exported, Lost, SpanExporter};
@@ -58,7 +59,10 @@ pub enum StartError {
 impl Telemetry {
     /// Says once, in the log, what will be sent where; fails where an exporter cannot be built as configured.
     pub fn start(config: Config, collector: Collector) -> Result<Self, StartError> {
-        tracing::info!("{}", config.summary());
+        diag::Exporting {
+            summary: &config.summary(),
+        }
+        .emit();
         let collector = Arc::new(collector);
         let (sampler, against_parent) = (config.sampler, config.keep_unsampled_failures);
         let style = Style::new(config.longest_value);
