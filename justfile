@@ -51,3 +51,9 @@ demo *arguments:
 # Benchmarks of the parts
 bench *arguments:
     cargo bench {{ arguments }}
+
+# What the proxy costs beside a bare relay, telemetry on (LOADLAB: the built driver of ../shared/loadlab)
+overhead loadlab *arguments:
+    cargo build --release --bin tokengauge --example otlp_sink
+    python3 benches/overhead.py --loadlab {{ loadlab }} --binary target/release/tokengauge \
+        --sink target/release/examples/otlp_sink {{ arguments }}

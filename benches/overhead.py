@@ -113,7 +113,6 @@ def main():
                 continue
             relay, gauge, finished = bench.compare(load)
             kept[load] = {"relay": relay, "tokengauge": gauge, "finished": finished}
-            sent = gauge["ok_via"] if load in ("paced", "light") else None
             if load == "json":
                 a, b = relay["cpu_us_per_request"], gauge["cpu_us_per_request"]
                 row(load, "CPU µs per request", a, b, "1.5 × relay", b <= 1.5 * a)
@@ -125,13 +124,14 @@ def main():
                 row(load, "added delay p50, µs", a, b, "1.25 × relay or + 15 µs", b <= max(1.25 * a, a + 15))
                 a, b = relay["added"]["delay_p99_us"], gauge["added"]["delay_p99_us"]
                 row(load, "added delay p99, µs", a, b, "relay + 100 µs", b <= a + 100)
+            # A driver's warm-up is observed too, but not among what it reports; so fewer observed than sent is a loss.
+            if finished < gauge["ok_via"]:
+                missed.append(f"{load}: {finished:.0f} exchanges observed of {gauge['ok_via']}")
             if gauge["mismatched_via"] or gauge["errors_via"]:
                 missed.append(f"{load}: {gauge['mismatched_via']} bodies differ, errors {gauge['errors_via']}")
-            if sent is not None and finished < sent:
-                missed.append(f"{load}: {finished:.0f} exchanges observed of {sent}")
-            print(f"{load}: {finished:.0f} exchanges observed" + (f" of {sent} driven" if sent else ""), file=sys.stderr)
+            print(f"{load}: {finished:.0f} exchanges observed of {gauge['ok_via']} driven and a warm-up", file=sys.stderr)
         metrics = text(bench.admin, "/metrics")
-        kept["lost"] = {line.split("{")[0].split(" ")[0]: total(metrics, line.split("{")[0].split(" ")[0]) for line in metrics.splitlines() if line.startswith("tokengauge_self_") and "lost" in line.split("{")[0]}
+        kept["lost"] = {line.split("{")[0].split(" ")[0]: total(metrics, line.split("{")[0].split(" ")[0]) for line in metrics.splitlines() if line.startswith(("tokengauge_self_observer", "tokengauge_self_export"))}
         kept["sink"] = json.loads(text(bench.sink, "/"))
     finally:
         bench.stop()

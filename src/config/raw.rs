@@ -145,9 +145,9 @@ pub(super) struct Route {
     pub(super) provider: Field<String>,
     /// Overrides the vantage of the whole proxy.
     pub(super) vantage: Field<Vantage>,
-    /// A stream that brings no token for this long after its first has stalled.
+    /// A stream that brings no token for this long after its first has stalled. Checked, but nothing acts on it yet.
     pub(super) stall_after: Field<Length>,
-    /// A stream that brings no first token for this long hangs.
+    /// A stream that brings no first token for this long hangs. Checked, but nothing acts on it yet.
     pub(super) hung_after: Field<Length>,
 }
 
