@@ -17,14 +17,6 @@ const DRAIN_EVERY: Duration = Duration::from_millis(50);
 /// Between two sweeps over the exchanges in flight.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 
-/// How many words are taken in before the thread offers its core to others. A batch of a busy proxy is a millisecond of
-/// work, and a thread that moves bytes and wakes meanwhile would have to wait for all of it where cores are few.
-const WORDS_BEFORE_YIELD: usize = 32;
-
-/// A batch of more words than this is a sign that the observer falls behind: it then keeps its core, since what it cannot
-/// catch up with is lost. Ten times what 10,000 chunks a second leave between two drains.
-const WORDS_OF_A_BACKLOG: usize = 5_000;
-
 /// How long the observer sleeps when nothing is open; the first exchange wakes it. Bounded, so that a last word that
 /// was said after the last drain does not wait for the next exchange.
 const IDLE: Duration = Duration::from_secs(1);
@@ -131,11 +123,7 @@ impl Desk {
         for shard in 0..seam.shards() {
             seam.drain(shard, &mut self.batch);
             let mut rest: &[u8] = &self.batch.bytes;
-            let behind = self.batch.entries.len() > WORDS_OF_A_BACKLOG;
-            for (nth, entry) in self.batch.entries.drain(..).enumerate() {
-                if !behind && nth % WORDS_BEFORE_YIELD == WORDS_BEFORE_YIELD - 1 {
-                    thread::yield_now();
-                }
+            for entry in self.batch.entries.drain(..) {
                 let (bytes, behind) = rest.split_at(carried(&entry).min(rest.len()));
                 rest = behind;
                 self.board.take(entry, bytes);
