@@ -44,15 +44,6 @@ pub struct Board {
     ledger: slo::Ledger,
     gate: Arc<Gate>,
     sinks: Sinks,
-    tally: Tally,
-}
-
-/// Sums over everything observed since the start.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Tally {
-    pub finished: u64,
-    /// How often each anomaly was seen, in the order of [`Anomaly::ALL`].
-    pub anomalies: [u64; Anomaly::ALL.len()],
 }
 
 /// What a stream shows on `/streams`: facts, never text.
@@ -115,7 +106,6 @@ impl Board {
             ledger: slo::Ledger::new(objectives),
             gate,
             sinks,
-            tally: Tally::default(),
         }
     }
 
@@ -127,8 +117,11 @@ impl Board {
         match word {
             Word::Open(open) => self.open(exchange, at, open),
             Word::End(ending) => {
-                if let Some(flight) = self.flights.remove(&exchange) {
-                    self.end(*flight, at, ending);
+                let Some(flight) = self.flights.remove(&exchange) else {
+                    return;
+                };
+                if catch_unwind(AssertUnwindSafe(|| self.end(*flight, at, ending))).is_err() {
+                    self.sinks.instruments.odd(Anomaly::Panic, 1);
                 }
             }
             word @ (Word::Admitted
@@ -173,10 +166,6 @@ impl Board {
 
     pub fn in_flight(&self) -> usize {
         self.flights.len()
-    }
-
-    pub const fn tally(&self) -> &Tally {
-        &self.tally
     }
 
     /// Makes known a lane before its first exchange, so that it is told as 0.
@@ -252,7 +241,6 @@ impl Board {
             ledger,
             gate,
             sinks,
-            tally,
             ..
         } = self;
         flight.tell_time(at, Duration::ZERO, &sinks.instruments);
@@ -263,16 +251,6 @@ impl Board {
             ledger.note(at, index, verdict);
             if let (Some(call), Some(objective)) = (record.call.as_mut(), ledger.objective(index)) {
                 call.verdicts.push((objective.name.clone(), verdict));
-            }
-        }
-        tally.finished += 1;
-        for (anomaly, times) in &record.anomalies {
-            for (known, sum) in Anomaly::ALL.iter().zip(&mut tally.anomalies) {
-                *sum += if known == anomaly {
-                    u64::from(*times)
-                } else {
-                    0
-                };
             }
         }
         sinks.instruments.finished(&record, gate);

@@ -7,7 +7,7 @@ mod calling;
 mod exchange;
 mod task;
 
-pub use board::{Board, Phase, Sinks, StreamView, Tally};
+pub use board::{Board, Phase, Sinks, StreamView};
 pub use exchange::Exchange;
 pub use task::Observer;
 

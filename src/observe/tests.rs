@@ -1,19 +1,21 @@
 //! Exchanges on literal moments: no clock, no socket, no sleep.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Moment, Wall};
 use crate::count::Source;
+use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Limits, Name};
 use crate::load::State;
 use crate::measure::Sample;
-use crate::observe::Exchange;
+use crate::observe::{Board, Exchange, Sinks};
 use crate::record::{Complete, Outcome, Record};
 use crate::wire::{
-    Blocked, Cell, Direction, Ending, ExchangeId, Failure, Fault, Head, Headers, Open, RouteFacts,
-    Scheme, Trace, Vantage, Word,
+    Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Headers, Open,
+    RouteFacts, Scheme, Trace, Vantage, Word,
 };
 
 /// Plays words into an exchange. Every method takes the millisecond at which it happens.
@@ -565,5 +567,48 @@ fn several_choices_end_each_by_its_own_word() {
         call.output.unwrap().counted,
         3,
         "Hello · Good day, each choice counted on its own"
+    );
+}
+
+#[test]
+fn a_panic_in_a_sink_ends_the_observation_of_that_exchange_alone() {
+    let (config, _) = export::Config::from_env(|_| None);
+    let readings = Readings::new(Snapshot::default);
+    let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+    let seen = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&seen);
+    let record = Box::new(move |record: &Record| {
+        count.fetch_add(1, Ordering::Relaxed);
+        assert!(record.exchange != ExchangeId(1), "on purpose");
+    });
+    let gate = Arc::new(Gate::new(Limits::default(), []));
+    let mut board = Board::new(
+        Vec::new(),
+        gate,
+        Sinks {
+            instruments,
+            record,
+        },
+    );
+    for id in [1, 2] {
+        let mut say = |word| {
+            let entry = Entry {
+                exchange: ExchangeId(id),
+                at: at(100),
+                word,
+            };
+            board.take(entry, b"");
+        };
+        say(Word::Open(Box::new(open("/v1/chat/completions"))));
+        say(Word::End(Ending::ClientGone));
+    }
+    assert_eq!((seen.load(Ordering::Relaxed), board.in_flight()), (2, 0));
+    let metrics = prometheus::text(&collector.scrape());
+    let panics = metrics
+        .lines()
+        .find(|line| line.contains("anomalies") && line.contains("\"panic\""));
+    assert!(
+        panics.is_some_and(|line| line.ends_with(" 1")),
+        "{panics:?}"
     );
 }

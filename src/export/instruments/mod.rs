@@ -142,12 +142,17 @@ impl Instruments {
         self.lane(lane).waiting.add(time.as_secs_f64());
     }
 
+    /// Something odd went by, outside any record or in one.
+    pub fn odd(&self, anomaly: Anomaly, times: u32) {
+        let attributes = [word(key::ANOMALY, anomaly.as_str())];
+        self.family.anomalies.add(u64::from(times), &attributes);
+    }
+
     /// An exchange is over. Does not touch the counters of output tokens: those move only by [`Live::sample`], for
     /// whole answers too.
     pub fn finished(&self, record: &Record, gate: &Gate) {
         for (anomaly, times) in &record.anomalies {
-            let attributes = [word(key::ANOMALY, anomaly.as_str())];
-            self.family.anomalies.add(u64::from(*times), &attributes);
+            self.odd(*anomaly, *times);
         }
         let closing = self.closings.obtain(&Shape::of(record), || {
             let refused_before = self.refusals(gate);
