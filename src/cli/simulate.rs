@@ -60,6 +60,7 @@ Example:
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
+    tokio::task::spawn_blocking(simulate::tokens::load).await?;
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("cannot listen on {}", args.listen))?;

@@ -8,6 +8,11 @@ pub fn count(text: &str) -> u64 {
     tiktoken_rs::o200k_base_singleton().count_ordinary(text) as u64
 }
 
+/// Loads the encoding, which takes some 0.1 s: done beforehand, it holds up no stream. Blocks meanwhile.
+pub fn load() {
+    tiktoken_rs::o200k_base_singleton();
+}
+
 /// Texts longer than this are estimated: a prompt of megabytes would hold up every stream of the thread.
 const LONGEST_COUNTED: usize = 64 << 10;
 

@@ -50,6 +50,7 @@ impl Stage {
         let receiver = Receiver::default();
         let models = scenario::models();
         let config = simulate::Config { models, seed };
+        tokio::task::spawn_blocking(simulate::tokens::load).await?;
         let serve = simulate::serve(
             backend_listener,
             config,
