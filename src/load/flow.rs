@@ -220,6 +220,9 @@ mod tests {
         track.output_spread(Moment::ZERO, Moment::from_secs(3_600), 36_000);
         let reading = at(&track, Moment::from_secs(3_600));
         assert_eq!(reading.output.five_minutes, Some(10.0));
+        let end_of_time = Moment::from_nanos(u64::MAX);
+        track.output_spread(Moment::ZERO, end_of_time, 1);
+        assert!(at(&track, end_of_time).output.five_minutes < Some(1e-6));
     }
 
     #[test]
@@ -239,6 +242,23 @@ mod tests {
         assert!(!track.is_idle(last));
         assert!(at(&track, last).output.five_minutes > Some(0.0));
         assert!(track.is_idle(Moment::from_secs(401)));
+    }
+
+    #[test]
+    fn whatever_is_recorded_keeps_it_from_being_idle() {
+        let now = Moment::from_secs(1_000);
+        let uses: [fn(&mut Track, Moment); 4] = [
+            |track, at| track.output(at, 1),
+            |track, at| track.output_spread(at, at, 1),
+            |track, at| track.input_spread(at, at, 1),
+            |track, at| track.ended(at, Ended::default()),
+        ];
+        for (index, used) in uses.into_iter().enumerate() {
+            let mut track = Track::new();
+            assert!(track.is_idle(now));
+            used(&mut track, now);
+            assert!(!track.is_idle(now), "{index}");
+        }
     }
 
     proptest! {

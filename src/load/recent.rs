@@ -187,6 +187,15 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_told_as_the_middle_of_its_bucket() {
+        let mut recent = Recent::new();
+        // Where a bucket is widest for its value: 32,768 units to 33,023.
+        recent.ended(Moment::ZERO, ended(3_277, 327.68));
+        let rates = recent.reading(Moment::ZERO).output_rate.unwrap();
+        assert!((rates.p50 - 327.68).abs() < 0.004 * 327.68, "{}", rates.p50);
+    }
+
+    #[test]
     fn what_is_undefined_is_left_out_but_counted_as_finished() {
         let mut recent = Recent::new();
         let failed = Ended {

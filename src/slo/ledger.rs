@@ -252,7 +252,7 @@ mod tests {
             note(&mut ledger, Moment::from_secs(hour * 3_600), 1_000, 0);
         }
         let at = Moment::from_secs(24 * 3_600);
-        note(&mut ledger, at.saturating_sub(HOUR / 4), 980, 20);
+        note(&mut ledger, at.saturating_sub(HOUR * 3 / 4), 980, 20);
         let reading = one(&ledger, at);
         near(reading.budget, 1.0 - 20.0 / 240.0);
         let seconds = (1.0 - 20.0 / 240.0) * 24.0 * 3_600.0 / 2.0;
