@@ -21,7 +21,8 @@ const WINDOW: Duration = Duration::from_secs(30 * 86_400);
 /// Promises for chat that mean something on the first day; who knows better writes their own.
 ///
 /// - Availability 99.5 %: 3 h 36 min of full outage in 30 days, room enough for one bad afternoon of a vendor.
-/// - First token within 2 s for 95 %: the bound that MLPerf Inference sets for a 70 B chat model in its server scenario.
+/// - First token within 2 s for 95 %: loose on purpose, since nothing is known yet of models and prompts; a chat that is
+///   meant to feel immediate wants 500 ms.
 /// - 15 tokens per second and more for 95 %: three times as fast as people read, so that nobody waits for the text.
 /// - Over within 60 s for 95 %: where nginx and common load balancers give up on an answer that is not streamed.
 pub(super) fn defaults() -> Vec<Objective> {
