@@ -1,15 +1,28 @@
 //! Bytes → frames: where one message of a body ends and the next begins, whatever the messages mean.
 //!
-//! A framer takes bytes as they come, cut anywhere, and calls back once per frame. It enforces its cap *while waiting*
-//! for a delimiter, so a peer that never sends one cannot make it grow. It has no error: what is malformed is skipped
-//! and reported as an [`Anomaly`].
+//! A framer takes bytes as they come, cut anywhere, and calls back once per frame. What lies whole within one push is
+//! handed out where it lies; only what is unfinished is kept. It enforces its cap *while waiting* for a delimiter, so a
+//! peer that never sends one cannot make it grow. It has no error: what is malformed is skipped and reported as an
+//! [`Anomaly`].
 
+mod aws;
+mod elements;
+mod held;
+mod lines;
+mod scan;
 mod sniff;
 mod sse;
+mod websocket;
 mod whole;
 
-use sniff::Sniffer;
+pub use aws::Aws;
+#[cfg(test)]
+pub(crate) use aws::encode;
+pub use elements::Elements;
+pub use lines::Lines;
+use sniff::{Framing, Sniffer};
 pub use sse::Sse;
+pub use websocket::{Message, Unread, WebSocket};
 pub use whole::Whole;
 
 /// The largest frame that is read, in bytes. The largest event seen in the wild is 101 KB (a Responses event that
@@ -23,12 +36,16 @@ pub enum Framer {
     /// Too little was seen to tell.
     Unknown(Sniffer),
     Sse(Sse),
+    Lines(Lines),
+    Elements(Elements),
+    Aws(Aws),
     Whole(Whole),
 }
 
 impl Framer {
-    pub fn new(content_type: Option<&str>) -> Self {
-        Self::Unknown(Sniffer::new(content_type))
+    /// `json`: what JSON at the body's top level means in the API that answers.
+    pub fn new(content_type: Option<&str>, json: Json) -> Self {
+        Self::Unknown(Sniffer::new(content_type, json))
     }
 
     /// Takes the next bytes of the body and calls `out` for every frame that they complete.
@@ -39,11 +56,14 @@ impl Framer {
                     return;
                 };
                 let held = sniffer.held();
-                *self = Self::of(found.stream);
+                *self = Self::of(found.framing);
                 self.push(&held, out);
                 self.push(found.rest, out);
             }
             Self::Sse(sse) => sse.push(bytes, out),
+            Self::Lines(lines) => lines.push(bytes, out),
+            Self::Elements(elements) => elements.push(bytes, out),
+            Self::Aws(aws) => aws.push(bytes, out),
             Self::Whole(whole) => whole.push(bytes, out),
         }
     }
@@ -54,25 +74,31 @@ impl Framer {
             Self::Unknown(sniffer) => {
                 let held = sniffer.held();
                 if !held.is_empty() {
-                    *self = Self::of(sniffer.declared_stream());
+                    *self = Self::of(sniffer.settle(&held));
                     self.push(&held, out);
                     self.finish(out);
                 }
             }
             Self::Sse(sse) => sse.finish(out),
+            Self::Lines(lines) => lines.finish(out),
+            Self::Elements(elements) => elements.finish(out),
+            Self::Aws(aws) => aws.finish(out),
             Self::Whole(whole) => whole.finish(out),
         }
     }
 
-    /// Bytes were lost here. A stream is read again from the next frame on; a whole body is given up.
+    /// Bytes were lost here. Events and lines are read again from the next one on; what has no delimiter to pick up
+    /// from is given up.
     pub fn gap(&mut self) {
-        match self {
-            Self::Unknown(sniffer) => *self = Self::of(sniffer.declared_stream()),
-            Self::Sse(_) | Self::Whole(_) => {}
+        if let Self::Unknown(sniffer) = self {
+            *self = Self::of(sniffer.declared());
         }
         match self {
             Self::Unknown(_) => {}
             Self::Sse(sse) => sse.gap(),
+            Self::Lines(lines) => lines.gap(),
+            Self::Elements(elements) => elements.gap(),
+            Self::Aws(aws) => aws.gap(),
             Self::Whole(whole) => whole.gap(),
         }
     }
@@ -81,26 +107,50 @@ impl Framer {
     pub fn is_stream(&self) -> Option<bool> {
         match self {
             Self::Unknown(_) => None,
-            Self::Sse(_) => Some(true),
+            Self::Sse(_) | Self::Lines(_) | Self::Elements(_) | Self::Aws(_) => Some(true),
             Self::Whole(_) => Some(false),
         }
     }
 
-    fn of(stream: bool) -> Self {
-        if stream {
-            Self::Sse(Sse::new(CAP))
-        } else {
-            Self::Whole(Whole::default())
+    fn of(framing: Framing) -> Self {
+        match framing {
+            Framing::Sse => Self::Sse(Sse::new(CAP)),
+            Framing::Lines => Self::Lines(Lines::new(CAP)),
+            Framing::Elements => Self::Elements(Elements::new(CAP)),
+            Framing::Aws => Self::Aws(Aws::new(CAP)),
+            Framing::Whole => Self::Whole(Whole::default()),
         }
     }
+}
+
+/// What JSON values at the top level of a body mean in an API, where the content type does not decide.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Json {
+    /// The body is one message, whatever it begins with.
+    Whole,
+    /// Values that follow one another are a stream (Ollama, Cohere v1).
+    Lines,
+    /// `[` begins a stream of its elements (Gemini without `alt=sse`), `{` a body that is one message.
+    Elements,
 }
 
 /// One message of a body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Frame<'a> {
-    /// One dispatched server-sent event: its `event:` field (empty where it had none) and its `data:` lines joined by
-    /// newlines. UTF-8 is not checked here.
+    /// One message of a stream. UTF-8 is not checked here.
+    ///
+    /// - A dispatched server-sent event: its `event:` field (empty where it had none) and its `data:` lines joined by
+    ///   newlines.
+    /// - A JSON value of a stream of lines, or an element of a streamed array: no name.
+    /// - A message of AWS's event-stream: its `:event-type` and its payload.
     Event { name: &'a [u8], data: &'a [u8] },
+    /// A message of AWS's event-stream that says that the stream failed: its `:exception-type` or `:error-code`, and
+    /// its payload, or its `:error-message` where it has that instead.
+    Exception { name: &'a [u8], data: &'a [u8] },
+    /// A line among server-sent events that is no field of theirs and looks like JSON, without its line end. Google
+    /// writes `{"error": …}` raw and pretty-printed into the middle of a stream, llama.cpp `error: {…}`, of which this is
+    /// what stands after the name.
+    Stray(&'a [u8]),
     /// A piece of a body that is one message as a whole.
     Piece(&'a [u8]),
     /// The body that came in pieces is over.
@@ -114,39 +164,47 @@ pub enum Frame<'a> {
 pub enum Anomaly {
     /// A frame was larger than the cap and was skipped to its end.
     Oversize,
+    /// A frame's checksum does not hold, or it is not laid out as its framing wants (AWS event-stream, WebSocket).
+    BadFrame,
     /// A frame was not the JSON that its dialect wants.
     BadJson,
     /// Text was not UTF-8.
     BadText,
-    /// The body ended inside a frame.
+    /// The body ended inside a frame, or before the array was closed whose elements are its frames.
     Unterminated,
     /// Bytes were lost before the observer saw them.
     Gap,
-    /// A content-encoding that is not understood, or whose data is broken.
+    /// A content-encoding that is not understood, or whose data is broken or ends too soon.
     Encoding,
+    /// A body inflates to more, or needs more memory for it, than is allowed; it is not read from there on.
+    Inflation,
     /// The exchange's stages broke off by a panic; what was known before it still counts.
     Panic,
 }
 
 impl Anomaly {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Oversize,
+        Self::BadFrame,
         Self::BadJson,
         Self::BadText,
         Self::Unterminated,
         Self::Gap,
         Self::Encoding,
+        Self::Inflation,
         Self::Panic,
     ];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Oversize => "oversize",
+            Self::BadFrame => "bad_frame",
             Self::BadJson => "bad_json",
             Self::BadText => "bad_text",
             Self::Unterminated => "unterminated",
             Self::Gap => "gap",
             Self::Encoding => "encoding",
+            Self::Inflation => "inflation",
             Self::Panic => "panic",
         }
     }

@@ -2,12 +2,15 @@
 //!
 //! An event that lies whole within one push is handed out without a copy; else only what is unfinished of it is kept,
 //! and nothing between events. Where this departs from the standard: an event that the body ends in is handed out, not
-//! dropped, because providers leave out the last blank line.
+//! dropped, because providers leave out the last blank line; and a line that is no field, which the standard ignores, is
+//! handed out as a stray where it looks like JSON, because that is how some report that a stream failed. The byte order
+//! mark that a body may begin with has been dropped by the sniffer.
 
 use std::borrow::Cow;
 
 use memchr::memchr2;
 
+use super::held::append;
 use super::{Anomaly, Frame};
 
 #[derive(Debug)]
@@ -74,11 +77,11 @@ impl Sse {
         self.held = event.into_owned();
     }
 
-    /// The body is over. What stands unfinished is handed out; that it broke off within a line is said.
+    /// The body is over. What stands unfinished is handed out; that it broke off within a line of an event is said.
     pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
         let mut event = std::mem::take(&mut self.held);
-        let within = matches!(self.line, Line::Part(_));
-        if within {
+        let within = matches!(&self.line, Line::Part(line) if stray(line).is_none());
+        if matches!(self.line, Line::Part(_)) {
             self.end_line(b"", &mut event, out);
         }
         if !self.skipping {
@@ -104,7 +107,11 @@ impl Sse {
             Line::Empty | Line::Dropped => 0,
         };
         let event = &self.held;
-        line + event.name.len() + event.data.as_deref().map_or(0, <[u8]>::len)
+        let owned = |part: Option<&Cow<'_, [u8]>>| match part {
+            Some(Cow::Owned(part)) => part.capacity(),
+            Some(Cow::Borrowed(_)) | None => 0,
+        };
+        line + owned(Some(&event.name)) + owned(event.data.as_ref())
     }
 
     /// Takes the last `piece` of a line whose end was found.
@@ -124,7 +131,7 @@ impl Sse {
             }
             Line::Empty => Cow::Borrowed(piece),
             Line::Part(mut line) => {
-                line.extend_from_slice(piece);
+                append(&mut line, piece, self.cap);
                 Cow::Owned(line)
             }
             Line::Dropped => return,
@@ -139,23 +146,32 @@ impl Sse {
             out(Frame::Odd(Anomaly::Oversize));
             return;
         }
-        event.field(line);
+        match stray(&line) {
+            Some(stray) => out(Frame::Stray(stray)),
+            None => event.field(line, self.cap),
+        }
     }
 
     /// Keeps `piece` of a line whose end has not come.
     fn keep(&mut self, piece: &[u8], event: &mut Pending<'_>, out: &mut impl FnMut(Frame<'_>)) {
-        match &mut self.line {
-            Line::Empty if self.skipping || piece.starts_with(b":") => self.line = Line::Dropped,
-            Line::Empty => self.line = Line::Part(piece.to_vec()),
-            Line::Part(line) => line.extend_from_slice(piece),
-            Line::Dropped => {}
-        }
-        if let Line::Part(line) = &self.line
-            && event.size + line.len() > self.cap
-        {
+        let kept = match &self.line {
+            Line::Empty if self.skipping || piece.starts_with(b":") => {
+                self.line = Line::Dropped;
+                return;
+            }
+            Line::Empty => 0,
+            Line::Part(line) => line.len(),
+            Line::Dropped => return,
+        };
+        if event.size + kept + piece.len() > self.cap {
             *event = Pending::default();
             self.skip();
             out(Frame::Odd(Anomaly::Oversize));
+            return;
+        }
+        match &mut self.line {
+            Line::Part(line) => append(line, piece, self.cap - event.size),
+            Line::Empty | Line::Dropped => self.line = Line::Part(piece.to_vec()),
         }
     }
 
@@ -168,25 +184,25 @@ impl Sse {
 
 impl<'a> Pending<'a> {
     /// Reads one line that is neither blank nor a comment. `id` and `retry` are for clients that reconnect.
-    fn field(&mut self, line: Cow<'a, [u8]>) {
+    fn field(&mut self, line: Cow<'a, [u8]>, cap: usize) {
         let colon = memchr::memchr(b':', &line);
         let name_end = colon.unwrap_or(line.len());
         let spaced = line.get(name_end + 1) == Some(&b' ');
         let value_start = (name_end + 1 + usize::from(spaced)).min(line.len());
         match line.get(..name_end) {
-            Some(b"data") => self.data(tail(line, value_start)),
+            Some(b"data") => self.data(tail(line, value_start), cap),
             Some(b"event") => self.name = tail(line, value_start),
             _ => {}
         }
     }
 
-    fn data(&mut self, value: Cow<'a, [u8]>) {
+    fn data(&mut self, value: Cow<'a, [u8]>, cap: usize) {
         match &mut self.data {
             None => self.data = Some(value),
             Some(data) => {
                 let data = data.to_mut();
-                data.push(b'\n');
-                data.extend_from_slice(&value);
+                append(data, b"\n", cap);
+                append(data, &value, cap);
             }
         }
     }
@@ -217,13 +233,18 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     Some((line, *byte, after))
 }
 
-/// What stands from `start` on, without a copy of a borrowed line and in place in an owned one.
+/// A line, or what stands in it, that looks like one of JSON that is spread over lines. No field's name does; but
+/// llama.cpp long had its errors in a field of that name.
+fn stray(line: &[u8]) -> Option<&[u8]> {
+    let line = line.strip_prefix(b"error:").unwrap_or(line);
+    let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
+    matches!(first, Some(b'{' | b'}' | b'[' | b']' | b'"')).then_some(line)
+}
+
+/// What stands from `start` on, without a copy of a borrowed line; of an owned one, without the memory of the whole.
 fn tail(line: Cow<'_, [u8]>, start: usize) -> Cow<'_, [u8]> {
     match line {
         Cow::Borrowed(line) => Cow::Borrowed(line.get(start..).unwrap_or_default()),
-        Cow::Owned(mut line) => {
-            line.drain(..start);
-            Cow::Owned(line)
-        }
+        Cow::Owned(line) => Cow::Owned(line.get(start..).unwrap_or_default().to_vec()),
     }
 }

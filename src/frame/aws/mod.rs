@@ -1,0 +1,174 @@
+//! AWS's event-stream (`application/vnd.amazon.eventstream`): binary messages that declare their lengths.
+//!
+//! ```text
+//! total length · headers' length · CRC-32 of these two │ headers │ payload │ CRC-32 of all before
+//!      u32             u32                u32                                    u32
+//! ```
+//!
+//! Integers are big-endian. A message above the cap is passed over by its length, without being kept. Nothing marks
+//! where a message begins: where a checksum does not hold, its lengths cannot be trusted, and the rest is given up.
+
+#[cfg(test)]
+pub(crate) mod encode;
+mod headers;
+
+use super::held::Held;
+use super::{Anomaly, Frame};
+use headers::Headers;
+
+/// The lengths and their checksum.
+pub const PRELUDE: usize = 12;
+
+/// The checksum that a message ends with.
+const CHECKSUM: usize = 4;
+
+#[derive(Debug)]
+pub struct Aws {
+    /// How long the message is whose prelude was read.
+    message: Option<Prelude>,
+    held: Held,
+    /// How much is to be passed over.
+    skip: usize,
+    /// Where the next message begins is not known.
+    lost: bool,
+}
+
+/// What a message says of its lengths.
+#[derive(Clone, Copy, Debug)]
+pub struct Prelude {
+    total: usize,
+    headers: usize,
+}
+
+impl Prelude {
+    /// The prelude that these bytes are, if they are one.
+    pub fn read(bytes: &[u8; PRELUDE]) -> Option<Self> {
+        let (lengths, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
+        let (total, headers) = lengths.split_first_chunk()?;
+        if crc32fast::hash(lengths) != u32::from_be_bytes(*checksum) {
+            return None;
+        }
+        let prelude = Self {
+            total: length(total),
+            headers: length(headers.first_chunk()?),
+        };
+        let around = prelude.total.checked_sub(prelude.headers)?;
+        (around >= PRELUDE + CHECKSUM).then_some(prelude)
+    }
+}
+
+impl Aws {
+    /// `cap`: the most bytes that a message may take.
+    pub fn new(cap: usize) -> Self {
+        Self {
+            message: None,
+            held: Held::new(cap),
+            skip: 0,
+            lost: false,
+        }
+    }
+
+    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
+        let mut rest = bytes;
+        while !rest.is_empty() && !self.lost {
+            rest = match self.message {
+                _ if self.skip > 0 => self.pass_over(rest),
+                None => self.prelude(rest, out),
+                Some(prelude) => self.message(prelude, rest, out),
+            };
+        }
+    }
+
+    pub fn finish(&mut self, out: &mut impl FnMut(Frame<'_>)) {
+        if self.held.len() > 0 || self.skip > 0 {
+            out(Frame::Odd(Anomaly::Unterminated));
+        }
+        *self = Self::new(self.held.cap());
+    }
+
+    pub fn gap(&mut self) {
+        self.give_up();
+    }
+
+    /// How many bytes are held.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.held.capacity()
+    }
+
+    fn pass_over<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let count = self.skip.min(bytes.len());
+        self.skip -= count;
+        bytes.get(count..).unwrap_or_default()
+    }
+
+    /// Reads how long the message is that begins here. Its bytes stay where they are: they are part of the message.
+    fn prelude<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(Frame<'_>)) -> &'a [u8] {
+        let Some(lead) = self.held.lead(bytes) else {
+            self.held.keep(bytes, out);
+            return &[];
+        };
+        match Prelude::read(&lead) {
+            None => {
+                self.give_up();
+                out(Frame::Odd(Anomaly::BadFrame));
+            }
+            Some(prelude) if prelude.total > self.held.cap() => {
+                self.skip = prelude.total - self.held.len();
+                self.held.clear();
+                out(Frame::Odd(Anomaly::Oversize));
+            }
+            Some(prelude) => self.message = Some(prelude),
+        }
+        bytes
+    }
+
+    fn message<'a>(
+        &mut self,
+        prelude: Prelude,
+        bytes: &'a [u8],
+        out: &mut impl FnMut(Frame<'_>),
+    ) -> &'a [u8] {
+        let missing = prelude.total - self.held.len();
+        let Some((piece, rest)) = bytes.split_at_checked(missing) else {
+            self.held.keep(bytes, out);
+            return &[];
+        };
+        self.message = None;
+        if let Some(message) = self.held.end(piece, out) {
+            match verified(&message) {
+                Some(message) => out(read(prelude, message)),
+                None => {
+                    self.give_up();
+                    out(Frame::Odd(Anomaly::BadFrame));
+                }
+            }
+        }
+        rest
+    }
+
+    fn give_up(&mut self) {
+        *self = Self::new(self.held.cap());
+        self.lost = true;
+    }
+}
+
+/// The message without its checksum, if that holds.
+fn verified(message: &[u8]) -> Option<&[u8]> {
+    let (message, checksum) = message.split_last_chunk()?;
+    (crc32fast::hash(message) == u32::from_be_bytes(*checksum)).then_some(message)
+}
+
+/// Reads a message whose checksum holds: if its headers cannot be read, the next message can.
+fn read(prelude: Prelude, message: &[u8]) -> Frame<'_> {
+    let parts = message
+        .get(PRELUDE..)
+        .and_then(|rest| rest.split_at_checked(prelude.headers));
+    parts
+        .and_then(|(headers, payload)| Some(Headers::read(headers)?.frame(payload)))
+        .unwrap_or(Frame::Odd(Anomaly::BadFrame))
+}
+
+fn length(bytes: &[u8; 4]) -> usize {
+    usize::try_from(u32::from_be_bytes(*bytes)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,260 @@
+//! Each body is read whole, byte by byte and cut in two at every place; all must come out the same.
+
+mod aws;
+mod elements;
+mod lines;
+mod peers;
+mod sniff;
+mod sse;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What is known of a body before its first byte.
+type Said = (Option<&'static str>, Json);
+
+const SSE: Said = (Some("text/event-stream; charset=utf-8"), Json::Whole);
+const JSON: Said = (Some("application/json"), Json::Whole);
+const LINES: Said = (Some("application/x-ndjson"), Json::Lines);
+const ELEMENTS: Said = (Some("application/json; charset=UTF-8"), Json::Elements);
+const AWS: Said = (Some("application/vnd.amazon.eventstream"), Json::Whole);
+
+const EVERY: [Said; 5] = [SSE, JSON, LINES, ELEMENTS, AWS];
+
+/// The frames of a body, however it is cut.
+fn frames((content_type, json): Said, body: impl AsRef<[u8]>) -> Vec<String> {
+    cuts(|| Framer::new(content_type, json), body.as_ref())
+}
+
+/// The frames that such a framer finds in a body, however it is cut.
+fn cuts(framer: impl Fn() -> Framer, body: &[u8]) -> Vec<String> {
+    let whole = collect(framer(), &[body]);
+    let bytes: Vec<&[u8]> = body.chunks(1).collect();
+    assert_eq!(collect(framer(), &bytes), whole, "byte by byte");
+    for at in 0..=body.len() {
+        let (first, second) = body.split_at(at);
+        assert_eq!(collect(framer(), &[first, second]), whole, "cut at {at}");
+    }
+    whole
+}
+
+/// The frames of a body that comes in these pieces, in short; pieces of a whole body are joined.
+fn collect(mut framer: Framer, pieces: &[&[u8]]) -> Vec<String> {
+    let mut frames: Vec<String> = Vec::new();
+    let mut body: Vec<u8> = Vec::new();
+    let mut out = |frame: Frame<'_>| match frame {
+        Frame::Event { name, data } => frames.push(format!("{}|{}", lossy(name), lossy(data))),
+        Frame::Exception { name, data } => {
+            frames.push(format!("exception {}|{}", lossy(name), lossy(data)));
+        }
+        Frame::Stray(line) => frames.push(format!("stray {}", lossy(line))),
+        Frame::Piece(piece) => body.extend_from_slice(piece),
+        Frame::Whole => frames.push(format!("whole {}", lossy(&std::mem::take(&mut body)))),
+        Frame::Odd(anomaly) => frames.push(format!("odd {}", anomaly.as_str())),
+    };
+    for piece in pieces {
+        framer.push(piece, &mut out);
+    }
+    framer.finish(&mut out);
+    frames
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// How many frames each push completes.
+fn counts(mut framer: Framer, pieces: &[&str]) -> Vec<usize> {
+    let mut seen = Vec::new();
+    for piece in pieces {
+        let mut count = 0;
+        framer.push(piece.as_bytes(), &mut |_| count += 1);
+        seen.push(count);
+    }
+    seen
+}
+
+/// Cuts a body into pieces of these sizes, over and over.
+fn pieces<'a>(body: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    let mut rest = body;
+    for size in sizes.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (piece, after) = rest.split_at((*size).min(rest.len()));
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces
+}
+
+/// How much memory a framer holds.
+fn held(framer: &Framer) -> usize {
+    match framer {
+        Framer::Sse(sse) => sse.capacity(),
+        Framer::Lines(lines) => lines.capacity(),
+        Framer::Elements(elements) => elements.capacity(),
+        Framer::Aws(aws) => aws.capacity(),
+        Framer::Unknown(_) | Framer::Whole(_) => 0,
+    }
+}
+
+/// Each framer of streams, with a small cap.
+fn small(cap: usize) -> [Framer; 4] {
+    [
+        Framer::Sse(Sse::new(cap)),
+        Framer::Lines(Lines::new(cap)),
+        Framer::Elements(Elements::new(cap)),
+        Framer::Aws(Aws::new(cap)),
+    ]
+}
+
+/// Pushes a body as one piece; every event must lie within it, not in a copy.
+fn assert_in_place((content_type, json): Said, body: &[u8], events: usize) {
+    let mut framer = Framer::new(content_type, json);
+    let mut seen = 0;
+    framer.push(body, &mut |frame| {
+        let Frame::Event { name, data } = frame else {
+            panic!("{frame:?}");
+        };
+        let within = |part: &[u8]| part.is_empty() || body.as_ptr_range().contains(&part.as_ptr());
+        assert!(within(name) && within(data));
+        seen += 1;
+    });
+    assert_eq!((seen, held(&framer)), (events, 0));
+}
+
+/// Frames of bytes that come after bytes were lost.
+fn after_gap((content_type, json): Said, before: &[u8], after: &[u8]) -> Vec<String> {
+    let mut framer = Framer::new(content_type, json);
+    framer.push(before, &mut |_| {});
+    framer.gap();
+    assert_eq!(held(&framer), 0);
+    collect(framer, &[after])
+}
+
+#[test]
+fn a_whole_body_is_given_up_after_a_gap() {
+    assert!(after_gap(JSON, b"{\"a\":", b"1}").is_empty());
+    assert!(after_gap(JSON, b"", b"{\"a\":1}").is_empty());
+}
+
+#[test]
+fn a_peer_that_never_ends_its_frame_cannot_make_it_grow() {
+    let leads: [&[u8]; 4] = [
+        b"data: ",
+        b"{\"text\":\"",
+        b"[{\"text\":\"",
+        &encode::prelude(1000, 10),
+    ];
+    for (mut framer, lead) in small(1000).into_iter().zip(leads) {
+        let mut odd = 0;
+        framer.push(lead, &mut |_| odd += 1);
+        for _ in 0..1000 {
+            framer.push(&[b'x'; 7], &mut |_| odd += 1);
+            assert!(held(&framer) <= 1000);
+        }
+        assert_eq!((odd, held(&framer)), (1, 0), "{framer:?}");
+    }
+}
+
+#[test]
+fn whatever_is_pushed_again_after_the_end_is_a_new_body() {
+    for mut framer in small(100) {
+        framer.push(b"[{\"a\": \"b", &mut |_| {});
+        framer.finish(&mut |_| {});
+        assert_eq!(held(&framer), 0);
+    }
+}
+
+/// Bytes that mean something to one of the framers, above all.
+fn soup() -> impl Strategy<Value = Vec<u8>> {
+    let words = prop::sample::select(vec![
+        "data",
+        "event",
+        ":",
+        " ",
+        "\n",
+        "\r",
+        "\r\n",
+        "\n\n",
+        "x",
+        "{",
+        "\u{FEFF}",
+        ": c",
+        "é",
+        "}",
+        "[",
+        "]",
+        ",",
+        "\"",
+        "\\",
+        "\\\"",
+        "{\"a\":1}",
+        "{\"a\":[\"]\"]}",
+        "\u{1E}",
+        "1",
+        "\0",
+    ]);
+    let word = words.prop_map(|word| word.as_bytes().to_vec());
+    let any = prop::collection::vec(any::<u8>(), 0..4);
+    let message = (0..3_usize, "[a-z]{0,20}")
+        .prop_map(|(cut, text)| encode::event("e", &text).split_off(cut / 2));
+    let part = prop_oneof![80 => word, 10 => any, 5 => message];
+    prop::collection::vec(part, 0..60).prop_map(|parts| parts.concat())
+}
+
+/// What bodies begin with.
+fn lead() -> impl Strategy<Value = Vec<u8>> {
+    prop::sample::select(vec![
+        Vec::new(),
+        b"[".to_vec(),
+        b"{".to_vec(),
+        b"data: ".to_vec(),
+        encode::event("e", "{}"),
+    ])
+}
+
+proptest! {
+    #[test]
+    fn cuts_never_change_what_is_read(
+        lead in lead(),
+        soup in soup(),
+        sizes in prop::collection::vec(1..9_usize, 1..8),
+    ) {
+        let body = [lead, soup].concat();
+        let pieces = pieces(&body, &sizes);
+        let doubtful = (JSON.0, Json::Lines);
+        for (content_type, json) in EVERY.into_iter().chain([doubtful]) {
+            let framer = || Framer::new(content_type, json);
+            prop_assert_eq!(collect(framer(), &pieces), collect(framer(), &[&body]));
+        }
+        for (cut, whole) in small(12).into_iter().zip(small(12)) {
+            prop_assert_eq!(collect(cut, &pieces), collect(whole, &[&body]));
+        }
+    }
+
+    #[test]
+    fn no_body_makes_a_framer_hold_more_than_its_cap(
+        body in soup(),
+        size in 1..40_usize,
+        gap in 0..20_usize,
+    ) {
+        for mut framer in small(32) {
+            for (at, piece) in body.chunks(size).enumerate() {
+                framer.push(piece, &mut |_| {});
+                // An event's data and the line that goes on with it both grow by doubling.
+                let events = matches!(framer, Framer::Sse(_));
+                let most = if events { 64 } else { 32 };
+                prop_assert!(held(&framer) <= most);
+                if at == gap {
+                    framer.gap();
+                }
+            }
+            framer.finish(&mut |_| {});
+            prop_assert_eq!(held(&framer), 0);
+        }
+    }
+}

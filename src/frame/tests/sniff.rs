@@ -1,0 +1,211 @@
+//! What a body is shows in its first bytes.
+
+use super::*;
+
+const TEXT: Option<&str> = Some("text/plain");
+
+#[test]
+fn events_are_events_whatever_they_are_declared_as() {
+    for lead in [
+        "",
+        "\n\n",
+        "\u{FEFF}",
+        ": hello\n\n",
+        "\r\n : \r\n",
+        "id: 1\n",
+        "event\n",
+        "retry: 5\r\n",
+    ] {
+        let body = format!("{lead}data: a\n\n");
+        let others = [
+            None,
+            TEXT,
+            Some("TEXT/Event-Stream"),
+            Some("application/octet-stream"),
+        ];
+        for said in EVERY
+            .into_iter()
+            .chain(others.map(|other| (other, Json::Lines)))
+        {
+            assert_eq!(frames(said, &body), ["|a"], "{lead:?} {said:?}");
+        }
+    }
+    assert_eq!(frames(SSE, "unknown: field\ndata: a\n\n"), ["|a"]);
+}
+
+#[test]
+fn a_json_body_is_whole_whatever_it_is_declared_as() {
+    for lead in ["", "\n  \n\t", "\u{FEFF}", "\r\n"] {
+        let body = format!("{lead}{{\"error\":1}}");
+        for said in [
+            SSE,
+            JSON,
+            ELEMENTS,
+            AWS,
+            (None, Json::Whole),
+            (None, Json::Elements),
+        ] {
+            assert_eq!(
+                frames(said, &body),
+                ["whole {\"error\":1}"],
+                "{lead:?} {said:?}"
+            );
+        }
+    }
+    assert_eq!(frames(JSON, "[1,2]"), ["whole [1,2]"]);
+    assert_eq!(frames((None, Json::Lines), "[1,2]"), ["whole [1,2]"]);
+}
+
+#[test]
+fn other_text_is_whole_but_under_an_event_streams_name() {
+    for said in [JSON, LINES, ELEMENTS, AWS, (TEXT, Json::Lines)] {
+        for text in [
+            "<html>no</html>",
+            "database",
+            "dat",
+            "404 page not found\n",
+            "upstream gone",
+        ] {
+            assert_eq!(frames(said, text), [format!("whole {text}")], "{said:?}");
+        }
+        assert!(frames(said, "").is_empty() && frames(said, " \n ").is_empty());
+    }
+    assert!(frames(SSE, "upstream gone").len() == 1 && frames(SSE, "").is_empty());
+}
+
+#[test]
+fn lines_of_json_go_by_many_names() {
+    let one = "{\"a\":1}\n";
+    for name in [
+        "application/x-ndjson",
+        "application/ndjson; charset=utf-8",
+        "application/jsonl",
+        "application/x-jsonlines",
+        "Application/Stream+JSON",
+        "application/json-seq",
+        "application/geo+json-seq",
+    ] {
+        for json in [Json::Whole, Json::Lines, Json::Elements] {
+            assert_eq!(frames((Some(name), json), one), ["|{\"a\":1}"], "{name}");
+        }
+    }
+    // Where the API's values are lines, any name but JSON's own will do.
+    for name in [None, TEXT, SSE.0, Some("application/octet-stream")] {
+        assert_eq!(frames((name, Json::Lines), one), ["|{\"a\":1}"], "{name:?}");
+    }
+    assert_eq!(frames(LINES, "[1]\n[2]\n"), ["|[1]", "|[2]"]);
+    assert_eq!(frames(LINES, "\u{1E}{}\n\u{1E}{}\n"), ["|{}", "|{}"]);
+}
+
+#[test]
+fn under_jsons_own_name_a_second_value_makes_lines() {
+    let json = |name| (Some(name), Json::Lines);
+    for name in [
+        "application/json",
+        "application/json; charset=utf-8",
+        "application/problem+json",
+    ] {
+        assert_eq!(frames(json(name), "{\"a\":1}\n"), ["whole {\"a\":1}\n"]);
+        assert_eq!(
+            frames(json(name), " {\"a\":\n\"}{\"} "),
+            ["whole {\"a\":\n\"}{\"} "]
+        );
+        assert_eq!(frames(json(name), "{}{\"a\":1}\n"), ["|{}", "|{\"a\":1}"]);
+        assert_eq!(
+            frames(json(name), "{\"a\":1}\r\n\r\n{}"),
+            ["|{\"a\":1}", "|{}"]
+        );
+        assert_eq!(
+            frames(json(name), "{\"a\":1} oops"),
+            ["whole {\"a\":1} oops"]
+        );
+        assert_eq!(frames(json(name), "{\"a\":"), ["whole {\"a\":"]);
+    }
+}
+
+#[test]
+fn in_doubt_only_so_much_is_held_back() {
+    let mut framer = Framer::new(JSON.0, Json::Lines);
+    let mut length = 0;
+    framer.push(b"{\"text\":\"", &mut |_| {});
+    while framer.is_stream().is_none() {
+        assert!(length <= 1 << 16);
+        framer.push(&[b'x'; 100], &mut |frame| {
+            if let Frame::Piece(piece) = frame {
+                length += piece.len();
+            }
+        });
+    }
+    assert_eq!(framer.is_stream(), Some(false));
+    assert_eq!(length % 100, b"{\"text\":\"".len());
+
+    // However it is cut.
+    let long = format!("{{\"text\":\"{}\"}}\n{{}}\n", "x".repeat(1 << 16));
+    let whole = collect(Framer::new(JSON.0, Json::Lines), &[long.as_bytes()]);
+    assert_eq!(whole, [format!("whole {long}")]);
+}
+
+#[test]
+fn an_array_is_a_stream_only_where_the_api_streams_arrays() {
+    for name in [JSON.0, None, TEXT, SSE.0, LINES.0] {
+        assert_eq!(
+            frames((name, Json::Elements), "\n[{}]"),
+            ["|{}"],
+            "{name:?}"
+        );
+    }
+}
+
+#[test]
+fn a_message_of_awss_is_certain_by_its_checksum() {
+    let body = encode::event("chunk", "{}");
+    for said in EVERY.into_iter().chain([(None, Json::Lines)]) {
+        assert_eq!(frames(said, &body), ["chunk|{}"], "{said:?}");
+    }
+    let mut broken = body;
+    broken[8] ^= 1;
+    assert_eq!(frames(AWS, &broken), ["odd bad_frame"]);
+    assert_eq!(frames(AWS, &broken[..11]), ["odd unterminated"]);
+    assert_eq!(
+        frames((None, Json::Whole), &broken),
+        [format!("whole {}", lossy(&broken))]
+    );
+    assert_eq!(frames((None, Json::Whole), b"\0\0\0"), ["whole \0\0\0"]);
+}
+
+#[test]
+fn whether_it_is_a_stream_is_known_from_its_first_byte_that_tells() {
+    let known = |(content_type, json): Said, pieces: &[&str]| -> Vec<Option<bool>> {
+        let mut framer = Framer::new(content_type, json);
+        let mut after = |piece: &&str| {
+            framer.push(piece.as_bytes(), &mut |_| {});
+            framer.is_stream()
+        };
+        pieces.iter().map(&mut after).collect()
+    };
+    assert_eq!(
+        known(JSON, &[" ", "\n", "da", "ta:"]),
+        [None, None, None, Some(true)]
+    );
+    assert_eq!(known(JSON, &["{"]), [Some(false)]);
+    assert_eq!(known(LINES, &["{"]), [Some(true)]);
+    assert_eq!(known(ELEMENTS, &["["]), [Some(true)]);
+    assert_eq!(known(AWS, &["\0", "{"]), [None, None]);
+    let doubtful = (JSON.0, Json::Lines);
+    assert_eq!(
+        known(doubtful, &["{", "}", "\n", "{"]),
+        [None, None, None, Some(true)]
+    );
+}
+
+#[test]
+fn what_was_lost_before_it_could_be_seen_is_what_it_is_declared_as() {
+    let rest = b"x\n\ndata: {}\n\n{}\n";
+    assert_eq!(after_gap(SSE, b"", rest), ["|{}", "stray {}"]);
+    assert_eq!(after_gap(SSE, b"da", rest), ["|{}", "stray {}"]);
+    assert_eq!(after_gap(LINES, b"", rest), ["|data: {}", "|{}"]);
+    for said in [JSON, ELEMENTS, AWS, (JSON.0, Json::Lines)] {
+        assert!(after_gap(said, b"", rest).is_empty(), "{said:?}");
+    }
+    assert!(after_gap((JSON.0, Json::Lines), b"{}\n", b"{}\n{}\n").is_empty());
+}

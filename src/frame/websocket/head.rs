@@ -1,0 +1,210 @@
+//! The head of a frame: what it is, how long, and how it is masked.
+
+use super::Unread;
+
+/// Two bytes, up to eight more of length, and four of mask.
+const LONGEST: usize = 14;
+
+/// A control frame's payload is no longer, and it stands in one frame.
+const LONGEST_CONTROL: u64 = 125;
+
+/// A head as it comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    bytes: [u8; LONGEST],
+    len: usize,
+}
+
+/// A frame whose head was read.
+#[derive(Debug)]
+pub struct Frame {
+    pub kind: Kind,
+    /// Whether its message, or the control frame that it is, ends with it.
+    pub last: bool,
+    /// The message that begins with it, if one does.
+    pub begins: Option<Content>,
+    /// Bytes of its payload that have not come.
+    left: u64,
+    /// Turned so that its first byte is the next one's.
+    mask: [u8; 4],
+    code: Code,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// A message, or part of one.
+    Data,
+    Close,
+    /// Ping or pong.
+    Ping,
+}
+
+/// What can be had of a message.
+#[derive(Clone, Copy, Debug)]
+pub enum Content {
+    Text,
+    Unread(Unread),
+}
+
+/// The two bytes with which a closing frame begins, as they come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Code {
+    bytes: [u8; 2],
+    len: usize,
+    lost: bool,
+}
+
+impl Head {
+    pub const fn new() -> Self {
+        Self {
+            bytes: [0; LONGEST],
+            len: 0,
+        }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.len == self.wanted()
+    }
+
+    /// Takes what it still wants of `bytes`; what is left of them.
+    pub fn push<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let mut rest = bytes;
+        while let Some((byte, after)) = rest.split_first().filter(|_| !self.is_whole()) {
+            if let Some(place) = self.bytes.get_mut(self.len) {
+                *place = *byte;
+            }
+            self.len += 1;
+            rest = after;
+        }
+        rest
+    }
+
+    /// The frame it opens; `None` where it breaks the protocol. `masks`: whether the side that sent it masks.
+    pub fn frame(&self, masks: bool) -> Option<Frame> {
+        let [first, second, ..] = self.bytes;
+        let last = first & 0x80 != 0;
+        let extended = first & 0x70 != 0;
+        let left = self.payload();
+        let (kind, begins) = match first & 0x0f {
+            0 => (Kind::Data, None),
+            1 if extended => (Kind::Data, Some(Content::Unread(Unread::Compressed))),
+            1 => (Kind::Data, Some(Content::Text)),
+            2 => (Kind::Data, Some(Content::Unread(Unread::Binary))),
+            8 => (Kind::Close, None),
+            9 | 10 => (Kind::Ping, None),
+            _ => return None,
+        };
+        let sound = match kind {
+            Kind::Data => left >> 63 == 0,
+            Kind::Close | Kind::Ping => last && !extended && left <= LONGEST_CONTROL,
+        };
+        let codeless = kind == Kind::Close && left == 1;
+        if !sound || codeless || masks != (second & 0x80 != 0) {
+            return None;
+        }
+        Some(Frame {
+            kind,
+            last,
+            begins,
+            left,
+            mask: self.mask(),
+            code: Code::default(),
+        })
+    }
+
+    /// How long it is as a whole, as far as can be told.
+    fn wanted(&self) -> usize {
+        let [_, second, ..] = self.bytes;
+        if self.len < 2 {
+            return 2;
+        }
+        let mask = if second & 0x80 == 0 { 0 } else { 4 };
+        2 + self.length_bytes() + mask
+    }
+
+    fn length_bytes(&self) -> usize {
+        let [_, second, ..] = self.bytes;
+        match second & 0x7f {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        }
+    }
+
+    /// The payload's length.
+    fn payload(&self) -> u64 {
+        let [_, second, a, b, c, d, e, f, g, h, ..] = self.bytes;
+        match self.length_bytes() {
+            0 => u64::from(second & 0x7f),
+            2 => u64::from(u16::from_be_bytes([a, b])),
+            _ => u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+        }
+    }
+
+    /// Zero where there is none: then unmasking changes nothing.
+    fn mask(&self) -> [u8; 4] {
+        let mut mask = [0; 4];
+        let key = self.bytes.iter().skip(2 + self.length_bytes());
+        for (place, byte) in mask.iter_mut().zip(key) {
+            *place = *byte;
+        }
+        mask
+    }
+}
+
+impl Frame {
+    pub const fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Cuts off what of `bytes` belongs to the payload, and counts it as come.
+    pub fn split<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let (piece, rest) = bytes.split_at_checked(left).unwrap_or((bytes, b""));
+        self.left -= piece.len() as u64;
+        (piece, rest)
+    }
+
+    /// Passes over `bytes` of the payload, which are then as good as lost altogether; whether so many were left.
+    pub const fn skip(&mut self, bytes: u64) -> bool {
+        let Some(left) = self.left.checked_sub(bytes) else {
+            return false;
+        };
+        self.left = left;
+        self.code.lost |= self.code.len < self.code.bytes.len();
+        true
+    }
+
+    /// Takes the mask off the next bytes of the payload.
+    pub fn unmask(&mut self, bytes: &mut [u8]) {
+        for four in bytes.chunks_mut(self.mask.len()) {
+            for (byte, key) in four.iter_mut().zip(self.mask) {
+                *byte ^= key;
+            }
+        }
+        let turn = bytes.len() % self.mask.len();
+        self.mask.rotate_left(turn);
+    }
+
+    /// Takes what a piece of the payload holds of the closing code.
+    pub fn note_code(&mut self, piece: &[u8]) {
+        let mut bytes = piece.to_vec();
+        self.unmask(&mut bytes);
+        for byte in bytes {
+            if let Some(place) = self.code.bytes.get_mut(self.code.len) {
+                *place = byte;
+                self.code.len += 1;
+            }
+        }
+    }
+
+    /// The closing code, if all of it has come.
+    pub fn code(&self) -> Option<u16> {
+        let come = self.code.len == self.code.bytes.len() && !self.code.lost;
+        come.then(|| u16::from_be_bytes(self.code.bytes))
+    }
+}

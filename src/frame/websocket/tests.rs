@@ -1,0 +1,391 @@
+//! What goes by is read whole, byte by byte and cut in two at every place; a peer says what it should come out as.
+
+use std::io::{self, Cursor, Read, Write};
+
+use proptest::prelude::*;
+use tungstenite::protocol::frame::Frame as PeerFrame;
+use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
+use tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+
+use super::super::CAP;
+use super::*;
+
+const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+
+/// In short; `None` as a piece are bytes that were lost.
+fn cut(mut reader: WebSocket, pieces: &[&[u8]]) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut out = |message: Message<'_>| said.push(short(message));
+    for piece in pieces {
+        reader.push(piece, &mut out);
+    }
+    reader.finish(&mut out);
+    said
+}
+
+fn short(message: Message<'_>) -> String {
+    match message {
+        Message::Text(text) => format!("text {}", String::from_utf8_lossy(text)),
+        Message::Unread(why) => format!("{why:?}"),
+        Message::Close(code) => format!("close {code:?}"),
+        Message::Odd(anomaly) => format!("odd {}", anomaly.as_str()),
+    }
+}
+
+/// What is said, however it is cut.
+fn said(reader: impl Fn() -> WebSocket, bytes: &[u8]) -> Vec<String> {
+    let whole = cut(reader(), &[bytes]);
+    let single: Vec<&[u8]> = bytes.chunks(1).collect();
+    assert_eq!(cut(reader(), &single), whole, "byte by byte");
+    for at in 0..=bytes.len() {
+        let (first, second) = bytes.split_at(at);
+        assert_eq!(cut(reader(), &[first, second]), whole, "cut at {at}");
+    }
+    whole
+}
+
+fn by_server(bytes: &[u8]) -> Vec<String> {
+    said(|| WebSocket::server(CAP), bytes)
+}
+
+/// One frame: its first byte and its payload, masked where it is a client's.
+fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
+    let masked = if mask.is_some() { 0x80 } else { 0 };
+    let mut bytes = vec![first];
+    match payload.len() {
+        len @ 0..=125 => bytes.push(masked | u8::try_from(len).unwrap()),
+        len @ 126..=0xffff => {
+            bytes.push(masked | 126);
+            bytes.extend(u16::try_from(len).unwrap().to_be_bytes());
+        }
+        len => {
+            bytes.push(masked | 127);
+            bytes.extend(u64::try_from(len).unwrap().to_be_bytes());
+        }
+    }
+    let key = mask.unwrap_or_default();
+    bytes.extend(mask.iter().flatten());
+    bytes.extend(
+        payload
+            .iter()
+            .zip(key.iter().cycle())
+            .map(|(byte, key)| byte ^ key),
+    );
+    bytes
+}
+
+fn server(first: u8, payload: &str) -> Vec<u8> {
+    frame(first, payload.as_bytes(), None)
+}
+
+#[test]
+fn the_standards_own_examples() {
+    assert_eq!(by_server(b"\x81\x05Hello"), ["text Hello"]);
+    let masked = b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
+    assert_eq!(said(|| WebSocket::client(CAP), masked), ["text Hello"]);
+    assert_eq!(by_server(b"\x01\x03Hel\x80\x02lo"), ["text Hello"]);
+    assert_eq!(by_server(b"\x89\x05Hello"), [""; 0], "a ping is no message");
+    let binary = [&b"\x82\x7e\x01\x00"[..], &[7; 256]].concat();
+    assert_eq!(by_server(&binary), ["Binary"]);
+    let long = [&b"\x82\x7f\0\0\0\0\0\x01\0\0"[..], &[7; 65_536]].concat();
+    assert_eq!(cut(WebSocket::server(CAP), &[&long]), ["Binary"]);
+}
+
+#[test]
+fn control_frames_stand_between_the_frames_of_a_message() {
+    let pieces = [
+        server(0x01, "a"),
+        server(0x89, "ping"),
+        server(0x00, ""),
+        server(0x8a, ""),
+        server(0x00, "b"),
+        server(0x80, "c"),
+        server(0x81, ""),
+        frame(0x88, b"\x03\xe8bye", None),
+        server(0x81, "nothing comes after the end"),
+    ];
+    assert_eq!(
+        by_server(&pieces.concat()),
+        ["text abc", "text ", "close Some(1000)"]
+    );
+}
+
+#[test]
+fn a_client_masks_each_frame_with_a_key_of_its_own() {
+    let pieces = [
+        frame(0x01, b"{\"type\":", Some(MASK)),
+        frame(0x8a, b"pong", Some([9, 8, 7, 6])),
+        frame(0x80, b"\"session.update\"}", Some([1, 2, 3, 4])),
+        frame(0x88, &4004_u16.to_be_bytes(), Some([5, 6, 7, 8])),
+    ];
+    let said = said(|| WebSocket::client(CAP), &pieces.concat());
+    assert_eq!(
+        said,
+        ["text {\"type\":\"session.update\"}", "close Some(4004)"]
+    );
+    assert_eq!(by_server(&server(0x88, "")), ["close None"]);
+}
+
+#[test]
+fn a_compressed_message_is_counted_and_its_neighbours_are_read() {
+    let pieces = [
+        server(0xc1, "\u{1}\u{2}"),
+        server(0x41, "\u{1}"),
+        server(0x80, "\u{2}"),
+        server(0x81, "plain"),
+    ];
+    assert_eq!(
+        by_server(&pieces.concat()),
+        ["Compressed", "Compressed", "text plain"]
+    );
+}
+
+#[test]
+fn a_message_larger_than_the_cap_is_counted_and_said_once() {
+    let small = || WebSocket::server(8);
+    let whole = [
+        server(0x81, "12345678"),
+        server(0x81, "123456789"),
+        server(0x81, "after"),
+    ];
+    assert_eq!(
+        said(small, &whole.concat()),
+        ["text 12345678", "odd oversize", "Oversize", "text after"]
+    );
+    let fragments = [
+        server(0x01, "12345"),
+        server(0x00, "6789"),
+        server(0x80, "0"),
+        server(0x81, "after"),
+    ];
+    assert_eq!(
+        said(small, &fragments.concat()),
+        ["odd oversize", "Oversize", "text after"]
+    );
+    // Said to be of 2^63 - 1 bytes: known before any of them comes.
+    let endless = b"\x81\x7f\x7f\xff\xff\xff\xff\xff\xff\xff";
+    assert_eq!(by_server(endless), ["odd oversize", "odd unterminated"]);
+}
+
+#[test]
+fn what_breaks_the_protocol_ends_the_reading() {
+    let broken: [(&str, Vec<u8>); 9] = [
+        ("a masked server", frame(0x81, b"x", Some(MASK))),
+        ("an unknown opcode", server(0x83, "x")),
+        ("an unknown control opcode", server(0x8b, "x")),
+        ("a continuation of nothing", server(0x80, "x")),
+        ("a fragmented ping", server(0x09, "x")),
+        ("a long ping", server(0x89, &"x".repeat(126))),
+        ("an extended close", server(0xc8, "")),
+        ("half a code", server(0x88, "x")),
+        ("a length of 2^63", b"\x81\x7f\x80\0\0\0\0\0\0\0".to_vec()),
+    ];
+    for (what, bytes) in broken {
+        let bytes = [server(0x81, "before"), bytes, server(0x81, "after")].concat();
+        assert_eq!(
+            by_server(&bytes),
+            ["text before", "odd bad_frame"],
+            "{what}"
+        );
+    }
+    let within = [server(0x01, "a"), server(0x81, "b")].concat();
+    assert_eq!(
+        by_server(&within),
+        ["odd bad_frame"],
+        "a message within another"
+    );
+    let bare = || WebSocket::client(CAP);
+    assert_eq!(
+        said(bare, &server(0x81, "x")),
+        ["odd bad_frame"],
+        "a client must mask"
+    );
+}
+
+#[test]
+fn an_end_within_a_message_is_said() {
+    for bytes in [&b"\x81"[..], b"\x81\x05Hel", b"\x01\x03Hel", b"\x89\x05"] {
+        assert_eq!(by_server(bytes), ["odd unterminated"], "{bytes:?}");
+    }
+}
+
+/// Loses the bytes from `from` to `to`.
+fn lossy(mut reader: WebSocket, bytes: &[u8], from: usize, to: usize) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut out = |message: Message<'_>| said.push(short(message));
+    reader.push(&bytes[..from], &mut out);
+    reader.gap(u64::try_from(to - from).unwrap(), &mut out);
+    reader.push(&bytes[to..], &mut out);
+    reader.finish(&mut out);
+    said
+}
+
+#[test]
+fn lost_bytes_cost_the_message_they_stood_in() {
+    let bytes = [
+        server(0x81, "first"),
+        server(0x81, "second"),
+        frame(0x88, b"\x03\xe8", None),
+    ]
+    .concat();
+    let lossy = |from, to| lossy(WebSocket::server(CAP), &bytes, from, to);
+    let spared = ["Lost", "text second", "close Some(1000)"];
+    assert_eq!(lossy(3, 5), spared);
+    assert_eq!(lossy(2, 7), spared, "all of its payload");
+    assert_eq!(lossy(17, 18), ["text first", "text second", "close None"]);
+    // Where the next frame begins is not known any more.
+    assert_eq!(lossy(3, 8), [""; 0]);
+    assert_eq!(lossy(7, 8), ["text first"]);
+    let masked = [
+        frame(0x01, b"lost", Some(MASK)),
+        frame(0x80, b"too", Some(MASK)),
+        frame(0x81, b"kept", Some(MASK)),
+    ];
+    assert_eq!(
+        self::lossy(WebSocket::client(CAP), &masked.concat(), 7, 9),
+        ["Lost", "text kept"]
+    );
+}
+
+#[test]
+fn a_large_buffer_is_given_back_and_a_small_one_kept() {
+    let mut reader = WebSocket::client(CAP);
+    let mut push = |len| {
+        reader.push(&frame(0x81, &vec![b'x'; len], Some(MASK)), &mut |_| {});
+        reader.capacity()
+    };
+    assert!((100..=MOST_KEPT).contains(&push(100)));
+    assert_eq!(push(MOST_KEPT + 1), 0);
+    let mut reader = WebSocket::server(CAP);
+    reader.push(&server(0x81, "whole and plain"), &mut |_| {});
+    assert_eq!(reader.capacity(), 0, "handed out without a copy");
+}
+
+/// What the peer is given to read; what it writes (pongs) goes nowhere.
+struct Wire(Cursor<Vec<u8>>);
+
+impl Read for Wire {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the peer reads of the same bytes, up to its first error.
+fn by_peer(bytes: &[u8], masked: bool) -> Vec<String> {
+    let role = if masked { Role::Server } else { Role::Client };
+    let wire = Wire(Cursor::new(bytes.to_vec()));
+    let config = WebSocketConfig::default();
+    let mut peer = tungstenite::WebSocket::from_raw_socket(wire, role, Some(config));
+    let mut said = Vec::new();
+    while let Ok(message) = peer.read() {
+        match message {
+            tungstenite::Message::Text(text) => said.push(format!("text {text}")),
+            tungstenite::Message::Binary(_) => said.push("Binary".to_owned()),
+            tungstenite::Message::Close(close) => {
+                let code = close.map(|close| u16::from(close.code));
+                said.push(format!("close {code:?}"));
+                break;
+            }
+            tungstenite::Message::Ping(_) | tungstenite::Message::Pong(_) => {}
+            tungstenite::Message::Frame(_) => unreachable!("never read"),
+        }
+    }
+    said
+}
+
+/// Frames that make sense in their order, as the peer writes them.
+fn conversation(masked: bool) -> impl Strategy<Value = Vec<u8>> {
+    let text = proptest::collection::vec("\\PC{0,40}", 1..4);
+    let message = (any::<bool>(), text, any::<bool>());
+    let length = prop_oneof![Just(125_usize), Just(126), Just(65_535), Just(65_536)];
+    let long = length.prop_map(|length| (true, vec!["x".repeat(length)], false));
+    let messages = proptest::collection::vec(prop_oneof![8 => message, 1 => long], 0..6);
+    (messages, proptest::option::of(any::<[u8; 4]>())).prop_map(move |(messages, key)| {
+        let mut bytes = Vec::new();
+        let mut write = |mut frame: PeerFrame| {
+            frame.header_mut().mask = masked.then(|| key.unwrap_or(MASK));
+            frame.format(&mut bytes).unwrap();
+        };
+        for (is_text, pieces, ping) in messages {
+            let count = pieces.len();
+            for (index, piece) in pieces.into_iter().enumerate() {
+                let data = match index {
+                    0 if is_text => Data::Text,
+                    0 => Data::Binary,
+                    _ => Data::Continue,
+                };
+                write(PeerFrame::message(
+                    piece,
+                    OpCode::Data(data),
+                    index + 1 == count,
+                ));
+                if ping {
+                    write(PeerFrame::ping("p"));
+                }
+            }
+        }
+        let code = CloseCode::Away;
+        let reason = "bye".into();
+        write(PeerFrame::close(Some(CloseFrame { code, reason })));
+        bytes
+    })
+}
+
+fn pieces<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
+    let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+    places.extend([0, bytes.len()]);
+    places.sort_unstable();
+    places
+        .windows(2)
+        .map(|pair| &bytes[pair[0]..pair[1]])
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn what_a_peer_writes_is_read_as_the_peer_reads_it(
+        (masked, bytes) in any::<bool>().prop_flat_map(|masked| (Just(masked), conversation(masked))),
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let reader = WebSocket::new(CAP, masked);
+        prop_assert_eq!(cut(reader, &pieces(&bytes, &cuts)), by_peer(&bytes, masked));
+    }
+
+    /// Bytes that begin frames more often than any would. Whatever a peer still understands of them was understood here.
+    #[test]
+    fn any_bytes_cut_anywhere_are_read_alike_and_kept_within_the_cap(
+        bytes in proptest::collection::vec(prop_oneof![
+            any::<u8>(), prop::sample::select(vec![0x01, 0x80, 0x81, 0x88, 0x89, 0x02, 0x00, 0x05, 0x7e, 0x7f]),
+        ], 0..200),
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8),
+        masked in any::<bool>(),
+    ) {
+        const SMALL: usize = 32;
+        let whole = cut(WebSocket::new(SMALL, masked), &[&bytes]);
+        let mut reader = WebSocket::new(SMALL, masked);
+        let mut said = Vec::new();
+        for piece in pieces(&bytes, &cuts) {
+            reader.push(piece, &mut |message| said.push(short(message)));
+            prop_assert!(reader.capacity() <= SMALL);
+        }
+        reader.finish(&mut |message| said.push(short(message)));
+        prop_assert_eq!(&said, &whole);
+        // The peer is choosy about closing codes, and has a larger cap.
+        let understood = by_peer(&bytes, masked)
+            .into_iter()
+            .filter(|message| message.len() < SMALL && !message.starts_with("close"));
+        for (theirs, ours) in understood.zip(said.iter().filter(|said| !said.starts_with("odd"))) {
+            prop_assert_eq!(ours, &theirs);
+        }
+    }
+}
