@@ -1,0 +1,132 @@
+//! br (RFC 7932).
+
+use brotli_decompressor::{
+    Allocator, BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, SliceWrapperMut,
+};
+
+use super::Fault;
+use super::codec::Step;
+use super::memory::{Loan, Memory};
+
+/// The decoder's own state, and its few allocations that are [`SMALL`].
+const STATE: usize = 16 << 10;
+
+/// An allocation up to here is part of [`STATE`] and never refused: the decoder does not expect it to be.
+const SMALL: usize = 4 << 10;
+
+/// The decoder's codes for an allocation that was refused.
+const REFUSED: std::ops::RangeInclusive<i32> = -30..=-21;
+
+pub(super) struct Brotli {
+    decoder: Box<BrotliState<Lender, Lender, Lender>>,
+    begun: bool,
+    ended: bool,
+    _memory: Loan,
+}
+
+impl Brotli {
+    pub(super) fn new(memory: &'static Memory) -> Option<Self> {
+        let lender = Lender(memory);
+        let loan = memory.lend(STATE)?;
+        // Strict: a window above the format's 16 MiB, as an extension allows it, is refused.
+        let decoder = BrotliState::new_strict(lender, lender, lender);
+        Some(Self {
+            decoder: Box::new(decoder),
+            begun: false,
+            ended: false,
+            _memory: loan,
+        })
+    }
+
+    pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
+        if self.ended && !input.is_empty() {
+            return Step::fault(Fault::Broken);
+        }
+        self.begun |= !input.is_empty();
+        let (mut input_left, mut output_left) = (input.len(), output.len());
+        let (mut read, mut written, mut total) = (0, 0, 0);
+        let result = BrotliDecompressStream(
+            &mut input_left,
+            &mut read,
+            input,
+            &mut output_left,
+            &mut written,
+            output,
+            &mut total,
+            &mut self.decoder,
+        );
+        let fault = match result {
+            BrotliResult::NeedsMoreInput | BrotliResult::NeedsMoreOutput => None,
+            BrotliResult::ResultSuccess => {
+                self.ended = true;
+                None
+            }
+            BrotliResult::ResultFailure => Some(self.fault()),
+        };
+        Step {
+            read,
+            written,
+            fault,
+        }
+    }
+
+    pub(super) const fn is_whole(&self) -> bool {
+        self.ended || !self.begun
+    }
+
+    fn fault(&self) -> Fault {
+        if REFUSED.contains(&(self.decoder.error_code as i32)) {
+            Fault::TooLarge
+        } else {
+            Fault::Broken
+        }
+    }
+}
+
+/// Gives the decoder its memory, as long as there is some.
+#[derive(Clone, Copy)]
+struct Lender(&'static Memory);
+
+/// An allocation; empty where it was refused.
+struct Cells<T> {
+    cells: Vec<T>,
+    _loan: Option<Loan>,
+}
+
+impl<T: Clone + Default> Allocator<T> for Lender {
+    type AllocatedMemory = Cells<T>;
+
+    fn alloc_cell(&mut self, len: usize) -> Cells<T> {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let is_small = bytes <= SMALL;
+        let loan = self.0.lend(if is_small { 0 } else { bytes });
+        let len = if is_small || loan.is_some() { len } else { 0 };
+        Cells {
+            cells: vec![T::default(); len],
+            _loan: loan,
+        }
+    }
+
+    fn free_cell(&mut self, _cells: Cells<T>) {}
+}
+
+impl<T> Default for Cells<T> {
+    fn default() -> Self {
+        Self {
+            cells: Vec::new(),
+            _loan: None,
+        }
+    }
+}
+
+impl<T> SliceWrapper<T> for Cells<T> {
+    fn slice(&self) -> &[T] {
+        &self.cells
+    }
+}
+
+impl<T> SliceWrapperMut<T> for Cells<T> {
+    fn slice_mut(&mut self) -> &mut [T] {
+        &mut self.cells
+    }
+}
