@@ -1,126 +1,223 @@
-//! Which API a request is for.
+//! The APIs that are understood, and what holds for every call of each.
+
+use serde::{Serialize, Serializer};
 
 use super::Operation;
+use crate::frame::Json;
 
-/// An API that is understood.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Api {
-    OpenAiChat,
-    OpenAiCompletions,
-    OpenAiEmbeddings,
+macro_rules! apis {
+    ($($api:ident = $family:ident $name:literal, $operation:ident, $json:ident, $provider:literal;)*) => {
+        /// An API that is understood.
+        #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+        pub enum Api {
+            $($api),*
+        }
+
+        impl Serialize for Api {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.as_str())
+            }
+        }
+
+        impl Api {
+            pub const ALL: &[Self] = &[$(Self::$api),*];
+
+            /// Its name in configuration and documentation: the family, a dot, and the API.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$api => $name),*
+                }
+            }
+
+            /// The family of formats that it belongs to.
+            pub const fn family(self) -> Family {
+                match self {
+                    $(Self::$api => Family::$family),*
+                }
+            }
+
+            /// What a call of it is, where the answer does not show otherwise.
+            pub const fn operation(self) -> Operation {
+                match self {
+                    $(Self::$api => Operation::$operation),*
+                }
+            }
+
+            /// What JSON values mean at the top of an answer whose content type does not say.
+            pub const fn json(self) -> Json {
+                match self {
+                    $(Self::$api => Json::$json),*
+                }
+            }
+
+            /// Who speaks it where nothing else tells.
+            pub const fn provider(self) -> &'static str {
+                match self {
+                    $(Self::$api => $provider),*
+                }
+            }
+        }
+    };
+}
+
+apis! {
+    OpenAiChat = OpenAi "openai.chat", Chat, Whole, "openai";
+    OpenAiCompletions = OpenAi "openai.completions", TextCompletion, Whole, "openai";
+    OpenAiEmbeddings = OpenAi "openai.embeddings", Embeddings, Whole, "openai";
+    OpenAiResponses = OpenAi "openai.responses", Chat, Whole, "openai";
+    OpenAiStoredResponse = OpenAi "openai.stored_response", FetchResponse, Whole, "openai";
+    OpenAiInputTokens = OpenAi "openai.input_tokens", CountTokens, Whole, "openai";
+    OpenAiTranscription = OpenAi "openai.transcription", Transcription, Whole, "openai";
+    OpenAiSpeech = OpenAi "openai.speech", Speech, Whole, "openai";
+    OpenAiImages = OpenAi "openai.images", ImageGeneration, Whole, "openai";
+    OpenAiModerations = OpenAi "openai.moderations", Moderation, Whole, "openai";
+    OpenAiRealtime = OpenAi "openai.realtime", Realtime, Whole, "openai";
+    AnthropicMessages = Anthropic "anthropic.messages", Chat, Whole, "anthropic";
+    AnthropicComplete = Anthropic "anthropic.complete", TextCompletion, Whole, "anthropic";
+    AnthropicCountTokens = Anthropic "anthropic.count_tokens", CountTokens, Whole, "anthropic";
+    GeminiGenerateContent = Google "google.generate_content", GenerateContent, Elements, "gcp.gemini";
+    GeminiInteractions = Google "google.interactions", GenerateContent, Whole, "gcp.gemini";
+    GeminiStoredInteraction = Google "google.stored_interaction", FetchResponse, Whole, "gcp.gemini";
+    GeminiCountTokens = Google "google.count_tokens", CountTokens, Whole, "gcp.gemini";
+    GeminiEmbeddings = Google "google.embeddings", Embeddings, Whole, "gcp.gemini";
+    VertexPredict = Google "google.predict", Embeddings, Whole, "gcp.vertex_ai";
+    VertexImages = Google "google.images", ImageGeneration, Whole, "gcp.vertex_ai";
+    BedrockConverse = Bedrock "bedrock.converse", Chat, Whole, "aws.bedrock";
+    BedrockInvoke = Bedrock "bedrock.invoke", Chat, Whole, "aws.bedrock";
+    BedrockInvokeText = Bedrock "bedrock.invoke_text", TextCompletion, Whole, "aws.bedrock";
+    BedrockEmbeddings = Bedrock "bedrock.embeddings", Embeddings, Whole, "aws.bedrock";
+    BedrockRerank = Bedrock "bedrock.rerank", Rerank, Whole, "aws.bedrock";
+    BedrockImages = Bedrock "bedrock.images", ImageGeneration, Whole, "aws.bedrock";
+    BedrockCountTokens = Bedrock "bedrock.count_tokens", CountTokens, Whole, "aws.bedrock";
+    SageMakerInvocations = Bedrock "sagemaker.invocations", TextCompletion, Whole, "aws.sagemaker";
+    SageMakerChat = Bedrock "sagemaker.chat", Chat, Whole, "aws.sagemaker";
+    CohereV1Chat = Cohere "cohere.v1_chat", Chat, Lines, "cohere";
+    CohereV1Generate = Cohere "cohere.v1_generate", TextCompletion, Lines, "cohere";
+    CohereV2Chat = Cohere "cohere.v2_chat", Chat, Whole, "cohere";
+    CohereEmbed = Cohere "cohere.embed", Embeddings, Whole, "cohere";
+    Rerank = Cohere "cohere.rerank", Rerank, Whole, "cohere";
+    OllamaChat = Ollama "ollama.chat", Chat, Lines, "ollama";
+    OllamaGenerate = Ollama "ollama.generate", TextCompletion, Lines, "ollama";
+    OllamaEmbed = Ollama "ollama.embed", Embeddings, Whole, "ollama";
+    TgiGenerate = Tgi "tgi.generate", TextCompletion, Whole, "tgi";
+    LlamaCppCompletion = LlamaCpp "llama_cpp.completion", TextCompletion, Whole, "llama_cpp";
+    SglangGenerate = Sglang "sglang.generate", TextCompletion, Whole, "sglang";
+    VllmGenerate = Vllm "vllm.generate", TextCompletion, Lines, "vllm";
+    TritonGenerate = Triton "triton.generate", TextCompletion, Whole, "triton";
+    WatsonxGeneration = Watsonx "watsonx.generation", TextCompletion, Whole, "ibm.watsonx.ai";
+    WatsonxChat = Watsonx "watsonx.chat", Chat, Whole, "ibm.watsonx.ai";
+    ReplicateStream = Replicate "replicate.stream", TextCompletion, Whole, "replicate";
+    DashScopeGeneration = DashScope "dashscope.generation", Chat, Whole, "alibaba";
+    DashScopeEmbeddings = DashScope "dashscope.embeddings", Embeddings, Whole, "alibaba";
+    CloudflareRun = Cloudflare "cloudflare.run", Chat, Whole, "cloudflare";
+    AlephAlphaComplete = AlephAlpha "aleph_alpha.complete", TextCompletion, Whole, "aleph_alpha";
 }
 
 impl Api {
-    pub const ALL: [Self; 3] = [
-        Self::OpenAiChat,
-        Self::OpenAiCompletions,
-        Self::OpenAiEmbeddings,
-    ];
+    /// Whether the answer is streamed where the request does not say.
+    pub const fn streams_by_default(self) -> bool {
+        matches!(self, Self::OllamaChat | Self::OllamaGenerate)
+    }
 
-    pub const fn operation(self) -> Operation {
-        match self {
-            Self::OpenAiChat => Operation::Chat,
-            Self::OpenAiCompletions => Operation::TextCompletion,
-            Self::OpenAiEmbeddings => Operation::Embeddings,
+    /// Whether the last message of a stream can be told for the last. Where it cannot, the body's end is the stream's.
+    pub const fn marks_end(self) -> bool {
+        !matches!(self, Self::VllmGenerate | Self::TritonGenerate)
+    }
+
+    /// What is asked for by the standard's word, where the API itself says so.
+    pub fn output_type(self) -> Option<&'static str> {
+        match self.operation() {
+            Operation::ImageGeneration => Some("image"),
+            Operation::Speech => Some("speech"),
+            Operation::Chat
+            | Operation::TextCompletion
+            | Operation::GenerateContent
+            | Operation::Transcription
+            | Operation::Embeddings
+            | Operation::FetchResponse
+            | Operation::CountTokens
+            | Operation::Rerank
+            | Operation::Moderation
+            | Operation::Realtime => None,
         }
     }
 }
 
-/// What an API is told by.
-#[derive(Clone, Copy, Debug)]
-pub struct Detect<'a> {
-    /// The dialect that the configuration names for the route, if any.
-    pub hint: Option<&'a str>,
-    pub method: &'a http::Method,
-    /// The upstream's host, or the one the client asked for.
-    pub host: Option<&'a str>,
-    /// Without the query.
-    pub path: &'a str,
+/// A family of formats: what a route's `dialect` names.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Family {
+    OpenAi,
+    Anthropic,
+    Google,
+    Bedrock,
+    Cohere,
+    Ollama,
+    Tgi,
+    LlamaCpp,
+    Sglang,
+    Vllm,
+    Triton,
+    Watsonx,
+    Replicate,
+    DashScope,
+    Cloudflare,
+    AlephAlpha,
 }
 
-/// Paths by their end, because what stands before is the provider's own: `/v1`, `/api/v1`, `/openai/deployments/NAME`.
-/// The longer one of two that fit stands first.
-const PATHS: [(&str, Api); 4] = [
-    ("/chat/completions", Api::OpenAiChat),
-    ("/v1/chat", Api::OpenAiChat),
-    ("/completions", Api::OpenAiCompletions),
-    ("/embeddings", Api::OpenAiEmbeddings),
-];
+impl Family {
+    pub const ALL: [Self; 16] = [
+        Self::OpenAi,
+        Self::Anthropic,
+        Self::Google,
+        Self::Bedrock,
+        Self::Cohere,
+        Self::Ollama,
+        Self::Tgi,
+        Self::LlamaCpp,
+        Self::Sglang,
+        Self::Vllm,
+        Self::Triton,
+        Self::Watsonx,
+        Self::Replicate,
+        Self::DashScope,
+        Self::Cloudflare,
+        Self::AlephAlpha,
+    ];
 
-/// The API that a request is for; `None` for plain HTTP.
-pub fn detect(facts: &Detect<'_>) -> Option<Api> {
-    if facts.method != http::Method::POST || facts.hint.is_some_and(|hint| hint != "openai") {
-        return None;
+    /// Its name in configuration and documentation.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Google => "google",
+            Self::Bedrock => "bedrock",
+            Self::Cohere => "cohere",
+            Self::Ollama => "ollama",
+            Self::Tgi => "tgi",
+            Self::LlamaCpp => "llama_cpp",
+            Self::Sglang => "sglang",
+            Self::Vllm => "vllm",
+            Self::Triton => "triton",
+            Self::Watsonx => "watsonx",
+            Self::Replicate => "replicate",
+            Self::DashScope => "dashscope",
+            Self::Cloudflare => "cloudflare",
+            Self::AlephAlpha => "aleph_alpha",
+        }
     }
-    let path = facts.path.trim_end_matches('/');
-    let (suffix, api) = PATHS.iter().find(|(suffix, _)| path.ends_with(suffix))?;
-    // Cohere's first API shares this path; everyone else who has it (Writer) speaks OpenAI's format there.
-    let cohere = facts.host.is_some_and(|host| host.contains("cohere"));
-    if *suffix == "/v1/chat" && cohere {
-        return None;
-    }
-    Some(*api)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
-    fn of(method: &http::Method, host: &str, path: &str, hint: Option<&str>) -> Option<Api> {
-        let host = Some(host);
-        detect(&Detect {
-            hint,
-            method,
-            host,
-            path,
-        })
-    }
-
-    fn post(path: &str) -> Option<Api> {
-        of(&http::Method::POST, "127.0.0.1:8000", path, None)
-    }
-
     #[test]
-    fn paths_are_told_by_their_end() {
-        for path in [
-            "/v1/chat/completions",
-            "/chat/completions",
-            "/api/v1/chat/completions/",
-            "/openai/deployments/my-model/chat/completions",
-            "/models/chat/completions",
-            "/v1/chat",
-        ] {
-            assert_eq!(post(path), Some(Api::OpenAiChat), "{path}");
-        }
-        for path in ["/v1/completions", "/openai/deployments/m/completions"] {
-            assert_eq!(post(path), Some(Api::OpenAiCompletions), "{path}");
-        }
-        assert_eq!(post("/v1/embeddings"), Some(Api::OpenAiEmbeddings));
-        for path in [
-            "/",
-            "/v1/models",
-            "/v1/responses",
-            "/api/chat",
-            "/v1/chatter",
-            "/v1/moderations",
-        ] {
-            assert_eq!(post(path), None, "{path}");
-        }
-    }
-
-    #[test]
-    fn other_methods_hints_and_hosts_are_not_it() {
-        let path = "/v1/chat/completions";
-        let post = http::Method::POST;
-        assert_eq!(of(&http::Method::GET, "h", path, None), None);
-        assert_eq!(of(&post, "h", path, Some("anthropic")), None);
-        assert_eq!(of(&post, "h", path, Some("openai")), Some(Api::OpenAiChat));
-        assert_eq!(of(&post, "api.cohere.com", "/v1/chat", None), None);
-    }
-
-    #[test]
-    fn each_api_has_its_operation() {
-        let operations = Api::ALL.map(Api::operation);
-        assert_eq!(operations, Operation::ALL);
+    fn every_name_is_its_own_and_every_family_has_an_api() {
+        let names: HashSet<_> = Api::ALL.iter().map(|api| api.as_str()).collect();
+        assert_eq!(names.len(), Api::ALL.len());
+        let families: HashSet<_> = Api::ALL.iter().map(|api| api.family()).collect();
+        assert_eq!(families, HashSet::from(Family::ALL));
     }
 }

@@ -7,9 +7,14 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::asked;
+use super::json::{Value, compact};
 
 /// A string; empty where there is none. Borrowed unless it has escapes: serde's own `Cow` is always copied.
 #[derive(Debug, Default, PartialEq)]
@@ -25,6 +30,10 @@ impl Text<'_> {
 /// A number of things.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Count(pub Option<u64>);
+
+/// A number of any kind, also one that is written as a string.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Number(pub Option<f64>);
 
 /// An object.
 #[derive(Debug, PartialEq)]
@@ -43,6 +52,14 @@ impl<T> List<T> {
         self.first.iter().chain(&self.rest)
     }
 }
+
+/// A yes or no; no where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Flag(pub bool);
+
+/// What a tool is called with: a string, or a value of any other type as compact JSON. Empty where there is none.
+#[derive(Debug, Default, PartialEq)]
+pub struct Written(pub String);
 
 /// A short identifier: a string or a number.
 #[derive(Debug, Default, PartialEq)]
@@ -73,8 +90,72 @@ impl<'de: 'a, 'a> FromAny<'de> for Code<'a> {
 }
 
 impl FromAny<'_> for Count {
+    /// Protocol buffers write large numbers as strings.
+    fn copied(text: &str) -> Self {
+        Self(text.parse().ok())
+    }
+
     fn number(number: u64) -> Self {
         Self(Some(number))
+    }
+}
+
+impl FromAny<'_> for Flag {
+    fn flag(flag: bool) -> Self {
+        Self(flag)
+    }
+}
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(from)?;
+        let json = raw.get();
+        Ok(Self(match json.as_bytes().first() {
+            Some(b'"') => serde_json::from_str(json).map_err(serde::de::Error::custom)?,
+            Some(b'n') => String::new(),
+            Some(_) | None => compact(json),
+        }))
+    }
+}
+
+impl FromAny<'_> for Number {
+    fn copied(text: &str) -> Self {
+        let number = text.parse().ok();
+        Self(number.filter(|number: &f64| number.is_finite()))
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "no count or clock is so large that its last digit matters"
+    )]
+    fn number(number: u64) -> Self {
+        Self(Some(number as f64))
+    }
+
+    fn float(number: f64) -> Self {
+        Self(Some(number))
+    }
+}
+
+impl Number {
+    /// The same of a value that is read piecemeal.
+    pub fn of(value: Value<'_>) -> Self {
+        Self(asked::float(value))
+    }
+
+    pub fn milliseconds(self) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.0? / 1e3).ok()
+    }
+
+    pub fn seconds(self) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.0?).ok()
+    }
+}
+
+impl Count {
+    /// The same of a value that is read piecemeal.
+    pub fn of(value: Value<'_>) -> Self {
+        Self(asked::float(value).and_then(whole))
     }
 }
 
@@ -127,6 +208,15 @@ pub trait FromAny<'de>: Default {
         Self::default()
     }
 
+    /// Some languages write every number as a float: `76.0` is 76.
+    fn float(number: f64) -> Self {
+        whole(number).map_or_else(Self::default, Self::number)
+    }
+
+    fn flag(_flag: bool) -> Self {
+        Self::default()
+    }
+
     fn seq<A: SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
         while seq.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Self::default())
@@ -168,13 +258,12 @@ impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
         Ok(u64::try_from(number).map_or_else(|_| T::default(), T::number))
     }
 
-    /// Some languages write every number as a float: `76.0` is 76.
     fn visit_f64<E>(self, number: f64) -> Result<T, E> {
-        Ok(whole(number).map_or_else(T::default, T::number))
+        Ok(T::float(number))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<T, E> {
-        Ok(T::default())
+    fn visit_bool<E>(self, flag: bool) -> Result<T, E> {
+        Ok(T::flag(flag))
     }
 
     fn visit_unit<E>(self) -> Result<T, E> {
@@ -215,6 +304,8 @@ read_leniently! {
     impl['a] Text<'a> where 'de: 'a;
     impl['a] Code<'a> where 'de: 'a;
     impl[] Count;
+    impl[] Flag;
+    impl[] Number;
     impl[T: Deserialize<'de>] Object<T>;
     impl[T: Deserialize<'de>] List<T>;
 }

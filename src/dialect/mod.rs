@@ -3,18 +3,52 @@
 //! One file per API; each reads the request's facts and the response's events. A dialect has no error: what it does
 //! not understand it skips, and says so as an [`Anomaly`].
 
+mod aleph_alpha;
+mod anthropic;
 mod api;
+mod asked;
+mod bedrock;
+mod blocks;
+mod characters;
+mod cloudflare;
+mod cohere;
+mod dashscope;
+mod detect;
+mod engines;
+mod failure;
+mod fault;
+mod form;
+mod google;
+mod grown;
+pub mod headers;
 mod json;
 mod lenient;
+mod ollama;
+mod once;
 mod openai;
 mod provider;
+mod quota;
 mod reader;
+mod repair;
+mod replicate;
 mod request;
+mod shapes;
+mod tally;
+#[cfg(test)]
+mod testing;
+mod watsonx;
 
-pub use api::{Api, Detect, detect};
+pub use api::{Api, Family};
+pub use detect::{Detect, Found, detect, is_hint};
+pub use openai::Realtime;
 pub use provider::provider;
-pub use reader::Reader;
+pub use quota::{Allowance, Quota};
+pub use reader::{Reader, is_error};
 pub use request::RequestReader;
+
+use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::frame::Anomaly;
 use crate::label::Name;
@@ -44,6 +78,8 @@ pub enum Event<'a> {
         service_tier: Option<&'a str>,
         system_fingerprint: Option<&'a str>,
     },
+    /// How long the backend says that its own phases took; a later one replaces an earlier one field by field.
+    Timings(Timings),
     /// The dialect's own end of stream (`[DONE]`).
     Done,
     /// Something was odd.
@@ -113,7 +149,7 @@ impl Kind {
 
 /// Tokens as the provider reported them, harmonised to the standard's meaning: input includes cached tokens, output
 /// includes reasoning. A dialect whose provider reports otherwise adds up before it says so.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Usage {
     pub input: Option<u64>,
     pub output: Option<u64>,
@@ -123,6 +159,56 @@ pub struct Usage {
     pub cache_write: Option<u64>,
     /// Part of `output`.
     pub reasoning: Option<u64>,
+    /// `input` by modality, where given.
+    pub input_by: ByModality,
+    /// `output` by modality, where given.
+    pub output_by: ByModality,
+}
+
+/// Tokens by the kind of matter that they stand for (the standard's `gen_ai.token.modality`), as far as reported.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct ByModality {
+    pub text: Option<u64>,
+    pub image: Option<u64>,
+    pub audio: Option<u64>,
+    pub video: Option<u64>,
+    pub document: Option<u64>,
+}
+
+impl ByModality {
+    fn merge(&mut self, later: Self) {
+        self.text = later.text.or(self.text);
+        self.image = later.image.or(self.image);
+        self.audio = later.audio.or(self.audio);
+        self.video = later.video.or(self.video);
+        self.document = later.document.or(self.document);
+    }
+}
+
+/// Phases of a call by the backend's own clock. What it does not tell is absent.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Timings {
+    /// Waiting before the work began.
+    pub queue: Option<Duration>,
+    /// Loading the model.
+    pub load: Option<Duration>,
+    /// Reading the prompt.
+    pub prefill: Option<Duration>,
+    /// Generating.
+    pub decode: Option<Duration>,
+    /// All of it.
+    pub total: Option<Duration>,
+}
+
+impl Timings {
+    /// Takes over every field that `later` has.
+    pub fn merge(&mut self, later: Self) {
+        self.queue = later.queue.or(self.queue);
+        self.load = later.load.or(self.load);
+        self.prefill = later.prefill.or(self.prefill);
+        self.decode = later.decode.or(self.decode);
+        self.total = later.total.or(self.total);
+    }
 }
 
 impl Usage {
@@ -133,40 +219,90 @@ impl Usage {
         self.cache_read = later.cache_read.or(self.cache_read);
         self.cache_write = later.cache_write.or(self.cache_write);
         self.reasoning = later.reasoning.or(self.reasoning);
+        self.input_by.merge(later.input_by);
+        self.output_by.merge(later.output_by);
     }
 }
 
-/// What an exchange is, by the standard's `gen_ai.operation.name`.
+/// What an exchange is, by the standard's `gen_ai.operation.name` where it has a word, else by ours.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Operation {
     Chat,
     TextCompletion,
+    GenerateContent,
+    /// Speech to text, translated or not. Ours.
+    Transcription,
     Embeddings,
+    /// An answer that was generated before is fetched.
+    FetchResponse,
+    /// Ours, as all below.
+    CountTokens,
+    Rerank,
+    Moderation,
+    ImageGeneration,
+    Speech,
+    /// A session of many answers over one connection: each of the standard's words is one question with one answer, and a
+    /// session that lasts an hour among chats would spoil what is known of their durations.
+    Realtime,
 }
 
 impl Operation {
-    pub const ALL: [Self; 3] = [Self::Chat, Self::TextCompletion, Self::Embeddings];
+    pub const ALL: [Self; 12] = [
+        Self::Chat,
+        Self::TextCompletion,
+        Self::GenerateContent,
+        Self::Transcription,
+        Self::Embeddings,
+        Self::FetchResponse,
+        Self::CountTokens,
+        Self::Rerank,
+        Self::Moderation,
+        Self::ImageGeneration,
+        Self::Speech,
+        Self::Realtime,
+    ];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Chat => "chat",
             Self::TextCompletion => "text_completion",
+            Self::GenerateContent => "generate_content",
+            Self::Transcription => "transcription",
             Self::Embeddings => "embeddings",
+            Self::FetchResponse => "fetch_response",
+            Self::CountTokens => "count_tokens",
+            Self::Rerank => "rerank",
+            Self::Moderation => "moderation",
+            Self::ImageGeneration => "image_generation",
+            Self::Speech => "speech",
+            Self::Realtime => "realtime",
         }
     }
 
-    /// Whether it generates tokens.
+    /// Whether it generates text, token by token.
     pub const fn generates(self) -> bool {
         match self {
-            Self::Chat | Self::TextCompletion => true,
-            Self::Embeddings => false,
+            Self::Chat
+            | Self::TextCompletion
+            | Self::GenerateContent
+            | Self::Transcription
+            | Self::Realtime => true,
+            Self::Embeddings
+            | Self::FetchResponse
+            | Self::CountTokens
+            | Self::Rerank
+            | Self::Moderation
+            | Self::ImageGeneration
+            | Self::Speech => false,
         }
     }
 }
 
 /// What a request asks for, as far as the standard names it. Never its content.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RequestFacts {
+    /// The API that the body's shape shows; looked at only where the path fits several.
+    pub api: Option<Api>,
     pub model: Option<Name>,
     /// Whether a streamed answer was asked for; `None` where the request does not say.
     pub stream: Option<bool>,
@@ -181,6 +317,8 @@ pub struct RequestFacts {
     pub choices: Option<i64>,
     /// How many stop sequences (their text is content and is not kept).
     pub stop_sequences: Option<usize>,
+    /// The response that the request goes on from.
+    pub previous_response: Option<Name>,
     pub reasoning_level: Option<Name>,
     pub service_tier: Option<Name>,
     /// `text`, `json`, `image` or `speech`, by the standard's words.
@@ -191,4 +329,6 @@ pub struct RequestFacts {
     pub prompt_bytes: u64,
     /// Whether the request offers tools.
     pub tools: bool,
+    /// Whether the prompt is asked for again, at the head of the generated text.
+    pub echo: Option<bool>,
 }

@@ -2,9 +2,10 @@
 
 use super::Api;
 use crate::label::Label;
+use crate::wire::Headers;
 
 /// Hosts by their end, and the provider each belongs to: the standard's own words where it has one, else ours.
-const HOSTS: [(&str, &str); 35] = [
+const HOSTS: [(&str, &str); 41] = [
     ("api.openai.com", "openai"),
     ("chatgpt.com", "openai"),
     ("openai.azure.com", "azure.ai.openai"),
@@ -29,37 +30,40 @@ const HOSTS: [(&str, &str); 35] = [
     ("aliyuncs.com", "alibaba"),
     ("api.cerebras.ai", "cerebras"),
     ("gateway.ai.cloudflare.com", "cloudflare"),
+    ("api.cloudflare.com", "cloudflare"),
     ("databricks.com", "databricks"),
     ("api.fireworks.ai", "fireworks"),
     ("api.githubcopilot.com", "github_copilot"),
     ("huggingface.co", "hugging_face"),
+    ("api.jina.ai", "jina_ai"),
+    ("huggingface.cloud", "hugging_face"),
+    ("ollama.com", "ollama"),
+    ("replicate.com", "replicate"),
     ("integrate.api.nvidia.com", "nvidia"),
     ("openrouter.ai", "openrouter"),
     ("snowflakecomputing.com", "snowflake"),
     ("api.together.xyz", "together_ai"),
     ("api.venice.ai", "venice"),
+    ("api.voyageai.com", "voyage_ai"),
     ("api.writer.com", "writer"),
     ("api.z.ai", "z_ai"),
 ];
 
-/// `Server` headers that only one engine sends. Most engines are served by a general web server, which says nothing.
-const SERVERS: [(&str, &str); 1] = [("llama.cpp", "llama_cpp")];
-
-/// The provider of a call: as configured, else by the host that answers, else by the response's `Server` header, else
-/// by the format that is spoken.
+/// The provider of a call: as configured, else by the host that answers, else by what the answer's head gives
+/// away, else by the format that is spoken.
 pub fn provider(
     api: Api,
     configured: Option<&Label>,
     host: Option<&str>,
-    server: Option<&str>,
+    headers: Option<&Headers>,
 ) -> Label {
     if let Some(configured) = configured {
         return configured.clone();
     }
     let known = host
         .and_then(by_host)
-        .or_else(|| server.and_then(by_server))
-        .unwrap_or(by_format(api));
+        .or_else(|| headers.and_then(super::headers::provider))
+        .unwrap_or(api.provider());
     Label::known(known)
 }
 
@@ -79,22 +83,10 @@ fn by_host(host: &str) -> Option<&'static str> {
         .map(|(_, name)| *name)
 }
 
-fn by_server(server: &str) -> Option<&'static str> {
-    SERVERS
-        .iter()
-        .find(|(known, _)| server.eq_ignore_ascii_case(known))
-        .map(|(_, name)| *name)
-}
-
-fn by_format(api: Api) -> &'static str {
-    match api {
-        Api::OpenAiChat | Api::OpenAiCompletions | Api::OpenAiEmbeddings => "openai",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::label::Name;
 
     fn of(host: &str) -> String {
         provider(Api::OpenAiChat, None, Some(host), None).to_string()
@@ -110,6 +102,11 @@ mod tests {
             ("bedrock-runtime.eu-west-1.amazonaws.com", "aws.bedrock"),
             ("api.groq.com", "groq"),
             ("router.huggingface.co", "hugging_face"),
+            (
+                "x.eu-west-1.aws.endpoints.huggingface.cloud",
+                "hugging_face",
+            ),
+            ("ollama.com", "ollama"),
             ("dashscope-intl.aliyuncs.com", "alibaba"),
         ] {
             assert_eq!(of(host), name, "{host}");
@@ -131,7 +128,11 @@ mod tests {
         let api = Api::OpenAiChat;
         let host = Some("api.groq.com");
         let engine = Some("llama.cpp");
-        let of = |configured, host, server| provider(api, configured, host, server).to_string();
+        let of = |configured, host, server: Option<&str>| {
+            let server = server.and_then(Name::new).map(|server| ("server", server));
+            let headers: Headers = server.into_iter().collect();
+            provider(api, configured, host, Some(&headers)).to_string()
+        };
         assert_eq!(of(Some(&configured), host, engine), "vllm");
         assert_eq!(of(None, host, engine), "groq");
         assert_eq!(of(None, Some("10.0.0.1"), engine), "llama_cpp");

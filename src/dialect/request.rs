@@ -1,38 +1,70 @@
 //! Reads a request's facts as its body goes by, whatever the API.
 
-use super::openai;
-use super::{Api, RequestFacts};
+use super::api::{Api, Family};
+use super::asked::{Asked, Format};
+use super::form::Form;
+use super::json::{Skimmer, Step, Value};
+use super::{Found, RequestFacts};
+use super::{
+    aleph_alpha, anthropic, bedrock, cloudflare, cohere, dashscope, engines, google, ollama,
+    openai, replicate, watsonx,
+};
 
 /// Reads what a request asks for from its body, as it comes, keeping none of it.
 #[derive(Debug)]
 pub struct RequestReader {
     format: Format,
+    body: Body,
+    asked: Asked,
     lost: bool,
 }
 
+/// How the body is written: the APIs that take files take forms.
 #[derive(Debug)]
-enum Format {
-    OpenAi(openai::Request),
+enum Body {
+    /// None of it was seen.
+    Unknown,
+    Json(Skimmer),
+    Form(Form),
 }
 
 impl RequestReader {
-    pub fn new(api: Api) -> Self {
-        let format = match api {
-            Api::OpenAiChat | Api::OpenAiCompletions | Api::OpenAiEmbeddings => {
-                Format::OpenAi(openai::Request::new())
-            }
-        };
+    pub fn new(found: &Found) -> Self {
+        let format = format(found.api);
+        let mut asked = Asked::default();
+        asked.facts.model.clone_from(&found.model);
+        asked.facts.stream = found.stream;
+        asked.by_path = found.body_decides.then_some(found.api);
+        asked.facts.output_type = found.api.output_type();
         Self {
             format,
+            body: Body::Unknown,
+            asked,
             lost: false,
         }
     }
 
     /// Takes the next bytes of the body.
     pub fn push(&mut self, bytes: &[u8]) {
-        match &mut self.format {
-            Format::OpenAi(request) if !self.lost => request.push(bytes),
-            Format::OpenAi(_) => {}
+        if self.lost {
+            return;
+        }
+        let bytes = match self.body {
+            Body::Unknown => bytes.trim_ascii_start(),
+            Body::Json(_) | Body::Form(_) => bytes,
+        };
+        let Some(first) = bytes.first() else {
+            return;
+        };
+        let (asked, take) = (&mut self.asked, self.format.take);
+        let take = &mut |path: &[Step], value: Value<'_>| take(asked, path, value);
+        match &mut self.body {
+            Body::Json(skimmer) => skimmer.push(bytes, take),
+            Body::Form(form) => form.push(bytes, take),
+            Body::Unknown => {
+                self.body = Body::of(*first, self.format.keys);
+                self.push(bytes);
+            }
         }
     }
 
@@ -43,15 +75,40 @@ impl RequestReader {
 
     /// What is known so far.
     pub fn facts(&self) -> &RequestFacts {
-        match &self.format {
-            Format::OpenAi(request) => request.facts(),
-        }
+        &self.asked.facts
     }
 
     pub fn finish(self) -> RequestFacts {
-        match self.format {
-            Format::OpenAi(request) => request.into_facts(),
+        self.asked.facts
+    }
+}
+
+impl Body {
+    fn of(first: u8, keys: &'static [&'static str]) -> Self {
+        if Form::begins(first) {
+            Self::Form(Form::new(keys))
+        } else {
+            Self::Json(Skimmer::new(keys))
         }
+    }
+}
+
+const fn format(api: Api) -> Format {
+    match api.family() {
+        Family::OpenAi => openai::REQUEST,
+        Family::Anthropic => anthropic::REQUEST,
+        Family::Google => google::REQUEST,
+        Family::Bedrock => bedrock::request(api),
+        Family::Cohere => cohere::REQUEST,
+        Family::Ollama => ollama::REQUEST,
+        Family::Tgi | Family::LlamaCpp | Family::Sglang | Family::Vllm | Family::Triton => {
+            engines::REQUEST
+        }
+        Family::Watsonx => watsonx::REQUEST,
+        Family::Replicate => replicate::REQUEST,
+        Family::DashScope => dashscope::REQUEST,
+        Family::Cloudflare => cloudflare::REQUEST,
+        Family::AlephAlpha => aleph_alpha::REQUEST,
     }
 }
 
@@ -60,10 +117,19 @@ mod tests {
     use super::*;
     use crate::label::Name;
 
+    fn chat() -> Found {
+        Found {
+            api: Api::OpenAiChat,
+            model: None,
+            stream: None,
+            body_decides: false,
+        }
+    }
+
     /// The facts of a request, however its body is cut.
     fn facts(body: &str) -> RequestFacts {
         let read = |pieces: &[&[u8]]| {
-            let mut reader = RequestReader::new(Api::OpenAiChat);
+            let mut reader = RequestReader::new(&chat());
             pieces.iter().for_each(|piece| reader.push(piece));
             reader.finish()
         };
@@ -88,6 +154,7 @@ mod tests {
               "tools":[{"type":"function","function":{"name":"f","stream":false}}],"metadata":{"model":"no"},"model":"gpt-x"}"#,
         );
         let expected = RequestFacts {
+            api: Some(Api::OpenAiChat),
             model: Name::new("gpt-x"),
             stream: Some(true),
             max_tokens: Some(20),
@@ -99,6 +166,7 @@ mod tests {
             seed: Some(7),
             choices: Some(3),
             stop_sequences: Some(2),
+            previous_response: None,
             reasoning_level: Name::new("high"),
             service_tier: Name::new("flex"),
             output_type: Some("json"),
@@ -106,6 +174,7 @@ mod tests {
             encoding_format: None,
             prompt_bytes: 7,
             tools: true,
+            echo: None,
         };
         assert_eq!(asked, expected);
     }
@@ -141,6 +210,69 @@ mod tests {
     }
 
     #[test]
+    fn what_a_response_is_asked_for() {
+        let asked = facts(
+            r#"{"instructions":"abc","input":[{"role":"user","content":"four"},{"type":"message","content":[{"type":"input_text","text":"six"},{"type":"input_image","image_url":"data:AAAA"}]},
+              {"type":"reasoning","encrypted_content":"zzzz","summary":[]},{"type":"function_call","name":"f","arguments":"{}"},{"type":"function_call_output","output":"ok"},
+              {"type":"custom_tool_call","input":"ls"}],"max_output_tokens":9,"reasoning":{"effort":"low","summary":"auto"},"text":{"verbosity":"low","format":{"type":"json_schema","schema":{"type":"text"}}},
+              "tools":[{"type":"web_search"}],"previous_response_id":"resp_0","stream":true,"model":"gpt-x"}"#,
+        );
+        let expected = RequestFacts {
+            model: Name::new("gpt-x"),
+            stream: Some(true),
+            max_tokens: Some(9),
+            previous_response: Name::new("resp_0"),
+            reasoning_level: Name::new("low"),
+            output_type: Some("json"),
+            prompt_bytes: 16,
+            tools: true,
+            ..RequestFacts::default()
+        };
+        assert_eq!(asked, expected);
+        assert_eq!(facts(r#"{"input":"four"}"#).prompt_bytes, 4);
+        let parts = r#"{"input":[{"type":"text","text":"four"},{"type":"image_url","image_url":{"url":"x"}}]}"#;
+        assert_eq!(facts(parts).prompt_bytes, 4);
+    }
+
+    #[test]
+    fn a_form_is_read_like_a_body_of_json() {
+        let field = |name: &str, value: &str| {
+            format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        };
+        let file = "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n{\"model\":\"no\"}\r\n";
+        let fields = [
+            ("prompt", "four"),
+            ("temperature", "0"),
+            ("stream", "true"),
+            ("n", "2"),
+            ("model", "m"),
+        ];
+        let fields: String = fields.map(|(name, value)| field(name, value)).concat();
+        let asked = facts(&format!("\r\n{file}{fields}--x--\r\n"));
+        let expected = RequestFacts {
+            model: Name::new("m"),
+            stream: Some(true),
+            temperature: Some(0.0),
+            choices: Some(2),
+            prompt_bytes: 4,
+            ..RequestFacts::default()
+        };
+        assert_eq!(asked, expected);
+    }
+
+    #[test]
+    fn some_apis_say_what_comes_out() {
+        for (api, output_type) in [
+            (Api::OpenAiImages, Some("image")),
+            (Api::OpenAiSpeech, Some("speech")),
+            (Api::OpenAiChat, None),
+        ] {
+            let found = Found { api, ..chat() };
+            assert_eq!(RequestReader::new(&found).finish().output_type, output_type);
+        }
+    }
+
+    #[test]
     fn wrong_types_and_absent_fields_are_nothing() {
         let nothing = RequestFacts::default();
         for body in [
@@ -157,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_model_after_megabytes_of_messages_is_found() {
-        let mut reader = RequestReader::new(Api::OpenAiChat);
+        let mut reader = RequestReader::new(&chat());
         reader.push(b"{\"messages\":[{\"content\":\"");
         for _ in 0..1000 {
             reader.push(&[b'x'; 4096]);
@@ -173,7 +305,7 @@ mod tests {
 
     #[test]
     fn after_a_gap_what_was_understood_counts_and_nothing_else() {
-        let mut reader = RequestReader::new(Api::OpenAiChat);
+        let mut reader = RequestReader::new(&chat());
         reader.push(b"{\"seed\":1,\"n\":");
         reader.gap();
         reader.push(b"2,\"model\":\"m\"}");

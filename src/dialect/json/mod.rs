@@ -5,9 +5,11 @@
 //! and every value whose keys are all known is handed out with its path; everything else is passed over at the speed of
 //! a search for quotes.
 
+mod raw;
 mod short;
 mod text;
 
+pub use raw::{Compact, compact};
 pub use short::Short;
 
 use memchr::memchr2;
@@ -60,6 +62,8 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Skimmer {
     keys: &'static [&'static str],
+    /// The keys whose objects and arrays are handed out as text.
+    raw: &'static [&'static str],
     /// The path of the value that is being read; a step that is not known is an empty key.
     path: Vec<Step>,
     state: State,
@@ -83,6 +87,8 @@ enum State {
     InKey,
     Colon,
     InText,
+    /// In an object or array that is handed out as text.
+    InRaw(Compact),
     InScalar,
     /// In a value that nobody wants, so many brackets deep.
     Skip {
@@ -114,6 +120,7 @@ impl Skimmer {
     pub fn new(keys: &'static [&'static str]) -> Self {
         Self {
             keys,
+            raw: &[],
             path: Vec::new(),
             state: State::Value { first: false },
             wanted: true,
@@ -123,12 +130,18 @@ impl Skimmer {
         }
     }
 
+    /// Hands out an object or array under one of these keys as if a string that holds it stood there, compactly written.
+    pub fn raw(self, keys: &'static [&'static str]) -> Self {
+        Self { raw: keys, ..self }
+    }
+
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[Step], Value<'_>)) {
         let mut rest = bytes;
         while let Some((byte, after)) = rest.split_first() {
             rest = match self.state {
                 State::InKey => self.in_key(rest),
                 State::InText => self.in_text(rest, out),
+                State::InRaw(compact) => self.in_raw(rest, compact, out),
                 State::InScalar => self.in_scalar(rest, out),
                 State::Skip { depth, string } => self.skip(rest, depth, string),
                 State::Broken => return,
@@ -160,6 +173,7 @@ impl Skimmer {
             | State::InKey
             | State::Colon
             | State::InText
+            | State::InRaw(_)
             | State::InScalar
             | State::Skip { .. }
             | State::After => Outcome::Cut,
@@ -193,9 +207,15 @@ impl Skimmer {
     fn begin(&mut self, byte: u8, out: &mut impl FnMut(&[Step], Value<'_>)) {
         let skip = |depth, string| State::Skip { depth, string };
         let enter = self.wanted && self.path.len() < DEEPEST;
+        let raw = matches!(self.path.last(), Some(Step::Key(key)) if self.raw.contains(key));
         self.state = match byte {
             b'"' if self.wanted => State::InText,
             b'"' => skip(0, Skipped::Inside),
+            b'{' | b'[' if self.wanted && raw => {
+                let bracket = if byte == b'{' { "{" } else { "[" };
+                out(&self.path, Value::Text(bracket));
+                State::InRaw(Compact::opened())
+            }
             b'{' if enter => {
                 out(&self.path, Value::Object);
                 self.path.push(Step::Key(""));
@@ -281,6 +301,23 @@ impl Skimmer {
                 after
             }
         }
+    }
+
+    fn in_raw<'a>(
+        &mut self,
+        rest: &'a [u8],
+        mut compact: Compact,
+        out: &mut impl FnMut(&[Step], Value<'_>),
+    ) -> &'a [u8] {
+        let (path, text) = (&self.path, &mut self.text);
+        let mut piece = |piece: &str| out(path, Value::Text(piece));
+        let after = compact.push(rest, &mut |kept| text.plain(kept, &mut piece));
+        if after.is_some() {
+            text.end_partial(&mut piece);
+            out(path, Value::TextEnd);
+        }
+        self.state = after.map_or(State::InRaw(compact), |_| State::After);
+        after.unwrap_or_default()
     }
 
     fn in_scalar<'a>(

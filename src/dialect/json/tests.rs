@@ -11,7 +11,7 @@ const KEYS: [&str; 5] = ["a", "b", "list", "text", "é\"\n"];
 fn skim(pieces: &[&[u8]]) -> (Vec<String>, Outcome, bool) {
     let mut lines: Vec<String> = Vec::new();
     let mut text = String::new();
-    let mut skimmer = Skimmer::new(&KEYS);
+    let mut skimmer = Skimmer::new(&KEYS).raw(&["list"]);
     let mut out = |path: &[Step], value: Value<'_>| {
         let path: String = path
             .iter()
@@ -74,14 +74,39 @@ fn values_come_with_their_paths() {
             ".b[3][0] Bool(true)",
             ".b[3] End",
             ".b End",
-            ".list Array",
-            ".list End",
+            ".list \"[]\"",
             ".text Bool(false)",
             " End",
         ]
     );
     assert_eq!(lines("17"), [" Number(\"17\")"]);
     assert_eq!(lines("\"\""), [" \"\""]);
+}
+
+#[test]
+fn an_object_may_be_handed_out_as_the_text_that_it_is() {
+    assert_eq!(
+        lines(
+            "{\"list\" : { \"k y\" :\n[ 1, \"\\\" ] }\\u00e9 é\" ]\t} , \"a\":[{\"list\":\"x\"},{\"list\":3}]}"
+        ),
+        [
+            " Object",
+            r#".list "{\"k y\":[1,\"\\\" ] }\\u00e9 é\"]}""#,
+            ".a Array",
+            ".a[0] Object",
+            ".a[0].list \"x\"",
+            ".a[0] End",
+            ".a[1] Object",
+            ".a[1].list Number(\"3\")",
+            ".a[1] End",
+            ".a End",
+            " End",
+        ]
+    );
+    let (lines, outcome, lossy) = every_cut(b"{\"list\":[\"\xF0\x9F\"]}");
+    assert_eq!(lines[1], ".list \"[\\\"\u{FFFD}\\\"]\"");
+    assert_eq!((outcome, lossy), (Outcome::Complete, true));
+    assert_eq!(every_cut(b"{\"list\":[[1]").1, Outcome::Cut);
 }
 
 #[test]
@@ -206,7 +231,11 @@ fn expect(path: &str, value: &Json, lines: &mut Vec<String>) {
         Json::Object(values) => {
             lines.push(format!("{path} Object"));
             for (key, value) in values {
-                expect(&format!("{path}.{key}"), value, lines);
+                if key == "list" && (value.is_object() || value.is_array()) {
+                    lines.push(format!("{path}.list {:?}", value.to_string()));
+                } else {
+                    expect(&format!("{path}.{key}"), value, lines);
+                }
             }
             lines.push(format!("{path} End"));
         }

@@ -129,8 +129,8 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes without quotes and escapes.
-    fn plain(&mut self, run: &[u8], out: &mut impl FnMut(&str)) {
+    /// Takes bytes in which nothing is escaped.
+    pub fn plain(&mut self, run: &[u8], out: &mut impl FnMut(&str)) {
         if run.is_empty() {
             return;
         }
@@ -170,7 +170,8 @@ impl Decoder {
         emit(rest, out);
     }
 
-    fn end_partial(&mut self, out: &mut impl FnMut(&str)) {
+    /// No more comes of a character that was cut.
+    pub fn end_partial(&mut self, out: &mut impl FnMut(&str)) {
         if !self.partial.is_empty() {
             self.partial = Vec::new();
             self.replace(out);

@@ -4,10 +4,11 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{MapAccess, SeqAccess};
+use serde::de::SeqAccess;
+use serde::de::value::SeqAccessDeserializer;
 
 use super::usage::RawUsage;
+use crate::dialect::failure::{Failure, FailureObject};
 use crate::dialect::lenient::{Code, Count, FromAny, List, Object, Text, read_leniently};
 
 #[derive(Debug, Default, Deserialize)]
@@ -19,8 +20,22 @@ pub struct Chunk<'a> {
     pub system_fingerprint: Text<'a>,
     pub choices: List<Choice<'a>>,
     pub usage: Object<Box<RawUsage>>,
-    pub x_groq: Object<Box<Groq>>,
+    pub x_groq: Object<Box<Groq<'a>>>,
+    /// The backend's clocks: llama.cpp.
+    pub timings: Object<Box<RawUsage>>,
+    /// Cerebras.
+    pub time_info: Object<Box<RawUsage>>,
+    /// Fireworks.
+    pub perf_metrics: Object<Box<RawUsage>>,
+    /// LM Studio.
+    pub stats: Object<Box<RawUsage>>,
+    /// Writer's completions are nothing but this.
+    pub value: Text<'a>,
     pub error: Failure<'a>,
+    /// Cloudflare.
+    pub errors: Many<FailureObject<'a>>,
+    /// MiniMax says how it went in every message.
+    pub base_resp: Object<Box<BaseResponse<'a>>>,
     /// Old shapes of errors name themselves and their kind at the top.
     pub object: Text<'a>,
     #[serde(rename = "type")]
@@ -30,9 +45,18 @@ pub struct Chunk<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Groq {
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct BaseResponse<'a> {
+    /// Zero where all went well.
+    pub status_code: Code<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct Groq<'a> {
     pub usage: Object<Box<RawUsage>>,
+    /// Why a stream stops early.
+    pub error: Failure<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -43,6 +67,8 @@ pub struct Choice<'a> {
     pub message: Object<Box<Message<'a>>>,
     pub text: Text<'a>,
     pub finish_reason: Text<'a>,
+    /// What Mistral and DeepSeek call it on Bedrock. Elsewhere it is what the text ended with, beside the reason.
+    pub stop_reason: Text<'a>,
     pub usage: Object<Box<RawUsage>>,
     pub error: Failure<'a>,
 }
@@ -53,6 +79,8 @@ pub struct Message<'a> {
     pub content: Content<'a>,
     pub reasoning_content: Text<'a>,
     pub reasoning: Text<'a>,
+    /// GitHub Copilot.
+    pub reasoning_text: Text<'a>,
     pub reasoning_details: Many<Detail<'a>>,
     pub refusal: Text<'a>,
     pub tool_calls: Many<ToolCall<'a>>,
@@ -106,6 +134,14 @@ pub struct ContentPart<'a> {
     pub text: Text<'a>,
     /// Mistral: reasoning as a part, itself a list of parts.
     pub thinking: Box<Content<'a>>,
+    /// Databricks: reasoning as a part, with a list of its own.
+    pub summary: Many<Detail<'a>>,
+}
+
+impl ContentPart<'_> {
+    pub fn is_reasoning(&self) -> bool {
+        !matches!(*self.thinking, Content::None) || !self.summary.0.is_empty()
+    }
 }
 
 impl<'de: 'a, 'a> FromAny<'de> for Content<'a> {
@@ -141,40 +177,7 @@ impl<'de, T: Deserialize<'de>> FromAny<'de> for Many<T> {
     }
 }
 
-/// What stands under `error`.
-#[derive(Debug, Default)]
-pub enum Failure<'a> {
-    #[default]
-    None,
-    /// Only a message, which is content.
-    Message,
-    Object(Box<FailureObject<'a>>),
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-pub struct FailureObject<'a> {
-    #[serde(rename = "type")]
-    pub kind: Text<'a>,
-    pub code: Code<'a>,
-}
-
-impl<'de: 'a, 'a> FromAny<'de> for Failure<'a> {
-    fn copied(text: &str) -> Self {
-        if text.is_empty() {
-            Self::None
-        } else {
-            Self::Message
-        }
-    }
-
-    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        Box::deserialize(MapAccessDeserializer::new(map)).map(Self::Object)
-    }
-}
-
 read_leniently! {
     impl['a] Content<'a> where 'de: 'a;
-    impl['a] Failure<'a> where 'de: 'a;
     impl[T: Deserialize<'de>] Many<T>;
 }

@@ -1,67 +1,117 @@
-//! The formats that OpenAI began and most others speak: chat completions, completions, embeddings.
+//! The formats that OpenAI began and most others speak: chat completions, completions, embeddings, Responses, and the
+//! APIs for sound, images and moderation.
 //!
 //! Each provider has habits of its own (where usage stands, where reasoning is, which fields are null, doubled or left
 //! out). They are told by the message alone, never by who sent it: a proxy in front may hide that.
 
 mod body;
+mod choices;
 mod chunk;
-mod repair;
+mod lines;
+mod media;
+mod named;
+mod object;
+mod realtime;
 mod request;
+mod responses;
 mod stream;
 mod tools;
 mod usage;
 
-pub use body::Body;
-pub use request::Request;
-pub use stream::Stream;
+use body::Body;
+pub use realtime::Realtime;
 
-use super::Event;
+use super::asked::Format;
+use super::{Api, Event};
+use crate::frame::Frame;
 
-/// The longest word that is taken for the kind of an error. Longer ones are sentences.
-const LONGEST_KIND: usize = 64;
+pub const REQUEST: Format = Format {
+    keys: request::KEYS,
+    take: request::take,
+};
 
-/// An error's kind, if it is an identifier and not a message.
-fn identifier(kind: &str) -> Option<&str> {
-    let short = kind.len() <= LONGEST_KIND;
-    let word = kind.bytes().all(|byte| byte.is_ascii_graphic());
-    (short && word && !kind.is_empty()).then_some(kind)
+/// Reads the answer of one call.
+#[derive(Debug)]
+pub struct Response {
+    api: Api,
+    /// The status says that the answer is an error.
+    failed: bool,
+    /// Each made when the first frame of its kind comes.
+    stream: Option<Stream>,
+    body: Option<Box<Body>>,
 }
 
-/// What every message of an answer repeats is said once.
-#[derive(Debug, Default)]
-struct Once {
-    id: bool,
-    model: bool,
-    service_tier: bool,
-    system_fingerprint: bool,
+/// An answer that comes as a stream, by the form of its messages.
+#[derive(Debug)]
+enum Stream {
+    Chat(Box<stream::Stream>),
+    Responses(Box<responses::Stream>),
+    Media(Box<media::Stream>),
 }
 
-impl Once {
-    fn started(&mut self, id: Option<&str>, model: Option<&str>, out: &mut impl FnMut(Event<'_>)) {
-        let id = id.filter(|_| !self.id);
-        let model = model.filter(|_| !self.model);
-        self.id |= id.is_some();
-        self.model |= model.is_some();
-        if id.is_some() || model.is_some() {
-            out(Event::Started { id, model });
+impl Response {
+    pub const fn new(api: Api, failed: bool) -> Self {
+        Self {
+            api,
+            failed,
+            stream: None,
+            body: None,
         }
     }
 
-    fn tier(
-        &mut self,
-        service_tier: Option<&str>,
-        system_fingerprint: Option<&str>,
-        out: &mut impl FnMut(Event<'_>),
-    ) {
-        let service_tier = service_tier.filter(|_| !self.service_tier);
-        let system_fingerprint = system_fingerprint.filter(|_| !self.system_fingerprint);
-        self.service_tier |= service_tier.is_some();
-        self.system_fingerprint |= system_fingerprint.is_some();
-        if service_tier.is_some() || system_fingerprint.is_some() {
-            out(Event::Tier {
-                service_tier,
-                system_fingerprint,
-            });
+    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let (api, failed) = (self.api, self.failed);
+        match frame {
+            Frame::Event { name, data } => {
+                let stream = || Stream::new(api, failed);
+                self.stream.get_or_insert_with(stream).read(name, data, out);
+            }
+            Frame::Exception { .. } => out(Event::Failed { kind: None }),
+            Frame::Stray(line) if !failed => self.stray(line, out),
+            Frame::Stray(_) => {}
+            Frame::Piece(bytes) => {
+                let body = || Box::new(Body::new(api, failed, bytes.first().copied()));
+                self.body.get_or_insert_with(body).piece(bytes, out);
+            }
+            Frame::Whole => {
+                if let Some(body) = self.body.take() {
+                    body.end(failed, out);
+                }
+            }
+            Frame::Odd(anomaly) => out(Event::Odd(*anomaly)),
+        }
+    }
+
+    /// What stands bare in a stream is an error that a server or a gateway wrote there, or nothing that is known.
+    fn stray(&self, line: &[u8], out: &mut impl FnMut(Event<'_>)) {
+        let mut stream = stream::Stream::new(self.api, false);
+        stream.read(b"", line, &mut |event| {
+            if let Event::Failed { .. } = event {
+                out(event);
+            }
+        });
+    }
+}
+
+impl Stream {
+    fn new(api: Api, failed: bool) -> Self {
+        if matches!(api, Api::OpenAiResponses | Api::OpenAiStoredResponse) {
+            Self::Responses(Box::new(responses::Stream::new(api, failed)))
+        } else if matches!(
+            api,
+            Api::OpenAiTranscription | Api::OpenAiSpeech | Api::OpenAiImages
+        ) {
+            Self::Media(Box::new(media::Stream::new(api, failed)))
+        } else {
+            Self::Chat(Box::new(stream::Stream::new(api, failed)))
+        }
+    }
+
+    fn read(&mut self, name: &[u8], data: &[u8], out: &mut impl FnMut(Event<'_>)) {
+        match self {
+            Self::Chat(stream) => stream.read(name, data, out),
+            Self::Responses(stream) => stream.read(name, data, out),
+            Self::Media(stream) => stream.read(name, data, out),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! What a request asks for.
 
-use crate::dialect::RequestFacts;
+use crate::dialect::asked::{Asked, flag, float, integer};
 use crate::dialect::json::Step::{At, Key};
-use crate::dialect::json::{Short, Skimmer, Step, Value};
+use crate::dialect::json::{Step, Value};
+use crate::dialect::{Api, RequestFacts};
 use crate::label::Name;
 
-const KEYS: [&str; 28] = [
+pub const KEYS: &[&str] = &[
     "model",
     "messages",
     "content",
@@ -34,124 +35,119 @@ const KEYS: [&str; 28] = [
     "encoding_format",
     "tools",
     "functions",
+    // Of Responses.
+    "instructions",
+    "output",
+    "arguments",
+    "format",
+    "max_output_tokens",
+    "previous_response_id",
+    // llama.cpp's own.
+    "n_predict",
+    "id_slot",
+    "cache_prompt",
 ];
 
-#[derive(Debug)]
-pub struct Request {
-    skimmer: Skimmer,
-    reading: Reading,
+/// Takes one value of a request.
+pub fn take(asked: &mut Asked, path: &[Step], value: Value<'_>) {
+    shape(asked, path, value);
+    match path {
+        [Key("messages"), At(_), Key("content")]
+        | [Key("messages"), At(_), Key("content"), At(_), Key("text")]
+        | [Key("prompt" | "input" | "instructions")]
+        | [Key("prompt" | "input"), At(_)] => asked.prompt(value),
+        // What was said before, what tools were called with, and what they answered; of moderations, a part.
+        [
+            Key("input"),
+            At(_),
+            Key("content" | "output" | "arguments" | "input" | "text"),
+        ]
+        | [
+            Key("input"),
+            At(_),
+            Key("content" | "output"),
+            At(_),
+            Key("text"),
+        ] => asked.prompt(value),
+        [Key("tools" | "functions"), At(_)] => asked.facts.tools |= value == Value::Object,
+        [Key("stop")] | [Key("stop"), At(_)] if value == Value::TextEnd => {
+            *asked.facts.stop_sequences.get_or_insert_default() += 1;
+        }
+        [Key("stream")] => asked.facts.stream = flag(value).or(asked.facts.stream),
+        _ if is_word(path) => {
+            if let Some(said) = asked.word(value) {
+                word(&mut asked.facts, path, &said);
+            }
+        }
+        [Key(key)] => number(asked, key, value),
+        _ => {}
+    }
 }
 
-#[derive(Debug, Default)]
-struct Reading {
-    facts: RequestFacts,
-    short: Short,
-    /// The newer name of the limit, which holds where both are given.
-    max_completion_tokens: bool,
-}
-
-impl Request {
-    pub fn new() -> Self {
-        Self {
-            skimmer: Skimmer::new(&KEYS),
-            reading: Reading::default(),
+/// Which API it is, where the path does not say.
+fn shape(asked: &mut Asked, path: &[Step], value: Value<'_>) {
+    let given = matches!(value, Value::Text(_) | Value::Array);
+    let shared = asked.by_path.is_some();
+    match path {
+        [Key("messages")] if value == Value::Array => asked.facts.api = Some(Api::OpenAiChat),
+        [Key("prompt")] if given && shared => {
+            asked.facts.api.get_or_insert(Api::OpenAiCompletions);
         }
-    }
-
-    pub fn push(&mut self, bytes: &[u8]) {
-        let reading = &mut self.reading;
-        self.skimmer
-            .push(bytes, &mut |path, value| reading.take(path, value));
-    }
-
-    pub fn facts(&self) -> &RequestFacts {
-        &self.reading.facts
-    }
-
-    pub fn into_facts(self) -> RequestFacts {
-        self.reading.facts
+        [Key("input")] if given && shared => {
+            asked.facts.api.get_or_insert(Api::OpenAiEmbeddings);
+        }
+        [Key(name @ ("n_predict" | "id_slot" | "cache_prompt"))] if shared => {
+            asked.facts.api = Some(Api::LlamaCppCompletion);
+            asked.setting(name, value);
+        }
+        _ => {}
     }
 }
 
-impl Reading {
-    fn take(&mut self, path: &[Step], value: Value<'_>) {
-        match path {
-            [Key("messages"), At(_), Key("content")]
-            | [Key("messages"), At(_), Key("content"), At(_), Key("text")]
-            | [Key("prompt" | "input")]
-            | [Key("prompt" | "input"), At(_)] => {
-                if let Value::Text(text) = value {
-                    let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
-                    self.facts.prompt_bytes = self.facts.prompt_bytes.saturating_add(bytes);
-                }
-            }
-            [Key("tools" | "functions"), At(_)] => self.facts.tools |= value == Value::Object,
-            [Key("stop")] | [Key("stop"), At(_)] if value == Value::TextEnd => {
-                *self.facts.stop_sequences.get_or_insert_default() += 1;
-            }
-            _ => self.field(path, value),
-        }
+/// A number of the wrong type (a fraction where a count belongs) is no number.
+fn number(asked: &mut Asked, key: &str, value: Value<'_>) {
+    if !matches!(value, Value::Number(_)) {
+        return;
     }
-
-    fn field(&mut self, path: &[Step], value: Value<'_>) {
-        match value {
-            Value::Number(number) => self.number(path, number),
-            Value::Bool(flag) if *path == [Key("stream")] => self.facts.stream = Some(flag),
-            Value::Text(piece) if is_word(path) => self.short.push(piece),
-            Value::TextEnd if is_word(path) => {
-                let word = self.short.take();
-                self.word(path, &word);
-            }
-            Value::Bool(_) | Value::Text(_) | Value::TextEnd => {}
-            Value::Object | Value::Array | Value::End | Value::Null => {}
+    let facts = &mut asked.facts;
+    match key {
+        "max_completion_tokens" | "max_output_tokens" => {
+            facts.max_tokens = integer(value);
+            asked.newer_limit = true;
         }
+        "max_tokens" if !asked.newer_limit => facts.max_tokens = integer(value),
+        "temperature" => facts.temperature = float(value),
+        "top_p" => facts.top_p = float(value),
+        "top_k" => facts.top_k = integer(value),
+        "frequency_penalty" => facts.frequency_penalty = float(value),
+        "presence_penalty" => facts.presence_penalty = float(value),
+        "seed" => facts.seed = integer(value),
+        "n" => facts.choices = integer(value).filter(|choices| *choices != 1),
+        "dimensions" => facts.dimensions = integer(value),
+        _ => {}
     }
+}
 
-    /// A number of the wrong type (a fraction where a count belongs) is no number.
-    fn number(&mut self, path: &[Step], number: &str) {
-        let [Key(key)] = path else {
-            return;
-        };
-        let facts = &mut self.facts;
-        let integer = || number.parse::<i64>().ok();
-        let float = || number.parse::<f64>().ok();
-        match *key {
-            "max_completion_tokens" => {
-                facts.max_tokens = integer();
-                self.max_completion_tokens = true;
-            }
-            "max_tokens" if !self.max_completion_tokens => facts.max_tokens = integer(),
-            "temperature" => facts.temperature = float(),
-            "top_p" => facts.top_p = float(),
-            "top_k" => facts.top_k = integer(),
-            "frequency_penalty" => facts.frequency_penalty = float(),
-            "presence_penalty" => facts.presence_penalty = float(),
-            "seed" => facts.seed = integer(),
-            "n" => facts.choices = integer().filter(|choices| *choices != 1),
-            "dimensions" => facts.dimensions = integer(),
-            _ => {}
+fn word(facts: &mut RequestFacts, path: &[Step], word: &str) {
+    match path {
+        [Key("model")] => facts.model = Name::new(word).or(facts.model.take()),
+        [Key("reasoning_effort")] | [Key("reasoning"), Key("effort")] => {
+            facts.reasoning_level = Name::new(word);
         }
-    }
-
-    fn word(&mut self, path: &[Step], word: &str) {
-        let facts = &mut self.facts;
-        match path {
-            [Key("model")] => facts.model = Name::new(word),
-            [Key("reasoning_effort")] | [Key("reasoning"), Key("effort")] => {
-                facts.reasoning_level = Name::new(word);
-            }
-            [Key("service_tier")] => facts.service_tier = Name::new(word),
-            [Key("encoding_format")] => facts.encoding_format = Name::new(word),
-            [Key("modalities"), At(_)] if word == "audio" => facts.output_type = Some("speech"),
-            [Key("response_format"), Key("type")] if facts.output_type != Some("speech") => {
-                facts.output_type = match word {
-                    "text" => Some("text"),
-                    "json_object" | "json_schema" => Some("json"),
-                    _ => None,
-                };
-            }
-            _ => {}
+        [Key("previous_response_id")] => facts.previous_response = Name::new(word),
+        [Key("service_tier")] => facts.service_tier = Name::new(word),
+        [Key("encoding_format")] => facts.encoding_format = Name::new(word),
+        [Key("modalities"), At(_)] if word == "audio" => facts.output_type = Some("speech"),
+        [Key("response_format"), Key("type")] | [Key("text"), Key("format"), Key("type")]
+            if facts.output_type != Some("speech") =>
+        {
+            facts.output_type = match word {
+                "text" => Some("text"),
+                "json_object" | "json_schema" => Some("json"),
+                _ => None,
+            };
         }
+        _ => {}
     }
 }
 
@@ -162,9 +158,11 @@ fn is_word(path: &[Step]) -> bool {
         [Key("model"
             | "reasoning_effort"
             | "service_tier"
+            | "previous_response_id"
             | "encoding_format")]
             | [Key("reasoning"), Key("effort")]
             | [Key("modalities"), At(_)]
             | [Key("response_format"), Key("type")]
+            | [Key("text"), Key("format"), Key("type")]
     )
 }

@@ -1,14 +1,14 @@
 //! Messages of a stream → events.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
-use super::chunk::{Choice, Chunk, Content, Failure, Message};
+use super::chunk::{Choice, Chunk, Content, ContentPart, Message};
 use super::tools::Tools;
-use super::{Once, identifier};
-use crate::dialect::{Api, Event, Part, Usage};
+use super::usage::RawUsage;
+use crate::dialect::failure::{Failure, identifier};
+use crate::dialect::once::Once;
+use crate::dialect::repair;
+use crate::dialect::{Api, Event, Part, Timings, Usage};
 use crate::frame::Anomaly;
 
 /// The most choices whose usage is added up (see [`Stream::usage`]); more than anyone asks for.
@@ -25,6 +25,8 @@ pub struct Stream {
     by_choice: BTreeMap<u32, Usage>,
     /// Whether anything came by `delta` or `text`.
     spoken: bool,
+    /// Whether the one thing was said that an error status lets be said.
+    refused: bool,
 }
 
 impl Stream {
@@ -36,40 +38,30 @@ impl Stream {
             tools: Tools::default(),
             by_choice: BTreeMap::new(),
             spoken: false,
+            refused: false,
         }
+    }
+
+    /// Whether the status says that it is an error.
+    pub const fn failed(&self) -> bool {
+        self.failed
     }
 
     /// Reads one event of the stream.
     pub fn read(&mut self, name: &[u8], data: &[u8], out: &mut impl FnMut(Event<'_>)) {
         let data = data.trim_ascii();
-        if data.is_empty() {
+        if data.is_empty() || self.refused {
             return;
         }
-        if data == b"[DONE]" {
+        if data == b"[DONE]" && !self.failed {
             return out(Event::Done);
         }
+        self.refused = self.failed;
         let failed = self.failed || name == b"error";
-        let text = std::str::from_utf8(data).ok();
-        match text.and_then(|text| serde_json::from_str::<Chunk<'_>>(text).ok()) {
-            Some(chunk) => self.chunk(&chunk, failed, out),
-            None => self.repaired(data, failed, out),
-        }
-    }
-
-    /// Reads what is JSON but for its text: half a surrogate pair or bytes that are no UTF-8, which come when a backend
-    /// cuts a character in two. The rest of that text was generated all the same, so it is read, with U+FFFD in place.
-    /// And what has a key twice, which only a tree of values allows.
-    fn repaired(&mut self, data: &[u8], failed: bool, out: &mut impl FnMut(Event<'_>)) {
-        let utf8 = String::from_utf8_lossy(data);
-        let json = super::repair::lone_surrogates(&utf8);
-        let tree = serde_json::from_str::<serde_json::Value>(&json);
-        let chunk = tree
-            .as_ref()
-            .ok()
-            .and_then(|tree| Chunk::deserialize(tree).ok());
-        match chunk {
-            Some(chunk) => {
-                if matches!((&utf8, &json), (Cow::Owned(_), _) | (_, Cow::Owned(_))) {
+        match repair::read::<Chunk<'_>>(data, &mut None) {
+            Some((chunk, lossy)) => {
+                // The rest of the text was generated all the same.
+                if lossy {
                     out(Event::Odd(Anomaly::BadText));
                 }
                 self.chunk(&chunk, failed, out);
@@ -89,10 +81,17 @@ impl Stream {
                 self.choice(index.unwrap_or(position), choice, out);
             }
             self.usage(chunk, out);
+            if let Some(timings) = timings(chunk) {
+                out(Event::Timings(timings));
+            }
+            if let Some(text) = chunk.value.some() {
+                // This format has no end mark, so its messages say of themselves that none is missing.
+                say(out, 0, Part::Text, text);
+                out(Event::Done);
+            }
         }
-        let failure = reported(chunk);
-        if failed || failure.is_some() || chunk.object.0 == "error" {
-            let kind = kind(chunk, failure);
+        if failed || is_error(chunk) {
+            let kind = kind(chunk);
             out(Event::Failed { kind });
         }
     }
@@ -118,7 +117,7 @@ impl Stream {
                 }
             }
         }
-        if let Some(reason) = choice.finish_reason.some() {
+        if let Some(reason) = choice.finish_reason.some().or(choice.stop_reason.some()) {
             out(Event::Stopped {
                 choice: index,
                 reason,
@@ -130,13 +129,11 @@ impl Stream {
         reasoning(choice, message, out);
         match &message.content {
             Content::None => {}
-            Content::Text(text) => say(out, choice, Part::Text, text),
+            Content::Text(text) => say(out, choice, self.text(), text),
             Content::Parts(parts) => {
                 for part in parts {
-                    thoughts(&part.thinking, &mut |text| {
-                        say(out, choice, Part::Reasoning, text)
-                    });
-                    say(out, choice, Part::Text, &part.text.0);
+                    thoughts(part, &mut |text| say(out, choice, Part::Reasoning, text));
+                    say(out, choice, self.text(), &part.text.0);
                 }
             }
         }
@@ -156,6 +153,15 @@ impl Stream {
         }
     }
 
+    /// What the text of a message is: vLLM streams transcripts in the form of a chat.
+    fn text(&self) -> Part {
+        if self.api == Api::OpenAiTranscription {
+            Part::Transcript
+        } else {
+            Part::Text
+        }
+    }
+
     /// Usage is cumulative, wherever it stands; the last one holds. One exception: TGI answers completions of several
     /// prompts with one usage for each, beside its choice's end, and the sum is the answer's.
     fn usage(&mut self, chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
@@ -171,7 +177,7 @@ impl Stream {
             .and_then(|groq| groq.usage.0.as_deref());
         let of_choice = only.and_then(|choice| choice.usage.0.as_deref());
         let raw = chunk.usage.0.as_deref().or(of_groq).or(of_choice);
-        let Some(usage) = raw.and_then(super::usage::RawUsage::harmonised) else {
+        let Some(usage) = raw.and_then(RawUsage::harmonised) else {
             return;
         };
         let ended = only
@@ -198,6 +204,7 @@ impl Stream {
             cache_read: sum(|usage| usage.cache_read),
             cache_write: sum(|usage| usage.cache_write),
             reasoning: sum(|usage| usage.reasoning),
+            ..Usage::default()
         }
     }
 }
@@ -205,16 +212,15 @@ impl Stream {
 /// Reasoning has four homes, and some providers fill several of them with the same text: the first that has any counts.
 fn reasoning(choice: u32, message: &Message<'_>, out: &mut impl FnMut(Event<'_>)) {
     if let Content::Parts(parts) = &message.content
-        && parts
-            .iter()
-            .any(|part| !matches!(*part.thinking, Content::None))
+        && parts.iter().any(ContentPart::is_reasoning)
     {
         return;
     }
     let plain = message
         .reasoning_content
         .some()
-        .or(message.reasoning.some());
+        .or(message.reasoning.some())
+        .or(message.reasoning_text.some());
     if let Some(text) = plain {
         return say(out, choice, Part::Reasoning, text);
     }
@@ -224,13 +230,14 @@ fn reasoning(choice: u32, message: &Message<'_>, out: &mut impl FnMut(Event<'_>)
     }
 }
 
-/// The texts of a reasoning part.
-fn thoughts(thinking: &Content<'_>, out: &mut impl FnMut(&str)) {
-    match thinking {
+/// The texts of a part that is reasoning.
+fn thoughts(part: &ContentPart<'_>, out: &mut impl FnMut(&str)) {
+    match &*part.thinking {
         Content::None => {}
         Content::Text(text) => out(text),
         Content::Parts(parts) => parts.iter().for_each(|part| out(&part.text.0)),
     }
+    part.summary.0.iter().for_each(|part| out(&part.text.0));
 }
 
 fn say(out: &mut impl FnMut(Event<'_>), choice: u32, part: Part, text: &str) {
@@ -239,25 +246,57 @@ fn say(out: &mut impl FnMut(Event<'_>), choice: u32, part: Part, text: &str) {
     }
 }
 
+/// The clocks of the backend, beside the counts or in a place of their own.
+fn timings(chunk: &Chunk<'_>) -> Option<Timings> {
+    let homes = [
+        &chunk.timings,
+        &chunk.time_info,
+        &chunk.perf_metrics,
+        &chunk.stats,
+        &chunk.usage,
+    ];
+    let of_groq = chunk.x_groq.0.iter().map(|groq| &groq.usage);
+    homes
+        .into_iter()
+        .chain(of_groq)
+        .find_map(|home| home.0.as_deref().and_then(RawUsage::timings))
+}
+
+fn is_error(chunk: &Chunk<'_>) -> bool {
+    reported(chunk).is_some()
+        || !chunk.errors.0.is_empty()
+        || refused(chunk).is_some()
+        || chunk.object.0 == "error"
+}
+
 /// The first error that a message reports.
 fn reported<'a>(chunk: &'a Chunk<'a>) -> Option<&'a Failure<'a>> {
     let of_choices = chunk.choices.iter().map(|choice| &choice.error);
+    let of_groq = chunk.x_groq.0.iter().map(|groq| &groq.error);
     std::iter::once(&chunk.error)
         .chain(of_choices)
-        .find(|failure| !matches!(failure, Failure::None))
+        .chain(of_groq)
+        .find(|failure| !failure.is_none())
+}
+
+/// The code of a status that is not zero, as MiniMax sends it.
+fn refused<'a>(chunk: &'a Chunk<'_>) -> Option<&'a str> {
+    let code = &*chunk.base_resp.0.as_ref()?.status_code.0;
+    (!matches!(code, "" | "0")).then_some(code)
 }
 
 /// The kind of an error: the first that is an identifier, from the most to the least particular home.
-fn kind<'a>(chunk: &'a Chunk<'_>, failure: Option<&'a Failure<'_>>) -> Option<&'a str> {
-    let object = match failure {
-        Some(Failure::Object(object)) => Some(object),
-        Some(Failure::None | Failure::Message) | None => None,
+fn kind<'a>(chunk: &'a Chunk<'_>) -> Option<&'a str> {
+    let object = match reported(chunk) {
+        Some(Failure::Object(object)) => Some(&**object),
+        Some(Failure::None | Failure::Message) | None => chunk.errors.0.first(),
     };
     [
         object.map(|object| &*object.kind.0),
         object.map(|object| &*object.code.0),
+        refused(chunk),
         Some(&*chunk.error_type.0),
-        Some(&*chunk.kind.0),
+        Some(&*chunk.kind.0).filter(|kind| *kind != "error"),
         Some(&*chunk.code.0),
     ]
     .into_iter()

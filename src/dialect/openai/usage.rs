@@ -1,73 +1,50 @@
-//! Token counts in all the places where providers of this format put them.
+//! Token counts, and the clocks that some backends put beside them, in all the places where providers of this format
+//! have them.
 
-use serde::Deserialize;
+use std::time::Duration;
 
-use crate::dialect::Usage;
+use serde::de::MapAccess;
+
 use crate::dialect::json::Step;
-use crate::dialect::lenient::{Count, Object};
+use crate::dialect::lenient::{FromAny, Number, Object, Text, read_leniently, whole};
+use crate::dialect::{ByModality, Timings, Usage};
 
-/// A usage object as it stands in a message.
-#[derive(Debug, Default, Deserialize, PartialEq)]
-#[serde(default)]
+/// What a usage object says, by meaning; so too the objects of clocks that some send beside it (llama.cpp's `timings`,
+/// Cerebras' `time_info`, Fireworks' `perf_metrics`, LM Studio's `stats`).
+///
+/// One number may stand under several names, and some providers leave zero in all but one: the largest holds.
+#[derive(Debug, Default, PartialEq)]
 pub struct RawUsage {
-    prompt_tokens: Count,
-    completion_tokens: Count,
-    total_tokens: Count,
-    /// Moonshot, Hugging Face.
-    cached_tokens: Count,
-    /// GitHub Copilot.
-    reasoning_tokens: Count,
-    /// DeepSeek.
-    prompt_cache_hit_tokens: Count,
-    /// Databricks, Doubleword, Venice.
-    cache_read_input_tokens: Count,
-    cache_creation_input_tokens: Count,
-    prompt_tokens_details: Object<PromptDetails>,
-    completion_tokens_details: Object<CompletionDetails>,
+    input: Option<u64>,
+    output: Option<u64>,
+    total: Option<u64>,
+    cache_read: Option<u64>,
+    cache_write: Option<u64>,
+    reasoning: Option<u64>,
+    input_by: ByModality,
+    output_by: ByModality,
+    timings: Timings,
 }
 
-#[derive(Debug, Default, Deserialize, PartialEq)]
-#[serde(default)]
-struct PromptDetails {
-    cached_tokens: Count,
-    /// OpenRouter, Bedrock.
-    cache_write_tokens: Count,
-}
-
-#[derive(Debug, Default, Deserialize, PartialEq)]
-#[serde(default)]
-struct CompletionDetails {
-    reasoning_tokens: Count,
+/// Which number the details are of.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Input,
+    Output,
 }
 
 impl RawUsage {
-    /// Takes one number of a usage object that is read piecemeal; `path` is the way to it from that object.
-    pub fn set(&mut self, path: &[Step], number: u64) {
-        use Step::Key;
-        let field = match path {
-            [Key("prompt_tokens")] => &mut self.prompt_tokens,
-            [Key("completion_tokens")] => &mut self.completion_tokens,
-            [Key("total_tokens")] => &mut self.total_tokens,
-            [Key("cached_tokens")] => &mut self.cached_tokens,
-            [Key("reasoning_tokens")] => &mut self.reasoning_tokens,
-            [Key("prompt_cache_hit_tokens")] => &mut self.prompt_cache_hit_tokens,
-            [Key("cache_read_input_tokens")] => &mut self.cache_read_input_tokens,
-            [Key("cache_creation_input_tokens")] => &mut self.cache_creation_input_tokens,
-            [Key("prompt_tokens_details"), Key("cached_tokens")] => {
-                let details = &mut self.prompt_tokens_details.0;
-                &mut details.get_or_insert_default().cached_tokens
+    /// Takes one number of an object that is read piecemeal; `path` is the way to it from that object.
+    pub fn set(&mut self, path: &[Step], number: f64) {
+        match path {
+            [Step::Key(key)] => self.number(key, number),
+            [Step::Key(details), Step::Key(key)] => {
+                if let Some(side) = side(details) {
+                    self.detail(side, key, number);
+                }
             }
-            [Key("prompt_tokens_details"), Key("cache_write_tokens")] => {
-                let details = &mut self.prompt_tokens_details.0;
-                &mut details.get_or_insert_default().cache_write_tokens
-            }
-            [Key("completion_tokens_details"), Key("reasoning_tokens")] => {
-                let details = &mut self.completion_tokens_details.0;
-                &mut details.get_or_insert_default().reasoning_tokens
-            }
-            _ => return,
-        };
-        *field = Count(Some(number));
+            _ => {}
+        }
     }
 
     /// The counts by the standard's meaning; `None` where there are none.
@@ -75,40 +52,144 @@ impl RawUsage {
     /// xAI's chat format leaves reasoning out of the completion. No field says so, but the sum does: then the total is
     /// prompt + completion + reasoning, where everyone else's is prompt + completion.
     pub fn harmonised(&self) -> Option<Usage> {
-        let prompt_details = self.prompt_tokens_details.0.as_ref();
-        let completion_details = self.completion_tokens_details.0.as_ref();
-        let reasoning = largest([
-            completion_details.and_then(|details| details.reasoning_tokens.0),
-            self.reasoning_tokens.0,
-        ]);
-        let mut output = self.completion_tokens.0;
+        let mut output = self.output;
         if let (Some(input), Some(visible), Some(reasoning), Some(total)) =
-            (self.prompt_tokens.0, output, reasoning, self.total_tokens.0)
+            (self.input, output, self.reasoning, self.total)
             && reasoning > 0
             && input.checked_add(visible)?.checked_add(reasoning)? == total
         {
             output = Some(visible + reasoning);
         }
         let usage = Usage {
-            input: self.prompt_tokens.0,
+            input: self.input,
             output,
-            cache_read: largest([
-                prompt_details.and_then(|details| details.cached_tokens.0),
-                self.cached_tokens.0,
-                self.prompt_cache_hit_tokens.0,
-                self.cache_read_input_tokens.0,
-            ]),
-            cache_write: largest([
-                prompt_details.and_then(|details| details.cache_write_tokens.0),
-                self.cache_creation_input_tokens.0,
-            ]),
-            reasoning,
+            cache_read: self.cache_read,
+            cache_write: self.cache_write,
+            reasoning: self.reasoning,
+            input_by: self.input_by,
+            output_by: self.output_by,
         };
         (usage != Usage::default()).then_some(usage)
     }
+
+    /// What went in, where nothing came out: some embeddings give only the total.
+    pub fn harmonised_input(&self) -> Option<Usage> {
+        let usage = self.harmonised().unwrap_or_default();
+        let usage = Usage {
+            input: usage.input.or(self.total),
+            ..usage
+        };
+        (usage != Usage::default()).then_some(usage)
+    }
+
+    pub fn timings(&self) -> Option<Timings> {
+        (self.timings != Timings::default()).then_some(self.timings)
+    }
+
+    fn number(&mut self, key: &str, number: f64) {
+        let clocks = &mut self.timings;
+        match key {
+            "prompt_tokens" | "input_tokens" => largest(&mut self.input, number),
+            "completion_tokens" | "output_tokens" => largest(&mut self.output, number),
+            "total_tokens" => largest(&mut self.total, number),
+            // Moonshot and Hugging Face; DeepSeek; Databricks, Doubleword and Venice.
+            "cached_tokens" | "prompt_cache_hit_tokens" | "cache_read_input_tokens" => {
+                largest(&mut self.cache_read, number);
+            }
+            "cache_creation_input_tokens" => largest(&mut self.cache_write, number),
+            // GitHub Copilot.
+            "reasoning_tokens" => largest(&mut self.reasoning, number),
+            // Groq, Cerebras and TabbyAPI; mistral.rs; llama.cpp; LM Studio; SambaNova and Fireworks.
+            "queue_time" => clocks.queue = seconds(number),
+            "prompt_time" | "total_prompt_time_sec" => clocks.prefill = seconds(number),
+            "completion_time" | "total_completion_time_sec" | "generation_time" => {
+                clocks.decode = seconds(number);
+            }
+            "prompt_ms" => clocks.prefill = seconds(number / 1e3),
+            "predicted_ms" => clocks.decode = seconds(number / 1e3),
+            "total_time" | "total_time_sec" | "total_latency" | "server-processing-time" => {
+                clocks.total = seconds(number);
+            }
+            _ => {}
+        }
+    }
+
+    fn detail(&mut self, side: Side, key: &str, number: f64) {
+        let by = match side {
+            Side::Input => &mut self.input_by,
+            Side::Output => &mut self.output_by,
+        };
+        match (side, key) {
+            (Side::Input, "cached_tokens") => largest(&mut self.cache_read, number),
+            // OpenAI, OpenRouter and Bedrock; Alibaba.
+            (Side::Input, "cache_write_tokens" | "cache_creation_input_tokens") => {
+                largest(&mut self.cache_write, number);
+            }
+            (Side::Output, "reasoning_tokens") => largest(&mut self.reasoning, number),
+            // Every model has zeros there for what it cannot read or write: they are no split.
+            _ if number <= 0.0 => {}
+            (_, "text_tokens") => largest(&mut by.text, number),
+            (_, "image_tokens") => largest(&mut by.image, number),
+            (_, "audio_tokens") => largest(&mut by.audio, number),
+            (_, "video_tokens") => largest(&mut by.video, number),
+            _ => {}
+        }
+    }
 }
 
-/// One number that stands in several places: some providers leave zero in all but one.
-fn largest<const N: usize>(places: [Option<u64>; N]) -> Option<u64> {
-    places.into_iter().flatten().max()
+fn side(key: &str) -> Option<Side> {
+    match key {
+        "prompt_tokens_details" | "input_tokens_details" | "input_token_details" => {
+            Some(Side::Input)
+        }
+        "completion_tokens_details" | "output_tokens_details" | "output_token_details" => {
+            Some(Side::Output)
+        }
+        _ => None,
+    }
+}
+
+fn largest(place: &mut Option<u64>, number: f64) {
+    *place = (*place).max(whole(number));
+}
+
+/// `None` for what no clock can show.
+fn seconds(number: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(number).ok()
+}
+
+/// The numbers of an object of details, in the order in which they stand.
+#[derive(Debug, Default)]
+struct Details<'a>(Vec<(Text<'a>, f64)>);
+
+impl<'de: 'a, 'a> FromAny<'de> for Details<'a> {
+    fn map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut numbers = Vec::new();
+        while let Some((key, Number(number))) = map.next_entry::<Text<'a>, Number>()? {
+            numbers.extend(number.map(|number| (key, number)));
+        }
+        Ok(Self(numbers))
+    }
+}
+
+impl<'de> FromAny<'de> for RawUsage {
+    fn map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut usage = Self::default();
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            if let Some(side) = side(&key.0) {
+                let Object(details) = map.next_value::<Object<Details<'de>>>()?;
+                for (key, number) in details.unwrap_or_default().0 {
+                    usage.detail(side, &key.0, number);
+                }
+            } else if let Number(Some(number)) = map.next_value()? {
+                usage.number(&key.0, number);
+            }
+        }
+        Ok(usage)
+    }
+}
+
+read_leniently! {
+    impl['a] Details<'a> where 'de: 'a;
+    impl[] RawUsage;
 }

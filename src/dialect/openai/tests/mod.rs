@@ -1,66 +1,17 @@
 //! Answers in the likeness of each provider's, framed and read whole, byte by byte and cut in two at every place.
 
+use crate::dialect::testing::{Answer, JSON, STREAM, events, failed, started, stopped, usage};
 use crate::dialect::*;
-use crate::frame::{Frame, Framer};
 
-const STREAM: Option<&str> = Some("text/event-stream");
-const JSON: Option<&str> = Some("application/json");
+mod habits;
+mod media;
 
-/// The events of an answer that comes in these pieces, one line each; texts that belong together are joined.
-fn cut(api: Api, status: u16, content_type: Option<&str>, pieces: &[&[u8]]) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut open: Option<(u32, Part, String)> = None;
-    let mut framer = Framer::new(content_type);
-    let mut reader = Reader::new(api);
-    reader.status(status);
-    let mut event = |event: Event<'_>| {
-        if let Event::Text { choice, part, text } = event {
-            assert!(!text.is_empty());
-            match &mut open {
-                Some((known, of, joined)) if (*known, *of) == (choice, part) => {
-                    joined.push_str(text)
-                }
-                _ => {
-                    lines.extend(open.replace((choice, part, text.to_owned())).map(show));
-                }
-            }
-            return;
-        }
-        lines.extend(open.take().map(show));
-        lines.push(format!("{event:?}"));
-    };
-    let mut frame = |frame: Frame<'_>| reader.read(&frame, &mut event);
-    for piece in pieces {
-        framer.push(piece, &mut frame);
-    }
-    framer.finish(&mut frame);
-    lines.extend(open.map(show));
-    lines
-}
-
-fn show((choice, part, text): (u32, Part, String)) -> String {
-    format!("{choice} {part:?} {text:?}")
-}
-
-/// The events of an answer, however it is cut.
+/// The events of an answer, however it is cut and whatever its declared type.
 fn read(api: Api, status: u16, body: &[u8]) -> Vec<String> {
-    let whole = cut(api, status, STREAM, &[body]);
-    assert_eq!(
-        cut(api, status, JSON, &[body]),
-        whole,
-        "whatever the declared type"
-    );
-    let bytes: Vec<&[u8]> = body.chunks(1).collect();
-    assert_eq!(cut(api, status, STREAM, &bytes), whole, "byte by byte");
-    for at in 0..=body.len() {
-        let (first, second) = body.split_at(at);
-        assert_eq!(
-            cut(api, status, STREAM, &[first, second]),
-            whole,
-            "cut at {at}"
-        );
-    }
-    whole
+    let events = Answer::of(api, STREAM).status(status).read(body);
+    let declared = Answer::of(api, JSON).status(status).cut(&[body]);
+    assert_eq!(declared, events, "whatever the declared type");
+    events
 }
 
 /// A stream of these messages.
@@ -69,35 +20,11 @@ fn chat(messages: &[&str]) -> Vec<String> {
 }
 
 fn stream(api: Api, messages: &[&str]) -> Vec<String> {
-    let body: String = messages
-        .iter()
-        .map(|message| format!("data: {message}\n\n"))
-        .collect();
-    read(api, 200, body.as_bytes())
+    read(api, 200, events(messages).as_bytes())
 }
 
 fn body(api: Api, body: &str) -> Vec<String> {
     read(api, 200, body.as_bytes())
-}
-
-fn usage(counts: [Option<u64>; 5]) -> String {
-    let [input, output, cache_read, cache_write, reasoning] = counts;
-    let usage = Usage {
-        input,
-        output,
-        cache_read,
-        cache_write,
-        reasoning,
-    };
-    format!("{:?}", Event::Usage(usage))
-}
-
-fn failed(kind: Option<&str>) -> String {
-    format!("{:?}", Event::Failed { kind })
-}
-
-fn stopped(choice: u32, reason: &str) -> String {
-    format!("{:?}", Event::Stopped { choice, reason })
 }
 
 #[test]
@@ -373,7 +300,9 @@ fn errors_of_all_shapes() {
 }
 
 fn read_json(status: u16, body: &str) -> Vec<String> {
-    cut(Api::OpenAiChat, status, JSON, &[body.as_bytes()])
+    Answer::of(Api::OpenAiChat, JSON)
+        .status(status)
+        .cut(&[body.as_bytes()])
 }
 
 #[test]
@@ -545,8 +474,9 @@ proptest::proptest! {
         let framed = [b"data: {\"choices\":[", bytes.as_slice(), b"]}\n\n"].concat();
         for body in [&bytes, &framed] {
             for api in Api::ALL {
+                let answer = Answer::of(*api, None).status(status);
                 let pieces: Vec<&[u8]> = body.chunks(3).collect();
-                proptest::prop_assert_eq!(cut(api, status, None, &pieces), cut(api, status, None, &[body]));
+                proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
             }
         }
     }

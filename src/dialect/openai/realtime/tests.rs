@@ -1,0 +1,314 @@
+use super::*;
+use crate::dialect::Usage;
+
+/// What messages say, in short; `>` before those of the client.
+fn events(messages: &[&str]) -> (Realtime, Vec<String>) {
+    let (mut reader, mut said) = (Realtime::new(), Vec::new());
+    for message in messages {
+        let mut out = |event: Event<'_>| said.push(short(&event));
+        match message.strip_prefix('>') {
+            Some(message) => reader.client(message.as_bytes(), &mut out),
+            None => reader.server(message.as_bytes(), &mut out),
+        }
+    }
+    (reader, said)
+}
+
+fn short(event: &Event<'_>) -> String {
+    match event {
+        Event::Text { choice, part, text } => format!("{choice} {part:?} {text}"),
+        Event::Stopped { choice, reason } => format!("{choice} stopped {reason}"),
+        Event::Usage(Usage {
+            input,
+            output,
+            cache_read,
+            ..
+        }) => {
+            let number = |count: &Option<u64>| count.map_or("-".to_owned(), |n| n.to_string());
+            format!(
+                "usage {} {} {}",
+                number(input),
+                number(output),
+                number(cache_read)
+            )
+        }
+        Event::Timings(timings) => format!("{timings:?}"),
+        Event::Started { id, model } => format!("started {id:?} {model:?}"),
+        Event::Odd(anomaly) => format!("odd {}", anomaly.as_str()),
+        Event::Failed { .. } | Event::Tier { .. } | Event::Done => format!("{event:?}"),
+    }
+}
+
+fn delta(name: &str, response: &str, delta: &str) -> String {
+    format!(
+        r#"{{"type":"response.{name}.delta","event_id":"event_1","response_id":"{response}","item_id":"item_1",
+           "output_index":0,"content_index":0,"delta":"{delta}"}}"#
+    )
+}
+
+fn done(response: &str, status: &str, input: u32, output: u32) -> String {
+    format!(
+        r#"{{"event_id":"event_9","response":{{"object":"realtime.response","id":"{response}","status":"{status}",
+           "status_details":{{"type":"{status}","error":{{"type":"server_error","code":"x"}}}},
+           "output":[{{"id":"item_1","type":"message","content":[{{"type":"audio","transcript":"no"}}]}}],
+           "usage":{{"total_tokens":9999,"input_tokens":{input},"output_tokens":{output},
+           "input_token_details":{{"text_tokens":100,"audio_tokens":20,"cached_tokens":64,
+           "cached_tokens_details":{{"text_tokens":64,"audio_tokens":0}}}},
+           "output_token_details":{{"text_tokens":10,"audio_tokens":30}}}}}},"type":"response.done"}}"#
+    )
+}
+
+const CREATED: &str = r#"{"type":"session.created","event_id":"event_0","session":{"type":"realtime",
+    "object":"realtime.session","id":"sess_1","model":"gpt-realtime-2025-08-28","output_modalities":["audio"],
+    "audio":{"input":{"transcription":{"model":"whisper-1"}}}}}"#;
+
+#[test]
+fn a_turn_of_speech_is_read_by_its_transcript() {
+    let (reader, said) = events(&[
+        CREATED,
+        r#"{"type":"input_audio_buffer.speech_stopped","event_id":"e","audio_end_ms":900,"item_id":"item_0"}"#,
+        r#"{"type":"response.created","response":{"id":"resp_1","status":"in_progress","usage":null}}"#,
+        &delta("output_audio_transcript", "resp_1", "Hello"),
+        &delta("output_audio", "resp_1", "UklGRg=="),
+        &delta("output_audio_transcript", "resp_1", " there"),
+        r#"{"type":"response.output_audio_transcript.done","response_id":"resp_1","item_id":"item_1",
+           "output_index":0,"content_index":0,"transcript":"Hello there"}"#,
+        &done("resp_1", "completed", 120, 40),
+        r#"{"type":"rate_limits.updated","rate_limits":[{"name":"tokens","limit":9,"remaining":1,"reset_seconds":2.5}]}"#,
+    ]);
+    assert_eq!(
+        said,
+        [
+            r#"started Some("sess_1") Some("gpt-realtime-2025-08-28")"#,
+            "0 Transcript Hello",
+            "0 Transcript  there",
+            "usage 120 40 64",
+            "0 stopped completed",
+        ]
+    );
+    assert!(reader.is_accepted() && reader.has_spoken() && reader.is_idle());
+    assert!(!reader.has_failed());
+}
+
+#[test]
+fn both_sets_of_names_are_read() {
+    let (_, said) = events(&[
+        &delta("text", "r", "a"),
+        &delta("output_text", "r", "b"),
+        &delta("audio_transcript", "r", "c"),
+        &delta("function_call_arguments", "r", "{}"),
+        &delta("mcp_call_arguments", "r", "{}"),
+        &delta("audio", "r", "AAAA"),
+        &delta("output_text", "r", ""),
+        &delta("something_new", "r", "x"),
+    ]);
+    assert_eq!(
+        said,
+        [
+            "0 Text a",
+            "0 Text b",
+            "0 Transcript c",
+            "0 Tool(0) {}",
+            "0 Tool(0) {}"
+        ]
+    );
+}
+
+#[test]
+fn usage_of_responses_adds_up_and_each_is_a_choice() {
+    let (reader, said) = events(&[
+        &delta("output_text", "resp_1", "one"),
+        &delta("output_text", "resp_2", "side by side"),
+        &done("resp_1", "completed", 100, 10),
+        &delta("output_text", "resp_2", "still"),
+        &done("resp_2", "cancelled", 150, 5),
+        &done("resp_3", "incomplete", 1, 0),
+    ]);
+    assert_eq!(
+        said,
+        [
+            "0 Text one",
+            "1 Text side by side",
+            "usage 100 10 64",
+            "0 stopped completed",
+            "1 Text still",
+            "usage 250 15 128",
+            "1 stopped cancelled",
+            "usage 251 15 192",
+            "2 stopped incomplete",
+        ]
+    );
+    assert!(reader.is_idle());
+    let usage = reader.usage;
+    assert_eq!(
+        (usage.input_by.text, usage.input_by.audio),
+        (Some(300), Some(60))
+    );
+    assert_eq!(
+        (usage.output_by.text, usage.output_by.audio),
+        (Some(30), Some(90))
+    );
+}
+
+#[test]
+fn a_text_that_came_only_as_a_whole_counts_once() {
+    let whole = |index: u32| {
+        format!(
+            r#"{{"type":"response.function_call_arguments.done","response_id":"r","item_id":"i","output_index":{index},
+               "arguments":"{{\"x\":1}}"}}"#
+        )
+    };
+    let (_, said) = events(&[
+        &delta("function_call_arguments", "r", "{"),
+        &whole(0),
+        &whole(1),
+        &whole(1),
+    ]);
+    assert_eq!(said, ["0 Tool(0) {", r#"0 Tool(1) {"x":1}"#]);
+}
+
+#[test]
+fn what_is_written_down_of_the_clients_speech_is_counted_beside_the_answers() {
+    let speech = |event: &str, item: &str, rest: &str| {
+        format!(
+            r#"{{"type":"conversation.item.input_audio_transcription.{event}","item_id":"{item}","content_index":0,{rest}}}"#
+        )
+    };
+    let (reader, said) = events(&[
+        &speech("delta", "item_1", r#""delta":"Good""#),
+        &delta("output_text", "r", "Hm"),
+        &speech("delta", "item_2", r#""delta":"cut""#),
+        &speech(
+            "completed",
+            "item_1",
+            r#""transcript":"Good morning","usage":{"type":"tokens","input_tokens":9,"output_tokens":2}"#,
+        ),
+        &speech("failed", "item_2", r#""error":{"type":"server_error"}"#),
+        &speech(
+            "completed",
+            "item_3",
+            r#""transcript":"All at once","usage":{"type":"duration","seconds":3}"#,
+        ),
+    ]);
+    let (first, second) = (u32::MAX, u32::MAX - 1);
+    assert_eq!(
+        said,
+        [
+            format!("{first} Transcript Good"),
+            "0 Text Hm".to_owned(),
+            format!("{second} Transcript cut"),
+            "usage 9 2 -".to_owned(),
+            format!("{} Transcript All at once", u32::MAX - 2),
+            "usage 9 2 -".to_owned(),
+        ]
+    );
+    assert!(!reader.is_idle() && !reader.has_failed());
+}
+
+#[test]
+fn a_session_that_only_transcribes_has_the_model_of_its_transcription() {
+    for session in [
+        r#"{"id":"sess_2","type":"transcription","audio":{"input":{"transcription":{"model":"gpt-4o-transcribe"}}}}"#,
+        r#"{"id":"sess_2","model":"","input_audio_transcription":{"model":"gpt-4o-transcribe"}}"#,
+    ] {
+        let created = format!(r#"{{"type":"transcription_session.created","session":{session}}}"#);
+        assert_eq!(
+            events(&[&created]).1,
+            [r#"started Some("sess_2") Some("gpt-4o-transcribe")"#]
+        );
+    }
+}
+
+#[test]
+fn an_error_stands_until_a_response_ends_well() {
+    let error = |kind: &str| {
+        format!(r#"{{"type":"error","error":{{"type":"{kind}","code":"c","message":"no"}}}}"#)
+    };
+    let ends = |messages: &[&str]| {
+        let reader = events(messages).0;
+        (reader.has_failed(), reader.error().map(Name::to_string))
+    };
+    let named = |name: &str| Some(name.to_owned());
+    let server = error("server_error");
+    let client = error("invalid_request_error");
+    assert_eq!(ends(&[&server]), (true, named("server_error")));
+    assert_eq!(
+        ends(&[&server, &done("r", "completed", 1, 1)]),
+        (false, named("server_error"))
+    );
+    assert_eq!(ends(&[&client]), (false, named("invalid_request_error")));
+    assert_eq!(
+        ends(&[&done("r", "failed", 1, 1)]),
+        (true, named("server_error"))
+    );
+    assert_eq!(
+        ends(&[r#"{"type":"error","error":"in words"}"#]),
+        (true, None)
+    );
+    assert!(!events(&[&server]).0.is_accepted());
+}
+
+#[test]
+fn the_client_says_what_it_asks_for() {
+    let (reader, said) = events(&[
+        r#">{"type":"input_audio_buffer.append","audio":"AAAA"}"#,
+        r#">{"type":"session.update","session":{"type":"realtime","model":"gpt-realtime","max_output_tokens":4096,
+           "reasoning":{"effort":"low"},"instructions":"Speak \"model\": slowly"}}"#,
+        r#">{"type":"response.create","response":{"max_output_tokens":"inf"}}"#,
+        r#">{"type":"session.update","session":{"max_response_output_tokens":"inf"}}"#,
+    ]);
+    assert_eq!(said, [""; 0]);
+    let facts = reader.facts();
+    assert_eq!(facts.model, Name::new("gpt-realtime"));
+    assert_eq!(facts.max_tokens, Some(4096));
+    assert_eq!(facts.reasoning_level, Name::new("low"));
+    assert!(!reader.is_accepted(), "only the server can");
+}
+
+#[test]
+fn what_is_odd_is_said_and_passed_over() {
+    let (reader, said) = events(&[
+        "",
+        "7",
+        r#"{"type":"response.output_text.delta""#,
+        r#"{"type":"response.output_text.delta","response_id":"r","delta":"half \ud83d"}"#,
+        r#"{"type":7,"response":[],"session":"x","delta":{},"usage":1}"#,
+        r#"{"type":"response.done","response":null}"#,
+        r#"{"type":"session.created"}"#,
+        ">{",
+    ]);
+    let bad = "odd bad_json";
+    assert_eq!(
+        said,
+        [bad, bad, bad, "odd bad_text", "0 Text half \u{FFFD}", bad]
+    );
+    assert!(!reader.is_idle(), "nobody said that this response is done");
+}
+
+#[test]
+fn what_is_told_apart_is_bounded() {
+    let mut reader = Realtime::new();
+    for number in 0..1_000 {
+        let text = delta("output_text", &format!("resp_{number}"), "x");
+        reader.server(text.as_bytes(), &mut |_| {});
+        let text = text.replace(
+            "\"content_index\":0",
+            &format!("\"content_index\":{number}"),
+        );
+        reader.server(text.as_bytes(), &mut |_| {});
+    }
+    assert_eq!(reader.going.len(), MOST_GOING);
+    let mut one = Realtime::new();
+    for number in 0..1_000 {
+        let text = delta("output_text", "r", "x");
+        let text = text.replace(
+            "\"content_index\":0",
+            &format!("\"content_index\":{number}"),
+        );
+        one.server(text.as_bytes(), &mut |_| {});
+    }
+    assert_eq!(
+        one.going.first().map(|going| going.pieces.len()),
+        Some(MOST_TEXTS)
+    );
+}

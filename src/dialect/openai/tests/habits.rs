@@ -1,0 +1,229 @@
+//! What single providers do in chats and completions.
+
+use std::time::Duration;
+
+use super::{body, chat, failed, read, stopped, stream, usage};
+use crate::dialect::*;
+
+/// The line of a timings event, in milliseconds: queue, prefill, decode, total.
+fn timings([queue, prefill, decode, total]: [Option<u64>; 4]) -> String {
+    let timings = Timings {
+        queue: queue.map(Duration::from_millis),
+        load: None,
+        prefill: prefill.map(Duration::from_millis),
+        decode: decode.map(Duration::from_millis),
+        total: total.map(Duration::from_millis),
+    };
+    format!("{:?}", Event::Timings(timings))
+}
+
+#[test]
+fn backends_tell_their_clocks_in_places_of_their_own() {
+    let all = [Some(250), Some(500), Some(1500), Some(2000)];
+    let groq = r#"{"prompt_tokens":5,"completion_tokens":2,"queue_time":0.25,"prompt_time":0.5,"completion_time":1.5,"total_time":2.0}"#;
+    let mistral_rs = r#"{"prompt_tokens":5,"completion_tokens":2,"total_prompt_time_sec":0.5,"total_completion_time_sec":1.5,"total_time_sec":2,"avg_tok_per_sec":1.0}"#;
+    let counts = usage([Some(5), Some(2), None, None, None]);
+    for (fields, counted, expected) in [
+        (format!(r#""usage":{groq}"#), true, all),
+        (format!(r#""x_groq":{{"id":"r","usage":{groq}}}"#), true, all),
+        (format!(r#""usage":{mistral_rs}"#), true, [None, all[1], all[2], all[3]]),
+        (r#""time_info":{"queue_time":0.25,"prompt_time":0.5,"completion_time":1.5,"total_time":2,"created":1754000000}"#.to_owned(), false, all),
+        (r#""timings":{"cache_n":27,"prompt_n":1,"prompt_ms":500.0,"predicted_n":2,"predicted_ms":1500}"#.to_owned(), false, [None, all[1], all[2], None]),
+        (r#""perf_metrics":{"prompt-tokens":5,"server-processing-time":"2.0"}"#.to_owned(), false, [None, None, None, all[3]]),
+        (r#""stats":{"tokens_per_second":40.5,"time_to_first_token":0.1,"generation_time":1.5}"#.to_owned(), false, [None, None, all[2], None]),
+        (r#""usage":{"completion_tokens":null,"total_latency":2.0,"queue_time":-1.0,"prompt_time":"Indeterminate"}"#.to_owned(), false, [None, None, None, all[3]]),
+    ] {
+        let mut lines = vec![timings(expected)];
+        if counted {
+            lines.insert(0, counts.clone());
+        }
+        let message = format!("{{\"choices\":[],{fields}}}");
+        assert_eq!(chat(&[&message]), lines, "{fields}");
+        assert_eq!(body(Api::OpenAiChat, &message), lines, "{fields}");
+    }
+}
+
+#[test]
+fn usage_is_split_by_modality() {
+    let message = r#"{"choices":[],"usage":{"prompt_tokens":60,"completion_tokens":30,
+        "prompt_tokens_details":{"audio_tokens":20,"text_tokens":30,"image_tokens":8,"video_tokens":2,"cached_tokens":0},
+        "completion_tokens_details":{"audio_tokens":18,"text_tokens":12,"image_tokens":0,"reasoning_tokens":0}}}"#;
+    let expected = Usage {
+        input: Some(60),
+        output: Some(30),
+        cache_read: Some(0),
+        reasoning: Some(0),
+        input_by: ByModality {
+            text: Some(30),
+            image: Some(8),
+            audio: Some(20),
+            video: Some(2),
+            document: None,
+        },
+        output_by: ByModality {
+            text: Some(12),
+            audio: Some(18),
+            ..ByModality::default()
+        },
+        ..Usage::default()
+    };
+    let expected = [format!("{:?}", Event::Usage(expected))];
+    assert_eq!(chat(&[&message.replace('\n', " ")]), expected);
+    assert_eq!(body(Api::OpenAiChat, message), expected);
+}
+
+#[test]
+fn numbers_may_be_strings_and_stand_under_several_names() {
+    let counts = r#"{"usage":{"prompt_tokens":"5","input_tokens":0,"completion_tokens":"2","output_tokens":2,"prompt_tokens_details":{"cached_tokens":"3","cache_creation_input_tokens":1}}}"#;
+    let expected = [usage([Some(5), Some(2), Some(3), Some(1), None])];
+    assert_eq!(chat(&[counts]), expected);
+    assert_eq!(body(Api::OpenAiChat, counts), expected);
+    let choice = r#"{"choices":[{"index":"1","delta":{"content":"a"}}]}"#;
+    assert_eq!(chat(&[choice]), [r#"1 Text "a""#]);
+}
+
+#[test]
+fn an_error_in_good_clothes() {
+    for (message, kind) in [
+        (
+            r#"{"base_resp":{"status_code":1004,"status_msg":"Who are you?"}}"#,
+            "1004",
+        ),
+        (
+            r#"{"choices":null,"base_resp":{"status_code":"2013"}}"#,
+            "2013",
+        ),
+        (
+            r#"{"success":false,"errors":[{"code":7003,"message":"No route."}],"result":null}"#,
+            "7003",
+        ),
+        (
+            r#"{"x_groq":{"id":"r","error":{"code":"over_capacity"}}}"#,
+            "over_capacity",
+        ),
+        (
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#,
+            "overloaded_error",
+        ),
+    ] {
+        assert_eq!(chat(&[message]), [failed(Some(kind))], "{message}");
+        assert_eq!(
+            body(Api::OpenAiChat, message),
+            [failed(Some(kind))],
+            "{message}"
+        );
+    }
+    for fine in [
+        r#"{"base_resp":{"status_code":0,"status_msg":"success"},"code":0,"errors":[],"error":null}"#,
+        r#"{"error":"","errors":null,"base_resp":null}"#,
+    ] {
+        assert!(chat(&[fine]).is_empty() && body(Api::OpenAiChat, fine).is_empty());
+    }
+    let baidu = br#"{"error_code":336003,"error_msg":"No."}"#;
+    assert_eq!(read(Api::OpenAiChat, 400, baidu)[0], failed(Some("336003")));
+}
+
+#[test]
+fn an_error_that_stands_bare_in_a_stream() {
+    let said = r#"data: {"choices":[{"delta":{"content":"a"}}]}"#;
+    let bare = |line: &str| {
+        read(
+            Api::OpenAiChat,
+            200,
+            format!("{said}\n\n{line}\n\n").as_bytes(),
+        )
+    };
+    let text = r#"0 Text "a""#.to_owned();
+    assert_eq!(
+        bare(r#"{"error":{"code":"c","message":"x"}}"#),
+        [text.clone(), failed(Some("c"))]
+    );
+    assert_eq!(
+        bare(r#"{"choices":[{"delta":{"content":"b"}}]}"#),
+        ["0 Text \"a\""]
+    );
+    assert_eq!(bare("{"), [text]);
+}
+
+#[test]
+fn an_error_status_is_said_once() {
+    let error = r#"{"error":{"code":"c"}}"#;
+    let body = super::events(&[error, error, "[DONE]"]);
+    assert_eq!(
+        read(Api::OpenAiChat, 500, body.as_bytes()),
+        [failed(Some("c"))]
+    );
+}
+
+#[test]
+fn writers_completions_have_no_end() {
+    let messages = [r#"{"value":"Sure"}"#, r#"{"value":","}"#, r#"{"value":""}"#];
+    assert_eq!(
+        stream(Api::OpenAiCompletions, &messages),
+        [r#"0 Text "Sure""#, "Done", r#"0 Text ",""#, "Done"]
+    );
+}
+
+#[test]
+fn more_homes_of_reasoning() {
+    let of = |delta: &str| {
+        let streamed = chat(&[&format!(r#"{{"choices":[{{"delta":{{{delta}}}}}]}}"#)]);
+        let whole = format!(r#"{{"choices":[{{"message":{{{delta}}}}}]}}"#);
+        assert_eq!(body(Api::OpenAiChat, &whole), streamed);
+        streamed
+    };
+    let copilot = r#""content":null,"reasoning_text":"hm","reasoning_opaque":"zz""#;
+    assert_eq!(of(copilot), [r#"0 Reasoning "hm""#]);
+    let databricks = r#""content":[{"type":"reasoning","summary":[{"type":"summary_text","text":"hm","signature":""}]},{"type":"text","text":"so"}]"#;
+    assert_eq!(of(databricks), [r#"0 Reasoning "hm""#, r#"0 Text "so""#]);
+}
+
+#[test]
+fn completions_in_the_form_of_messages() {
+    let of = |choice: &str| {
+        body(
+            Api::OpenAiCompletions,
+            &format!(r#"{{"choices":[{choice}]}}"#),
+        )
+    };
+    let said = [r#"0 Text "a""#.to_owned(), stopped(0, "stop")];
+    for choice in [
+        r#"{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}"#,
+        r#"{"index":0,"text":"a","message":{"content":"a"},"finish_reason":"stop"}"#,
+        r#"{"index":0,"message":{"content":"a"},"text":"a","finish_reason":"stop"}"#,
+    ] {
+        assert_eq!(of(choice), said, "{choice}");
+    }
+}
+
+#[test]
+fn what_python_writes_for_no_number_loses_nothing() {
+    let of = |logprobs: &str| {
+        format!(
+            r#"{{"choices":[{{"delta":{{"content":"NaN \"-Infinity\""}},"logprobs":{{"content":[{{"token":"\\","logprob":{logprobs},"top":[-1e-3]}}]}}}}]}}"#
+        )
+    };
+    for logprobs in ["NaN", "Infinity", "-Infinity"] {
+        assert_eq!(chat(&[&of(logprobs)]), [r#"0 Text "NaN \"-Infinity\"""#]);
+        let whole = of(logprobs).replace("delta", "message");
+        assert_eq!(
+            body(Api::OpenAiChat, &whole),
+            [r#"0 Text "NaN \"-Infinity\"""#]
+        );
+    }
+    assert_eq!(chat(&[&of("Nope")]), ["Odd(BadJson)"]);
+}
+
+#[test]
+fn usage_in_every_chunk_is_cumulative() {
+    let message = |tokens: u32| {
+        format!(
+            r#"{{"choices":[{{"index":0,"delta":{{"content":"a"}}}}],"usage":{{"prompt_tokens":5,"completion_tokens":{tokens}}}}}"#
+        )
+    };
+    let said = chat(&[&message(1), &message(2)]);
+    assert_eq!(
+        said.last().unwrap(),
+        &usage([Some(5), Some(2), None, None, None])
+    );
+}

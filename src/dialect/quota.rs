@@ -1,0 +1,288 @@
+//! What an answer's head says is left of the caller's limits with the provider.
+//!
+//! Each provider has its own spelling; these are read: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` (OpenAI,
+//! Azure, Groq and most others), `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{…}`, and
+//! `ratelimit-{…}` and `x-ratelimit-{…}` without a unit, which count requests.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::wire::Headers;
+
+/// Longer than any provider's window (a month); what is further away is a mistake.
+const LONGEST_RESET: Duration = Duration::from_secs(40 * 86_400);
+
+/// Limits by what they count, as far as an answer's head told.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Quota {
+    pub requests: Allowance,
+    pub tokens: Allowance,
+    /// Where the provider limits input and output apart.
+    pub input_tokens: Allowance,
+    pub output_tokens: Allowance,
+}
+
+/// One limit.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Allowance {
+    pub limit: Option<u64>,
+    pub remaining: Option<u64>,
+    /// From now until all of it is there again.
+    pub reset: Option<Duration>,
+}
+
+/// How the headers of one limit are called; of several that are there the first holds.
+struct Spelling {
+    limit: &'static [&'static str],
+    remaining: &'static [&'static str],
+    reset: &'static [&'static str],
+}
+
+const REQUESTS: Spelling = Spelling {
+    limit: &[
+        "x-ratelimit-limit-requests",
+        "anthropic-ratelimit-requests-limit",
+        "x-ratelimit-limit",
+        "ratelimit-limit",
+    ],
+    remaining: &[
+        "x-ratelimit-remaining-requests",
+        "anthropic-ratelimit-requests-remaining",
+        "x-ratelimit-remaining",
+        "ratelimit-remaining",
+    ],
+    reset: &[
+        "x-ratelimit-reset-requests",
+        "anthropic-ratelimit-requests-reset",
+        "x-ratelimit-reset",
+        "ratelimit-reset",
+    ],
+};
+
+const TOKENS: Spelling = Spelling {
+    limit: &[
+        "x-ratelimit-limit-tokens",
+        "anthropic-ratelimit-tokens-limit",
+        "x-tokenlimit-limit",
+    ],
+    remaining: &[
+        "x-ratelimit-remaining-tokens",
+        "anthropic-ratelimit-tokens-remaining",
+        "x-tokenlimit-remaining",
+    ],
+    reset: &[
+        "x-ratelimit-reset-tokens",
+        "anthropic-ratelimit-tokens-reset",
+    ],
+};
+
+const INPUT_TOKENS: Spelling = Spelling {
+    limit: &["anthropic-ratelimit-input-tokens-limit"],
+    remaining: &["anthropic-ratelimit-input-tokens-remaining"],
+    reset: &["anthropic-ratelimit-input-tokens-reset"],
+};
+
+const OUTPUT_TOKENS: Spelling = Spelling {
+    limit: &["anthropic-ratelimit-output-tokens-limit"],
+    remaining: &["anthropic-ratelimit-output-tokens-remaining"],
+    reset: &["anthropic-ratelimit-output-tokens-reset"],
+};
+
+impl Quota {
+    /// `None` where the head says nothing of limits. `now`: since 1970, for providers that give a date.
+    pub fn read(headers: &Headers, now: Duration) -> Option<Self> {
+        let quota = Self {
+            requests: REQUESTS.read(headers, now),
+            tokens: TOKENS.read(headers, now),
+            input_tokens: INPUT_TOKENS.read(headers, now),
+            output_tokens: OUTPUT_TOKENS.read(headers, now),
+        };
+        (quota != Self::default()).then_some(quota)
+    }
+}
+
+impl Spelling {
+    fn read(&self, headers: &Headers, now: Duration) -> Allowance {
+        let first = |names: &[&str]| names.iter().find_map(|name| headers.get(name));
+        Allowance {
+            limit: first(self.limit).and_then(whole),
+            remaining: first(self.remaining).and_then(whole),
+            reset: first(self.reset).and_then(|text| until(text, now)),
+        }
+    }
+}
+
+fn whole(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// `1m12.5s`, `20ms`, `17` and `0.5` (seconds), `2026-01-31T12:00:00Z`, or seconds since 1970.
+fn until(text: &str, now: Duration) -> Option<Duration> {
+    let text = text.trim();
+    let in_time = |at: Duration| at.saturating_sub(now);
+    let reset = if let Ok(seconds) = text.parse::<f64>() {
+        let length = Duration::try_from_secs_f64(seconds).ok()?;
+        // A year in seconds is no length of a window: then it is a date.
+        if length > Duration::from_secs(365 * 86_400) {
+            in_time(length)
+        } else {
+            length
+        }
+    } else if let Some(at) = date(text) {
+        in_time(at)
+    } else {
+        length(text)?
+    };
+    (reset <= LONGEST_RESET).then_some(reset)
+}
+
+/// Numbers with a unit each: d, h, m, s, ms.
+fn length(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, after) = rest.split_at_checked(digits)?;
+        let letters = after
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(after.len());
+        let (unit, after) = after.split_at_checked(letters)?;
+        let unit = match unit {
+            "d" => 86_400.0,
+            "h" => 3_600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" => 1e-6,
+            _ => return None,
+        };
+        let part = number.parse::<f64>().ok()? * unit;
+        sum = sum.checked_add(Duration::try_from_secs_f64(part).ok()?)?;
+        rest = after;
+    }
+    (!text.is_empty()).then_some(sum)
+}
+
+/// A date and time of RFC 3339 in UTC, as the time since 1970; fractions of a second are left out.
+fn date(text: &str) -> Option<Duration> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
+    let marks = [(4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":")];
+    let shaped = marks
+        .iter()
+        .all(|(at, mark)| text.get(*at..at + 1) == Some(mark));
+    let utc = text.ends_with('Z') || text.ends_with("+00:00");
+    if !shaped || !utc {
+        return None;
+    }
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let valid = (1970..=9999).contains(&year)
+        && (1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second <= 60;
+    // Days from 1970, counting years from March, so that the leap day is a year's last.
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day;
+    let days = days.checked_sub(719_469)?;
+    valid.then(|| Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::Name;
+
+    /// 2026-01-31T12:00:00Z.
+    const NOW: Duration = Duration::from_secs(1_769_860_800);
+
+    fn quota(pairs: &[(&'static str, &str)]) -> Option<Quota> {
+        let named = |(name, value): &(&'static str, &str)| Some((*name, Name::new(value)?));
+        let headers: Headers = pairs.iter().filter_map(named).collect();
+        Quota::read(&headers, NOW)
+    }
+
+    const fn seconds(seconds: u64) -> Option<Duration> {
+        Some(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn the_spelling_of_most() {
+        let read = quota(&[
+            ("x-ratelimit-limit-requests", "500"),
+            ("x-ratelimit-remaining-requests", "499"),
+            ("x-ratelimit-reset-requests", "120ms"),
+            ("x-ratelimit-limit-tokens", "30000"),
+            ("x-ratelimit-remaining-tokens", "29000"),
+            ("x-ratelimit-reset-tokens", "1m2s"),
+        ]);
+        let expected = Quota {
+            requests: Allowance {
+                limit: Some(500),
+                remaining: Some(499),
+                reset: Some(Duration::from_millis(120)),
+            },
+            tokens: Allowance {
+                limit: Some(30_000),
+                remaining: Some(29_000),
+                reset: seconds(62),
+            },
+            ..Quota::default()
+        };
+        assert_eq!(read, Some(expected));
+    }
+
+    #[test]
+    fn the_spelling_of_anthropic() {
+        let read = quota(&[
+            ("anthropic-ratelimit-requests-remaining", "49"),
+            ("anthropic-ratelimit-input-tokens-limit", "40000"),
+            (
+                "anthropic-ratelimit-output-tokens-reset",
+                "2026-01-31T12:00:30Z",
+            ),
+        ])
+        .unwrap();
+        assert_eq!(read.requests.remaining, Some(49));
+        assert_eq!(read.input_tokens.limit, Some(40_000));
+        assert_eq!(read.output_tokens.reset, seconds(30));
+    }
+
+    #[test]
+    fn what_is_not_said_is_absent() {
+        assert_eq!(quota(&[]), None);
+        assert_eq!(quota(&[("x-ratelimit-remaining-requests", "many")]), None);
+        let zero = quota(&[("x-ratelimit-remaining-requests", "0")]).unwrap();
+        assert_eq!(zero.requests.remaining, Some(0), "nothing left is a number");
+    }
+
+    #[test]
+    fn lengths_and_dates() {
+        for (text, expected) in [
+            ("17", seconds(17)),
+            ("0.5", Some(Duration::from_millis(500))),
+            ("1h0m1s", seconds(3_601)),
+            ("2d", seconds(172_800)),
+            ("1769860810", seconds(10)),
+            ("2026-01-31T12:01:00+00:00", seconds(60)),
+            ("2026-01-31T11:00:00Z", seconds(0)),
+            ("2026-02-31T11:00:00", None),
+            ("", None),
+            ("-1", None),
+            ("5 parsecs", None),
+            ("1e300", None),
+            ("9999-12-31T00:00:00Z", None),
+        ] {
+            assert_eq!(until(text, NOW), expected, "{text}");
+        }
+        assert_eq!(date("1970-01-01T00:00:00Z"), seconds(0));
+        assert_eq!(date("2000-02-29T00:00:00Z"), seconds(951_782_400));
+        assert_eq!(date("2026-01-31T12:00:00Z"), Some(NOW));
+    }
+}

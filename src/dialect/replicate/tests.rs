@@ -1,0 +1,76 @@
+//! Streams as Replicate writes them, framed and read whole, byte by byte and cut in two at every place.
+
+use crate::dialect::testing::{Answer, JSON, STREAM, failed, stopped};
+use crate::dialect::*;
+
+fn read(body: &str) -> Vec<String> {
+    Answer::of(Api::ReplicateStream, STREAM).read(body.as_bytes())
+}
+
+/// Output events with this data, a line of it each.
+fn output(texts: &[&[&str]]) -> String {
+    let event = |lines: &&[&str]| {
+        let data: String = lines.iter().map(|line| format!("data: {line}\n")).collect();
+        format!("event: output\nid: 1700000000:0\n{data}\n")
+    };
+    texts.iter().map(event).collect()
+}
+
+const DONE: &str = "event: done\nid: 1700000000:9\ndata: {}\n\n";
+
+#[test]
+fn data_is_text_as_it_stands() {
+    let texts = output(&[
+        &[""],
+        &["Low"],
+        &[" tide:"],
+        &[":", "", "At "],
+        &["[DONE]"],
+        &["{\"a\":"],
+    ]);
+    let body = format!(": hi\n\n{texts}{DONE}:408: 408 Request Timeout\n\n");
+    let end = [stopped(0, "done"), "Done".to_owned()];
+    let text = r#"0 Text "Low tide:\n\nAt [DONE]{\"a\":""#.replace("tide:", "tide::");
+    assert_eq!(read(&body), [&[text][..], &end].concat());
+    assert_eq!(read(&output(&[&["a"]])), [r#"0 Text "a""#]);
+    assert_eq!(
+        read("event: logs\ndata: x\n\nevent: output\nid: 1\n\n"),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn streams_that_do_not_end_by_themselves() {
+    let canceled = "event: done\ndata: {\"reason\":\"canceled\"}\n\n";
+    assert_eq!(read(canceled), [stopped(0, "canceled"), "Done".to_owned()]);
+    let error = "event: error\ndata: {\"detail\":\"Out of memory\"}\n\n";
+    let ended = "event: done\ndata: {\"reason\":\"error\"}\n\n";
+    let end = [stopped(0, "error"), "Done".to_owned()];
+    let both = format!("{}{error}{ended}", output(&[&["a"]]));
+    let before = [r#"0 Text "a""#.to_owned(), failed(None)];
+    assert_eq!(read(&both), [&before[..], &end].concat());
+    assert_eq!(read(ended), [&end[..], &[failed(None)]].concat());
+    let missing = Answer::of(Api::ReplicateStream, JSON).status(404);
+    assert_eq!(
+        missing.read(br#"{"detail":"Not found","status":404}"#),
+        [failed(None)]
+    );
+    assert_eq!(missing.read(b"event: output\ndata: a\n\n"), [failed(None)]);
+}
+
+#[test]
+fn text_that_is_no_utf8_is_read_all_the_same() {
+    let answer = Answer::of(Api::ReplicateStream, STREAM);
+    let read = answer.read(b"event: output\ndata: a\xF0\x9F b\n\n");
+    assert_eq!(read, ["Odd(BadText)", "0 Text \"a\u{FFFD} b\""]);
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_answer_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
+        let framed = [b"event: output\ndata: ", bytes.as_slice(), b"\n\nevent: done\ndata: ", &bytes, b"\n\n"].concat();
+        let answer = Answer::of(Api::ReplicateStream, STREAM).status(status);
+        let pieces: Vec<&[u8]> = framed.chunks(3).collect();
+        proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&framed]));
+    }
+}
