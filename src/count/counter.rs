@@ -1,11 +1,11 @@
 //! Counting everything that one exchange generates: each part of each choice by itself, in the model's own encoding and
 //! in the standard one.
 
-use super::{Encoder, Encoding, Source, encoding_of, estimate};
+use super::room::Share;
+use super::stream::{STANDARD, Stream, rise};
+use super::{Source, Tokeniser, Tokenisers, estimate};
 use crate::dialect::{Kind, Part};
-
-/// The encoding in which every model's text is counted as well, so that speeds are comparable across vendors.
-const STANDARD: Encoding = Encoding::O200k;
+use crate::label::Label;
 
 /// So many texts of one exchange are counted apart: 128 choices, OpenAI's limit, with text and reasoning each. What
 /// comes beyond (a hostile upstream can open a tool call per event) is estimated from its bytes.
@@ -37,35 +37,42 @@ pub struct Totals {
 }
 
 /// Counts the generated text of one exchange.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Counter {
-    /// The own encoding of the model last named.
-    own: Option<Encoding>,
-    /// The encoding counted in.
-    native: Encoding,
+    tokenisers: Tokenisers,
+    /// The own tokeniser of the model last named.
+    own: Option<Tokeniser>,
+    /// The tokeniser counted with.
+    native: Tokeniser,
     streams: Vec<Stream>,
     /// Where the last text went; the next one goes there too, nearly always.
     latest: usize,
     beyond: Beyond,
+    share: Share,
+    /// Whether every count so far is that of a text as a whole.
+    exact: bool,
 }
 
 impl Counter {
-    pub const fn new() -> Self {
+    pub fn new(tokenisers: &Tokenisers) -> Self {
         Self {
+            tokenisers: tokenisers.clone(),
             own: None,
-            native: STANDARD,
+            native: Tokeniser::Carried(STANDARD),
             streams: Vec::new(),
             latest: 0,
             beyond: Beyond::new(),
+            share: Share::of(tokenisers.room().clone()),
+            exact: true,
         }
     }
 
-    /// Names the model; the last name holds. It decides the encoding only as long as nothing is counted: text is counted
-    /// in one encoding from its beginning to its end, and where that turns out not to be the model's, it is an estimate.
+    /// Names the model; the last name holds. It decides the tokeniser only as long as nothing is counted: text is counted
+    /// with one from its beginning to its end, and where that turns out not to be the model's, it is an estimate.
     pub fn set_model(&mut self, model: &str) {
-        self.own = encoding_of(model);
+        self.own = self.tokenisers.of(model);
         if self.streams.is_empty() {
-            self.native = self.own.unwrap_or(STANDARD);
+            self.native = self.own.clone().unwrap_or(Tokeniser::Carried(STANDARD));
         }
     }
 
@@ -74,10 +81,12 @@ impl Counter {
         if text.is_empty() {
             return Added::default();
         }
-        match self.stream(choice, part) {
-            Some(stream) => stream.push(text),
-            None => self.beyond.push(part.kind(), text),
-        }
+        let Some(stream) = self.stream(choice, part) else {
+            return self.beyond.push(part.kind(), text);
+        };
+        let added = stream.push(text);
+        self.keep_within_room();
+        added
     }
 
     /// The totals, if the text ends here.
@@ -86,12 +95,13 @@ impl Counter {
         let mut standard = self.beyond.total();
         let mut standard_rest = 0u32;
         for stream in &mut self.streams {
-            if let Some(kind) = by_kind.get_mut(stream.part.kind() as usize) {
-                *kind += stream.native().total();
+            if let Some(kind) = by_kind.get_mut(stream.part().kind() as usize) {
+                *kind += stream.native_total();
             }
-            let total = stream.standard.total();
+            self.exact &= stream.is_exact();
+            let (total, rest) = stream.standard_total();
             standard += total;
-            standard_rest = standard_rest.saturating_add(rise(&mut stream.standard_told, total));
+            standard_rest = standard_rest.saturating_add(rest);
         }
         Totals {
             native: by_kind.iter().sum(),
@@ -104,22 +114,42 @@ impl Counter {
 
     /// Where the counts come from, as far as is known now.
     pub fn source(&self) -> Source {
-        if self.own == Some(self.native) && self.beyond.total() == 0 {
+        let is_own = self.own.as_ref() == Some(&self.native);
+        if is_own && self.exact && self.beyond.total() == 0 {
             Source::Counted
         } else {
             Source::Estimated
         }
     }
 
+    /// The name of what is counted with.
+    pub fn tokenizer(&self) -> Label {
+        self.native.name()
+    }
+
+    /// Where the stream that has just grown may hold no more, it is counted as if its text ended here.
+    fn keep_within_room(&mut self) {
+        let Some(stream) = self.streams.get_mut(self.latest) else {
+            return;
+        };
+        let (before, now) = stream.holds();
+        if !self.share.resize(before, now) {
+            stream.settle();
+            let (before, now) = stream.holds();
+            self.share.resize(before, now);
+        }
+        self.exact &= stream.is_exact();
+    }
+
     fn stream(&mut self, choice: u32, part: Part) -> Option<&mut Stream> {
-        let is_it = |stream: &Stream| stream.choice == choice && stream.part == part;
+        let is_it = |stream: &Stream| stream.is_of(choice, part);
         if !self.streams.get(self.latest).is_some_and(is_it) {
             let known = self.streams.iter().position(is_it);
             if known.is_none() {
                 if self.streams.len() == MOST_STREAMS {
                     return None;
                 }
-                self.streams.push(Stream::new(choice, part, self.native));
+                self.streams.push(Stream::new(choice, part, &self.native));
             }
             self.latest = known.unwrap_or(self.streams.len() - 1);
         }
@@ -129,52 +159,7 @@ impl Counter {
 
 impl Default for Counter {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// The text of one part of one choice.
-#[derive(Clone, Debug)]
-struct Stream {
-    choice: u32,
-    part: Part,
-    standard: Encoder,
-    /// Where the native encoding is another than the standard one.
-    other: Option<Box<Encoder>>,
-    /// What was told of the native count: its highest value so far.
-    native_told: u64,
-    standard_told: u64,
-}
-
-impl Stream {
-    fn new(choice: u32, part: Part, native: Encoding) -> Self {
-        Self {
-            choice,
-            part,
-            standard: Encoder::new(STANDARD),
-            other: (native != STANDARD).then(|| Box::new(Encoder::new(native))),
-            native_told: 0,
-            standard_told: 0,
-        }
-    }
-
-    fn push(&mut self, text: &str) -> Added {
-        self.standard.push(text);
-        let native = match &mut self.other {
-            Some(other) => {
-                other.push(text);
-                other.count()
-            }
-            None => self.standard.count(),
-        };
-        Added {
-            native: rise(&mut self.native_told, native),
-            standard: rise(&mut self.standard_told, self.standard.decided()),
-        }
-    }
-
-    fn native(&self) -> &Encoder {
-        self.other.as_deref().unwrap_or(&self.standard)
+        Self::new(&Tokenisers::default())
     }
 }
 
@@ -214,16 +199,10 @@ impl Beyond {
     }
 }
 
-/// By how much `now` is above everything told before; it is told with this.
-fn rise(told: &mut u64, now: u64) -> u32 {
-    let rise = u32::try_from(now.saturating_sub(*told)).unwrap_or(u32::MAX);
-    *told += u64::from(rise);
-    rise
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::count::Encoding;
 
     const TEXT: &str = "I can't say: 'very' — 4096 tokens, 你好，世界。  Done!\n";
 
@@ -240,7 +219,7 @@ mod tests {
 
     #[test]
     fn both_encodings_are_counted_and_told_standard_adds_up() {
-        let mut counter = Counter::new();
+        let mut counter = Counter::default();
         counter.set_model("gpt-4");
         let (native, standard) = push_all(&mut counter, 0, Part::Text, TEXT);
         let totals = counter.finish();
@@ -254,11 +233,10 @@ mod tests {
     }
 
     #[test]
-    fn one_encoder_serves_where_native_is_standard() {
-        let mut counter = Counter::new();
+    fn native_and_standard_are_one_count_where_they_are_one_encoding() {
+        let mut counter = Counter::default();
         counter.set_model("gpt-4o");
         push_all(&mut counter, 0, Part::Text, TEXT);
-        assert!(counter.streams[0].other.is_none());
         let totals = counter.finish();
         assert_eq!(totals.native, totals.standard);
         assert_eq!(totals.source, Source::Counted);
@@ -267,7 +245,7 @@ mod tests {
     #[test]
     fn what_was_told_is_never_taken_back() {
         // `'v` is two tokens, `'ve` is one, and ` v` after it makes three.
-        let mut counter = Counter::new();
+        let mut counter = Counter::default();
         counter.set_model("gpt-4o");
         let rises = ["'v", "e", " v"].map(|text| counter.push(0, Part::Text, text).native);
         assert_eq!(rises, [2, 0, 0]);
@@ -276,7 +254,7 @@ mod tests {
 
     #[test]
     fn parts_and_choices_are_counted_apart() {
-        let mut counter = Counter::new();
+        let mut counter = Counter::default();
         // Run together, the halves of other streams would make other tokens.
         let pieces = [
             (0, Part::Text),
@@ -298,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_model_without_known_encoding_is_estimated_in_the_standard_one() {
-        let mut counter = Counter::new();
+        let mut counter = Counter::default();
         counter.set_model("claude-sonnet-4-5");
         counter.push(0, Part::Text, TEXT);
         let totals = counter.finish();
@@ -309,7 +287,7 @@ mod tests {
     #[test]
     fn a_late_model_does_not_recount_but_says_whether_the_count_is_its_own() {
         let late = |first: &str, then: &str| {
-            let mut counter = Counter::new();
+            let mut counter = Counter::default();
             counter.set_model(first);
             counter.push(0, Part::Text, TEXT);
             counter.set_model(then);
@@ -334,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_model_named_again_before_any_text_decides_anew() {
-        let mut counter = Counter::new();
+        let mut counter = Counter::default();
         counter.set_model("gpt-4o");
         counter.push(0, Part::Text, "");
         counter.set_model("gpt-4");
@@ -345,7 +323,7 @@ mod tests {
 
     #[test]
     fn beyond_the_bound_texts_are_estimated_from_their_bytes() {
-        let mut counter = Counter::new();
+        let mut counter = Counter::default();
         counter.set_model("gpt-4o");
         let mut told = (0, 0);
         for tool in 0..1_000 {
@@ -361,5 +339,77 @@ mod tests {
         assert_eq!(told.0, totals.native);
         assert_eq!(told.1 + u64::from(totals.standard_rest), totals.standard);
         assert_eq!(totals.source, Source::Estimated);
+    }
+
+    #[test]
+    fn an_exchange_holds_no_more_than_its_share_and_says_what_that_costs() {
+        let mut counter = Counter::default();
+        counter.set_model("gpt-4");
+        let run = "=".repeat(48 * 1024);
+        for tool in 0..8 {
+            counter.push(0, Part::Tool(tool), &run);
+            assert!(counter.share.held() <= 128 * 1024);
+            let full = tool > 0;
+            assert_eq!(counter.source() == Source::Estimated, full, "{tool}");
+        }
+        let counted = counter.finish().native;
+        let off = counted.abs_diff(8 * Encoding::Cl100k.count(&run));
+        assert!(off <= 2 * 8, "{off}");
+    }
+
+    #[test]
+    fn when_the_room_is_full_others_still_count_exactly_what_is_a_word_long() {
+        let tokenisers = Tokenisers::in_room_of(64 * 1024);
+        let mut greedy: Vec<Counter> = Vec::new();
+        for _ in 0..20 {
+            let mut counter = Counter::new(&tokenisers);
+            counter.set_model("gpt-4o");
+            counter.push(0, Part::Text, &"=".repeat(20 * 1024));
+            greedy.push(counter);
+        }
+        let held: usize = greedy.iter().map(|counter| counter.share.held()).sum();
+        assert!(held <= 20 * 4 * 1024 + 64 * 1024, "{held}");
+        let estimated = |counter: &&Counter| counter.source() == Source::Estimated;
+        assert!(greedy.iter().filter(estimated).count() > 10);
+
+        let mut counter = Counter::new(&tokenisers);
+        counter.set_model("gpt-4");
+        push_all(&mut counter, 0, Part::Text, &TEXT.repeat(20));
+        let counted = Encoding::Cl100k.count(&TEXT.repeat(20));
+        assert_eq!(counter.finish().native, counted);
+        assert_eq!(counter.source(), Source::Counted);
+        drop(greedy);
+        let mut counter = Counter::new(&tokenisers);
+        counter.set_model("gpt-4o");
+        counter.push(0, Part::Text, &"=".repeat(20 * 1024));
+        assert_eq!(counter.source(), Source::Counted, "the room came back");
+    }
+
+    #[cfg(feature = "hf-tokenizers")]
+    #[test]
+    fn a_model_with_a_given_tokeniser_is_counted_with_it_and_the_count_is_its_own() {
+        use crate::count::{Assigned, Given};
+
+        let file = br#"{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+            "pre_tokenizer": {"type": "Whitespace"}}"#;
+        let assigned = Assigned {
+            models: "llama-*".to_owned(),
+            file: "llama.json".into(),
+            given: Given::read(file, "llama").unwrap().into(),
+        };
+        let tokenisers = Tokenisers::new([assigned], &Tokenisers::default());
+        let mut counter = Counter::new(&tokenisers);
+        counter.set_model("meta-llama/Llama-3.3-70B-Instruct");
+        let text = "every word is a token here ";
+        let (told, _) = push_all(&mut counter, 0, Part::Text, text);
+        push_all(&mut counter, 0, Part::Reasoning, text);
+        let totals = counter.finish();
+        assert_eq!((told, totals.native), (6, 12));
+        assert_eq!(totals.standard, 2 * Encoding::O200k.count(text));
+        assert_eq!(totals.source, Source::Counted);
+        assert_eq!(counter.tokenizer().as_str(), "llama");
+        counter.set_model("gpt-4o");
+        assert_eq!(counter.source(), Source::Estimated);
+        assert_eq!(counter.tokenizer().as_str(), "llama", "as it was counted");
     }
 }

@@ -5,25 +5,28 @@
 //! move only the last cut or two. So what is decided is counted once, and the tail behind it (a word, as a rule) is
 //! counted anew whenever the number is asked for.
 
+use std::cmp::Ordering;
+
 use super::Encoding;
+use super::merge::Merged;
 use super::split::OpenPiece;
 
 /// Up to this length the tail is counted whenever the count is asked for; no word is as long.
-const SHORT_TAIL: usize = 256;
+pub(super) const SHORT_TAIL: usize = 256;
 
 /// A longer tail (a run of `=`, of blanks, a base64 blob) is counted again only when it has grown by an eighth, or it
 /// would cost its square.
-const GROWTH: usize = 8;
+pub(super) const GROWTH: usize = 8;
 
 /// A tail that has become this long is cut off and counted as if the text ended there: it bounds the memory of a stream.
-/// The cut may cost a token or two per 64 KiB, of the 8,000 or more that such a run has.
-const LONGEST_TAIL: usize = 64 * 1024;
+/// The cut may cost a token or two per 64 KiB, of the 8,000 or more that such a run has; the count is an estimate then.
+pub(super) const LONGEST_TAIL: usize = 64 * 1024;
 
 /// So much of a delta is taken in at a time, so that a whole answer in one delta is not copied into the tail at once.
 const STRETCH: usize = 4 * 1024;
 
 /// A tail that once was longer gives its memory back: thousands of streams are open at a time.
-const ROOMY: usize = 1024;
+pub(super) const ROOMY: usize = 1024;
 
 /// Counts one growing text.
 #[derive(Clone, Debug)]
@@ -37,6 +40,7 @@ pub struct Encoder {
     open: OpenPiece,
     /// What was last counted of the tail.
     counted: Counted,
+    exact: bool,
 }
 
 impl Encoder {
@@ -47,6 +51,7 @@ impl Encoder {
             tail: Vec::new(),
             open: OpenPiece::new(),
             counted: Counted::NOTHING,
+            exact: true,
         }
     }
 
@@ -56,12 +61,12 @@ impl Encoder {
 
     /// The text goes on with `delta`.
     pub fn push(&mut self, delta: &str) {
-        let mut rest = delta;
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at_checked(stretch(rest)).unwrap_or((rest, ""));
+        for now in in_stretches(delta) {
             self.tail.extend_from_slice(now.as_bytes());
             self.decide();
-            rest = later;
+            if self.tail.len() > LONGEST_TAIL {
+                self.settle();
+            }
         }
     }
 
@@ -87,6 +92,27 @@ impl Encoder {
         self.decided
     }
 
+    /// Whether this is the count of the text as a whole: no piece of it was cut in two.
+    pub const fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// Bytes that are held.
+    pub const fn held(&self) -> usize {
+        self.tail.capacity()
+    }
+
+    /// Counts the tail as if the text ended here, and holds nothing.
+    pub fn settle(&mut self) {
+        if !self.tail.is_empty() {
+            self.decided += self.count_tail().tokens;
+            self.exact = false;
+        }
+        self.tail = Vec::new();
+        self.open = OpenPiece::new();
+        self.counted = Counted::NOTHING;
+    }
+
     /// Counts the pieces of the tail that are decided, and lets go of them.
     fn decide(&mut self) {
         let mut start = 0;
@@ -94,21 +120,16 @@ impl Encoder {
             && let Some(end) = self.open.read_on(self.encoding.splitter(), rest)
             && let Some(piece) = rest.get(..end)
         {
-            // Where each delta is a token, the piece was just counted when the next one decides it.
-            self.decided += if start == 0 && end == self.counted.first_length {
-                self.counted.first_tokens
+            let before = if start == 0 {
+                self.counted.first
             } else {
-                self.encoding.vocabulary().count(piece)
+                Merged::NOTHING
             };
+            self.decided += self.merge(piece, before).tokens();
             start += end;
         }
         if start > 0 {
             self.let_go(start);
-        }
-        if self.tail.len() > LONGEST_TAIL {
-            self.decided += self.count_tail().tokens;
-            self.open = OpenPiece::new();
-            self.let_go(self.tail.len());
         }
     }
 
@@ -129,46 +150,54 @@ impl Encoder {
         if first.is_empty() {
             return Counted::NOTHING;
         }
-        let first_tokens = if first_length == self.counted.first_length {
-            self.counted.first_tokens
-        } else {
-            self.encoding.vocabulary().count(first)
-        };
+        let first_merged = self.merge(first, self.counted.first);
         Counted {
             length: self.tail.len(),
-            // At most one more piece in cl100k and o200k.
-            tokens: first_tokens + self.encoding.count_bytes(rest),
-            first_length,
-            first_tokens,
+            // At most one more piece in the encodings there are.
+            tokens: first_merged.tokens() + self.encoding.count_bytes(rest),
+            first: first_merged,
+        }
+    }
+
+    /// The tokens of `piece`, of whose bytes some of the first, or more than all, were merged `before`.
+    fn merge(&self, piece: &[u8], before: Merged) -> Merged {
+        match before.length().cmp(&piece.len()) {
+            // Where each delta is a token, the piece was just counted when the next one decides it.
+            Ordering::Equal => before,
+            Ordering::Less => self.encoding.vocabulary().merge(piece, before),
+            Ordering::Greater => self.encoding.vocabulary().merge(piece, Merged::NOTHING),
         }
     }
 }
 
-/// What a count of the tail found. Its first piece is kept apart: it is often the next one to be decided, as it stands.
+/// What a count of the tail found. Its first piece is kept apart: it is often the next one to be decided, or grows.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     length: usize,
     tokens: u64,
-    first_length: usize,
-    first_tokens: u64,
+    first: Merged,
 }
 
 impl Counted {
     const NOTHING: Self = Self {
         length: 0,
         tokens: 0,
-        first_length: 0,
-        first_tokens: 0,
+        first: Merged::NOTHING,
     };
 }
 
-/// How much of `delta` to take in at a time: whole characters.
-fn stretch(delta: &str) -> usize {
-    let mut end = delta.len().min(STRETCH);
-    while !delta.is_char_boundary(end) {
-        end -= 1;
-    }
-    end
+/// `delta` in parts of whole characters that are taken in one at a time.
+pub(super) fn in_stretches(delta: &str) -> impl Iterator<Item = &str> {
+    let mut rest = delta;
+    std::iter::from_fn(move || {
+        let mut end = rest.len().min(STRETCH);
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (now, later) = rest.split_at_checked(end)?;
+        rest = later;
+        (!now.is_empty()).then_some(now)
+    })
 }
 
 #[cfg(test)]
@@ -188,6 +217,7 @@ mod tests {
             let off = encoder.total().abs_diff(Encoding::Cl100k.count(&text));
             assert!(off <= 2 * cuts, "{off} off in {cuts} cuts");
             assert!(encoder.decided() > 0);
+            assert!(!encoder.is_exact());
         }
     }
 
@@ -199,13 +229,16 @@ mod tests {
         encoder.push(&"x".repeat(20_000));
         assert!(encoder.tail.capacity() >= 20_000);
         encoder.push(" y");
-        assert!(encoder.tail.capacity() <= ROOMY);
+        assert!(encoder.held() <= ROOMY);
+        assert!(encoder.is_exact());
     }
 
     #[test]
     fn a_long_delta_is_cut_between_characters() {
         let text = "a".to_owned() + &"é".repeat(STRETCH);
-        assert_eq!(stretch(&text), STRETCH - 1);
-        assert_eq!(stretch("é"), 2);
+        let parts: Vec<&str> = in_stretches(&text).collect();
+        assert_eq!(parts[0].len(), STRETCH - 1);
+        assert_eq!(parts.concat(), text);
+        assert_eq!(in_stretches("").count(), 0);
     }
 }

@@ -10,15 +10,21 @@ pub enum Encoding {
     O200k,
     /// Of GPT-3.5 and GPT-4.
     Cl100k,
+    /// Of the Codex models and the last ones of GPT-3.
+    P50k,
+    /// Of GPT-2 and the first ones of GPT-3.
+    R50k,
 }
 
 impl Encoding {
-    pub const ALL: [Self; 2] = [Self::O200k, Self::Cl100k];
+    pub const ALL: [Self; 4] = [Self::O200k, Self::Cl100k, Self::P50k, Self::R50k];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::O200k => "o200k_base",
             Self::Cl100k => "cl100k_base",
+            Self::P50k => "p50k_base",
+            Self::R50k => "r50k_base",
         }
     }
 
@@ -44,6 +50,7 @@ impl Encoding {
         match self {
             Self::O200k => &O200K_SPLITTER,
             Self::Cl100k => &CL100K_SPLITTER,
+            Self::P50k | Self::R50k => &P50K_SPLITTER,
         }
     }
 
@@ -51,6 +58,8 @@ impl Encoding {
         match self {
             Self::O200k => &O200K_VOCABULARY,
             Self::Cl100k => &CL100K_VOCABULARY,
+            Self::P50k => &P50K_VOCABULARY,
+            Self::R50k => &R50K_VOCABULARY,
         }
     }
 }
@@ -68,6 +77,7 @@ static O200K_VOCABULARY: Vocabulary = Vocabulary::new(
     table!("o200k_base.bytes"),
     table!("o200k_base.ends"),
     table!("o200k_base.slots"),
+    table!("o200k_base.pairs"),
 );
 static CL100K_SPLITTER: Splitter =
     Splitter::new(table!("cl100k_base.classes"), table!("cl100k_base.steps"));
@@ -75,4 +85,17 @@ static CL100K_VOCABULARY: Vocabulary = Vocabulary::new(
     table!("cl100k_base.bytes"),
     table!("cl100k_base.ends"),
     table!("cl100k_base.slots"),
+    table!("cl100k_base.pairs"),
+);
+
+static P50K_SPLITTER: Splitter =
+    Splitter::new(table!("p50k_base.classes"), table!("p50k_base.steps"));
+static P50K_VOCABULARY: Vocabulary = P50K;
+/// p50k is r50k and, behind its end, 24 runs of blanks: for code.
+static R50K_VOCABULARY: Vocabulary = P50K.below(50_256);
+const P50K: Vocabulary = Vocabulary::new(
+    table!("p50k_base.bytes"),
+    table!("p50k_base.ends"),
+    table!("p50k_base.slots"),
+    table!("p50k_base.pairs"),
 );

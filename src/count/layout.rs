@@ -21,7 +21,7 @@ impl Step {
     pub const ACCEPTS_AT_END: u16 = 1 << 3;
 
     const STATE_SHIFT: u32 = 4;
-    /// What 12 bits can number; the larger of the two automata has 2,700 states.
+    /// What 12 bits can number; the largest of the automata has 2,700 states.
     pub const MOST_STATES: u16 = 1 << (u16::BITS - Self::STATE_SHIFT);
 
     /// `state` must be below [`Self::MOST_STATES`].
@@ -52,7 +52,7 @@ impl Step {
 pub struct Slot(u32);
 
 impl Slot {
-    /// The larger vocabulary has 199,998 ranks.
+    /// The largest vocabulary has 199,998 ranks.
     const RANK_BITS: u32 = 18;
     pub const MOST_RANKS: u32 = (1 << Self::RANK_BITS) - 1;
 
@@ -82,6 +82,14 @@ impl Slot {
     const fn tag(hash: u64) -> u32 {
         (hash >> 32) as u32 & !Self::MOST_RANKS
     }
+}
+
+/// A merge begins with every pair of neighbouring bytes, so pairs have a table of their own: the rank + 1 of each, or 0.
+pub const PAIRS: usize = 1 << 16;
+
+/// The place of a pair in that table.
+pub const fn pair(first: u8, second: u8) -> usize {
+    u16::from_be_bytes([first, second]) as usize
 }
 
 /// Hashes the bytes of a token. Tokens are short (6 bytes on average), so short inputs are read in two overlapping words.

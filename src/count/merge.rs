@@ -1,5 +1,5 @@
 //! Byte pair encoding inside one piece: of all neighbours whose joined bytes are a token, join those of the lowest rank
-//! (the leftmost of equals), until there are none. What remains are the tokens; only their number is wanted here.
+//! (the leftmost of equals), until there are none. What remains are the tokens; only where they end is wanted here.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,17 +10,103 @@ use super::table::Vocabulary;
 /// Chinese and Japanese prose are hardly longer.
 const SHORT: usize = 128;
 
-/// The rank of neighbours that make no token: above all others.
-const NEVER: u32 = u32::MAX;
+/// The key of neighbours that make no token: above all others. Keys are signed, for the instructions that every x86-64 has
+/// compare several numbers at once only if they are.
+const NEVER: i32 = i32::MAX;
 
-/// How many tokens `piece` has.
-pub fn count(vocabulary: &Vocabulary, piece: &[u8]) -> u64 {
-    let parts = if piece.len() <= SHORT {
-        Row::new(vocabulary, piece).merge()
-    } else {
-        Chain::new(vocabulary, piece).merge()
+/// What a piece was merged to, and what is needed to go on from there when it grows.
+///
+/// A sequence of tokens is what merging makes of their bytes just when the same holds for every two neighbours: a token
+/// knows nothing of the others. So when bytes are added, the last few tokens are merged again together with them, and if
+/// the first of these comes out as it was, everything before it stays too. It nearly always does; where it does not, more
+/// tokens are taken along.
+#[derive(Clone, Copy, Debug)]
+pub struct Merged {
+    /// Bytes of the piece.
+    length: usize,
+    tokens: u64,
+    /// The lengths of its last eight tokens, a byte each, the lowest for the last one; 0 where it is not known.
+    last: u64,
+}
+
+/// A shorter piece is merged anew as quickly.
+const WORTH_RESUMING: usize = 8;
+
+/// How many tokens are taken along, one attempt after the other.
+const ATTEMPTS: [u32; 3] = [2, 4, 8];
+
+impl Merged {
+    pub const NOTHING: Self = Self {
+        length: 0,
+        tokens: 0,
+        last: 0,
     };
-    parts as u64
+
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    pub const fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// What `piece` is merged to, which begins with the bytes of this one.
+    pub fn grown_to(self, vocabulary: &Vocabulary, piece: &[u8]) -> Self {
+        let again = |last: &u32| self.merged_again(*last, vocabulary, piece);
+        let resumed = (self.length >= WORTH_RESUMING).then(|| ATTEMPTS.iter().find_map(again));
+        resumed.flatten().unwrap_or_else(|| {
+            let mut merged = Self::NOTHING;
+            each_token(vocabulary, piece, |length| merged.add(length));
+            merged
+        })
+    }
+
+    /// Merges the `last` tokens again, together with what `piece` has beyond them. `None` where the first of them does not
+    /// come out as it was, or where so many are not known.
+    fn merged_again(mut self, last: u32, vocabulary: &Vocabulary, piece: &[u8]) -> Option<Self> {
+        let mut first_was = 0;
+        for _ in 0..last {
+            first_was = usize::from(self.take()?);
+        }
+        let all = self.length == 0;
+        let mut first_is = None;
+        each_token(vocabulary, piece.get(self.length..)?, |length| {
+            first_is.get_or_insert(length);
+            self.add(length);
+        });
+        (all || first_is == Some(first_was)).then_some(self)
+    }
+
+    /// Takes the last token away; its length.
+    fn take(&mut self) -> Option<u8> {
+        let [length, ..] = self.last.to_le_bytes();
+        self.last >>= u8::BITS;
+        self.length -= usize::from(length);
+        self.tokens = self.tokens.checked_sub(1)?;
+        (length > 0).then_some(length)
+    }
+
+    /// Puts a token behind the others. No vocabulary has one of 256 bytes; if one had, nothing would be taken along.
+    pub fn add(&mut self, length: usize) {
+        self.length += length;
+        self.tokens += 1;
+        self.last = self.last << u8::BITS | u64::from(u8::try_from(length).unwrap_or(0));
+    }
+}
+
+/// Merges `piece` and tells the length of each token.
+fn each_token(vocabulary: &Vocabulary, piece: &[u8], told: impl FnMut(usize)) {
+    #[cfg(test)]
+    super::tests::work::add(piece.len());
+    if piece.len() <= SHORT {
+        let mut row = Row::new(vocabulary, piece);
+        row.merge();
+        row.each_length(told);
+    } else {
+        let mut chain = Chain::new(vocabulary, piece);
+        chain.merge();
+        chain.each_length(told);
+    }
 }
 
 /// The parts of a short piece: a linked list in arrays, by start.
@@ -28,7 +114,7 @@ struct Row<'a> {
     vocabulary: &'a Vocabulary,
     piece: &'a [u8],
     /// The rank of each part joined with the next, above its own start: the least is the leftmost of the lowest.
-    keys: [u32; SHORT],
+    keys: [i32; SHORT],
     /// Start of the part before; of no meaning for the first.
     befores: [u8; SHORT],
     /// End of each part, which is the start of the next.
@@ -36,35 +122,40 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
+    /// As long as nothing is joined, each byte is a part.
+    const BEFORES: [u8; SHORT] = numbered(0, 1);
+    const ENDS: [u8; SHORT] = numbered(1, 0);
+
     fn new(vocabulary: &'a Vocabulary, piece: &'a [u8]) -> Self {
         let mut row = Self {
             vocabulary,
             piece,
             keys: [NEVER; SHORT],
-            befores: [0; SHORT],
-            ends: [0; SHORT],
+            befores: Self::BEFORES,
+            ends: Self::ENDS,
         };
-        for (before, start) in row.befores.iter_mut().skip(1).zip(0..) {
-            *before = start;
-        }
-        for (end, number) in row.ends.iter_mut().zip(1..) {
-            *end = number;
-        }
         for ((key, pair), start) in row.keys.iter_mut().zip(piece.windows(2)).zip(0..) {
             *key = Self::key(vocabulary, pair, start);
         }
         row
     }
 
-    fn merge(mut self) -> usize {
-        let mut count = self.piece.len();
+    fn merge(&mut self) {
         while let Some(start) = self.lowest() {
             if self.join(start).is_none() {
                 break;
             }
-            count -= 1;
         }
-        count
+    }
+
+    fn each_length(&self, mut told: impl FnMut(usize)) {
+        let mut start = 0;
+        while usize::from(start) < self.piece.len()
+            && let Some(end) = self.end(start)
+        {
+            told(usize::from(end - start));
+            start = end;
+        }
     }
 
     /// The start of the part to be joined with the next.
@@ -105,11 +196,25 @@ impl<'a> Row<'a> {
         self.ends.get(usize::from(start)).copied()
     }
 
-    fn key(vocabulary: &Vocabulary, bytes: &[u8], start: u8) -> u32 {
-        vocabulary
+    fn key(vocabulary: &Vocabulary, bytes: &[u8], start: u8) -> i32 {
+        let key = vocabulary
             .rank(bytes)
-            .map_or(NEVER, |rank| rank << u8::BITS | u32::from(start))
+            .map(|rank| rank << u8::BITS | u32::from(start));
+        key.and_then(|key| key.try_into().ok()).unwrap_or(NEVER)
     }
+}
+
+/// Each place's own number, `ahead` or `behind`.
+const fn numbered(ahead: u8, behind: u8) -> [u8; SHORT] {
+    let mut numbers = [0; SHORT];
+    let mut rest: &mut [u8] = &mut numbers;
+    let mut place = 0_u8;
+    while let [number, later @ ..] = rest {
+        *number = (place + ahead).saturating_sub(behind);
+        place += 1;
+        rest = later;
+    }
+    numbers
 }
 
 /// The parts of a long piece as a linked list in one vector, and a heap of their ranks: n log n for a run of any length.
@@ -128,8 +233,8 @@ struct Part {
     before: usize,
     /// End of this one, which is the start of the next.
     end: usize,
-    /// The rank of this part joined with the next; `NEVER` too where this part was itself joined with the one before.
-    rank: u32,
+    /// The rank of this part joined with the next; `None` too where this part was itself joined with the one before.
+    rank: Option<u32>,
 }
 
 impl<'a> Chain<'a> {
@@ -140,15 +245,13 @@ impl<'a> Chain<'a> {
                 end: start + 1,
                 rank: piece
                     .get(start..start + 2)
-                    .and_then(|pair| vocabulary.rank(pair))
-                    .unwrap_or(NEVER),
+                    .and_then(|pair| vocabulary.rank(pair)),
             })
             .collect();
         let heap = parts
             .iter()
             .zip(0..)
-            .filter(|(part, _)| part.rank != NEVER)
-            .map(|(part, start)| Reverse((part.rank, start)))
+            .filter_map(|(part, start)| Some(Reverse((part.rank?, start))))
             .collect();
         Self {
             vocabulary,
@@ -158,23 +261,31 @@ impl<'a> Chain<'a> {
         }
     }
 
-    fn merge(mut self) -> usize {
-        let mut count = self.parts.len();
+    fn merge(&mut self) {
         while let Some(Reverse((rank, start))) = self.heap.pop() {
-            if self.parts.get(start).is_some_and(|part| part.rank == rank)
-                && self.join(start).is_some()
+            if self
+                .parts
+                .get(start)
+                .is_some_and(|part| part.rank == Some(rank))
             {
-                count -= 1;
+                self.join(start);
             }
         }
-        count
+    }
+
+    fn each_length(&self, mut told: impl FnMut(usize)) {
+        let mut start = 0;
+        while let Some(part) = self.parts.get(start) {
+            told(part.end - start);
+            start = part.end;
+        }
     }
 
     /// Joins the part at `start` with the next. `None` is never met: parts that have a rank have a next.
     fn join(&mut self, start: usize) -> Option<()> {
         let next = self.parts.get(start)?.end;
         let joined = self.parts.get_mut(next)?;
-        joined.rank = NEVER;
+        joined.rank = None;
         let end = joined.end;
         if let Some(after) = self.parts.get_mut(end) {
             after.before = start;
@@ -194,12 +305,11 @@ impl<'a> Chain<'a> {
         let rank = end_of(start)
             .and_then(end_of)
             .and_then(|end| self.piece.get(start..end))
-            .and_then(|bytes| self.vocabulary.rank(bytes))
-            .unwrap_or(NEVER);
+            .and_then(|bytes| self.vocabulary.rank(bytes));
         if let Some(part) = self.parts.get_mut(start) {
             part.rank = rank;
         }
-        if rank != NEVER {
+        if let Some(rank) = rank {
             self.heap.push(Reverse((rank, start)));
         }
     }
@@ -210,21 +320,58 @@ mod tests {
     use super::*;
     use crate::count::Encoding;
 
+    /// Pieces of a few letters in random order, which merge in each other's way.
+    fn pieces(seed: u64, longest: usize) -> impl Iterator<Item = String> {
+        let letters = [
+            "a", "e", "中", "=", " ", "\u{300}", "lo", "é", "好", "the", "A",
+        ];
+        let mut random = fastrand::Rng::with_seed(seed);
+        std::iter::repeat_with(move || {
+            let length = random.usize(1..longest);
+            let letter = |_| letters[random.usize(..letters.len())];
+            (0..length).map(letter).collect()
+        })
+    }
+
+    fn lengths(vocabulary: &Vocabulary, piece: &[u8]) -> Vec<usize> {
+        let mut lengths = Vec::new();
+        each_token(vocabulary, piece, |length| lengths.push(length));
+        lengths
+    }
+
     #[test]
-    fn the_heap_counts_what_the_row_counts() {
-        let letters = ["a", "e", "中", "=", " ", "\u{300}", "lo", "é"];
-        let mut random = fastrand::Rng::with_seed(7);
-        for _ in 0..2_000 {
-            let length = random.usize(1..40);
-            let piece: String = (0..length)
-                .map(|_| letters[random.usize(..letters.len())])
-                .collect();
+    fn the_heap_makes_the_tokens_that_the_row_makes() {
+        for piece in pieces(7, 40).take(2_000) {
             let piece = piece.as_bytes();
             for vocabulary in Encoding::ALL.map(Encoding::vocabulary) {
-                assert_eq!(
-                    Chain::new(vocabulary, piece).merge(),
-                    Row::new(vocabulary, piece).merge()
-                );
+                let mut long = Vec::new();
+                let mut chain = Chain::new(vocabulary, piece);
+                chain.merge();
+                chain.each_length(|length| long.push(length));
+                assert_eq!(long, lengths(vocabulary, piece));
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_that_grew_is_merged_to_what_it_would_have_been_at_once() {
+        let mut random = fastrand::Rng::with_seed(8);
+        for piece in pieces(9, 60).take(1_000) {
+            let piece = piece.as_bytes();
+            let step = random.usize(1..16);
+            for vocabulary in Encoding::ALL.map(Encoding::vocabulary) {
+                let mut merged = Merged::NOTHING;
+                for end in (1..=piece.len()).step_by(step) {
+                    let now = &piece[..end];
+                    merged = merged.grown_to(vocabulary, now);
+                    let lengths = lengths(vocabulary, now);
+                    assert_eq!(merged.length(), end);
+                    assert_eq!(merged.tokens(), lengths.len() as u64);
+                    let last = merged.last.to_le_bytes();
+                    let known = last.into_iter().map(usize::from).take_while(|n| *n > 0);
+                    assert!(known.zip(lengths.iter().rev()).all(|(is, was)| is == *was));
+                    assert!(last[0] > 0, "the last token is always known");
+                }
             }
         }
     }

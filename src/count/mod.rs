@@ -1,17 +1,22 @@
-//! Tokens: exact incremental encoders, the registry model → encoding, and where a count comes from.
+//! Tokens: exact incremental encoders, which model has which, and where a count comes from.
 //!
-//! Counts equal tiktoken's to the token, at every prefix of a text and for every way of cutting it. The vocabularies
-//! and split automata are tables in the binary, used where they lie: no start-up work, no lock, no copy per thread.
+//! Counts in the encodings that this program carries equal tiktoken's to the token, at every prefix of a text and for
+//! every way of cutting it. Their vocabularies and split automata are tables in the binary, used where they lie: no
+//! start-up work, no lock, no copy per thread. For other models the user can give a tokenizer.json (`given`).
 
 mod counter;
 mod encoder;
 mod encoding;
+mod given;
 #[expect(dead_code, reason = "what writes the tables is for the build script")]
 mod layout;
 mod merge;
 mod registry;
+mod room;
 mod split;
+mod stream;
 mod table;
+mod tokenisers;
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +26,12 @@ use serde::Serialize;
 pub use counter::{Added, Counter, Totals};
 pub use encoder::Encoder;
 pub use encoding::Encoding;
+pub use given::Given;
 pub use registry::encoding_of;
+pub use tokenisers::{Assigned, Tokeniser, Tokenisers, Unusable};
+
+/// Whether this build reads tokenizer.json files.
+pub const READS_TOKENIZERS: bool = cfg!(feature = "hf-tokenizers");
 
 /// Where a number of tokens comes from.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]

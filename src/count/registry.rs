@@ -4,19 +4,20 @@ use tiktoken_rs::tokenizer::{Tokenizer, get_tokenizer};
 
 use super::Encoding;
 
-/// The model's own encoding; `None` where it is not known (other vendors do not publish theirs, or not this program's
-/// two). Accepts a model's name as providers write it: behind a path (`openai/gpt-4o`), a vendor (`openai.gpt-oss-120b`),
-/// before a variant (`gpt-oss:20b`), as a fine-tune (`ft:gpt-4o-mini:acme::id`).
+/// The model's own encoding; `None` where it is not known, for other vendors do not publish theirs. Accepts a model's
+/// name as providers write it: behind a path (`openai/gpt-4o`), a vendor (`openai.gpt-oss-120b`), before a variant
+/// (`gpt-oss:20b`), as a fine-tune (`ft:gpt-4o-mini:acme::id`, `davinci:ft-acme-2023-03-01`).
 pub fn encoding_of(model: &str) -> Option<Encoding> {
     let name = base_name(model).to_ascii_lowercase();
     if is_newer(&name) {
         return Some(Encoding::O200k);
     }
     match get_tokenizer(&name)? {
-        // Harmony is o200k with more special tokens, and special tokens are never in text.
+        // Harmony is o200k with more special tokens, as p50k_edit is p50k, and special tokens are never in text.
         Tokenizer::O200kBase | Tokenizer::O200kHarmony => Some(Encoding::O200k),
         Tokenizer::Cl100kBase => Some(Encoding::Cl100k),
-        Tokenizer::P50kBase | Tokenizer::R50kBase | Tokenizer::P50kEdit | Tokenizer::Gpt2 => None,
+        Tokenizer::P50kBase | Tokenizer::P50kEdit => Some(Encoding::P50k),
+        Tokenizer::R50kBase | Tokenizer::Gpt2 => Some(Encoding::R50k),
     }
 }
 
@@ -28,8 +29,8 @@ fn base_name(model: &str) -> &str {
     name.strip_prefix("openai.").unwrap_or(name)
 }
 
-/// Whether it belongs to a family that tiktoken-rs does not list, or lists only in part. OpenAI has used o200k for every
-/// model since GPT-4o, so its later numbers are taken to have it as well.
+/// Whether it belongs to a family that tiktoken-rs does not list, or lists only in part (of some only the names with a
+/// date behind). OpenAI has used o200k for every model since GPT-4o, so its later numbers are taken to have it as well.
 fn is_newer(name: &str) -> bool {
     let number = |prefix: &str| {
         let rest = name.strip_prefix(prefix)?;
@@ -42,43 +43,111 @@ fn is_newer(name: &str) -> bool {
     };
     number("gpt-").is_some_and(|number| (5..=30).contains(&number))
         || number("o").is_some_and(|number| (1..=30).contains(&number))
-        || name == "gpt-oss"
+        || ["gpt-oss", "gpt-4.5", "chatgpt-4o"].contains(&name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Every name and prefix of tiktoken 0.14.0 (a prefix with something behind it), and Azure's spellings.
+    const NAMES: [(Encoding, &[&str]); 4] = [
+        (
+            Encoding::O200k,
+            &[
+                "o1",
+                "o1-preview",
+                "o3",
+                "o3-mini",
+                "o4-mini",
+                "o4-mini-2025-04-16",
+                "gpt-5",
+                "gpt-5-chat-latest",
+                "gpt-5.4-mini",
+                "gpt-4.5-preview",
+                "gpt-4.1",
+                "gpt-4.1-nano",
+                "gpt-4o",
+                "gpt-4o-mini-2024-07-18",
+                "chatgpt-4o-latest",
+                "codex-mini-latest",
+                "gpt-oss-120b",
+                "ft:gpt-4o-2024-08-06:acme::id",
+            ],
+        ),
+        (
+            Encoding::Cl100k,
+            &[
+                "gpt-4",
+                "gpt-4-turbo",
+                "gpt-4-0613",
+                "gpt-4-32k",
+                "gpt-3.5",
+                "gpt-3.5-turbo",
+                "gpt-3.5-turbo-0125",
+                "gpt-35-turbo",
+                "gpt-35-turbo-16k",
+                "davinci-002",
+                "babbage-002",
+                "text-embedding-ada-002",
+                "text-embedding-3-small",
+                "text-embedding-3-large",
+                "ft:gpt-4:acme::id",
+                "ft:gpt-3.5-turbo:acme::id",
+                "ft:davinci-002:acme::id",
+                "ft:babbage-002:acme::id",
+            ],
+        ),
+        (
+            Encoding::P50k,
+            &[
+                "text-davinci-003",
+                "text-davinci-002",
+                "code-davinci-002",
+                "code-davinci-001",
+                "code-cushman-002",
+                "code-cushman-001",
+                "davinci-codex",
+                "cushman-codex",
+                "text-davinci-edit-001",
+                "code-davinci-edit-001",
+            ],
+        ),
+        (
+            Encoding::R50k,
+            &[
+                "text-davinci-001",
+                "text-curie-001",
+                "text-babbage-001",
+                "text-ada-001",
+                "davinci",
+                "curie",
+                "babbage",
+                "ada",
+                "davinci:ft-acme-2023-03-01",
+                "text-similarity-davinci-001",
+                "text-similarity-curie-001",
+                "text-similarity-babbage-001",
+                "text-similarity-ada-001",
+                "text-search-davinci-doc-001",
+                "text-search-curie-doc-001",
+                "text-search-babbage-doc-001",
+                "text-search-ada-doc-001",
+                "code-search-babbage-code-001",
+                "code-search-ada-code-001",
+                "gpt2",
+                "gpt-2",
+                "openai-community/gpt2",
+            ],
+        ),
+    ];
+
     #[test]
     fn models_have_the_encoding_that_tiktoken_names() {
-        for model in [
-            "gpt-4o",
-            "gpt-4o-mini-2024-07-18",
-            "gpt-4.1-nano",
-            "gpt-4.5-preview",
-            "gpt-5",
-            "gpt-5.4-mini",
-            "chatgpt-4o-latest",
-            "o1",
-            "o3-mini",
-            "o4-mini",
-            "codex-mini-latest",
-            "gpt-oss-120b",
-        ] {
-            assert_eq!(encoding_of(model), Some(Encoding::O200k), "{model}");
-        }
-        for model in [
-            "gpt-4",
-            "gpt-4-turbo",
-            "gpt-4-0613",
-            "gpt-3.5-turbo",
-            "gpt-3.5-turbo-0125",
-            "gpt-35-turbo",
-            "gpt-35-turbo-16k",
-            "text-embedding-3-small",
-            "davinci-002",
-        ] {
-            assert_eq!(encoding_of(model), Some(Encoding::Cl100k), "{model}");
+        for (encoding, models) in NAMES {
+            for model in models {
+                assert_eq!(encoding_of(model), Some(encoding), "{model}");
+            }
         }
     }
 
@@ -94,6 +163,8 @@ mod tests {
             "o5",
             "o5-mini",
             "gpt-oss",
+            "gpt-4.5",
+            "chatgpt-4o",
         ] {
             assert_eq!(encoding_of(model), Some(Encoding::O200k), "{model}");
         }
@@ -131,9 +202,6 @@ mod tests {
             "gemini-2.5-pro",
             "meta-llama/Llama-3.3-70B-Instruct",
             "deepseek-chat",
-            "gpt2",
-            "text-davinci-003",
-            "davinci",
             "gpt-neo",
             "gpt-j-6b",
             "o",

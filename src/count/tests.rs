@@ -25,10 +25,12 @@ pub(super) mod work {
     }
 }
 
-fn oracle(encoding: Encoding) -> &'static CoreBPE {
+pub(super) fn oracle(encoding: Encoding) -> &'static CoreBPE {
     match encoding {
         Encoding::O200k => tiktoken_rs::o200k_base_singleton(),
         Encoding::Cl100k => tiktoken_rs::cl100k_base_singleton(),
+        Encoding::P50k => tiktoken_rs::p50k_base_singleton(),
+        Encoding::R50k => tiktoken_rs::r50k_base_singleton(),
     }
 }
 
@@ -71,7 +73,7 @@ fn every_short_text_counts_as_in_tiktoken_at_each_character() {
 }
 
 /// What random texts are made of: every class, every trap.
-const ATOMS: [&str; 107] = [
+const ATOMS: [&str; 108] = [
     // White space of all kinds: it splits before its last character, and newlines bind to what stands before.
     " ",
     "  ",
@@ -153,6 +155,7 @@ const ATOMS: [&str; 107] = [
     "|",
     "<|endoftext|>",
     "<|im_start|>",
+    "<mask> ",
     "<|",
     "|>",
     "_",
@@ -202,7 +205,7 @@ fn run() -> impl Strategy<Value = String> {
     (letter, 1..48_usize).prop_map(|(letter, times)| letter.repeat(times))
 }
 
-fn text() -> impl Strategy<Value = String> {
+pub(super) fn text() -> impl Strategy<Value = String> {
     let atom = prop_oneof![
         30 => prop::sample::select(&ATOMS[..]).prop_map(str::to_owned),
         1 => run(),
@@ -212,7 +215,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 /// Cuts `text` into deltas whose lengths in characters are `lengths`, over and over.
-fn deltas<'a>(text: &'a str, lengths: &'a [usize]) -> impl Iterator<Item = &'a str> {
+pub(super) fn deltas<'a>(text: &'a str, lengths: &'a [usize]) -> impl Iterator<Item = &'a str> {
     let mut rest = text;
     lengths.iter().cycle().map_while(move |length| {
         let end = rest

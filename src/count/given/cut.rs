@@ -1,0 +1,121 @@
+//! Where a growing text may be cut so that its parts have as many tokens as the whole.
+//!
+//! Nothing in general can be said of a tokeniser that somebody gives us: it may rewrite the text, split it by any
+//! pattern or not at all, and treat the beginning of a text in its own way. But nearly all of them part words at the
+//! blank between them, whatever stands around, and most part a sign of CJK punctuation from the word before. Which of
+//! these a tokeniser does is found out when it is read (`probe.rs`).
+
+/// Stands before a text that goes on behind a cut, so that it is not taken for the beginning of one: there a blank may
+/// be put in front, or taken away. Its own tokens are taken off.
+pub(super) const LEAD: &str = "a";
+
+/// Which places are safe.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Cuts {
+    /// Before a blank between two letters or digits.
+    pub words: bool,
+    /// The same where one or both are another visible character of ASCII: code is full of these.
+    pub signs: bool,
+    /// Before a comma, full stop and so on of Chinese and Japanese, between two letters or digits.
+    pub clauses: bool,
+}
+
+/// The signs that end a clause.
+pub(super) const CLAUSE_ENDS: [char; 7] = ['，', '。', '、', '；', '：', '？', '！'];
+
+impl Cuts {
+    /// The last safe place in `text` behind `from`, which lies between characters.
+    pub(super) fn last(self, text: &str, from: usize) -> Option<usize> {
+        if self == Self::default() {
+            return None;
+        }
+        let from = two_characters_before(text, from);
+        let places = self.places(text.get(from..)?);
+        Some(from + places.last()?)
+    }
+
+    /// The safe places of `text`, in order.
+    pub(super) fn places(self, text: &str) -> impl Iterator<Item = usize> {
+        let middle = text.char_indices().skip(1);
+        let triples = text.chars().zip(middle).zip(text.chars().skip(2));
+        triples.filter_map(move |((before, (at, sign)), after)| {
+            let between_words = before.is_alphanumeric() && after.is_alphanumeric();
+            let is_safe = match sign {
+                ' ' if between_words => self.words,
+                ' ' => self.signs && is_visible(before) && is_visible(after),
+                _ => self.clauses && between_words && CLAUSE_ENDS.contains(&sign),
+            };
+            is_safe.then_some(at)
+        })
+    }
+}
+
+fn is_visible(character: char) -> bool {
+    character.is_ascii_graphic() || character.is_alphanumeric()
+}
+
+/// A place needs three characters, of which the last may have just arrived.
+fn two_characters_before(text: &str, from: usize) -> usize {
+    let before = text.get(..from).unwrap_or_default().chars().rev();
+    let bytes: usize = before.take(2).map(char::len_utf8).sum();
+    from - bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Cuts = Cuts {
+        words: true,
+        signs: true,
+        clauses: true,
+    };
+
+    #[test]
+    fn places_lie_before_a_single_sign_between_letters() {
+        for (text, places) in [
+            ("", &[][..]),
+            ("a b", &[1]),
+            ("a  b", &[]),
+            ("a b c", &[1, 3]),
+            ("a. b", &[2]),
+            ("= (", &[1]),
+            ("a  =", &[]),
+            ("“ b", &[]),
+            ("a b.", &[1]),
+            (" a b ", &[2]),
+            ("a\nb", &[]),
+            ("好，世", &[3]),
+            ("好，“世", &[]),
+            ("é é", &[2]),
+            ("1 2", &[1]),
+        ] {
+            assert_eq!(ALL.places(text).collect::<Vec<_>>(), places, "{text:?}");
+        }
+        let none = Cuts::default();
+        assert_eq!(none.places("a b，c").count(), 0);
+        assert_eq!(none.last("a b，c", 0), None);
+        let words = Cuts {
+            words: true,
+            ..none
+        };
+        assert_eq!(words.places("a b，c = d").collect::<Vec<_>>(), [1]);
+        let signs = Cuts {
+            signs: true,
+            ..none
+        };
+        assert_eq!(signs.places("a b，c = d").collect::<Vec<_>>(), [7, 9]);
+    }
+
+    #[test]
+    fn a_place_is_found_when_its_last_character_arrives_and_but_once() {
+        let text = "hé lo，世 b";
+        let mut found = Vec::new();
+        for (at, character) in text.char_indices() {
+            let now = text.get(..at + character.len_utf8()).unwrap();
+            found.extend(ALL.last(now, at));
+        }
+        assert_eq!(found, ALL.places(text).collect::<Vec<_>>());
+        assert_eq!(ALL.last(text, 0), found.last().copied());
+    }
+}

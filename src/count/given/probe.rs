@@ -1,0 +1,191 @@
+//! Finding out where a tokeniser can be cut, by trying: texts of all kinds, each cut at every place, must have as many
+//! tokens in parts as in one.
+//!
+//! It is not a proof, but it asks the tokeniser itself, with all that it consists of, instead of trusting that its parts
+//! were understood. Tokens that reach over a place, should there be any, are tried each by itself; and `tests.rs` holds
+//! tokenisers of every family to it.
+
+use super::{Cuts, Given, LEAD};
+
+/// So many random texts are tried: a rare character next to every sign some twenty times.
+const TEXTS: usize = 400;
+
+/// So many atoms make a text.
+const ATOMS_OF_A_TEXT: usize = 12;
+
+/// More tokens that reach over a place than this need not be tried to know that they do.
+const MOST_SPANNING: usize = 1_000;
+
+/// Where `given` can be cut.
+pub(super) fn cuts(given: &Given) -> Cuts {
+    let spanning: Vec<String> = spanning(given).take(MOST_SPANNING).collect();
+    let texts: Vec<String> = texts().chain(spanning).collect();
+    let holds = |cuts: Cuts| texts.iter().all(|text| is_safe(given, text, cuts));
+    let Cuts {
+        words,
+        signs,
+        clauses,
+    } = Cuts::default();
+    Cuts {
+        words: holds(Cuts {
+            words: true,
+            signs,
+            clauses,
+        }),
+        signs: holds(Cuts {
+            words,
+            signs: true,
+            clauses,
+        }),
+        clauses: holds(Cuts {
+            words,
+            signs,
+            clauses: true,
+        }),
+    }
+}
+
+fn is_safe(given: &Given, text: &str, cuts: Cuts) -> bool {
+    let mut places = cuts.places(text).peekable();
+    if places.peek().is_none() {
+        return true;
+    }
+    let whole = given.count(text);
+    let in_parts = |place| {
+        let (before, behind) = text.split_at_checked(place)?;
+        let behind = given.count(&(LEAD.to_owned() + behind))?;
+        Some(given.count(before)? + behind.checked_sub(given.lead())?)
+    };
+    whole.is_some() && places.all(|place| in_parts(place) == whole)
+}
+
+/// Tokens that have a place in them, or take in a blank beside them.
+fn spanning(given: &Given) -> impl Iterator<Item = String> {
+    let tokens = given.tokens();
+    let inside = tokens.flat_map(|token| [from_bytes(&token), token.replace('▁', " ")]);
+    let beside = given.greedy().flat_map(|token| {
+        [
+            format!("a {token} b"),
+            format!("a{token} b"),
+            format!("a {token}b"),
+        ]
+    });
+    let has_place = |text: &String| ALL.places(text).next().is_some();
+    beside.chain(inside).filter(has_place)
+}
+
+const ALL: Cuts = Cuts {
+    words: true,
+    signs: true,
+    clauses: true,
+};
+
+/// The text of a token of a byte-level vocabulary, which writes each byte as a character that can be seen: most as the
+/// character of the same number, the others by turns from U+0100 on.
+fn from_bytes(token: &str) -> String {
+    let seen = |byte: u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    let byte = |character: char| match u32::from(character) {
+        number if seen(number) => u8::try_from(number).ok(),
+        number => {
+            let turn = usize::try_from(number.checked_sub(0x100)?).ok()?;
+            let mut unseen = (0..=u8::MAX).filter(|byte| !seen(u32::from(*byte)));
+            unseen.nth(turn)
+        }
+    };
+    let bytes: Option<Vec<u8>> = token.chars().map(byte).collect();
+    String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+}
+
+/// Texts that are the same on every run.
+fn texts() -> impl Iterator<Item = String> {
+    let mut random = fastrand::Rng::with_seed(1);
+    (0..TEXTS).map(move |_| {
+        let atom = |_| ATOMS.get(random.usize(..ATOMS.len())).copied();
+        (0..ATOMS_OF_A_TEXT).filter_map(atom).collect()
+    })
+}
+
+/// Words, numbers, signs and blanks of many kinds. Those that begin or end at a place come several times, so that most
+/// texts have a few.
+const ATOMS: [&str; 80] = [
+    " =",
+    " (",
+    " {",
+    " ->",
+    ", ",
+    "; ",
+    ": ",
+    ". ",
+    ") ",
+    " \"",
+    " 'a'",
+    " #",
+    " /",
+    " //",
+    " <b>",
+    " `a` ",
+    " the",
+    " of",
+    " a",
+    " x",
+    " I",
+    " World",
+    " 7",
+    " 2024",
+    " can",
+    " é",
+    " и",
+    " 中",
+    " 한국어",
+    " मैं",
+    " م",
+    "the",
+    "ing",
+    "Straße",
+    "HTTPServer",
+    "iPhone",
+    "don't",
+    "we'LL",
+    "'s",
+    "1",
+    "345",
+    "3.14",
+    "٣",
+    "५",
+    " ",
+    "  ",
+    "    ",
+    "\n",
+    "\n\n",
+    "\r\n",
+    "\t",
+    "\u{a0}",
+    "\u{3000}",
+    "。",
+    "，",
+    "，然后",
+    "、",
+    "；",
+    "：",
+    "？",
+    "！",
+    "中",
+    "好",
+    "龘",
+    "𠮷",
+    "カタカナ",
+    "สวัสดี",
+    "नमस्ते",
+    "مرحبا",
+    ".",
+    ",",
+    "...",
+    "!",
+    "(foo",
+    "{\"a\": ",
+    "_",
+    "<|end|>",
+    "🎉",
+    "👩\u{200d}👧",
+    "e\u{301}",
+];

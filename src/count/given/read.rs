@@ -1,0 +1,177 @@
+//! Reading a tokenizer.json, and counting with it.
+
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::panic::catch_unwind;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+use tokenizers::models::bpe::BPE;
+use tokenizers::models::unigram::Unigram;
+use tokenizers::{AddedToken, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
+
+use super::{Cuts, LEAD, Unusable, probe};
+use crate::label::Label;
+
+/// A tokenizer.json, read.
+pub struct Given {
+    name: Label,
+    tokenizer: Tokenizer,
+    cuts: Cuts,
+    /// The tokens of [`LEAD`].
+    lead: u64,
+    /// Of the file's content.
+    fingerprint: u64,
+}
+
+impl Given {
+    /// Takes half a second, and up to 80 MB on the way to 40, for 200,000 tokens.
+    ///
+    /// # Errors
+    /// Where `json` is not what the tokenizers crate can read.
+    pub fn read(json: &[u8], name: &str) -> Result<Self, Unusable> {
+        let file: File<'_> =
+            serde_json::from_slice(json).map_err(|error| match error.classify() {
+                Category::Data => Unusable::NoModel,
+                Category::Io | Category::Syntax | Category::Eof => {
+                    Unusable::NotJson(error.to_string())
+                }
+            })?;
+        // The crate panics where merges make a token that is longer than any in the vocabulary.
+        let read = catch_unwind(|| file.tokenizer());
+        let tokenizer =
+            read.map_err(|_panic| Unusable::Broken("its parts do not fit together".into()))??;
+        let mut given = Self {
+            name: Label::known(name),
+            tokenizer,
+            cuts: Cuts::default(),
+            lead: 0,
+            fingerprint: fingerprint(json),
+        };
+        given.lead = given.count(LEAD).unwrap_or_default();
+        given.cuts = probe::cuts(&given);
+        Ok(given)
+    }
+
+    /// Whether it was read from just this.
+    pub fn is_of(&self, json: &[u8]) -> bool {
+        self.fingerprint == fingerprint(json)
+    }
+
+    pub const fn name(&self) -> &Label {
+        &self.name
+    }
+
+    /// How many tokens `text` has, without those that stand around a prompt. `None` where it cannot be encoded: a
+    /// character without a token, where there is none for unknown ones.
+    pub fn count(&self, text: &str) -> Option<u64> {
+        let encoding = self.tokenizer.encode_fast(text, false).ok()?;
+        Some(encoding.len() as u64)
+    }
+
+    pub(in super::super) const fn cuts(&self) -> Cuts {
+        self.cuts
+    }
+
+    pub(in super::super) const fn lead(&self) -> u64 {
+        self.lead
+    }
+
+    /// Added tokens that take in the blanks beside them.
+    pub(super) fn greedy(&self) -> impl Iterator<Item = String> {
+        let added = self.tokenizer.get_added_tokens_decoder().into_values();
+        let greedy = added.filter(|token| token.lstrip || token.rstrip);
+        greedy.map(|token| token.content)
+    }
+
+    /// Every token there is, as it stands in the file.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = String> {
+        let vocabulary = self.tokenizer.get_vocab(true);
+        vocabulary.into_keys()
+    }
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = f.debug_struct("Given");
+        told.field("name", &self.name).field("cuts", &self.cuts);
+        told.finish_non_exhaustive()
+    }
+}
+
+/// What of the file is wanted: the one way to write a text in tokens. Left out is what is for training, for whole prompts
+/// (truncation, padding, the post-processor) and for decoding.
+#[derive(Deserialize)]
+struct File<'a> {
+    version: Option<String>,
+    #[serde(borrow)]
+    model: &'a RawValue,
+    #[serde(borrow)]
+    normalizer: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pre_tokenizer: Option<&'a RawValue>,
+    #[serde(borrow)]
+    added_tokens: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    /// Files of the first years do not name it.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+}
+
+impl File<'_> {
+    /// Part by part: read as a whole, the model would be held three times on the way.
+    fn tokenizer(&self) -> Result<Tokenizer, Unusable> {
+        if let Some(version) = self.version.as_deref().filter(|version| *version != "1.0") {
+            return Err(Unusable::Broken(format!("its version is {version}")));
+        }
+        let broken = |error: tokenizers::Error| Unusable::Broken(error.to_string());
+        let mut tokenizer = Tokenizer::new(self.model()?);
+        let normalizer: Option<NormalizerWrapper> = part("normalizer", self.normalizer)?;
+        tokenizer.with_normalizer(normalizer).map_err(broken)?;
+        let pre_tokenizer: Option<PreTokenizerWrapper> = part("pre_tokenizer", self.pre_tokenizer)?;
+        tokenizer.with_pre_tokenizer(pre_tokenizer);
+        let added: Option<Vec<AddedToken>> = part("added_tokens", self.added_tokens)?;
+        let added = added.unwrap_or_default();
+        tokenizer.add_tokens(added).map_err(broken)?;
+        Ok(tokenizer)
+    }
+
+    /// Without caches: they keep what came first for ever, for each thread, and that is parts of words.
+    fn model(&self) -> Result<ModelWrapper, Unusable> {
+        let model = Some(self.model);
+        let Ok(Kind { kind }) = serde_json::from_str(self.model.get()) else {
+            return Err(Unusable::NoModel);
+        };
+        match kind.as_deref() {
+            None => part("model", model)?,
+            Some("BPE") => part("model", model)?.map(|mut bpe: BPE| {
+                bpe.dropout = None;
+                bpe.resize_cache(0);
+                bpe.into()
+            }),
+            Some("Unigram") => part("model", model)?.map(|mut unigram: Unigram| {
+                unigram.resize_cache(0);
+                unigram.into()
+            }),
+            Some("WordPiece") => part("model", model)?.map(ModelWrapper::WordPiece),
+            Some("WordLevel") => part("model", model)?.map(ModelWrapper::WordLevel),
+            Some(other) => return Err(Unusable::Kind(other.to_owned())),
+        }
+        .ok_or(Unusable::NoModel)
+    }
+}
+
+/// A part of the file; `null` is as if it were not there.
+fn part<T: DeserializeOwned>(name: &str, json: Option<&RawValue>) -> Result<Option<T>, Unusable> {
+    let text = json.map_or("null", RawValue::get);
+    serde_json::from_str(text).map_err(|error| Unusable::Broken(format!("{name}: {error}")))
+}
+
+fn fingerprint(json: &[u8]) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(json)
+}

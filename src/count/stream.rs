@@ -1,0 +1,140 @@
+//! The text of one part of one choice, counted with the model's tokeniser and in the standard encoding.
+
+use super::given::Follower;
+use super::{Added, Encoder, Encoding, Tokeniser};
+use crate::dialect::Part;
+
+/// The encoding in which every model's text is counted as well, so that speeds are comparable across vendors.
+pub(super) const STANDARD: Encoding = Encoding::O200k;
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    choice: u32,
+    part: Part,
+    standard: Encoder,
+    /// Where the native tokeniser is another than the standard encoding.
+    other: Option<Box<Other>>,
+    /// What was told of the native count: its highest value so far.
+    native_told: u64,
+    standard_told: u64,
+    /// Bytes that were held when last asked.
+    held: usize,
+}
+
+#[derive(Debug)]
+enum Other {
+    Carried(Encoder),
+    Given(Follower),
+}
+
+impl Stream {
+    pub(super) fn new(choice: u32, part: Part, native: &Tokeniser) -> Self {
+        let other = match native {
+            Tokeniser::Carried(STANDARD) => None,
+            Tokeniser::Carried(encoding) => Some(Other::Carried(Encoder::new(*encoding))),
+            Tokeniser::Given(given) => Some(Other::Given(Follower::new(given.clone()))),
+        };
+        Self {
+            choice,
+            part,
+            standard: Encoder::new(STANDARD),
+            other: other.map(Box::new),
+            native_told: 0,
+            standard_told: 0,
+            held: 0,
+        }
+    }
+
+    pub(super) fn is_of(&self, choice: u32, part: Part) -> bool {
+        self.choice == choice && self.part == part
+    }
+
+    pub(super) const fn part(&self) -> Part {
+        self.part
+    }
+
+    pub(super) fn push(&mut self, text: &str) -> Added {
+        self.standard.push(text);
+        let native = match self.other.as_deref_mut() {
+            None => self.standard.count(),
+            Some(Other::Carried(encoder)) => {
+                encoder.push(text);
+                encoder.count()
+            }
+            Some(Other::Given(follower)) => {
+                follower.push(text);
+                follower.count()
+            }
+        };
+        Added {
+            native: rise(&mut self.native_told, native),
+            standard: rise(&mut self.standard_told, self.standard.decided()),
+        }
+    }
+
+    pub(super) fn native_total(&mut self) -> u64 {
+        match self.other.as_deref_mut() {
+            None => self.standard.total(),
+            Some(Other::Carried(encoder)) => encoder.total(),
+            Some(Other::Given(follower)) => follower.total(),
+        }
+    }
+
+    /// The standard count, and what of it was not told before.
+    pub(super) fn standard_total(&mut self) -> (u64, u32) {
+        let total = self.standard.total();
+        (total, rise(&mut self.standard_told, total))
+    }
+
+    /// Whether the native count is that of the text as a whole.
+    pub(super) fn is_exact(&self) -> bool {
+        match self.other.as_deref() {
+            None => self.standard.is_exact(),
+            Some(Other::Carried(encoder)) => encoder.is_exact(),
+            Some(Other::Given(follower)) => follower.is_exact(),
+        }
+    }
+
+    /// How many bytes of text it held when last asked, and how many now.
+    pub(super) fn holds(&mut self) -> (usize, usize) {
+        let other = match self.other.as_deref() {
+            None => 0,
+            Some(Other::Carried(encoder)) => encoder.held(),
+            Some(Other::Given(follower)) => follower.held(),
+        };
+        let now = self.standard.held() + other;
+        (std::mem::replace(&mut self.held, now), now)
+    }
+
+    /// Counts what it holds as if the text ended here.
+    pub(super) fn settle(&mut self) {
+        self.standard.settle();
+        match self.other.as_deref_mut() {
+            None => {}
+            Some(Other::Carried(encoder)) => encoder.settle(),
+            Some(Other::Given(follower)) => follower.settle(),
+        }
+    }
+}
+
+/// By how much `now` is above everything told before; it is told with this.
+pub(super) fn rise(told: &mut u64, now: u64) -> u32 {
+    let rise = u32::try_from(now.saturating_sub(*told)).unwrap_or(u32::MAX);
+    *told += u64::from(rise);
+    rise
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_encoder_serves_where_native_is_standard() {
+        let holds = |native| {
+            let mut stream = Stream::new(0, Part::Text, &Tokeniser::Carried(native));
+            stream.push("unfinished");
+            stream.holds().1
+        };
+        assert_eq!(2 * holds(STANDARD), holds(Encoding::Cl100k));
+    }
+}

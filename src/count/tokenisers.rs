@@ -1,0 +1,205 @@
+//! Which tokeniser a model has: one that the configuration gives for it, else an encoding that this program carries.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::room::Room;
+use super::{Encoding, Given, encoding_of};
+use crate::label::{Label, Pattern};
+
+/// What text is counted with.
+#[derive(Clone, Debug)]
+pub enum Tokeniser {
+    Carried(Encoding),
+    Given(Arc<Given>),
+}
+
+impl Tokeniser {
+    /// The encoding's name, or that of the file.
+    pub fn name(&self) -> Label {
+        match self {
+            Self::Carried(encoding) => Label::known(encoding.as_str()),
+            Self::Given(given) => given.name().clone(),
+        }
+    }
+}
+
+impl PartialEq for Tokeniser {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Carried(one), Self::Carried(two)) => one == two,
+            (Self::Given(one), Self::Given(two)) => Arc::ptr_eq(one, two),
+            (Self::Carried(_), Self::Given(_)) | (Self::Given(_), Self::Carried(_)) => false,
+        }
+    }
+}
+
+/// A tokenizer.json and the models it is for.
+#[derive(Clone, Debug)]
+pub struct Assigned {
+    /// A pattern on the model's name, in which `*` stands for any text.
+    pub models: String,
+    pub file: PathBuf,
+    pub given: Arc<Given>,
+}
+
+/// All tokenisers, and the room for text that is being counted. Clones share both.
+#[derive(Clone, Default)]
+pub struct Tokenisers {
+    /// The narrowest pattern first.
+    entries: Arc<[Entry]>,
+    room: Arc<Room>,
+}
+
+struct Entry {
+    pattern: Pattern,
+    assigned: Assigned,
+}
+
+impl Tokenisers {
+    /// `before`: those that these take the place of, with whom they share the room. Of patterns that are equally narrow
+    /// the first in the order of the alphabet wins.
+    pub fn new(assigned: impl IntoIterator<Item = Assigned>, before: &Self) -> Self {
+        let entry = |assigned: Assigned| Entry {
+            pattern: Pattern::new(&assigned.models),
+            assigned,
+        };
+        let mut entries: Vec<Entry> = assigned.into_iter().map(entry).collect();
+        entries.sort_by(|one, two| {
+            let narrower = two.pattern.narrowness().cmp(&one.pattern.narrowness());
+            narrower.then_with(|| one.assigned.models.cmp(&two.assigned.models))
+        });
+        Self {
+            entries: entries.into(),
+            room: Arc::clone(&before.room),
+        }
+    }
+
+    /// The model's own tokeniser; `None` where it is not known. A pattern fits a whole name or what stands behind its
+    /// last slash: `llama-*` is for `meta-llama/Llama-3.1-8B` too.
+    pub fn of(&self, model: &str) -> Option<Tokeniser> {
+        let (_, base) = model.rsplit_once('/').unwrap_or(("", model));
+        let fits = |entry: &&Entry| entry.pattern.matches(model) || entry.pattern.matches(base);
+        match self.entries.iter().find(fits) {
+            Some(entry) => Some(Tokeniser::Given(Arc::clone(&entry.assigned.given))),
+            None => encoding_of(model).map(Tokeniser::Carried),
+        }
+    }
+
+    /// What the configuration gave, the narrowest pattern first.
+    pub fn assigned(&self) -> impl Iterator<Item = &Assigned> {
+        self.entries.iter().map(|entry| &entry.assigned)
+    }
+
+    pub(super) const fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+}
+
+/// What the configuration says, not what the files hold.
+impl fmt::Debug for Tokenisers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.assigned().map(|entry| (&entry.models, &entry.file));
+        f.debug_map().entries(entries).finish()
+    }
+}
+
+/// Why a file cannot be counted with, and what to do about it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Unusable {
+    #[error(
+        "this program was built without the feature hf-tokenizers, which reads such files; build it with its default \
+         features, or remove the key"
+    )]
+    NotBuilt,
+    #[error("this is not JSON ({0}); name the tokenizer.json that is published with the model")]
+    NotJson(String),
+    #[error(
+        "this is JSON without a \"model\"; name the tokenizer.json that is published with the model (config.json, \
+         tokenizer_config.json and tekken.json are others)"
+    )]
+    NoModel,
+    #[error(
+        "its model is of the kind \"{0}\"; those that can be read are BPE, Unigram, WordPiece and WordLevel"
+    )]
+    Kind(String),
+    #[error("it is no tokenizer.json that can be read ({0}); check that the file is whole")]
+    Broken(String),
+}
+
+#[cfg(test)]
+impl Tokenisers {
+    /// None but those that the program carries, and room for `most` bytes.
+    pub(super) fn in_room_of(most: usize) -> Self {
+        Self {
+            room: Arc::new(Room::of(most)),
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(feature = "hf-tokenizers")]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Knows one word.
+    const FILE: &[u8] = br#"{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}"#;
+
+    /// Each pattern with a tokeniser of the same name.
+    fn tokenisers(patterns: &[&str]) -> Tokenisers {
+        let assigned = |pattern: &&str| Assigned {
+            models: (*pattern).to_owned(),
+            file: PathBuf::from(pattern),
+            given: Arc::new(Given::read(FILE, pattern).unwrap()),
+        };
+        Tokenisers::new(patterns.iter().map(assigned), &Tokenisers::default())
+    }
+
+    #[test]
+    fn the_narrowest_pattern_that_fits_wins_whatever_their_order() {
+        let mut patterns = ["*", "llama-*", "*-8b", "org/*", "llama-3-8b", "b*x", "*bx"];
+        for _ in 0..patterns.len() {
+            patterns.rotate_left(1);
+            let tokenisers = tokenisers(&patterns);
+            for (model, expected) in [
+                ("llama-2", "llama-*"),
+                ("Llama-2", "llama-*"),
+                ("meta-llama/Llama-2", "llama-*"),
+                ("llama-3-8b", "llama-3-8b"),
+                ("qwen-8b", "*-8b"),
+                ("org/x", "org/*"),
+                ("anything", "*"),
+                ("", "*"),
+                ("bx", "*bx"),
+                ("gpt-4o", "*"),
+            ] {
+                let found = tokenisers.of(model).unwrap().name();
+                assert_eq!(found.as_str(), expected, "{model}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_pattern_that_fits_it_is_the_encoding_that_is_carried() {
+        let tokenisers = tokenisers(&["llama-*", "gpt-4*"]);
+        assert_eq!(
+            tokenisers.of("o3"),
+            Some(Tokeniser::Carried(Encoding::O200k))
+        );
+        assert_eq!(tokenisers.of("claude-sonnet-4-5"), None);
+        let name = |model| tokenisers.of(model).map(|found| found.name().to_string());
+        assert_eq!(name("gpt-4o").as_deref(), Some("gpt-4*"));
+        assert_eq!(name("text-davinci-003").as_deref(), Some("p50k_base"));
+    }
+
+    #[test]
+    fn tokenisers_are_equal_where_they_are_the_same() {
+        let two = tokenisers(&["a", "b"]);
+        assert_eq!(two.of("a"), two.of("a"));
+        assert_ne!(two.of("a"), two.of("b"));
+        assert_ne!(two.of("a"), two.of("gpt-4"));
+        assert_ne!(two.of("gpt-4"), two.of("gpt-4o"));
+    }
+}
