@@ -32,6 +32,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         &folder.join("cl100k_base"),
         &tiktoken_rs::cl100k_base()?,
         &patterns::cl100k(),
+    )?;
+    write_encoding(
+        &folder.join("p50k_base"),
+        &tiktoken_rs::p50k_base()?,
+        &patterns::p50k(),
     )
 }
 

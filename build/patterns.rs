@@ -6,7 +6,7 @@
 //! of the text (0) outranks (1); before a visible character only (1) and (2) are left. Possessive quantifiers (`++`)
 //! become greedy ones: in these patterns giving characters back never makes a match.
 
-/// The pattern of [`o200k`] and [`cl100k`] whose match ends before its last character.
+/// The pattern of [`o200k`], [`cl100k`] and [`p50k`] whose match ends before its last character.
 pub const DROPS_LAST: usize = 1;
 
 pub fn o200k() -> [String; 3] {
@@ -32,6 +32,18 @@ pub fn cl100k() -> [String; 3] {
         r" ?[^\s\p{L}\p{N}]+[\r\n]*",
         r"\s+$",
         r"\s*[\r\n]",
+    ];
+    [FIRST.join("|"), r"\s+\s".to_owned(), r"\s".to_owned()]
+}
+
+/// GPT-2's: contractions in lower case only, digits not grouped, and newlines like any other white space.
+pub fn p50k() -> [String; 3] {
+    const FIRST: [&str; 5] = [
+        r"'(?:[sdmt]|ll|ve|re)",
+        r" ?\p{L}+",
+        r" ?\p{N}+",
+        r" ?[^\s\p{L}\p{N}]+",
+        r"\s+$",
     ];
     [FIRST.join("|"), r"\s+\s".to_owned(), r"\s".to_owned()]
 }

@@ -171,7 +171,7 @@ impl App {
         self.config.load_full()
     }
 
-    /// Puts a new configuration's routes, upstreams and objectives in force; connections and exchanges go on.
+    /// Puts a new configuration's routes, upstreams, objectives and tokenisers in force; connections and exchanges go on.
     ///
     /// # Errors
     /// Where its routes or upstreams cannot be set up; then nothing changes.
@@ -182,6 +182,7 @@ impl App {
                 board.prime(&lane(&route.facts));
             }
             board.replace_objectives(at, new.objectives.clone());
+            board.count_with(new.tokenizers.clone());
         });
         self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
@@ -265,6 +266,7 @@ impl Core {
                 record,
             },
         );
+        board.count_with(config.tokenizers.clone());
         for facts in &facts {
             board.prime(&lane(facts));
         }

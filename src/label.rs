@@ -2,8 +2,10 @@
 //!
 //! A client can send any model name, a million of them if it likes. On a span that is harmless once the length is
 //! capped ([`Name`]); as a metric label each would be a series for ever. So every label value from outside passes one
-//! [`Gate`], which admits a bounded number of distinct values per dimension and calls the rest `other`.
+//! [`Gate`], which admits a bounded number of distinct values per dimension and calls the rest `other`. A [`Pattern`] is
+//! how the configuration speaks of such names.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -124,7 +126,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 100 models × 3 operations × stream or not stay below the SDK's 2,000 series per instrument; provider error
+    /// 100 models × 4 operations × stream or not stay below the SDK's 2,000 series per instrument; provider error
     /// codes and finish reasons that are in use number a few dozen.
     fn default() -> Self {
         Self {
@@ -231,6 +233,51 @@ impl std::borrow::Borrow<str> for Label {
     }
 }
 
+/// Text in which `*` stands for any text, also none. ASCII letters match in either case.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    /// What stands before the first `*`, between them, and after the last; one piece where there is none.
+    pieces: Box<[Box<[u8]>]>,
+}
+
+impl Pattern {
+    pub fn new(pattern: &str) -> Self {
+        let piece = |piece: &str| piece.to_ascii_lowercase().into_bytes().into();
+        Self {
+            pieces: pattern.split('*').map(piece).collect(),
+        }
+    }
+
+    /// The first place of each inner piece is as good as any later one, so nothing is ever tried twice.
+    pub fn matches(&self, text: &str) -> bool {
+        let text = text.to_ascii_lowercase();
+        let (first, inner, last) = match &*self.pieces {
+            [] => return text.is_empty(),
+            [whole] => return text.as_bytes() == &**whole,
+            [first, inner @ .., last] => (first, inner, last),
+        };
+        let Some(rest) = text.as_bytes().strip_prefix(&**first) else {
+            return false;
+        };
+        let Some(mut rest) = rest.strip_suffix(&**last) else {
+            return false;
+        };
+        for piece in inner {
+            let Some(found) = memchr::memmem::find(rest, piece) else {
+                return false;
+            };
+            rest = rest.get(found + piece.len()..).unwrap_or_default();
+        }
+        true
+    }
+    /// How narrow it is: of two patterns that both match, the one with more letters of its own says more, and of those
+    /// with as many the one with fewer stars.
+    pub fn narrowness(&self) -> (usize, Reverse<usize>) {
+        let letters = self.pieces.iter().map(|piece| piece.len()).sum();
+        (letters, Reverse(self.pieces.len()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,5 +317,42 @@ mod tests {
             gate.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
         }
         assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 100, 0]);
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text_anywhere() {
+        for (pattern, text, expected) in [
+            ("gpt-4o", "gpt-4o", true),
+            ("gpt-4o", "gpt-4o-mini", false),
+            ("gpt-4o*", "gpt-4o-mini", true),
+            ("gpt-4o*", "gpt-4o", true),
+            ("*mini", "gpt-4o-mini", true),
+            ("*mini", "gpt-4o-mini-tts", false),
+            ("*llama*70b*", "meta/llama-3.3-70b-instruct", true),
+            ("*llama*70b*", "70b-llama", false),
+            ("a*b*c", "abc", true),
+            ("a*b*c", "ac", false),
+            ("ab*ba", "aba", false),
+            ("ab*ba", "abba", true),
+            ("**", "", true),
+            ("*", "anything", true),
+            ("", "", true),
+            ("", "x", false),
+            ("GPT-*", "gpt-4O", true),
+            ("gpt-*", "GPT-4o", true),
+            ("*é*", "café", true),
+        ] {
+            let matched = Pattern::new(pattern).matches(text);
+            assert_eq!(matched, expected, "{pattern} on {text}");
+        }
+    }
+
+    #[test]
+    fn of_two_patterns_the_one_with_more_letters_is_narrower() {
+        let narrowness = |pattern: &str| Pattern::new(pattern).narrowness();
+        let rising = ["**", "*", "llama*", "*llama-3*", "llama-3*", "llama-3.1"];
+        for pair in rising.windows(2) {
+            assert!(narrowness(pair[0]) < narrowness(pair[1]), "{pair:?}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The words passed over the seam from the data path to the observation path, and nothing else.
 //!
-//! Only allow-listed headers and the path without its query cross, so no credential can reach the observer by
-//! construction. Words are never lost; body bytes may be, as an explicit [`Word::Gap`].
+//! Only allow-listed headers and the path without its query cross (but for the model that a query may name), so no
+//! credential can reach the observer by construction. Words are never lost; body bytes may be, as an explicit [`Word::Gap`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,8 +63,10 @@ pub enum Word {
     },
     /// The body of `direction` ended with trailers.
     Trailers(Direction),
-    /// Both sides switched protocols (101): what follows is opaque bytes in both directions.
+    /// Both sides switched protocols (101): what follows is that protocol's bytes in both directions.
     Upgraded,
+    /// The sender of `direction` ended its side of an upgraded connection. The first one is who left.
+    Closed(Direction),
     /// `bytes` body bytes went by unobserved, because the observer was behind or out of memory.
     Gap { direction: Direction, bytes: u64 },
     /// The exchange is over. Always the last word of an exchange, and exactly one.
@@ -94,6 +96,9 @@ pub struct Open {
     pub method: http::Method,
     /// The path as the client sent it, without its query.
     pub path: Name,
+    /// The model, or Azure's deployment, that the query names: some APIs have no other place for it. Nothing else of the
+    /// query crosses, because keys and signatures stand there.
+    pub model: Option<Name>,
     /// The `:authority` or `Host` the client asked for.
     pub host: Option<Name>,
     pub version: http::Version,
@@ -156,24 +161,57 @@ pub const REQUEST_HEADERS: [&str; 16] = [
 ];
 
 /// Response headers that may cross the seam.
-pub const RESPONSE_HEADERS: [&str; 17] = [
+pub const RESPONSE_HEADERS: [&str; 50] = [
+    "anthropic-ratelimit-input-tokens-limit",
+    "anthropic-ratelimit-input-tokens-remaining",
+    "anthropic-ratelimit-input-tokens-reset",
+    "anthropic-ratelimit-output-tokens-limit",
+    "anthropic-ratelimit-output-tokens-remaining",
+    "anthropic-ratelimit-output-tokens-reset",
+    "anthropic-ratelimit-requests-limit",
+    "anthropic-ratelimit-requests-remaining",
+    "anthropic-ratelimit-requests-reset",
+    "anthropic-ratelimit-tokens-limit",
+    "anthropic-ratelimit-tokens-remaining",
+    "anthropic-ratelimit-tokens-reset",
+    "azureml-model-session",
     "content-encoding",
     "content-type",
     "openai-model",
     "openai-processing-ms",
     "retry-after",
     "server",
+    "upgrade",
+    "x-amzn-bedrock-cache-read-input-token-count",
+    "x-amzn-bedrock-cache-write-input-token-count",
     "x-amzn-bedrock-input-token-count",
+    "x-amzn-bedrock-invocation-latency",
     "x-amzn-bedrock-output-token-count",
     "x-amzn-errortype",
+    "x-compute-type",
+    "x-ds-trace-id",
+    "x-envoy-upstream-service-time",
+    "x-generated-tokens",
+    "x-groq-region",
+    "x-ms-deployment-name",
+    "x-prompt-tokens",
+    "x-queue-time",
+    "x-ratelimit-limit",
     "x-ratelimit-limit-requests",
     "x-ratelimit-limit-tokens",
+    "x-ratelimit-remaining",
     "x-ratelimit-remaining-requests",
     "x-ratelimit-remaining-tokens",
+    "x-ratelimit-reset",
     "x-ratelimit-reset-requests",
     "x-ratelimit-reset-tokens",
     "x-request-id",
-    "x-envoy-upstream-service-time",
+    "x-tokenlimit-limit",
+    "x-tokenlimit-remaining",
+    "x-total-time",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
 ];
 
 /// A few headers from one of the two lists above, in lower case.

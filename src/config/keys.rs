@@ -58,6 +58,7 @@ pub const KEYS: &[Key] = &[
     key("objectives[].window", Some("30d"), true),
     key("objectives[].scope.route", None, true),
     key("objectives[].scope.model", None, true),
+    key("tokenizers.*", None, true),
     key("labels.models", Some("100"), false),
     key("labels.providers", Some("32"), false),
     key("labels.finish_reasons", Some("32"), false),

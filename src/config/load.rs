@@ -9,23 +9,26 @@ use super::problem::{Errors, Place, Problems};
 use super::read::{self, Given};
 use super::resolve::{Above, resolve};
 use super::{Config, Environment, RunArgs, file, raw, tree};
+use crate::count::Tokenisers;
 
 /// The configuration that `args`, the environment and the file that `args` names amount to.
 pub fn load(args: &RunArgs, environment: Environment<'_>) -> Result<Config, Errors> {
     let text = args.config.as_deref().map(file::read).transpose()?;
-    load_text(text.as_deref(), args, environment)
+    load_text(text.as_deref(), args, environment, &Tokenisers::default())
 }
 
-/// [`load`], with the text of the file.
+/// [`load`], with the text of the file, and the tokenisers that were read before.
 pub(super) fn load_text(
     text: Option<&str>,
     args: &RunArgs,
     environment: Environment<'_>,
+    tokenizers: &Tokenisers,
 ) -> Result<Config, Errors> {
     let above = Above {
         args,
         environment,
         read_secrets: true,
+        tokenizers,
     };
     assemble(text, above)
 }
@@ -41,6 +44,7 @@ pub fn check(file: &Path) -> Result<Config, Errors> {
         args: &args,
         environment: &|_| None,
         read_secrets: false,
+        tokenizers: &Tokenisers::default(),
     };
     assemble(Some(&text), above)
 }

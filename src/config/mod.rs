@@ -15,6 +15,7 @@ pub use problem::{Errors, Place, Problem};
 pub use secret::Secret;
 pub use watch::Watch;
 
+use crate::count::Tokenisers;
 use crate::wire::Vantage;
 use crate::{forward, label, listen, route, slo};
 
@@ -54,6 +55,8 @@ pub struct Config {
     pub upstreams: Vec<forward::Config>,
     pub routes: Vec<route::Config>,
     pub objectives: Vec<slo::Objective>,
+    /// What text is counted with, by model; read already.
+    pub tokenizers: Tokenisers,
     pub labels: label::Limits,
     /// Bytes that the observation path may hold at most, over all exchanges.
     pub observer_memory: usize,

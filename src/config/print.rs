@@ -1,9 +1,13 @@
 //! A resolved configuration, written as a file that amounts to the same.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use super::read::Field;
 use super::url::Url;
 use super::value::{Address, Length, Limit, Share, Size, Socket, Threshold};
 use super::{Config, raw};
+use crate::count::{Assigned, Tokenisers};
 use crate::slo::{Indicator, Objective};
 use crate::{forward, label, listen, route};
 
@@ -29,6 +33,7 @@ impl Config {
             upstreams: Field::of(self.upstreams.iter().map(upstream).collect()),
             routes: list(&self.routes, route),
             objectives: list(&self.objectives, objective),
+            tokenizers: tokenizers(&self.tokenizers),
             labels: Field::of(labels(&self.labels)),
             export: Field::of(self.raw_export()),
             limits: Field::of(raw::Limits {
@@ -124,7 +129,7 @@ fn route(route: &route::Config) -> raw::Route {
         r#match: matched.into(),
         upstream: Field::of(route.upstream.to_string()),
         strip: Field::of(route.strip),
-        dialect: facts.dialect.as_ref().map(|_| raw::Dialect::Openai).into(),
+        dialect: facts.dialect.as_ref().map(ToString::to_string).into(),
         provider: facts.provider.as_ref().map(ToString::to_string).into(),
         vantage: Field::of(facts.vantage),
         stall_after: Field::of(Length(facts.stall_after)),
@@ -156,6 +161,12 @@ fn objective(objective: &Objective) -> raw::Objective {
         window: Field::of(Length(objective.window)),
         scope: scoped.into(),
     }
+}
+
+fn tokenizers(tokenisers: &Tokenisers) -> Field<BTreeMap<String, Field<PathBuf>>> {
+    let entry = |assigned: &Assigned| (assigned.models.clone(), Field::of(assigned.file.clone()));
+    let entries: BTreeMap<_, _> = tokenisers.assigned().map(entry).collect();
+    (!entries.is_empty()).then_some(entries).into()
 }
 
 fn labels(limits: &label::Limits) -> raw::Labels {

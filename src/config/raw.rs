@@ -31,6 +31,9 @@ pub(super) struct File {
     pub(super) routes: Field<Vec<Field<Route>>>,
     /// What is promised: each has an error budget and burn rates. An empty list is none; left out, there are defaults.
     pub(super) objectives: Field<Vec<Field<Objective>>>,
+    /// Tokenisers of models whose own this program does not carry: a pattern on the model's name, in which * stands for
+    /// any text, and the path of a tokenizer.json.
+    pub(super) tokenizers: Field<BTreeMap<String, Field<PathBuf>>>,
     /// How many distinct values from outside each metric label may take; further ones are called other.
     pub(super) labels: Field<Labels>,
     /// What is exported over OTLP and where to; each key wins over the OTEL_* variable that says the same.
@@ -139,8 +142,9 @@ pub(super) struct Route {
     pub(super) upstream: Field<String>,
     /// Whether the prefix is taken off before the path is sent on.
     pub(super) strip: Field<bool>,
-    /// The API that is spoken, where it shall not be detected.
-    pub(super) dialect: Field<Dialect>,
+    /// The formats that are spoken, where they shall not be detected: a family such as openai, anthropic, google or
+    /// ollama, or one API such as openai.chat for every POST.
+    pub(super) dialect: Field<String>,
     /// The provider in telemetry, where it shall not be inferred: openai, azure.ai.openai, anthropic, vllm and so on.
     pub(super) provider: Field<String>,
     /// Overrides the vantage of the whole proxy.
@@ -158,12 +162,6 @@ pub(super) struct Match {
     pub(super) host: Field<String>,
     /// The beginning of the path, in whole segments.
     pub(super) prefix: Field<String>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Dialect {
-    Openai,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

@@ -9,6 +9,7 @@ use tokio::time::MissedTickBehavior;
 use super::load::load_text;
 use super::problem::Errors;
 use super::{Config, RunArgs, file};
+use crate::count::Tokenisers;
 
 /// How often the file's content is looked at. Kubernetes swaps a symbolic link under a mounted ConfigMap, some minute
 /// after the change; inotify on the file itself never hears of that, and reading a few KiB costs next to nothing.
@@ -21,6 +22,8 @@ pub struct Watch {
     environment: fn(&str) -> Option<String>,
     /// The file as last seen. Compared whole rather than by a hash: it is small, and time stamps and inodes lie.
     seen: Option<Result<String, Errors>>,
+    /// As last loaded: one that is still the same is not read again.
+    tokenizers: Tokenisers,
 }
 
 impl Watch {
@@ -30,6 +33,7 @@ impl Watch {
             args,
             environment,
             seen,
+            tokenizers: Tokenisers::default(),
         }
     }
 
@@ -38,7 +42,10 @@ impl Watch {
         let text = self.args.config.as_deref().map(file::read);
         self.seen.clone_from(&text);
         let text = text.transpose()?;
-        load_text(text.as_deref(), &self.args, &self.environment)
+        let environment = &self.environment;
+        let config = load_text(text.as_deref(), &self.args, environment, &self.tokenizers)?;
+        self.tokenizers = config.tokenizers.clone();
+        Ok(config)
     }
 
     /// Loads everything if the file is not what it was when it was last loaded. One that cannot be read, or is wrong,
@@ -49,8 +56,8 @@ impl Watch {
     }
 
     /// Hands every later configuration, or what is wrong with it, to `apply`; does not return. `hang_up` says when to
-    /// load whether or not the file has changed. Needs a tokio runtime. The file is read on the runtime's thread: it is
-    /// small and local.
+    /// load whether or not the file has changed. Needs a tokio runtime, and blocks its caller while it reads: the file is
+    /// small and local, but a tokeniser that is new in it takes up to a second. So not to be run on a worker.
     pub async fn run(
         mut self,
         mut hang_up: Signal,

@@ -9,8 +9,8 @@ use crate::export::encode::{Encoded, Frame, Writer};
 use crate::export::names::{Attribute, spans as key};
 use crate::label::Name;
 use crate::measure::Stage;
-use crate::record::{Call, Outcome, Record};
-use crate::wire::Ending;
+use crate::record::{Call, Outcome, Record, WebSocket};
+use crate::wire::{Direction, Ending};
 
 /// `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` of the protocol.
 const SERVER: u64 = 2;
@@ -79,6 +79,9 @@ fn server(record: &Record, style: &Style) -> Writer {
     }
     span.count(key::REQUEST_SIZE, Some(http.request_bytes));
     span.count(key::RESPONSE_SIZE, Some(http.response_bytes));
+    if let Some(socket) = &record.websocket {
+        span.websocket(socket);
+    }
     if http.own {
         span.truth(key::OWN_RESPONSE, true);
     }
@@ -112,6 +115,7 @@ fn client(record: &Record, style: &Style) -> Writer {
         span.request(call);
         span.response(record, call);
         span.usage(call);
+        span.backend(call);
         span.measured(record, call);
     }
     span
@@ -136,6 +140,19 @@ impl Writer {
         self.text(key::FAULT, record.fault.as_str());
     }
 
+    fn websocket(&mut self, socket: &WebSocket) {
+        self.count(key::REQUEST_MESSAGES, Some(socket.request_messages));
+        self.count(key::RESPONSE_MESSAGES, Some(socket.response_messages));
+        if let Some(closed) = &socket.closed {
+            let by = match closed.by {
+                Direction::Request => "client",
+                Direction::Response => "upstream",
+            };
+            self.text(key::CLOSED_BY, by);
+            self.integer(key::CLOSE_CODE, closed.code);
+        }
+    }
+
     fn request(&mut self, call: &Call) {
         let request = &call.request;
         self.text(key::OPERATION, call.series.operation.as_str());
@@ -152,6 +169,7 @@ impl Writer {
         self.number(key::PRESENCE_PENALTY, request.presence_penalty);
         self.integer(key::SEED, request.seed);
         self.integer(key::CHOICE_COUNT, request.choices);
+        self.name(key::PREVIOUS_RESPONSE, request.previous_response.as_ref());
         self.name(key::REASONING_LEVEL, request.reasoning_level.as_ref());
         if let Some(format) = &request.encoding_format {
             self.names(key::ENCODING_FORMATS, std::slice::from_ref(format));
@@ -164,7 +182,11 @@ impl Writer {
     }
 
     fn response(&mut self, record: &Record, call: &Call) {
-        self.name(key::RESPONSE_ID, call.response_id.as_ref());
+        let id = match &record.websocket {
+            Some(_) => key::CONVERSATION_ID,
+            None => key::RESPONSE_ID,
+        };
+        self.name(id, call.response_id.as_ref());
         self.name(key::RESPONSE_MODEL, call.response_model.as_ref());
         if !call.finish_reasons.is_empty() {
             self.names(key::FINISH_REASONS, &call.finish_reasons);
@@ -183,6 +205,28 @@ impl Writer {
         self.count(key::CACHE_READ, usage.cache_read);
         self.count(key::CACHE_WRITE, usage.cache_write);
         self.count(key::REASONING_TOKENS, usage.reasoning);
+        let some = |tokens: Option<u64>| tokens.filter(|tokens| *tokens > 0);
+        self.count(key::INPUT_IMAGE, some(usage.input_by.image));
+        self.count(key::INPUT_AUDIO, some(usage.input_by.audio));
+        self.count(key::OUTPUT_IMAGE, some(usage.output_by.image));
+        self.count(key::OUTPUT_AUDIO, some(usage.output_by.audio));
+    }
+
+    /// What the backend and the provider say of themselves.
+    fn backend(&mut self, call: &Call) {
+        if let Some(timings) = &call.timings {
+            self.seconds(key::BACKEND_QUEUE, timings.queue);
+            self.seconds(key::BACKEND_LOAD, timings.load);
+            self.seconds(key::BACKEND_PREFILL, timings.prefill);
+            self.seconds(key::BACKEND_DECODE, timings.decode);
+            self.seconds(key::BACKEND_TOTAL, timings.total);
+        }
+        if let Some(quota) = &call.quota {
+            self.count(key::QUOTA_REQUESTS, quota.requests.remaining);
+            self.count(key::QUOTA_TOKENS, quota.tokens.remaining);
+            self.count(key::QUOTA_INPUT, quota.input_tokens.remaining);
+            self.count(key::QUOTA_OUTPUT, quota.output_tokens.remaining);
+        }
     }
 
     fn measured(&mut self, record: &Record, call: &Call) {
@@ -201,6 +245,9 @@ impl Writer {
         }
         self.number(key::OUTPUT_RATE, call.rates.output);
         self.number(key::TOTAL_RATE, call.rates.total);
+        if let Some(tokenizer) = &call.tokenizer {
+            self.text(key::TOKENIZER, tokenizer.as_str());
+        }
         if let Some(output) = &call.output {
             self.count(key::COUNTED, Some(output.counted));
             self.count(key::STANDARD, Some(output.standard));
@@ -469,6 +516,9 @@ mod tests {
         "gen_ai.usage.output_tokens=101",
         "gen_ai.usage.cache_read.input_tokens=64",
         "gen_ai.usage.reasoning.output_tokens=20",
+        "tokengauge.backend.queue=0.03",
+        "tokengauge.backend.prefill=0.12",
+        "tokengauge.quota.tokens.remaining=29000",
         "tokengauge.time_to.head=0.3",
         "tokengauge.time_to.byte=0.301",
         "tokengauge.time_to.event=0.302",
@@ -486,6 +536,7 @@ mod tests {
         "tokengauge.stage.tail=0.1",
         "tokengauge.output_rate=50",
         "tokengauge.total_rate=40.4",
+        "tokengauge.tokenizer=o200k_base",
         "tokengauge.output_tokens.counted=101",
         "tokengauge.output_tokens.standard=101",
         "tokengauge.token.source=reported",

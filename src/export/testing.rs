@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Moment, Wall};
 use crate::count::Source;
-use crate::dialect::{Operation, RequestFacts, Usage};
+use crate::dialect::{Allowance, Operation, Quota, RequestFacts, Timings, Usage};
 use crate::label::{Label, Name};
 use crate::measure::rates::Tokens;
 use crate::measure::{Points, Rates};
@@ -13,6 +13,24 @@ use crate::record::{Call, Complete, Http, Outcome, Output, Record, Series, Verdi
 use crate::wire::{
     Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage,
 };
+
+fn timings() -> Timings {
+    Timings {
+        queue: Some(Duration::from_millis(30)),
+        prefill: Some(Duration::from_millis(120)),
+        ..Timings::default()
+    }
+}
+
+fn quota() -> Quota {
+    Quota {
+        tokens: Allowance {
+            remaining: Some(29_000),
+            ..Allowance::default()
+        },
+        ..Quota::default()
+    }
+}
 
 pub fn name(text: &str) -> Option<Name> {
     Name::new(text)
@@ -107,6 +125,7 @@ pub fn plain() -> Record {
             client_span: *b"client00",
         },
         http: http(http::Method::GET, "/health"),
+        websocket: None,
         call: None,
         outcome: Outcome::Ok,
         ending: Ending::Complete,
@@ -130,6 +149,7 @@ pub fn streamed() -> Record {
         points,
         stages: points.stages(),
         http: http(http::Method::POST, "/v1/chat/completions"),
+        websocket: None,
         call: Some(Call {
             series: series(),
             request: RequestFacts {
@@ -152,7 +172,10 @@ pub fn streamed() -> Record {
                 cache_read: Some(64),
                 cache_write: None,
                 reasoning: Some(20),
+                ..Usage::default()
             }),
+            timings: Some(timings()),
+            quota: Some(quota()),
             output: Some(Output {
                 tokens: 101.0,
                 source: Some(Source::Reported),
@@ -163,6 +186,7 @@ pub fn streamed() -> Record {
                 hidden: 0,
                 by_kind: [81, 20, 0, 0, 0],
             }),
+            tokenizer: Some(Label::known("o200k_base")),
             rates: Rates::of_stream(&points, tokens, Duration::ZERO, true),
             complete: Complete::True,
             queue_depth: 3,

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::exchange::{Exchange, Failed};
 use super::upstream::Upstream;
 use super::ways::Ways;
-use super::{Answer, answer, trace};
+use super::{Answer, answer, query, trace};
 use crate::clock;
 use crate::label::{Label, Name};
 use crate::tee::body::ResponseBody;
@@ -184,6 +184,7 @@ fn open(parts: &request::Parts, way: &Way, client: Client) -> wire::Open {
         wall: clock::wall_now(),
         method: parts.method.clone(),
         path: Name::new(parts.uri.path()).unwrap_or_else(root),
+        model: parts.uri.query().and_then(query::model),
         host: host(parts).and_then(Name::new),
         version: parts.version,
         scheme: client.scheme,

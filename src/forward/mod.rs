@@ -14,6 +14,7 @@ mod forwarder;
 mod head;
 mod link;
 mod proxy;
+mod query;
 mod source;
 mod trace;
 mod tunnel;

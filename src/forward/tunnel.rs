@@ -49,11 +49,12 @@ impl Tunnel {
     }
 }
 
-/// One side of a tunnel; what is read from it is an arrival.
+/// One side of a tunnel; what is read from it is an arrival, and its end is said once.
 struct Observed<'tap, T> {
     inner: T,
     tap: &'tap Tap,
     direction: Direction,
+    ended: bool,
     failed: bool,
 }
 
@@ -63,6 +64,7 @@ impl<'tap, T> Observed<'tap, T> {
             inner,
             tap,
             direction,
+            ended: false,
             failed: false,
         }
     }
@@ -84,8 +86,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Observed<'_, T> {
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         ready!(self.noting(polled))?;
         let read = buf.filled().get(before..).unwrap_or_default();
-        self.tap
-            .arrival(self.direction, clock::now(), read, Blocked::default());
+        let (tap, at) = (self.tap, clock::now());
+        if !read.is_empty() {
+            tap.arrival(self.direction, at, read, Blocked::default());
+        } else if !std::mem::replace(&mut self.ended, true) {
+            tap.closed(self.direction, at);
+        }
         Poll::Ready(Ok(()))
     }
 }

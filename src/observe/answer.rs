@@ -1,11 +1,12 @@
 //! What the events of one answer add up to.
 
 use crate::clock::Moment;
-use crate::count::{Counter, Source};
-use crate::dialect::{Event, Part, Usage};
+use crate::count::{Counter, Source, Tokenisers};
+use crate::dialect::{Event, Part, Timings, Usage};
 use crate::frame::Anomaly;
-use crate::label::Name;
+use crate::label::{Label, Name};
 use crate::measure::{Points, Sample, Stream};
+use crate::observe::anomalies::Anomalies;
 use crate::record::Counted;
 
 /// The most choices whose ends are told apart; `n` is 128 at most with every provider that states a limit.
@@ -15,19 +16,22 @@ const MOST_CHOICES: usize = 128;
 #[derive(Debug)]
 pub(super) struct Answer {
     counter: Counter,
+    /// What was counted in the turns of a session that are over.
+    past: Counted,
     stream: Stream,
     pub(super) id: Option<Name>,
     pub(super) model: Option<Name>,
     pub(super) service_tier: Option<Name>,
     pub(super) system_fingerprint: Option<Name>,
     pub(super) usage: Option<Usage>,
+    pub(super) timings: Option<Timings>,
     pub(super) failed: bool,
     pub(super) failure: Option<Name>,
     choices: Vec<Choice>,
     done: bool,
     /// Tokens of the first token-bearing chunk.
     first: u64,
-    anomalies: Vec<(Anomaly, u32)>,
+    anomalies: Anomalies,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -41,31 +45,29 @@ struct Choice {
 pub(super) struct Brought {
     /// It was a well-formed message of the dialect, other than its end mark.
     event: bool,
-    text: bool,
+    pub(super) text: bool,
     visible: bool,
     tokens: u32,
 }
 
 impl Answer {
-    pub(super) fn new(model: Option<&Name>) -> Self {
-        let mut counter = Counter::new();
-        if let Some(model) = model {
-            counter.set_model(model.as_str());
-        }
+    pub(super) fn new(model: Option<&Name>, tokenisers: &Tokenisers) -> Self {
         Self {
-            counter,
+            counter: counter(model, tokenisers),
+            past: Counted::default(),
             stream: Stream::default(),
             id: None,
             model: None,
             service_tier: None,
             system_fingerprint: None,
             usage: None,
+            timings: None,
             failed: false,
             failure: None,
             choices: Vec::new(),
             done: false,
             first: 0,
-            anomalies: Vec::new(),
+            anomalies: Anomalies::default(),
         }
     }
 
@@ -84,6 +86,7 @@ impl Answer {
             }
             Event::Started { id, model } => self.started(*id, *model),
             Event::Text { choice, part, text } => self.text((*choice, *part), text, brought, out),
+            Event::Timings(timings) => self.timings.get_or_insert_default().merge(*timings),
             Event::Usage(usage) => self.usage.get_or_insert_default().merge(*usage),
             Event::Stopped { choice, reason } => {
                 if let Some(choice) = self.choice(*choice) {
@@ -131,14 +134,7 @@ impl Answer {
     }
 
     pub(super) fn odd(&mut self, anomaly: Anomaly) {
-        match self
-            .anomalies
-            .iter_mut()
-            .find(|(known, _)| *known == anomaly)
-        {
-            Some((_, times)) => *times = times.saturating_add(1),
-            None => self.anomalies.push((anomaly, 1)),
-        }
+        self.anomalies.note(anomaly);
     }
 
     pub(super) const fn stream(&mut self) -> &mut Stream {
@@ -153,13 +149,26 @@ impl Answer {
                 tokens: totals.standard_rest,
             });
         }
-        Counted {
+        let last = Counted {
             total: totals.native,
             first: self.first,
             standard: totals.standard,
             by_kind: totals.by_kind,
             source: Some(totals.source),
-        }
+        };
+        self.past.followed_by(&last)
+    }
+
+    /// In a session: everything that was being generated is over, and what comes next is text of its own, in the
+    /// encoding of `model` unless the answer has named another.
+    pub(super) fn end_turn(
+        &mut self,
+        model: Option<&Name>,
+        tokenisers: &Tokenisers,
+        out: &mut impl FnMut(Sample),
+    ) {
+        self.past = self.count(out);
+        self.counter = counter(self.model.as_ref().or(model), tokenisers);
     }
 
     /// Whether the provider's last word came: the dialect's end mark, or a stop reason for every choice.
@@ -186,7 +195,12 @@ impl Answer {
     }
 
     pub(super) fn anomalies(&mut self) -> Vec<(Anomaly, u32)> {
-        std::mem::take(&mut self.anomalies)
+        self.anomalies.take()
+    }
+
+    /// The name of what is counted with.
+    pub(super) fn tokenizer(&self) -> Label {
+        self.counter.tokenizer()
     }
 
     pub(super) fn source(&self) -> Source {
@@ -244,6 +258,14 @@ impl Answer {
         }
         self.choices.get_mut(index)
     }
+}
+
+fn counter(model: Option<&Name>, tokenisers: &Tokenisers) -> Counter {
+    let mut counter = Counter::new(tokenisers);
+    if let Some(model) = model {
+        counter.set_model(model.as_str());
+    }
+    counter
 }
 
 fn keep(place: &mut Option<Name>, text: Option<&str>) {

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::clock::Moment;
+use crate::count::Tokenisers;
 use crate::export::{Instruments, Live};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
@@ -43,6 +44,7 @@ pub struct Board {
     load: Load,
     ledger: slo::Ledger,
     gate: Arc<Gate>,
+    tokenisers: Tokenisers,
     sinks: Sinks,
 }
 
@@ -89,6 +91,10 @@ struct Flight {
     swept: Moment,
     tokens: u64,
     first_tokens: u64,
+    /// What was measured before the series was settled: of a session, what one batch of messages brought.
+    untold: Vec<Sample>,
+    /// Messages told so far, from the client and from the upstream.
+    messages: [u64; 2],
 }
 
 /// Bound instruments of one series.
@@ -105,6 +111,7 @@ impl Board {
             load: Load::new(),
             ledger: slo::Ledger::new(objectives),
             gate,
+            tokenisers: Tokenisers::default(),
             sinks,
         }
     }
@@ -132,6 +139,7 @@ impl Board {
             | Word::Arrival { .. }
             | Word::Trailers(_)
             | Word::Upgraded
+            | Word::Closed(_)
             | Word::Gap { .. }) => self.step(exchange, at, word, bytes),
         }
     }
@@ -151,6 +159,11 @@ impl Board {
     /// Replaces the objectives; those that stay the same keep their history.
     pub fn replace_objectives(&mut self, at: Moment, objectives: Vec<slo::Objective>) {
         self.ledger.replace(at, objectives);
+    }
+
+    /// What exchanges that begin from now on are counted with.
+    pub fn count_with(&mut self, tokenisers: Tokenisers) {
+        self.tokenisers = tokenisers;
     }
 
     /// Every exchange in flight, oldest first.
@@ -180,7 +193,8 @@ impl Board {
             vantage: open.route.vantage,
         };
         let cell = Arc::clone(&open.cell);
-        let exchange = Exchange::new(id, at, open, Arc::clone(&self.gate));
+        let gate = Arc::clone(&self.gate);
+        let exchange = Exchange::new(id, at, open, gate, &self.tokenisers);
         let state = exchange.state();
         self.load.enter(&lane, state);
         let flight = Flight {
@@ -192,6 +206,8 @@ impl Board {
             swept: at,
             tokens: 0,
             first_tokens: 0,
+            untold: Vec::new(),
+            messages: [0; 2],
         };
         self.flights.insert(id, Box::new(flight));
     }
@@ -230,9 +246,10 @@ impl Board {
             load.shift(&flight.lane, flight.state, state);
             flight.state = state;
         }
-        if headed {
-            flight.bind(load, &sinks.instruments);
+        if flight.live.is_none() && flight.exchange.is_settled() {
+            flight.bind(at, load, &sinks.instruments);
         }
+        flight.tell_messages(&sinks.instruments);
     }
 
     fn end(&mut self, mut flight: Flight, at: Moment, ending: Ending) {
@@ -265,6 +282,7 @@ impl Flight {
             live,
             tokens,
             first_tokens,
+            untold,
             ..
         } = self;
         let before = exchange.points().token;
@@ -273,8 +291,9 @@ impl Flight {
             if let Sample::Tokens { tokens, .. } = sample {
                 sum += u64::from(tokens);
             }
-            if let Some(meters) = live {
-                meters.live.sample(sample);
+            match live {
+                Some(meters) => meters.live.sample(sample),
+                None => untold.push(sample),
             }
         });
         if sum == 0 {
@@ -284,21 +303,40 @@ impl Flight {
         if before.is_none() {
             *first_tokens = *tokens;
         }
-        if let (Some(meters), Some(_)) = (live, exchange.points().token) {
+        let arrives = exchange.points().token.is_some() || exchange.websocket().is_some();
+        if let Some(meters) = live.as_ref().filter(|_| arrives) {
             load.output(at, meters.flow, sum);
         }
     }
 
-    /// Once the answer's head vouches for the model, the series is settled and its instruments are bound.
-    fn bind(&mut self, load: &mut Load, instruments: &Instruments) {
+    /// Once the answer's head, or a session's first message, vouches for the model, the series is settled and its
+    /// instruments are bound.
+    fn bind(&mut self, at: Moment, load: &mut Load, instruments: &Instruments) {
         let Some(series) = self.exchange.series() else {
             return;
         };
         let flow = load.flow(&flow_of(&series));
-        self.live = Some(Meters {
-            live: instruments.live(&series),
-            flow,
-        });
+        let live = instruments.live(&series);
+        for sample in self.untold.drain(..) {
+            if let Sample::Tokens { tokens, .. } = sample {
+                load.output(at, flow, u64::from(tokens));
+            }
+            live.sample(sample);
+        }
+        self.live = Some(Meters { live, flow });
+    }
+
+    /// Tells the messages that have gone by since the last telling.
+    fn tell_messages(&mut self, instruments: &Instruments) {
+        let Some(socket) = self.exchange.websocket() else {
+            return;
+        };
+        let now = [socket.request_messages, socket.response_messages];
+        let [request, response] = std::mem::replace(&mut self.messages, now);
+        let [requests, responses] = now;
+        if requests > request || responses > response {
+            instruments.messages(&self.lane, [requests - request, responses - response]);
+        }
     }
 
     /// Tells the time since the last telling, split by what the stream was doing.
@@ -364,10 +402,7 @@ impl Flight {
             exchange: self.exchange.id(),
             route: open.route.name.clone(),
             path: open.path.clone(),
-            model: self
-                .exchange
-                .request_facts()
-                .and_then(|facts| facts.model.clone()),
+            model: self.exchange.model().cloned(),
             phase: match self.state {
                 State::Queued => Phase::Queued,
                 State::Waiting => Phase::Waiting,
@@ -396,7 +431,7 @@ fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u6
     let (Some(sent), Some(end)) = (points.sent, points.end) else {
         return;
     };
-    if call.streamed {
+    if call.streamed || record.websocket.is_some() {
         load.output(end, flow, rest);
     } else if let Some(output) = &call.output {
         load.output_spread(sent, end, flow, output.counted);

@@ -1,25 +1,41 @@
 //! The part of an exchange that only a call of a known API has: its request's facts, its answer, its series.
 
+use std::time::Duration;
+
 use crate::clock::Moment;
-use crate::dialect::{self, Api, Reader, RequestFacts, RequestReader};
+use crate::count::Tokenisers;
+use crate::dialect::{
+    self, Api, Event, Found, Quota, Reader, Realtime, RequestFacts, RequestReader,
+};
 use crate::frame::{Anomaly, Frame, Framer};
-use crate::label::{Dimension, Gate, Label, OTHER};
+use crate::label::{Dimension, Gate, Label, Name, OTHER};
 use crate::measure::{Points, Rates, Sample, rates};
 use crate::observe::answer::{Answer, Brought};
-use crate::record::{Call, Complete, Outcome, Output, Series};
-use crate::wire::{Direction, Head, RouteFacts};
+use crate::observe::coding::Coding;
+use crate::record::{self, Call, Complete, Outcome, Output, Series, WebSocket};
+use crate::wire::{Direction, Head, Headers, Open, RouteFacts};
 
 /// A call of a known API.
 #[derive(Debug)]
 pub(super) struct Calling {
     api: Api,
     request: Reading,
-    framer: Option<Framer>,
-    reader: Reader,
+    /// Whether the body says which API it is.
+    body_decides: bool,
+    request_coding: Coding,
+    response_coding: Coding,
+    /// Made when the head is known; `None` where the body cannot be read.
+    response: Option<(Framer, Reader)>,
+    /// Part of the answer's body went by unread.
+    lost: bool,
+    /// Both sides of what was upgraded to a WebSocket.
+    session: Option<Box<Realtime>>,
     pub(super) answer: Answer,
     /// Settled once the answer's head vouches for the model.
     series: Option<Series>,
     provider: Label,
+    quota: Option<Quota>,
+    tokenisers: Tokenisers,
 }
 
 /// The request's body: being read, then read.
@@ -50,70 +66,183 @@ pub(super) struct Closing {
     /// Whether an answer below 400 had begun.
     pub(super) answering: bool,
     pub(super) queue_depth: u32,
+    /// What it went on as, if it did.
+    pub(super) websocket: Option<WebSocket>,
 }
 
 impl Calling {
-    pub(super) fn new(api: Api, route: &RouteFacts) -> Self {
+    pub(super) fn new(found: &Found, open: &Open, tokenisers: &Tokenisers) -> Self {
+        let api = found.api;
         Self {
             api,
-            request: Reading::Still(Box::new(RequestReader::new(api))),
-            framer: None,
-            reader: Reader::new(api),
-            answer: Answer::new(None),
+            request: Reading::Still(Box::new(RequestReader::new(found))),
+            body_decides: found.body_decides,
+            request_coding: Coding::new(&open.headers),
+            response_coding: Coding::plain(),
+            response: None,
+            lost: false,
+            session: None,
+            answer: Answer::new(None, tokenisers),
             series: None,
-            provider: provider(api, route, None),
+            provider: provider(api, &open.route, None),
+            quota: None,
+            tokenisers: tokenisers.clone(),
         }
     }
 
     pub(super) fn facts(&self) -> &RequestFacts {
-        self.request.facts()
+        match &self.session {
+            Some(session) => session.facts(),
+            None => self.request.facts(),
+        }
+    }
+
+    /// The model that is asked for: of a session, in its messages, else in the path or the query.
+    pub(super) fn asked(&self) -> Option<&Name> {
+        let facts = self.request.facts();
+        self.facts().model.as_ref().or(facts.model.as_ref())
     }
 
     /// Whether it is a streamed generation as far as is known now: the answer decides, before it the request.
     pub(super) fn is_stream(&self) -> bool {
-        let answered = self.framer.as_ref().and_then(Framer::is_stream);
+        let answered = self.framer().and_then(Framer::is_stream);
         self.api.operation().generates()
             && answered.unwrap_or_else(|| self.facts().stream == Some(true))
     }
 
+    /// Whether the answer came to its end: by the provider's last word or, where the API has none, by the body's end.
+    pub(super) fn is_finished(&self, delivered: bool) -> bool {
+        self.answer.is_finished() || (delivered && !self.api.marks_end())
+    }
+
     /// Whether the answer came as a stream.
     pub(super) fn is_streamed(&self) -> bool {
-        self.framer
-            .as_ref()
-            .and_then(Framer::is_stream)
-            .unwrap_or(false)
+        self.framer().and_then(Framer::is_stream).unwrap_or(false)
+    }
+
+    /// Whether part of the answer's body went by unread.
+    pub(super) const fn is_lost(&self) -> bool {
+        self.lost
     }
 
     pub(super) fn request(&mut self, bytes: &[u8]) {
-        if let Reading::Still(reader) = &mut self.request {
-            reader.push(bytes);
+        if let Reading::Still(reader) = &mut self.request
+            && !self
+                .request_coding
+                .push(bytes, &mut |plain| reader.push(plain))
+        {
+            reader.gap();
         }
     }
 
-    pub(super) fn request_end(&mut self) {
+    /// No more of the request's body will come; `sent`: it came to its end.
+    pub(super) fn request_end(&mut self, sent: bool) {
+        if sent {
+            self.request_coding.end();
+        }
         if let Reading::Still(reader) = &self.request {
             self.request = Reading::Done(Box::new(reader.facts().clone()));
         }
     }
 
     pub(super) fn gap(&mut self, direction: Direction) {
-        match (direction, &mut self.request, &mut self.framer) {
+        match direction {
+            Direction::Request => self.request_coding.gap(),
+            Direction::Response => {
+                self.response_coding.gap();
+                self.lost = true;
+            }
+        }
+        match (direction, &mut self.request, &mut self.response) {
             (Direction::Request, Reading::Still(reader), _) => reader.gap(),
-            (Direction::Response, _, Some(framer)) => framer.gap(),
+            (Direction::Response, _, Some((framer, _))) => framer.gap(),
             (Direction::Request | Direction::Response, _, _) => {}
         }
     }
 
-    pub(super) fn head(&mut self, head: &Head, route: &RouteFacts) {
-        self.answer = Answer::new(self.facts().model.as_ref());
-        self.provider = provider(self.api, route, head.headers.get("server"));
-        self.reader.status(head.status);
-        match head.headers.get("content-encoding") {
-            None | Some("identity") => {
-                self.framer = Some(Framer::new(head.headers.get("content-type")));
-            }
-            Some(_) => self.answer.odd(Anomaly::Encoding),
+    /// The exchange goes on as a WebSocket; whether this is an API whose messages are understood.
+    pub(super) fn upgrade(&mut self) -> bool {
+        let sessions = self.api == Api::OpenAiRealtime;
+        self.session = sessions.then(|| Box::new(Realtime::new()));
+        sessions
+    }
+
+    /// A message of the session.
+    pub(super) fn message(
+        &mut self,
+        direction: Direction,
+        text: &[u8],
+        out: &mut impl FnMut(Sample),
+    ) {
+        let Some(session) = &mut self.session else {
+            return;
+        };
+        let busy = !session.is_idle();
+        let mut brought = Brought::default();
+        let mut take = |event: Event<'_>| self.answer.event(&event, &mut brought, out);
+        match direction {
+            Direction::Request => session.client(text, &mut take),
+            Direction::Response => session.server(text, &mut take),
         }
+        if (busy || brought.text) && session.is_idle() {
+            self.answer
+                .end_turn(self.request.facts().model.as_ref(), &self.tokenisers, out);
+        }
+    }
+
+    /// What the session's own messages say of how it went.
+    pub(super) fn said(&self) -> record::Session {
+        let session = self.session.as_deref();
+        record::Session {
+            failed: session.is_some_and(Realtime::has_failed),
+            error: session.and_then(Realtime::error).cloned(),
+        }
+    }
+
+    /// Whether an upgrade has become a session: the protocol's switch says nothing of the model or the key, the first
+    /// message of the server does.
+    pub(super) fn is_taken_up(&self) -> bool {
+        self.session.as_deref().is_some_and(Realtime::is_accepted)
+    }
+
+    /// Whether its model is as well known as it will be.
+    pub(super) fn is_named(&self) -> bool {
+        self.asked().is_some()
+            || self.answer.model.is_some()
+            || self.session.as_deref().is_none_or(Realtime::has_spoken)
+    }
+
+    /// The answer's head. `false`: the request's body showed that this is no call of any known API.
+    /// `now`: since 1970.
+    pub(super) fn head(&mut self, head: &Head, route: &RouteFacts, now: Duration) -> bool {
+        if self.body_decides {
+            let Some(api) = self.facts().api else {
+                return false;
+            };
+            self.api = api;
+            self.series = None;
+        }
+        self.answer = Answer::new(self.asked(), &self.tokenisers);
+        self.provider = provider(self.api, route, Some(&head.headers));
+        self.response_coding = Coding::new(&head.headers);
+        self.response = (!self.response_coding.is_unread()).then(|| {
+            let framer = Framer::new(head.headers.get("content-type"), self.api.json());
+            (framer, Reader::new(self.api, self.facts(), head.status))
+        });
+        self.quota = Quota::read(&head.headers, now);
+        self.head_says(head);
+        true
+    }
+
+    /// Counts, timings and errors that stand in the head.
+    fn head_says(&mut self, head: &Head) {
+        let whole = self.facts().stream != Some(true);
+        let answer = &mut self.answer;
+        let mut brought = Brought::default();
+        let failed = dialect::is_error(head.status);
+        dialect::headers::read(&head.headers, failed, whole, &mut |event| {
+            answer.event(&event, &mut brought, &mut |_| {});
+        });
     }
 
     /// Body bytes of the answer.
@@ -125,36 +254,57 @@ impl Calling {
         out: &mut impl FnMut(Sample),
     ) {
         let Self {
-            framer: Some(framer),
-            reader,
+            response: Some((framer, reader)),
+            response_coding,
+            lost,
             answer,
             ..
         } = self
         else {
             return;
         };
-        framer.push(bytes, &mut |frame| {
-            take(reader, answer, (at, frame), points, out)
+        let read = response_coding.push(bytes, &mut |plain| {
+            framer.push(plain, &mut |frame| {
+                take(reader, answer, (at, frame), points, out);
+            });
         });
+        if !read {
+            framer.gap();
+            *lost = true;
+        }
     }
 
-    /// The answer's body is over.
+    /// The answer's body is over; `delivered`: it came to its end as HTTP counts it.
     pub(super) fn response_end(
         &mut self,
         at: Moment,
+        delivered: bool,
         points: &mut Points,
         out: &mut impl FnMut(Sample),
     ) {
         let Self {
-            framer: Some(framer),
-            reader,
+            response: Some((framer, reader)),
+            response_coding,
             answer,
             ..
         } = self
         else {
             return;
         };
+        if delivered {
+            response_coding.end();
+        }
         framer.finish(&mut |frame| take(reader, answer, (at, frame), points, out));
+    }
+
+    /// What was odd about it, each with how often.
+    pub(super) fn anomalies(&mut self) -> Vec<(Anomaly, u32)> {
+        for coding in [&self.request_coding, &self.response_coding] {
+            if let Some(odd) = coding.odd() {
+                self.answer.odd(odd);
+            }
+        }
+        self.answer.anomalies()
     }
 
     /// What its metrics are told apart by. A model's name is `vouched` for by an answer below 400; before that it has
@@ -181,8 +331,9 @@ impl Calling {
         let complete = self.complete(closing, streamed);
         let generates = self.api.operation().generates();
         let counted = self.answer.count(out);
-        let answered = generates
-            && (closing.outcome == Outcome::Ok || counted.total > 0 || self.answer.usage.is_some());
+        // Nothing counted is nothing generated only where all of it was seen.
+        let seen = closing.outcome == Outcome::Ok && complete != Complete::Unobserved;
+        let answered = generates && (seen || counted.total > 0 || self.answer.usage.is_some());
         let output = answered.then(|| Output::reconcile(&counted, self.answer.usage.as_ref()));
         let rates = match &output {
             Some(output) if streamed => {
@@ -199,12 +350,26 @@ impl Calling {
                     complete != Complete::Unobserved,
                 )
             }
+            // A session is many answers and the silence between them: no rate of it says how fast any of them came.
+            Some(_) if closing.websocket.is_some() => Rates::default(),
             Some(output) if complete == Complete::True => {
                 Rates::of_whole(&closing.points, output.tokens)
             }
             Some(_) | None => Rates::default(),
         };
         let owed = generates && complete == Complete::Cut && closing.answering;
+        let asked = match self.request {
+            Reading::Still(reader) => reader.finish(),
+            Reading::Done(facts) => *facts,
+        };
+        let request = match self.session {
+            Some(session) => {
+                let mut request = session.facts().clone();
+                request.model = request.model.or(asked.model);
+                request
+            }
+            None => asked,
+        };
         Call {
             series,
             streamed,
@@ -214,34 +379,43 @@ impl Calling {
             service_tier: self.answer.service_tier.take(),
             system_fingerprint: self.answer.system_fingerprint.take(),
             usage: self.answer.usage,
+            timings: self.answer.timings,
+            quota: self.quota,
+            tokenizer: output.map(|_| self.answer.tokenizer()),
             output,
             rates,
             complete,
             queue_depth: closing.queue_depth,
             verdicts: Vec::new(),
-            request: match self.request {
-                Reading::Still(reader) => reader.finish(),
-                Reading::Done(facts) => *facts,
-            },
+            request,
         }
+    }
+
+    fn framer(&self) -> Option<&Framer> {
+        self.response.as_ref().map(|(framer, _)| framer)
     }
 
     fn complete(&self, closing: Closing, streamed: bool) -> Complete {
         // Without a framer nothing of a body was read: a content-encoding that is not understood.
-        let unread = closing.answering && self.framer.is_none();
-        if closing.gap || unread {
+        let unread = closing.answering && self.response.is_none();
+        let missed = closing
+            .websocket
+            .is_some_and(|socket| socket.lost || socket.compressed);
+        if closing.gap || unread || missed || self.lost {
             return Complete::Unobserved;
         }
-        let ended = if streamed {
-            self.answer.is_finished()
+        let ended = if let Some(socket) = &closing.websocket {
+            socket.is_finished()
+        } else if streamed {
+            self.is_finished(closing.delivered)
         } else {
-            closing.delivered
+            closing.delivered && !self.response_coding.is_short()
         };
         if ended { Complete::True } else { Complete::Cut }
     }
 
     fn name_series(&self, route: &RouteFacts, vouched: bool, gate: &Gate) -> Series {
-        let asked = self.facts().model.as_ref().or(self.answer.model.as_ref());
+        let asked = self.asked().or(self.answer.model.as_ref());
         let model = asked.map_or_else(
             || Label::known("unknown"),
             |model| match vouched {
@@ -279,7 +453,7 @@ fn take(
     }
 }
 
-fn provider(api: Api, route: &RouteFacts, server: Option<&str>) -> Label {
+fn provider(api: Api, route: &RouteFacts, headers: Option<&Headers>) -> Label {
     let host = Some(route.server_address.as_str());
-    dialect::provider(api, route.provider.as_ref(), host, server)
+    dialect::provider(api, route.provider.as_ref(), host, headers)
 }

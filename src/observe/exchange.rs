@@ -8,14 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::dialect::{self, RequestFacts};
+use crate::count::Tokenisers;
+use crate::dialect;
 use crate::frame::Anomaly;
-use crate::label::{Gate, Label};
+use crate::label::{Gate, Label, Name};
 use crate::load::State;
 use crate::measure::{Points, Sample};
 use crate::observe::calling::{Calling, Closing};
-use crate::record::{self, Answered, Http, Record, Series};
+use crate::observe::socket::Socket;
+use crate::record::{self, Answered, Http, Record, Series, WebSocket};
 use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Headers, Open, Word};
+
+/// The status of an upgrade.
+const SWITCHING: u16 = 101;
 
 /// An exchange in flight, as far as it has been observed.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ pub struct Exchange {
     head: Option<Box<Head>>,
     /// `None` for plain HTTP.
     call: Option<Box<Calling>>,
+    /// What it went on as after an upgrade.
+    socket: Option<Box<Socket>>,
     request_bytes: u64,
     response_bytes: u64,
     blocked: Duration,
@@ -37,7 +44,13 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    pub fn new(id: ExchangeId, at: Moment, open: Box<Open>, gate: Arc<Gate>) -> Self {
+    pub fn new(
+        id: ExchangeId,
+        at: Moment,
+        open: Box<Open>,
+        gate: Arc<Gate>,
+        tokenisers: &Tokenisers,
+    ) -> Self {
         let path = open
             .path
             .as_str()
@@ -48,8 +61,11 @@ impl Exchange {
             method: &open.method,
             host: Some(open.route.server_address.as_str()),
             path,
+            anthropic: open.headers.get("anthropic-version").is_some(),
         };
-        let call = dialect::detect(&detect).map(|api| Box::new(Calling::new(api, &open.route)));
+        let queried = open.model.as_ref();
+        let call = dialect::detect(&detect)
+            .map(|found| Box::new(Calling::new(&found.or_model(queried), &open, tokenisers)));
         Self {
             id,
             open,
@@ -61,6 +77,7 @@ impl Exchange {
             connected: None,
             head: None,
             call,
+            socket: None,
             request_bytes: 0,
             response_bytes: 0,
             blocked: Duration::ZERO,
@@ -83,7 +100,7 @@ impl Exchange {
             Word::Arrival {
                 direction: Direction::Request,
                 ..
-            } => self.request(bytes),
+            } => self.request(bytes, out),
             Word::Arrival {
                 direction: Direction::Response,
                 blocked,
@@ -91,7 +108,12 @@ impl Exchange {
             } => {
                 self.response(at, bytes, blocked.duration(), out);
             }
-            Word::Upgraded => self.call = None,
+            Word::Upgraded => self.upgraded(),
+            Word::Closed(direction) => {
+                if let Some(socket) = &mut self.socket {
+                    socket.closed(direction);
+                }
+            }
             Word::Gap { direction, bytes } => self.gap(direction, bytes),
         }
     }
@@ -100,11 +122,19 @@ impl Exchange {
     pub fn end(mut self, at: Moment, ending: Ending, out: &mut impl FnMut(Sample)) -> Record {
         self.points.end = Some(at);
         if let Some(call) = &mut self.call {
-            call.request_end();
-            call.response_end(at, &mut self.points, out);
+            call.request_end(false);
+            call.response_end(at, ending == Ending::Complete, &mut self.points, out);
         }
-        let (outcome, fault, error_type) = record::settle(ending, &self.answered());
+        let websocket = self.websocket().copied();
+        let (outcome, fault, error_type) = match &websocket {
+            Some(socket) => {
+                let session = self.call.as_deref().map(Calling::said);
+                socket.settle(ending, &session.unwrap_or_default())
+            }
+            None => record::settle(ending, &self.answered(ending)),
+        };
         let series = self.series();
+        let answering = self.is_answering();
         let call = self.call.take();
         let mut record = Record {
             exchange: self.id,
@@ -114,6 +144,7 @@ impl Exchange {
             route: Arc::clone(&self.open.route),
             trace: self.open.trace,
             http: self.http(),
+            websocket,
             call: None,
             outcome,
             ending,
@@ -124,8 +155,11 @@ impl Exchange {
             anomalies: Vec::new(),
         };
         if let (Some(mut call), Some(series)) = (call, series) {
-            record.anomalies = call.answer.anomalies();
-            record.call = Some(call.close(series, self.closing(&record), out));
+            record.anomalies = call.anomalies();
+            record.call = Some(call.close(series, self.closing(&record, answering), out));
+        }
+        if let Some(socket) = &mut self.socket {
+            record.anomalies.extend(socket.finish());
         }
         let broke_off = [(self.gap, Anomaly::Gap), (self.broken, Anomaly::Panic)];
         record.anomalies.extend(
@@ -179,28 +213,72 @@ impl Exchange {
         &self.open
     }
 
-    pub fn request_facts(&self) -> Option<&RequestFacts> {
-        Some(self.call.as_ref()?.facts())
+    /// The model that was asked for.
+    pub fn model(&self) -> Option<&Name> {
+        self.call.as_ref()?.asked()
     }
 
-    fn request(&mut self, bytes: &[u8]) {
+    /// What went by since the exchange went on as a WebSocket.
+    pub fn websocket(&self) -> Option<&WebSocket> {
+        Some(self.socket.as_ref()?.facts())
+    }
+
+    /// Whether what its live metrics are told apart by is as well known as it will be.
+    pub fn is_settled(&self) -> bool {
+        let switched = self.head.as_ref().map(|head| head.status == SWITCHING);
+        switched.is_some_and(|switched| !switched || self.is_answering() && self.is_named())
+    }
+
+    fn is_named(&self) -> bool {
+        self.call.as_deref().is_some_and(Calling::is_named)
+    }
+
+    /// The exchange is a WebSocket from here on, or something that nobody here understands.
+    fn upgraded(&mut self) {
+        let head = self.head.as_ref();
+        let protocol = head.and_then(|head| head.headers.get("upgrade"));
+        let is_socket = protocol.is_some_and(|name| name.eq_ignore_ascii_case("websocket"));
+        self.socket = is_socket.then(|| Box::new(Socket::new()));
+        self.call.take_if(|call| !(is_socket && call.upgrade()));
+    }
+
+    fn request(&mut self, bytes: &[u8], out: &mut impl FnMut(Sample)) {
         self.request_bytes += bytes.len() as u64;
-        if let Some(call) = &mut self.call {
+        if self.socket.is_some() {
+            self.messages(Direction::Request, bytes, out);
+        } else if let Some(call) = &mut self.call {
             call.request(bytes);
         }
+    }
+
+    fn messages(&mut self, direction: Direction, bytes: &[u8], out: &mut impl FnMut(Sample)) {
+        let Self { socket, call, .. } = self;
+        let Some(socket) = socket else { return };
+        socket.push(direction, bytes, &mut |text| {
+            if let Some(call) = call {
+                call.message(direction, text, out);
+            }
+        });
     }
 
     fn request_end(&mut self, at: Moment) {
         self.points.uploaded = Some(at);
         if let Some(call) = &mut self.call {
-            call.request_end();
+            call.request_end(true);
         }
     }
 
     fn head(&mut self, at: Moment, head: Box<Head>) {
         self.points.head = Some(at);
-        if let Some(call) = &mut self.call {
-            call.head(&head, &self.open.route);
+        let route = &self.open.route;
+        let now =
+            Duration::from_nanos((self.open.wall + at.since(self.points.accept)).unix_nanos());
+        if self
+            .call
+            .as_mut()
+            .is_some_and(|call| !call.head(&head, route, now))
+        {
+            self.call = None;
         }
         self.head = Some(head);
     }
@@ -215,7 +293,9 @@ impl Exchange {
         self.points.byte.get_or_insert(at);
         self.response_bytes += bytes.len() as u64;
         self.blocked += blocked;
-        if let Some(call) = &mut self.call {
+        if self.socket.is_some() {
+            self.messages(Direction::Response, bytes, out);
+        } else if let Some(call) = &mut self.call {
             call.answer.stream().block(blocked);
             call.response(at, bytes, &mut self.points, out);
         }
@@ -227,38 +307,45 @@ impl Exchange {
             Direction::Request => self.request_bytes += bytes,
             Direction::Response => self.response_bytes += bytes,
         }
-        if let Some(call) = &mut self.call {
+        if let Some(socket) = &mut self.socket {
+            socket.gap(direction, bytes);
+        } else if let Some(call) = &mut self.call {
             call.gap(direction);
         }
     }
 
-    /// Whether an answer below 400 has begun.
+    /// Whether an answer below 400 has begun, or a session.
     fn is_answering(&self) -> bool {
-        self.head
-            .as_ref()
-            .is_some_and(|head| head.status < 400 && !head.own)
+        let head = self.head.as_ref().filter(|head| !head.own);
+        head.is_some_and(|head| match head.status {
+            SWITCHING => self.call.as_deref().is_some_and(Calling::is_taken_up),
+            status => status < 400,
+        })
     }
 
-    fn answered(&self) -> Answered {
+    fn answered(&self, ending: Ending) -> Answered {
         let call = self.call.as_deref();
+        let delivered = ending == Ending::Complete;
         Answered {
             status: self.head.as_ref().map(|head| head.status),
             own: self.head.as_ref().is_some_and(|head| head.own),
             streamed: call.is_some_and(Calling::is_streamed),
-            finished: call.is_some_and(|call| call.answer.is_finished()),
+            finished: call.is_some_and(|call| call.is_finished(delivered)),
+            lost: call.is_some_and(Calling::is_lost),
             failed: call.is_some_and(|call| call.answer.failed),
             failure: call.and_then(|call| call.answer.failure.clone()),
         }
     }
 
-    fn closing(&self, record: &Record) -> Closing {
+    fn closing(&self, record: &Record, answering: bool) -> Closing {
         Closing {
             points: self.points,
             outcome: record.outcome,
             delivered: record.ending == Ending::Complete,
             gap: self.gap,
-            answering: self.is_answering(),
+            answering,
             queue_depth: self.queue_depth,
+            websocket: record.websocket,
         }
     }
 

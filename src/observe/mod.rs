@@ -1,10 +1,13 @@
 //! The spine of the observation path: composes the stages (`exchange.rs`, sans-IO), keeps the exchanges in flight
 //! (`board.rs`, still sans-IO) and drives them from the seam (`task.rs`).
 
+mod anomalies;
 mod answer;
 mod board;
 mod calling;
+mod coding;
 mod exchange;
+mod socket;
 mod task;
 
 pub use board::{Board, Phase, Sinks, StreamView};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Moment, Wall};
-use crate::count::Source;
+use crate::count::{Source, Tokenisers};
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Limits, Name};
@@ -24,11 +24,11 @@ struct Play {
     samples: Vec<Sample>,
 }
 
-fn at(millis: u64) -> Moment {
+pub(super) fn at(millis: u64) -> Moment {
     Moment::from_millis(millis)
 }
 
-fn open(path: &str) -> Open {
+pub(super) fn open(path: &str) -> Open {
     let route = RouteFacts {
         name: Label::known("default"),
         vantage: Vantage::Outbound,
@@ -44,6 +44,7 @@ fn open(path: &str) -> Open {
         wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
         method: http::Method::POST,
         path: Name::new(path).unwrap(),
+        model: None,
         host: Name::new("proxy.example"),
         version: http::Version::HTTP_11,
         scheme: Scheme::Http,
@@ -56,7 +57,7 @@ fn open(path: &str) -> Open {
     }
 }
 
-const STREAMED: &str =
+pub(super) const STREAMED: &str =
     r#"{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"Say hello"}]}"#;
 const WHOLE: &str = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"Say hello"}]}"#;
 
@@ -64,7 +65,13 @@ impl Play {
     /// A request whose head comes at 100 ms, and which is sent and uploaded at 110 ms.
     fn request(path: &str, body: &str) -> Self {
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        let exchange = Exchange::new(ExchangeId(1), at(100), Box::new(open(path)), gate);
+        let exchange = Exchange::new(
+            ExchangeId(1),
+            at(100),
+            Box::new(open(path)),
+            gate,
+            &Tokenisers::default(),
+        );
         let mut play = Self {
             exchange,
             samples: Vec::new(),
@@ -149,13 +156,13 @@ impl Play {
     }
 }
 
-fn chunk(delta: &str, finish: &str) -> String {
+pub(super) fn chunk(delta: &str, finish: &str) -> String {
     format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o-2024-08-06","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish}}}]}}"#
     )
 }
 
-fn usage(output: u64, reasoning: u64) -> String {
+pub(super) fn usage(output: u64, reasoning: u64) -> String {
     format!(
         r#"{{"id":"chatcmpl-1","choices":[],"usage":{{"prompt_tokens":9,"completion_tokens":{output},"total_tokens":{},"completion_tokens_details":{{"reasoning_tokens":{reasoning}}}}}}}"#,
         9 + output
@@ -379,6 +386,59 @@ fn an_upstream_that_dies_mid_stream_is_at_fault() {
         (Outcome::Truncated, Fault::Upstream)
     );
     assert_eq!(record.error_type, Name::new("upstream_truncated"));
+}
+
+#[test]
+fn a_stream_whose_format_has_no_end_mark_ends_with_its_body() {
+    let play = || {
+        let body = r#"{"text_input":"Say hello"}"#;
+        let mut play = Play::request("/v2/models/m/generate_stream", body);
+        play.head(200, 200, "text/event-stream");
+        play.event(300, r#"{"model_name":"m","text_output":"Hello"}"#);
+        play
+    };
+    let record = play().complete(400);
+    let call = record.call.as_ref().unwrap();
+    assert_eq!(
+        (record.outcome, call.complete),
+        (Outcome::Ok, Complete::True)
+    );
+    let (record, _) = play().end(400, Ending::UpstreamFailed(Failure::MidBody));
+    let call = record.call.as_ref().unwrap();
+    assert_eq!(
+        (record.outcome, call.complete),
+        (Outcome::Truncated, Complete::Cut)
+    );
+}
+
+#[test]
+fn the_prompt_of_a_request_tells_which_engine_is_asked() {
+    for (body, provider) in [
+        (r#"{"inputs":"Hi"}"#, Some("tgi")),
+        (r#"{"text":"Hi"}"#, Some("sglang")),
+        (r#"{"prompt":"Hi"}"#, Some("vllm")),
+        (r#"{"query":"Hi"}"#, None),
+    ] {
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let mut open = open("/generate");
+        let route = Arc::make_mut(&mut open.route);
+        route.server_address = Label::known("10.0.0.1");
+        let exchange = Exchange::new(
+            ExchangeId(1),
+            at(100),
+            Box::new(open),
+            gate,
+            &Tokenisers::default(),
+        );
+        let samples = Vec::new();
+        let mut play = Play { exchange, samples };
+        play.arrival(110, Direction::Request, body, 0);
+        play.word(110, Word::RequestEnd, b"");
+        play.head(200, 200, "application/json");
+        let record = play.complete(300);
+        let told = record.call.map(|call| call.series.provider.to_string());
+        assert_eq!(told.as_deref(), provider, "{body}");
+    }
 }
 
 #[test]

@@ -4,9 +4,11 @@
 
 mod outcome;
 mod output;
+mod websocket;
 
 pub use outcome::{Answered, settle};
 pub use output::{Counted, Output};
+pub use websocket::{Closed, Session, WebSocket};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clock::Wall;
-use crate::dialect::{Operation, RequestFacts, Usage};
+use crate::dialect::{Operation, Quota, RequestFacts, Timings, Usage};
 use crate::frame::Anomaly;
 use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stages};
@@ -32,6 +34,8 @@ pub struct Record {
     pub route: Arc<RouteFacts>,
     pub trace: Trace,
     pub http: Http,
+    /// What the exchange went on as after an upgrade; `None` for any other exchange.
+    pub websocket: Option<WebSocket>,
     /// `None` for plain HTTP: whatever is no call of a known API.
     pub call: Option<Call>,
     pub outcome: Outcome,
@@ -73,6 +77,7 @@ pub struct Call {
     pub request: RequestFacts,
     /// Whether the answer came as a stream.
     pub streamed: bool,
+    /// Of a session its own id, which names a conversation and no single response.
     pub response_id: Option<Name>,
     pub response_model: Option<Name>,
     pub service_tier: Option<Name>,
@@ -81,8 +86,14 @@ pub struct Call {
     pub finish_reasons: Vec<Name>,
     /// As reported, harmonised.
     pub usage: Option<Usage>,
+    /// What the backend says of its own phases.
+    pub timings: Option<Timings>,
+    /// What the head says is left of the caller's limits.
+    pub quota: Option<Quota>,
     /// `None` for operations that generate nothing, and for failed ones that generated nothing.
     pub output: Option<Output>,
+    /// The name of the encoding in which [`Output::counted`] was counted.
+    pub tokenizer: Option<Label>,
     pub rates: Rates,
     pub complete: Complete,
     /// Queue depth when the exchange was admitted.

@@ -12,6 +12,8 @@ pub struct Answered {
     pub streamed: bool,
     /// The provider's own last word came: a stop reason for every choice, or the dialect's end of stream.
     pub finished: bool,
+    /// Part of the body was not observed, so that nobody knows whether that word came.
+    pub lost: bool,
     /// The provider reported an error in the body or in the stream.
     pub failed: bool,
     /// Its own type or code.
@@ -23,7 +25,8 @@ pub struct Answered {
 /// Outcome, fault and `error.type` of an exchange.
 ///
 /// An answer that had come to its end by the provider's own word is complete even where the connection then broke:
-/// clients do close after the final event. An error status is the caller's fault below 500, except for what says that
+/// clients do close after the final event. One that HTTP delivered whole is not called truncated where its end went by
+/// unobserved. An error status is the caller's fault below 500, except for what says that
 /// the backend had no room or no time (408, 429).
 pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Name>) {
     let error = |outcome, fault, kind: &str| (outcome, fault, Name::new(kind));
@@ -35,7 +38,7 @@ pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Na
         _ if answered.failed || answered.status.is_some_and(|status| status >= 400) => {
             failed(ending, answered)
         }
-        Ending::Complete if !answered.streamed || answered.finished => {
+        Ending::Complete if !answered.streamed || answered.finished || answered.lost => {
             (Outcome::Ok, Fault::None, None)
         }
         Ending::Complete => error(Outcome::Truncated, Fault::Upstream, "truncated"),
@@ -124,6 +127,22 @@ mod tests {
             finished,
             ..Answered::default()
         }
+    }
+
+    #[test]
+    fn what_went_by_unobserved_is_not_called_truncated() {
+        let lost = Answered {
+            lost: true,
+            ..stream(false)
+        };
+        assert_eq!(
+            told(Ending::Complete, &lost),
+            (Outcome::Ok, Fault::None, String::new())
+        );
+        assert_eq!(
+            told(Ending::ClientGone, &lost),
+            (Outcome::Cancelled, Fault::Client, "client_gone".into())
+        );
     }
 
     #[test]

@@ -34,6 +34,31 @@ pub struct Counted {
 }
 
 impl Counted {
+    /// Both together, one after the other.
+    pub fn followed_by(&self, later: &Self) -> Self {
+        let mut by_kind = self.by_kind;
+        for (sum, more) in by_kind.iter_mut().zip(later.by_kind) {
+            *sum += more;
+        }
+        let is_estimate = self.source == Some(Source::Estimated);
+        let source = if self.total > 0 && (later.total == 0 || is_estimate) {
+            self.source
+        } else {
+            later.source
+        };
+        Self {
+            total: self.total + later.total,
+            first: if self.total > 0 {
+                self.first
+            } else {
+                later.first
+            },
+            standard: self.standard + later.standard,
+            by_kind,
+            source,
+        }
+    }
+
     fn reasoning(&self) -> u64 {
         Kind::ALL
             .iter()
@@ -101,6 +126,46 @@ mod tests {
     fn n(counted: &Counted, usage: Option<Usage>) -> (f64, Option<Source>, u64) {
         let output = Output::reconcile(counted, usage.as_ref());
         (output.tokens, output.source, output.hidden)
+    }
+
+    #[test]
+    fn turns_add_up_and_one_estimate_makes_all_of_it_one() {
+        let source = |total, source| Counted {
+            total,
+            source: Some(source),
+            ..Counted::default()
+        };
+        let told = |earlier: Counted, later: Counted| {
+            let both = earlier.followed_by(&later);
+            (both.total, both.source)
+        };
+        let (counted, estimated) = (Source::Counted, Source::Estimated);
+        assert_eq!(counted_turns(), (30, 1, 30, [22, 8, 0, 0, 0]));
+        assert_eq!(
+            told(source(1, counted), source(2, counted)),
+            (3, Some(counted))
+        );
+        assert_eq!(
+            told(source(1, counted), source(2, estimated)),
+            (3, Some(estimated))
+        );
+        assert_eq!(
+            told(source(1, estimated), source(2, counted)),
+            (3, Some(estimated))
+        );
+        assert_eq!(
+            told(source(1, counted), source(0, estimated)),
+            (1, Some(counted))
+        );
+        assert_eq!(
+            told(Counted::default(), source(2, counted)),
+            (2, Some(counted))
+        );
+    }
+
+    fn counted_turns() -> (u64, u64, u64, [u64; 5]) {
+        let both = counted(20, 3).followed_by(&counted(2, 5));
+        (both.total, both.first, both.standard, both.by_kind)
     }
 
     #[test]

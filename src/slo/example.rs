@@ -33,6 +33,7 @@ pub(super) fn stream() -> Record {
         route: Arc::new(route("default")),
         trace: Trace::default(),
         http: http(),
+        websocket: None,
         call: Some(call()),
         outcome: Outcome::Ok,
         ending: Ending::Complete,
@@ -99,7 +100,10 @@ fn call() -> Call {
         system_fingerprint: None,
         finish_reasons: Vec::new(),
         usage: None,
+        timings: None,
+        quota: None,
         output: None,
+        tokenizer: None,
         rates: Rates {
             output: Some(80.0),
             ..Rates::default()

@@ -11,10 +11,11 @@ const TOO_MANY_REQUESTS: u16 = 429;
 
 impl Indicator {
     /// `None` where the indicator is not about such exchanges at all: what is no stream has no first token and no
-    /// output rate.
+    /// output rate, and how long a session lasts is its client's choice.
     pub(super) fn judge(self, record: &Record, call: &Call) -> Option<Verdict> {
         match self {
             Self::Availability => Some(availability(record)),
+            Self::Duration(_) if record.websocket.is_some() => None,
             Self::Duration(limit) => Some(duration(record, limit)),
             Self::TimeToFirstToken(limit) => {
                 is_stream(call).then(|| time_to_first_token(record, call, limit))

@@ -107,6 +107,11 @@ impl Tap {
         self.0.say(at, Word::Upgraded);
     }
 
+    /// The sender of `direction` ended its side of an upgraded connection.
+    pub fn closed(&self, direction: Direction, at: Moment) {
+        self.0.say(at, Word::Closed(direction));
+    }
+
     pub fn end(&self, at: Moment, ending: Ending) {
         self.0.end(at, ending);
     }

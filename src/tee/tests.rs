@@ -35,6 +35,7 @@ pub(super) fn open_with(seam: &Arc<Seam>, cell: Arc<Cell>) -> Tap {
         wall: Wall::default(),
         method: http::Method::GET,
         path: Name::new("/").unwrap(),
+        model: None,
         host: None,
         version: http::Version::HTTP_11,
         scheme: Scheme::Http,

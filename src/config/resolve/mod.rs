@@ -13,10 +13,12 @@ use super::problem::{Mark, Problems};
 use super::read::{Field, Given};
 use super::value::{Length, Size};
 use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
+use crate::count::Tokenisers;
 use crate::{label, listen};
 
 mod objectives;
 mod routes;
+mod tokenizers;
 mod upstreams;
 
 /// Loopback: who wants to be reached from elsewhere says so.
@@ -38,6 +40,8 @@ pub(super) struct Above<'a> {
     pub(super) environment: super::Environment<'a>,
     /// Whether files that hold secrets are read; `check` may run where they are not.
     pub(super) read_secrets: bool,
+    /// Tokenisers that were read before.
+    pub(super) tokenizers: &'a Tokenisers,
 }
 
 /// Resolves the layers. `file` is absent where no file was named.
@@ -85,6 +89,7 @@ pub(super) fn resolve(
         upstreams: paths.upstreams,
         routes: paths.routes,
         objectives,
+        tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
         labels: labels(file.labels, problems),
         observer_memory: observer_memory(file.limits, problems),
         drain: drain(file.drain, args, problems),

@@ -12,6 +12,7 @@ use crate::config::read::{Field, Given};
 use crate::config::url::{self, Target};
 use crate::config::value::Wrong;
 use crate::config::{RunArgs, raw};
+use crate::dialect;
 use crate::label::Label;
 use crate::wire::{RouteFacts, Vantage};
 use crate::{forward, route};
@@ -209,6 +210,16 @@ fn is_host(host: &str) -> bool {
     address || name.split('.').all(label)
 }
 
+fn check_dialect(dialect: &str, mark: Mark, problems: &mut Problems) {
+    if dialect::is_hint(dialect) {
+        return;
+    }
+    let families = dialect::Family::ALL.iter().map(|family| family.as_str());
+    let apis = dialect::Api::ALL.iter().map(|api| api.as_str());
+    let near = suggestion(dialect, families.chain(apis));
+    problems.at(mark, format!("no dialect is called {dialect:?}; {near}"));
+}
+
 fn route(
     name: &str,
     written: Given<raw::Route>,
@@ -232,6 +243,9 @@ fn route(
     if let Field::Given(provider) = &value.provider {
         check_name(&provider.value, provider.mark, problems);
     }
+    if let Field::Given(dialect) = &value.dialect {
+        check_dialect(&dialect.value, dialect.mark, problems);
+    }
     let upstream = upstream_of(value.upstream, mark, known, problems)?;
     Some(route::Config {
         facts: Arc::new(RouteFacts {
@@ -240,9 +254,7 @@ fn route(
             server_address: Label::known(&upstream.host),
             server_port: upstream.port,
             provider: value.provider.value().map(|name| Label::known(&name)),
-            dialect: value.dialect.value().map(|dialect| match dialect {
-                raw::Dialect::Openai => Label::known("openai"),
-            }),
+            dialect: value.dialect.value().map(|name| Label::known(&name)),
             stripped: if strip { prefix.len() } else { 0 },
             stall_after,
             hung_after,

@@ -8,7 +8,7 @@ use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram};
 
 use crate::clock::Moment;
 use crate::count::Source;
-use crate::dialect::Usage;
+use crate::dialect::{ByModality, Timings, Usage};
 use crate::export::instruments::attributes::{label, pair, with, word};
 use crate::export::instruments::family::{Family, Latest};
 use crate::export::instruments::live::Live;
@@ -19,8 +19,11 @@ use crate::measure::rates::VOICE_RATE;
 use crate::measure::{Band, Stage, Unrated};
 use crate::record::{Call, Complete, Outcome, Output, Record};
 
-/// Where no provider says how its counts split into modalities.
-const UNKNOWN_MODALITY: &str = "unknown";
+/// In the order of [`by_modality`].
+const MODALITIES: [&str; 4] = ["text", "image", "audio", "unknown"];
+
+/// The modality of counts that no provider splits.
+const UNSPLIT: usize = 3;
 
 /// The instruments of ended calls of one series that one model answered.
 #[derive(Debug)]
@@ -48,6 +51,8 @@ struct Times {
     blocked: Slot<BoundHistogram<f64>>,
     queue_wait: Slot<BoundHistogram<f64>>,
     stages: [Slot<BoundHistogram<f64>>; Stage::ALL.len()],
+    /// In the order of [`phases`].
+    backend_stages: [Slot<BoundHistogram<f64>>; 5],
     /// head, byte, event, token, visible.
     points: [Slot<BoundHistogram<f64>>; 5],
 }
@@ -55,7 +60,8 @@ struct Times {
 #[derive(Debug, Default)]
 struct Tokens {
     /// input, output, cache_read, cache_write, reasoning.
-    standard: [Slot<BoundCounter<u64>>; 5],
+    /// Each by modality.
+    standard: [[Slot<BoundCounter<u64>>; MODALITIES.len()]; 5],
     /// input, output.
     operation: [Slot<BoundHistogram<u64>>; 2],
     legacy: [Slot<BoundHistogram<u64>>; 2],
@@ -90,6 +96,9 @@ impl Ended {
             self.first(record, call);
         }
         self.rates(call);
+        if let Some(timings) = &call.timings {
+            self.backend(timings);
+        }
         if let Some(usage) = &call.usage {
             self.usage(usage, call, error);
         }
@@ -101,13 +110,16 @@ impl Ended {
     fn durations(&self, record: &Record, call: &Call, error: &[KeyValue]) {
         let (points, family, times) = (&record.points, &*self.family, &self.times);
         let until_end = |from: Option<Moment>| Some(seconds(points.end?.since(from?)));
-        if let (Some(server), Some(time)) = (&family.server, until_end(points.sent)) {
+        // How long a session lasts is no length of any answer.
+        let session = record.websocket.is_some();
+        if let (Some(server), Some(time), false) = (&family.server, until_end(points.sent), session)
+        {
             self.duration(&times.server, &server.duration, error, time);
         }
         let Some(time) = until_end(points.admit) else {
             return;
         };
-        let inference = call.series.operation.generates();
+        let inference = call.series.operation.generates() && !session;
         if let Some(latest) = family.latest.as_ref().filter(|_| inference) {
             self.duration(&times.inference, &latest.duration, error, time);
         }
@@ -167,6 +179,22 @@ impl Ended {
             times
                 .queue_wait
                 .record(&family.queue_wait, &self.base, &own, waited);
+        }
+    }
+
+    /// What the backend says of itself.
+    fn backend(&self, timings: &Timings) {
+        let slots = self.times.backend_stages.iter();
+        for (slot, (stage, length)) in slots.zip(phases(timings)) {
+            if let Some(length) = length {
+                let own = [word(key::BACKEND_STAGE, stage)];
+                slot.record(
+                    &self.family.backend_stage,
+                    &self.base,
+                    &own,
+                    seconds(length),
+                );
+            }
         }
     }
 
@@ -272,17 +300,22 @@ impl Ended {
     }
 
     fn standard_usage(&self, latest: &Latest, usage: &Usage, error: &[KeyValue]) {
+        let unsplit = ByModality::default();
         let counters = [
-            (&latest.input, usage.input),
-            (&latest.output, usage.output),
-            (&latest.cache_read, usage.cache_read),
-            (&latest.cache_write, usage.cache_write),
-            (&latest.reasoning, usage.reasoning),
+            (&latest.input, usage.input, &usage.input_by),
+            (&latest.output, usage.output, &usage.output_by),
+            (&latest.cache_read, usage.cache_read, &unsplit),
+            (&latest.cache_write, usage.cache_write, &unsplit),
+            (&latest.reasoning, usage.reasoning, &unsplit),
         ];
-        let own = [pair(key::TOKEN_MODALITY, UNKNOWN_MODALITY)];
-        for (slot, (counter, tokens)) in self.tokens.standard.iter().zip(counters) {
-            if let Some(tokens) = tokens {
-                slot.add(counter, &self.base, &own, tokens);
+        for (slots, (counter, tokens, split)) in self.tokens.standard.iter().zip(counters) {
+            let parts = tokens.map(|tokens| by_modality(tokens, split));
+            let named = slots.iter().zip(MODALITIES);
+            for ((slot, modality), tokens) in named.zip(parts.into_iter().flatten()) {
+                if let Some(tokens) = tokens {
+                    let own = [pair(key::TOKEN_MODALITY, modality)];
+                    slot.add(counter, &self.base, &own, tokens);
+                }
             }
         }
         let histograms = [
@@ -304,7 +337,9 @@ impl Ended {
             && call.complete == Complete::True
             && output.counted_source == Some(Source::Counted)
             && !call.request.tools
-            && output.hidden == 0;
+            && output.hidden == 0
+            // Usage of a session holds its audio, of which only the transcript is seen.
+            && record.websocket.is_none();
         if let Some(reported) = usage.output.filter(|_| comparable) {
             let (family, tokens) = (&*self.family, &self.tokens);
             tokens
@@ -321,6 +356,32 @@ impl Ended {
         let own = [label(key::FINISH_REASON, reason), word(key::CHOICE, became)];
         self.family.choices.bind(&with(&self.base, &own))
     }
+}
+
+/// A count split as the provider splits it: the parts add up to it. What it gives to no modality that the standard
+/// knows, and all of it where the parts are more than the whole, is the last part.
+fn by_modality(tokens: u64, split: &ByModality) -> [Option<u64>; MODALITIES.len()] {
+    let mut parts = [split.text, split.image, split.audio, None];
+    let named: u64 = parts.iter().flatten().sum();
+    let rest = tokens.checked_sub(named);
+    if rest.is_none() {
+        parts = [None; MODALITIES.len()];
+    }
+    if let Some(last) = parts.get_mut(UNSPLIT) {
+        let rest = rest.unwrap_or(tokens);
+        *last = Some(rest).filter(|rest| *rest > 0 || named == 0);
+    }
+    parts
+}
+
+fn phases(timings: &Timings) -> [(&'static str, Option<Duration>); 5] {
+    [
+        ("queue", timings.queue),
+        ("load", timings.load),
+        ("prefill", timings.prefill),
+        ("decode", timings.decode),
+        ("total", timings.total),
+    ]
 }
 
 /// Reported tokens in kinds that do not overlap: input = uncached + cache_read + cache_write, output = output +
@@ -357,6 +418,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn modalities_add_up_to_the_count() {
+        let split = |text, image, audio, video| ByModality {
+            text,
+            image,
+            audio,
+            video,
+            ..ByModality::default()
+        };
+        assert_eq!(
+            by_modality(100, &ByModality::default()),
+            [None, None, None, Some(100)]
+        );
+        let all = split(Some(60), None, Some(40), None);
+        assert_eq!(by_modality(100, &all), [Some(60), None, Some(40), None]);
+        let video = split(Some(60), Some(10), None, Some(30));
+        assert_eq!(
+            by_modality(100, &video),
+            [Some(60), Some(10), None, Some(30)]
+        );
+        let too_much = split(Some(101), None, None, None);
+        assert_eq!(by_modality(100, &too_much), [None, None, None, Some(100)]);
+        assert_eq!(
+            by_modality(0, &ByModality::default()),
+            [None, None, None, Some(0)]
+        );
+    }
+
+    #[test]
     fn reported_tokens_split_into_kinds_that_add_up() {
         let usage = Usage {
             input: Some(100),
@@ -364,6 +453,7 @@ mod tests {
             cache_read: Some(60),
             cache_write: Some(10),
             reasoning: Some(30),
+            ..Usage::default()
         };
         let output = Output {
             hidden: 12,

@@ -60,6 +60,8 @@ pub struct Instruments {
 struct LaneCounters {
     started: BoundCounter<u64>,
     waiting: BoundCounter<f64>,
+    /// From the client, and from the upstream.
+    messages: [BoundCounter<u64>; 2],
 }
 
 impl Instruments {
@@ -140,6 +142,14 @@ impl Instruments {
     /// Stream-seconds went by in which a first token was awaited. Those after it are told by [`Live::streaming`].
     pub fn waiting(&self, lane: &Lane, time: Duration) {
         self.lane(lane).waiting.add(time.as_secs_f64());
+    }
+
+    /// Messages went by over a WebSocket: from the client, and from the upstream.
+    pub fn messages(&self, lane: &Lane, numbers: [u64; 2]) {
+        let lane = self.lane(lane);
+        for (counter, number) in lane.messages.iter().zip(numbers) {
+            counter.add(number);
+        }
     }
 
     /// Something odd went by, outside any record or in one.
@@ -356,6 +366,10 @@ impl LaneCounters {
             waiting: family
                 .stream_time
                 .bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
+            messages: ["request", "response"].map(|direction| {
+                let own = [word(key::DIRECTION, direction)];
+                family.messages.bind(&with(&base, &own))
+            }),
         }
     }
 }
@@ -389,6 +403,22 @@ fn end_stage(record: &Record) -> Stage {
     }
 }
 
+/// The words of all providers for an end that a filter made: OpenAI's, Google's, Cohere's.
+const FILTERED: [&str; 12] = [
+    "content_filter",
+    "SAFETY",
+    "RECITATION",
+    "BLOCKLIST",
+    "PROHIBITED_CONTENT",
+    "SPII",
+    "MODEL_ARMOR",
+    "JAILBREAK",
+    "IMAGE_SAFETY",
+    "IMAGE_PROHIBITED_CONTENT",
+    "IMAGE_RECITATION",
+    "ERROR_TOXIC",
+];
+
 /// What became of a choice that ended with `reason`.
 fn became(call: &Call, reason: &Name) -> &'static str {
     let word = reason.as_str();
@@ -398,7 +428,10 @@ fn became(call: &Call, reason: &Name) -> &'static str {
         .map_or([0; Kind::ALL.len()], |output| output.by_kind);
     if word == "error" {
         "unfinished"
-    } else if word.eq_ignore_ascii_case("content_filter") {
+    } else if FILTERED
+        .iter()
+        .any(|known| word.eq_ignore_ascii_case(known))
+    {
         "filtered"
     } else if word.eq_ignore_ascii_case("refusal") || refusal > 0 {
         "refused"

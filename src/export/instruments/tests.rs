@@ -452,6 +452,15 @@ fn expect(points: &BTreeMap<String, f64>, rows: &[(&str, &[&str], Option<f64>)])
 }
 
 #[test]
+fn phases_are_those_that_the_backend_told() {
+    let points = points_of(&testing::streamed());
+    let of = |stage| one(&points, "tokengauge.backend.stage", &[stage]);
+    assert_eq!(of("tokengauge.backend_stage=queue"), Some(1.0));
+    assert_eq!(of("tokengauge.backend_stage=prefill"), Some(1.0));
+    assert_eq!(of("tokengauge.backend_stage=decode"), None);
+}
+
+#[test]
 fn reported_usage_is_what_was_reported() {
     let points = points_of(&testing::streamed());
     let answered = [
@@ -925,6 +934,7 @@ fn what_became_of_a_choice() {
     assert_eq!(of(call, "stop"), "complete");
     assert_eq!(of(call, "error"), "unfinished");
     assert_eq!(of(call, "content_filter"), "filtered");
+    assert_eq!(of(call, "PROHIBITED_CONTENT"), "filtered");
     call.output.as_mut().unwrap().by_kind[3] = 4;
     assert_eq!(of(call, "stop"), "refused");
     call.output = None;

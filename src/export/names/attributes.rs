@@ -51,7 +51,7 @@ macro_rules! attributes {
 use Values::{Any, Closed, Configured, Gated};
 
 attributes! {
-    OPERATION "gen_ai.operation.name" Closed(&["chat", "text_completion", "embeddings"]), "What kind of call it is.";
+    OPERATION "gen_ai.operation.name" Closed(&["chat", "text_completion", "generate_content", "transcription", "embeddings", "fetch_response", "count_tokens", "rerank", "moderation", "image_generation", "speech", "realtime"]), "What kind of call it is: the standard's words chat, text_completion, generate_content, embeddings and fetch_response, and ours where it has none.";
     PROVIDER "gen_ai.provider.name" Gated, "Whose API it is: the standard's word, or the engine's name.";
     REQUEST_MODEL "gen_ai.request.model" Gated, "The model that was asked for.";
     RESPONSE_MODEL "gen_ai.response.model" Gated, "The model that answered; only on what is recorded at the end.";
@@ -59,7 +59,7 @@ attributes! {
     SERVER_ADDRESS "server.address" Configured, "The upstream's host.";
     SERVER_PORT "server.port" Configured, "The upstream's port.";
     ERROR_TYPE "error.type" Gated, "What went wrong: the provider's code, a status code, or an outcome. Only on errors.";
-    TOKEN_MODALITY "gen_ai.token.modality" Closed(&["unknown"]), "No provider read so far splits its counts by modality, so it is `unknown`.";
+    TOKEN_MODALITY "gen_ai.token.modality" Closed(&["text", "image", "audio", "unknown"]), "What the tokens stand for, where the provider splits its counts; `unknown` for what is not split, and for other matter (video, documents).";
     TOKEN_TYPE "gen_ai.token.type" Closed(&["input", "output"]), "Direction of the tokens.";
     METHOD "http.request.method" Closed(&["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", "_OTHER"]), "The request's method.";
     STATUS "http.response.status_code" Any, "The response's status, 100 to 599.";
@@ -75,9 +75,11 @@ attributes! {
     BAND "tokengauge.band" Closed(&["<5", "5-15", "15-30", "30-60", ">=60", "voice"]), "Experience band by output tokens per second; `voice` (at least 100) is counted beside >=60.";
     UNRATED "tokengauge.unrated" Closed(&["no_token", "few_tokens", "short_decode", "below_total", "unobserved"]), "Why a stream has no output rate.";
     STAGE "tokengauge.stage" Closed(&["admission", "connect", "upload", "headers", "first_byte", "first_event", "first_token", "thinking", "decode", "tail"]), "A gap between neighbouring clock points. Of `tokengauge.requests.finished`: the stage in which the exchange ended.";
+    BACKEND_STAGE "tokengauge.backend_stage" Closed(&["queue", "load", "prefill", "decode", "total"]), "A phase by the backend's own clock: waiting, loading the model, reading the prompt, generating, all of it.";
     POINT "tokengauge.point" Closed(&["head", "byte", "event", "token", "visible"]), "A clock point.";
     BOUND "tokengauge.bound" Closed(&["exact", "upper"]), "Whether the number is exact or an upper bound.";
     WAIT_PLACE "tokengauge.where" Closed(&["admission"]), "Where the exchange was held back.";
+    DIRECTION "tokengauge.direction" Closed(&["request", "response"]), "Which way it went: from the client to the upstream, or back.";
     OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "How the exchange came out.";
     FAULT "tokengauge.fault" Closed(&["none", "client", "upstream", "proxy"]), "Whose fault it was.";
     FINISH_REASON "tokengauge.finish_reason" Gated, "The provider's word for why a choice ended; `error` where one was owed and never came.";
@@ -85,7 +87,7 @@ attributes! {
     SLO "tokengauge.slo" Configured, "The objective's name.";
     INDICATOR "tokengauge.indicator" Closed(&["availability", "time_to_first_token", "output_rate", "duration"]), "What the objective looks at.";
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
-    ANOMALY "tokengauge.anomaly" Closed(&["oversize", "bad_json", "bad_text", "unterminated", "gap", "encoding", "panic"]), "What was odd in what went by.";
+    ANOMALY "tokengauge.anomaly" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "unterminated", "gap", "encoding", "inflation", "panic"]), "What was odd in what went by.";
     DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "series"]), "Which kind of label value had to be called `other`; `series`: a combination of admitted values was one too many.";
     SIGNAL "tokengauge.signal" Closed(&["metrics", "traces"]), "Which export.";
     DROP_REASON "tokengauge.reason" Closed(&["queue_full", "failed", "shutdown"]), "Why it was dropped.";

@@ -1,12 +1,13 @@
 //! Our own metrics. Histogram bounds are never whole numbers: stores disagree on how to write `le="1"`.
 
 use crate::export::names::attributes::{
-    ANOMALY, BAND, BOUND, CALL, CHOICE, DIMENSION, DROP_REASON, ENDED, ERROR_TYPE, FAULT,
-    FINISH_REASON, INDICATOR, LANE, OUTCOME, POINT, PROVIDER, REQUEST_MODEL, RESULT, ROUTE, SIGNAL,
-    SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE, UNRATED,
-    VANTAGE, VERSION, WAIT_PLACE, WINDOW,
+    ANOMALY, BACKEND_STAGE, BAND, BOUND, CALL, CHOICE, DIMENSION, DIRECTION, DROP_REASON, ENDED,
+    ERROR_TYPE, FAULT, FINISH_REASON, INDICATOR, LANE, OUTCOME, POINT, PROVIDER, REQUEST_MODEL,
+    RESULT, ROUTE, SIGNAL, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE,
+    TOKEN_TYPE, UNRATED, VANTAGE, VERSION, WAIT_PLACE, WINDOW,
 };
 use crate::export::names::{Kind, Metric};
+use crate::frame::Anomaly;
 
 /// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
 const SECONDS: &[f64] = &[
@@ -41,6 +42,7 @@ pub static ALL: &[&Metric] = &[
     &REQUEST_BAND,
     &REQUEST_UNRATED,
     &REQUEST_STAGE,
+    &BACKEND_TIME,
     &TIME_TO,
     &INTER_TOKEN,
     &INTER_CHUNK,
@@ -49,6 +51,7 @@ pub static ALL: &[&Metric] = &[
     &ACTIVE_REQUESTS,
     &QUEUE_DEPTH,
     &QUEUE_WAIT,
+    &WEBSOCKET_MESSAGES,
     &REQUESTS_STARTED,
     &REQUESTS_FINISHED,
     &CHOICES_FINISHED,
@@ -177,6 +180,16 @@ pub static REQUEST_STAGE: Metric = Metric {
     combinations: 10,
 };
 
+pub static BACKEND_TIME: Metric = Metric {
+    name: "tokengauge.backend.stage",
+    kind: Kind::Histogram,
+    unit: "s",
+    description: "Length of a phase of a call as the backend itself reports it, in its answer's head or body. Not every backend reports, and none reports every phase.",
+    attributes: &[CALL, ENDED, &[BACKEND_STAGE]],
+    buckets: SECONDS,
+    combinations: 5,
+};
+
 pub static TIME_TO: Metric = Metric {
     name: "tokengauge.time_to",
     kind: Kind::Histogram,
@@ -254,6 +267,15 @@ pub static QUEUE_WAIT: Metric = Metric {
     description: "Time for which a call was held back: admit − accept.",
     attributes: &[CALL, ENDED, &[WAIT_PLACE]],
     buckets: SECONDS,
+    ..ROW
+};
+
+pub static WEBSOCKET_MESSAGES: Metric = Metric {
+    name: "tokengauge.websocket.messages",
+    unit: "{message}",
+    description: "Messages over WebSockets, of any API and of none. Moves while they go by; pings and the like are no messages.",
+    attributes: &[LANE, &[DIRECTION]],
+    combinations: 2,
     ..ROW
 };
 
@@ -400,7 +422,7 @@ pub static SELF_ANOMALIES: Metric = Metric {
     unit: "{anomaly}",
     description: "What was odd in what went by.",
     attributes: &[&[ANOMALY]],
-    combinations: 7,
+    combinations: Anomaly::ALL.len(),
     ..ROW
 };
 

@@ -7,7 +7,7 @@ use super::{Check, Complaints, Exchange};
 /// How far the reported time to first token may be from the truth.
 pub const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// Where fewer exchanges than this share show it on their own, the run has shown nothing about time.
+/// Where fewer exchanges than this share show it on their own, the run says nothing of how exact the times are.
 const LEAST_SHOWN: f64 = 0.1;
 
 /// Time to first token, which no single witness knows.
@@ -57,11 +57,14 @@ pub fn first_token(exchanges: &[Exchange<'_>]) -> Check {
     }
     errors.sort_unstable();
     let shown = errors.partition_point(|error| *error <= TOLERANCE);
-    if ratio(shown, errors.len()) < LEAST_SHOWN {
-        complaints.add(|| "the machine was too busy to show anything about time".to_owned());
-    }
+    // Not wrong: each value stood the test above. Only how exact it is could not be seen.
+    let busy = if ratio(shown, errors.len()) < LEAST_SHOWN {
+        " (the machine was too busy to show how exact they are)"
+    } else {
+        ""
+    };
     let finding = format!(
-        "all {} within what backend and client saw; error at most p50 {}, p99 {}, max {}; {shown} within {} ms",
+        "all {} within what backend and client saw; error at most p50 {}, p99 {}, max {}; {shown} within {} ms{busy}",
         errors.len(),
         millis(percentile(&errors, 0.5)),
         millis(percentile(&errors, 0.99)),

@@ -1,0 +1,20 @@
+//! What was odd about one exchange.
+
+use crate::frame::Anomaly;
+
+/// Each kind with how often it was met.
+#[derive(Debug, Default)]
+pub(super) struct Anomalies(Vec<(Anomaly, u32)>);
+
+impl Anomalies {
+    pub(super) fn note(&mut self, anomaly: Anomaly) {
+        match self.0.iter_mut().find(|(known, _)| *known == anomaly) {
+            Some((_, times)) => *times = times.saturating_add(1),
+            None => self.0.push((anomaly, 1)),
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<(Anomaly, u32)> {
+        std::mem::take(&mut self.0)
+    }
+}

@@ -1,0 +1,392 @@
+//! The content-encoding of one body: undone on its way to what reads the body.
+
+use crate::decode::{Fault, Inflater};
+use crate::frame::Anomaly;
+use crate::wire::Headers;
+
+/// One direction's body as it was coded.
+#[derive(Debug)]
+pub(super) struct Coding {
+    state: State,
+    /// Why it is not read, or not to its end.
+    odd: Option<Anomaly>,
+}
+
+#[derive(Debug)]
+enum State {
+    Plain,
+    Coded(Box<Inflater>),
+    /// The coding is not understood.
+    Unread,
+    /// Read up to where it broke off, became too large or had a gap.
+    Lost,
+}
+
+impl Coding {
+    /// As the headers that came with the body declare it.
+    pub(super) fn new(headers: &Headers) -> Self {
+        let inflater = headers.get("content-encoding").map(Inflater::new);
+        match inflater.transpose().map(Option::flatten) {
+            Ok(None) => Self::plain(),
+            Ok(Some(inflater)) => Self {
+                state: State::Coded(Box::new(inflater)),
+                odd: None,
+            },
+            Err(_) => Self {
+                state: State::Unread,
+                odd: Some(Anomaly::Encoding),
+            },
+        }
+    }
+
+    pub(super) const fn plain() -> Self {
+        Self {
+            state: State::Plain,
+            odd: None,
+        }
+    }
+
+    /// Hands out what the next bytes say in plain. `false` where it has to give up at them.
+    #[must_use]
+    pub(super) fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> bool {
+        let inflated = match &mut self.state {
+            State::Plain => {
+                out(bytes);
+                Ok(())
+            }
+            State::Coded(inflater) => inflater.push(bytes, out),
+            State::Unread | State::Lost => Ok(()),
+        };
+        if let Err(fault) = inflated {
+            self.state = State::Lost;
+            self.odd = Some(match fault {
+                Fault::Broken => Anomaly::Encoding,
+                Fault::TooLarge => Anomaly::Inflation,
+            });
+        }
+        inflated.is_ok()
+    }
+
+    /// Bytes were lost: coded ones cannot be read from here on.
+    pub(super) fn gap(&mut self) {
+        if let State::Coded(_) = self.state {
+            self.state = State::Lost;
+        }
+    }
+
+    /// The body came to its end as HTTP counts it.
+    pub(super) fn end(&mut self) {
+        if self.is_short() {
+            self.odd = Some(Anomaly::Encoding);
+        }
+    }
+
+    pub(super) const fn is_unread(&self) -> bool {
+        matches!(self.state, State::Unread)
+    }
+
+    /// Whether more is missing for the coding to be at its end.
+    pub(super) fn is_short(&self) -> bool {
+        matches!(&self.state, State::Coded(inflater) if inflater.finish().is_err())
+    }
+
+    pub(super) const fn odd(&self) -> Option<Anomaly> {
+        self.odd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Arc;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use zstd_safe::zstd_sys::ZSTD_EndDirective;
+    use zstd_safe::{CCtx, InBuffer, OutBuffer};
+
+    use super::*;
+    use crate::count::Tokenisers;
+    use crate::label::{Gate, Limits, Name};
+    use crate::observe::Exchange;
+    use crate::observe::tests::{STREAMED, at, chunk, open, usage};
+    use crate::record::{Complete, Outcome, Record};
+    use crate::wire::{Blocked, Direction, Ending, ExchangeId, Head, Word};
+
+    /// Each pushed and flushed at the next 100 ms, from 300 ms on.
+    fn events() -> Vec<String> {
+        let events = [
+            chunk(r#"{"role":"assistant","content":""}"#, "null"),
+            chunk(r#"{"content":"Hello"}"#, "null"),
+            chunk(r#"{"content":" world"}"#, "null"),
+            chunk("{}", r#""stop""#),
+            usage(2, 0),
+            "[DONE]".to_owned(),
+        ];
+        events.map(|data| format!("data: {data}\n\n")).to_vec()
+    }
+
+    fn bytes(pieces: &[String]) -> Vec<Vec<u8>> {
+        pieces.iter().map(|it| it.clone().into_bytes()).collect()
+    }
+
+    fn gzip(pieces: &[String]) -> Vec<Vec<u8>> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        let mut wire: Vec<Vec<u8>> = Vec::new();
+        for piece in pieces {
+            encoder.write_all(piece.as_bytes()).unwrap();
+            encoder.flush().unwrap();
+            wire.push(std::mem::take(encoder.get_mut()));
+        }
+        wire.push(encoder.finish().unwrap());
+        wire
+    }
+
+    fn br(pieces: &[String]) -> Vec<Vec<u8>> {
+        let mut encoder = brotli::CompressorWriter::new(Vec::new(), 4096, 5, 22);
+        let mut wire: Vec<Vec<u8>> = Vec::new();
+        for piece in pieces {
+            encoder.write_all(piece.as_bytes()).unwrap();
+            encoder.flush().unwrap();
+            wire.push(std::mem::take(encoder.get_mut()));
+        }
+        wire.push(encoder.into_inner());
+        wire
+    }
+
+    fn zstd(pieces: &[String]) -> Vec<Vec<u8>> {
+        let mut context = CCtx::create();
+        let mut encode = |piece: &[u8], directive| {
+            let mut wire = vec![0; 1024];
+            let mut output = OutBuffer::around(&mut wire[..]);
+            let mut input = InBuffer::around(piece);
+            let left = context.compress_stream2(&mut output, &mut input, directive);
+            assert_eq!(left, Ok(0));
+            output.as_slice().to_vec()
+        };
+        let flush = |piece: &String| encode(piece.as_bytes(), ZSTD_EndDirective::ZSTD_e_flush);
+        let mut wire: Vec<Vec<u8>> = pieces.iter().map(flush).collect();
+        wire.push(encode(b"", ZSTD_EndDirective::ZSTD_e_end));
+        wire
+    }
+
+    /// One piece of wire bytes for each that is flushed, and one for the end.
+    type Encode = fn(&[String]) -> Vec<Vec<u8>>;
+
+    const CODINGS: [(&str, Encode); 3] = [("gzip", gzip), ("br", br), ("zstd", zstd)];
+
+    fn headers(content_type: &str, coding: Option<&str>) -> Headers {
+        let coding = coding.map(|coding| ("content-encoding", Name::new(coding).unwrap()));
+        let kind = ("content-type", Name::new(content_type).unwrap());
+        [kind].into_iter().chain(coding).collect()
+    }
+
+    /// A body and its coding.
+    type Body<'a> = (Option<&'a str>, &'a [Vec<u8>]);
+
+    fn arrival(exchange: &mut Exchange, millis: u64, direction: Direction, bytes: &[u8]) {
+        let word = Word::Arrival {
+            direction,
+            len: u32::try_from(bytes.len()).unwrap(),
+            blocked: Blocked::default(),
+        };
+        exchange.word(at(millis), word, bytes, &mut |_| ());
+    }
+
+    fn head(exchange: &mut Exchange, coding: Option<&str>) {
+        let head = Head {
+            status: 200,
+            version: http::Version::HTTP_11,
+            headers: headers("text/event-stream", coding),
+            length: None,
+            own: false,
+        };
+        exchange.word(at(200), Word::Head(Box::new(head)), b"", &mut |_| ());
+    }
+
+    fn gap(exchange: &mut Exchange, millis: u64, direction: Direction) {
+        let word = Word::Gap {
+            direction,
+            bytes: 10,
+        };
+        exchange.word(at(millis), word, b"", &mut |_| ());
+    }
+
+    fn opened(request_coding: Option<&str>) -> Exchange {
+        let mut opened = open("/v1/chat/completions");
+        opened.headers = headers("application/json", request_coding);
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        Exchange::new(
+            ExchangeId(1),
+            at(100),
+            Box::new(opened),
+            gate,
+            &Tokenisers::default(),
+        )
+    }
+
+    /// A call whose answer comes piece by piece, every 100 ms from 300 ms on; at `lost` a gap comes instead.
+    fn call(request: Body<'_>, answer: Body<'_>, lost: Option<usize>) -> Record {
+        let mut exchange = opened(request.0);
+        for piece in request.1 {
+            arrival(&mut exchange, 110, Direction::Request, piece);
+        }
+        exchange.word(at(110), Word::RequestEnd, b"", &mut |_| ());
+        head(&mut exchange, answer.0);
+        let mut millis = 200;
+        for (index, piece) in answer.1.iter().enumerate() {
+            millis += 100;
+            if lost == Some(index) {
+                gap(&mut exchange, millis, Direction::Response);
+            } else {
+                arrival(&mut exchange, millis, Direction::Response, piece);
+            }
+        }
+        exchange.end(at(2_000), Ending::Complete, &mut |_| ())
+    }
+
+    fn streamed() -> Vec<Vec<u8>> {
+        vec![STREAMED.as_bytes().to_vec()]
+    }
+
+    fn answered(coding: Option<&str>, wire: &[Vec<u8>]) -> Record {
+        call((None, &streamed()), (coding, wire), None)
+    }
+
+    /// Everything that is told about a call but for its bytes on the wire.
+    fn told(record: &Record) -> String {
+        let odd = &record.anomalies;
+        let (points, call) = (&record.points, &record.call);
+        format!("{:?} {points:?} {odd:?} {call:?}", record.outcome)
+    }
+
+    #[test]
+    fn a_coded_stream_has_the_record_of_the_plain_one() {
+        let plain = answered(None, &bytes(&events()));
+        assert_eq!(plain.points.event, Some(at(300)));
+        assert_eq!(plain.points.token, Some(at(400)));
+        assert_eq!(plain.points.last, Some(at(500)));
+        for (header, encode) in CODINGS {
+            let coded = answered(Some(header), &encode(&events()));
+            assert_eq!(told(&coded), told(&plain), "{header}");
+            assert_ne!(coded.http.response_bytes, plain.http.response_bytes);
+        }
+    }
+
+    #[test]
+    fn a_coded_request_is_read() {
+        let events = bytes(&events());
+        let plain = call((None, &streamed()), (None, &events), None);
+        for (header, encode) in CODINGS {
+            let request = encode(&[STREAMED.to_owned()]);
+            let coded = call((Some(header), &request), (None, &events), None);
+            assert_eq!(told(&coded), told(&plain), "{header}");
+        }
+        let asked = plain.call.unwrap().request;
+        assert_eq!(
+            (asked.model, asked.stream),
+            (Name::new("gpt-4o"), Some(true))
+        );
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_read_is_odd_and_its_answer_counts() {
+        let broken = gzip(&[STREAMED.to_owned()])[..1].to_vec();
+        for (header, request) in [("gzip", broken), ("aes128gcm", streamed())] {
+            let record = call((Some(header), &request), (None, &bytes(&events())), None);
+            assert_eq!(record.anomalies, [(Anomaly::Encoding, 1)], "{header}");
+            let call = record.call.unwrap();
+            assert_eq!(call.complete, Complete::True, "{header}");
+            assert_eq!(call.output.unwrap().counted, 2, "{header}");
+        }
+    }
+
+    /// Complete, outcome, anomalies, and how many tokens were counted.
+    type Brief = (Complete, Outcome, Vec<(Anomaly, u32)>, Option<u64>);
+
+    fn brief(record: Record) -> Brief {
+        let call = record.call.unwrap();
+        let counted = call.output.map(|output| output.counted);
+        (call.complete, record.outcome, record.anomalies, counted)
+    }
+
+    #[test]
+    fn what_came_before_the_break_counts() {
+        for (header, encode) in CODINGS {
+            let mut wire = encode(&events());
+            // Nothing that any of them could go on with.
+            wire[2] = vec![0xff; 64];
+            let odd = vec![(Anomaly::Encoding, 1)];
+            let expected = (Complete::Unobserved, Outcome::Ok, odd, Some(1));
+            assert_eq!(brief(answered(Some(header), &wire)), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn after_a_gap_a_coded_stream_is_not_read() {
+        for (header, encode) in CODINGS {
+            let wire = encode(&events());
+            let record = call((None, &streamed()), (Some(header), &wire), Some(2));
+            let odd = vec![(Anomaly::Gap, 1)];
+            let expected = (Complete::Unobserved, Outcome::Ok, odd, Some(1));
+            assert_eq!(brief(record), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn after_a_gap_a_coded_request_is_not_read() {
+        let mut exchange = opened(Some("gzip"));
+        let wire = gzip(&[STREAMED.to_owned()]).concat();
+        arrival(&mut exchange, 110, Direction::Request, &wire[..12]);
+        gap(&mut exchange, 110, Direction::Request);
+        arrival(&mut exchange, 110, Direction::Request, &wire[30..]);
+        exchange.word(at(120), Word::RequestEnd, b"", &mut |_| ());
+        let record = exchange.end(at(200), Ending::Complete, &mut |_| ());
+        assert_eq!(record.anomalies, [(Anomaly::Gap, 1)]);
+    }
+
+    #[test]
+    fn a_coded_body_that_is_cancelled_is_not_odd() {
+        let mut exchange = opened(Some("gzip"));
+        let wire = gzip(&[STREAMED.to_owned()]).concat();
+        arrival(&mut exchange, 110, Direction::Request, &wire[..12]);
+        head(&mut exchange, Some("gzip"));
+        let wire = gzip(&events());
+        arrival(&mut exchange, 300, Direction::Response, &wire[0]);
+        let record = exchange.end(at(400), Ending::ClientGone, &mut |_| ());
+        assert_eq!(record.anomalies, []);
+        assert_eq!(record.call.unwrap().complete, Complete::Cut);
+    }
+
+    #[test]
+    fn a_bomb_is_given_up_and_what_came_before_counts() {
+        let mut pieces = events();
+        pieces.insert(2, " ".repeat(16 << 20));
+        let odd = vec![(Anomaly::Oversize, 1), (Anomaly::Inflation, 1)];
+        let expected = (Complete::Unobserved, Outcome::Ok, odd, Some(1));
+        assert_eq!(brief(answered(Some("gzip"), &gzip(&pieces))), expected);
+    }
+
+    #[test]
+    fn an_unknown_coding_leaves_the_answer_unobserved() {
+        let odd = vec![(Anomaly::Encoding, 1)];
+        // What was not read is no 0.
+        let expected = (Complete::Unobserved, Outcome::Ok, odd, None);
+        let record = answered(Some("compress"), &bytes(&events()));
+        assert_eq!(brief(record), expected);
+    }
+
+    #[test]
+    fn a_coded_body_that_ends_too_soon_is_odd() {
+        let mut wire = gzip(&events());
+        wire.pop();
+        let odd = vec![(Anomaly::Encoding, 1)];
+        let expected = (Complete::True, Outcome::Ok, odd, Some(2));
+        let record = answered(Some("gzip"), &wire);
+        assert_eq!(brief(record), expected, "the provider's last word came");
+        let wire = &gzip(&[r#"{"id":"a","choices":[]"#.to_owned()])[..1];
+        let record = answered(Some("gzip"), wire);
+        assert!(record.anomalies.contains(&(Anomaly::Encoding, 1)));
+        assert_eq!(record.call.unwrap().complete, Complete::Cut);
+    }
+}

@@ -1,0 +1,102 @@
+//! The WebSocket that an exchange went on as: its two directions, read side by side.
+
+use crate::frame::{self, Anomaly, Message, Unread, WebSocket};
+use crate::observe::anomalies::Anomalies;
+use crate::record::{self, Closed};
+use crate::wire::Direction;
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    client: WebSocket,
+    server: WebSocket,
+    facts: Facts,
+}
+
+#[derive(Debug, Default)]
+struct Facts {
+    record: record::WebSocket,
+    anomalies: Anomalies,
+}
+
+impl Socket {
+    pub(super) fn new() -> Self {
+        Self {
+            client: WebSocket::client(frame::CAP),
+            server: WebSocket::server(frame::CAP),
+            facts: Facts::default(),
+        }
+    }
+
+    /// Takes the next bytes that the sender of `direction` sent, and calls `out` for every text among its messages.
+    pub(super) fn push(&mut self, direction: Direction, bytes: &[u8], out: &mut impl FnMut(&[u8])) {
+        let (reader, facts) = self.side(direction);
+        reader.push(bytes, &mut |message| facts.message(direction, message, out));
+    }
+
+    /// So many bytes of `direction` were lost.
+    pub(super) fn gap(&mut self, direction: Direction, bytes: u64) {
+        let (reader, facts) = self.side(direction);
+        reader.gap(bytes, &mut |message| {
+            facts.message(direction, message, &mut |_| {})
+        });
+        facts.record.lost = true;
+    }
+
+    /// The sender of `direction` ended its side of the connection.
+    pub(super) fn closed(&mut self, direction: Direction) {
+        let (reader, facts) = self.side(direction);
+        reader.finish(&mut |message| facts.message(direction, message, &mut |_| {}));
+        facts.record.left.get_or_insert(direction);
+    }
+
+    /// Everything is over. What was odd about it.
+    pub(super) fn finish(&mut self) -> Vec<(Anomaly, u32)> {
+        let Self {
+            client,
+            server,
+            facts,
+        } = self;
+        for (reader, direction) in [(client, Direction::Request), (server, Direction::Response)] {
+            reader.finish(&mut |message| facts.message(direction, message, &mut |_| {}));
+        }
+        facts.anomalies.take()
+    }
+
+    pub(super) const fn facts(&self) -> &record::WebSocket {
+        &self.facts.record
+    }
+
+    const fn side(&mut self, direction: Direction) -> (&mut WebSocket, &mut Facts) {
+        match direction {
+            Direction::Request => (&mut self.client, &mut self.facts),
+            Direction::Response => (&mut self.server, &mut self.facts),
+        }
+    }
+}
+
+impl Facts {
+    fn message(&mut self, direction: Direction, message: Message<'_>, out: &mut impl FnMut(&[u8])) {
+        let Self { record, anomalies } = self;
+        match message {
+            Message::Text(text) => {
+                record.count(direction);
+                out(text);
+            }
+            Message::Unread(why) => {
+                record.count(direction);
+                record.compressed |= why == Unread::Compressed;
+            }
+            Message::Close(code) => {
+                let by = direction;
+                record.closed.get_or_insert(Closed { by, code });
+            }
+            Message::Odd(anomaly) => {
+                record.lost |= anomaly == Anomaly::BadFrame;
+                anomalies.note(anomaly);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

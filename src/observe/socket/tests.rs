@@ -1,0 +1,570 @@
+//! Upgraded exchanges on literal moments, from the words of the seam to records and metrics.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::clock::{Moment, Wall};
+use crate::count::Source;
+use crate::dialect::{ByModality, Operation, Usage};
+use crate::export::{self, Collector, Instruments, Readings, Snapshot, prometheus};
+use crate::frame::Anomaly;
+use crate::label::{Dimension, Gate, Label, Limits, Name};
+use crate::observe::{Board, Phase, Sinks};
+use crate::record::{Closed, Complete, Outcome, Record};
+use crate::slo::{Indicator, Objective, Scope};
+use crate::wire::{
+    Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Open, RouteFacts,
+    Scheme, Trace, Vantage, Word,
+};
+
+const CLIENT: Direction = Direction::Request;
+const UPSTREAM: Direction = Direction::Response;
+const MASK: [u8; 4] = [1, 2, 3, 4];
+
+/// One exchange on a board. Every step takes 100 ms.
+struct Play {
+    board: Board,
+    collector: Collector,
+    gate: Arc<Gate>,
+    records: Arc<Mutex<Vec<Record>>>,
+    millis: u64,
+}
+
+impl Play {
+    /// A GET that wants an upgrade; `model` as its query has it.
+    fn get(path: &str, model: Option<&str>) -> Self {
+        let (config, _) = export::Config::from_env(|_| None);
+        let readings = Readings::new(Snapshot::default);
+        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let records = Arc::default();
+        let kept: Arc<Mutex<Vec<Record>>> = Arc::clone(&records);
+        let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let sinks = Sinks {
+            instruments,
+            record,
+        };
+        let board = Board::new(objectives(), Arc::clone(&gate), sinks);
+        let mut play = Self {
+            board,
+            collector,
+            gate,
+            records,
+            millis: 0,
+        };
+        play.say(Word::Open(Box::new(open(path, model))), b"");
+        for word in [Word::Admitted, Word::Sent, Word::RequestEnd] {
+            play.say(word, b"");
+        }
+        play
+    }
+
+    /// A session that is open and has said nothing.
+    fn session() -> Self {
+        let mut play = Self::get("/v1/realtime", Some("gpt-4o-realtime-preview"));
+        play.upgraded("websocket");
+        play
+    }
+
+    fn say(&mut self, word: Word, bytes: &[u8]) -> &mut Self {
+        self.millis += 100;
+        let entry = Entry {
+            exchange: ExchangeId(1),
+            at: Moment::from_millis(self.millis),
+            word,
+        };
+        self.board.take(entry, bytes);
+        self
+    }
+
+    fn upgraded(&mut self, protocol: &str) -> &mut Self {
+        self.head(101, "upgrade", protocol).say(Word::Upgraded, b"")
+    }
+
+    fn head(&mut self, status: u16, header: &'static str, value: &str) -> &mut Self {
+        let head = Head {
+            status,
+            version: http::Version::HTTP_11,
+            headers: [(header, Name::new(value).unwrap())].into_iter().collect(),
+            length: None,
+            own: false,
+        };
+        self.say(Word::Head(Box::new(head)), b"")
+    }
+
+    fn bytes(&mut self, direction: Direction, bytes: &[u8]) -> &mut Self {
+        let arrival = Word::Arrival {
+            direction,
+            len: u32::try_from(bytes.len()).unwrap(),
+            blocked: Blocked::default(),
+        };
+        self.say(arrival, bytes)
+    }
+
+    fn client(&mut self, text: &str) -> &mut Self {
+        self.bytes(CLIENT, &frame(0x81, text.as_bytes(), Some(MASK)))
+    }
+
+    fn server(&mut self, text: &str) -> &mut Self {
+        self.bytes(UPSTREAM, &frame(0x81, text.as_bytes(), None))
+    }
+
+    fn created(&mut self) -> &mut Self {
+        self.server(CREATED)
+    }
+
+    fn close(&mut self, direction: Direction, code: u16) -> &mut Self {
+        let mask = (direction == CLIENT).then_some(MASK);
+        self.bytes(direction, &frame(0x88, &code.to_be_bytes(), mask))
+    }
+
+    /// Both sides end after `first`, as a tunnel tells it.
+    fn left(&mut self, first: Direction) -> Record {
+        let second = if first == CLIENT { UPSTREAM } else { CLIENT };
+        self.say(Word::Closed(first), b"")
+            .say(Word::Closed(second), b"")
+            .end(Ending::Complete)
+    }
+
+    fn end(&mut self, ending: Ending) -> Record {
+        self.say(Word::End(ending), b"");
+        self.records.lock().unwrap().pop().unwrap()
+    }
+
+    /// The sum of a counter over the series of `/metrics` whose line contains each of `parts`.
+    fn metric(&self, parts: &[&str]) -> u64 {
+        let values = self.values(parts);
+        values
+            .iter()
+            .map(|value| value.parse::<u64>().unwrap())
+            .sum()
+    }
+
+    /// The values other than 0 of those series.
+    fn values(&self, parts: &[&str]) -> Vec<String> {
+        let text = prometheus::text(&self.collector.scrape());
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let found = lines.filter(|line| parts.iter().all(|part| line.contains(part)));
+        let values = found.filter_map(|line| line.rsplit_once(' '));
+        let values = values.map(|(_, value)| value.to_owned());
+        values.filter(|value| value != "0").collect()
+    }
+}
+
+fn objectives() -> Vec<Objective> {
+    let limits = [
+        ("duration", Indicator::Duration(Duration::from_millis(1))),
+        ("availability", Indicator::Availability),
+    ];
+    let objective = |(name, indicator)| Objective {
+        name: Label::known(name),
+        indicator,
+        target: 0.9,
+        window: Duration::from_secs(3_600),
+        scope: Scope::default(),
+    };
+    limits.map(objective).into()
+}
+
+fn open(path: &str, model: Option<&str>) -> Open {
+    let route = RouteFacts {
+        name: Label::known("default"),
+        vantage: Vantage::Outbound,
+        server_address: Label::known("api.openai.com"),
+        server_port: 443,
+        provider: None,
+        dialect: None,
+        stripped: 0,
+        stall_after: Duration::from_secs(2),
+        hung_after: Duration::from_secs(30),
+    };
+    Open {
+        wall: Wall::default(),
+        method: http::Method::GET,
+        path: Name::new(path).unwrap(),
+        model: model.and_then(Name::new),
+        host: None,
+        version: http::Version::HTTP_11,
+        scheme: Scheme::Http,
+        headers: crate::wire::Headers::default(),
+        length: None,
+        client: None,
+        route: Arc::new(route),
+        trace: Trace::default(),
+        cell: Arc::new(Cell::default()),
+    }
+}
+
+/// A frame with up to 64 KiB.
+fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
+    let masked = if mask.is_some() { 0x80 } else { 0 };
+    let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
+    let key = mask.unwrap_or_default();
+    let payload = payload
+        .iter()
+        .zip(key.iter().cycle())
+        .map(|(byte, key)| byte ^ key);
+    let mut bytes = vec![first, masked | 126, length[0], length[1]];
+    bytes.extend(mask.iter().flatten());
+    bytes.extend(payload);
+    bytes
+}
+
+const CREATED: &str = r#"{"type":"session.created","session":{"id":"sess_7","object":"realtime.session",
+    "model":"gpt-4o-realtime-preview-2025-06-03","modalities":["text","audio"]}}"#;
+
+fn delta(response: &str, text: &str) -> String {
+    format!(
+        r#"{{"type":"response.output_audio_transcript.delta","response_id":"{response}","delta":"{text}"}}"#
+    )
+}
+
+fn done(response: &str, status: &str, output: u64) -> String {
+    format!(
+        r#"{{"type":"response.done","response":{{"id":"{response}","status":"{status}","usage":{{"input_tokens":100,
+           "output_tokens":{output},"input_token_details":{{"cached_tokens":64,"audio_tokens":30}},
+           "output_token_details":{{"audio_tokens":5}}}}}}}}"#
+    )
+}
+
+/// Two responses, the first of two pieces.
+fn talk(play: &mut Play) -> &mut Play {
+    play.created()
+        .client(r#"{"type":"input_audio_buffer.append","audio":"AAAA"}"#)
+        .server(&delta("resp_1", "Hello"))
+        .server(&delta("resp_1", " world"))
+        .server(&done("resp_1", "completed", 20))
+        .server(&delta("resp_2", "to"))
+        .server(&done("resp_2", "cancelled", 7))
+}
+
+/// What both responses of [`talk`] reported, together.
+fn usage() -> Usage {
+    Usage {
+        input: Some(200),
+        output: Some(27),
+        cache_read: Some(128),
+        input_by: audio(60),
+        output_by: audio(10),
+        ..Usage::default()
+    }
+}
+
+fn audio(tokens: u64) -> ByModality {
+    ByModality {
+        audio: Some(tokens),
+        ..ByModality::default()
+    }
+}
+
+#[test]
+fn a_session_is_one_exchange_whose_usage_adds_up_and_whose_time_is_not_rated() {
+    let mut play = Play::session();
+    talk(&mut play).close(CLIENT, 1000).close(UPSTREAM, 1000);
+    let record = play.left(UPSTREAM);
+    assert_eq!((record.outcome, record.fault), (Outcome::Ok, Fault::None));
+    let points = &record.points;
+    assert!(points.byte.is_some());
+    assert_eq!(
+        [points.event, points.token, points.visible, points.last],
+        [None; 4],
+        "many answers have no first token"
+    );
+    assert_eq!(record.stages.total(), points.duration().unwrap());
+    let socket = record.websocket.unwrap();
+    assert_eq!((socket.request_messages, socket.response_messages), (1, 6));
+    let code = Some(1000);
+    assert_eq!(socket.closed, Some(Closed { by: CLIENT, code }));
+    assert_eq!(
+        socket.left,
+        Some(UPSTREAM),
+        "the server ends the connection"
+    );
+
+    let call = record.call.unwrap();
+    assert_eq!(call.series.operation, Operation::Realtime);
+    assert_eq!(call.series.model.as_str(), "gpt-4o-realtime-preview");
+    assert_eq!(call.request.model, Name::new("gpt-4o-realtime-preview"));
+    assert_eq!(
+        call.response_model,
+        Name::new("gpt-4o-realtime-preview-2025-06-03")
+    );
+    assert_eq!(call.response_id, Name::new("sess_7"));
+    assert!(!call.streamed && !call.series.stream);
+    assert_eq!(call.complete, Complete::True);
+    let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();
+    assert_eq!(reasons, ["completed", "cancelled"]);
+    assert_eq!(call.usage, Some(usage()));
+    let output = call.output.unwrap();
+    assert_eq!((output.counted, output.standard), (3, 3));
+    assert_eq!(output.counted_source, Some(Source::Counted));
+    let rates = call.rates;
+    assert_eq!(
+        (rates.output, rates.unrated, rates.total),
+        (None, None, None)
+    );
+    let verdicts: Vec<_> = call
+        .verdicts
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(
+        verdicts,
+        ["availability"],
+        "how long it lasts is no promise"
+    );
+}
+
+#[test]
+fn a_session_is_told_while_it_goes_on() {
+    let mut play = Play::session();
+    let tokens = [
+        "tokengauge_tokens_total",
+        "type=\"output\"",
+        "model=\"gpt-4o-realtime-preview\"",
+    ];
+    let messages = |play: &Play, direction: &str| {
+        play.metric(&["tokengauge_websocket_messages_total", direction])
+    };
+    talk(&mut play);
+    assert_eq!(play.metric(&tokens), 3);
+    assert_eq!(
+        (messages(&play, "request"), messages(&play, "response")),
+        (1, 6)
+    );
+    let at = Moment::from_millis(play.millis);
+    let [view] = play.board.streams(at).try_into().unwrap();
+    assert_eq!((view.phase, view.tokens), (Phase::Unstreamed, 3));
+    assert_eq!(view.model, Name::new("gpt-4o-realtime-preview"));
+    assert_eq!((view.time_to_first_token, view.output_rate), (None, None));
+    let (load, _) = play.board.reading(Moment::from_millis(20_000));
+    assert_eq!(
+        load.lanes[0].active,
+        [0, 0, 0, 1],
+        "unstreamed, and in no queue"
+    );
+    assert_eq!(
+        load.flows[0].output.peak,
+        Some(2.0),
+        "two in the second second"
+    );
+    play.end(Ending::ClientGone);
+    assert_eq!(play.metric(&tokens), 3, "nothing is told twice");
+    assert_eq!(play.metric(&["tokengauge_usage_total"]), 227);
+    assert_eq!(
+        play.metric(&["gen_ai_client_operation_duration_seconds_count"]),
+        1
+    );
+    for never in [
+        "time_to_first",
+        "output_rate",
+        "total_rate",
+        "unrated",
+        "inter_",
+        "drift",
+        "inference_duration",
+        "server_request_duration_seconds_count{gen_ai",
+    ] {
+        assert_eq!(play.values(&[never]), [""; 0], "{never}");
+    }
+}
+
+#[test]
+fn what_comes_all_at_once_is_told_as_well() {
+    let mut play = Play::session();
+    let messages = [
+        CREATED,
+        &delta("r", "Hello"),
+        &delta("r", " world"),
+        &done("r", "completed", 2),
+    ];
+    let frames: Vec<u8> = messages
+        .iter()
+        .flat_map(|message| frame(0x81, message.as_bytes(), None))
+        .collect();
+    play.bytes(UPSTREAM, &frames);
+    assert_eq!(
+        play.metric(&["tokengauge_tokens_total", "type=\"output\""]),
+        2
+    );
+    assert_eq!(play.metric(&["tokengauge_tokens_standard_total"]), 2);
+}
+
+#[test]
+fn texts_of_two_responses_are_counted_apart() {
+    let mut play = Play::session();
+    play.created();
+    for response in ["resp_1", "resp_2"] {
+        play.server(&delta(response, "to"))
+            .server(&delta(response, "ken"));
+        play.server(&done(response, "completed", 1));
+    }
+    let output = play.end(Ending::ClientGone).call.unwrap().output.unwrap();
+    assert_eq!(
+        output.counted, 2,
+        "token · token, and neither to · ken nor tokentoken"
+    );
+}
+
+#[test]
+fn a_model_is_vouched_for_by_the_session_and_not_by_the_upgrade() {
+    let mut play = Play::session();
+    let name = Name::new("gpt-4o-realtime-preview").unwrap();
+    let known = |play: &Play| play.gate.known(Dimension::Model, &name).is_some();
+    play.client(r#"{"type":"session.update","session":{}}"#);
+    assert!(!known(&play));
+    let error =
+        r#"{"type":"error","error":{"type":"invalid_request_error","code":"invalid_api_key"}}"#;
+    play.server(error);
+    assert!(!known(&play));
+    play.close(UPSTREAM, 3000);
+    let record = play.left(UPSTREAM);
+    assert_eq!(
+        (record.outcome, record.fault),
+        (Outcome::Error, Fault::Client)
+    );
+    assert_eq!(record.error_type, Name::new("invalid_request_error"));
+    let call = record.call.unwrap();
+    assert_eq!((call.series.model.as_str(), call.output), ("other", None));
+
+    let mut play = Play::session();
+    play.created();
+    assert!(known(&play));
+}
+
+#[test]
+fn a_session_without_a_model_in_its_query_has_the_one_that_the_server_names() {
+    let mut play = Play::get("/v1/realtime", None);
+    play.upgraded("websocket").created();
+    play.server(&delta("r", "Hello"))
+        .server(&done("r", "completed", 1));
+    let named = "model=\"gpt-4o-realtime-preview-2025-06-03\"";
+    assert_eq!(play.metric(&["tokengauge_tokens_total", named]), 1);
+}
+
+#[test]
+fn a_session_that_breaks_off_says_by_whom_and_owes_a_reason() {
+    let mut play = Play::session();
+    play.created().server(&delta("r", "Hel"));
+    let record = play.left(UPSTREAM);
+    assert_eq!(
+        (record.outcome, record.fault),
+        (Outcome::Truncated, Fault::Upstream)
+    );
+    let call = record.call.unwrap();
+    assert_eq!(call.complete, Complete::Cut);
+    assert_eq!(call.finish_reasons, [Name::new("error").unwrap()]);
+
+    let mut play = Play::session();
+    play.created();
+    let record = play.left(CLIENT);
+    assert_eq!(
+        (record.outcome, record.fault),
+        (Outcome::Cancelled, Fault::Client)
+    );
+
+    let mut play = Play::session();
+    play.created().bytes(UPSTREAM, b"\x81\x05Hel");
+    let record = play.end(Ending::UpstreamFailed(Failure::MidBody));
+    assert_eq!(record.outcome, Outcome::Truncated);
+    assert_eq!(record.anomalies, [(Anomaly::Unterminated, 1)]);
+}
+
+#[test]
+fn compressed_messages_are_counted_and_the_session_says_that_they_were_not_read() {
+    let mut play = Play::session();
+    play.created()
+        .bytes(UPSTREAM, &frame(0xc1, b"\x01\x02", None))
+        .close(UPSTREAM, 1000);
+    let record = play.left(UPSTREAM);
+    assert_eq!(record.websocket.unwrap().response_messages, 2);
+    assert_eq!(record.call.unwrap().complete, Complete::Unobserved);
+}
+
+#[test]
+fn lost_bytes_and_broken_frames_are_said() {
+    let mut play = Play::session();
+    let text = frame(0x81, delta("r", "Hello").as_bytes(), None);
+    play.created().bytes(UPSTREAM, &text[..20]);
+    let gap = Word::Gap {
+        direction: UPSTREAM,
+        bytes: 10,
+    };
+    play.say(gap, b"")
+        .bytes(UPSTREAM, &text[30..])
+        .server(&delta("r", "Hello"));
+    let record = play.left(UPSTREAM);
+    assert_eq!(
+        record.websocket.unwrap().response_messages,
+        3,
+        "the lost one as well"
+    );
+    assert_eq!(record.anomalies, [(Anomaly::Gap, 1)]);
+    assert_eq!(
+        record.outcome,
+        Outcome::Ok,
+        "nobody knows whether it was closed"
+    );
+    let call = record.call.unwrap();
+    assert_eq!(
+        (call.complete, call.output.unwrap().counted),
+        (Complete::Unobserved, 1)
+    );
+
+    let mut play = Play::session();
+    play.created()
+        .bytes(CLIENT, &frame(0x81, b"not masked", None));
+    let record = play.left(CLIENT);
+    assert_eq!(record.anomalies, [(Anomaly::BadFrame, 1)]);
+    assert_eq!(record.call.unwrap().complete, Complete::Unobserved);
+}
+
+#[test]
+fn a_websocket_of_no_known_api_is_counted_as_plain_http() {
+    let mut play = Play::get("/chat/socket", Some("gpt-4o"));
+    play.upgraded("WebSocket")
+        .client("hello")
+        .client("there")
+        .server(&delta("r", "Hello"));
+    play.close(UPSTREAM, 1011);
+    let record = play.left(UPSTREAM);
+    assert!(record.call.is_none());
+    let socket = record.websocket.unwrap();
+    assert_eq!((socket.request_messages, socket.response_messages), (2, 1));
+    assert_eq!(record.error_type, Name::new("websocket_1011"));
+    assert_eq!(play.metric(&["tokengauge_websocket_messages_total"]), 3);
+    assert_eq!(play.metric(&["tokengauge_tokens_total"]), 0);
+}
+
+#[test]
+fn an_upgrade_to_something_else_is_bytes_and_nothing_more() {
+    let mut play = Play::get("/v1/realtime", Some("gpt-4o"));
+    play.upgraded("tls/1.2").server(&delta("r", "Hello"));
+    let record = play.left(UPSTREAM);
+    assert!(record.call.is_none() && record.websocket.is_none());
+    assert_eq!(
+        record.outcome,
+        Outcome::Ok,
+        "no protocol that is known was broken off"
+    );
+    assert!(record.anomalies.is_empty() && record.http.response_bytes > 0);
+}
+
+#[test]
+fn a_session_that_is_refused_is_a_call_that_failed() {
+    let mut play = Play::get("/v1/realtime", Some("no-such-model"));
+    play.head(401, "content-type", "application/json");
+    play.bytes(
+        UPSTREAM,
+        br#"{"error":{"type":"invalid_api_key","message":"no"}}"#,
+    );
+    let record = play.end(Ending::Complete);
+    assert_eq!(
+        (record.outcome, record.fault),
+        (Outcome::Error, Fault::Client)
+    );
+    assert_eq!(record.error_type, Name::new("invalid_api_key"));
+    let call = record.call.unwrap();
+    assert_eq!(call.series.model.as_str(), "other");
+    assert_eq!(call.request.model, Name::new("no-such-model"));
+}
