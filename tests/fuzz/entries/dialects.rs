@@ -1,0 +1,170 @@
+//! Dialects: the same events however an answer is cut, no empty text, nothing but an error of an error, and memory that
+//! does not grow with the answer.
+
+use tokengauge::dialect::{Api, Event, Family, Part, Reader, RequestFacts, is_error};
+use tokengauge::frame::{CAP, Frame, Framer};
+use tokengauge::label::Name;
+
+use super::frames::CONTENT_TYPES;
+use super::memory::{Meter, aside};
+use super::messages::{Framed, flood};
+use super::script::{Script, however_cut};
+
+pub const STATUSES: [u16; 6] = [200, 200, 201, 400, 429, 503];
+
+const MODELS: [Option<&str>; 6] = [
+    None,
+    Some("gpt-4o"),
+    Some("anthropic.claude-3-haiku-20240307-v1:0"),
+    Some("amazon.titan-text-express-v1"),
+    Some("meta.llama3-8b-instruct-v1:0"),
+    Some("cohere.command-r-v1:0"),
+];
+
+/// How often the messages of a flood are repeated before the tables that tell choices, tool calls and texts apart must be
+/// full: none of them takes more than 1,024.
+const FILLING: usize = 1_100;
+
+/// What a reader may hold for as long as its answer goes on, whatever was in it.
+const STATE: usize = 80 << 10;
+
+/// By how much it may grow when its tables are full: what is kept of the last message for its room.
+const ROOM: usize = 512;
+
+/// More of a flood's messages would take long and say nothing new.
+const LONGEST: usize = 600;
+
+/// An answer, in any framing, of any API.
+pub fn dialects(input: &[u8]) {
+    let mut script = Script::new(input);
+    let call = Call::of(&mut script);
+    let cuts = script.cuts();
+    let body = call.framed.body(script.rest());
+    let said = however_cut(&body, cuts, |pieces| call.said(pieces));
+    let is_odd = |line: &&String| line.starts_with("Odd(");
+    let odd = said.iter().filter(is_odd).count();
+    assert!(odd <= body.len() + 1, "more oddities than bytes");
+    if is_error(call.status) {
+        // An error may come as a stream, and say where that ends.
+        let known = |line: &&String| line.starts_with("Failed") || *line == "Done";
+        let other = said.iter().find(|line| !known(line) && !is_odd(line));
+        assert_eq!(other, None, "an error said more than that it is one");
+    }
+}
+
+/// An answer without end. What its framer holds is its own affair.
+pub fn floods(input: &[u8]) {
+    let mut script = Script::new(input);
+    let call = Call::of(&mut script);
+    let messages = script.rest();
+    let messages = messages.get(..LONGEST).unwrap_or(messages);
+    // Within SageMaker's messages there is another framer.
+    let framed_within = if call.api.family() == Family::Bedrock {
+        CAP
+    } else {
+        0
+    };
+    let (mut framer, mut reader, mut meter) = call.reader();
+    let mut go_on = |rounds| {
+        flood(messages, rounds, |messages| {
+            framer.push(&call.framed.body(messages), &mut |frame| {
+                meter.during(|| reader.read(&frame, &mut |_| {}));
+            });
+        });
+        meter.held()
+    };
+    let filled = go_on(0..FILLING);
+    let still = go_on(FILLING..2 * FILLING);
+    let name = call.api.as_str();
+    assert!(filled <= STATE + framed_within, "{name} holds {filled}");
+    let most = filled + ROOM + framed_within;
+    assert!(still <= most, "{name} holds {filled}, then {still}");
+}
+
+/// What is known of an answer beside its body.
+#[derive(Debug)]
+struct Call {
+    api: Api,
+    status: u16,
+    model: Option<Name>,
+    content_type: Option<&'static str>,
+    framed: Framed,
+}
+
+impl Call {
+    fn of(script: &mut Script<'_>) -> Self {
+        Self {
+            api: script.pick(Api::ALL),
+            status: script.pick(&STATUSES),
+            model: script.pick(&MODELS).and_then(Name::new),
+            content_type: script.pick(&CONTENT_TYPES),
+            framed: script.pick(&Framed::ALL),
+        }
+    }
+
+    fn reader(&self) -> (Framer, Reader, Meter) {
+        let framer = Framer::new(self.content_type, self.api.json());
+        // Where a model is asked for, so is the prompt at the head of the text.
+        let asked = RequestFacts {
+            model: self.model.clone(),
+            echo: self.model.is_some().then_some(true),
+            prompt_bytes: 3,
+            ..RequestFacts::default()
+        };
+        let reader = Reader::new(self.api, &asked, self.status);
+        (framer, reader, Meter::default())
+    }
+
+    /// The events of an answer whose body comes in these pieces; texts that belong together are joined.
+    fn said(&self, pieces: &[&[u8]]) -> Vec<String> {
+        let (mut framer, mut reader, mut meter) = self.reader();
+        let mut said = Said::default();
+        let mut read = |frame: Frame<'_>| {
+            reader.read(&frame, &mut |event| aside(|| said.note(&event)));
+        };
+        for piece in pieces {
+            meter.during(|| framer.push(piece, &mut read));
+            meter.assert_holds_at_most(CAP + STATE, self.api.as_str());
+        }
+        framer.finish(&mut read);
+        said.finish()
+    }
+}
+
+/// Events as lines.
+#[derive(Default)]
+pub struct Said {
+    lines: Vec<String>,
+    open: Option<(u32, Part, String)>,
+}
+
+impl Said {
+    pub fn note(&mut self, event: &Event<'_>) {
+        if let Event::Text { choice, part, text } = event {
+            assert!(!text.is_empty(), "a text that is none");
+            match &mut self.open {
+                Some((known, of, joined)) if (*known, *of) == (*choice, *part) => {
+                    joined.push_str(text);
+                }
+                _ => {
+                    self.close();
+                    self.open = Some((*choice, *part, (*text).to_owned()));
+                }
+            }
+            return;
+        }
+        self.close();
+        self.lines.push(format!("{event:?}"));
+    }
+
+    pub fn finish(mut self) -> Vec<String> {
+        self.close();
+        self.lines
+    }
+
+    fn close(&mut self) {
+        if let Some((choice, part, text)) = self.open.take() {
+            self.lines.push(format!("{choice} {part:?} {text:?}"));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Exchanges side by side, with everything behind them: load, objectives, metrics, spans. Each has one record, and
+//! when all are over none is in flight.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokengauge::clock::Moment;
+use tokengauge::export::span::{self, Style};
+use tokengauge::export::{Collector, Config, Instruments, Readings, Snapshot};
+use tokengauge::frame::Anomaly;
+use tokengauge::label::{Gate, Label, Limits};
+use tokengauge::observe::{Board, Sinks};
+use tokengauge::record::Record;
+use tokengauge::slo::{Indicator, Objective, Scope};
+use tokengauge::wire::{Entry, ExchangeId, Word};
+
+use super::words::{ACCEPT, Scene};
+use crate::entries::script::Script;
+
+/// The same words are said to each of these.
+const SIDE_BY_SIDE: [ExchangeId; 2] = [ExchangeId(1), ExchangeId(2)];
+
+/// An exchange of which there was never an `Open`.
+const UNKNOWN: ExchangeId = ExchangeId(3);
+
+pub fn board(input: &[u8]) {
+    let mut script = Script::new(input);
+    let cuts = script.cuts();
+    let scene = Scene::of(script);
+    let mut playing = Playing::new();
+    let moments = scene.moments();
+    let end = *moments.last().expect("there is the end's");
+    for id in SIDE_BY_SIDE {
+        playing.say(id, ACCEPT, Word::Open(Box::new(scene.open())), b"");
+    }
+    for (act, at) in scene.acts.iter().zip(&moments) {
+        for id in SIDE_BY_SIDE.into_iter().chain([UNKNOWN]) {
+            for (word, bytes) in act.words(Some(cuts)) {
+                playing.say(id, *at, word, bytes);
+            }
+        }
+        playing.look(*at);
+    }
+    for id in SIDE_BY_SIDE {
+        playing.say(id, end, Word::End(scene.ending), b"");
+        // Words behind the end have nobody to go to.
+        playing.say(id, end, Word::RequestEnd, b"");
+        playing.say(id, end, Word::End(scene.ending), b"");
+    }
+    playing.finish(end);
+}
+
+struct Playing {
+    board: Board,
+    /// What each record came to.
+    records: Arc<Mutex<Vec<Told>>>,
+    _collector: Collector,
+}
+
+/// What is looked at of a record.
+struct Told {
+    exchange: ExchangeId,
+    broke_off: bool,
+    spans: [usize; 2],
+}
+
+impl Playing {
+    fn new() -> Self {
+        let (config, _) = Config::from_env(|_| None);
+        let readings = Readings::new(Snapshot::default);
+        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let records = Arc::default();
+        let told = Arc::clone(&records);
+        let record = Box::new(move |record: &Record| note(&told, record));
+        let sinks = Sinks {
+            instruments,
+            record,
+        };
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        Self {
+            board: Board::new(objectives(), gate, sinks),
+            records,
+            _collector: collector,
+        }
+    }
+
+    fn say(&mut self, exchange: ExchangeId, at: Moment, word: Word, bytes: &[u8]) {
+        self.board.take(Entry { exchange, at, word }, bytes);
+    }
+
+    /// What whoever asks for a reading does.
+    fn look(&mut self, at: Moment) {
+        self.board.sweep(at);
+        assert!(self.board.streams(at).len() == SIDE_BY_SIDE.len());
+    }
+
+    fn finish(mut self, at: Moment) {
+        let (load, _) = self.board.reading(at);
+        let active: u64 = load.lanes.iter().flat_map(|lane| lane.active).sum();
+        assert_eq!((self.board.in_flight(), active), (0, 0), "still in flight");
+        let records = self.records.lock().expect("nothing panicked");
+        let ended: Vec<_> = records.iter().map(|told| told.exchange).collect();
+        assert_eq!(ended, SIDE_BY_SIDE, "each has one record");
+        for told in records.iter() {
+            assert!(!told.broke_off, "a stage panicked");
+            let [made, expected] = told.spans;
+            assert_eq!(made, expected, "spans");
+        }
+    }
+}
+
+fn note(records: &Mutex<Vec<Told>>, record: &Record) {
+    let spans = span::spans(record, &Style::new(Some(20)), Some("fuzzed"));
+    let told = Told {
+        exchange: record.exchange,
+        broke_off: record.anomalies.contains(&(Anomaly::Panic, 1)),
+        spans: [spans.len(), span::number(record)],
+    };
+    records.lock().expect("nothing panicked").push(told);
+}
+
+fn objectives() -> Vec<Objective> {
+    let second = Duration::from_secs(1);
+    let indicators = [
+        Indicator::Availability,
+        Indicator::TimeToFirstToken(second),
+        Indicator::OutputRate(10.0),
+        Indicator::Duration(second),
+    ];
+    let objective = |(name, indicator)| Objective {
+        name: Label::known(name),
+        indicator,
+        target: 0.99,
+        window: Duration::from_secs(86_400),
+        scope: Scope::default(),
+    };
+    let names = ["available", "first", "rate", "duration"];
+    names.into_iter().zip(indicators).map(objective).collect()
+}

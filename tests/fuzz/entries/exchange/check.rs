@@ -1,0 +1,183 @@
+//! What must hold of every record, whatever was said.
+
+use std::time::Duration;
+
+use tokengauge::frame::Anomaly;
+use tokengauge::measure::Sample;
+use tokengauge::record::{Call, Complete, Outcome, Output, Record};
+use tokengauge::wire::{Direction, Ending, Fault};
+
+use super::Played;
+use super::words::Scene;
+
+/// The most choices whose ends are told apart.
+const MOST_CHOICES: usize = 128;
+
+pub fn check(scene: &Scene, played: &Played) {
+    let record = &played.record;
+    assert_eq!(record.ending, scene.ending);
+    assert_eq!(
+        Some(record.stages.total()),
+        record.points.duration(),
+        "the stages do not add up: {:?}",
+        record.points
+    );
+    counts_every_byte(scene, record);
+    if scene.is_in_order() {
+        is_in_order(record);
+    }
+    outcome_makes_sense(record);
+    anomalies_are_bounded(scene, record);
+    if let Some(call) = &record.call {
+        completeness_makes_sense(scene, record, call);
+        rates_are_numbers(call);
+        if let Some(output) = &call.output {
+            output_adds_up(scene, played, output);
+        }
+    }
+}
+
+fn counts_every_byte(scene: &Scene, record: &Record) {
+    let sum = |direction| {
+        let bytes: usize = scene
+            .arrivals(direction)
+            .map(|(bytes, _)| bytes.len())
+            .sum();
+        bytes as u64 + scene.lost(direction).unwrap_or(0)
+    };
+    assert_eq!(record.http.request_bytes, sum(Direction::Request));
+    assert_eq!(record.http.response_bytes, sum(Direction::Response));
+    let blocked: Duration = scene
+        .arrivals(Direction::Response)
+        .map(|(_, blocked)| blocked)
+        .sum();
+    assert_eq!(record.blocked, blocked);
+}
+
+/// Where no word comes before the one that was said before it, no point does.
+fn is_in_order(record: &Record) {
+    let points = &record.points;
+    let in_order = [
+        Some(points.accept),
+        points.byte,
+        points.event,
+        points.token,
+        points.visible,
+        points.last,
+        points.end,
+    ];
+    let known: Vec<_> = in_order.into_iter().flatten().collect();
+    assert!(known.is_sorted(), "{points:?}");
+    let text = [points.event, points.token, points.last];
+    assert!(
+        points.token.is_some() == points.last.is_some() && text.is_sorted_by_key(Option::is_none),
+        "{points:?}"
+    );
+}
+
+/// What went well has no error and nobody's fault, what did not has both; and whose fault it is fits what happened.
+fn outcome_makes_sense(record: &Record) {
+    let ok = record.outcome == Outcome::Ok;
+    assert_eq!(ok, record.error_type.is_none(), "{record:?}");
+    assert_eq!(ok, record.fault == Fault::None, "{record:?}");
+    let fits = match record.outcome {
+        Outcome::Ok => true,
+        Outcome::Cancelled => record.fault == Fault::Client,
+        Outcome::Timeout => record.fault == Fault::Upstream,
+        Outcome::Truncated => matches!(record.fault, Fault::Upstream | Fault::Proxy),
+        Outcome::Rejected => matches!(record.fault, Fault::Client | Fault::Proxy),
+        Outcome::Error => matches!(record.fault, Fault::Client | Fault::Upstream),
+    };
+    assert!(fits, "{:?} {:?}", record.outcome, record.fault);
+    if record.websocket.is_some() {
+        return;
+    }
+    let refused = matches!(record.ending, Ending::Rejected(_));
+    assert_eq!(record.outcome == Outcome::Rejected, refused);
+    let timed_out = matches!(record.ending, Ending::TimedOut(_));
+    assert_eq!(record.outcome == Outcome::Timeout, timed_out);
+    if record.http.status.is_some_and(|status| status >= 400) && !refused && !timed_out {
+        assert_eq!(record.outcome, Outcome::Error);
+    }
+    if record.outcome == Outcome::Truncated && record.ending != Ending::Drained {
+        let streamed = record.call.as_ref().is_some_and(|call| call.streamed);
+        assert!(streamed, "only a stream can be truncated");
+    }
+}
+
+fn anomalies_are_bounded(scene: &Scene, record: &Record) {
+    let mut kinds: Vec<_> = record.anomalies.iter().map(|(kind, _)| *kind).collect();
+    kinds.sort_by_key(|kind| kind.as_str());
+    let told = kinds.len();
+    kinds.dedup();
+    assert_eq!(kinds.len(), told, "{:?}", record.anomalies);
+    assert!(!kinds.contains(&Anomaly::Panic));
+    let lost = [Direction::Request, Direction::Response].map(|way| scene.lost(way).is_some());
+    assert_eq!(kinds.contains(&Anomaly::Gap), lost.contains(&true));
+    let times: u64 = record
+        .anomalies
+        .iter()
+        .map(|(_, times)| u64::from(*times))
+        .sum();
+    // Coded bodies may bring more than their bytes.
+    if !scene.is_coded() {
+        let most = record.http.response_bytes + record.http.request_bytes;
+        assert!(
+            times <= most + scene.acts.len() as u64 + 4,
+            "{times} oddities"
+        );
+    }
+}
+
+/// What is `true` came to its end, what is `cut` did not, and what had a gap is neither.
+fn completeness_makes_sense(scene: &Scene, record: &Record, call: &Call) {
+    let lost =
+        scene.lost(Direction::Request).is_some() || scene.lost(Direction::Response).is_some();
+    if lost {
+        assert_eq!(call.complete, Complete::Unobserved);
+    }
+    assert!(call.finish_reasons.len() <= MOST_CHOICES);
+    if record.websocket.is_some() {
+        return;
+    }
+    let delivered = record.ending == Ending::Complete;
+    match (call.streamed, call.complete) {
+        (_, Complete::Unobserved) => {}
+        (false, Complete::True) => assert!(delivered),
+        (false, Complete::Cut) => assert!(!delivered || has(record, Anomaly::Encoding)),
+        (true, Complete::True) => {
+            let cut = delivered && record.outcome == Outcome::Truncated;
+            assert!(!cut, "complete and truncated");
+        }
+        (true, Complete::Cut) => assert_ne!(record.outcome, Outcome::Ok, "cut and well"),
+    }
+}
+
+fn has(record: &Record, wanted: Anomaly) -> bool {
+    record.anomalies.iter().any(|(kind, _)| *kind == wanted)
+}
+
+fn rates_are_numbers(call: &Call) {
+    let rates = &call.rates;
+    for rate in [rates.output, rates.total].into_iter().flatten() {
+        assert!(rate.is_finite() && rate >= 0.0, "{rates:?}");
+    }
+    assert!(rates.output.is_none() || rates.unrated.is_none());
+    assert!(call.output.is_some() || (rates.output, rates.total) == (None, None));
+}
+
+fn output_adds_up(scene: &Scene, played: &Played, output: &Output) {
+    assert!(output.tokens.is_finite() && output.tokens >= 0.0);
+    assert_eq!(output.by_kind.iter().sum::<u64>(), output.counted);
+    assert_eq!(output.counted == 0, output.standard == 0);
+    let standard = played.samples.iter().filter_map(|sample| {
+        if let Sample::Standard { tokens } = sample {
+            return Some(u64::from(*tokens));
+        }
+        None
+    });
+    // A second head begins the answer anew; what was told of the first stays told.
+    if scene.heads().count() <= 1 {
+        assert_eq!(standard.sum::<u64>(), output.standard, "told and counted");
+    }
+}

@@ -1,0 +1,44 @@
+//! The whole exchange: words in any order, at any moment, and one record that makes sense.
+
+mod board;
+mod check;
+mod words;
+
+use tokengauge::frame::Anomaly;
+use tokengauge::measure::Sample;
+use tokengauge::record::Record;
+
+use super::script::Script;
+pub use board::board;
+use check::check;
+use words::Scene;
+pub use words::{CODINGS, HEAD_STATUSES};
+
+/// What came of an exchange.
+#[derive(Debug)]
+struct Played {
+    record: Record,
+    samples: Vec<Sample>,
+}
+
+pub fn exchange(input: &[u8]) {
+    let mut script = Script::new(input);
+    let cuts = script.cuts();
+    let scene = Scene::of(script);
+    let whole = scene.play(None);
+    check(&scene, &whole);
+    let told = |record: &Record| format!("{record:?}");
+    for cuts in [cuts, [1, 1]] {
+        let cut = scene.play(Some(cuts));
+        check(&scene, &cut);
+        // How far a coded body is read that turns out broken depends on the piece that broke.
+        if !is_undecodable(&whole.record) && !is_undecodable(&cut.record) {
+            assert_eq!(told(&cut.record), told(&whole.record), "cut by {cuts:?}");
+        }
+    }
+}
+
+fn is_undecodable(record: &Record) -> bool {
+    let undecodable = |anomaly| matches!(anomaly, Anomaly::Encoding | Anomaly::Inflation);
+    record.anomalies.iter().any(|(odd, _)| undecodable(*odd))
+}

@@ -1,0 +1,373 @@
+//! Words made of a script, and the exchange that they are said to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokengauge::clock::{Moment, Wall};
+use tokengauge::count::Tokenisers;
+use tokengauge::dialect::Family;
+use tokengauge::label::{Gate, Label, Limits, Name};
+use tokengauge::observe::Exchange;
+use tokengauge::wire::{
+    Blocked, Cell, Connected, Direction, Ending, ExchangeId, Failure, Head, Headers, Limit, Open,
+    RESPONSE_HEADERS, Refusal, RouteFacts, Scheme, Trace, Vantage, Word,
+};
+
+use super::Played;
+use crate::entries::script::{Script, in_pieces};
+
+pub const ENDINGS: [Ending; 19] = [
+    Ending::Complete,
+    Ending::ClientGone,
+    Ending::ClientBroke,
+    Ending::UpstreamFailed(Failure::Dns),
+    Ending::UpstreamFailed(Failure::Connect),
+    Ending::UpstreamFailed(Failure::Tls),
+    Ending::UpstreamFailed(Failure::BeforeHead),
+    Ending::UpstreamFailed(Failure::Protocol),
+    Ending::UpstreamFailed(Failure::MidBody),
+    Ending::TimedOut(Limit::Connect),
+    Ending::TimedOut(Limit::Head),
+    Ending::TimedOut(Limit::Idle),
+    Ending::TimedOut(Limit::Total),
+    Ending::Rejected(Refusal::NoRoute),
+    Ending::Rejected(Refusal::BadRequest),
+    Ending::Rejected(Refusal::Overload),
+    Ending::Rejected(Refusal::Draining),
+    Ending::Drained,
+    Ending::Complete,
+];
+
+const METHODS: [http::Method; 3] = [http::Method::POST, http::Method::GET, http::Method::PUT];
+
+pub const CODINGS: [&str; 8] = [
+    "", "gzip", "deflate", "br", "zstd", "gzip, br", "identity", "what",
+];
+
+pub const HEAD_STATUSES: [u16; 10] = [200, 101, 200, 204, 302, 400, 408, 429, 500, 503];
+
+/// The moment at which every exchange is accepted; later than the beginning, so that a word can come too early.
+pub const ACCEPT: Moment = Moment::from_secs(1_000);
+
+/// An exchange as a script tells it.
+#[derive(Debug)]
+pub struct Scene {
+    path: Option<Name>,
+    hint: Option<&'static str>,
+    method: http::Method,
+    model: Option<Name>,
+    request_coding: &'static str,
+    anthropic: bool,
+    pub ending: Ending,
+    pub acts: Vec<Act>,
+}
+
+/// One word, so many milliseconds after the one before it; before it where that is negative.
+#[derive(Debug)]
+pub struct Act {
+    pub millis: i64,
+    pub what: What,
+}
+
+#[derive(Debug)]
+pub enum What {
+    Say(fn() -> Word),
+    Connected(bool),
+    Head(Answer),
+    Arrival {
+        direction: Direction,
+        blocked: u32,
+        bytes: Vec<u8>,
+    },
+    Gap(Direction, u64),
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    own: bool,
+    headers: Vec<(&'static str, Name)>,
+}
+
+impl Scene {
+    pub fn of(mut script: Script<'_>) -> Self {
+        let name = |bytes: &[u8]| Name::new(&String::from_utf8_lossy(bytes));
+        let families = Family::ALL.map(|family| Some(family.as_str()));
+        let hints = [&[None, Some("none")], &families[..]].concat();
+        let mut scene = Self {
+            ending: script.pick(&ENDINGS),
+            hint: script.pick(&hints),
+            method: METHODS[usize::from(script.digit()) % METHODS.len()].clone(),
+            request_coding: script.pick(&CODINGS),
+            anthropic: script.flag(),
+            path: name(script.short()),
+            model: name(script.short()),
+            acts: Vec::new(),
+        };
+        while !script.is_over() && scene.acts.len() < Act::MOST {
+            scene.acts.push(Act::of(&mut script));
+        }
+        scene
+    }
+
+    /// The moments of the words, the end's last.
+    pub fn moments(&self) -> Vec<Moment> {
+        let mut now = ACCEPT.nanos();
+        let steps = self.acts.iter().map(|act| act.millis).chain([1]);
+        steps
+            .map(|millis| {
+                now = now.saturating_add_signed(millis * 1_000_000);
+                Moment::from_nanos(now)
+            })
+            .collect()
+    }
+
+    pub fn is_in_order(&self) -> bool {
+        self.acts.iter().all(|act| act.millis >= 0)
+    }
+
+    pub fn arrivals(&self, wanted: Direction) -> impl Iterator<Item = (&[u8], Duration)> {
+        self.acts.iter().filter_map(move |act| {
+            if let What::Arrival {
+                direction,
+                blocked,
+                bytes,
+            } = &act.what
+                && *direction == wanted
+                && !bytes.is_empty()
+            {
+                return Some((&bytes[..], Blocked(*blocked).duration()));
+            }
+            None
+        })
+    }
+
+    /// Bytes lost in this direction; `None` where none were.
+    pub fn lost(&self, wanted: Direction) -> Option<u64> {
+        let gaps = self.acts.iter().filter_map(|act| {
+            if let What::Gap(direction, bytes) = act.what
+                && direction == wanted
+            {
+                return Some(bytes);
+            }
+            None
+        });
+        gaps.reduce(|sum, bytes| sum + bytes)
+    }
+
+    pub fn heads(&self) -> impl Iterator<Item = &Answer> {
+        self.acts.iter().filter_map(|act| {
+            if let What::Head(answer) = &act.what {
+                return Some(answer);
+            }
+            None
+        })
+    }
+
+    pub fn is_coded(&self) -> bool {
+        let coded = |answer: &Answer| answer.header("content-encoding").is_some();
+        self.heads().any(coded)
+    }
+
+    /// Says all words; arrivals come in pieces of these sizes, all at their moment.
+    pub fn play(&self, cuts: Option<[usize; 2]>) -> Played {
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let mut exchange = Exchange::new(
+            ExchangeId(7),
+            ACCEPT,
+            Box::new(self.open()),
+            gate,
+            &Tokenisers::default(),
+        );
+        let mut samples = Vec::new();
+        let moments = self.moments();
+        for (act, at) in self.acts.iter().zip(&moments) {
+            for (word, bytes) in act.words(cuts) {
+                exchange.word(*at, word, bytes, &mut |sample| samples.push(sample));
+            }
+            // As whoever keeps it does after every word.
+            exchange.state();
+            if exchange.is_settled() {
+                exchange.series();
+            }
+        }
+        let end = *moments.last().expect("there is the end's");
+        let record = exchange.end(end, self.ending, &mut |sample| samples.push(sample));
+        Played { record, samples }
+    }
+
+    pub fn open(&self) -> Open {
+        let route = RouteFacts {
+            name: Label::known("default"),
+            vantage: Vantage::Outbound,
+            server_address: Label::known("127.0.0.1"),
+            server_port: 443,
+            provider: None,
+            dialect: self.hint.map(Label::known),
+            stripped: 0,
+            stall_after: Duration::from_secs(2),
+            hung_after: Duration::from_secs(30),
+        };
+        let coding = Name::new(self.request_coding).map(|coding| ("content-encoding", coding));
+        let version = Name::new("2023-06-01").filter(|_| self.anthropic);
+        let version = version.map(|version| ("anthropic-version", version));
+        Open {
+            wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
+            method: self.method.clone(),
+            path: self.path.clone().unwrap_or_else(slash),
+            model: self.model.clone(),
+            host: None,
+            version: http::Version::HTTP_11,
+            scheme: Scheme::Http,
+            headers: coding.into_iter().chain(version).collect(),
+            length: None,
+            client: None,
+            route: Arc::new(route),
+            trace: Trace::default(),
+            cell: Arc::new(Cell::default()),
+        }
+    }
+}
+
+impl Act {
+    /// More words than this say nothing new.
+    pub const MOST: usize = 64;
+
+    /// What is said, with the bytes of each arrival.
+    pub fn words(&self, cuts: Option<[usize; 2]>) -> Vec<(Word, &[u8])> {
+        let word = match &self.what {
+            What::Say(word) => word(),
+            What::Connected(reused) => connected(*reused),
+            What::Head(answer) => Word::Head(Box::new(answer.head())),
+            What::Gap(direction, bytes) => Word::Gap {
+                direction: *direction,
+                bytes: *bytes,
+            },
+            What::Arrival {
+                direction,
+                blocked,
+                bytes,
+            } => {
+                let pieces = in_pieces(bytes, cuts.unwrap_or([bytes.len(); 2]));
+                let blocked = [Blocked(*blocked)].into_iter();
+                return pieces
+                    .into_iter()
+                    .zip(blocked.chain(std::iter::repeat(Blocked::default())))
+                    .map(|(piece, blocked)| (arrived(*direction, piece, blocked), piece))
+                    .collect();
+            }
+        };
+        vec![(word, b"")]
+    }
+
+    /// What is done is named by a letter, so that inputs can be written by hand.
+    fn of(script: &mut Script<'_>) -> Self {
+        let letter = script.byte();
+        let millis = i64::from(script.byte().cast_signed());
+        let what = match letter {
+            b'a' => What::Say(|| Word::Admitted),
+            b's' => What::Say(|| Word::Sent),
+            b'r' => What::Say(|| Word::RequestEnd),
+            b'u' => What::Say(|| Word::Upgraded),
+            b't' => What::Say(|| Word::Trailers(Direction::Response)),
+            b'x' => What::Say(|| Word::Closed(Direction::Request)),
+            b'y' => What::Say(|| Word::Closed(Direction::Response)),
+            b'c' => What::Connected(script.flag()),
+            b'h' => What::Head(Answer::of(script)),
+            b'g' => What::Gap(Direction::Request, u64::from(script.digit())),
+            b'G' => What::Gap(Direction::Response, u64::from(script.digit())),
+            b'q' => arrival(Direction::Request, script),
+            b'm' => message(Direction::Request, script),
+            b'M' => message(Direction::Response, script),
+            _ => arrival(Direction::Response, script),
+        };
+        Self { millis, what }
+    }
+}
+
+impl Answer {
+    fn of(script: &mut Script<'_>) -> Self {
+        let status = script.pick(&HEAD_STATUSES);
+        let own = script.digit() == 1;
+        let content_type = (
+            "content-type",
+            String::from_utf8_lossy(script.short()).into_owned(),
+        );
+        let coding = ("content-encoding", script.pick(&CODINGS).to_owned());
+        let upgrade = ("upgrade", script.pick(&["", "websocket", "h2c"]).to_owned());
+        let other = script.pick(&RESPONSE_HEADERS);
+        let other = (other, String::from_utf8_lossy(script.short()).into_owned());
+        let headers = [content_type, coding, upgrade, other];
+        let named = |(name, value): (_, String)| Some((name, Name::new(&value)?));
+        Self {
+            status,
+            own,
+            headers: headers.into_iter().filter_map(named).collect(),
+        }
+    }
+
+    fn header(&self, wanted: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        headers
+            .find(|(name, _)| *name == wanted)
+            .map(|(_, value)| value.as_str())
+    }
+
+    fn head(&self) -> Head {
+        let headers: Headers = self.headers.iter().cloned().collect();
+        Head {
+            status: self.status,
+            version: http::Version::HTTP_11,
+            headers,
+            length: None,
+            own: self.own,
+        }
+    }
+}
+
+fn slash() -> Name {
+    Name::new("/").expect("it is not empty")
+}
+
+fn connected(reused: bool) -> Word {
+    Word::Connected(Box::new(Connected {
+        reused,
+        ..Connected::default()
+    }))
+}
+
+fn arrived(direction: Direction, bytes: &[u8], blocked: Blocked) -> Word {
+    Word::Arrival {
+        direction,
+        len: u32::try_from(bytes.len()).expect("inputs are short"),
+        blocked,
+    }
+}
+
+fn arrival(direction: Direction, script: &mut Script<'_>) -> What {
+    What::Arrival {
+        direction,
+        blocked: u32::from(script.digit()) * 1_000,
+        bytes: script.long().to_vec(),
+    }
+}
+
+/// An arrival that is a frame of a WebSocket.
+fn message(direction: Direction, script: &mut Script<'_>) -> What {
+    let first = script.pick(&[0x81_u8, 0x82, 0x88, 0x89, 0x01, 0x80, 0x00, 0xc1]);
+    let payload = script.long();
+    let (masked, mask): (u8, &[u8]) = match direction {
+        Direction::Request => (0x80, &[0; 4]),
+        Direction::Response => (0, &[]),
+    };
+    let length = u16::try_from(payload.len()).expect("it was counted by two bytes");
+    let length = match u8::try_from(length).ok().filter(|length| *length < 126) {
+        Some(length) => vec![masked | length],
+        None => [&[masked | 126], &length.to_be_bytes()[..]].concat(),
+    };
+    What::Arrival {
+        direction,
+        blocked: 0,
+        bytes: [&[first], &length[..], mask, payload].concat(),
+    }
+}

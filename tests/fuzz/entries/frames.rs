@@ -1,0 +1,182 @@
+//! Framers: the same frames however a body is cut, memory within the cap, and nothing left over for the next body.
+
+use tokengauge::frame::{Aws, CAP, Elements, Frame, Framer, Json, Lines, Sse};
+
+use super::memory::{Meter, aside};
+use super::script::{Script, however_cut};
+
+/// What a framer may hold above its cap: what a vector takes for its first few bytes.
+const SLACK: usize = 64;
+
+const CAPS: [usize; 4] = [CAP, 16, 100, 1_000];
+
+/// Content types that say something about the framing, and some that lie.
+pub const CONTENT_TYPES: [Option<&str>; 8] = [
+    None,
+    Some("text/event-stream; charset=utf-8"),
+    Some("application/json"),
+    Some("application/x-ndjson"),
+    Some("application/vnd.amazon.eventstream"),
+    Some("text/plain"),
+    Some("application/json-seq"),
+    Some("TEXT/HTML"),
+];
+
+pub const JSON: [Json; 3] = [Json::Whole, Json::Lines, Json::Elements];
+
+pub fn sse(input: &[u8]) {
+    of_stream(input, |cap| Framer::Sse(Sse::new(cap)));
+}
+
+pub fn lines(input: &[u8]) {
+    of_stream(input, |cap| Framer::Lines(Lines::new(cap)));
+}
+
+pub fn elements(input: &[u8]) {
+    of_stream(input, |cap| Framer::Elements(Elements::new(cap)));
+}
+
+pub fn aws(input: &[u8]) {
+    of_stream(input, |cap| Framer::Aws(Aws::new(cap)));
+}
+
+/// Any body: its first bytes tell how it is framed.
+pub fn sniffed(input: &[u8]) {
+    let mut script = Script::new(input);
+    let content_type = script.pick(&CONTENT_TYPES);
+    let json = script.pick(&JSON);
+    let body = Body::of(script);
+    body.frames(|| Reading::of(Framer::new(content_type, json), CAP));
+}
+
+fn of_stream(input: &[u8], framer: impl Fn(usize) -> Framer) {
+    let mut script = Script::new(input);
+    let cap = script.pick(&CAPS);
+    let body = Body::of(script);
+    let reading = || Reading::of(framer(cap), cap);
+    let frames = body.frames(reading);
+    let after_another = body.frames(|| {
+        let mut reading = reading();
+        reading.push(&[body.bytes]);
+        reading.finish();
+        reading.told.clear();
+        reading
+    });
+    assert_eq!(after_another, frames, "read after another body");
+}
+
+/// A body and how it comes.
+struct Body<'a> {
+    cuts: [usize; 2],
+    /// After so many bytes some are lost.
+    lost_after: Option<usize>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Body<'a> {
+    fn of(mut script: Script<'a>) -> Self {
+        let cuts = script.cuts();
+        let lost_after = script.flag().then(|| usize::from(script.digit()));
+        let bytes = script.rest();
+        Self {
+            cuts,
+            lost_after,
+            bytes,
+        }
+    }
+
+    fn frames(&self, reading: impl Fn() -> Reading) -> Vec<Told> {
+        let first = self.lost_after.unwrap_or(0).min(self.bytes.len());
+        let (before, after) = self.bytes.split_at(first);
+        let frames = however_cut(after, self.cuts, |pieces| {
+            let mut reading = reading();
+            if self.lost_after.is_some() {
+                reading.push(&[before]);
+                reading.gap();
+            }
+            reading.push(pieces);
+            reading.finish();
+            reading.told
+        });
+        let most = self.bytes.len() + 2;
+        assert!(frames.len() <= most, "{} frames", frames.len());
+        frames
+    }
+}
+
+/// A frame that was told. Pieces of a whole body are joined: where they end depends on how it is cut.
+#[derive(Debug, PartialEq)]
+enum Told {
+    Event(Vec<u8>, Vec<u8>),
+    Exception(Vec<u8>, Vec<u8>),
+    Stray(Vec<u8>),
+    Piece(Vec<u8>),
+    Whole,
+    Odd(&'static str),
+}
+
+/// A framer at work, watched.
+struct Reading {
+    framer: Framer,
+    cap: usize,
+    meter: Meter,
+    told: Vec<Told>,
+}
+
+impl Reading {
+    fn of(framer: Framer, cap: usize) -> Self {
+        Self {
+            framer,
+            cap,
+            meter: Meter::default(),
+            told: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, pieces: &[&[u8]]) {
+        for piece in pieces {
+            let Self { framer, told, .. } = self;
+            self.meter
+                .during(|| framer.push(piece, &mut |frame| aside(|| note(told, frame))));
+            self.within_bounds();
+        }
+    }
+
+    fn gap(&mut self) {
+        self.meter.during(|| self.framer.gap());
+        self.meter.assert_holds_at_most(0, "after lost bytes");
+    }
+
+    fn finish(&mut self) {
+        let Self { framer, told, .. } = self;
+        self.meter
+            .during(|| framer.finish(&mut |frame| aside(|| note(told, frame))));
+        self.within_bounds();
+        self.meter.assert_holds_at_most(0, "after the end");
+    }
+
+    fn within_bounds(&self) {
+        self.meter
+            .assert_holds_at_most(self.cap + SLACK, "in a frame");
+        if let Some(Told::Event(name, data) | Told::Exception(name, data)) = self.told.last() {
+            assert!(name.len() + data.len() <= self.cap);
+        }
+    }
+}
+
+fn note(told: &mut Vec<Told>, frame: Frame<'_>) {
+    let next = match frame {
+        Frame::Event { name, data } => Told::Event(name.to_vec(), data.to_vec()),
+        Frame::Exception { name, data } => Told::Exception(name.to_vec(), data.to_vec()),
+        Frame::Stray(line) => Told::Stray(line.to_vec()),
+        Frame::Piece(piece) => {
+            if let Some(Told::Piece(body)) = told.last_mut() {
+                return body.extend_from_slice(piece);
+            }
+            Told::Piece(piece.to_vec())
+        }
+        Frame::Whole => Told::Whole,
+        Frame::Odd(anomaly) => Told::Odd(anomaly.as_str()),
+    };
+    told.push(next);
+}

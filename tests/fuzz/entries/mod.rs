@@ -1,0 +1,26 @@
+//! The entry points of the fuzzers. Each takes an input whose first bytes choose what is done and to what, and asserts
+//! what must hold for every input: not only that nothing panics.
+//!
+//! libFuzzer drives them (`fuzz/`, which takes this folder in), and so do the tests beside this folder.
+
+mod dialects;
+mod exchange;
+mod frames;
+mod inflaters;
+mod memory;
+mod messages;
+mod requests;
+mod script;
+mod sessions;
+mod sockets;
+mod tokens;
+
+pub use dialects::{STATUSES, dialects, floods};
+pub use exchange::{CODINGS, HEAD_STATUSES, board, exchange};
+pub use frames::{CONTENT_TYPES, JSON, aws, elements, lines, sniffed, sse};
+pub use inflaters::{br, codings, deflate, gzip, zstd};
+pub use messages::Framed;
+pub use requests::requests;
+pub use sessions::realtime;
+pub use sockets::websocket;
+pub use tokens::tokens;

@@ -1,0 +1,97 @@
+//! Request readers: the same facts however a request is cut, and next to nothing held of it.
+
+use tokengauge::dialect::{Api, Detect, Found, RequestFacts, RequestReader, detect};
+use tokengauge::label::{LONGEST_NAME, Name};
+
+use super::memory::Meter;
+use super::messages::flood;
+use super::script::{Script, however_cut};
+
+/// What a reader holds: the path to the value that it is in, the short words among the facts, and of a form's field a
+/// piece of 4 KiB.
+const STATE: usize = 10 << 10;
+
+/// How often a part of a request is repeated.
+const ROUNDS: usize = 200;
+
+pub fn requests(input: &[u8]) {
+    let mut script = Script::new(input);
+    let found = found(&mut script);
+    let lost_after = script.flag().then(|| usize::from(script.digit()));
+    let cuts = script.cuts();
+    let body = script.rest();
+    let (read, lost) = body.split_at(lost_after.unwrap_or(body.len()).min(body.len()));
+    let facts = however_cut(read, cuts, |pieces| {
+        let mut reading = Reading::of(&found);
+        pieces.iter().for_each(|piece| reading.push(piece));
+        if lost_after.is_some() {
+            reading.reader.gap();
+            reading.push(lost);
+        }
+        reading.reader.finish()
+    });
+    // A byte that is no text becomes a character of three.
+    assert!(facts.prompt_bytes <= 3 * read.len() as u64);
+    let most_stops = facts.stop_sequences.unwrap_or(0);
+    assert!(most_stops <= read.len(), "more than there are bytes");
+    let mut reading = Reading::of(&found);
+    flood(body, 0..ROUNDS, |body| reading.push(body));
+}
+
+fn found(script: &mut Script<'_>) -> Found {
+    let by_path = script.flag();
+    let api = script.pick(Api::ALL);
+    let stream = script.pick(&[None, Some(true), Some(false)]);
+    let path = String::from_utf8_lossy(script.short());
+    let known = Found {
+        api,
+        model: Name::new(&path),
+        stream,
+        body_decides: script.flag(),
+    };
+    if !by_path {
+        return known;
+    }
+    let detected = detect(&Detect {
+        hint: None,
+        method: &http::Method::POST,
+        host: None,
+        path: &path,
+        anthropic: script.flag(),
+    });
+    detected.unwrap_or(known)
+}
+
+struct Reading {
+    reader: RequestReader,
+    meter: Meter,
+}
+
+impl Reading {
+    fn of(found: &Found) -> Self {
+        Self {
+            reader: RequestReader::new(found),
+            meter: Meter::default(),
+        }
+    }
+
+    fn push(&mut self, piece: &[u8]) {
+        let Self { reader, meter } = self;
+        meter.during(|| reader.push(piece));
+        meter.assert_holds_at_most(STATE, "a request");
+        words_are_short(reader.facts());
+    }
+}
+
+fn words_are_short(facts: &RequestFacts) {
+    let words = [
+        &facts.model,
+        &facts.reasoning_level,
+        &facts.service_tier,
+        &facts.encoding_format,
+    ];
+    for word in words.into_iter().flatten() {
+        // Control characters become longer ones after the cut.
+        assert!(word.as_str().len() <= 3 * LONGEST_NAME);
+    }
+}

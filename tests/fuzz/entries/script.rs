@@ -1,0 +1,89 @@
+//! Choices off the front of an input, so that one array of bytes says what is done and to what.
+
+/// Reads an input. Past its end every choice is the first one.
+#[derive(Clone, Debug)]
+pub struct Script<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Script<'a> {
+    pub const fn new(input: &'a [u8]) -> Self {
+        Self { rest: input }
+    }
+
+    pub fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(b'0')
+    }
+
+    /// A small number. `0` is none, so that inputs can be written by hand.
+    pub fn digit(&mut self) -> u8 {
+        self.byte().wrapping_sub(b'0')
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::from(self.digit()) % from.len()]
+    }
+
+    pub fn flag(&mut self) -> bool {
+        self.digit() % 2 == 1
+    }
+
+    /// Bytes that a byte before them counts.
+    pub fn short(&mut self) -> &'a [u8] {
+        let length = usize::from(self.byte());
+        self.bytes(length)
+    }
+
+    /// Bytes that two bytes before them count, the higher one first.
+    pub fn long(&mut self) -> &'a [u8] {
+        let length = u16::from_be_bytes([self.byte(), self.byte()]);
+        self.bytes(usize::from(length))
+    }
+
+    /// In which pieces a body comes.
+    pub fn cuts(&mut self) -> [usize; 2] {
+        [self.digit(), self.digit()].map(|size| usize::from(size) + 1)
+    }
+
+    pub const fn is_over(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub const fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
+    fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (bytes, rest) = self.rest.split_at(count.min(self.rest.len()));
+        self.rest = rest;
+        bytes
+    }
+}
+
+/// What comes of a body must be the same whether it comes whole, byte by byte, or in pieces of these sizes, in turn.
+pub fn however_cut<T: PartialEq + std::fmt::Debug>(
+    body: &[u8],
+    cuts: [usize; 2],
+    read: impl Fn(&[&[u8]]) -> T,
+) -> T {
+    let whole = read(&[body]);
+    let cut = read(&in_pieces(body, cuts));
+    assert_eq!(cut, whole, "in pieces of {cuts:?}");
+    let cut = read(&in_pieces(body, [1, 1]));
+    assert_eq!(cut, whole, "byte by byte");
+    whole
+}
+
+pub fn in_pieces(body: &[u8], cuts: [usize; 2]) -> Vec<&[u8]> {
+    let mut pieces = Vec::new();
+    let mut rest = body;
+    for size in cuts.into_iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (piece, after) = rest.split_at(size.min(rest.len()));
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces
+}
