@@ -55,7 +55,7 @@ fn follow(encoding: Encoding, deltas: &[String]) -> u64 {
 }
 
 fn follow_both(deltas: &[String]) -> Totals {
-    let mut counter = Counter::new();
+    let mut counter = Counter::default();
     counter.set_model("gpt-4");
     for delta in deltas {
         black_box(counter.push(0, Part::Text, delta));

@@ -99,6 +99,7 @@ fn open(route: &Arc<RouteFacts>) -> Open {
         wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
         method: http::Method::POST,
         path: name("/v1/chat/completions"),
+        model: None,
         host: Name::new("gateway.example.com"),
         version: http::Version::HTTP_11,
         scheme: Scheme::Http,

@@ -115,6 +115,7 @@ fn open(seam: &Arc<Seam>) -> Tap {
         wall: clock::wall_now(),
         method: http::Method::POST,
         path: Name::new("/v1/chat/completions").unwrap(),
+        model: None,
         host: None,
         version: http::Version::HTTP_11,
         scheme: Scheme::Http,

@@ -92,8 +92,10 @@ const TABLE: &[Row] = &[
             "clock",
             "count::Source",
             "diag",
+            "dialect::ByModality",
             "dialect::Kind",
             "dialect::Operation",
+            "dialect::Timings",
             "dialect::Usage",
             "frame::Anomaly",
             "label",
@@ -115,8 +117,8 @@ const TABLE: &[Row] = &[
     row(
         "config",
         &[
-            "admin", "clock", "count", "diag", "export", "forward", "label", "listen", "load",
-            "observe", "route", "slo", "tee", "wire",
+            "admin", "clock", "count", "diag", "dialect", "export", "forward", "label", "listen",
+            "load", "observe", "route", "slo", "tee", "wire",
         ],
     ),
     row("simulate", &["clock", "label"]),
@@ -141,6 +143,7 @@ const PURE: &[&str] = &[
     "observe/answer",
     "observe/board",
     "observe/calling",
+    "observe/coding",
     "observe/exchange",
     "load",
     "slo",
@@ -237,6 +240,36 @@ fn a_runtime_or_a_clock_is_found_in_the_pure_part() {
         }
         let source = Source::literal("observe/task.rs", text);
         assert_eq!(complaints(&source), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn an_inflater_is_found_outside_its_home() {
+    let inflaters = [
+        (
+            "use flate2::Decompress;",
+            "decode/flate.rs",
+            "observe/coding.rs",
+        ),
+        (
+            "use flate2::write::GzEncoder;",
+            "export/otlp.rs",
+            "admin/mod.rs",
+        ),
+        (
+            "fn f(it: brotli_decompressor::BrotliResult) {}",
+            "decode/brotli.rs",
+            "frame/sse.rs",
+        ),
+        ("use zstd_safe as zstd;", "decode/zstd.rs", "dialect/mod.rs"),
+    ];
+    for (text, home, elsewhere) in inflaters {
+        assert_eq!(complaints(&Source::literal(home, text)), [""; 0], "{text}");
+        assert_eq!(
+            complaints(&Source::literal(elsewhere, text)).len(),
+            1,
+            "{text}"
+        );
     }
 }
 
@@ -413,6 +446,13 @@ fn complaints(source: &Source) -> Vec<String> {
             source.name
         )
     });
+    let strayed = source.paths.strayed.iter().map(|name| {
+        format!(
+            "src/{} uses {name}, which has its home elsewhere",
+            source.name
+        )
+    });
+    let modules = modules.chain(strayed);
     if PURE.iter().any(|module| source.is_in(module)) {
         modules.chain(impure).collect()
     } else {

@@ -191,3 +191,27 @@ async fn an_upstream_that_stays_keeps_its_connections_over_a_reload() {
         .await;
     assert!(upstream.read_head().await.starts_with("GET /v1 "));
 }
+
+#[cfg(feature = "hf-tokenizers")]
+#[tokio::test]
+async fn a_tokenizer_of_the_file_counts_and_a_reload_counts_for_those_that_come_after() {
+    let backend = Backend::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let (file, letters) = (
+        directory.path().join("c.yaml"),
+        directory.path().join("letters.json"),
+    );
+    let model = r#"{"model": {"type": "BPE", "vocab": {"H": 0, "i": 1}, "merges": []}}"#;
+    std::fs::write(&letters, model).unwrap();
+    let tokenizers = format!("tokenizers: {{\"gpt-*\": {}}}\n", letters.display());
+    replace(&file, &written(&[("one", &backend)], &tokenizers));
+    let process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
+    let _first = open(&process, &backend, "/one/v1/chat/completions").await;
+    replace(&file, &written(&[("one", &backend)], ""));
+    process.signal("HUP");
+    process.logged(&["configuration reloaded"]).await;
+    let _second = open(&process, &backend, "/one/v1/chat/completions").await;
+    let streams = process.streams().await;
+    let tokens: Vec<_> = streams.iter().map(|stream| &stream["tokens"]).collect();
+    assert_eq!(tokens, [2, 1], "by letter, then as gpt-4o does");
+}

@@ -9,6 +9,9 @@
 
 mod admin;
 mod bounds;
+mod coded;
 mod data_path;
+mod exchanges;
 mod lifecycle;
 mod support;
+mod websocket;

@@ -13,6 +13,13 @@ use syn::{Ident, Token, braced, bracketed, parenthesized, token};
 /// Crates that a pure module may not use, nor any crate whose name starts with one of these and `_`.
 const IMPURE_CRATES: &[&str] = &["tokio", "hyper", "tracing", "opentelemetry"];
 
+/// Crates with one home or two, and where: an inflater is fed by strangers, and `decode` holds the bounds for that.
+const HOMES: &[(&str, &[&str])] = &[
+    ("brotli_decompressor", &["decode"]),
+    ("flate2", &["decode", "export"]),
+    ("zstd_safe", &["decode"]),
+];
+
 /// What the paths in a file reach.
 #[derive(Default)]
 pub struct Paths {
@@ -22,6 +29,8 @@ pub struct Paths {
     pub inside: BTreeSet<String>,
     /// Impure crates, and the functions that read the clock.
     pub outside: BTreeSet<String>,
+    /// Crates that have their home in another module.
+    pub strayed: BTreeSet<String>,
     /// Modules in files of their own that are compiled for tests only.
     pub test_modules: Vec<Vec<String>>,
 }
@@ -146,6 +155,14 @@ impl Paths {
             && IMPURE_CRATES.iter().any(|name| is_of(name, &path[0]))
         {
             self.outside.insert(path[0].clone());
+        }
+        if let Reached::Outside(path) = &next
+            && let Some((name, homes)) = HOMES.iter().find(|(name, _)| *name == path[0])
+            && !homes
+                .iter()
+                .any(|home| self.module.first().is_some_and(|own| own == home))
+        {
+            self.strayed.insert((*name).to_owned());
         }
         if let Reached::Inside(path) | Reached::Outside(path) = &next
             && let [.., module, function] = path.as_slice()

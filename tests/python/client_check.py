@@ -13,25 +13,17 @@ requirements.txt. The last line is `N passed, N failed`; exit 0 when nothing fai
 """
 import argparse
 import asyncio
-import base64
-import collections
 import dataclasses
 import json
-import os
 import pathlib
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import time
-import urllib.request
 
 import httpx
 import openai
 
-# A limit on waiting, not a measure of anything: far more than a loaded machine needs.
-PATIENCE = 60
+from rig import PATIENCE, Rig, Tally, first_difference, forget_the_machine, of_kind, replay_backend, wait_until
+
 # How long the client of the time-out call waits, and how long the backend keeps it waiting: so far apart that the order
 # of the two is certain.
 CLIENT_TIMEOUT, BACKEND_SILENCE = 1.0, 30.0
@@ -60,130 +52,16 @@ class Call:
     output_tokens: int | None = None
 
 
-class Tally:
-    """Counts what held and what did not."""
-
-    def __init__(self, verbose):
-        self.passed, self.failed, self.verbose = 0, 0, verbose
-
-    def check(self, name, held, note=""):
-        if held:
-            self.passed += 1
-        else:
-            self.failed += 1
-        if not held or self.verbose:
-            print(f"{'ok  ' if held else 'FAIL'} {name}{'' if held or not note else ': ' + str(note)[:600]}", flush=True)
-
-
-class Telemetry:
-    """What the OTLP receiver has written down so far."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def read(self):
-        """Spans by trace id, and the points of the newest export of each sum by name."""
-        spans, sums = collections.defaultdict(list), {}
-        for line in self.path.read_text().splitlines(keepends=True) if self.path.exists() else []:
-            if not line.endswith("\n"):
-                break  # still being written
-            body = json.loads(line)["body"]
-            for scope in (s for r in body.get("resourceSpans", []) for s in r.get("scopeSpans", [])):
-                for span in scope.get("spans", []):
-                    spans[base64.b64decode(span["traceId"]).hex()].append(span)
-            for scope in (s for r in body.get("resourceMetrics", []) for s in r.get("scopeMetrics", [])):
-                for metric in scope.get("metrics", []):
-                    if "sum" in metric:
-                        sums[metric["name"]] = metric["sum"].get("dataPoints", [])
-        return spans, sums
-
-    def total(self, name, wanted=()):
-        """The sum of the points of counter `name` whose attributes are as `wanted`."""
-        points = self.read()[1].get(name, [])
-        fits = [p for p in points if all(attributes(p).get(key) == value for key, value in dict(wanted).items())]
-        return sum(float(point.get("asInt", point.get("asDouble", 0))) for point in fits)
-
-
-def attributes(item):
-    def plain(value):
-        kind, inner = next(iter(value.items())) if value else ("none", None)
-        if kind == "arrayValue":
-            return [plain(one) for one in inner.get("values", [])]
-        return int(inner) if kind == "intValue" else inner
-
-    return {one["key"]: plain(one["value"]) for one in item.get("attributes", [])}
-
-
-def wait_until(condition):
-    """Polls until `condition` holds; says whether it ever did."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def listening(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-class Rig:
-    """A backend, an OTLP receiver and the proxy between, with a client for each way to the backend."""
+class OpenAiRig(Rig):
+    """The rig with a client for each way to the backend."""
 
     def __init__(self, args, tally, name, backend, protocol):
-        self.tally, self.name, self.processes, self.calls = tally, name, [], {}
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"client-check-{name}-"))
-        self.telemetry = Telemetry(self.folder / "otlp.jsonl")
-        self.backend, self.listen, http, grpc = (free_port() for _ in range(4))
-        tools = pathlib.Path(args.shared) / "tools"
-        self.start("backend", [part.format(port=self.backend) for part in backend], self.backend)
-        self.start("sink", [sys.executable, str(tools / "otlp_sink.py"), "--http", str(http), "--grpc", str(grpc),
-                            "--out", str(self.telemetry.path)], grpc)
-        endpoint = http if protocol == "http/protobuf" else grpc
-        environment = dict(
-            {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "TOKENGAUGE_"))},
-            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{endpoint}", OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
-            OTEL_METRIC_EXPORT_INTERVAL="500", OTEL_BSP_SCHEDULE_DELAY="200", OTEL_BSP_MAX_QUEUE_SIZE="65536",
-            OTEL_TRACES_SAMPLER="always_on")
-        self.proxy = self.start("proxy", [
-            args.binary, "run", "--listen", f"127.0.0.1:{self.listen}", "--admin", f"127.0.0.1:{free_port()}",
-            "--upstream", f"http://127.0.0.1:{self.backend}"], self.listen, environment)
+        super().__init__(args, tally, name, backend, protocol)
         self.direct, self.through = self.client(self.backend), self.client(self.listen)
 
-    def start(self, name, command, port, environment=None):
-        log = open(self.folder / f"{name}.log", "w")
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
-        self.processes.append(process)
-        if not wait_until(lambda: process.poll() is not None or listening(port)) or process.poll() is not None:
-            self.stop()
-            raise SystemExit(f"{name} does not listen on {port}; see {log.name}")
-        return process
-
-    def stop(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(PATIENCE)
-
     def client(self, port, kind=openai.OpenAI):
-        return kind(base_url=self.address(port), api_key="not-a-key", max_retries=0, timeout=PATIENCE)
-
-    def address(self, port):
-        return f"http://127.0.0.1:{port}/v1"
-
-    def trace(self, call):
-        """Headers that give the next call through the proxy a trace id of its own, under which it is looked for."""
-        trace = f"{len(self.calls) + 1:032x}"
-        self.calls[trace] = call
-        return {"traceparent": f"00-{trace}-00000000000000aa-01"}
+        address = f"http://127.0.0.1:{port}/v1"
+        return kind(base_url=address, api_key="not-a-key", max_retries=0, timeout=PATIENCE)
 
     def check(self, call, what, held, note=""):
         self.tally.check(f"{self.name}: {call.name}: {what}", held, note)
@@ -197,23 +75,19 @@ class Rig:
 
     def check_telemetry(self):
         """Every call has its two spans, which say what it was, and is counted once, under its outcome."""
-        finished = "tokengauge.requests.finished"
-        wait_until(lambda: set(self.calls) <= set(self.telemetry.read()[0]))
-        wait_until(lambda: self.telemetry.total(finished) >= len(self.calls))
-        spans, _ = self.telemetry.read()
+        spans = self.await_telemetry()
         for trace, call in self.calls.items():
             kinds = sorted(span.get("kind", "").removeprefix("SPAN_KIND_") for span in spans.get(trace, []))
             self.check(call, "one SERVER and one CLIENT span", kinds == ["CLIENT", "SERVER"], kinds)
-            for span in spans.get(trace, []):
-                if span.get("kind") == "SPAN_KIND_CLIENT":
-                    self.check_client_span(call, attributes(span))
+            for found in of_kind(spans.get(trace, []), "CLIENT"):
+                self.check_client_span(call, found)
         calls = self.calls.values()
         for what, wanted, attribute in (
             ("every call is counted once", len(calls), {}),
             ("calls that the caller left are counted as such", sum(call.left for call in calls), {"tokengauge.outcome": "cancelled"}),
             ("failed calls are counted as such", sum(call.failed for call in calls), {"tokengauge.outcome": "error"}),
         ):
-            counted = self.telemetry.total(finished, attribute)
+            counted = self.telemetry.total("tokengauge.requests.finished", attribute)
             self.tally.check(f"{self.name}: {what}", counted == wanted, f"{counted}, not {wanted}")
 
     def check_client_span(self, call, found):
@@ -227,14 +101,6 @@ class Rig:
             seen = [found.get(name) for name in ("gen_ai.usage.output_tokens", "tokengauge.output_tokens.standard")]
             self.check(call, "reported and counted tokens are those of the answer", seen == [call.output_tokens] * 2,
                        f"{seen}, not {call.output_tokens}")
-
-    def end(self):
-        self.proxy.send_signal(signal.SIGTERM)
-        try:
-            code = self.proxy.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            code = "none"
-        self.tally.check(f"{self.name}: the proxy exits 0 on SIGTERM", code == 0, f"exit {code}; logs in {self.folder}")
 
 
 def outcome(act, client, headers):
@@ -250,13 +116,6 @@ def outcome(act, client, headers):
     except (httpx.HTTPError, json.JSONDecodeError) as error:
         seen.append([type(error).__name__])
     return seen
-
-
-def first_difference(direct, through):
-    for index, (a, b) in enumerate(zip(direct, through)):
-        if a != b:
-            return f"object {index}: {a} != {b}"
-    return f"{len(direct)} objects != {len(through)}; the last {direct[-1:]} != {through[-1:]}"
 
 
 def each(answer):
@@ -276,7 +135,7 @@ WITH_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def check_simulate(args, tally):
-    rig = Rig(args, tally, "simulate", [args.binary, "simulate", "--listen", "127.0.0.1:{port}"], "grpc")
+    rig = OpenAiRig(args, tally, "simulate", [args.binary, "simulate", "--listen", "127.0.0.1:{port}"], "grpc")
     try:
         simulate_calls(rig)
         check_many_at_once(rig)
@@ -374,14 +233,13 @@ OPERATIONS = {"openai.chat": "chat", "openai.completions": "text_completion", "o
 
 def check_replay(args, tally):
     corpus = pathlib.Path(args.shared) / "corpus"
-    backend = [sys.executable, str(corpus / "replay_server.py"), "--root", str(corpus / "dev"), "--port", "{port}", "--quiet"]
-    rig = Rig(args, tally, "replay", backend, "http/protobuf")
+    rig = OpenAiRig(args, tally, "replay", replay_backend(args.shared), "http/protobuf")
     try:
         name, body = replay_calls(rig, corpus / "dev")
         # One event after the other, so that the caller leaves in the middle; and the backend, which notices only when
         # it writes, does notice.
         leave_early(rig, recorded("openai.chat", body, {"x-case": name, "x-split": "event", "x-delay-ms": "50"}))
-        tally.check("replay: early close: the backend's connection is closed too", wait_until(lambda: stats(rig)["aborted"] >= 1), stats(rig))
+        tally.check("replay: early close: the backend's connection is closed too", wait_until(lambda: rig.ask_backend("/__stats")["aborted"] >= 1), rig.ask_backend("/__stats"))
         time_out(rig, recorded("openai.chat", body, {"x-case": name, "x-ttfb-ms": f"{BACKEND_SILENCE * 1000:.0f}"}))
         rig.check_telemetry()
         rig.end()
@@ -416,11 +274,6 @@ def recorded(api, body, shaping):
     return act
 
 
-def stats(rig):
-    with urllib.request.urlopen(f"http://127.0.0.1:{rig.backend}/__stats", timeout=PATIENCE) as answer:
-        return json.load(answer)
-
-
 def main():
     cli = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     cli.add_argument("--binary", required=True)
@@ -428,6 +281,7 @@ def main():
     cli.add_argument("--only", choices=["simulate", "replay"])
     cli.add_argument("--verbose", action="store_true")
     args = cli.parse_args()
+    forget_the_machine()
     tally = Tally(args.verbose)
     for name, check in (("simulate", check_simulate), ("replay", check_replay)):
         if args.only in (None, name):

@@ -1,6 +1,7 @@
 //! Heads: what is kept, what belongs to one hop only, what is rewritten.
 
 use http::Version;
+use tokengauge::label::Name;
 
 use crate::support::{Backend, Proxy, Setup, lines, settle};
 
@@ -186,4 +187,44 @@ async fn a_head_of_100_000_lines_is_refused_and_reaches_nobody() {
     settle().await;
     assert!(!backend.has_another().await, "nothing went upstream");
     assert_eq!(proxy.seam.open_exchanges(), 0);
+}
+
+#[tokio::test]
+async fn of_a_query_only_the_model_may_be_known() {
+    for (query, known) in [
+        (
+            "key=secret1&model=gpt-realtime&sig=secret2",
+            Some("gpt-realtime"),
+        ),
+        (
+            "api-version=secret1&deployment=my%2Dmodel",
+            Some("my-model"),
+        ),
+        (
+            "X-Amz-Security-Token=secret1&models=secret2&amodel=secret2",
+            None,
+        ),
+        ("secret1", None),
+    ] {
+        let backend = Backend::start().await;
+        let mut proxy = Proxy::to(backend.address).await;
+        let mut client = proxy.client().await;
+        let target = format!("/v1/realtime?{query}");
+        client
+            .write(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"))
+            .await;
+        let mut upstream = backend.accept().await;
+        let head = upstream.read_head().await;
+        assert_eq!(
+            lines(&head)[0],
+            format!("GET {target} HTTP/1.1"),
+            "it passes untouched"
+        );
+        drop((client, upstream));
+        proxy.words().await;
+        let opened = proxy.opened();
+        assert_eq!(opened.model.as_ref().map(Name::as_str), known, "{query}");
+        let all = format!("{opened:?}");
+        assert!(!all.contains("secret"), "{all}");
+    }
 }

@@ -59,7 +59,11 @@ async fn an_upgrade_passes_bytes_both_ways_also_those_right_behind_the_101() {
         ),
         "{words:?}"
     );
-    assert!(words[0].ends_with(" Complete"), "{words:?}");
+    let end = " Closed(Request) Closed(Response) Complete";
+    assert!(
+        words[0].ends_with(end),
+        "who left, and how it ended: {words:?}"
+    );
     assert_eq!(proxy.observed(Direction::Request), b"ping");
     assert_eq!(proxy.observed(Direction::Response), b"earlypong");
 }
@@ -118,6 +122,32 @@ where
             .unwrap();
     tokio::spawn(connection);
     sender
+}
+
+/// A WebSocket over HTTP/2 is an extended CONNECT (RFC 8441), which a client may send only where it was offered.
+#[tokio::test]
+async fn no_websocket_is_offered_over_http2() {
+    let backend = Backend::start().await;
+    let proxy = Proxy::to(backend.address).await;
+    let stream = TcpStream::connect(proxy.address).await.unwrap();
+    let handshake =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, mut connection) = handshake.await.unwrap();
+    let request = Request::get("http://a/")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    let answering = async {
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        upstream.write(OK).await;
+    };
+    let answered = async { tokio::join!(sender.send_request(request), answering).0 };
+    let response = tokio::select! {
+        response = within("answer", answered) => response,
+        ended = &mut connection => panic!("{ended:?}"),
+    };
+    assert_eq!(response.unwrap().version(), Version::HTTP_2);
+    assert!(!connection.is_extended_connect_protocol_enabled());
 }
 
 #[tokio::test]

@@ -315,6 +315,7 @@ fn short(word: &Word) -> String {
         Word::Arrival { direction, .. } => format!("Arrival({direction:?})"),
         Word::Gap { direction, bytes } => format!("Gap({direction:?}, {bytes})"),
         Word::Trailers(direction) => format!("Trailers({direction:?})"),
+        Word::Closed(direction) => format!("Closed({direction:?})"),
         Word::End(Ending::Complete) => "Complete".to_owned(),
         Word::End(ending) => format!("End({ending:?})"),
         Word::Admitted | Word::Sent | Word::RequestEnd | Word::Upgraded => format!("{word:?}"),

@@ -1,0 +1,296 @@
+//! One exchange as it is written down.
+//!
+//! ```text
+//! POST /v1/messages
+//! anthropic-version: 2023-06-01
+//!
+//! {the request's body}
+//! ~~~~
+//! 200
+//! content-type: text/event-stream
+//! fixture: crlf
+//!
+//! {the answer's body, to the end of the file}
+//! ```
+//!
+//! `fixture: crlf` turns line ends into CR LF, so that the file stays readable; `fixture: eventstream` makes an AWS
+//! event-stream of lines `event-type {json}` (an exception, where a `!` stands before it); `fixture: websocket` makes a
+//! WebSocket's message of each line, and a closing frame after the last.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokengauge::clock::{Moment, Wall};
+use tokengauge::count::Tokenisers;
+use tokengauge::dialect::{self, Api, Detect, RequestReader};
+use tokengauge::frame::Framer;
+use tokengauge::label::{Gate, Label, Limits, Name};
+use tokengauge::observe::Exchange;
+use tokengauge::record::Record;
+use tokengauge::wire::{
+    Blocked, Cell, Direction, Ending, ExchangeId, Head, Headers, Open, REQUEST_HEADERS,
+    RESPONSE_HEADERS, RouteFacts, Scheme, Trace, Vantage, Word,
+};
+
+use tungstenite::protocol::CloseFrame;
+use tungstenite::protocol::frame::Frame as PeerFrame;
+use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
+
+use super::eventstream;
+
+/// The status of an upgrade.
+const SWITCHING: u16 = 101;
+
+const TEXT: OpCode = OpCode::Data(Data::Text);
+
+#[derive(Debug)]
+pub struct Fixture {
+    pub folder: PathBuf,
+    /// The folder's name: the API.
+    pub api: String,
+    /// The file's name.
+    pub shape: String,
+    pub method: http::Method,
+    pub path: String,
+    host: Option<String>,
+    request_headers: Vec<(String, String)>,
+    pub request: Vec<u8>,
+    pub status: u16,
+    pub response_headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Fixture {
+    pub fn all() -> Vec<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/exchanges");
+        let mut files = Vec::new();
+        for folder in entries(&root) {
+            files.extend(
+                entries(&folder)
+                    .into_iter()
+                    .filter(|file| file.extension().is_some_and(|kind| kind == "http")),
+            );
+        }
+        files.iter().map(|file| Self::read(file)).collect()
+    }
+
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.api, self.shape)
+    }
+
+    /// The API by what is asked: its head, and its body where that decides.
+    pub fn detected(&self) -> Option<Api> {
+        let found = dialect::detect(&Detect {
+            hint: None,
+            method: &self.method,
+            host: self.host.as_deref(),
+            path: &self.path,
+            anthropic: self.request_headers().get("anthropic-version").is_some(),
+        })?;
+        if !found.body_decides {
+            return Some(found.api);
+        }
+        let mut reader = RequestReader::new(&found);
+        reader.push(&self.request);
+        reader.facts().api
+    }
+
+    /// The record of the exchange when its answer's body comes in these pieces.
+    pub fn play(&self, pieces: &[&[u8]]) -> Record {
+        let at = Moment::from_millis;
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let mut exchange = Exchange::new(
+            ExchangeId(1),
+            at(0),
+            Box::new(self.open()),
+            gate,
+            &Tokenisers::default(),
+        );
+        let mut say = |millis, word, bytes: &[u8]| {
+            exchange.word(at(millis), word, bytes, &mut |_| {});
+        };
+        say(0, Word::Admitted, b"");
+        say(1, Word::Sent, b"");
+        say(1, arrival(Direction::Request, &self.request), &self.request);
+        say(1, Word::RequestEnd, b"");
+        let head = Head {
+            status: self.status,
+            version: http::Version::HTTP_11,
+            headers: picked(&self.response_headers, &RESPONSE_HEADERS),
+            length: None,
+            own: false,
+        };
+        say(2, Word::Head(Box::new(head)), b"");
+        if self.status == SWITCHING {
+            say(2, Word::Upgraded, b"");
+        }
+        for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+            say(3, arrival(Direction::Response, piece), piece);
+        }
+        exchange.end(at(4), Ending::Complete, &mut |_| {})
+    }
+
+    /// In which framing the answer comes.
+    pub fn framing(&self) -> Option<&'static str> {
+        if self.status == SWITCHING {
+            return Some("WebSocket messages");
+        }
+        let api = self.detected()?;
+        let content_type = self.header("content-type");
+        let mut framer = Framer::new(content_type, api.json());
+        framer.push(&self.body, &mut |_| {});
+        Some(match framer {
+            Framer::Sse(_) => "server-sent events",
+            Framer::Whole(_) => "one body",
+            Framer::Lines(_) => "JSON lines",
+            Framer::Elements(_) => "a JSON array, streamed",
+            Framer::Aws(_) => "AWS event-stream",
+            Framer::Unknown(_) => return None,
+        })
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.response_headers.iter();
+        let (_, value) = headers.find(|(known, _)| known == name)?;
+        Some(value)
+    }
+
+    fn request_headers(&self) -> Headers {
+        picked(&self.request_headers, &REQUEST_HEADERS)
+    }
+
+    fn open(&self) -> Open {
+        let address = self.host.as_deref().unwrap_or("127.0.0.1");
+        let route = RouteFacts {
+            name: Label::known("default"),
+            vantage: Vantage::Outbound,
+            server_address: Label::known(address),
+            server_port: 443,
+            provider: None,
+            dialect: None,
+            stripped: 0,
+            stall_after: Duration::from_secs(2),
+            hung_after: Duration::from_secs(30),
+        };
+        Open {
+            wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
+            method: self.method.clone(),
+            path: Name::new(&self.path).unwrap(),
+            host: Name::new(address),
+            version: http::Version::HTTP_11,
+            scheme: Scheme::Http,
+            headers: self.request_headers(),
+            length: None,
+            model: None,
+            client: None,
+            route: Arc::new(route),
+            trace: Trace::default(),
+            cell: Arc::new(Cell::default()),
+        }
+    }
+
+    fn read(file: &Path) -> Self {
+        let text = fs::read(file).unwrap();
+        let say = |what: &str| format!("{}: {what}", file.display());
+        let (request, response) =
+            cut(&text, b"\n~~~~\n").unwrap_or_else(|| panic!("{}", say("no line ~~~~")));
+        let (head, request) = cut(request, b"\n\n").unwrap_or((request, b""));
+        let (line, request_headers) = parse(head);
+        let (method, path) = line
+            .split_once(' ')
+            .unwrap_or_else(|| panic!("{}", say("no METHOD PATH")));
+        let (head, body) = cut(response, b"\n\n").unwrap_or((response, b""));
+        let (status, response_headers) = parse(head);
+        let made = response_headers
+            .iter()
+            .find(|(name, _)| name == "fixture")
+            .map(|(_, value)| value.as_str());
+        let body = match made {
+            None => body.to_vec(),
+            Some("crlf") => String::from_utf8(body.to_vec())
+                .unwrap()
+                .replace('\n', "\r\n")
+                .into_bytes(),
+            Some("eventstream") => eventstream::encoded(std::str::from_utf8(body).unwrap()),
+            Some("websocket") => websocket(std::str::from_utf8(body).unwrap()),
+            Some(other) => panic!("{}", say(&format!("no fixture: {other}"))),
+        };
+        let folder = file.parent().unwrap().to_owned();
+        let host = request_headers.iter().find(|(name, _)| name == "host");
+        Self {
+            api: folder.file_name().unwrap().to_str().unwrap().to_owned(),
+            shape: file.file_stem().unwrap().to_str().unwrap().to_owned(),
+            folder,
+            method: method.parse().unwrap(),
+            path: path.to_owned(),
+            host: host.map(|(_, value)| value.clone()),
+            request: request.to_vec(),
+            request_headers,
+            status: status
+                .parse()
+                .unwrap_or_else(|_| panic!("{}", say("no status"))),
+            response_headers,
+            body,
+        }
+    }
+}
+
+/// What a server sends: a text message of each line, and a normal end.
+fn websocket(lines: &str) -> Vec<u8> {
+    let messages = lines
+        .lines()
+        .map(|line| PeerFrame::message(line.to_owned(), TEXT, true));
+    let (code, reason) = (CloseCode::Normal, "".into());
+    let close = PeerFrame::close(Some(CloseFrame { code, reason }));
+    let mut bytes = Vec::new();
+    for frame in messages.chain([close]) {
+        frame.format(&mut bytes).unwrap();
+    }
+    bytes
+}
+
+fn arrival(direction: Direction, bytes: &[u8]) -> Word {
+    Word::Arrival {
+        direction,
+        len: u32::try_from(bytes.len()).unwrap(),
+        blocked: Blocked::default(),
+    }
+}
+
+/// The first line, and the headers after it.
+fn parse(head: &[u8]) -> (String, Vec<(String, String)>) {
+    let head = std::str::from_utf8(head).unwrap();
+    let mut lines = head.lines();
+    let first = lines.next().unwrap_or_default().to_owned();
+    let headers = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    (first, headers)
+}
+
+/// Those of the headers that may cross the seam.
+fn picked(headers: &[(String, String)], allowed: &'static [&'static str]) -> Headers {
+    let known = |name: &str| allowed.iter().copied().find(|known| *known == name);
+    headers
+        .iter()
+        .filter_map(|(name, value)| Some((known(name)?, Name::new(value)?)))
+        .collect()
+}
+
+fn cut<'a>(text: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let at = text.windows(mark.len()).position(|window| window == mark)?;
+    let (before, after) = text.split_at(at);
+    Some((before, &after[mark.len()..]))
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    entries.sort();
+    entries
+}
