@@ -48,6 +48,10 @@ clients: build
 demo *arguments:
     cargo run --release -- demo {{ arguments }}
 
+# Every fuzz target for a minute (FUZZ_SECONDS, FUZZ_TARGETS)
+fuzz:
+    .ci/run fuzz
+
 # Benchmarks of the parts
 bench *arguments:
     cargo bench {{ arguments }}
