@@ -1,0 +1,1 @@
+//! Leaving over HTTP/2, from either side.
