@@ -117,8 +117,7 @@ impl Calling {
     pub(super) fn is_finished(&self, delivered: bool) -> bool {
         let asked = self.facts().choices.filter(|_| !delivered);
         let fewest = asked.and_then(|asked| usize::try_from(asked).ok());
-        self.answer.is_finished(fewest.unwrap_or_default())
-            || (delivered && !self.api.marks_end())
+        self.answer.is_finished(fewest.unwrap_or_default()) || (delivered && !self.api.marks_end())
     }
 
     /// Whether the answer came as a stream.

@@ -145,7 +145,10 @@ impl Stage {
                 stage.head(HEAD, 200, false)
             }),
             ("before the first token", &|stage| {
-                stage.event(EVENT, &chunk(r#"{"role":"assistant","content":""}"#, "null"));
+                stage.event(
+                    EVENT,
+                    &chunk(r#"{"role":"assistant","content":""}"#, "null"),
+                );
             }),
             ("mid-stream", &|stage| {
                 stage.event(TOKEN, &chunk(r#"{"content":"Hello"}"#, "null"));
@@ -308,12 +311,7 @@ fn each_row_has_one_duration_and_stages_that_add_up_to_it() {
         let lengths: Vec<_> = record
             .stages
             .iter()
-            .map(|(stage, length)| {
-                (
-                    stage.as_str(),
-                    u64::try_from(length.as_millis()).unwrap(),
-                )
-            })
+            .map(|(stage, length)| (stage.as_str(), u64::try_from(length.as_millis()).unwrap()))
             .collect();
         assert_eq!(lengths, stages(&cell), "{cell:?}");
         assert_eq!(record.points.duration(), Some(Duration::from_millis(400)));

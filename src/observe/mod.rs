@@ -15,6 +15,8 @@ pub use exchange::Exchange;
 pub use task::Observer;
 
 #[cfg(test)]
+mod accounting;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod tests;

@@ -39,9 +39,7 @@ pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Na
         _ if answered.finished && !erred => (Outcome::Ok, Fault::None, None),
         Ending::TimedOut(limit) => error(Outcome::Timeout, ending.fault(), limit_word(limit)),
         _ if erred => failed(ending, answered),
-        Ending::Complete if !answered.streamed || answered.lost => {
-            (Outcome::Ok, Fault::None, None)
-        }
+        Ending::Complete if !answered.streamed || answered.lost => (Outcome::Ok, Fault::None, None),
         Ending::Complete => error(Outcome::Truncated, Fault::Upstream, "truncated"),
         Ending::ClientGone => error(Outcome::Cancelled, ending.fault(), "client_gone"),
         Ending::ClientBroke => error(Outcome::Cancelled, ending.fault(), "client_broke"),
