@@ -60,7 +60,9 @@ async fn a_drain_tells_every_exchange_that_it_cuts() {
     let mut upgraded = backend.accept().await;
     upgraded.read_head().await;
     upgraded
-        .write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        .write(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        )
         .await;
     socket.read_head().await;
 

@@ -89,7 +89,9 @@ impl Call {
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.unwrap();
         let uri = format!("http://{}{PATH}", rig.proxy.address);
-        let request = Request::post(uri).body(Full::new(Bytes::from(BODY))).unwrap();
+        let request = Request::post(uri)
+            .body(Full::new(Bytes::from(BODY)))
+            .unwrap();
         tokio::spawn(connection);
         Self {
             socket,

@@ -4,5 +4,6 @@ mod drain;
 mod http1;
 mod http2;
 mod rig;
+mod storm;
 mod stream;
 mod table;
