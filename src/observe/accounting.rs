@@ -12,7 +12,7 @@ use crate::label::{Gate, Limits};
 use crate::measure::{Sample, Stage};
 use crate::observe::{Board, Sinks};
 use crate::record::{Complete, Outcome};
-use crate::wire::{Blocked, Direction, Ending, Entry, ExchangeId, Word};
+use crate::wire::{Blocked, Direction, Ending, Entry, ExchangeId, Waiting, Word};
 
 /// 500 tokens were reported, 400 of them reasoning that was never streamed. What came in 4 chunks of 25, a second apart,
 /// are 100. The rate leaves out the first chunk: (100 − 25) ÷ 3 s = 25 per second; with the hidden ones it would be
@@ -239,6 +239,19 @@ fn phases_add_up() {
         "",
         200.0 / 3.0,
     );
+}
+
+/// The client takes what came at 1,000, reads no more, and leaves at 6,000. Nothing arrives that could tell of the pause:
+/// it is told all the same. One that leaves while the upstream is awaited has not blocked anything.
+#[test]
+fn a_client_that_stops_reading_and_leaves_was_blocked_to_the_end() {
+    for (whom, blocked) in [(Waiting::Client, 5_000), (Waiting::Upstream, 0)] {
+        let mut play = Play::stream(STREAMED);
+        play.delta(1_000, r#"{"content":"Hello"}"#);
+        play.exchange.open().cell.wait_for(whom, at(1_000));
+        let (record, _) = play.end(6_000, Ending::ClientGone);
+        assert_eq!(record.blocked, Duration::from_millis(blocked));
+    }
 }
 
 fn with_usage(n: u64) -> String {

@@ -21,7 +21,7 @@ use crate::measure::Sample;
 use crate::observe::exchange::Exchange;
 use crate::record::{Call, Outcome, Record, Series};
 use crate::slo;
-use crate::wire::{Cell, Ending, Entry, ExchangeId, Fault, Open, Waiting, Word};
+use crate::wire::{BLOCKED_FROM, Cell, Ending, Entry, ExchangeId, Fault, Open, Waiting, Word};
 
 /// Where finished exchanges go.
 pub struct Sinks {
@@ -421,9 +421,6 @@ impl Flight {
         }
     }
 }
-
-/// Shorter waits for the client are the relay's own scheduling: the tee does not tell them either.
-const BLOCKED_FROM: Duration = Duration::from_millis(1);
 
 /// Adds a finished call to throughput and percentiles: whole output spread over sent…end, input over sent…token.
 fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u64) {

@@ -17,7 +17,9 @@ use crate::measure::{Points, Sample};
 use crate::observe::calling::{Calling, Closing};
 use crate::observe::socket::Socket;
 use crate::record::{self, Answered, Http, Record, Series, WebSocket};
-use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Headers, Open, Word};
+use crate::wire::{
+    BLOCKED_FROM, Connected, Direction, Ending, ExchangeId, Head, Headers, Open, Waiting, Word,
+};
 
 /// The status of an upgrade.
 const SWITCHING: u16 = 101;
@@ -121,6 +123,7 @@ impl Exchange {
     /// The exchange is over.
     pub fn end(mut self, at: Moment, ending: Ending, out: &mut impl FnMut(Sample)) -> Record {
         self.points.end = Some(at);
+        self.blocked += self.unread(at);
         if let Some(call) = &mut self.call {
             call.request_end(false);
             call.response_end(at, ending == Ending::Complete, &mut self.points, out);
@@ -313,6 +316,15 @@ impl Exchange {
         } else if let Some(call) = &mut self.call {
             call.gap(direction);
         }
+    }
+
+    /// How long the client has not read, where nothing came after it that could tell.
+    fn unread(&self, at: Moment) -> Duration {
+        match self.open.cell.waiting() {
+            (Waiting::Client, since) => Some(at.since(since)).filter(|time| *time >= BLOCKED_FROM),
+            (Waiting::Upstream, _) => None,
+        }
+        .unwrap_or_default()
     }
 
     /// Whether an answer below 400 has begun, or a session.
