@@ -33,11 +33,15 @@ pub fn sse(input: &[u8]) {
 }
 
 pub fn lines(input: &[u8]) {
-    of_stream(input, |cap| Reading::of(Framer::Lines(Lines::new(cap)), cap));
+    of_stream(input, |cap| {
+        Reading::of(Framer::Lines(Lines::new(cap)), cap)
+    });
 }
 
 pub fn elements(input: &[u8]) {
-    of_stream(input, |cap| Reading::of(Framer::Elements(Elements::new(cap)), cap));
+    of_stream(input, |cap| {
+        Reading::of(Framer::Elements(Elements::new(cap)), cap)
+    });
 }
 
 pub fn aws(input: &[u8]) {
