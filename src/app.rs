@@ -28,6 +28,9 @@ use crate::{diag, record::Record};
 /// period is eaten up.
 pub const FLUSH: Duration = Duration::from_millis(1_500);
 
+/// How long a shutdown waits for the ends of what it has cut: each is one wake of a task, also on a busy single core.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// The route of a request that none fits: its exchange is counted too.
 const UNROUTED: &str = "none";
 
@@ -227,6 +230,7 @@ impl App {
             connections.cut().await;
         }
         beat.abort();
+        core.ends().await;
         let flushed = core.stop().await;
         admin_task.abort();
         let ended = Ended { cut, flushed };
@@ -282,6 +286,17 @@ impl Core {
             observer,
             telemetry,
         })
+    }
+
+    /// Waits until every exchange has said its end. Those of HTTP/2 and of upgrades end in tasks of their own, a little
+    /// after the connection that was cut: what they say after the observer's last look would be told nowhere.
+    async fn ends(&self) {
+        let all = async {
+            while self.seam.open_exchanges() > 0 {
+                tokio::time::sleep(LAST_WORDS / 1_000).await;
+            }
+        };
+        drop(tokio::time::timeout(LAST_WORDS, all).await);
     }
 
     /// Both join threads, so not on a worker.
