@@ -39,6 +39,7 @@ const UNROUTED: &str = "none";
 pub struct App {
     addresses: Vec<SocketAddr>,
     admin: SocketAddr,
+    beat: JoinHandle<()>,
     ready: Arc<AtomicBool>,
     stop: watch::Sender<bool>,
     serving: Vec<JoinHandle<Connections>>,
@@ -120,6 +121,7 @@ impl App {
             stop,
             serving,
             admin_task: tokio::spawn(admin.serve()),
+            beat: tokio::spawn(core.observer.beat()),
             forwarder,
             ways,
             config,
@@ -199,6 +201,7 @@ impl App {
             stop,
             serving,
             admin_task,
+            beat,
             forwarder,
             core,
             ..
@@ -226,6 +229,7 @@ impl App {
         for connections in open {
             connections.cut().await;
         }
+        beat.abort();
         core.ends().await;
         let flushed = core.stop().await;
         admin_task.abort();

@@ -19,4 +19,6 @@ mod accounting;
 #[cfg(test)]
 mod ends;
 #[cfg(test)]
+mod stall_tests;
+#[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
 use crate::export::config::GenAi;
-use crate::export::names::{ours, standard};
+use crate::export::names::{health, ours, standard};
 
 /// Every synchronous instrument, and the standard's under the names that are configured.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct Family {
     pub tokens_standard: Counter<u64>,
     pub usage: Counter<u64>,
     pub stream_time: Counter<f64>,
+    pub stalls: Counter<u64>,
+    pub stall_time: Histogram<f64>,
     pub output_rate: Histogram<f64>,
     pub total_rate: Histogram<f64>,
     pub band: Counter<u64>,
@@ -39,6 +41,7 @@ pub struct Family {
     pub drift_counted: Counter<u64>,
     pub drift_reported: Counter<u64>,
     pub anomalies: Counter<u64>,
+    pub delay: Histogram<f64>,
 }
 
 /// `gen_ai.server.*`, the same in both sets of names.
@@ -86,6 +89,8 @@ impl Family {
             tokens_standard: ours::TOKENS_STANDARD.counter(meter),
             usage: ours::USAGE.counter(meter),
             stream_time: ours::STREAM_TIME.time_counter(meter),
+            stalls: ours::STREAM_STALLS.counter(meter),
+            stall_time: ours::STALL_TIME.histogram(meter),
             output_rate: ours::OUTPUT_RATE.histogram(meter),
             total_rate: ours::TOTAL_RATE.histogram(meter),
             band: ours::REQUEST_BAND.counter(meter),
@@ -104,7 +109,8 @@ impl Family {
             choices: ours::CHOICES_FINISHED.counter(meter),
             drift_counted: ours::DRIFT_COUNTED.counter(meter),
             drift_reported: ours::DRIFT_REPORTED.counter(meter),
-            anomalies: ours::SELF_ANOMALIES.counter(meter),
+            anomalies: health::SELF_ANOMALIES.counter(meter),
+            delay: health::SELF_DELAY.histogram(meter),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::dialect::Kind;
 use crate::export::instruments::attributes::{of_series, with, word};
 use crate::export::instruments::family::Family;
 use crate::export::names::attributes as key;
-use crate::measure::Sample;
+use crate::measure::{Awaited, Sample, Silence, Stall};
 use crate::record::Series;
 
 /// The most times one chunk's inter-token latency is recorded. A record costs 14 ns, less than it took to count the
@@ -61,6 +61,7 @@ impl Live {
             live.sample(Sample::Standard { tokens: 0 });
             if series.stream {
                 live.streaming(Duration::ZERO, Duration::ZERO);
+                live.no_stalls();
             }
         }
         live
@@ -97,6 +98,31 @@ impl Live {
                     .record(u64::from(tokens));
             }
             Sample::OutputChunk { gap } => self.chunk(gap),
+            Sample::Stalled(stall) => self.stalls(stall.awaited, stall.silence, 1),
+            Sample::Resumed(stall) => self.stall_time(&stall),
+        }
+    }
+
+    /// Each kind of stall is told as 0 before its first one.
+    fn no_stalls(&self) {
+        for awaited in Awaited::ALL {
+            for silence in Silence::ALL {
+                self.stalls(awaited, silence, 0);
+            }
+        }
+    }
+
+    fn stalls(&self, awaited: Awaited, silence: Silence, times: u64) {
+        let attributes = with(&self.base, &of_stall(awaited, silence));
+        self.family.stalls.add(times, &attributes);
+    }
+
+    fn stall_time(&self, stall: &Stall) {
+        if let Some(lasted) = stall.lasted {
+            let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
+            self.family
+                .stall_time
+                .record(lasted.as_secs_f64(), &attributes);
         }
     }
 
@@ -172,4 +198,11 @@ impl Live {
     ) -> &'a BoundHistogram<f64> {
         slot.get_or_init(|| histogram.bind(&self.base))
     }
+}
+
+fn of_stall(awaited: Awaited, silence: Silence) -> [KeyValue; 2] {
+    [
+        word(key::AWAITED, awaited.as_str()),
+        word(key::SILENCE, silence.as_str()),
+    ]
 }

@@ -56,6 +56,26 @@ pub struct Instruments {
     folded: Arc<AtomicU64>,
 }
 
+/// A part of this proxy whose delays are known.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// The runtime that moves the bytes.
+    Runtime,
+    /// The thread that observes them.
+    Observer,
+}
+
+impl Part {
+    pub const ALL: [Self; 2] = [Self::Runtime, Self::Observer];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Runtime => "runtime",
+            Self::Observer => "observer",
+        }
+    }
+}
+
 #[derive(Debug)]
 struct LaneCounters {
     started: BoundCounter<u64>,
@@ -150,6 +170,12 @@ impl Instruments {
         for (counter, number) in lane.messages.iter().zip(numbers) {
             counter.add(number);
         }
+    }
+
+    /// A part of this proxy had its turn so much later than that was due.
+    pub fn late(&self, part: Part, late: Duration) {
+        let attributes = [word(key::PART, part.as_str())];
+        self.family.delay.record(late.as_secs_f64(), &attributes);
     }
 
     /// Something odd went by, outside any record or in one.

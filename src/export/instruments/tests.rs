@@ -9,6 +9,7 @@ use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
 
 use super::*;
+use crate::clock::Moment;
 use crate::count::Source;
 use crate::dialect::Usage;
 use crate::export::config::{GenAi, Temporality};
@@ -17,8 +18,8 @@ use crate::export::names::attributes::Values;
 use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{prometheus, testing};
 use crate::label::Limits;
-use crate::load::{Flow, FlowReading, LaneReading, Reading, Throughput};
-use crate::measure::{Sample, Unrated};
+use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Throughput};
+use crate::measure::{Awaited, Sample, Stall, Unrated};
 use crate::slo::{BURN_WINDOWS, Indicator, Objective, Scope};
 use crate::wire::Vantage;
 
@@ -143,6 +144,10 @@ fn load() -> Reading {
         lanes: vec![LaneReading {
             lane: lane_of(&testing::route()),
             active: [1, 2, 3, 4],
+            silence: [1, 2].map(|stalled| Silence {
+                stalled,
+                longest: Some(Duration::from_secs(10 * stalled)),
+            }),
         }],
         flows: vec![FlowReading {
             flow: Flow {
@@ -191,7 +196,15 @@ fn gate() -> Gate {
     Gate::new(Limits::default(), [])
 }
 
-const SAMPLES: [Sample; 6] = [
+const STALL: Stall = Stall {
+    awaited: Awaited::NextToken,
+    silence: crate::measure::Silence::Pinging,
+    begun: Moment::from_secs(1),
+    raised: Moment::from_secs(3),
+    lasted: Some(Duration::from_secs(4)),
+};
+
+const SAMPLES: [Sample; 8] = [
     Sample::Tokens {
         kind: Kind::Text,
         tokens: 7,
@@ -209,6 +222,8 @@ const SAMPLES: [Sample; 6] = [
     Sample::OutputChunk {
         gap: Duration::from_millis(60),
     },
+    Sample::Stalled(STALL),
+    Sample::Resumed(STALL),
 ];
 
 /// Something of everything.
@@ -221,6 +236,9 @@ fn representative() -> ResourceMetrics {
     let lane = lane_of(&route);
     let quarter = Duration::from_millis(250);
     instruments.waiting(&lane, quarter);
+    Part::ALL
+        .into_iter()
+        .for_each(|part| instruments.late(part, quarter));
     instruments
         .live(&testing::series())
         .streaming(quarter, quarter);

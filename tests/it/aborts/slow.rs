@@ -161,5 +161,8 @@ async fn a_stream_that_fits_the_buffers_is_not_blocked_by_a_client_that_does_not
     let span = spans.iter().find(|span| span.kind == 3).unwrap();
     let keys: Vec<_> = span.attributes.iter().map(|it| it.key.as_str()).collect();
     assert!(!keys.contains(&"tokengauge.client.blocked"), "{keys:?}");
-    assert!(client.read_until(&body).await.ends_with(&body), "all of it is there");
+    assert!(
+        client.read_until(&body).await.ends_with(&body),
+        "all of it is there"
+    );
 }
