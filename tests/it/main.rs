@@ -13,5 +13,6 @@ mod coded;
 mod data_path;
 mod exchanges;
 mod lifecycle;
+mod request_log;
 mod support;
 mod websocket;
