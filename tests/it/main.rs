@@ -15,5 +15,6 @@ mod data_path;
 mod exchanges;
 mod hangs;
 mod lifecycle;
+mod request_log;
 mod support;
 mod websocket;
