@@ -8,7 +8,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use tokengauge::clock::{Moment, Wall};
 use tokengauge::export::span::{self, Style};
-use tokengauge::export::{Config, Instruments, Readings, Snapshot};
+use tokengauge::export::{Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge::label::{Gate, Label, Limits, Name};
 use tokengauge::observe::{Board, Sinks};
 use tokengauge::wire::{
@@ -38,7 +38,7 @@ impl Stage {
             instruments,
             record: Box::new(move |record| {
                 if spans {
-                    black_box(span::spans(record, &style, None));
+                    black_box(span::spans(record, &style, Kept::default()));
                 }
             }),
         };

@@ -24,6 +24,6 @@ mod transport;
 pub use collector::Collector;
 pub use config::{Config, Problem};
 pub use instruments::{Instruments, Live};
-pub use sampling::Sampler;
+pub use sampling::{Kept, Sampler};
 pub use snapshot::{Losses, Readings, Snapshot};
 pub use telemetry::Telemetry;

@@ -31,7 +31,6 @@ impl Config {
             temporality: environment.temporality(),
             batch: environment.batch(),
             sampler: environment.sampler(),
-            keep_unsampled_failures: environment.flag("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES"),
             longest_value: environment
                 .number("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
                 .or_else(|| environment.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")),
@@ -213,9 +212,13 @@ impl Environment<'_> {
     }
 
     fn sampler(&self) -> Sampler {
+        let default = Sampler {
+            against_parent: self.switch("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", true),
+            ..Sampler::default()
+        };
         let name = "OTEL_TRACES_SAMPLER";
         let Some(value) = self.text(name) else {
-            return Sampler::default();
+            return default;
         };
         let word = value.to_ascii_lowercase();
         let (parent_based, root) = match word.strip_prefix("parentbased_") {
@@ -229,10 +232,14 @@ impl Environment<'_> {
             _ => {
                 let words =
                     "always_on, always_off, traceidratio, or one of them after parentbased_";
-                return self.reject(name, &value, words).unwrap_or_default();
+                return self.reject(name, &value, words).unwrap_or(default);
             }
         };
-        Sampler { root, parent_based }
+        Sampler {
+            root,
+            parent_based,
+            ..default
+        }
     }
 
     fn ratio(&self) -> f64 {
@@ -321,13 +328,19 @@ impl Environment<'_> {
     }
 
     fn flag(&self, name: &str) -> bool {
+        self.switch(name, false)
+    }
+
+    fn switch(&self, name: &str, default: bool) -> bool {
         let Some(value) = self.text(name) else {
-            return false;
+            return default;
         };
         match value.to_ascii_lowercase().as_str() {
             "true" => true,
             "false" => false,
-            _ => self.reject(name, &value, "true or false").unwrap_or(false),
+            _ => self
+                .reject(name, &value, "true or false")
+                .unwrap_or(default),
         }
     }
 
@@ -442,7 +455,8 @@ mod tests {
             config.sampler,
             Sampler {
                 root: Root::AlwaysOn,
-                parent_based: true
+                parent_based: true,
+                against_parent: true
             }
         );
         assert_eq!(config.gen_ai, GenAi::Latest);
@@ -587,7 +601,11 @@ mod tests {
             ])
             .sampler
         };
-        let is = |parent_based, root| Sampler { root, parent_based };
+        let is = |parent_based, root| Sampler {
+            root,
+            parent_based,
+            against_parent: true,
+        };
         assert_eq!(sampler("always_on", ""), is(false, Root::AlwaysOn));
         assert_eq!(sampler("always_off", ""), is(false, Root::AlwaysOff));
         assert_eq!(
@@ -602,6 +620,11 @@ mod tests {
             sampler("ParentBased_Always_Off", ""),
             is(true, Root::AlwaysOff)
         );
+        let obedient = quiet(&[
+            ("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", "false"),
+            ("OTEL_TRACES_SAMPLER", "parentbased_always_on"),
+        ]);
+        assert!(!obedient.sampler.against_parent);
     }
 
     #[test]
@@ -657,6 +680,7 @@ mod tests {
                 "sometimes",
             ),
             ("TOKENGAUGE_GEN_AI_NAMES", "newest"),
+            ("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", "no"),
         ] {
             let (mut config, problems) = read(&[(variable, value)]);
             assert_eq!(problems, [variable], "{variable}={value}");

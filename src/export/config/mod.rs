@@ -22,8 +22,6 @@ pub struct Config {
     pub temporality: Temporality,
     pub batch: Batch,
     pub sampler: Sampler,
-    /// Whether failures are kept even if the caller said "not sampled".
-    pub keep_unsampled_failures: bool,
     /// The longest text of a span attribute, in characters.
     pub longest_value: Option<usize>,
     pub gen_ai: GenAi,

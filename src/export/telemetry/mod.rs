@@ -20,7 +20,7 @@ use crate::diag;
 use crate::export::config::{Batch, Config};
 use crate::export::encode::Encoded;
 use crate::export::otlp::{self, BuildError, Deliveries, Exported, Lost, SpanExporter};
-use crate::export::sampling::{Decision, Sampler};
+use crate::export::sampling::Sampler;
 use crate::export::span::{self, Style};
 use crate::export::{Collector, prometheus};
 use crate::record::Record;
@@ -34,7 +34,6 @@ const GRACE: Duration = Duration::from_millis(200);
 pub struct Telemetry {
     collector: Arc<Collector>,
     sampler: Sampler,
-    keep_unsampled_failures: bool,
     style: Style,
     /// `None` where spans go nowhere.
     queue: Option<Arc<Queue>>,
@@ -64,7 +63,7 @@ impl Telemetry {
         }
         .emit();
         let collector = Arc::new(collector);
-        let (sampler, against_parent) = (config.sampler, config.keep_unsampled_failures);
+        let sampler = config.sampler;
         let style = Style::new(config.longest_value);
         let deliveries = Arc::clone(collector.deliveries());
         let queue = config
@@ -82,27 +81,24 @@ impl Telemetry {
         Ok(Self {
             collector,
             sampler,
-            keep_unsampled_failures: against_parent,
             style,
             queue,
             thread,
         })
     }
 
-    /// Makes the spans of a finished exchange, if it is sampled, and queues them. Never blocks.
+    /// Makes the spans of a finished exchange, if its trace is kept, and queues them. Never blocks.
     pub fn record(&self, record: &Record) {
         let Some(queue) = &self.queue else { return };
-        let reason = match self.sampler.decide(record, self.keep_unsampled_failures) {
-            Decision::Drop => return,
-            Decision::Keep => None,
-            Decision::KeepFor(reason) => Some(reason),
+        let Some(kept) = self.sampler.decide(record) else {
+            return;
         };
         // What will not be sent is not made.
         if let Some(refused) = queue.refuses() {
             queue.lost(refused, span::number(record));
             return;
         }
-        for span in span::spans(record, &self.style, reason) {
+        for span in span::spans(record, &self.style, kept) {
             queue.offer(span);
         }
     }

@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::clock;
 use crate::export::instruments::Instruments;
+use crate::export::sampling::Kept;
 use crate::export::snapshot::{Readings, Snapshot};
 use crate::export::testing;
 use crate::label::Limits;
@@ -477,7 +478,7 @@ fn a_full_queue_drops_and_counts_and_never_waits() {
         ..Batch::default()
     };
     let queue = Queue::new(batch, Arc::clone(&deliveries));
-    let spans = span::spans(&testing::streamed(), &Style::new(None), None);
+    let spans = span::spans(&testing::streamed(), &Style::new(None), Kept::default());
     for span in spans.iter().cycle().take(6) {
         queue.offer(span.clone());
     }
