@@ -1,15 +1,18 @@
 //! What leaves the process: names, metrics, spans, OTLP, Prometheus text.
 //!
 //! [`names`] is the registry of everything that is emitted. [`Instruments`] takes samples and records; the
-//! OpenTelemetry SDK aggregates them; a [`Collector`] takes one picture of all of it, which [`otlp`] sends and
-//! [`prometheus`] writes, so that names come out equal on both ways. [`span`] writes the spans of a record as the bytes that are sent. [`Telemetry`] is
-//! the thread on which all sending happens: a collector that hangs can slow nothing else.
+//! OpenTelemetry SDK aggregates them, and [`exemplars`] keeps beside it what leads from a number to a trace; a
+//! [`Collector`] takes one picture of all of it, which [`otlp`] sends and [`prometheus`] writes, so that names come out
+//! equal on both ways. [`span`] writes the spans of a record as the bytes that are sent. [`Telemetry`] is the thread on
+//! which all sending happens: a collector that hangs can slow nothing else.
 
 pub mod client;
 pub mod collector;
 pub mod config;
 mod encode;
+pub mod exemplars;
 pub mod instruments;
+mod metrics;
 pub mod names;
 pub mod otlp;
 pub mod prometheus;

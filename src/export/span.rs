@@ -46,6 +46,15 @@ pub fn number(record: &Record) -> usize {
     1 + usize::from(has_client(record))
 }
 
+/// The span that tells of the call itself: CLIENT, or SERVER where there is no other.
+pub const fn innermost(record: &Record) -> [u8; 8] {
+    if has_client(record) {
+        record.trace.client_span
+    } else {
+        record.trace.server_span
+    }
+}
+
 const fn has_client(record: &Record) -> bool {
     !matches!(record.ending, Ending::Rejected(_))
 }

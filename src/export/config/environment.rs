@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::export::config::{
-    Batch, Config, GenAi, Headers, Problem, Protocol, Signal, Temporality, Tls,
+    Batch, Config, ExemplarFilter, GenAi, Headers, Problem, Protocol, Signal, Temporality, Tls,
 };
 use crate::export::sampling::{Root, Sampler};
 
@@ -35,6 +35,7 @@ impl Config {
                 .number("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
                 .or_else(|| environment.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")),
             gen_ai: environment.gen_ai(),
+            exemplars: environment.exemplars(),
         };
         (config, environment.problems.into_inner())
     }
@@ -267,6 +268,21 @@ impl Environment<'_> {
             "off" => GenAi::Off,
             _ => self
                 .reject(name, &value, "latest, legacy, both or off")
+                .unwrap_or_default(),
+        }
+    }
+
+    fn exemplars(&self) -> ExemplarFilter {
+        let name = "OTEL_METRICS_EXEMPLAR_FILTER";
+        let Some(value) = self.text(name) else {
+            return ExemplarFilter::default();
+        };
+        match value.to_ascii_lowercase().as_str() {
+            "trace_based" => ExemplarFilter::TraceBased,
+            "always_on" => ExemplarFilter::AlwaysOn,
+            "always_off" => ExemplarFilter::AlwaysOff,
+            _ => self
+                .reject(name, &value, "trace_based, always_on or always_off")
                 .unwrap_or_default(),
         }
     }
@@ -681,6 +697,7 @@ mod tests {
             ),
             ("TOKENGAUGE_GEN_AI_NAMES", "newest"),
             ("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", "no"),
+            ("OTEL_METRICS_EXEMPLAR_FILTER", "sampled"),
         ] {
             let (mut config, problems) = read(&[(variable, value)]);
             assert_eq!(problems, [variable], "{variable}={value}");

@@ -4,27 +4,43 @@
 use std::sync::OnceLock;
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram};
+use opentelemetry::metrics::{BoundCounter, Counter};
 
+use crate::export::exemplars::Marks;
 use crate::export::instruments::attributes::with;
+use crate::export::instruments::traced::{BoundTraced, Traced};
 
 /// Empty until used. Must always be used with the same instrument and attributes.
 #[derive(Debug)]
 pub struct Slot<B>(OnceLock<B>);
 
-impl Slot<BoundHistogram<f64>> {
-    pub fn record(&self, to: &Histogram<f64>, base: &[KeyValue], own: &[KeyValue], value: f64) {
+impl Slot<BoundTraced<f64>> {
+    pub fn record(
+        &self,
+        to: &Traced<f64>,
+        base: &[KeyValue],
+        own: &[KeyValue],
+        value: f64,
+        marks: &mut Marks<'_>,
+    ) {
         self.0
             .get_or_init(|| to.bind(&with(base, own)))
-            .record(value);
+            .record(value, marks);
     }
 }
 
-impl Slot<BoundHistogram<u64>> {
-    pub fn record(&self, to: &Histogram<u64>, base: &[KeyValue], own: &[KeyValue], value: u64) {
+impl Slot<BoundTraced<u64>> {
+    pub fn record(
+        &self,
+        to: &Traced<u64>,
+        base: &[KeyValue],
+        own: &[KeyValue],
+        value: u64,
+        marks: &mut Marks<'_>,
+    ) {
         self.0
             .get_or_init(|| to.bind(&with(base, own)))
-            .record(value);
+            .record(value, marks);
     }
 }
 

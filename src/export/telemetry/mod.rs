@@ -11,18 +11,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use opentelemetry_otlp::MetricExporter;
-use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::diag;
+use crate::export::Collector;
 use crate::export::config::{Batch, Config};
 use crate::export::encode::Encoded;
-use crate::export::otlp::{self, BuildError, Deliveries, Exported, Lost, SpanExporter};
+use crate::export::otlp::{BuildError, Deliveries, Exported, Lost, MetricExporter, SpanExporter};
+use crate::export::prometheus::Format;
 use crate::export::sampling::Sampler;
 use crate::export::span::{self, Style};
-use crate::export::{Collector, prometheus};
 use crate::record::Record;
 
 /// How much longer than its bound a shutdown waits for the thread to notice: scheduling on a busy single core.
@@ -103,9 +102,9 @@ impl Telemetry {
         }
     }
 
-    /// All metrics now, in Prometheus text format 0.0.4.
-    pub fn prometheus(&self) -> String {
-        prometheus::text(&self.collector.scrape())
+    /// All metrics now, as a scrape shows them.
+    pub fn prometheus(&self, format: Format) -> String {
+        format.text(&self.collector.scrape())
     }
 
     /// Sends what is left and ends the thread, within `bound`; true where everything was delivered in time. May be
@@ -319,7 +318,7 @@ impl Exporters {
     fn build(config: &Config, collector: &Collector) -> Result<Self, StartError> {
         let metrics = config
             .sends_metrics()
-            .then(|| otlp::metric_exporter(&config.metrics, config.temporality))
+            .then(|| MetricExporter::new(&config.metrics))
             .transpose()
             .map_err(|source| StartError::Exporter {
                 signal: "metrics",
@@ -385,13 +384,9 @@ impl Sender {
                 _ = ticks.tick() => false,
                 () = self.told_to_stop() => true,
             };
-            let metrics = self.collector.collect();
+            let picture = self.collector.collect();
             let limit = self.config.metrics.timeout;
-            let export = async {
-                let exported = exporter.export(&metrics).await;
-                exported.map_err(|error| error.to_string())
-            };
-            let delivered = link.export(limit, 1, export).await;
+            let delivered = link.export(limit, 1, exporter.export(&picture)).await;
             if last {
                 return delivered;
             }
