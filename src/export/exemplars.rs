@@ -371,7 +371,7 @@ mod tests {
         }
         let all: FxHashMap<_, _> = places.all().into_iter().collect();
         assert_eq!(all.len(), places.all().len(), "each place once");
-        assert_eq!(all[&busy].value, (5 * GENERATION - 1) as f64);
+        assert_eq!(all[&busy], exemplar((5 * GENERATION - 1) as f64));
         let latest = 5 * GENERATION - GENERATION / 2..5 * GENERATION;
         assert!(
             latest

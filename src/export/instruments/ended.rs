@@ -122,35 +122,36 @@ impl Ended {
         let session = record.websocket.is_some();
         if let (Some(server), Some(time), false) = (&family.server, until_end(points.sent), session)
         {
-            self.duration(&times.server, &server.duration, error, time, marks);
+            self.at_end(&times.server, &server.duration, error)
+                .record(time, marks);
         }
         let Some(time) = until_end(points.admit) else {
             return;
         };
         let inference = call.series.operation.generates() && !session;
         if let Some(latest) = family.latest.as_ref().filter(|_| inference) {
-            self.duration(&times.inference, &latest.duration, error, time, marks);
+            self.at_end(&times.inference, &latest.duration, error)
+                .record(time, marks);
         }
         if let Some(operation) = &family.operation_duration
             && (!inference || family.legacy.is_some())
         {
-            self.duration(&times.operation, operation, error, time, marks);
+            self.at_end(&times.operation, operation, error)
+                .record(time, marks);
         }
     }
 
     /// Errors have attributes of their own and are rare: they are looked up.
-    fn duration(
+    fn at_end<T: Clone>(
         &self,
-        slot: &Slot<BoundTraced<f64>>,
-        histogram: &Traced<f64>,
+        slot: &Slot<BoundTraced<T>>,
+        histogram: &Traced<T>,
         error: &[KeyValue],
-        time: f64,
-        marks: &mut Marks<'_>,
-    ) {
+    ) -> BoundTraced<T> {
         if error.is_empty() {
-            slot.record(histogram, &self.base, &[], time, marks);
+            slot.of(histogram, &self.base, &[]).clone()
         } else {
-            histogram.bind(&with(&self.base, error)).record(time, marks);
+            histogram.bind(&with(&self.base, error))
         }
     }
 
@@ -166,34 +167,32 @@ impl Ended {
         for (slot, (name, at)) in times.points.iter().zip(occurred) {
             if let Some(at) = at {
                 let time = seconds(at.since(points.accept));
-                slot.record(
-                    &family.time_to,
-                    &self.base,
-                    &[word(key::POINT, name)],
-                    time,
-                    marks,
-                );
+                slot.of(&family.time_to, &self.base, &[word(key::POINT, name)])
+                    .record(time, marks);
             }
         }
         for (stage, length) in record.stages.iter() {
             let own = [word(key::STAGE, stage.as_str())];
             let mut slots = times.stages.iter().zip(Stage::ALL);
             if let Some((slot, _)) = slots.find(|(_, known)| *known == stage) {
-                slot.record(&family.stage, &self.base, &own, seconds(length), marks);
+                slot.of(&family.stage, &self.base, &own)
+                    .record(seconds(length), marks);
             }
         }
         if !record.blocked.is_zero() {
             let blocked = seconds(record.blocked);
             times
                 .blocked
-                .record(&family.blocked, &self.base, &[], blocked, marks);
+                .of(&family.blocked, &self.base, &[])
+                .record(blocked, marks);
         }
         if let Some(admit) = points.admit {
             let waited = seconds(admit.since(points.accept));
             let own = [word(key::WAIT_PLACE, "admission")];
             times
                 .queue_wait
-                .record(&family.queue_wait, &self.base, &own, waited, marks);
+                .of(&family.queue_wait, &self.base, &own)
+                .record(waited, marks);
         }
     }
 
@@ -203,13 +202,8 @@ impl Ended {
         for (slot, (stage, length)) in slots.zip(phases(timings)) {
             if let Some(length) = length {
                 let own = [word(key::BACKEND_STAGE, stage)];
-                slot.record(
-                    &self.family.backend_stage,
-                    &self.base,
-                    &own,
-                    seconds(length),
-                    marks,
-                );
+                slot.of(&self.family.backend_stage, &self.base, &own)
+                    .record(seconds(length), marks);
             }
         }
     }
@@ -222,12 +216,14 @@ impl Ended {
             if let Some(latest) = &family.latest {
                 times
                     .first_chunk
-                    .record(&latest.first_chunk, &self.base, &[], time, marks);
+                    .of(&latest.first_chunk, &self.base, &[])
+                    .record(time, marks);
             }
             if let Some(legacy) = &family.legacy {
                 times
                     .legacy_first_chunk
-                    .record(&legacy.first_chunk, &self.base, &[], time, marks);
+                    .of(&legacy.first_chunk, &self.base, &[])
+                    .record(time, marks);
             }
         }
         let successful = record.outcome == Outcome::Ok;
@@ -237,12 +233,14 @@ impl Ended {
         if let Some(time) = since_sent(points.token) {
             times
                 .first_token
-                .record(&server.first_token, &self.base, &[], time, marks);
+                .of(&server.first_token, &self.base, &[])
+                .record(time, marks);
         }
         if let Some(time) = call.rates.time_per_output_token.map(seconds) {
             times
                 .output_token
-                .record(&server.output_token, &self.base, &[], time, marks);
+                .of(&server.output_token, &self.base, &[])
+                .record(time, marks);
         }
     }
 
@@ -250,11 +248,13 @@ impl Ended {
         let family = &*self.family;
         if let Some(rate) = call.rates.total {
             self.total_rate
-                .record(&family.total_rate, &self.base, &[], rate, marks);
+                .of(&family.total_rate, &self.base, &[])
+                .record(rate, marks);
         }
         if let Some(rate) = call.rates.output {
             self.output_rate
-                .record(&family.output_rate, &self.base, &[], rate, marks);
+                .of(&family.output_rate, &self.base, &[])
+                .record(rate, marks);
             self.band(rate);
         }
         if let Some(reason) = call.rates.unrated {
@@ -303,7 +303,8 @@ impl Ended {
             for (slot, (direction, tokens)) in self.tokens.legacy.iter().zip(reported) {
                 if let Some(tokens) = tokens {
                     let own = [word(key::TOKEN_TYPE, direction)];
-                    slot.record(&legacy.token_usage, base, &own, tokens, marks);
+                    slot.of(&legacy.token_usage, base, &own)
+                        .record(tokens, marks);
                 }
             }
         }
@@ -345,14 +346,8 @@ impl Ended {
             (&latest.operation_output, usage.output),
         ];
         for (slot, (histogram, tokens)) in self.tokens.operation.iter().zip(histograms) {
-            match tokens {
-                Some(tokens) if error.is_empty() => {
-                    slot.record(histogram, &self.base, &[], tokens, marks);
-                }
-                Some(tokens) => histogram
-                    .bind(&with(&self.base, error))
-                    .record(tokens, marks),
-                None => {}
+            if let Some(tokens) = tokens {
+                self.at_end(slot, histogram, error).record(tokens, marks);
             }
         }
     }

@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundCounter, Counter};
 
-use crate::export::exemplars::Marks;
 use crate::export::instruments::attributes::with;
 use crate::export::instruments::traced::{BoundTraced, Traced};
 
@@ -14,33 +13,9 @@ use crate::export::instruments::traced::{BoundTraced, Traced};
 #[derive(Debug)]
 pub struct Slot<B>(OnceLock<B>);
 
-impl Slot<BoundTraced<f64>> {
-    pub fn record(
-        &self,
-        to: &Traced<f64>,
-        base: &[KeyValue],
-        own: &[KeyValue],
-        value: f64,
-        marks: &mut Marks<'_>,
-    ) {
-        self.0
-            .get_or_init(|| to.bind(&with(base, own)))
-            .record(value, marks);
-    }
-}
-
-impl Slot<BoundTraced<u64>> {
-    pub fn record(
-        &self,
-        to: &Traced<u64>,
-        base: &[KeyValue],
-        own: &[KeyValue],
-        value: u64,
-        marks: &mut Marks<'_>,
-    ) {
-        self.0
-            .get_or_init(|| to.bind(&with(base, own)))
-            .record(value, marks);
+impl<T> Slot<BoundTraced<T>> {
+    pub fn of(&self, to: &Traced<T>, base: &[KeyValue], own: &[KeyValue]) -> &BoundTraced<T> {
+        self.0.get_or_init(|| to.bind(&with(base, own)))
     }
 }
 

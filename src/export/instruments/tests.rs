@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-use opentelemetry_proto::tonic::metrics::v1::{Exemplar, exemplar, number_data_point};
+use opentelemetry_proto::tonic::metrics::v1::{
+    Exemplar, HistogramDataPoint, Metric, exemplar, number_data_point,
+};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use prost::Message;
 
@@ -952,70 +954,72 @@ const LIVE: [&str; 5] = [
     "gen_ai.client.operation.time_per_output_chunk",
 ];
 
+/// The buckets of a histogram's point whose exemplars these are; all are of one record.
+fn marked(point: &HistogramDataPoint) -> Vec<usize> {
+    let bucket = |exemplar: &Exemplar| {
+        let Some(exemplar::Value::AsDouble(value)) = exemplar.value else {
+            panic!("{exemplar:?}")
+        };
+        assert_eq!(exemplar.trace_id, b"0123456789abcdef");
+        assert_eq!(exemplar.span_id, b"client00");
+        let bounds = &point.explicit_bounds;
+        bounds.partition_point(|bound| *bound < value)
+    };
+    point.exemplars.iter().map(bucket).collect()
+}
+
+fn sent(picture: &Picture) -> Vec<Metric> {
+    let request = crate::export::metrics::request(picture);
+    let mut request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
+    request
+        .resource_metrics
+        .remove(0)
+        .scope_metrics
+        .remove(0)
+        .metrics
+}
+
 #[test]
 fn every_bucket_that_an_end_filled_leads_to_a_trace() {
-    let picture = representative();
-    let request = crate::export::metrics::request(&picture);
-    let request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
     let mut led = BTreeSet::new();
-    for metric in &request.resource_metrics[0].scope_metrics[0].metrics {
-        match metric.data.as_ref().unwrap() {
-            Data::Histogram(histogram) => {
-                for point in &histogram.data_points {
-                    let filled = point.bucket_counts.iter().enumerate();
-                    let filled: Vec<_> = filled
-                        .filter(|(_, count)| **count > 0 && !LIVE.contains(&&*metric.name))
-                        .map(|(bucket, _)| bucket)
-                        .collect();
-                    let bucket = |exemplar: &Exemplar| {
-                        let Some(exemplar::Value::AsDouble(value)) = exemplar.value else {
-                            panic!("{exemplar:?}")
-                        };
-                        assert_eq!(exemplar.trace_id, b"0123456789abcdef");
-                        assert_eq!(exemplar.span_id, b"client00");
-                        point
-                            .explicit_bounds
-                            .partition_point(|bound| *bound < value)
-                    };
-                    let marked: Vec<_> = point.exemplars.iter().map(bucket).collect();
-                    assert_eq!(marked, filled, "{}", metric.name);
-                    led.extend((!marked.is_empty()).then_some(metric.name.as_str()));
-                }
-            }
-            Data::Sum(sum) => {
-                for point in &sum.data_points {
-                    let failed = metric.name == "tokengauge.requests.finished"
-                        && point
-                            .attributes
-                            .iter()
-                            .any(|kv| kv.key == "tokengauge.outcome" && shown(kv) != "ok");
-                    assert_eq!(
-                        point.exemplars.len(),
-                        usize::from(failed),
-                        "{}",
-                        metric.name
-                    );
-                }
-            }
-            Data::Gauge(gauge) => {
-                assert!(
-                    gauge
-                        .data_points
-                        .iter()
-                        .all(|point| point.exemplars.is_empty())
-                );
-            }
-            Data::ExponentialHistogram(_) | Data::Summary(_) => {
-                panic!("{} is of a kind that is not made", metric.name)
-            }
+    for metric in sent(&representative()) {
+        let Some(Data::Histogram(histogram)) = metric.data else {
+            continue;
+        };
+        let live = LIVE.contains(&&*metric.name);
+        for point in &histogram.data_points {
+            let counts = point.bucket_counts.iter().enumerate();
+            let filled = counts.filter(|(_, count)| **count > 0 && !live);
+            let filled: Vec<_> = filled.map(|(bucket, _)| bucket).collect();
+            assert_eq!(marked(point), filled, "{}", metric.name);
+            led.extend((!filled.is_empty()).then(|| metric.name.clone()));
         }
     }
     let histograms = names::metrics().filter(|metric| metric.kind == names::Kind::Histogram);
-    let expected: BTreeSet<_> = histograms
-        .map(|metric| metric.name)
-        .filter(|name| !LIVE.contains(name))
-        .collect();
-    assert_eq!(led, expected);
+    let ends = histograms.filter(|metric| !LIVE.contains(&metric.name));
+    assert_eq!(led, ends.map(|metric| metric.name.to_owned()).collect());
+}
+
+#[test]
+fn of_all_other_metrics_only_failures_lead_to_a_trace() {
+    for metric in sent(&representative()) {
+        let points = match metric.data.unwrap() {
+            Data::Sum(sum) => sum.data_points,
+            Data::Gauge(gauge) => gauge.data_points,
+            Data::Histogram(_) | Data::ExponentialHistogram(_) | Data::Summary(_) => continue,
+        };
+        for point in points {
+            let mut attributes = point.attributes.iter();
+            let not_ok = attributes.any(|kv| kv.key == "tokengauge.outcome" && shown(kv) != "ok");
+            let failed = metric.name == "tokengauge.requests.finished" && not_ok;
+            assert_eq!(
+                point.exemplars.len(),
+                usize::from(failed),
+                "{}",
+                metric.name
+            );
+        }
+    }
 }
 
 #[test]
@@ -1030,9 +1034,7 @@ fn an_exemplar_from_before_the_points_time_is_not_sent() {
             .text(&picture)
             .contains(" # {")
     );
-    let request = crate::export::metrics::request(&picture);
-    let request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
-    for metric in &request.resource_metrics[0].scope_metrics[0].metrics {
+    for metric in sent(&picture) {
         if let Some(Data::Histogram(histogram)) = &metric.data {
             assert!(
                 histogram

@@ -16,7 +16,7 @@ pub struct Traced<T> {
 }
 
 /// The same bound to one series.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BoundTraced<T> {
     histogram: BoundHistogram<T>,
     series: Series,
