@@ -36,6 +36,7 @@ const UNROUTED: &str = "none";
 pub struct App {
     addresses: Vec<SocketAddr>,
     admin: SocketAddr,
+    beat: JoinHandle<()>,
     ready: Arc<AtomicBool>,
     stop: watch::Sender<bool>,
     serving: Vec<JoinHandle<Connections>>,
@@ -117,6 +118,7 @@ impl App {
             stop,
             serving,
             admin_task: tokio::spawn(admin.serve()),
+            beat: tokio::spawn(core.observer.beat()),
             forwarder,
             ways,
             config,
@@ -196,6 +198,7 @@ impl App {
             stop,
             serving,
             admin_task,
+            beat,
             forwarder,
             core,
             ..
@@ -223,6 +226,7 @@ impl App {
         for connections in open {
             connections.cut().await;
         }
+        beat.abort();
         let flushed = core.stop().await;
         admin_task.abort();
         let ended = Ended { cut, flushed };

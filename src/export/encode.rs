@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
+use opentelemetry_proto::tonic::trace::v1::span::Event;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_sdk::Resource;
 use prost::Message;
@@ -89,6 +90,11 @@ impl Writer {
         self.head(11, TAG_LENGTH + size_of::<u64>() + field(name.len()));
         self.fixed64(1, at.unix_nanos());
         self.bytes(2, name.as_bytes());
+    }
+
+    /// An event that has attributes: rare enough for the generated types.
+    pub fn event_with(&mut self, event: &Event) {
+        self.bytes(11, &event.encode_to_vec());
     }
 
     pub fn text(&mut self, attribute: Attribute, value: &str) {

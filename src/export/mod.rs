@@ -26,7 +26,7 @@ mod transport;
 
 pub use collector::Collector;
 pub use config::{Config, Problem};
-pub use instruments::{Instruments, Live};
+pub use instruments::{Instruments, Live, Part};
 pub use sampling::{Kept, Sampler};
 pub use snapshot::{Losses, Readings, Snapshot};
 pub use telemetry::Telemetry;

@@ -18,7 +18,7 @@ use crate::export::config::{Headers, Signal};
 use crate::export::encode::{Encoded, Envelope};
 use crate::export::metrics;
 use crate::export::names::attributes as key;
-use crate::export::names::ours;
+use crate::export::names::health;
 use crate::export::transport::Transport;
 
 /// Why an exporter could not be built.
@@ -139,7 +139,7 @@ impl Deliveries {
     /// Shows the counts among the metrics.
     pub fn register(self: &Arc<Self>, meter: &Meter) {
         let deliveries = Arc::clone(self);
-        ours::SELF_EXPORTS.observe_counter(meter, move |counter| {
+        health::SELF_EXPORTS.observe_counter(meter, move |counter| {
             for signal in Exported::ALL {
                 let outcomes = deliveries.of(signal);
                 for (result, count) in [("failed", &outcomes.failed), ("ok", &outcomes.ok)] {
@@ -152,7 +152,7 @@ impl Deliveries {
             }
         });
         let deliveries = Arc::clone(self);
-        ours::SELF_DROPPED.observe_counter(meter, move |counter| {
+        health::SELF_DROPPED.observe_counter(meter, move |counter| {
             for signal in Exported::ALL {
                 for reason in Lost::ALL {
                     let attributes = [

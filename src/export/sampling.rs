@@ -148,9 +148,10 @@ impl Default for Kept {
     }
 }
 
-/// Whether the stream stood still for longer than its route allows. No record tells of stalls, so none did.
-const fn stalled(_record: &Record) -> bool {
-    false
+/// Whether the stream hung for longer than its route allows, be it that it went on or not.
+fn stalled(record: &Record) -> bool {
+    let call = record.call.as_ref();
+    call.is_some_and(|call| !call.stalls.is_empty())
 }
 
 fn broke_an_objective(record: &Record) -> bool {
@@ -277,6 +278,23 @@ mod tests {
                     kept(Reason::Objective, against_parent)
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_stall_is_kept_whether_the_stream_went_on_or_not_and_a_failure_is_graver() {
+        let sampler = sampler(Root::AlwaysOff, true);
+        let mut record = record(Some(false));
+        let call = record.call.as_mut().unwrap();
+        call.stalls.count = 1;
+        call.verdicts = vec![(Label::known("ttft"), Verdict::Bad)];
+        for (outcome, reason) in [
+            (Outcome::Ok, Reason::Stall),
+            (Outcome::Cancelled, Reason::Stall),
+            (Outcome::Truncated, Reason::Error),
+        ] {
+            record.outcome = outcome;
+            assert_eq!(sampler.decide(&record), kept(reason, true));
         }
     }
 

@@ -4,12 +4,16 @@
 //! (admit … end) that follows the standard's inference span for calls of a known API and its HTTP client span for
 //! everything else. Wall-clock times are one reading at accept plus monotonic distances. Both ids were made at accept.
 
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::span::Event;
+
 use crate::clock::{Moment, Wall};
 use crate::export::encode::{Encoded, Frame, Writer};
 use crate::export::names::{Attribute, spans as key};
 use crate::export::sampling::{Kept, Reason};
 use crate::label::Name;
-use crate::measure::Stage;
+use crate::measure::{Stage, Stalls};
 use crate::record::{Call, Outcome, Record, WebSocket};
 use crate::wire::{Direction, Ending};
 
@@ -246,6 +250,31 @@ impl Writer {
         }
     }
 
+    fn stalls(&mut self, record: &Record, stalls: &Stalls) {
+        if stalls.is_empty() {
+            return;
+        }
+        self.integer(key::STALLS, Some(stalls.count));
+        self.seconds(key::STALLED, Some(stalls.total));
+        for stall in &stalls.first {
+            let word = |text: &str| Value::StringValue(text.to_owned());
+            let mut attributes = vec![
+                attribute(key::AWAITED, word(stall.awaited.as_str())),
+                attribute(key::SILENCE, word(stall.silence.as_str())),
+            ];
+            let lasted = stall
+                .lasted
+                .map(|time| Value::DoubleValue(time.as_secs_f64()));
+            attributes.extend(lasted.map(|lasted| attribute(key::STALL_TIME, lasted)));
+            self.event_with(&Event {
+                time_unix_nano: time(record, stall.raised).unix_nanos(),
+                name: key::STALL_EVENT.to_owned(),
+                attributes,
+                ..Event::default()
+            });
+        }
+    }
+
     fn measured(&mut self, record: &Record, call: &Call) {
         let points = &record.points;
         for (attribute, point) in [
@@ -273,6 +302,7 @@ impl Writer {
             }
         }
         self.text(key::COMPLETE, call.complete.as_str());
+        self.stalls(record, &call.stalls);
         self.integer(key::QUEUE_DEPTH, Some(call.queue_depth));
         self.seconds(
             key::BLOCKED,
@@ -282,6 +312,15 @@ impl Writer {
             let start = key::VERDICT.key.trim_end_matches('*');
             self.text_under(&[start, objective.as_str()], verdict.as_str());
         }
+    }
+}
+
+/// An attribute of an event.
+fn attribute(attribute: Attribute, value: Value) -> KeyValue {
+    KeyValue {
+        key: attribute.key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
     }
 }
 
@@ -395,9 +434,9 @@ fn without_port(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry_proto::tonic::common::v1::any_value::Value;
-    use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
     use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+
+    use std::time::Duration;
 
     use super::*;
     use crate::export::names;
@@ -563,6 +602,40 @@ mod tests {
         "tokengauge.slo.ttft=good",
         "tokengauge.sampling.reason=always_on",
     ];
+
+    #[test]
+    fn a_stall_is_an_event_at_the_instant_at_which_patience_ended() {
+        let mut record = testing::streamed();
+        let stall = crate::measure::Stall {
+            awaited: crate::measure::Awaited::NextToken,
+            silence: crate::measure::Silence::Pinging,
+            begun: record.points.accept + Duration::from_secs(1),
+            raised: record.points.accept + Duration::from_secs(3),
+            lasted: Some(Duration::from_millis(2_500)),
+        };
+        record.call.as_mut().unwrap().stalls = Stalls {
+            count: 20,
+            total: Duration::from_secs(50),
+            first: vec![stall],
+        };
+        let spans = spans(&record, &Style::new(None), Kept::default());
+        let client = spans[1].decode();
+        assert_eq!(find(&client, "tokengauge.stalls").unwrap(), "20");
+        assert_eq!(find(&client, "tokengauge.stalled").unwrap(), "50");
+        let event = client.events.iter().find(|event| event.name == "stall");
+        let event = event.unwrap();
+        let raised = record.wall + Duration::from_secs(3);
+        assert_eq!(event.time_unix_nano, raised.unix_nanos());
+        let facts: Vec<_> = event.attributes.iter().map(|it| it.key.as_str()).collect();
+        assert_eq!(
+            facts,
+            [
+                "tokengauge.awaited",
+                "tokengauge.silence",
+                "tokengauge.stall.time"
+            ]
+        );
+    }
 
     #[test]
     fn a_streamed_chat_is_written_in_full() {

@@ -9,7 +9,7 @@ use crate::dialect::{
 };
 use crate::frame::{Anomaly, Frame, Framer};
 use crate::label::{Dimension, Gate, Label, Name, OTHER};
-use crate::measure::{Points, Rates, Sample, rates};
+use crate::measure::{Points, Rates, Sample, Stalls, rates};
 use crate::observe::answer::{Answer, Brought};
 use crate::observe::coding::Coding;
 use crate::record::{self, Call, Complete, Outcome, Output, Series, WebSocket};
@@ -118,6 +118,17 @@ impl Calling {
     /// Whether the answer came as a stream.
     pub(super) fn is_streamed(&self) -> bool {
         self.framer().and_then(Framer::is_stream).unwrap_or(false)
+    }
+
+    /// Whether it is a streamed generation whose tokens are seen and whose last word is still to come. `answered`: its
+    /// head has come.
+    pub(super) fn is_awaiting(&self, answered: bool) -> bool {
+        let unread = answered && self.response.is_none();
+        self.is_stream()
+            && !unread
+            && !self.lost
+            && !self.answer.failed
+            && !self.answer.is_finished()
     }
 
     /// Whether part of the answer's body went by unread.
@@ -358,18 +369,7 @@ impl Calling {
             Some(_) | None => Rates::default(),
         };
         let owed = generates && complete == Complete::Cut && closing.answering;
-        let asked = match self.request {
-            Reading::Still(reader) => reader.finish(),
-            Reading::Done(facts) => *facts,
-        };
-        let request = match self.session {
-            Some(session) => {
-                let mut request = session.facts().clone();
-                request.model = request.model.or(asked.model);
-                request
-            }
-            None => asked,
-        };
+        let request = asked(self.request, self.session.as_deref());
         Call {
             series,
             streamed,
@@ -387,6 +387,7 @@ impl Calling {
             complete,
             queue_depth: closing.queue_depth,
             verdicts: Vec::new(),
+            stalls: Stalls::default(),
             request,
         }
     }
@@ -435,6 +436,22 @@ impl Calling {
             server_address: route.server_address.clone(),
             server_port: route.server_port,
         }
+    }
+}
+
+/// What was asked for: of a session, in its messages, and the model before them.
+fn asked(request: Reading, session: Option<&Realtime>) -> RequestFacts {
+    let asked = match request {
+        Reading::Still(reader) => reader.finish(),
+        Reading::Done(facts) => *facts,
+    };
+    match session {
+        Some(session) => {
+            let mut request = session.facts().clone();
+            request.model = request.model.or(asked.model);
+            request
+        }
+        None => asked,
     }
 }
 

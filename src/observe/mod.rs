@@ -15,4 +15,6 @@ pub use exchange::Exchange;
 pub use task::Observer;
 
 #[cfg(test)]
+mod stall_tests;
+#[cfg(test)]
 mod tests;

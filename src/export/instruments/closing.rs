@@ -75,6 +75,9 @@ impl Closing {
         closing
             .ended
             .record(record, call, closing.error.as_ref(), marks);
+        for stall in &call.stalls.first {
+            closing.live.mark(stall, marks);
+        }
         for choice in &closing.choices {
             choice.add(1);
         }

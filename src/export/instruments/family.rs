@@ -7,11 +7,12 @@ use opentelemetry::metrics::{Counter, Histogram, Meter};
 use crate::export::config::GenAi;
 use crate::export::exemplars::Exemplars;
 use crate::export::instruments::traced::Traced;
-use crate::export::names::{Metric, ours, standard};
+use crate::export::names::{Metric, health, ours, standard};
 
 /// Every synchronous instrument, and the standard's under the names that are configured.
 #[derive(Debug)]
 pub struct Family {
+    pub exemplars: Arc<Exemplars>,
     pub http_server: Traced<f64>,
     pub http_client: Traced<f64>,
     pub server: Option<Server>,
@@ -24,6 +25,8 @@ pub struct Family {
     pub tokens_standard: Counter<u64>,
     pub usage: Counter<u64>,
     pub stream_time: Counter<f64>,
+    pub stalls: Counter<u64>,
+    pub stall_time: Histogram<f64>,
     pub output_rate: Traced<f64>,
     pub total_rate: Traced<f64>,
     pub band: Counter<u64>,
@@ -43,6 +46,7 @@ pub struct Family {
     pub drift_counted: Counter<u64>,
     pub drift_reported: Counter<u64>,
     pub anomalies: Counter<u64>,
+    pub delay: Histogram<f64>,
 }
 
 /// `gen_ai.server.*`, the same in both sets of names.
@@ -98,6 +102,7 @@ impl Family {
         let traced = Maker { meter, exemplars };
         let any = gen_ai != GenAi::Off;
         Self {
+            exemplars: Arc::clone(exemplars),
             http_server: traced.histogram(&standard::HTTP_SERVER_DURATION),
             http_client: traced.histogram(&standard::HTTP_CLIENT_DURATION),
             server: any.then(|| Server::new(traced)),
@@ -108,6 +113,8 @@ impl Family {
             tokens_standard: ours::TOKENS_STANDARD.counter(meter),
             usage: ours::USAGE.counter(meter),
             stream_time: ours::STREAM_TIME.time_counter(meter),
+            stalls: ours::STREAM_STALLS.counter(meter),
+            stall_time: ours::STALL_TIME.histogram(meter),
             output_rate: traced.histogram(&ours::OUTPUT_RATE),
             total_rate: traced.histogram(&ours::TOTAL_RATE),
             band: ours::REQUEST_BAND.counter(meter),
@@ -126,7 +133,8 @@ impl Family {
             choices: ours::CHOICES_FINISHED.counter(meter),
             drift_counted: ours::DRIFT_COUNTED.counter(meter),
             drift_reported: ours::DRIFT_REPORTED.counter(meter),
-            anomalies: ours::SELF_ANOMALIES.counter(meter),
+            anomalies: health::SELF_ANOMALIES.counter(meter),
+            delay: health::SELF_DELAY.histogram(meter),
         }
     }
 }

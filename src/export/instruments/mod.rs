@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use opentelemetry::metrics::{BoundCounter, Meter};
+use opentelemetry::metrics::BoundCounter;
 
 use crate::dialect::Kind;
 use crate::export::Config;
@@ -47,7 +47,6 @@ pub use live::Live;
 #[derive(Debug)]
 pub struct Instruments {
     family: Arc<Family>,
-    exemplars: Arc<Exemplars>,
     bounds: Bounds,
     lanes: Cache<Lane, LaneCounters>,
     live: Cache<Series, Live>,
@@ -59,6 +58,26 @@ pub struct Instruments {
     http: Combinations,
     /// How often a combination of admitted values was one too many.
     folded: Arc<AtomicU64>,
+}
+
+/// A part of this proxy whose delays are known.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// The runtime that moves the bytes.
+    Runtime,
+    /// The thread that observes them.
+    Observer,
+}
+
+impl Part {
+    pub const ALL: [Self; 2] = [Self::Runtime, Self::Observer];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Runtime => "runtime",
+            Self::Observer => "observer",
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -78,18 +97,12 @@ impl Instruments {
         let exemplars = Arc::new(Exemplars::new(config));
         let beside = (Arc::clone(&folded), Arc::clone(&exemplars));
         let (collector, meter) = Collector::new(config, bounds, readings, beside);
-        let instruments = Self::of_meter(&meter, config, bounds, folded, exemplars);
+        let family = Family::new(&meter, config.gen_ai, &exemplars);
+        let instruments = Self::of_family(family, bounds, folded);
         (Arc::new(instruments), collector)
     }
 
-    fn of_meter(
-        meter: &Meter,
-        config: &Config,
-        bounds: Bounds,
-        folded: Arc<AtomicU64>,
-        exemplars: Arc<Exemplars>,
-    ) -> Self {
-        let family = Family::new(meter, config.gen_ai, &exemplars);
+    fn of_family(family: Family, bounds: Bounds, folded: Arc<AtomicU64>) -> Self {
         for anomaly in Anomaly::ALL {
             family
                 .anomalies
@@ -97,7 +110,6 @@ impl Instruments {
         }
         Self {
             family: Arc::new(family),
-            exemplars,
             bounds,
             lanes: Cache::default(),
             live: Cache::default(),
@@ -164,6 +176,12 @@ impl Instruments {
         }
     }
 
+    /// A part of this proxy had its turn so much later than that was due.
+    pub fn late(&self, part: Part, late: Duration) {
+        let attributes = [word(key::PART, part.as_str())];
+        self.family.delay.record(late.as_secs_f64(), &attributes);
+    }
+
     /// Something odd went by, outside any record or in one.
     pub fn odd(&self, anomaly: Anomaly, times: u32) {
         let attributes = [word(key::ANOMALY, anomaly.as_str())];
@@ -182,7 +200,7 @@ impl Instruments {
             // What had to be called `other` is told each time.
             (closing, self.refusals(gate) == refused_before)
         });
-        closing.record(record, &mut self.exemplars.marks(record));
+        closing.record(record, &mut self.family.exemplars.marks(record));
     }
 
     /// How often a value or a combination had to be called `other`.
@@ -308,7 +326,8 @@ impl Instruments {
             own.extend(error.map(|_| word(key::ERROR_TYPE, OTHER)));
         }
         let attributes = with(base, &own);
-        let series = self.exemplars.series(&ours::REQUESTS_FINISHED, &attributes);
+        let exemplars = &self.family.exemplars;
+        let series = exemplars.series(&ours::REQUESTS_FINISHED, &attributes);
         (self.family.finished.bind(&attributes), series)
     }
 

@@ -12,6 +12,7 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use prost::Message;
 
 use super::*;
+use crate::clock::Moment;
 use crate::count::Source;
 use crate::dialect::Usage;
 use crate::export::collector::Picture;
@@ -21,8 +22,8 @@ use crate::export::names::attributes::Values;
 use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{prometheus, testing};
 use crate::label::Limits;
-use crate::load::{Flow, FlowReading, LaneReading, Reading, Throughput};
-use crate::measure::{Sample, Unrated};
+use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Throughput};
+use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::slo::{BURN_WINDOWS, Indicator, Objective, Scope};
 use crate::wire::Vantage;
 
@@ -147,6 +148,10 @@ fn load() -> Reading {
         lanes: vec![LaneReading {
             lane: lane_of(&testing::route()),
             active: [1, 2, 3, 4],
+            silence: [1, 2].map(|stalled| Silence {
+                stalled,
+                longest: Some(Duration::from_secs(10 * stalled)),
+            }),
         }],
         flows: vec![FlowReading {
             flow: Flow {
@@ -196,7 +201,15 @@ fn gate() -> Gate {
     Gate::new(Limits::default(), [])
 }
 
-const SAMPLES: [Sample; 6] = [
+const STALL: Stall = Stall {
+    awaited: Awaited::NextToken,
+    silence: crate::measure::Silence::Pinging,
+    begun: Moment::from_secs(1),
+    raised: Moment::from_secs(3),
+    lasted: Some(Duration::from_secs(4)),
+};
+
+const SAMPLES: [Sample; 8] = [
     Sample::Tokens {
         kind: Kind::Text,
         tokens: 7,
@@ -214,6 +227,8 @@ const SAMPLES: [Sample; 6] = [
     Sample::OutputChunk {
         gap: Duration::from_millis(60),
     },
+    Sample::Stalled(STALL),
+    Sample::Resumed(STALL),
 ];
 
 /// Something of everything.
@@ -226,6 +241,9 @@ fn representative() -> Picture {
     let lane = lane_of(&route);
     let quarter = Duration::from_millis(250);
     instruments.waiting(&lane, quarter);
+    Part::ALL
+        .into_iter()
+        .for_each(|part| instruments.late(part, quarter));
     instruments
         .live(&testing::series())
         .streaming(quarter, quarter);
@@ -236,6 +254,11 @@ fn representative() -> Picture {
     unrated.anomalies = vec![(Anomaly::BadJson, 2)];
     if let Some(call) = &mut unrated.call {
         call.rates.unrated = Some(Unrated::FewTokens);
+        call.stalls = Stalls {
+            count: 1,
+            total: STALL.lasted.unwrap(),
+            first: vec![STALL],
+        };
         call.usage = Some(Usage {
             cache_write: Some(5),
             ..call.usage.unwrap()
@@ -945,8 +968,10 @@ fn what_became_of_a_choice() {
     assert_eq!(of(call, "stop"), "empty");
 }
 
-/// Histograms that move while a stream runs. They have no exemplars: whether the trace is kept is known at the end.
-const LIVE: [&str; 5] = [
+/// Histograms that move while a stream runs, or that are of no exchange. They have no exemplars: whether a trace is kept
+/// is known at the end.
+const LIVE: [&str; 6] = [
+    "tokengauge.self.delay",
     "tokengauge.inter_token",
     "tokengauge.inter_chunk",
     "tokengauge.chunk_tokens",
@@ -1001,7 +1026,7 @@ fn every_bucket_that_an_end_filled_leads_to_a_trace() {
 }
 
 #[test]
-fn of_all_other_metrics_only_failures_lead_to_a_trace() {
+fn of_all_other_metrics_only_failures_and_stalls_lead_to_a_trace() {
     for metric in sent(&representative()) {
         let points = match metric.data.unwrap() {
             Data::Sum(sum) => sum.data_points,
@@ -1011,13 +1036,14 @@ fn of_all_other_metrics_only_failures_lead_to_a_trace() {
         for point in points {
             let mut attributes = point.attributes.iter();
             let not_ok = attributes.any(|kv| kv.key == "tokengauge.outcome" && shown(kv) != "ok");
-            let failed = metric.name == "tokengauge.requests.finished" && not_ok;
-            assert_eq!(
-                point.exemplars.len(),
-                usize::from(failed),
-                "{}",
-                metric.name
-            );
+            let leads = match metric.name.as_str() {
+                "tokengauge.requests.finished" => not_ok,
+                "tokengauge.stream.stalls" => {
+                    point.value != Some(number_data_point::Value::AsInt(0))
+                }
+                _ => false,
+            };
+            assert_eq!(point.exemplars.len(), usize::from(leads), "{}", metric.name);
         }
     }
 }

@@ -107,8 +107,16 @@ attributes! {
     COMPLETE "tokengauge.complete" Closed(&["true", "cut", "unobserved"]), "Whether what was counted is all there was.";
     QUEUE_DEPTH "tokengauge.queue.depth" Any, "Queue depth when the exchange was admitted.";
     BLOCKED "tokengauge.client.blocked" Any, "Time in which the client did not read, in seconds; only where there was any.";
+    STALLS "tokengauge.stalls" Any, "How often the stream stalled; only where it did. Each of the first 16 has an event `stall`.";
+    STALLED "tokengauge.stalled" Any, "How long it was stalled, all stalls together, in seconds; only where it was.";
+    AWAITED "tokengauge.awaited" Closed(&["first_token", "next_token"]), "What was awaited when the stream stalled. On the event.";
+    SILENCE "tokengauge.silence" Closed(&["silent", "pinging"]), "What came instead. On the event.";
+    STALL_TIME "tokengauge.stall.time" Any, "How long it lasted, in seconds. On the event, which is stamped with the time at which the stall was raised.";
     VERDICT "tokengauge.slo.*" Closed(&["good", "bad", "excluded"]), "What the objective of that name says of the exchange.";
 }
+
+/// The name of the span event of a stall.
+pub const STALL_EVENT: &str = "stall";
 
 /// Names of span events: the clock points that occurred.
 pub const EVENTS: [&str; 9] = [

@@ -1,0 +1,314 @@
+//! The exchanges in flight, and what their words do to load, objectives and metrics.
+//!
+//! Still sans-IO: words and moments come in, records and samples go out to [`Sinks`]. One thread at a time has it, but
+//! it need not always be the same one: whoever wants a reading that is up to date (a scrape, `/streams`, a test) takes
+//! the lock, drains the seam and reads.
+
+mod flight;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::clock::Moment;
+use crate::count::Tokenisers;
+use crate::export::{Instruments, Part};
+use crate::frame::Anomaly;
+use crate::label::{Gate, Label, Name};
+use crate::load::{self, Lane, Load};
+use crate::measure::{Awaited, Pauses, pauses};
+use crate::observe::board::flight::Flight;
+use crate::observe::exchange::Exchange;
+use crate::record::Record;
+use crate::slo;
+use crate::wire::{Direction, Ending, Entry, ExchangeId, Open, Word};
+
+/// Where finished exchanges go.
+pub struct Sinks {
+    pub instruments: Arc<Instruments>,
+    /// Told every finished exchange, last of all: spans, the console.
+    pub record: Box<dyn Fn(&Record) + Send>,
+}
+
+impl std::fmt::Debug for Sinks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sinks").finish_non_exhaustive()
+    }
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Board {
+    /// The ids are our own and come in order, so no client can make them collide.
+    flights: FxHashMap<ExchangeId, Box<Flight>>,
+    load: Load,
+    ledger: slo::Ledger,
+    pauses: Pauses,
+    gate: Arc<Gate>,
+    tokenisers: Tokenisers,
+    sinks: Sinks,
+}
+
+/// What a stream shows on `/streams`: facts, never text.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamView {
+    pub exchange: ExchangeId,
+    pub route: Label,
+    pub path: Name,
+    pub model: Option<Name>,
+    pub phase: Phase,
+    /// Seconds since the request's head was received.
+    pub age: f64,
+    /// Seconds from the request's head to the first token; `null` before it.
+    pub time_to_first_token: Option<f64>,
+    /// Output tokens so far, by our own count.
+    pub tokens: u64,
+    /// Output tokens per second since the first token; `null` before a second token-bearing chunk.
+    pub output_rate: Option<f64>,
+    /// Seconds since the last token, or since the request's head where there is none yet.
+    pub idle: f64,
+    /// Whether it has brought no token for longer than its route allows.
+    pub stalled: bool,
+    /// Whom the response body is waiting for.
+    pub waiting_for: &'static str,
+}
+
+/// What an exchange in flight is doing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    Queued,
+    Waiting,
+    Streaming,
+    Unstreamed,
+}
+
+impl Board {
+    /// Between two beats of the runtime: see [`beat`](Self::beat).
+    pub const BEAT_EVERY: Duration = pauses::BEAT_EVERY;
+
+    pub fn new(objectives: Vec<slo::Objective>, gate: Arc<Gate>, sinks: Sinks) -> Self {
+        Self {
+            flights: FxHashMap::default(),
+            load: Load::new(),
+            ledger: slo::Ledger::new(objectives),
+            pauses: Pauses::default(),
+            gate,
+            tokenisers: Tokenisers::default(),
+            sinks,
+        }
+    }
+
+    /// Takes in one word. `bytes` are those of an `Arrival`.
+    ///
+    /// A panic in a stage ends the observation of that one exchange, and is counted; its bytes flow on.
+    pub fn take(&mut self, entry: Entry, bytes: &[u8]) {
+        let Entry { exchange, at, word } = entry;
+        match word {
+            Word::Open(open) => self.open(exchange, at, open),
+            Word::End(ending) => {
+                let Some(flight) = self.flights.remove(&exchange) else {
+                    return;
+                };
+                if catch_unwind(AssertUnwindSafe(|| self.end(*flight, at, ending))).is_err() {
+                    self.sinks.instruments.odd(Anomaly::Panic, 1);
+                }
+            }
+            word @ (Word::Admitted
+            | Word::Connected(_)
+            | Word::Sent
+            | Word::RequestEnd
+            | Word::Head(_)
+            | Word::Arrival { .. }
+            | Word::Trailers(_)
+            | Word::Upgraded
+            | Word::Closed(_)
+            | Word::Gap { .. }) => self.step(exchange, at, word, bytes),
+        }
+    }
+
+    /// Tells the stream-seconds that have passed, and looks for streams that hang. To be called about every 250 ms while
+    /// anything is open.
+    pub fn sweep(&mut self, at: Moment) {
+        let instruments = &self.sinks.instruments;
+        for flight in self.flights.values_mut() {
+            flight.tell_time(at, Duration::ZERO, instruments);
+            let unread = flight.unread(at);
+            flight.look(at, unread, &self.pauses, instruments);
+        }
+    }
+
+    /// The runtime that moves the bytes had its turn at `at`: see [`Pauses`].
+    pub fn beat(&mut self, at: Moment) {
+        let late = self.pauses.beat(at);
+        self.sinks.instruments.late(Part::Runtime, late);
+    }
+
+    /// The observer had its turn, `late` after that was due.
+    pub fn swept_late(&self, late: Duration) {
+        self.sinks.instruments.late(Part::Observer, late);
+    }
+
+    /// Load and objectives at `at`.
+    pub fn reading(&mut self, at: Moment) -> (load::Reading, Vec<slo::Reading>) {
+        let mut load = self.load.reading(at);
+        let places: FxHashMap<Lane, usize> = load
+            .lanes
+            .iter()
+            .enumerate()
+            .map(|(place, reading)| (reading.lane.clone(), place))
+            .collect();
+        for flight in self.flights.values() {
+            let lane = places.get(&flight.lane);
+            let reading = lane.and_then(|place| load.lanes.get_mut(*place));
+            let watch = flight.exchange.watch();
+            if let Some((reading, watch)) = reading.zip(watch)
+                && let Some(idle) = watch.idle(at)
+            {
+                let [first, next] = &mut reading.silence;
+                match watch.awaited() {
+                    Awaited::FirstToken => first.add(idle, watch.is_stalled()),
+                    Awaited::NextToken => next.add(idle, watch.is_stalled()),
+                }
+            }
+        }
+        (load, self.ledger.reading(at))
+    }
+
+    /// Replaces the objectives; those that stay the same keep their history.
+    pub fn replace_objectives(&mut self, at: Moment, objectives: Vec<slo::Objective>) {
+        self.ledger.replace(at, objectives);
+    }
+
+    /// What exchanges that begin from now on are counted with.
+    pub fn count_with(&mut self, tokenisers: Tokenisers) {
+        self.tokenisers = tokenisers;
+    }
+
+    /// Every exchange in flight, oldest first.
+    pub fn streams(&self, at: Moment) -> Vec<StreamView> {
+        let mut views: Vec<StreamView> = self
+            .flights
+            .values()
+            .map(|flight| flight.view(at))
+            .collect();
+        views.sort_by_key(|view| view.exchange);
+        views
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Makes known a lane before its first exchange, so that it is told as 0.
+    pub fn prime(&mut self, lane: &Lane) {
+        self.load.know(lane);
+    }
+
+    fn open(&mut self, id: ExchangeId, at: Moment, open: Box<Open>) {
+        self.sinks.instruments.started(&open.route);
+        let lane = Lane {
+            route: open.route.name.clone(),
+            vantage: open.route.vantage,
+        };
+        let cell = Arc::clone(&open.cell);
+        let gate = Arc::clone(&self.gate);
+        let exchange = Exchange::new(id, at, open, gate, &self.tokenisers);
+        let state = exchange.state();
+        self.load.enter(&lane, state);
+        let flight = Flight {
+            exchange,
+            lane,
+            state,
+            live: None,
+            cell,
+            swept: at,
+            arrived: None,
+            tokens: 0,
+            first_tokens: 0,
+            untold: Vec::new(),
+            messages: [0; 2],
+        };
+        self.flights.insert(id, Box::new(flight));
+    }
+
+    fn step(&mut self, id: ExchangeId, at: Moment, word: Word, bytes: &[u8]) {
+        let Self {
+            flights,
+            load,
+            pauses,
+            sinks,
+            ..
+        } = self;
+        // Words behind the end (a request body that is still being sent) have nobody to go to.
+        let Some(flight) = flights.get_mut(&id) else {
+            return;
+        };
+        if matches!(word, Word::Admitted) {
+            let depth = load.queue_depth(&flight.lane);
+            flight
+                .exchange
+                .set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
+        }
+        let blocked = if let Word::Arrival { blocked, .. } = &word {
+            blocked.duration()
+        } else {
+            Duration::ZERO
+        };
+        flight.look(at, blocked, pauses, &sinks.instruments);
+        if let Word::Arrival {
+            direction: Direction::Response,
+            ..
+        } = &word
+        {
+            flight.arrived = Some(at);
+        }
+        let headed = matches!(word, Word::Head(_));
+        match catch_unwind(AssertUnwindSafe(|| flight.word(at, word, bytes, load))) {
+            Ok(stalls) => stalls
+                .into_iter()
+                .for_each(|sample| flight.tell_stall(sample, &sinks.instruments)),
+            Err(_) => flight.exchange.break_off(),
+        }
+        let state = flight.exchange.state();
+        if headed || state != flight.state || !blocked.is_zero() {
+            flight.tell_time(at, blocked, &sinks.instruments);
+        }
+        if state != flight.state {
+            load.shift(&flight.lane, flight.state, state);
+            flight.state = state;
+        }
+        if flight.live.is_none() && flight.exchange.is_settled() {
+            flight.bind(at, load, &sinks.instruments);
+        }
+        flight.tell_messages(&sinks.instruments);
+    }
+
+    fn end(&mut self, mut flight: Flight, at: Moment, ending: Ending) {
+        let Self {
+            load,
+            ledger,
+            pauses,
+            gate,
+            sinks,
+            ..
+        } = self;
+        flight.tell_time(at, Duration::ZERO, &sinks.instruments);
+        let unread = flight.unread(at);
+        flight.look(at, unread, pauses, &sinks.instruments);
+        load.leave(&flight.lane, flight.state);
+        let mut record = flight.end(at, ending, load, &sinks.instruments);
+        let verdicts: Vec<_> = ledger.judge(&record).collect();
+        for (index, verdict) in verdicts {
+            ledger.note(at, index, verdict);
+            if let (Some(call), Some(objective)) = (record.call.as_mut(), ledger.objective(index)) {
+                call.verdicts.push((objective.name.clone(), verdict));
+            }
+        }
+        sinks.instruments.finished(&record, gate);
+        (sinks.record)(&record);
+    }
+}
