@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tokengauge::clock::{Moment, Wall};
+use tokengauge::export::config::ExemplarFilter;
 use tokengauge::export::span::{self, Style};
 use tokengauge::export::{Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge::label::{Gate, Label, Limits, Name};
@@ -29,8 +30,12 @@ struct Stage {
 }
 
 impl Stage {
+    /// With `spans`, as where traces are exported: exemplars are kept too.
     fn new(spans: bool) -> Self {
-        let (config, _) = Config::from_env(|_| None);
+        let (mut config, _) = Config::from_env(|_| None);
+        if spans {
+            config.exemplars = ExemplarFilter::AlwaysOn;
+        }
         let limits = Limits::default();
         let (instruments, _) = Instruments::new(&config, limits, Readings::new(Snapshot::default));
         let style = Style::new(None);

@@ -3,8 +3,8 @@
 
     prometheus_check.py --binary target/release/tokengauge [--verbose]
 
-Calls of known trace ids go through the proxy to `tokengauge simulate`: sampled ones, unsampled ones, and an unsampled one
-that fails. The receiver is a few lines in here. Then `/api/v1/query_exemplars` is asked what it has, the text format is
+Calls of known trace ids go through the proxy to `tokengauge simulate`: sampled ones, unsampled ones, and unsampled ones of
+which one fails and one stalls. The receiver is a few lines in here. Then `/api/v1/query_exemplars` is asked what it has, the text format is
 given to `promtool check metrics`, and OpenMetrics to the strict parser of Prometheus' Python client. Needs prometheus and
 promtool on the path, and the packages of requirements.txt. The last line is `N passed, N failed`; exit 0 when nothing
 failed.
@@ -33,6 +33,10 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 TIME_TO_FIRST_TOKEN = 'tokengauge_time_to_seconds_bucket{tokengauge_point="token"}'
 FAILED = 'tokengauge_requests_finished_total{tokengauge_outcome="error"}'
+STALLED = "tokengauge_stream_stalls_total"
+# How long the stalled stream is silent: so much longer than the 2 s for which a route has patience that a machine on
+# which the proxy hardly runs, which is no fault of the stream, does not matter.
+STALL_MS = 6000
 # Milliseconds until the first token, the slowest last: so far apart that they fall into several buckets.
 FIRST_TOKEN = (5, 50, 200, 800)
 CLIENT = 3
@@ -146,13 +150,14 @@ def series(text):
     return {sample.rpartition(" ")[0] for sample in samples}
 
 
-def check_exemplars(stage, sink, tally, sampled, unsampled, failed):
+def check_exemplars(stage, sink, tally, sampled, unsampled, kept):
+    """`kept`: the unsampled traces that are kept, and for what reason."""
     slowest = sampled[-1]
     traces = lambda query: {ids(one)[0] for _, one in stage.exemplars(query)}
     tally.check("the slowest call is an exemplar of its bucket of the time to first token",
                 wait_until(lambda: slowest in traces(TIME_TO_FIRST_TOKEN)), traces(TIME_TO_FIRST_TOKEN))
     tally.check("the receiver was sent the traces that are to be kept",
-                wait_until(lambda: {*sampled, failed} <= set(sink.spans)), list(sink.spans))
+                wait_until(lambda: {*sampled, *kept} <= set(sink.spans)), list(sink.spans))
     found, spans = stage.exemplars(TIME_TO_FIRST_TOKEN), sink.client_spans()
     tally.check("several buckets have one", len({labels["le"] for labels, _ in found}) > 1, found)
     for labels, one in found:
@@ -163,12 +168,14 @@ def check_exemplars(stage, sink, tally, sampled, unsampled, failed):
         tally.check("its value is the time to first token of that span", told is not None and abs(told - value) < 1e-9,
                     f"{value}, not {told}")
         tally.check("its value belongs to the bucket", value <= float(labels["le"]), (labels, one))
-    tally.check("the failed call is the exemplar of the failures", wait_until(lambda: traces(FAILED) == {failed}), traces(FAILED))
+    for trace, reason in kept.items():
+        query = {"error": FAILED, "stall": STALLED}[reason]
+        tally.check(f"{query} leads to the call that did it", wait_until(lambda: traces(query) == {trace}), traces(query))
     for (trace, _), span in spans.items():
-        kept = [span.get(f"tokengauge.sampling.{key}") for key in ("reason", "against_parent")]
-        tally.check("a span says why it was kept", kept == (["error", True] if trace == failed else ["parent", None]), kept)
+        said = [span.get(f"tokengauge.sampling.{key}") for key in ("reason", "against_parent")]
+        tally.check("a span says why it was kept", said == ([kept[trace], True] if trace in kept else ["parent", None]), said)
     everywhere = traces('{job="tokengauge"}')
-    tally.check("no exemplar anywhere is of a trace that was not kept", everywhere <= {*sampled, failed}, everywhere)
+    tally.check("no exemplar anywhere is of a trace that was not kept", everywhere <= {*sampled, *kept}, everywhere)
     tally.check("unsampled calls that went well were not sent", not set(unsampled) & set(sink.spans), list(sink.spans))
 
 
@@ -214,12 +221,13 @@ def main():
         unsampled = [next(trace) for _ in range(3)]
         for one in unsampled:
             stage.call(one, sampled=False)
-        failed = next(trace)
+        failed, stalled = next(trace), next(trace)
         stage.call(failed, sampled=False, status=503)
+        stage.call(stalled, sampled=False, stall_after=5, stall_ms=STALL_MS)
         sampled = [next(trace) for _ in FIRST_TOKEN]
         for one, millis in zip(sampled, FIRST_TOKEN):
             stage.call(one, sampled=True, ttft_us=millis * 1000)
-        check_exemplars(stage, sink, tally, sampled, unsampled, failed)
+        check_exemplars(stage, sink, tally, sampled, unsampled, {failed: "error", stalled: "stall"})
         check_otlp(sink, tally, sampled)
         check_formats(stage, tally)
     finally:

@@ -1096,3 +1096,12 @@ fn no_two_families_of_open_metrics_share_a_name() {
     }
     assert!(text.ends_with("\n# EOF\n"));
 }
+
+#[test]
+fn an_end_with_exemplars_allocates_nothing_once_its_series_are_known() {
+    let (instruments, _collector) = start(GenAi::Both);
+    let (record, gate) = (testing::streamed(), gate());
+    instruments.finished(&record, &gate);
+    let counted = allocation_counter::measure(|| instruments.finished(&record, &gate));
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+}
