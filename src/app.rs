@@ -451,7 +451,7 @@ async fn bind_admin(
     let pages = admin::Pages {
         metrics: {
             let telemetry = Arc::clone(&core.telemetry);
-            Box::new(move || telemetry.prometheus())
+            Box::new(move |format| telemetry.prometheus(format))
         },
         config: {
             let config = Arc::clone(config);

@@ -13,6 +13,7 @@ mod bounds;
 mod coded;
 mod data_path;
 mod exchanges;
+mod exemplars;
 mod hangs;
 mod lifecycle;
 mod request_log;
