@@ -269,6 +269,7 @@ mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 
     use super::*;
+    use crate::export::sampling::Kept;
     use crate::export::span::{Style, spans};
     use crate::export::testing;
 
@@ -279,7 +280,7 @@ mod tests {
         call.finish_reasons.extend(testing::name(&"x".repeat(200)));
         call.response_id = testing::name(&"é".repeat(100));
         record.error_type = testing::name("truncated");
-        let encoded = spans(&record, &Style::new(None), None);
+        let encoded = spans(&record, &Style::new(None), Kept::default());
         for span in &encoded {
             // Field by field the order may differ; decoded and encoded again nothing is lost and no length is wrong.
             let again = span.decode().encode_to_vec();

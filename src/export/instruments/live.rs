@@ -8,9 +8,11 @@ use opentelemetry::metrics::{BoundCounter, BoundHistogram, Histogram};
 
 use crate::count::Source;
 use crate::dialect::Kind;
+use crate::export::exemplars::Marks;
 use crate::export::instruments::attributes::{of_series, with, word};
 use crate::export::instruments::family::Family;
 use crate::export::names::attributes as key;
+use crate::export::names::ours;
 use crate::measure::{Awaited, Sample, Silence, Stall};
 use crate::record::Series;
 
@@ -115,6 +117,17 @@ impl Live {
     fn stalls(&self, awaited: Awaited, silence: Silence, times: u64) {
         let attributes = with(&self.base, &of_stall(awaited, silence));
         self.family.stalls.add(times, &attributes);
+    }
+
+    /// Leaves the exemplars of a stall, which was told while it went on: whether its trace is kept was not known then.
+    pub(super) fn mark(&self, stall: &Stall, marks: &mut Marks<'_>) {
+        let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
+        let series = |metric| self.family.exemplars.series(metric, &attributes);
+        marks.one(series(&ours::STREAM_STALLS));
+        if let Some(lasted) = stall.lasted {
+            let (series, bounds) = (series(&ours::STALL_TIME), ours::STALL_TIME.buckets);
+            marks.bucket(series, bounds, lasted.as_secs_f64());
+        }
     }
 
     fn stall_time(&self, stall: &Stall) {

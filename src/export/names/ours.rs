@@ -1,4 +1,5 @@
-//! Our own metrics. Histogram bounds are never whole numbers: stores disagree on how to write `le="1"`.
+//! Our own metrics. Histogram bounds are never whole numbers: what is scraped says `le="1.0"`, and what Prometheus
+//! receives over OTLP `le="1"`.
 
 use crate::export::names::attributes::{
     AWAITED, BACKEND_STAGE, BAND, BOUND, CALL, CHOICE, DIRECTION, ENDED, ERROR_TYPE, FAULT,

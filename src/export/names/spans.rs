@@ -78,7 +78,9 @@ attributes! {
     VANTAGE "tokengauge.vantage" Closed(&["inbound", "outbound", "gateway"]), "Where this proxy stands. Both spans.";
     OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "How the exchange came out. Both spans.";
     FAULT "tokengauge.fault" Closed(&["none", "client", "upstream", "proxy"]), "Whose fault it was. Both spans.";
-    SAMPLING_REASON "tokengauge.sampling.reason" Closed(&["error", "objective"]), "Why the trace was kept although the sampler had not chosen it: it failed, or broke an objective. Both spans.";
+    SAMPLING_REASON "tokengauge.sampling.reason" Closed(&["parent", "always_on", "ratio", "error", "stall", "objective"]), "What first spoke for keeping the trace. At the head: the caller, or the sampler. At the end, where the head had not chosen it: it failed, stalled, or broke an objective. Both spans.";
+    SAMPLING_RATIO "tokengauge.sampling.ratio" Any, "Where the reason is `ratio`: the share that is chosen. Both spans.";
+    SAMPLING_AGAINST_PARENT "tokengauge.sampling.against_parent" Closed(&["true"]), "Only where the caller had said that its trace is not sampled: its own spans are nowhere. Both spans.";
     OWN_RESPONSE "tokengauge.own_response" Closed(&["true"]), "Only where this proxy itself wrote the answer. SERVER span.";
     CONNECTION_REUSED "tokengauge.connection.reused" Closed(&["true", "false"]), "Whether an idle upstream connection was used again. CLIENT span.";
     TIME_TO_HEAD "tokengauge.time_to.head" Any, "head − accept, in seconds.";

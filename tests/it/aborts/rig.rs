@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use tokengauge::export::prometheus::Format;
 use tokengauge::export::{self, Instruments, Readings, Snapshot, Telemetry};
 use tokengauge::label::{Gate, Limits};
 use tokengauge::observe::{Board, Observer, Sinks};
@@ -85,7 +86,7 @@ impl Rig {
         })
         .await;
         assert_eq!(observer.settled(|board, _| board.in_flight()), 0);
-        let metrics = telemetry.prometheus();
+        let metrics = telemetry.prometheus(Format::Text);
         let ending = tokio::task::spawn_blocking(move || {
             observer.stop();
             telemetry.shutdown(FLUSH)
