@@ -86,6 +86,7 @@ fn outcome_makes_sense(record: &Record) {
         Outcome::Timeout => record.fault == Fault::Upstream,
         Outcome::Truncated => matches!(record.fault, Fault::Upstream | Fault::Proxy),
         Outcome::Rejected => matches!(record.fault, Fault::Client | Fault::Proxy),
+        Outcome::Error if record.ending == Ending::Drained => record.fault != Fault::None,
         Outcome::Error => matches!(record.fault, Fault::Client | Fault::Upstream),
     };
     assert!(fits, "{:?} {:?}", record.outcome, record.fault);
@@ -94,13 +95,22 @@ fn outcome_makes_sense(record: &Record) {
     }
     let refused = matches!(record.ending, Ending::Rejected(_));
     assert_eq!(record.outcome == Outcome::Rejected, refused);
+    let call = record.call.as_ref();
+    let streamed = call.is_some_and(|call| call.streamed);
     let timed_out = matches!(record.ending, Ending::TimedOut(_));
-    assert_eq!(record.outcome == Outcome::Timeout, timed_out);
+    assert!(timed_out || record.outcome != Outcome::Timeout);
+    assert!(!timed_out || ok || record.outcome == Outcome::Timeout);
+    if ok && record.ending != Ending::Complete {
+        let cut = call.is_none_or(|call| call.complete == Complete::Cut);
+        assert!(
+            streamed && !cut,
+            "only a stream can be over before its body"
+        );
+    }
     if record.http.status.is_some_and(|status| status >= 400) && !refused && !timed_out {
         assert_eq!(record.outcome, Outcome::Error);
     }
-    if record.outcome == Outcome::Truncated && record.ending != Ending::Drained {
-        let streamed = record.call.as_ref().is_some_and(|call| call.streamed);
+    if record.outcome == Outcome::Truncated {
         assert!(streamed, "only a stream can be truncated");
     }
 }
