@@ -13,13 +13,14 @@ use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::export::{self, Instruments, Losses, Readings, Snapshot, Telemetry};
-use crate::forward::{self, Client, Forwarder, Upstream, Ways};
+use crate::forward::{self, Client, Forwarder, Propagation, Upstream, Ways};
 use crate::label::{Dimension, Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
 use crate::load::{self, Lane};
 use crate::observe::{Board, Observer, Phase, Sinks};
 use crate::route::{self, Table};
 use crate::slo;
+use crate::tcp::Kernel;
 use crate::tee::{self, Seam};
 use crate::wire::{RouteFacts, Scheme};
 use crate::{diag, record::Record};
@@ -94,12 +95,18 @@ impl App {
             .collect::<Result<Vec<_>, _>>()?;
         let refusals: Vec<_> = listeners.iter().map(Listener::refused).collect();
         let refused = move || refusals.iter().map(|refused| refused()).sum();
+        let sampler = export.sampler;
+        let propagation = Propagation::new(
+            config.propagators.clone(),
+            Box::new(move |trace| sampler.head(trace)),
+        );
         let core = Core::start(&config, export, Box::new(refused))?;
         let forwarder = Forwarder::new(forward::Parts {
             ways: Arc::clone(&ways),
             seam: Arc::clone(&core.seam),
             most_exchanges: None,
             unrouted: Arc::new(unrouted(&config)),
+            propagation,
         });
         let ready = Arc::new(AtomicBool::new(true));
         let config = Arc::new(ArcSwap::from_pointee(config));
@@ -267,6 +274,12 @@ impl Core {
             },
         );
         board.count_with(config.tokenizers.clone());
+        match Kernel::open() {
+            Ok(mut kernel) => {
+                board.ask_kernel_by(Box::new(move |connection| kernel.ask(connection)))
+            }
+            Err(error) => diag::NoTcpInfo { error: &error }.emit(),
+        }
         for facts in &facts {
             board.prime(&lane(facts));
         }
@@ -387,7 +400,7 @@ fn serve(
             Scheme::Http
         };
         forwarder.service(Client {
-            address: peer.address,
+            connection: peer.connection,
             scheme,
         })
     };

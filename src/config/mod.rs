@@ -16,6 +16,7 @@ pub use secret::Secret;
 pub use watch::Watch;
 
 use crate::count::Tokenisers;
+use crate::route::TraceHeaders;
 use crate::wire::Vantage;
 use crate::{forward, label, listen, route, slo};
 
@@ -64,6 +65,12 @@ pub struct Config {
     pub drain: Duration,
     /// The vantage of routes that name none.
     pub vantage: Vantage,
+    /// What becomes of trace headers on routes that do not say so.
+    pub trace: TraceHeaders,
+    /// Formats of trace headers, in order of precedence.
+    pub propagators: Vec<forward::Propagator>,
+    /// Words of `OTEL_PROPAGATORS` that are not known.
+    pub ignored_propagators: Vec<String>,
     pub log: Log,
     pub export: ExportOverrides,
 }

@@ -319,6 +319,8 @@ pub struct RequestFacts {
     pub stop_sequences: Option<usize>,
     /// The response that the request goes on from.
     pub previous_response: Option<Name>,
+    /// The conversation that the request belongs to: as the body says, else as the caller's baggage does.
+    pub conversation: Option<Name>,
     pub reasoning_level: Option<Name>,
     pub service_tier: Option<Name>,
     /// `text`, `json`, `image` or `speech`, by the standard's words.

@@ -2,6 +2,7 @@
 //! moved service is found without a restart.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::Proxy;
 use super::wire_io::Wire;
 use super::{Config, Protocol};
 use crate::clock;
+use crate::tcp;
 use crate::wire::{Connected, Failure};
 
 /// Why an upstream cannot be set up.
@@ -96,19 +98,22 @@ impl Connector {
                 .map_err(|error| Error::Failed(Failure::Connect, error.to_string()))?;
         }
         let opened = clock::now();
+        let ends = stream
+            .local_addr()
+            .and_then(|local| Ok((local, stream.peer_addr()?)));
         let wire = match &self.tls {
             None => Wire::Plain(stream),
             Some(tls) => tls.over(stream).await?,
         };
         let connected = Connected {
             reused: false,
-            dns: resolved - begun,
-            tcp: opened - resolved,
-            tls: if self.tls.is_some() {
-                clock::now() - opened
-            } else {
-                Duration::ZERO
-            },
+            wait: None,
+            dns: host.parse::<IpAddr>().is_err().then(|| resolved - begun),
+            tcp: Some(opened - resolved),
+            tls: self.tls.as_ref().map(|_| clock::now() - opened),
+            connection: ends
+                .ok()
+                .map(|(local, remote)| Arc::new(tcp::Connection::new(local, remote))),
         };
         Ok((wire, connected))
     }

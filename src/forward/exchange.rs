@@ -77,11 +77,13 @@ impl Exchange {
     /// Sends the request within the time limits. An upstream that closed an idle connection before anything was
     /// written gets the request once more, on a new one; nothing that wrote a byte is ever repeated.
     async fn ask(&mut self, request: Request<Upload>, upgrade: bool) -> Result<Received, Failed> {
+        let wanted = clock::now();
         let idle = match self.upstream.take_idle() {
             None => None,
             Some(link) => {
                 let connected = Connected {
                     reused: true,
+                    connection: link.ends.clone(),
                     ..Connected::default()
                 };
                 Some((Channel::Http1(link), connected))
@@ -99,7 +101,12 @@ impl Exchange {
         if fresh {
             return Err(Failed::of(Ending::UpstreamFailed(Failure::BeforeHead)));
         }
+        let lost = clock::now() - wanted;
         let (channel, connected) = self.connect().await?;
+        let connected = Connected {
+            wait: Some(lost + connected.wait.unwrap_or_default()),
+            ..connected
+        };
         self.send(channel, connected, request, upgrade)
             .await
             .unwrap_or_else(|_| Err(Failed::of(Ending::UpstreamFailed(Failure::BeforeHead))))

@@ -19,6 +19,7 @@ use crate::label::{Gate, Label, Name};
 use crate::load::{self, Flow, FlowId, Lane, Load, State};
 use crate::measure::Sample;
 use crate::observe::exchange::Exchange;
+use crate::observe::network::{Ask, Kernel};
 use crate::record::{Call, Outcome, Record, Series};
 use crate::slo;
 use crate::wire::{Cell, Ending, Entry, ExchangeId, Fault, Open, Waiting, Word};
@@ -45,6 +46,7 @@ pub struct Board {
     ledger: slo::Ledger,
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
+    kernel: Kernel,
     sinks: Sinks,
 }
 
@@ -112,6 +114,7 @@ impl Board {
             ledger: slo::Ledger::new(objectives),
             gate,
             tokenisers: Tokenisers::default(),
+            kernel: Kernel::default(),
             sinks,
         }
     }
@@ -124,9 +127,10 @@ impl Board {
         match word {
             Word::Open(open) => self.open(exchange, at, open),
             Word::End(ending) => {
-                let Some(flight) = self.flights.remove(&exchange) else {
+                let Some(mut flight) = self.flights.remove(&exchange) else {
                     return;
                 };
+                self.kernel.ask(flight.exchange.sides(), true);
                 if catch_unwind(AssertUnwindSafe(|| self.end(*flight, at, ending))).is_err() {
                     self.sinks.instruments.odd(Anomaly::Panic, 1);
                 }
@@ -146,7 +150,9 @@ impl Board {
 
     /// Tells the stream-seconds that have passed. To be called about every 250 ms while anything is open.
     pub fn sweep(&mut self, at: Moment) {
+        self.kernel.begin();
         for flight in self.flights.values_mut() {
+            self.kernel.ask(flight.exchange.sides(), false);
             flight.tell_time(at, Duration::ZERO, &self.sinks.instruments);
         }
     }
@@ -164,6 +170,11 @@ impl Board {
     /// What exchanges that begin from now on are counted with.
     pub fn count_with(&mut self, tokenisers: Tokenisers) {
         self.tokenisers = tokenisers;
+    }
+
+    /// How the kernel is asked about connections: once while an exchange goes on, and at its end.
+    pub fn ask_kernel_by(&mut self, ask: Ask) {
+        self.kernel = Kernel::asked_by(ask);
     }
 
     /// Every exchange in flight, oldest first.

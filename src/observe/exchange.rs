@@ -15,6 +15,7 @@ use crate::label::{Gate, Label, Name};
 use crate::load::State;
 use crate::measure::{Points, Sample};
 use crate::observe::calling::{Calling, Closing};
+use crate::observe::network::Sides;
 use crate::observe::socket::Socket;
 use crate::record::{self, Answered, Http, Record, Series, WebSocket};
 use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Headers, Open, Word};
@@ -30,6 +31,7 @@ pub struct Exchange {
     gate: Arc<Gate>,
     points: Points,
     connected: Option<Box<Connected>>,
+    sides: Sides,
     head: Option<Box<Head>>,
     /// `None` for plain HTTP.
     call: Option<Box<Calling>>,
@@ -47,7 +49,7 @@ impl Exchange {
     pub fn new(
         id: ExchangeId,
         at: Moment,
-        open: Box<Open>,
+        mut open: Box<Open>,
         gate: Arc<Gate>,
         tokenisers: &Tokenisers,
     ) -> Self {
@@ -66,6 +68,8 @@ impl Exchange {
         let queried = open.model.as_ref();
         let call = dialect::detect(&detect)
             .map(|found| Box::new(Calling::new(&found.or_model(queried), &open, tokenisers)));
+        let mut sides = Sides::default();
+        sides.client.over(open.connection.take());
         Self {
             id,
             open,
@@ -75,6 +79,7 @@ impl Exchange {
                 ..Points::default()
             },
             connected: None,
+            sides,
             head: None,
             call,
             socket: None,
@@ -93,7 +98,10 @@ impl Exchange {
         match word {
             Word::Open(_) | Word::End(_) | Word::Trailers(_) => {}
             Word::Admitted => self.points.admit = Some(at),
-            Word::Connected(connected) => self.connected = Some(connected),
+            Word::Connected(mut connected) => {
+                self.sides.upstream.over(connected.connection.take());
+                self.connected = Some(connected);
+            }
             Word::Sent => self.points.sent = Some(at),
             Word::RequestEnd => self.request_end(at),
             Word::Head(head) => self.head(at, head),
@@ -142,7 +150,7 @@ impl Exchange {
             points: self.points,
             stages: self.points.stages(),
             route: Arc::clone(&self.open.route),
-            trace: self.open.trace,
+            trace: self.open.trace.clone(),
             http: self.http(),
             websocket,
             call: None,
@@ -150,13 +158,18 @@ impl Exchange {
             ending,
             fault,
             error_type,
-            connected: self.connected.as_deref().copied(),
+            connected: self.connected.take().map(|connected| *connected),
+            network: self.sides.told(),
             blocked: self.blocked,
             anomalies: Vec::new(),
         };
         if let (Some(mut call), Some(series)) = (call, series) {
             record.anomalies = call.anomalies();
-            record.call = Some(call.close(series, self.closing(&record, answering), out));
+            let mut call = call.close(series, self.closing(&record, answering), out);
+            if call.request.conversation.is_none() {
+                call.request.conversation = self.open.conversation.take();
+            }
+            record.call = Some(call);
         }
         if let Some(socket) = &mut self.socket {
             record.anomalies.extend(socket.finish());
@@ -195,6 +208,10 @@ impl Exchange {
     pub fn break_off(&mut self) {
         self.broken = true;
         self.call = None;
+    }
+
+    pub(super) const fn sides(&mut self) -> &mut Sides {
+        &mut self.sides
     }
 
     pub const fn set_queue_depth(&mut self, depth: u32) {

@@ -14,4 +14,5 @@ mod data_path;
 mod exchanges;
 mod lifecycle;
 mod support;
+mod traces;
 mod websocket;

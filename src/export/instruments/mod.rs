@@ -18,6 +18,7 @@ use crate::export::instruments::bounded::{Bounds, Cache, Combinations};
 use crate::export::instruments::closing::{CallClosing, Closing, Closings, Shape};
 use crate::export::instruments::ended::Ended;
 use crate::export::instruments::family::Family;
+use crate::export::instruments::network::Connections;
 use crate::export::names::attributes as key;
 use crate::export::snapshot::Readings;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
@@ -34,6 +35,7 @@ mod closing;
 mod ended;
 mod family;
 mod live;
+mod network;
 pub mod observed;
 mod slot;
 
@@ -62,6 +64,7 @@ struct LaneCounters {
     waiting: BoundCounter<f64>,
     /// From the client, and from the upstream.
     messages: [BoundCounter<u64>; 2],
+    connections: Connections,
 }
 
 impl Instruments {
@@ -171,6 +174,9 @@ impl Instruments {
             (closing, self.refusals(gate) == refused_before)
         });
         closing.record(record);
+        self.lane(&lane_of(&record.route))
+            .connections
+            .record(&self.family, record);
     }
 
     /// How often a value or a combination had to be called `other`.
@@ -370,6 +376,7 @@ impl LaneCounters {
                 let own = [word(key::DIRECTION, direction)];
                 family.messages.bind(&with(&base, &own))
             }),
+            connections: Connections::new(base),
         }
     }
 }

@@ -5,3 +5,4 @@ mod failures;
 mod heads;
 mod protocols;
 mod seam;
+mod traces;
