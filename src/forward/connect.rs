@@ -14,10 +14,10 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use super::Proxy;
-use super::wire_io::Wire;
+use super::wire_io::{Stream, Wire};
 use super::{Config, Protocol};
 use crate::clock;
-use crate::tcp;
+use crate::tcp::Connection;
 use crate::wire::{Connected, Failure};
 
 /// Why an upstream cannot be set up.
@@ -101,8 +101,8 @@ impl Connector {
         let ends = stream
             .local_addr()
             .and_then(|local| Ok((local, stream.peer_addr()?)));
-        let wire = match &self.tls {
-            None => Wire::Plain(stream),
+        let stream = match &self.tls {
+            None => Stream::Plain(stream),
             Some(tls) => tls.over(stream).await?,
         };
         let connected = Connected {
@@ -113,9 +113,9 @@ impl Connector {
             tls: self.tls.as_ref().map(|_| clock::now() - opened),
             connection: ends
                 .ok()
-                .map(|(local, remote)| Arc::new(tcp::Connection::new(local, remote))),
+                .map(|(local, remote)| Arc::new(Connection::new(local, remote))),
         };
-        Ok((wire, connected))
+        Ok((Wire::over(stream), connected))
     }
 }
 
@@ -158,9 +158,9 @@ impl Tls {
         })
     }
 
-    async fn over(&self, stream: TcpStream) -> Result<Wire, Error> {
+    async fn over(&self, stream: TcpStream) -> Result<Stream, Error> {
         match self.connector.connect(self.name.clone(), stream).await {
-            Ok(stream) => Ok(Wire::Tls(Box::new(stream))),
+            Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
             Err(error) => Err(Error::Failed(Failure::Tls, error.to_string())),
         }
     }

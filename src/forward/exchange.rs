@@ -168,6 +168,12 @@ impl Exchange {
         mut request: Request<Upload>,
         upgrade: bool,
     ) -> Result<Received, TrySendError<Request<Upload>>> {
+        // Streams side by side flush together, which tells nothing of any one of them.
+        let written = match &channel {
+            Channel::Http1(link) => Some(Arc::clone(&link.written)),
+            Channel::Http2(_) => None,
+        };
+        request.body_mut().sent_over(written);
         let (response, lease) = match channel {
             Channel::Http2(mut sender) => (sender.try_send_request(request).await?, None),
             Channel::Http1(link) if upgrade => {

@@ -19,7 +19,7 @@ use super::{Answer, Propagation, answer, query};
 use crate::clock;
 use crate::label::{Label, Name};
 use crate::route::TraceHeaders;
-use crate::tcp;
+use crate::tcp::Connection;
 use crate::tee::body::ResponseBody;
 use crate::tee::{Seam, Tap};
 use crate::wire::{
@@ -55,7 +55,7 @@ pub struct Forwarder {
 #[derive(Clone, Debug)]
 pub struct Client {
     /// None behind a Unix socket.
-    pub connection: Option<Arc<tcp::Connection>>,
+    pub connection: Option<Arc<Connection>>,
     pub scheme: Scheme,
 }
 

@@ -20,7 +20,8 @@ use super::Upload;
 use super::wire_io::Wire;
 use crate::bell::{Bell, MOST_ROUNDS};
 use crate::clock::Moment;
-use crate::tcp;
+use crate::tcp::Connection as Ends;
+use crate::tee::Written;
 
 pub(super) struct Link {
     sender: SendRequest<Upload>,
@@ -30,17 +31,17 @@ pub(super) struct Link {
     waker: Waker,
     /// Since when it lies in the pool.
     pub(super) idle_since: Moment,
-    pub(super) ends: Option<Arc<tcp::Connection>>,
+    pub(super) ends: Option<Arc<Ends>>,
+    /// For the body of each request.
+    pub(super) written: Arc<Written>,
 }
 
 pub(super) type Sent = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
 
 impl Link {
     /// `ends`: the connection that `wire` goes over.
-    pub(super) async fn over(
-        wire: Wire,
-        ends: Option<Arc<tcp::Connection>>,
-    ) -> hyper::Result<Box<Self>> {
+    pub(super) async fn over(wire: Wire, ends: Option<Arc<Ends>>) -> hyper::Result<Box<Self>> {
+        let written = wire.written();
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
             .handshake(TokioIo::new(wire))
@@ -53,6 +54,7 @@ impl Link {
             waker,
             idle_since: Moment::ZERO,
             ends,
+            written,
         }))
     }
 

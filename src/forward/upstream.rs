@@ -12,13 +12,13 @@ use super::connect::{self, Connector};
 use super::link::Link;
 use super::{Config, Protocol, Upload};
 use crate::clock;
-use crate::tcp;
+use crate::tcp::Connection;
 use crate::wire::{Connected, Failure};
 
 pub(super) type Http2 = http2::SendRequest<Upload>;
 
 /// The connection that all streams share, and its ends.
-type Shared = (Http2, Option<Arc<tcp::Connection>>);
+type Shared = (Http2, Option<Arc<Connection>>);
 
 /// One upstream, shared by all exchanges that go there.
 #[derive(Debug)]

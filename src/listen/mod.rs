@@ -30,7 +30,7 @@ pub use self::tls::Error as TlsError;
 use self::connection::Server;
 use self::phases::{Phase, Phases};
 use self::socket::Socket;
-use crate::tcp;
+use crate::tcp::Connection;
 
 /// One listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -77,7 +77,7 @@ impl Config {
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// None behind a Unix socket.
-    pub connection: Option<Arc<tcp::Connection>>,
+    pub connection: Option<Arc<Connection>>,
     pub tls: bool,
 }
 

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use crate::record::{Connection, Network};
-use crate::tcp;
+use crate::tcp::{Connection as Ends, Info};
 
 /// Asks the kernel; nothing of a connection that is closed.
-pub type Ask = Box<dyn FnMut(&tcp::Connection) -> Option<tcp::Info> + Send>;
+pub type Ask = Box<dyn FnMut(&Ends) -> Option<Info> + Send>;
 
 /// Questions between two sweeps, a quarter of a second: at 6 µs each they take no more than 1 % of a core. Exchanges
 /// beyond them have no round-trip time, and their retransmits are told by the next one on the connection.
@@ -30,8 +30,8 @@ pub(super) struct Sides {
 /// One connection, and what was last said of it.
 #[derive(Debug, Default)]
 pub(super) struct Side {
-    connection: Option<Arc<tcp::Connection>>,
-    info: Option<tcp::Info>,
+    connection: Option<Arc<Ends>>,
+    info: Option<Info>,
 }
 
 impl Kernel {
@@ -77,7 +77,7 @@ impl Sides {
 
 impl Side {
     /// The exchange goes over `connection` from here on.
-    pub(super) fn over(&mut self, connection: Option<Arc<tcp::Connection>>) {
+    pub(super) fn over(&mut self, connection: Option<Arc<Ends>>) {
         *self = Self {
             connection,
             info: None,
@@ -113,13 +113,13 @@ mod tests {
 
     use super::*;
 
-    fn connection() -> Option<Arc<tcp::Connection>> {
+    fn connection() -> Option<Arc<Ends>> {
         let end = SocketAddr::from(([127, 0, 0, 1], 1));
-        Some(Arc::new(tcp::Connection::new(end, end)))
+        Some(Arc::new(Ends::new(end, end)))
     }
 
-    fn info(millis: u64, retransmits: u32) -> Option<tcp::Info> {
-        Some(tcp::Info {
+    fn info(millis: u64, retransmits: u32) -> Option<Info> {
+        Some(Info {
             rtt: Some(Duration::from_millis(millis)),
             least_rtt: None,
             retransmits,
@@ -127,18 +127,18 @@ mod tests {
     }
 
     /// A kernel that gives these answers, and none after them.
-    fn kernel(answers: Vec<Option<tcp::Info>>) -> (Kernel, Arc<Mutex<usize>>) {
+    fn kernel(answers: Vec<Option<Info>>) -> (Kernel, Arc<Mutex<usize>>) {
         let asked = Arc::new(Mutex::new(0));
         let count = Arc::clone(&asked);
         let mut answers = answers.into_iter();
-        let ask = move |_: &tcp::Connection| {
+        let ask = move |_: &Ends| {
             *count.lock().unwrap() += 1;
             answers.next().flatten()
         };
         (Kernel::asked_by(Box::new(ask)), asked)
     }
 
-    fn upstream(connection: Option<Arc<tcp::Connection>>) -> Sides {
+    fn upstream(connection: Option<Arc<Ends>>) -> Sides {
         let mut sides = Sides::default();
         sides.upstream.over(connection);
         sides

@@ -21,6 +21,9 @@ const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 
+/// Where a message has the ports: the local one, then the remote one.
+const PORTS: usize = 4;
+
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const INET_DIAG_INFO: u16 = 2;
@@ -93,7 +96,7 @@ impl Kernel {
             let (length, _) = recv(&self.netlink, &mut buffer[..], RecvFlags::empty()).ok()?;
             let answer = buffer.get(..length)?;
             if number(answer, 8)? == self.sequence {
-                return info(answer);
+                return info(answer, connection);
             }
         }
         None
@@ -137,10 +140,15 @@ fn address(end: &SocketAddr) -> [u8; 16] {
     }
 }
 
-/// What an answer says; `None` for an error, or where the kernel has nothing to say.
-fn info(answer: &[u8]) -> Option<Info> {
+/// What an answer says of `connection`; `None` for an error, or where the kernel has nothing to say.
+fn info(answer: &[u8], connection: &Connection) -> Option<Info> {
     let kind = answer.get(4..6)?.try_into().ok().map(u16::from_ne_bytes)?;
     if kind != SOCK_DIAG_BY_FAMILY {
+        return None;
+    }
+    // In place of a connection that is gone the kernel tells of a socket that listens at the same address.
+    let ports = [&connection.local, &connection.remote].map(|end| end.port().to_be_bytes());
+    if answer.get(HEADER + PORTS..)?.get(..4)? != ports.as_flattened() {
         return None;
     }
     let mut attributes = answer.get(HEADER + MESSAGE..)?;
@@ -185,8 +193,8 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a connection over which a byte went each way.
-    fn pair(address: &str) -> [TcpStream; 2] {
+    /// Both ends of a connection over which a byte went each way, and who listens there still.
+    fn pair(address: &str) -> ([TcpStream; 2], TcpListener) {
         let listener = TcpListener::bind(address).unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -194,7 +202,7 @@ mod tests {
         far.read_exact(&mut [0]).unwrap();
         far.write_all(b"x").unwrap();
         near.read_exact(&mut [0]).unwrap();
-        [near, far]
+        ([near, far], listener)
     }
 
     fn connection(stream: &TcpStream) -> Connection {
@@ -205,7 +213,7 @@ mod tests {
     fn an_open_connection_has_round_trips_and_a_closed_one_nothing() {
         let mut kernel = Kernel::open().unwrap();
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            let [near, far] = pair(address);
+            let ([near, far], _listener) = pair(address);
             for end in [&near, &far] {
                 let info = kernel.ask(&connection(end)).unwrap();
                 let rtt = info.rtt.unwrap();
@@ -214,25 +222,34 @@ mod tests {
                 assert!(info.least_rtt.is_some(), "{info:?}");
                 assert!(info.retransmits < 100, "{info:?}");
             }
-            let gone = connection(&near);
+            let gone = [connection(&near), connection(&far)];
             drop((near, far));
-            assert_eq!(kernel.ask(&gone), None);
+            for end in &gone {
+                assert_eq!(kernel.ask(end), None);
+            }
         }
     }
 
     #[test]
     fn both_ends_must_be_those_of_the_connection() {
         let mut kernel = Kernel::open().unwrap();
-        let [near, _far] = pair("127.0.0.1:0");
+        let ([near, _far], _listener) = pair("127.0.0.1:0");
         let Connection { local, remote, .. } = connection(&near);
         let other = |end: SocketAddr| SocketAddr::from(([127, 0, 0, 9], end.port()));
         assert_eq!(kernel.ask(&Connection::new(local, other(remote))), None);
         assert_eq!(kernel.ask(&Connection::new(other(local), remote)), None);
     }
 
+    /// From port 1 to port 1.
+    fn nobody() -> Connection {
+        let end = SocketAddr::from(([127, 0, 0, 1], 1));
+        Connection::new(end, end)
+    }
+
     /// What the kernel answers, with one attribute before the one that is looked for.
     fn answer(info: &[u8]) -> Vec<u8> {
         let mut answer = vec![0; HEADER + MESSAGE];
+        answer[HEADER + PORTS..][..4].copy_from_slice(&[0, 1, 0, 1]);
         answer[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
         let mut attribute = |kind: u16, value: &[u8]| {
             let length = u16::try_from(4 + value.len()).unwrap();
@@ -266,14 +283,17 @@ mod tests {
             least_rtt: Some(Duration::from_millis(15)),
             retransmits: 3,
         };
-        assert_eq!(info(&answer(&tcp_info(232, &fields))), Some(expected));
+        assert_eq!(
+            info(&answer(&tcp_info(232, &fields)), &nobody()),
+            Some(expected)
+        );
     }
 
     #[test]
     fn no_sample_is_no_time_and_an_old_kernel_knows_less() {
         let none = tcp_info(232, &[(TCPI_MIN_RTT, u32::MAX)]);
-        assert_eq!(info(&answer(&none)), Some(Info::default()));
-        let old = info(&answer(&tcp_info(104, &[(TCPI_RTT, 1_000)]))).unwrap();
+        assert_eq!(info(&answer(&none), &nobody()), Some(Info::default()));
+        let old = info(&answer(&tcp_info(104, &[(TCPI_RTT, 1_000)])), &nobody()).unwrap();
         assert_eq!(
             (old.rtt, old.least_rtt),
             (Some(Duration::from_millis(1)), None)
@@ -284,26 +304,27 @@ mod tests {
     fn an_answer_that_is_cut_or_of_another_kind_is_nothing() {
         let whole = answer(&tcp_info(232, &[(TCPI_RTT, 1)]));
         for end in 0..whole.len() {
-            assert_eq!(info(&whole[..end]), None, "{end}");
+            assert_eq!(info(&whole[..end], &nobody()), None, "{end}");
         }
         let mut error = whole.clone();
         error[4] = 2;
-        assert_eq!(info(&error), None);
+        assert_eq!(info(&error, &nobody()), None);
+        let mut listens = whole.clone();
+        listens[HEADER + PORTS + 3] = 0;
+        assert_eq!(info(&listens, &nobody()), None);
         let mut endless = whole;
         endless[HEADER + MESSAGE..].fill(0);
-        assert_eq!(info(&endless), None);
+        assert_eq!(info(&endless, &nobody()), None);
     }
 
     #[test]
     fn a_kernel_that_never_answers_is_left_alone() {
         let mut kernel = Kernel::open().unwrap();
-        let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-        let nobody = Connection::new(nobody, nobody);
         for _ in 0..MOST_FUTILE {
-            assert_eq!(kernel.ask(&nobody), None);
+            assert_eq!(kernel.ask(&nobody()), None);
         }
         let asked = kernel.sequence;
-        let [near, _far] = pair("127.0.0.1:0");
+        let ([near, _far], _listener) = pair("127.0.0.1:0");
         assert_eq!(kernel.ask(&connection(&near)), None);
         assert_eq!(kernel.sequence, asked);
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{Moment, Wall};
 use crate::label::{Label, Name};
-use crate::tcp;
+use crate::tcp::Connection;
 
 /// Names one exchange (a request and its response) for the life of the process; given out in order from 1.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -114,7 +114,7 @@ pub struct Open {
     pub length: Option<u64>,
     pub client: Option<std::net::IpAddr>,
     /// The client's connection, where it is one of TCP.
-    pub connection: Option<Arc<tcp::Connection>>,
+    pub connection: Option<Arc<Connection>>,
     pub route: Arc<RouteFacts>,
     pub trace: Trace,
     /// The conversation that the caller's baggage names.
@@ -236,7 +236,7 @@ pub struct Connected {
     pub tcp: Option<Duration>,
     pub tls: Option<Duration>,
     /// The connection itself: to the upstream, or to the proxy between.
-    pub connection: Option<Arc<tcp::Connection>>,
+    pub connection: Option<Arc<Connection>>,
 }
 
 impl Connected {

@@ -13,6 +13,7 @@ mod coded;
 mod data_path;
 mod exchanges;
 mod lifecycle;
+mod network;
 mod support;
 mod traces;
 mod websocket;

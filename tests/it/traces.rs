@@ -19,10 +19,10 @@ fn hex(bytes: &[u8]) -> String {
 
 fn text<'a>(span: &'a Span, key: &str) -> Option<&'a str> {
     let value = span.attributes.iter().find(|kv| kv.key == key)?;
-    match value.value.as_ref()?.value.as_ref()? {
-        Value::StringValue(text) => Some(text),
-        _ => None,
-    }
+    let Value::StringValue(text) = value.value.as_ref()?.value.as_ref()? else {
+        return None;
+    };
+    Some(text)
 }
 
 /// SERVER and CLIENT span of the one exchange of a program that has ended.

@@ -3,7 +3,7 @@
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
 use crate::export::config::GenAi;
-use crate::export::names::{ours, standard};
+use crate::export::names::{network, ours, standard};
 
 /// Every synchronous instrument, and the standard's under the names that are configured.
 #[derive(Debug)]
@@ -100,9 +100,9 @@ impl Family {
             inter_chunk: ours::INTER_CHUNK.histogram(meter),
             chunk_tokens: ours::CHUNK_SIZE.count_histogram(meter),
             blocked: ours::CLIENT_BLOCKED.histogram(meter),
-            connect: ours::CONNECT_TIME.histogram(meter),
-            rtt: ours::NETWORK_RTT.histogram(meter),
-            retransmits: ours::NETWORK_RETRANSMITS.counter(meter),
+            connect: network::CONNECT_TIME.histogram(meter),
+            rtt: network::RTT.histogram(meter),
+            retransmits: network::RETRANSMITS.counter(meter),
             queue_wait: ours::QUEUE_WAIT.histogram(meter),
             messages: ours::WEBSOCKET_MESSAGES.counter(meter),
             started: ours::REQUESTS_STARTED.counter(meter),

@@ -1,12 +1,12 @@
 //! Our own metrics. Histogram bounds are never whole numbers: stores disagree on how to write `le="1"`.
 
 use crate::export::names::attributes::{
-    ANOMALY, BACKEND_STAGE, BAND, BOUND, CALL, CHOICE, CONNECT_STAGE, DIMENSION, DIRECTION,
-    DROP_REASON, ENDED, ERROR_TYPE, FAULT, FINISH_REASON, INDICATOR, LANE, OUTCOME, POINT,
-    PROVIDER, REQUEST_MODEL, RESULT, ROUTE, SIDE, SIGNAL, SLO, STAGE, STATE, STATUS, STREAM_STATE,
-    TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE, UNRATED, VANTAGE, VERSION, WAIT_PLACE, WINDOW,
+    ANOMALY, BACKEND_STAGE, BAND, BOUND, CALL, CHOICE, DIMENSION, DIRECTION, DROP_REASON, ENDED,
+    ERROR_TYPE, FAULT, FINISH_REASON, INDICATOR, LANE, OUTCOME, POINT, PROVIDER, REQUEST_MODEL,
+    RESULT, ROUTE, SIGNAL, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE,
+    TOKEN_TYPE, UNRATED, VANTAGE, VERSION, WAIT_PLACE, WINDOW,
 };
-use crate::export::names::{Kind, Metric};
+use crate::export::names::{Kind, Metric, network};
 use crate::frame::Anomaly;
 
 /// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
@@ -19,12 +19,6 @@ const SECONDS: &[f64] = &[
 const GAPS: &[f64] = &[
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05,
     0.075, 0.1, 0.15, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5,
-];
-
-/// From a round trip on one host to the 10 s that connecting may take.
-const NETWORK: &[f64] = &[
-    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.5, 2.5, 5.5, 10.5,
 ];
 
 /// Reading speed is about 5 tokens per second, speech 3 to 5 with headroom; fast inference reaches thousands.
@@ -54,9 +48,9 @@ pub static ALL: &[&Metric] = &[
     &INTER_CHUNK,
     &CHUNK_SIZE,
     &CLIENT_BLOCKED,
-    &CONNECT_TIME,
-    &NETWORK_RTT,
-    &NETWORK_RETRANSMITS,
+    &network::CONNECT_TIME,
+    &network::RTT,
+    &network::RETRANSMITS,
     &ACTIVE_REQUESTS,
     &QUEUE_DEPTH,
     &QUEUE_WAIT,
@@ -86,7 +80,7 @@ pub static ALL: &[&Metric] = &[
 ];
 
 /// What all rows start from; each states what differs.
-const ROW: Metric = Metric {
+pub(super) const ROW: Metric = Metric {
     name: "",
     kind: Kind::Counter,
     unit: "",
@@ -246,35 +240,6 @@ pub static CLIENT_BLOCKED: Metric = Metric {
     description: "Time of a call in which the client did not read. Taken out of decode, gaps and stream time.",
     attributes: &[CALL, ENDED],
     buckets: SECONDS,
-    ..ROW
-};
-
-pub static CONNECT_TIME: Metric = Metric {
-    name: "tokengauge.connect.stage",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Length of each part of having a connection to the upstream that took place, for every exchange. Those of one exchange add up to at most its stage connect; what is missing is this proxy's own work.",
-    attributes: &[LANE, &[CONNECT_STAGE]],
-    buckets: NETWORK,
-    combinations: 4,
-};
-
-pub static NETWORK_RTT: Metric = Metric {
-    name: "tokengauge.network.rtt",
-    kind: Kind::Histogram,
-    unit: "s",
-    description: "Smoothed TCP round-trip time of a connection by the kernel, as last seen in the course of an exchange: to its far end, be that a proxy. Linux only; none over Unix sockets.",
-    attributes: &[LANE, &[SIDE]],
-    buckets: NETWORK,
-    combinations: 2,
-};
-
-pub static NETWORK_RETRANSMITS: Metric = Metric {
-    name: "tokengauge.network.retransmits",
-    unit: "{segment}",
-    description: "TCP segments that this proxy's kernel sent again on the connections of exchanges, each told once, when an exchange ends. What the far end sent again is not seen. Linux only; none over Unix sockets.",
-    attributes: &[LANE, &[SIDE]],
-    combinations: 2,
     ..ROW
 };
 

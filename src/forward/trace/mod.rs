@@ -56,7 +56,7 @@ pub struct Propagation {
 
 /// What of the caller's words goes on with its trace.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Carried {
+pub struct Carried {
     /// W3C's flag that the trace id is random. True of those made here.
     random: bool,
     /// B3's debug flag, which is to be kept.
@@ -92,7 +92,7 @@ impl Propagation {
     }
 
     /// The trace of an exchange whose request came with `headers`.
-    pub(super) fn read(&self, headers: &HeaderMap) -> (Trace, Carried) {
+    pub fn read(&self, headers: &HeaderMap) -> (Trace, Carried) {
         let heard = || {
             let each = self.propagators.iter();
             each.filter_map(|propagator| Some((*propagator, propagator.read(headers)?)))
@@ -125,7 +125,7 @@ impl Propagation {
     }
 
     /// Writes `trace`, with our CLIENT span as the parent, in the place of what the caller sent.
-    pub(super) fn write(&self, trace: &Trace, carried: Carried, headers: &mut HeaderMap) {
+    pub fn write(&self, trace: &Trace, carried: Carried, headers: &mut HeaderMap) {
         let onward = Onward {
             trace,
             carried,
@@ -142,7 +142,7 @@ impl Propagation {
     }
 
     /// The id of the conversation that the caller's baggage names.
-    pub(super) fn conversation(&self, headers: &HeaderMap) -> Option<Name> {
+    pub fn conversation(&self, headers: &HeaderMap) -> Option<Name> {
         self.propagators
             .contains(&Propagator::Baggage)
             .then(|| baggage::conversation(headers))

@@ -6,3 +6,4 @@ mod heads;
 mod protocols;
 mod seam;
 mod traces;
+mod uploads;

@@ -291,6 +291,11 @@ impl Proxy {
         self.said.iter().filter(|entry| kind(&entry.word)).count()
     }
 
+    /// Every word drained so far, with its instant.
+    pub fn entries(&self) -> &[Entry] {
+        &self.said
+    }
+
     pub fn drain(&mut self) {
         for shard in 0..self.seam.shards() {
             let mut batch = Batch::default();
