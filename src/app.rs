@@ -12,7 +12,9 @@ use tokio::task::JoinHandle;
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::console::{Live, View};
-use crate::export::{self, Instruments, Losses, Readings, Snapshot, Telemetry};
+use crate::export::{
+    self, Instruments, Losses, Readings, RequestLog, Snapshot, Telemetry, request_log,
+};
 use crate::forward::{self, Client, Forwarder, Upstream, Ways};
 use crate::label::{Dimension, Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
@@ -27,6 +29,9 @@ use crate::{diag, record::Record};
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
 /// period is eaten up.
 pub const FLUSH: Duration = Duration::from_millis(1_500);
+
+/// How long a shutdown waits for the ends of what it has cut: each is one wake of a task, also on a busy single core.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The route of a request that none fits: its exchange is counted too.
 const UNROUTED: &str = "none";
@@ -53,6 +58,7 @@ struct Core {
     seam: Arc<Seam>,
     observer: Arc<Observer>,
     telemetry: Arc<Telemetry>,
+    request_log: Arc<RequestLog>,
 }
 
 /// How a shutdown went.
@@ -60,7 +66,7 @@ struct Core {
 pub struct Ended {
     /// Exchanges that were still going on when the time was up.
     pub cut: u64,
-    /// Whether all telemetry was delivered in time.
+    /// Whether all telemetry was delivered, and all of the request log written, in time.
     pub flushed: bool,
 }
 
@@ -77,6 +83,8 @@ pub enum StartError {
     Route(#[from] route::Error),
     #[error(transparent)]
     Telemetry(#[from] export::telemetry::StartError),
+    #[error(transparent)]
+    RequestLog(#[from] request_log::Error),
     #[error("the observer's thread cannot be started: {0}")]
     Observer(std::io::Error),
 }
@@ -173,12 +181,13 @@ impl App {
         self.config.load_full()
     }
 
-    /// Puts a new configuration's routes, upstreams, objectives and tokenisers in force; connections and exchanges go on.
+    /// Puts a new configuration's routes, upstreams, objectives, tokenisers and request log in force; connections and exchanges go on.
     ///
     /// # Errors
-    /// Where its routes or upstreams cannot be set up; then nothing changes.
+    /// Where its routes or upstreams cannot be set up, or its request log not be opened; then nothing changes.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
         let ways = ways(&new, Some(&self.ways.load()))?;
+        self.core.request_log.reload(new.request_log.as_ref())?;
         self.core.observer.settled(|board, at| {
             for route in &new.routes {
                 board.prime(&lane(&route.facts));
@@ -227,6 +236,7 @@ impl App {
             connections.cut().await;
         }
         beat.abort();
+        core.ends().await;
         let flushed = core.stop().await;
         admin_task.abort();
         let ended = Ended { cut, flushed };
@@ -248,10 +258,19 @@ impl Core {
         }));
         let gate = Arc::new(Gate::new(config.labels, reserved(config)));
         let desk = Arc::new(OnceLock::new());
+        let request_log = Arc::new(RequestLog::start(config.request_log.as_ref())?);
+        let others = {
+            let request_log = Arc::clone(&request_log);
+            Box::new(move || Snapshot {
+                refused_requests: refused(),
+                request_log: request_log.counts(),
+                ..Snapshot::default()
+            })
+        };
         let (instruments, collector) = Instruments::new(
             &export,
             config.labels,
-            readings(&desk, &seam, &gate, refused),
+            readings(&desk, &seam, &gate, others),
         );
         let facts: Vec<Arc<RouteFacts>> = config
             .routes
@@ -261,7 +280,11 @@ impl Core {
         instruments.prime(&facts);
         let telemetry = Arc::new(Telemetry::start(export, collector)?);
         let spans = Arc::clone(&telemetry);
-        let record = Box::new(move |record: &Record| spans.record(record));
+        let lines = Arc::clone(&request_log);
+        let record = Box::new(move |record: &Record| {
+            spans.record(record);
+            lines.record(record);
+        });
         let mut board = Board::new(
             config.objectives.clone(),
             gate,
@@ -281,31 +304,46 @@ impl Core {
             seam,
             observer,
             telemetry,
+            request_log,
         })
     }
 
-    /// Both join threads, so not on a worker.
+    /// Waits until every exchange has said its end. Those of HTTP/2 and of upgrades end in tasks of their own, a little
+    /// after the connection that was cut: what they say after the observer's last look would be told nowhere.
+    async fn ends(&self) {
+        let all = async {
+            while self.seam.open_exchanges() > 0 {
+                tokio::time::sleep(LAST_WORDS / 1_000).await;
+            }
+        };
+        drop(tokio::time::timeout(LAST_WORDS, all).await);
+    }
+
+    /// All join threads, so not on a worker.
     async fn stop(self) -> bool {
         let Self {
             seam: _,
             observer,
             telemetry,
+            request_log,
         } = self;
-        let stopped = tokio::task::spawn_blocking(move || {
-            observer.stop();
-            telemetry.shutdown(FLUSH)
-        });
-        stopped.await.unwrap_or(false)
+        let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
+        // At once, so that neither eats up the other's time.
+        let (delivered, logged) = tokio::join!(
+            tokio::task::spawn_blocking(move || telemetry.shutdown(FLUSH)),
+            tokio::task::spawn_blocking(move || request_log.stop(FLUSH)),
+        );
+        observed.is_ok() && delivered.unwrap_or(false) && logged.unwrap_or(false)
     }
 }
 
-/// The gauges' view: the observer is brought up to date, then read. Weak, or observer and instruments would hold each
+/// The gauges' view: the observer is brought up to date, then read; `others` tells what it does not know. Weak, or observer and instruments would hold each
 /// other for ever.
 fn readings(
     desk: &Arc<OnceLock<std::sync::Weak<Observer>>>,
     seam: &Arc<Seam>,
     gate: &Arc<Gate>,
-    refused: Box<dyn Fn() -> u64 + Send + Sync>,
+    others: Box<dyn Fn() -> Snapshot + Send + Sync>,
 ) -> Readings {
     let (desk, seam, gate) = (Arc::clone(desk), Arc::clone(seam), Arc::clone(gate));
     Readings::new(move || {
@@ -325,9 +363,8 @@ fn readings(
             load,
             slo,
             losses,
-            refused_requests: refused(),
             label_overflow: gate.refused().to_vec(),
-            ..Snapshot::default()
+            ..others()
         }
     })
 }
@@ -432,7 +469,7 @@ async fn bind_admin(
                         .settled(Board::reading)
                         .1
                         .iter()
-                        .map(SloView::of)
+                        .map(admin::Objective::of)
                         .collect::<Vec<_>>(),
                 )
             })
@@ -450,38 +487,4 @@ async fn bind_admin(
 
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_else(|_| "null".to_owned())
-}
-
-/// One objective on `/slo`.
-#[derive(serde::Serialize)]
-struct SloView<'a> {
-    name: &'a Label,
-    target: f64,
-    window_seconds: u64,
-    good: u64,
-    bad: u64,
-    budget: Option<f64>,
-    burn: std::collections::BTreeMap<&'static str, Option<f64>>,
-    covered_seconds: u64,
-    exhaustion_seconds: Option<u64>,
-}
-
-impl<'a> SloView<'a> {
-    fn of(reading: &'a slo::Reading) -> Self {
-        Self {
-            name: &reading.objective.name,
-            target: reading.objective.target,
-            window_seconds: reading.objective.window.as_secs(),
-            good: reading.good,
-            bad: reading.bad,
-            budget: reading.budget,
-            burn: slo::BURN_WINDOWS
-                .iter()
-                .zip(reading.burn)
-                .map(|((name, _), burn)| (*name, burn))
-                .collect(),
-            covered_seconds: reading.covered.as_secs(),
-            exhaustion_seconds: reading.exhaustion.map(|time| time.as_secs()),
-        }
-    }
 }

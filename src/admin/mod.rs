@@ -3,6 +3,10 @@
 //! On loopback everything is served. Bound elsewhere only `/livez`, `/readyz` and `/metrics` are, unless a bearer token
 //! is configured and sent. What is served comes from closures, so this module knows nothing of those it shows.
 
+mod objective;
+
+pub use objective::Objective;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ pub use secret::Secret;
 pub use watch::Watch;
 
 use crate::count::Tokenisers;
+use crate::export::request_log;
 use crate::wire::Vantage;
 use crate::{forward, label, listen, route, slo};
 
@@ -65,6 +66,8 @@ pub struct Config {
     /// The vantage of routes that name none.
     pub vantage: Vantage,
     pub log: Log,
+    /// Where each exchange is logged; off where absent.
+    pub request_log: Option<request_log::Config>,
     pub export: ExportOverrides,
 }
 

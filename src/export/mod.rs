@@ -4,7 +4,8 @@
 //! OpenTelemetry SDK aggregates them, and [`exemplars`] keeps beside it what leads from a number to a trace; a
 //! [`Collector`] takes one picture of all of it, which [`otlp`] sends and [`prometheus`] writes, so that names come out
 //! equal on both ways. [`span`] writes the spans of a record as the bytes that are sent. [`Telemetry`] is the thread on
-//! which all sending happens: a collector that hangs can slow nothing else.
+//! which all sending happens: a collector that hangs can slow nothing else. [`RequestLog`] writes each record as a line,
+//! on a thread of its own.
 
 pub mod client;
 pub mod collector;
@@ -16,6 +17,7 @@ mod metrics;
 pub mod names;
 pub mod otlp;
 pub mod prometheus;
+pub mod request_log;
 pub mod sampling;
 pub mod snapshot;
 pub mod span;
@@ -27,6 +29,7 @@ mod transport;
 pub use collector::Collector;
 pub use config::{Config, Problem};
 pub use instruments::{Instruments, Live, Part};
+pub use request_log::RequestLog;
 pub use sampling::{Kept, Sampler};
 pub use snapshot::{Losses, Readings, Snapshot};
 pub use telemetry::Telemetry;

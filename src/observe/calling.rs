@@ -111,8 +111,13 @@ impl Calling {
     }
 
     /// Whether the answer came to its end: by the provider's last word or, where the API has none, by the body's end.
+    ///
+    /// Of a body that broke off, every choice that was asked for must have stopped: one may not have begun. A body that
+    /// was delivered has shown all the choices there are.
     pub(super) fn is_finished(&self, delivered: bool) -> bool {
-        self.answer.is_finished() || (delivered && !self.api.marks_end())
+        let asked = self.facts().choices.filter(|_| !delivered);
+        let fewest = asked.and_then(|asked| usize::try_from(asked).ok());
+        self.answer.is_finished(fewest.unwrap_or_default()) || (delivered && !self.api.marks_end())
     }
 
     /// Whether the answer came as a stream.
@@ -124,11 +129,7 @@ impl Calling {
     /// head has come.
     pub(super) fn is_awaiting(&self, answered: bool) -> bool {
         let unread = answered && self.response.is_none();
-        self.is_stream()
-            && !unread
-            && !self.lost
-            && !self.answer.failed
-            && !self.answer.is_finished()
+        self.is_stream() && !unread && !self.lost && !self.answer.failed && !self.is_finished(false)
     }
 
     /// Whether part of the answer's body went by unread.

@@ -348,7 +348,8 @@ impl Exchange {
     }
 
     fn head(&mut self, at: Moment, head: Box<Head>) {
-        self.points.head = Some(at);
+        // An answer of this proxy's own was not received.
+        self.points.head = (!head.own).then_some(at);
         let route = &self.open.route;
         let now =
             Duration::from_nanos((self.open.wall + at.since(self.points.accept)).unix_nanos());
@@ -415,11 +416,12 @@ impl Exchange {
     fn answered(&self, ending: Ending) -> Answered {
         let call = self.call.as_deref();
         let delivered = ending == Ending::Complete;
+        let streamed = call.is_some_and(Calling::is_streamed);
         Answered {
             status: self.head.as_ref().map(|head| head.status),
             own: self.head.as_ref().is_some_and(|head| head.own),
-            streamed: call.is_some_and(Calling::is_streamed),
-            finished: call.is_some_and(|call| call.is_finished(delivered)),
+            streamed,
+            finished: streamed && call.is_some_and(|call| call.is_finished(delivered)),
             lost: call.is_some_and(Calling::is_lost),
             failed: call.is_some_and(|call| call.answer.failed),
             failure: call.and_then(|call| call.answer.failure.clone()),

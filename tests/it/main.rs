@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod aborts;
 mod admin;
 mod bounds;
 mod coded;
@@ -15,5 +16,6 @@ mod exchanges;
 mod exemplars;
 mod hangs;
 mod lifecycle;
+mod request_log;
 mod support;
 mod websocket;

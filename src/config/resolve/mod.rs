@@ -17,6 +17,7 @@ use crate::count::Tokenisers;
 use crate::{label, listen};
 
 mod objectives;
+pub(super) mod request_log;
 mod routes;
 mod tokenizers;
 mod upstreams;
@@ -95,6 +96,7 @@ pub(super) fn resolve(
         drain: drain(file.drain, args, problems),
         vantage,
         log: log(file.log, args),
+        request_log: request_log::resolve(file.request_log, problems),
         export: export(file.export, problems),
     }
 }

@@ -193,6 +193,16 @@ fn observer(meter: &Meter, current: &Current) {
     health::SELF_REFUSED.observe_counter(meter, move |counter| {
         counter.observe(refused.load().refused_requests, &[]);
     });
+    let written = Arc::clone(current);
+    health::SELF_LOGGED.observe_counter(meter, move |counter| {
+        counter.observe(written.load().request_log.written, &[]);
+    });
+    let unlogged = Arc::clone(current);
+    health::SELF_UNLOGGED.observe_counter(meter, move |counter| {
+        for (reason, lines) in unlogged.load().request_log.dropped {
+            counter.observe(lines, &[word(key::DROP_REASON, reason.as_str())]);
+        }
+    });
     let overflow = Arc::clone(current);
     health::SELF_OVERFLOW.observe_counter(meter, move |counter| {
         let snapshot = overflow.load();

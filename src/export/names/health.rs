@@ -21,6 +21,8 @@ pub static ALL: &[&Metric] = &[
     &SELF_REFUSED,
     &SELF_EXPORTS,
     &SELF_DROPPED,
+    &SELF_LOGGED,
+    &SELF_UNLOGGED,
     &SELF_DELAY,
     &SELF_BUILD,
 ];
@@ -87,6 +89,22 @@ pub static SELF_DROPPED: Metric = Metric {
     description: "Spans, or collections of metrics, that were never delivered. Cumulative metrics heal with the next delivery.",
     attributes: &[&[SIGNAL, DROP_REASON]],
     combinations: 6,
+    ..ROW
+};
+
+pub static SELF_LOGGED: Metric = Metric {
+    name: "tokengauge.self.request_log.written",
+    unit: "{line}",
+    description: "Lines of the request log that were written. 0 where it is off.",
+    ..ROW
+};
+
+pub static SELF_UNLOGGED: Metric = Metric {
+    name: "tokengauge.self.request_log.dropped",
+    unit: "{line}",
+    description: "Lines of the request log that were never written.",
+    attributes: &[&[DROP_REASON]],
+    combinations: 3,
     ..ROW
 };
 
