@@ -12,7 +12,7 @@ use crate::label::{Gate, Limits};
 use crate::measure::{Sample, Stage};
 use crate::observe::{Board, Sinks};
 use crate::record::{Complete, Outcome};
-use crate::wire::{Blocked, Direction, Ending, Entry, ExchangeId, Word};
+use crate::wire::{Blocked, Cell, Direction, Ending, Entry, ExchangeId, Waiting, Word};
 
 /// 500 tokens were reported, 400 of them reasoning that was never streamed. What came in 4 chunks of 25, a second apart,
 /// are 100. The rate leaves out the first chunk: (100 − 25) ÷ 3 s = 25 per second; with the hidden ones it would be
@@ -241,6 +241,26 @@ fn phases_add_up() {
     );
 }
 
+/// The client takes what came at 1,000 and reads no more until it leaves at 6,000; or asks again at 4,000, and nothing
+/// comes. No arrival tells of the pause: it is told all the same. One that leaves while the upstream is awaited has
+/// blocked nothing.
+#[test]
+fn a_client_that_stops_reading_and_leaves_was_blocked_until_then() {
+    for (whom, since, blocked) in [
+        (Waiting::Client, 1_000, 5.0),
+        (Waiting::Upstream, 4_000, 3.0),
+        (Waiting::Upstream, 1_000, 0.0),
+    ] {
+        let mut watch = Watch::new();
+        watch.begin();
+        watch.delta(1_000, "Hello", 0);
+        watch.cell.wait_for(whom, at(since));
+        watch.end(6_000, Ending::ClientGone);
+        let told = watch.value("tokengauge_client_blocked_seconds_sum", "");
+        assert!((told - blocked).abs() < 1e-9, "{whom:?} {since}: {told}");
+    }
+}
+
 fn with_usage(n: u64) -> String {
     let usage = format!(
         r#""usage":{{"prompt_tokens":9,"completion_tokens":{n},"total_tokens":{}}},"choices""#,
@@ -263,6 +283,8 @@ struct Watch {
     board: Board,
     collector: export::Collector,
     exchange: u64,
+    /// Of the latest exchange.
+    cell: Arc<Cell>,
 }
 
 impl Watch {
@@ -279,6 +301,7 @@ impl Watch {
             board: Board::new(Vec::new(), gate, sinks),
             collector,
             exchange: 0,
+            cell: Arc::default(),
         }
     }
 
@@ -290,6 +313,7 @@ impl Watch {
     fn ask(&mut self, body: &str) {
         self.exchange += 1;
         let open = open("/v1/chat/completions");
+        self.cell = Arc::clone(&open.cell);
         self.say(100, Word::Open(Box::new(open)), b"");
         self.say(100, Word::Admitted, b"");
         self.say(110, Word::Sent, b"");

@@ -20,7 +20,7 @@ use crate::wire::{
 
 /// Plays words into an exchange. Every method takes the millisecond at which it happens.
 pub(super) struct Play {
-    exchange: Exchange,
+    pub(super) exchange: Exchange,
     samples: Vec<Sample>,
 }
 

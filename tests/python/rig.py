@@ -40,7 +40,7 @@ class Telemetry:
 
     def __init__(self, path):
         self.path = path
-        self.at, self.spans, self.sums = 0, collections.defaultdict(list), {}
+        self.at, self.spans, self.sums, self.histograms = 0, collections.defaultdict(list), {}, {}
 
     def read(self):
         """Spans by trace id, and the points of the newest export of each sum by name."""
@@ -62,12 +62,20 @@ class Telemetry:
             for metric in scope.get("metrics", []):
                 if "sum" in metric:
                     self.sums[metric["name"]] = metric["sum"].get("dataPoints", [])
+                if "histogram" in metric:
+                    self.histograms[metric["name"]] = metric["histogram"].get("dataPoints", [])
 
     def total(self, name, wanted=()):
         """The sum of the points of counter `name` whose attributes are as `wanted`."""
         points = self.read()[1].get(name, [])
         fits = [p for p in points if all(attributes(p).get(key) == value for key, value in dict(wanted).items())]
         return sum(float(point.get("asInt", point.get("asDouble", 0))) for point in fits)
+
+    def distribution(self, name):
+        """How many values histogram `name` has in all its series, and their sum."""
+        self.read()
+        points = self.histograms.get(name, [])
+        return sum(int(point.get("count", 0)) for point in points), sum(float(point.get("sum", 0)) for point in points)
 
 
 class Processes:

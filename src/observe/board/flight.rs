@@ -10,7 +10,7 @@ use crate::measure::{Pauses, Sample, Watch};
 use crate::observe::board::{Phase, StreamView};
 use crate::observe::exchange::Exchange;
 use crate::record::{Call, Outcome, Record, Series};
-use crate::wire::{Cell, Ending, Fault, Waiting, Word};
+use crate::wire::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
 
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -252,9 +252,6 @@ impl Flight {
         }
     }
 }
-
-/// Shorter waits for the client are the relay's own scheduling: the tee does not tell them either.
-const BLOCKED_FROM: Duration = Duration::from_millis(1);
 
 /// Adds a finished call to throughput and percentiles: whole output spread over sent…end, input over sent…token.
 fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u64) {

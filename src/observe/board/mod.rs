@@ -301,6 +301,8 @@ impl Board {
         flight.look(at, unread, pauses, &sinks.instruments);
         load.leave(&flight.lane, flight.state);
         let mut record = flight.end(at, ending, load, &sinks.instruments);
+        // Nothing came after it that could tell.
+        record.blocked += unread;
         let verdicts: Vec<_> = ledger.judge(&record).collect();
         for (index, verdict) in verdicts {
             ledger.note(at, index, verdict);

@@ -4,5 +4,7 @@ mod drain;
 mod http1;
 mod http2;
 mod rig;
+mod slow;
+mod storm;
 mod stream;
 mod table;

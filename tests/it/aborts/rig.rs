@@ -32,8 +32,17 @@ impl Rig {
     pub async fn start(setup: Setup) -> Self {
         let collector = Collector::start().await;
         let endpoint = format!("http://{}/v1/traces", collector.address);
+        Self::with(setup, collector, Some(endpoint)).await
+    }
+
+    /// Spans go nowhere.
+    pub async fn unexported(setup: Setup) -> Self {
+        Self::with(setup, Collector::start().await, None).await
+    }
+
+    async fn with(setup: Setup, collector: Collector, endpoint: Option<String>) -> Self {
         let (config, problems) = export::Config::from_env(|name| match name {
-            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" => Some(endpoint.clone()),
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" => endpoint.clone(),
             _ => None,
         });
         assert!(problems.is_empty());
@@ -55,6 +64,11 @@ impl Rig {
             telemetry,
             collector,
         }
+    }
+
+    /// All metrics in text.
+    pub fn metrics(&self) -> String {
+        self.telemetry.prometheus()
     }
 
     /// Waits until every exchange has ended, and tells what was exported: all spans, and all metrics in text.
