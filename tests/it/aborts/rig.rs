@@ -68,7 +68,7 @@ impl Rig {
 
     /// All metrics in text.
     pub fn metrics(&self) -> String {
-        self.telemetry.prometheus()
+        self.telemetry.prometheus(Format::Text)
     }
 
     /// Waits until every exchange has ended, and tells what was exported: all spans, and all metrics in text.
