@@ -80,7 +80,7 @@ fn usage_in_every_chunk() {
         .event(400, "[DONE]");
     let call = play.end(400, Ending::Complete).0.call.unwrap();
     assert_eq!(call.usage.unwrap().output, Some(3));
-    assert_eq!(call.output.unwrap().tokens, 3.0);
+    assert_eq!(call.output.map(|output| output.tokens), Some(3.0));
 }
 
 /// The same, but the client leaves after the second: the usage so far is told, and that it is not all.
@@ -145,7 +145,7 @@ fn client_closed_after_the_final_event() {
     assert_eq!((record.outcome, record.error_type), (Outcome::Ok, None));
     let call = record.call.unwrap();
     assert_eq!(call.complete, Complete::True);
-    assert_eq!(call.output.unwrap().tokens, 2.0);
+    assert_eq!(call.output.map(|output| output.tokens), Some(2.0));
     let reasons: Vec<_> = call.finish_reasons.iter().map(|it| it.as_str()).collect();
     assert_eq!(reasons, ["stop"], "none is owed");
 }
@@ -271,9 +271,11 @@ fn with_usage(n: u64) -> String {
 
 /// Output tokens that were told while the stream ran.
 fn live(samples: &[Sample]) -> u64 {
-    let tokens = samples.iter().map(|sample| match sample {
-        Sample::Tokens { tokens, .. } => u64::from(*tokens),
-        _ => 0,
+    let tokens = samples.iter().filter_map(|sample| {
+        let Sample::Tokens { tokens, .. } = sample else {
+            return None;
+        };
+        Some(u64::from(*tokens))
     });
     tokens.sum()
 }
@@ -356,29 +358,45 @@ impl Watch {
 
     /// The sum of the series of `name` whose labels contain `labels`.
     fn value(&self, name: &str, labels: &str) -> f64 {
+        self.values(name, labels)
+            .iter()
+            .map(|value| value.parse::<f64>().unwrap())
+            .sum()
+    }
+
+    fn values(&self, name: &str, labels: &str) -> Vec<String> {
         let text = prometheus::text(&self.collector.scrape());
         let series = text
             .lines()
             .filter(|line| line.split(['{', ' ']).next() == Some(name) && line.contains(labels));
-        let values = series.map(|line| line.rsplit_once(' ').unwrap().1);
-        values.map(|value| value.parse::<f64>().unwrap()).sum()
+        series
+            .map(|line| line.rsplit_once(' ').unwrap().1.to_owned())
+            .collect()
     }
 
     /// Output tokens told so far, all of which must be of `source`.
-    fn tokens(&self, source: &str) -> f64 {
-        let name = "tokengauge_tokens_total";
-        let output = self.value(name, "type=\"output\"");
-        let input = self.value(name, "type=\"input\"");
-        let of_source = self.value(name, &format!("source=\"{source}\""));
-        let estimated_input = if source == "estimated" { input } else { 0.0 };
-        assert_eq!(of_source - estimated_input, output, "all of them {source}");
+    fn tokens(&self, source: &str) -> u64 {
+        let told = |label: &str| self.count("tokengauge_tokens_total", label);
+        let output = told("type=\"output\"");
+        let input = told("type=\"input\"");
+        let of_source = told(&format!("source=\"{source}\""));
+        let of_input = if source == "estimated" { input } else { 0 };
+        assert_eq!(of_source - of_input, output, "all of them {source}");
         output
     }
 
-    fn drift(&self) -> (f64, f64) {
+    /// The same of a counter of whole numbers.
+    fn count(&self, name: &str, labels: &str) -> u64 {
+        self.values(name, labels)
+            .iter()
+            .map(|value| value.parse::<u64>().unwrap())
+            .sum()
+    }
+
+    fn drift(&self) -> (u64, u64) {
         (
-            self.value("tokengauge_drift_counted_total", ""),
-            self.value("tokengauge_drift_reported_total", ""),
+            self.count("tokengauge_drift_counted_total", ""),
+            self.count("tokengauge_drift_reported_total", ""),
         )
     }
 }
@@ -397,19 +415,19 @@ fn tokens_told_live_never_fall_though_the_count_does() {
         watch.delta(millis, piece, 0);
         told.push(watch.tokens("counted"));
     }
-    assert_eq!(told, [1.0, 2.0, 2.0]);
+    assert_eq!(told, [1, 2, 2]);
     watch.event(510, &chunk("{}", r#""stop""#), 0);
     watch.event(510, &usage(1, 0), 0);
     watch.event(510, "[DONE]", 0);
     watch.end(520, Ending::Complete);
-    assert_eq!(watch.tokens("counted"), 2.0);
+    assert_eq!(watch.tokens("counted"), 2);
     assert_eq!(
-        watch.value("tokengauge_tokens_standard_total", ""),
-        1.0,
+        watch.count("tokengauge_tokens_standard_total", ""),
+        1,
         "told a word late, and so exact"
     );
     // What is compared with the report is the exact count.
-    assert_eq!(watch.drift(), (1.0, 1.0));
+    assert_eq!(watch.drift(), (1, 1));
 }
 
 /// A model without an encoding of its own is counted in o200k_base, and says so; nobody compares that with a report.
@@ -427,7 +445,7 @@ fn tokens_of_an_estimated_model_never_fall_either() {
         );
         told.push(watch.tokens("estimated"));
     }
-    assert_eq!(told, [1.0, 2.0, 2.0]);
+    assert_eq!(told, [1, 2, 2]);
     watch.event(
         510,
         &chunk("{}", r#""stop""#).replace("gpt-4o-2024-08-06", "llama-3.1-8b"),
@@ -436,12 +454,9 @@ fn tokens_of_an_estimated_model_never_fall_either() {
     watch.event(510, &usage(3, 0), 0);
     watch.event(510, "[DONE]", 0);
     watch.end(520, Ending::Complete);
-    assert_eq!(watch.tokens("estimated"), 2.0);
-    assert_eq!(
-        watch.value("tokengauge_usage_total", "kind=\"output\""),
-        3.0
-    );
-    assert_eq!(watch.drift(), (0.0, 0.0));
+    assert_eq!(watch.tokens("estimated"), 2);
+    assert_eq!(watch.count("tokengauge_usage_total", "kind=\"output\""), 3);
+    assert_eq!(watch.drift(), (0, 0));
 }
 
 /// Between the sweeps and the chunks, whoever comes first tells the time up to then, and each second once: of 110 …
@@ -454,10 +469,11 @@ fn stream_time_never_falls_and_tells_each_second_once() {
     let parts = |watch: &Watch| {
         ["waiting", "streaming", "blocked"].map(|state| {
             let label = format!("state=\"{state}\"");
-            (watch.value("tokengauge_stream_time_seconds_total", &label) * 1e3).round()
+            Duration::from_secs_f64(watch.value("tokengauge_stream_time_seconds_total", &label))
+                .as_millis()
         })
     };
-    let mut before = [0.0; 3];
+    let mut before = [0; 3];
     let mut seen = |watch: &Watch| {
         let now = parts(watch);
         assert!(
@@ -480,7 +496,7 @@ fn stream_time_never_falls_and_tells_each_second_once() {
     seen(&watch);
     watch.end(3_100, Ending::ClientGone);
     seen(&watch);
-    assert_eq!(parts(&watch), [890.0, 1_600.0, 500.0]);
+    assert_eq!(parts(&watch), [890, 1_600, 500]);
 }
 
 /// Five calls of "Hello world", 2 tokens, each reported as 3. Only the first may be compared: the second is cut, the
@@ -517,5 +533,5 @@ fn drift_is_of_calls_that_can_be_compared() {
         }
         watch.end(330, ending);
     }
-    assert_eq!(watch.drift(), (2.0, 3.0));
+    assert_eq!(watch.drift(), (2, 3));
 }

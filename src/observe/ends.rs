@@ -39,6 +39,9 @@ struct Stage {
     records: Arc<Mutex<Vec<Record>>>,
 }
 
+/// A moment, and what is answered between the one before and it.
+type Step<'a> = (&'a str, &'a dyn Fn(&mut Stage));
+
 impl Stage {
     fn new() -> Self {
         let (config, _) = export::Config::from_env(|_| None);
@@ -139,7 +142,7 @@ impl Stage {
     }
 
     fn answer(&mut self, when: &str) {
-        let steps: [(&str, &dyn Fn(&mut Self)); 6] = [
+        let steps: [Step<'_>; 6] = [
             ("before the head", &|_| {}),
             ("before the first byte", &|stage| {
                 stage.head(HEAD, 200, false)

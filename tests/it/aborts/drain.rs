@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::stream::{BODY, PATH, until};
 use crate::support::collector::Collector;
 use crate::support::process::Process;
-use crate::support::{Backend, within};
+use crate::support::{Backend, Raw, within};
 
 /// Streams of one connection, each a task of its own in hyper.
 const STREAMS: usize = 40;
@@ -53,18 +53,7 @@ async fn a_drain_tells_every_exchange_that_it_cuts() {
             tokio::spawn(async move { (asked.await, upstream.read_to_end().await) });
         }
     }
-    let mut socket = process.client().await;
-    socket
-        .write("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-        .await;
-    let mut upgraded = backend.accept().await;
-    upgraded.read_head().await;
-    upgraded
-        .write(
-            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-        )
-        .await;
-    socket.read_head().await;
+    let _socket = upgraded(&process, &backend).await;
 
     process.signal("TERM");
     assert_eq!(process.ended().await.code(), Some(0));
@@ -80,4 +69,21 @@ async fn a_drain_tells_every_exchange_that_it_cuts() {
         let fault = format!("{:?}", faults.next());
         assert!(fault.contains("\"proxy\""), "{fault}");
     }
+}
+
+/// Both ends of a WebSocket.
+async fn upgraded(process: &Process, backend: &Backend) -> [Raw<TcpStream>; 2] {
+    let mut client = process.client().await;
+    client
+        .write("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        .await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream
+        .write(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        )
+        .await;
+    client.read_head().await;
+    [client, upstream]
 }

@@ -10,7 +10,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::rig::{Rig, facts};
 use super::stream::{BODY, PATH, until};
 use super::table::{Cell, cells};
-use crate::support::{Backend, Raw, Setup};
+use crate::support::{Backend, Raw, Setup, within};
 
 /// How the same thing is done on the wire.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -109,8 +109,10 @@ async fn answer(cell: &Cell, way: Way, client: &mut Raw<TcpStream>, upstream: &m
     let Some(body) = until(cell.when) else { return };
     let (framing, body) = match way {
         Way::Unframed => ("", body),
-        _ if body.is_empty() => ("Transfer-Encoding: chunked\r\n", body),
-        _ => (
+        Way::Close | Way::Reset | Way::HalfClose if body.is_empty() => {
+            ("Transfer-Encoding: chunked\r\n", body)
+        }
+        Way::Close | Way::Reset | Way::HalfClose => (
             "Transfer-Encoding: chunked\r\n",
             format!("{:x}\r\n{body}\r\n", body.len()),
         ),
@@ -137,7 +139,10 @@ async fn end(
         "client leaves" | "client breaks off its upload" => {
             match way {
                 Way::Close => drop(client),
-                Way::Reset => reset(client),
+                Way::Reset => {
+                    reset_when_dropped(&client);
+                    drop(client);
+                }
                 Way::HalfClose => {
                     client.0.shutdown().await.unwrap();
                     client.read_to_end().await;
@@ -151,7 +156,8 @@ async fn end(
             unfinished(cell, &mut client).await;
         }
         "upstream resets" => {
-            reset(upstream);
+            reset_when_dropped(&upstream);
+            drop(upstream);
             unfinished(cell, &mut client).await;
         }
         "upstream ends its body" => {
@@ -176,6 +182,34 @@ async fn end(
     }
 }
 
+/// With a second request behind the first in its buffer hyper does not read, and so does not see that the client has
+/// gone: it is noticed by what the upstream goes on to write.
+#[tokio::test]
+async fn a_client_that_leaves_a_request_behind_is_noticed_by_the_next_writes() {
+    let backend = Backend::start().await;
+    let rig = Rig::start(Setup::to(backend.address)).await;
+    let mut client = rig.proxy.client().await;
+    let length = BODY.len();
+    let request =
+        format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}");
+    client.write(format!("{request}{request}")).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_until(BODY).await;
+    let cell = cells()
+        .into_iter()
+        .find(|cell| cell.when == "mid-stream" && cell.what == "client leaves");
+    let cell = cell.unwrap();
+    answer(&cell, Way::Close, &mut client, &mut upstream).await;
+    drop(client);
+    within("the upstream to be let go", async {
+        while upstream.0.write_all(b"1\r\n\n\r\n").await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(facts(&rig.told().await), cell.facts);
+}
+
 /// The upstream's connection is closed, and nothing more was written to it.
 async fn released(upstream: &mut Raw<TcpStream>) {
     assert_eq!(upstream.read_to_end().await, b"");
@@ -192,7 +226,7 @@ async fn unfinished(cell: &Cell, client: &mut Raw<TcpStream>) {
     assert!(!rest.ends_with(b"0\r\n\r\n"), "{rest:?}");
 }
 
-fn reset(stream: Raw<TcpStream>) {
+fn reset_when_dropped(stream: &Raw<TcpStream>) {
     SockRef::from(&stream.0)
         .set_linger(Some(Duration::ZERO))
         .unwrap();

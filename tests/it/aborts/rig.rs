@@ -161,6 +161,10 @@ fn shown(value: &Value) -> String {
             let texts = values.values.iter().flat_map(|value| &value.value);
             texts.map(shown).collect::<Vec<_>>().join(" ")
         }
-        other => panic!("{other:?}"),
+        other @ (Value::BoolValue(_)
+        | Value::DoubleValue(_)
+        | Value::KvlistValue(_)
+        | Value::BytesValue(_)
+        | Value::StringValueStrindex(_)) => panic!("{other:?}"),
     }
 }

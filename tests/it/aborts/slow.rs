@@ -1,7 +1,7 @@
 //! Whose slowness: a client that hardly reads, before an upstream that never slows.
 //!
-//! Between the tee and a client lie the client's socket buffer, the proxy's, and 400 KiB of hyper's: the stream must be
-//! larger than all of them before the tee can notice anything.
+//! Between the tee and a client lie the client's socket buffer, the proxy's, and hyper's: the stream must be larger than
+//! all of them before the tee can notice anything.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::rig::Rig;
 use super::stream::{BODY, PATH, until};
 use crate::support::{Backend, Raw, Setup, within};
 
-/// 16 MiB in all: what lies between takes some 3 MiB on loopback.
+/// 16 MiB in all: what lies between takes 2.7 MB on loopback.
 const EVENTS: usize = 512;
 const EVENT: usize = 32 * 1024;
 
