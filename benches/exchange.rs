@@ -123,6 +123,8 @@ fn open(route: &Arc<RouteFacts>) -> Open {
             client_span: *b"client00",
             ..Trace::default()
         },
+        conversation: None,
+        connection: None,
         cell: Arc::new(Cell::default()),
     }
 }

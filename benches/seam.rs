@@ -124,6 +124,8 @@ fn open(seam: &Arc<Seam>) -> Tap {
         client: None,
         route: Arc::new(facts),
         trace: Trace::default(),
+        conversation: None,
+        connection: None,
         cell: Arc::<Cell>::default(),
     };
     seam.open(open, clock::now())

@@ -14,6 +14,7 @@ pub mod wire;
 pub mod forward;
 pub mod listen;
 pub mod route;
+pub mod tcp;
 pub mod tee;
 
 pub mod count;

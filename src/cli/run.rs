@@ -17,6 +17,15 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     let mut watch = Watch::new(args, environment);
     let config = watch.load()?;
     super::log::start(config.log);
+    for word in &config.ignored_propagators {
+        diag::SettingIgnored {
+            name: "OTEL_PROPAGATORS",
+            reason: &format!(
+                "`{word}` is ignored: it should be tracecontext, baggage, b3, b3multi or none"
+            ),
+        }
+        .emit();
+    }
     let export = export(&config, environment);
     let runtime = runtime()?;
     let ended = runtime.block_on(serve(config, export, watch));

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::value::{Address, Length, Socket};
 use super::{LogFormat, LogLevel, Secret};
+use crate::route::TraceHeaders;
 use crate::wire::Vantage;
 
 /// What was said on the command line or, where nothing was, in the environment.
@@ -58,6 +59,11 @@ pub struct RunArgs {
     /// (gateway) [default: outbound]
     #[arg(long, env = "TOKENGAUGE_VANTAGE")]
     pub vantage: Option<Vantage>,
+
+    /// What becomes of trace headers: they pass as they came, or go on with the proxy's own span as the parent
+    /// [default: passthrough]
+    #[arg(long, env = "TOKENGAUGE_TRACE")]
+    pub trace: Option<TraceHeaders>,
 
     /// How long open streams may go on after SIGTERM [default: 30s]
     #[arg(long, value_name = "TIME", env = "TOKENGAUGE_DRAIN")]

@@ -49,6 +49,7 @@ pub const KEYS: &[Key] = &[
     key("routes[].dialect", None, true),
     key("routes[].provider", None, true),
     key("routes[].vantage", None, true),
+    key("routes[].trace", None, true),
     key("routes[].stall_after", Some("2s"), true),
     key("routes[].hung_after", Some("30s"), true),
     key("objectives[].name", None, true),
@@ -71,6 +72,8 @@ pub const KEYS: &[Key] = &[
     key("limits.observer_memory", Some("32MiB"), false),
     key("drain", Some("30s"), true),
     key("vantage", Some("outbound"), true),
+    key("trace", Some("passthrough"), true),
+    key("propagators[]", None, false),
     key("log.level", Some("info"), false),
     key("log.format", Some("text"), false),
     key("request_log.path", None, true),
@@ -86,6 +89,7 @@ pub fn differences(old: &Config, new: &Config) -> Vec<&'static str> {
         ("labels", old.labels != new.labels),
         ("export", old.export != new.export),
         ("limits", old.observer_memory != new.observer_memory),
+        ("propagators", old.propagators != new.propagators),
         ("log", old.log != new.log),
     ];
     parts

@@ -17,6 +17,7 @@ pub use watch::Watch;
 
 use crate::count::Tokenisers;
 use crate::export::request_log;
+use crate::route::TraceHeaders;
 use crate::wire::Vantage;
 use crate::{forward, label, listen, route, slo};
 
@@ -65,6 +66,12 @@ pub struct Config {
     pub drain: Duration,
     /// The vantage of routes that name none.
     pub vantage: Vantage,
+    /// What becomes of trace headers on routes that do not say so.
+    pub trace: TraceHeaders,
+    /// Formats of trace headers, in order of precedence.
+    pub propagators: Vec<forward::Propagator>,
+    /// Words of `OTEL_PROPAGATORS` that are not known.
+    pub ignored_propagators: Vec<String>,
     pub log: Log,
     /// Where each exchange is logged; off where absent.
     pub request_log: Option<request_log::Config>,

@@ -43,6 +43,8 @@ impl Config {
             }),
             drain: Field::of(Length(self.drain)),
             vantage: Field::of(self.vantage),
+            trace: Field::of(self.trace),
+            propagators: list(&self.propagators, |propagator| *propagator),
             log: Field::of(raw::Log {
                 level: Field::of(self.log.level),
                 format: Field::of(self.log.format),
@@ -135,6 +137,7 @@ fn route(route: &route::Config) -> raw::Route {
         dialect: facts.dialect.as_ref().map(ToString::to_string).into(),
         provider: facts.provider.as_ref().map(ToString::to_string).into(),
         vantage: Field::of(facts.vantage),
+        trace: Field::of(route.trace),
         stall_after: Field::of(Length(facts.stall_after)),
         hung_after: Field::of(Length(facts.hung_after)),
     }

@@ -10,6 +10,8 @@ use super::read::Field;
 use super::url::Url;
 use super::value::{Address, Length, Limit, Share, Size, Socket, Threshold};
 use super::{ExportProtocol, GenAiNames, LogFormat, LogLevel};
+use crate::forward::Propagator;
+use crate::route::TraceHeaders;
 use crate::wire::Vantage;
 
 /// Configuration of tokengauge.
@@ -44,6 +46,12 @@ pub(super) struct File {
     pub(super) drain: Field<Length>,
     /// Where this proxy stands: beside the backend, beside the application, or in between and shared.
     pub(super) vantage: Field<Vantage>,
+    /// What becomes of trace headers on routes that do not say so themselves: they pass as they came, or the span that
+    /// is sent on as the parent is the proxy's own.
+    pub(super) trace: Field<TraceHeaders>,
+    /// The formats of trace headers, in order of precedence. Left out, OTEL_PROPAGATORS says so, else tracecontext and
+    /// baggage.
+    pub(super) propagators: Field<Vec<Field<Propagator>>>,
     /// What the proxy logs about itself, on standard error.
     pub(super) log: Field<Log>,
     /// One JSON line for each exchange, with every fact and no text; off where left out.
@@ -151,6 +159,8 @@ pub(super) struct Route {
     pub(super) provider: Field<String>,
     /// Overrides the vantage of the whole proxy.
     pub(super) vantage: Field<Vantage>,
+    /// Overrides what becomes of trace headers.
+    pub(super) trace: Field<TraceHeaders>,
     /// A stream that brings no token for this long after its first has stalled. Checked, but nothing acts on it yet.
     pub(super) stall_after: Field<Length>,
     /// A stream that brings no first token for this long hangs. Checked, but nothing acts on it yet.

@@ -563,6 +563,7 @@ fn a_reload_names_what_it_cannot_take_over() {
         ("labels", "labels: {models: 9}"),
         ("export", "export: {interval: 9s}"),
         ("limits", "limits: {observer_memory: 9MiB}"),
+        ("propagators", "propagators: [b3]"),
         ("log", "log: {level: debug}"),
     ];
     for (key, change) in changes {
@@ -574,8 +575,7 @@ fn a_reload_names_what_it_cannot_take_over() {
         let top = key.path.split(['.', '[']).next().unwrap();
         assert_eq!(key.reloadable, !named.contains(&top), "{}", key.path);
     }
-    let taken_over =
-        "drain: 9s\nvantage: gateway\nroutes: [{upstream: a, name: z}]\nobjectives: []\n";
+    let taken_over = "drain: 9s\nvantage: gateway\ntrace: continue\nroutes: [{upstream: a, name: z}]\nobjectives: []\n";
     let new = text(&format!("{base}{taken_over}")).unwrap();
     assert_eq!(differences(&old, &new), [""; 0]);
 }
@@ -620,7 +620,7 @@ upstreams:
       timeouts: {connect: off, head: 1m, idle: 90s, total: 1h}, pool: {idle: 1s, size: 0}}
 routes:
   - {name: r, match: {host: \"*.Example.com\", prefix: /v1/}, upstream: a, strip: true, dialect: openai, provider: vllm,
-     vantage: inbound, stall_after: 1500ms, hung_after: 5m}
+     vantage: inbound, trace: continue, stall_after: 1500ms, hung_after: 5m}
 objectives:
   - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, scope: {route: r, model: gpt-*}}
   - {name: d, indicator: duration, threshold: 90s, target: 0.5}
@@ -629,6 +629,8 @@ export: {endpoint: \"http://c:4317\", protocol: http/protobuf, interval: 15s, he
 limits: {observer_memory: 64MiB}
 drain: 0s
 vantage: gateway
+trace: continue
+propagators: [b3, tracecontext]
 log: {level: error, format: json}
 request_log: {path: stdout, rotate: {size: 2MiB, keep: 0}}
 ";
@@ -648,7 +650,7 @@ request_log: {path: stdout, rotate: {size: 2MiB, keep: 0}}
         stated.insert(path.to_owned());
     });
     for path in &stated {
-        let last = path.rsplit('.').next().unwrap();
+        let last = path.rsplit('.').next().unwrap().trim_end_matches("[]");
         assert!(
             last == "*" || last == "token_file" || file.contains(last),
             "{path} is not in this test"
@@ -695,7 +697,7 @@ fn schema_table_of_keys_and_documentation_agree() {
     let mut stated = BTreeSet::new();
     walk(&schema, &schema, "", &mut |path, schema| {
         assert!(
-            path.ends_with(".*") || schema["description"].is_string(),
+            path.ends_with(['*', ']']) || schema["description"].is_string(),
             "{path} has no description"
         );
         stated.insert(path.to_owned());

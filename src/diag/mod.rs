@@ -62,6 +62,18 @@ impl SettingIgnored<'_> {
     }
 }
 
+/// The kernel cannot be asked about TCP connections.
+#[derive(Debug)]
+pub struct NoTcpInfo<'a> {
+    pub error: &'a std::io::Error,
+}
+
+impl NoTcpInfo<'_> {
+    pub fn emit(&self) {
+        tracing::info!(error = %self.error, "no round-trip times and retransmits: the kernel cannot be asked");
+    }
+}
+
 /// A changed configuration is in force.
 #[derive(Debug)]
 pub struct Reloaded<'a> {

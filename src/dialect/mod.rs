@@ -319,6 +319,8 @@ pub struct RequestFacts {
     pub stop_sequences: Option<usize>,
     /// The response that the request goes on from.
     pub previous_response: Option<Name>,
+    /// The conversation that the request belongs to: as the body says, else as the caller's baggage does.
+    pub conversation: Option<Name>,
     pub reasoning_level: Option<Name>,
     /// Whether the request switches reasoning on without naming a level.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -167,6 +167,7 @@ mod tests {
             choices: Some(3),
             stop_sequences: Some(2),
             previous_response: None,
+            conversation: None,
             reasoning_level: Name::new("high"),
             reasoning: false,
             service_tier: Name::new("flex"),
@@ -233,6 +234,29 @@ mod tests {
         assert_eq!(facts(r#"{"input":"four"}"#).prompt_bytes, 4);
         let parts = r#"{"input":[{"type":"text","text":"four"},{"type":"image_url","image_url":{"url":"x"}}]}"#;
         assert_eq!(facts(parts).prompt_bytes, 4);
+    }
+
+    #[test]
+    fn a_conversation_is_named_by_its_id_alone_or_in_an_object() {
+        for (body, conversation) in [
+            (r#"{"conversation":"conv_1","input":"x"}"#, Some("conv_1")),
+            (
+                r#"{"conversation":{"id":"conv_1"},"input":"x"}"#,
+                Some("conv_1"),
+            ),
+            (r#"{"conversation":null,"input":"x"}"#, None),
+            (r#"{"conversation":{"id":7,"name":"x"}}"#, None),
+            (
+                r#"{"input":[{"id":"msg_1","content":"x"}],"id":"no"}"#,
+                None,
+            ),
+        ] {
+            assert_eq!(
+                facts(body).conversation,
+                conversation.and_then(Name::new),
+                "{body}"
+            );
+        }
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Encoded(Box<[u8]>);
 pub(super) struct Frame<'a> {
     pub trace: [u8; 16],
     pub span: [u8; 8],
+    /// W3C's `tracestate`.
+    pub state: Option<&'a str>,
     pub parent: Option<[u8; 8]>,
     /// Whether the parent is another process's.
     pub remote_parent: bool,
@@ -60,6 +62,9 @@ impl Writer {
         };
         writer.bytes(1, &frame.trace);
         writer.bytes(2, &frame.span);
+        if let Some(state) = frame.state {
+            writer.bytes(3, state.as_bytes());
+        }
         if let Some(parent) = &frame.parent {
             writer.bytes(4, parent);
         }

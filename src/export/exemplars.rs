@@ -353,6 +353,18 @@ mod tests {
         }
     }
 
+    /// A table of 2^n places takes 7/8 of them, and a byte for each.
+    #[test]
+    fn both_generations_are_below_a_megabyte() {
+        let places = GENERATION.next_power_of_two();
+        assert_eq!(
+            GENERATION,
+            places / 8 * 7,
+            "the next entry would double the table"
+        );
+        assert!(2 * places * (size_of::<(Place, Exemplar)>() + 1) < 1_000_000);
+    }
+
     #[test]
     fn what_moved_last_is_kept_and_the_rest_is_forgotten() {
         let mut places = Places::default();

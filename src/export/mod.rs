@@ -4,8 +4,8 @@
 //! OpenTelemetry SDK aggregates them, and [`exemplars`] keeps beside it what leads from a number to a trace; a
 //! [`Collector`] takes one picture of all of it, which [`otlp`] sends and [`prometheus`] writes, so that names come out
 //! equal on both ways. [`span`] writes the spans of a record as the bytes that are sent. [`Telemetry`] is the thread on
-//! which all sending happens: a collector that hangs can slow nothing else. [`RequestLog`]
-//! writes each record as a line, on a thread of its own.
+//! which all sending happens: a collector that hangs can slow nothing else. [`RequestLog`] writes each record as a line,
+//! on a thread of its own.
 
 pub mod client;
 pub mod collector;

@@ -1,10 +1,10 @@
 //! Which traces are kept, and why.
 //!
-//! The head decides by the sampler, and that decision is what the sampled flag sent upstream says. At the end an
-//! exchange that failed, stalled or broke an objective is kept whatever the head decided, even against a caller that
-//! said "not sampled". Callers sample at a few per cent and decide before anything has happened; heeding them would
-//! throw away nearly every trace that somebody will look for. What is kept then is our two spans without the caller's,
-//! and says so: still the only place where one reads what became of that one call.
+//! The head decides by the sampler; that is the one decision that an upstream can be told. At the end an exchange that
+//! failed, stalled or broke an objective is kept whatever the head decided, even against a caller that said "not
+//! sampled". Callers sample at a few per cent and decide before anything has happened; heeding them would throw away
+//! nearly every trace that somebody will look for. What is kept then is our two spans without the caller's, and says so:
+//! still the only place where one reads what became of that one call.
 
 use crate::record::{Outcome, Record, Verdict};
 use crate::wire::Trace;
@@ -46,8 +46,8 @@ pub struct Kept {
     pub against_parent: bool,
 }
 
-/// What first spoke for a trace. The first three are the head's, and the upstream was told; the others are known only at
-/// the end, when the upstream had been told "not sampled".
+/// What first spoke for a trace. The first three are the head's; the others are known only at the end, when all other
+/// parties have decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
     /// The caller's decision.

@@ -14,7 +14,7 @@ use crate::export::names::{Attribute, spans as key};
 use crate::export::sampling::{Kept, Reason};
 use crate::label::Name;
 use crate::measure::{Stage, Stalls};
-use crate::record::{Call, Outcome, Record, WebSocket};
+use crate::record::{Call, Connection, Outcome, Record, WebSocket};
 use crate::wire::{Direction, Ending};
 
 /// `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` of the protocol.
@@ -69,6 +69,7 @@ fn server(record: &Record, style: &Style) -> Writer {
     let frame = Frame {
         trace: record.trace.trace_id,
         span: record.trace.server_span,
+        state: record.trace.state.as_deref(),
         parent: record.trace.parent,
         remote_parent: record.trace.parent.is_some(),
         kind: SERVER,
@@ -96,6 +97,7 @@ fn server(record: &Record, style: &Style) -> Writer {
     if http.own {
         span.truth(key::OWN_RESPONSE, true);
     }
+    span.network(record.network.client);
     span
 }
 
@@ -105,6 +107,7 @@ fn client(record: &Record, style: &Style) -> Writer {
     let frame = Frame {
         trace: record.trace.trace_id,
         span: record.trace.client_span,
+        state: record.trace.state.as_deref(),
         parent: Some(record.trace.server_span),
         remote_parent: false,
         kind: CLIENT,
@@ -121,7 +124,12 @@ fn client(record: &Record, style: &Style) -> Writer {
     span.integer(key::SERVER_PORT, Some(record.route.server_port));
     if let Some(connected) = &record.connected {
         span.truth(key::CONNECTION_REUSED, connected.reused);
+        span.seconds(key::CONNECT_WAIT, connected.wait);
+        span.seconds(key::CONNECT_DNS, connected.dns);
+        span.seconds(key::CONNECT_TCP, connected.tcp);
+        span.seconds(key::CONNECT_TLS, connected.tls);
     }
+    span.network(record.network.upstream);
     if let Some(call) = &record.call {
         span.request(call);
         span.response(record, call);
@@ -159,6 +167,13 @@ impl Writer {
         if kept.against_parent {
             self.truth(key::SAMPLING_AGAINST_PARENT, true);
         }
+    }
+
+    fn network(&mut self, connection: Option<Connection>) {
+        let Some(connection) = connection else { return };
+        self.seconds(key::NETWORK_RTT, connection.rtt);
+        self.seconds(key::NETWORK_RTT_LEAST, connection.least_rtt);
+        self.integer(key::NETWORK_RETRANSMITS, Some(connection.retransmits));
     }
 
     fn websocket(&mut self, socket: &WebSocket) {
@@ -203,11 +218,14 @@ impl Writer {
     }
 
     fn response(&mut self, record: &Record, call: &Call) {
-        let id = match &record.websocket {
-            Some(_) => key::CONVERSATION_ID,
-            None => key::RESPONSE_ID,
+        let asked = call.request.conversation.as_ref();
+        // The id of a session names a conversation and no response.
+        let (response, conversation) = match &record.websocket {
+            Some(_) => (None, call.response_id.as_ref().or(asked)),
+            None => (call.response_id.as_ref(), asked),
         };
-        self.name(id, call.response_id.as_ref());
+        self.name(key::RESPONSE_ID, response);
+        self.name(key::CONVERSATION_ID, conversation);
         self.name(key::RESPONSE_MODEL, call.response_model.as_ref());
         if !call.finish_reasons.is_empty() {
             self.names(key::FINISH_REASONS, &call.finish_reasons);
@@ -534,6 +552,9 @@ mod tests {
         "server.address=gateway.example.com",
         "http.request.body.size=812",
         "http.response.body.size=20480",
+        "tokengauge.network.rtt=0.004",
+        "tokengauge.network.rtt_least=0.003",
+        "tokengauge.network.retransmits=0",
         "tokengauge.sampling.reason=always_on",
     ];
 
@@ -557,6 +578,11 @@ mod tests {
         "server.address=api.example.com",
         "server.port=443",
         "tokengauge.connection.reused=false",
+        "tokengauge.connect.dns=0.002",
+        "tokengauge.connect.tcp=0.008",
+        "tokengauge.connect.tls=0.009",
+        "tokengauge.network.rtt=0.008",
+        "tokengauge.network.retransmits=2",
         "gen_ai.operation.name=chat",
         "gen_ai.provider.name=openai",
         "gen_ai.request.model=gpt-4o",
@@ -642,6 +668,7 @@ mod tests {
         let [server, client] = of(&testing::streamed());
         assert_eq!(written(&server), SERVER);
         assert_eq!(written(&client), CLIENT);
+        assert_eq!([&server.trace_state, &client.trace_state], ["vendor=1"; 2]);
         assert_eq!(client.trace_id, server.trace_id);
         assert_eq!(client.parent_span_id, server.span_id);
     }

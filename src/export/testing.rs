@@ -9,7 +9,9 @@ use crate::dialect::{Allowance, Operation, Quota, RequestFacts, Timings, Usage};
 use crate::label::{Label, Name};
 use crate::measure::rates::Tokens;
 use crate::measure::{Points, Rates, Stalls};
-use crate::record::{Call, Complete, Http, Outcome, Output, Record, Series, Verdict};
+use crate::record::{
+    Call, Complete, Connection, Http, Network, Outcome, Output, Record, Series, Verdict,
+};
 use crate::wire::{
     Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage,
 };
@@ -123,6 +125,7 @@ pub fn plain() -> Record {
             parent_sampled: Some(true),
             server_span: *b"server00",
             client_span: *b"client00",
+            state: Some("vendor=1".into()),
         },
         http: http(http::Method::GET, "/health"),
         websocket: None,
@@ -131,7 +134,24 @@ pub fn plain() -> Record {
         ending: Ending::Complete,
         fault: Fault::None,
         error_type: None,
-        connected: Some(Connected::default()),
+        connected: Some(Connected {
+            dns: Some(Duration::from_millis(2)),
+            tcp: Some(Duration::from_millis(8)),
+            tls: Some(Duration::from_millis(9)),
+            ..Connected::default()
+        }),
+        network: Network {
+            client: Some(Connection {
+                rtt: Some(Duration::from_millis(4)),
+                least_rtt: Some(Duration::from_millis(3)),
+                retransmits: 0,
+            }),
+            upstream: Some(Connection {
+                rtt: Some(Duration::from_millis(8)),
+                least_rtt: None,
+                retransmits: 2,
+            }),
+        },
         blocked: Duration::ZERO,
         anomalies: Vec::new(),
     }

@@ -2,6 +2,7 @@
 //! moved service is found without a restart.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +14,10 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use super::Proxy;
-use super::wire_io::Wire;
+use super::wire_io::{Stream, Wire};
 use super::{Config, Protocol};
 use crate::clock;
+use crate::tcp::Connection;
 use crate::wire::{Connected, Failure};
 
 /// Why an upstream cannot be set up.
@@ -96,21 +98,24 @@ impl Connector {
                 .map_err(|error| Error::Failed(Failure::Connect, error.to_string()))?;
         }
         let opened = clock::now();
-        let wire = match &self.tls {
-            None => Wire::Plain(stream),
+        let ends = stream
+            .local_addr()
+            .and_then(|local| Ok((local, stream.peer_addr()?)));
+        let stream = match &self.tls {
+            None => Stream::Plain(stream),
             Some(tls) => tls.over(stream).await?,
         };
         let connected = Connected {
             reused: false,
-            dns: resolved - begun,
-            tcp: opened - resolved,
-            tls: if self.tls.is_some() {
-                clock::now() - opened
-            } else {
-                Duration::ZERO
-            },
+            wait: None,
+            dns: host.parse::<IpAddr>().is_err().then(|| resolved - begun),
+            tcp: Some(opened - resolved),
+            tls: self.tls.as_ref().map(|_| clock::now() - opened),
+            connection: ends
+                .ok()
+                .map(|(local, remote)| Arc::new(Connection::new(local, remote))),
         };
-        Ok((wire, connected))
+        Ok((Wire::over(stream), connected))
     }
 }
 
@@ -153,9 +158,9 @@ impl Tls {
         })
     }
 
-    async fn over(&self, stream: TcpStream) -> Result<Wire, Error> {
+    async fn over(&self, stream: TcpStream) -> Result<Stream, Error> {
         match self.connector.connect(self.name.clone(), stream).await {
-            Ok(stream) => Ok(Wire::Tls(Box::new(stream))),
+            Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
             Err(error) => Err(Error::Failed(Failure::Tls, error.to_string())),
         }
     }

@@ -77,11 +77,13 @@ impl Exchange {
     /// Sends the request within the time limits. An upstream that closed an idle connection before anything was
     /// written gets the request once more, on a new one; nothing that wrote a byte is ever repeated.
     async fn ask(&mut self, request: Request<Upload>, upgrade: bool) -> Result<Received, Failed> {
+        let wanted = clock::now();
         let idle = match self.upstream.take_idle() {
             None => None,
             Some(link) => {
                 let connected = Connected {
                     reused: true,
+                    connection: link.ends.clone(),
                     ..Connected::default()
                 };
                 Some((Channel::Http1(link), connected))
@@ -99,7 +101,12 @@ impl Exchange {
         if fresh {
             return Err(Failed::of(Ending::UpstreamFailed(Failure::BeforeHead)));
         }
+        let lost = clock::now() - wanted;
         let (channel, connected) = self.connect().await?;
+        let connected = Connected {
+            wait: Some(lost + connected.wait.unwrap_or_default()),
+            ..connected
+        };
         self.send(channel, connected, request, upgrade)
             .await
             .unwrap_or_else(|_| Err(Failed::of(Ending::UpstreamFailed(Failure::BeforeHead))))
@@ -161,6 +168,12 @@ impl Exchange {
         mut request: Request<Upload>,
         upgrade: bool,
     ) -> Result<Received, TrySendError<Request<Upload>>> {
+        // Streams side by side flush together, which tells nothing of any one of them.
+        let written = match &channel {
+            Channel::Http1(link) => Some(Arc::clone(&link.written)),
+            Channel::Http2(_) => None,
+        };
+        request.body_mut().sent_over(written);
         let (response, lease) = match channel {
             Channel::Http2(mut sender) => (sender.try_send_request(request).await?, None),
             Channel::Http1(link) if upgrade => {

@@ -1,7 +1,6 @@
 //! From a request to its response: choose the route, open the exchange, send on, hand back.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -16,13 +15,16 @@ use tokio::time::Instant;
 use super::exchange::{Exchange, Failed};
 use super::upstream::Upstream;
 use super::ways::Ways;
-use super::{Answer, answer, query, trace};
+use super::{Answer, Propagation, answer, query};
 use crate::clock;
 use crate::label::{Label, Name};
+use crate::route::TraceHeaders;
+use crate::tcp::Connection;
 use crate::tee::body::ResponseBody;
 use crate::tee::{Seam, Tap};
 use crate::wire::{
     self, Cell, Ending, Headers, REQUEST_HEADERS, RESPONSE_HEADERS, Refusal, RouteFacts, Scheme,
+    Trace,
 };
 
 /// What a forwarder is made of.
@@ -35,6 +37,7 @@ pub struct Parts {
     pub most_exchanges: Option<usize>,
     /// What is said of a request that no route fits.
     pub unrouted: Arc<RouteFacts>,
+    pub propagation: Propagation,
 }
 
 /// Sends requests on to their upstreams; one for the whole process.
@@ -44,13 +47,15 @@ pub struct Forwarder {
     seam: Arc<Seam>,
     places: Option<Arc<Semaphore>>,
     unrouted: Arc<RouteFacts>,
+    propagation: Propagation,
     cut: watch::Sender<bool>,
 }
 
 /// Who sent a request, as far as its connection tells.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Client {
-    pub address: Option<IpAddr>,
+    /// None behind a Unix socket.
+    pub connection: Option<Arc<Connection>>,
     pub scheme: Scheme,
 }
 
@@ -59,6 +64,7 @@ struct Way {
     facts: Arc<RouteFacts>,
     upstream: Option<Arc<Upstream>>,
     stripped: usize,
+    trace: TraceHeaders,
 }
 
 impl Forwarder {
@@ -68,6 +74,7 @@ impl Forwarder {
             seam,
             most_exchanges,
             unrouted,
+            propagation,
         } = parts;
         Arc::new(Self {
             ways,
@@ -75,6 +82,7 @@ impl Forwarder {
             places: most_exchanges
                 .map(|most| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)))),
             unrouted,
+            propagation,
             cut: watch::Sender::new(false),
         })
     }
@@ -101,9 +109,19 @@ impl Forwarder {
         client: Client,
     ) -> Response<Answer> {
         let at = clock::now();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let way = self.choose(&parts);
-        let tap = self.seam.open(open(&parts, &way, client), at);
+        let (trace, carried) = self.propagation.read(&parts.headers);
+        let open = wire::Open {
+            trace,
+            conversation: self.propagation.conversation(&parts.headers),
+            ..open(&parts, &way, client)
+        };
+        if way.trace == TraceHeaders::Continue {
+            self.propagation
+                .write(&open.trace, carried, &mut parts.headers);
+        }
+        let tap = self.seam.open(open, at);
         let Way {
             upstream, stripped, ..
         } = way;
@@ -140,6 +158,7 @@ impl Forwarder {
             ),
             upstream: upstream.cloned(),
             stripped: target.map_or(0, |target| target.stripped),
+            trace: target.map_or_else(TraceHeaders::default, |target| target.trace),
         }
     }
 
@@ -190,9 +209,11 @@ fn open(parts: &request::Parts, way: &Way, client: Client) -> wire::Open {
         scheme: client.scheme,
         headers: Headers::pick(&parts.headers, &REQUEST_HEADERS),
         length: length(&parts.headers),
-        client: client.address,
+        client: client.connection.as_ref().map(|it| it.remote.ip()),
+        connection: client.connection,
         route: Arc::clone(&way.facts),
-        trace: trace::of(&parts.headers),
+        trace: Trace::default(),
+        conversation: None,
         cell: Arc::<Cell>::default(),
     }
 }
@@ -230,7 +251,7 @@ impl Service<Request<Incoming>> for ForwardService {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let answering = Arc::clone(&self.forwarder).forward(request, self.client);
+        let answering = Arc::clone(&self.forwarder).forward(request, self.client.clone());
         Box::pin(async { Ok(answering.await) })
     }
 }

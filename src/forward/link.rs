@@ -20,6 +20,8 @@ use super::Upload;
 use super::wire_io::Wire;
 use crate::bell::{Bell, MOST_ROUNDS};
 use crate::clock::Moment;
+use crate::tcp::Connection as Ends;
+use crate::tee::Written;
 
 pub(super) struct Link {
     sender: SendRequest<Upload>,
@@ -29,12 +31,17 @@ pub(super) struct Link {
     waker: Waker,
     /// Since when it lies in the pool.
     pub(super) idle_since: Moment,
+    pub(super) ends: Option<Arc<Ends>>,
+    /// For the body of each request.
+    pub(super) written: Arc<Written>,
 }
 
 pub(super) type Sent = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
 
 impl Link {
-    pub(super) async fn over(wire: Wire) -> hyper::Result<Box<Self>> {
+    /// `ends`: the connection that `wire` goes over.
+    pub(super) async fn over(wire: Wire, ends: Option<Arc<Ends>>) -> hyper::Result<Box<Self>> {
+        let written = wire.written();
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
             .handshake(TokioIo::new(wire))
@@ -46,6 +53,8 @@ impl Link {
             bell,
             waker,
             idle_since: Moment::ZERO,
+            ends,
+            written,
         }))
     }
 

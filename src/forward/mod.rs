@@ -31,6 +31,7 @@ pub use self::connect::SetupError;
 pub use self::forwarder::{Client, ForwardService, Forwarder, Parts};
 pub use self::proxy::Proxy;
 pub use self::source::Source;
+pub use self::trace::{Carried, Propagation, Propagator, Sample};
 pub use self::upstream::Upstream;
 pub use self::ways::Ways;
 

@@ -12,9 +12,13 @@ use super::connect::{self, Connector};
 use super::link::Link;
 use super::{Config, Protocol, Upload};
 use crate::clock;
+use crate::tcp::Connection;
 use crate::wire::{Connected, Failure};
 
 pub(super) type Http2 = http2::SendRequest<Upload>;
+
+/// The connection that all streams share, and its ends.
+type Shared = (Http2, Option<Arc<Connection>>);
 
 /// One upstream, shared by all exchanges that go there.
 #[derive(Debug)]
@@ -26,7 +30,7 @@ pub struct Upstream {
     /// Idle links, the one used last at the back: it is taken first, so that the others can grow old and be closed.
     idle: Mutex<VecDeque<Box<Link>>>,
     /// The one connection all streams share where HTTP/2 is spoken. Locked while connecting: a burst makes one only.
-    http2: tokio::sync::Mutex<Option<Http2>>,
+    http2: tokio::sync::Mutex<Option<Shared>>,
 }
 
 /// A connection in hand.
@@ -95,7 +99,7 @@ impl Upstream {
         match self.config.protocol {
             Protocol::Http1 => {
                 let (wire, connected) = self.connector.connect().await?;
-                let link = Link::over(wire)
+                let link = Link::over(wire, connected.connection.clone())
                     .await
                     .map_err(|error| protocol_error(&error))?;
                 Ok((Channel::Http1(link), connected))
@@ -105,19 +109,22 @@ impl Upstream {
     }
 
     async fn connect_http2(&self) -> Result<(Channel, Connected), connect::Error> {
-        let mut shared = self.http2.lock().await;
-        if let Some(sender) = &*shared
+        let (mut shared, wait) = self.shared().await;
+        if let Some((sender, connection)) = &*shared
             && !sender.is_closed()
         {
             let connected = Connected {
                 reused: true,
+                wait,
+                connection: connection.clone(),
                 ..Connected::default()
             };
             return Ok((Channel::Http2(sender.clone()), connected));
         }
         let (wire, connected) = self.connector.connect().await?;
+        let connected = Connected { wait, ..connected };
         if self.config.tls && !wire.chose_http2() {
-            let link = Link::over(wire)
+            let link = Link::over(wire, connected.connection.clone())
                 .await
                 .map_err(|error| protocol_error(&error))?;
             return Ok((Channel::Http1(link), connected));
@@ -131,8 +138,23 @@ impl Upstream {
             .await
             .map_err(|error| protocol_error(&error))?;
         tokio::spawn(connection);
-        *shared = Some(sender.clone());
+        *shared = Some((sender.clone(), connected.connection.clone()));
         Ok((Channel::Http2(sender), connected))
+    }
+
+    /// The shared connection, and how long another exchange that was making it was waited for.
+    async fn shared(
+        &self,
+    ) -> (
+        tokio::sync::MutexGuard<'_, Option<Shared>>,
+        Option<Duration>,
+    ) {
+        if let Ok(shared) = self.http2.try_lock() {
+            return (shared, None);
+        }
+        let begun = clock::now();
+        let shared = self.http2.lock().await;
+        (shared, Some(clock::now() - begun))
     }
 
     /// Closes what has been idle for too long; the number left.

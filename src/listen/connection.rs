@@ -113,14 +113,14 @@ impl Server {
             match accepted {
                 Accepted::Unix(stream) => {
                     let peer = Peer {
-                        address: None,
+                        connection: None,
                         tls: false,
                     };
                     server.plain(stream, handler.service_for(peer), held).await;
                 }
-                Accepted::Tcp(stream, address) => {
+                Accepted::Tcp(stream, connection) => {
                     let peer = Peer {
-                        address: Some(address),
+                        connection: connection.map(Arc::new),
                         tls: server.tls.is_some(),
                     };
                     let service = handler.service_for(peer);

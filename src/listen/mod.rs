@@ -17,7 +17,7 @@ mod socket;
 mod tls;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,7 @@ pub use self::tls::Error as TlsError;
 use self::connection::Server;
 use self::phases::{Phase, Phases};
 use self::socket::Socket;
+use crate::tcp::Connection;
 
 /// One listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -73,10 +74,10 @@ impl Config {
 }
 
 /// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Peer {
     /// None behind a Unix socket.
-    pub address: Option<IpAddr>,
+    pub connection: Option<Arc<Connection>>,
     pub tls: bool,
 }
 

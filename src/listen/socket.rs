@@ -1,7 +1,7 @@
 //! The listening socket.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream as BlockingUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use super::Address;
+use crate::tcp::Connection;
 
 /// Connections that may wait to be accepted: a burst of clients that reconnect at once.
 const BACKLOG: u32 = 4_096;
@@ -26,7 +27,8 @@ pub(super) enum Socket {
 }
 
 pub(super) enum Accepted {
-    Tcp(TcpStream, IpAddr),
+    /// Without a connection where the socket's own address cannot be told.
+    Tcp(TcpStream, Option<Connection>),
     Unix(UnixStream),
 }
 
@@ -54,7 +56,9 @@ impl Socket {
                 let (stream, peer) = listener.accept().await?;
                 // Each chunk is a small write that must leave at once. Failing is no reason not to serve.
                 drop(stream.set_nodelay(true));
-                Ok(Accepted::Tcp(stream, peer.ip()))
+                let local = stream.local_addr().ok();
+                let connection = local.map(|local| Connection::new(local, peer));
+                Ok(Accepted::Tcp(stream, connection))
             }
             Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),
         }

@@ -15,6 +15,7 @@ use crate::label::{Gate, Label, Name};
 use crate::load::State;
 use crate::measure::{Awaited, Patience, Pauses, Points, Sample, Stall, Watch};
 use crate::observe::calling::{Calling, Closing};
+use crate::observe::network::Sides;
 use crate::observe::socket::Socket;
 use crate::record::{self, Answered, Http, Record, Series, WebSocket};
 use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Headers, Open, Word};
@@ -35,6 +36,7 @@ pub struct Exchange {
     points: Points,
     watch: Watch,
     connected: Option<Box<Connected>>,
+    sides: Sides,
     head: Option<Box<Head>>,
     /// `None` for plain HTTP.
     call: Option<Box<Calling>>,
@@ -52,7 +54,7 @@ impl Exchange {
     pub fn new(
         id: ExchangeId,
         at: Moment,
-        open: Box<Open>,
+        mut open: Box<Open>,
         gate: Arc<Gate>,
         tokenisers: &Tokenisers,
     ) -> Self {
@@ -71,6 +73,8 @@ impl Exchange {
         let queried = open.model.as_ref();
         let call = dialect::detect(&detect)
             .map(|found| Box::new(Calling::new(&found.or_model(queried), &open, tokenisers)));
+        let mut sides = Sides::default();
+        sides.client.over(open.connection.take());
         Self {
             id,
             open,
@@ -81,6 +85,7 @@ impl Exchange {
             },
             watch: Watch::default(),
             connected: None,
+            sides,
             head: None,
             call,
             socket: None,
@@ -102,7 +107,10 @@ impl Exchange {
                 self.points.admit = Some(at);
                 self.watch.progress(at, Awaited::FirstToken);
             }
-            Word::Connected(connected) => self.connected = Some(connected),
+            Word::Connected(mut connected) => {
+                self.sides.upstream.over(connected.connection.take());
+                self.connected = Some(connected);
+            }
             Word::Sent => self.points.sent = Some(at),
             Word::RequestEnd => self.request_end(at, out),
             Word::Head(head) => self.head(at, head),
@@ -181,7 +189,7 @@ impl Exchange {
             points: self.points,
             stages: self.points.stages(),
             route: Arc::clone(&self.open.route),
-            trace: self.open.trace,
+            trace: self.open.trace.clone(),
             http: self.http(),
             websocket,
             call: None,
@@ -189,7 +197,8 @@ impl Exchange {
             ending,
             fault,
             error_type,
-            connected: self.connected.as_deref().copied(),
+            connected: self.connected.take().map(|connected| *connected),
+            network: self.sides.told(),
             blocked: self.blocked,
             anomalies: Vec::new(),
         };
@@ -197,6 +206,9 @@ impl Exchange {
             record.anomalies = call.anomalies();
             let mut call = call.close(series, self.closing(&record, answering), out);
             call.stalls = std::mem::take(&mut self.watch).into_stalls();
+            if call.request.conversation.is_none() {
+                call.request.conversation = self.open.conversation.take();
+            }
             record.call = Some(call);
         }
         if let Some(socket) = &mut self.socket {
@@ -241,6 +253,10 @@ impl Exchange {
     pub fn break_off(&mut self) {
         self.broken = true;
         self.call = None;
+    }
+
+    pub(super) const fn sides(&mut self) -> &mut Sides {
+        &mut self.sides
     }
 
     pub const fn set_queue_depth(&mut self, depth: u32) {

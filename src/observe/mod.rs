@@ -7,11 +7,13 @@ mod board;
 mod calling;
 mod coding;
 mod exchange;
+mod network;
 mod socket;
 mod task;
 
 pub use board::{Board, Phase, Sinks, StreamView};
 pub use exchange::Exchange;
+pub use network::Ask;
 pub use task::Observer;
 
 #[cfg(test)]

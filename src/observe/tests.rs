@@ -53,6 +53,8 @@ pub(super) fn open(path: &str) -> Open {
         client: None,
         route: Arc::new(route),
         trace: Trace::default(),
+        conversation: None,
+        connection: None,
         cell: Arc::new(Cell::default()),
     }
 }

@@ -45,10 +45,31 @@ pub struct Record {
     /// ([`Outcome`]'s words). `None` on success.
     pub error_type: Option<Name>,
     pub connected: Option<Connected>,
+    pub network: Network,
     /// All time in which the client did not read.
     pub blocked: Duration,
     /// What was odd, each kind with how often.
     pub anomalies: Vec<(Anomaly, u32)>,
+}
+
+/// What the kernel said of the connections that an exchange went over.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Network {
+    /// The client's, of which the far end is the client or a proxy before this one.
+    pub client: Option<Connection>,
+    /// The upstream's, of which the far end is the upstream or a proxy on the way to it.
+    pub upstream: Option<Connection>,
+}
+
+/// A connection as the kernel last saw it in the course of an exchange. Over HTTP/2 it may have carried others too.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Connection {
+    /// The smoothed round-trip time.
+    pub rtt: Option<Duration>,
+    /// The least one of late.
+    pub least_rtt: Option<Duration>,
+    /// Segments sent again since an exchange last told of this connection, or since it began.
+    pub retransmits: u32,
 }
 
 /// The HTTP side of an exchange.

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::label::Label;
 use crate::wire::RouteFacts;
 
@@ -18,6 +20,29 @@ pub struct Config {
     pub strip: bool,
     /// The name of the upstream.
     pub upstream: Label,
+    pub trace: TraceHeaders,
+}
+
+/// What becomes of a request's trace headers.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Eq,
+    PartialEq,
+    Serialize,
+    schemars::JsonSchema,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum TraceHeaders {
+    /// They are passed on as they came.
+    #[default]
+    Passthrough,
+    /// The span that is sent on as the parent is ours.
+    Continue,
 }
 
 /// All routes, the most specific first.
@@ -31,6 +56,7 @@ pub struct Target {
     pub upstream: Label,
     /// Bytes of the path's beginning that are taken off.
     pub stripped: usize,
+    pub trace: TraceHeaders,
 }
 
 #[derive(Debug, thiserror::Error, Eq, PartialEq)]
@@ -90,6 +116,7 @@ impl Route {
             mut prefix,
             strip,
             upstream,
+            trace,
         } = config;
         if !prefix.is_empty() && !prefix.starts_with('/') {
             return Err(Error::Prefix(facts.name.clone()));
@@ -101,6 +128,7 @@ impl Route {
             facts,
             upstream,
             stripped,
+            trace,
         };
         Ok(Self {
             host,
@@ -204,6 +232,7 @@ mod tests {
             prefix: prefix.to_owned(),
             strip: true,
             upstream: Label::known(name),
+            trace: TraceHeaders::default(),
         }
     }
 

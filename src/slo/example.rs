@@ -7,7 +7,7 @@ use crate::clock::{Moment, Wall};
 use crate::dialect::{Operation, RequestFacts};
 use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stalls};
-use crate::record::{Call, Complete, Http, Outcome, Record, Series};
+use crate::record::{Call, Complete, Http, Network, Outcome, Record, Series};
 use crate::wire::{Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage};
 
 pub(super) fn at(millis: u64) -> Moment {
@@ -40,6 +40,7 @@ pub(super) fn stream() -> Record {
         fault: Fault::None,
         error_type: None,
         connected: None,
+        network: Network::default(),
         blocked: Duration::ZERO,
         anomalies: Vec::new(),
     }

@@ -10,6 +10,7 @@
 pub mod body;
 mod shard;
 mod tap;
+mod written;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 pub use self::tap::Tap;
+pub use self::written::Written;
 
 use self::shard::Shard;
 use crate::clock::Moment;

@@ -76,14 +76,14 @@ impl Tap {
         self.0.say(at, Word::Sent);
     }
 
-    /// Says once that the request's body was handed on to its end.
+    /// Says once that the request's body was sent to its end.
     pub fn request_end(&self, at: Moment) {
         if !self.0.uploaded.swap(true, Ordering::AcqRel) {
             self.0.say(at, Word::RequestEnd);
         }
     }
 
-    /// Whether the request's body was handed on to its end.
+    /// Whether the request's body was sent to its end.
     pub fn uploaded(&self) -> bool {
         self.0.uploaded.load(Ordering::Acquire)
     }

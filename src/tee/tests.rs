@@ -44,6 +44,8 @@ pub(super) fn open_with(seam: &Arc<Seam>, cell: Arc<Cell>) -> Tap {
         client: None,
         route: Arc::new(facts),
         trace: Trace::default(),
+        conversation: None,
+        connection: None,
         cell,
     };
     seam.open(open, clock::now())

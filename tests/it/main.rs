@@ -16,6 +16,8 @@ mod exchanges;
 mod exemplars;
 mod hangs;
 mod lifecycle;
+mod network;
 mod request_log;
 mod support;
+mod traces;
 mod websocket;

@@ -17,6 +17,7 @@ use crate::count::Tokenisers;
 use crate::{label, listen};
 
 mod objectives;
+mod propagators;
 pub(super) mod request_log;
 mod routes;
 mod tokenizers;
@@ -75,7 +76,11 @@ pub(super) fn resolve(
         upstreams: file.upstreams,
         routes: file.routes,
     };
-    let mut paths = routes::resolve(written, args, vantage, problems);
+    let trace = args.trace.or(file.trace.value()).unwrap_or_default();
+    let defaults = routes::Defaults { vantage, trace };
+    let mut paths = routes::resolve(written, args, defaults, problems);
+    let (propagators, ignored_propagators) =
+        propagators::resolve(file.propagators, above.environment, problems);
     let objectives = objectives::resolve(file.objectives, &paths.route_names, problems);
     let (proxy, wrong) = proxy::from_env(above.environment);
     for (variable, wrong) in wrong {
@@ -95,6 +100,9 @@ pub(super) fn resolve(
         observer_memory: observer_memory(file.limits, problems),
         drain: drain(file.drain, args, problems),
         vantage,
+        trace,
+        propagators,
+        ignored_propagators,
         log: log(file.log, args),
         request_log: request_log::resolve(file.request_log, problems),
         export: export(file.export, problems),

@@ -14,6 +14,7 @@ use crate::config::value::Wrong;
 use crate::config::{RunArgs, raw};
 use crate::dialect;
 use crate::label::Label;
+use crate::route::TraceHeaders;
 use crate::wire::{RouteFacts, Vantage};
 use crate::{forward, route};
 
@@ -47,10 +48,17 @@ pub(super) struct Paths {
     pub(super) route_names: Vec<String>,
 }
 
+/// What holds for routes that do not say otherwise.
+#[derive(Clone, Copy)]
+pub(super) struct Defaults {
+    pub(super) vantage: Vantage,
+    pub(super) trace: TraceHeaders,
+}
+
 pub(super) fn resolve(
     written: Written,
     args: &RunArgs,
-    vantage: Vantage,
+    defaults: Defaults,
     problems: &mut Problems,
 ) -> Paths {
     if args.upstream.is_empty() {
@@ -64,14 +72,14 @@ pub(super) fn resolve(
     let known = Known {
         names: &names,
         upstreams: &upstreams,
-        vantage,
+        defaults,
     };
     let (routes, route_names) = match written.routes {
         Field::Given(given) => routes(given, known, problems),
         Field::Absent | Field::Wrong => only_route(known),
     };
     if !args.upstream.is_empty() {
-        return from_flags(args, vantage, problems);
+        return from_flags(args, defaults, problems);
     }
     Paths {
         upstreams,
@@ -112,7 +120,7 @@ struct Known<'a> {
     names: &'a [String],
     /// Without those that are wrong.
     upstreams: &'a [forward::Config],
-    vantage: Vantage,
+    defaults: Defaults,
 }
 
 impl<'a> Known<'a> {
@@ -250,7 +258,7 @@ fn route(
     Some(route::Config {
         facts: Arc::new(RouteFacts {
             name: Label::known(name),
-            vantage: value.vantage.value().unwrap_or(known.vantage),
+            vantage: value.vantage.value().unwrap_or(known.defaults.vantage),
             server_address: Label::known(&upstream.host),
             server_port: upstream.port,
             provider: value.provider.value().map(|name| Label::known(&name)),
@@ -263,6 +271,7 @@ fn route(
         prefix,
         strip,
         upstream: upstream.name.clone(),
+        trace: value.trace.value().unwrap_or(known.defaults.trace),
     })
 }
 
@@ -288,7 +297,7 @@ fn only_route(known: Known<'_>) -> (Vec<route::Config>, Vec<String>) {
     };
     let route = known
         .upstream(name)
-        .map(|upstream| everything(upstream, None, known.vantage));
+        .map(|upstream| everything(upstream, None, known.defaults));
     (route.into_iter().collect(), vec![name.clone()])
 }
 
@@ -296,13 +305,13 @@ fn only_route(known: Known<'_>) -> (Vec<route::Config>, Vec<String>) {
 fn everything(
     upstream: &forward::Config,
     prefix: Option<String>,
-    vantage: Vantage,
+    defaults: Defaults,
 ) -> route::Config {
     let prefix = prefix.unwrap_or_default();
     route::Config {
         facts: Arc::new(RouteFacts {
             name: upstream.name.clone(),
-            vantage,
+            vantage: defaults.vantage,
             server_address: Label::known(&upstream.host),
             server_port: upstream.port,
             provider: None,
@@ -315,10 +324,11 @@ fn everything(
         strip: !prefix.is_empty(),
         prefix,
         upstream: upstream.name.clone(),
+        trace: defaults.trace,
     }
 }
 
-fn from_flags(args: &RunArgs, vantage: Vantage, problems: &mut Problems) -> Paths {
+fn from_flags(args: &RunArgs, defaults: Defaults, problems: &mut Problems) -> Paths {
     let mut upstreams: Vec<forward::Config> = Vec::new();
     let mut routes = Vec::new();
     for flag in &args.upstream {
@@ -340,7 +350,7 @@ fn from_flags(args: &RunArgs, vantage: Vantage, problems: &mut Problems) -> Path
             problems.outside(FLAG, message);
         }
         let upstream = upstreams::at(name, url);
-        routes.push(everything(&upstream, prefix, vantage));
+        routes.push(everything(&upstream, prefix, defaults));
         upstreams.push(upstream);
     }
     let route_names = upstreams

@@ -25,6 +25,7 @@ pub const KEYS: &[&str] = &[
     "end_sequences",
     "thinking",
     "token_budget",
+    "conversation_id",
     "embedding_types",
     "output_dimension",
     // As OpenAI has them.
@@ -82,6 +83,12 @@ pub fn take(asked: &mut Asked, path: &[Step], value: Value<'_>) {
         [Key("thinking"), Key("token_budget")] => {
             if let Value::Number(budget) = value {
                 asked.facts.reasoning_level = Name::new(budget);
+            }
+        }
+        // Of the first version: chats that Cohere keeps.
+        [Key("conversation_id")] => {
+            if let Some(word) = asked.word(value) {
+                asked.facts.conversation = Name::new(&word);
             }
         }
         [Key("p")] => asked.facts.top_p = float(value).or(asked.facts.top_p),

@@ -346,7 +346,7 @@ fn asked(api: Api, body: &str) -> RequestFacts {
 fn everything_a_chat_may_ask_for() {
     let first = asked(
         Api::CohereV1Chat,
-        r#"{"message":"abc","preamble":"d","chat_history":[{"role":"USER","message":"ef"}],"documents":[{"title":"g","snippet":"hi"},{"text":"j"}],"model":"command-x","stream":true,"temperature":0.5,"p":0.75,"k":40,"max_tokens":10,"stop_sequences":["a","b"],"seed":7,"frequency_penalty":0.25,"presence_penalty":0.125,"tools":[{"name":"f"}],"response_format":{"type":"json_object"}}"#,
+        r#"{"message":"abc","preamble":"d","chat_history":[{"role":"USER","message":"ef"}],"documents":[{"title":"g","snippet":"hi"},{"text":"j"}],"model":"command-x","stream":true,"temperature":0.5,"p":0.75,"k":40,"max_tokens":10,"stop_sequences":["a","b"],"seed":7,"frequency_penalty":0.25,"presence_penalty":0.125,"tools":[{"name":"f"}],"response_format":{"type":"json_object"},"conversation_id":"c1"}"#,
     );
     let expected = RequestFacts {
         api: Some(Api::CohereV1Chat),
@@ -360,6 +360,7 @@ fn everything_a_chat_may_ask_for() {
         presence_penalty: Some(0.125),
         seed: Some(7),
         stop_sequences: Some(2),
+        conversation: Name::new("c1"),
         output_type: Some("json"),
         prompt_bytes: 10,
         tools: true,
@@ -373,6 +374,7 @@ fn everything_a_chat_may_ask_for() {
     let expected = RequestFacts {
         api: Some(Api::OpenAiChat),
         reasoning_level: Name::new("512"),
+        conversation: None,
         ..expected
     };
     assert_eq!(second, expected);

@@ -42,6 +42,8 @@ pub const KEYS: &[&str] = &[
     "format",
     "max_output_tokens",
     "previous_response_id",
+    "conversation",
+    "id",
     // llama.cpp's own.
     "n_predict",
     "id_slot",
@@ -135,6 +137,9 @@ fn word(facts: &mut RequestFacts, path: &[Step], word: &str) {
             facts.reasoning_level = Name::new(word);
         }
         [Key("previous_response_id")] => facts.previous_response = Name::new(word),
+        [Key("conversation")] | [Key("conversation"), Key("id")] => {
+            facts.conversation = Name::new(word);
+        }
         [Key("service_tier")] => facts.service_tier = Name::new(word),
         [Key("encoding_format")] => facts.encoding_format = Name::new(word),
         [Key("modalities"), At(_)] if word == "audio" => facts.output_type = Some("speech"),
@@ -159,8 +164,10 @@ fn is_word(path: &[Step]) -> bool {
             | "reasoning_effort"
             | "service_tier"
             | "previous_response_id"
+            | "conversation"
             | "encoding_format")]
             | [Key("reasoning"), Key("effort")]
+            | [Key("conversation"), Key("id")]
             | [Key("modalities"), At(_)]
             | [Key("response_format"), Key("type")]
             | [Key("text"), Key("format"), Key("type")]

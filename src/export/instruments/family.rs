@@ -7,7 +7,7 @@ use opentelemetry::metrics::{Counter, Histogram, Meter};
 use crate::export::config::GenAi;
 use crate::export::exemplars::Exemplars;
 use crate::export::instruments::traced::Traced;
-use crate::export::names::{Metric, health, ours, standard};
+use crate::export::names::{Metric, health, network, ours, standard};
 
 /// Every synchronous instrument, and the standard's under the names that are configured.
 #[derive(Debug)]
@@ -38,6 +38,9 @@ pub struct Family {
     pub inter_chunk: Histogram<f64>,
     pub chunk_tokens: Histogram<u64>,
     pub blocked: Traced<f64>,
+    pub connect: Traced<f64>,
+    pub rtt: Traced<f64>,
+    pub retransmits: Counter<u64>,
     pub queue_wait: Traced<f64>,
     pub messages: Counter<u64>,
     pub started: Counter<u64>,
@@ -126,6 +129,9 @@ impl Family {
             inter_chunk: ours::INTER_CHUNK.histogram(meter),
             chunk_tokens: ours::CHUNK_SIZE.count_histogram(meter),
             blocked: traced.histogram(&ours::CLIENT_BLOCKED),
+            connect: traced.histogram(&network::CONNECT_TIME),
+            rtt: traced.histogram(&network::RTT),
+            retransmits: network::RETRANSMITS.counter(meter),
             queue_wait: traced.histogram(&ours::QUEUE_WAIT),
             messages: ours::WEBSOCKET_MESSAGES.counter(meter),
             started: ours::REQUESTS_STARTED.counter(meter),

@@ -19,6 +19,7 @@ use crate::export::instruments::bounded::{Bounds, Cache, Combinations};
 use crate::export::instruments::closing::{CallClosing, Closing, Closings, Shape};
 use crate::export::instruments::ended::Ended;
 use crate::export::instruments::family::Family;
+use crate::export::instruments::network::Connections;
 use crate::export::instruments::traced::BoundTraced;
 use crate::export::names::attributes as key;
 use crate::export::names::ours;
@@ -37,6 +38,7 @@ mod closing;
 mod ended;
 mod family;
 mod live;
+mod network;
 pub mod observed;
 mod slot;
 mod traced;
@@ -86,6 +88,7 @@ struct LaneCounters {
     waiting: BoundCounter<f64>,
     /// From the client, and from the upstream.
     messages: [BoundCounter<u64>; 2],
+    connections: Connections,
 }
 
 impl Instruments {
@@ -200,7 +203,10 @@ impl Instruments {
             // What had to be called `other` is told each time.
             (closing, self.refusals(gate) == refused_before)
         });
-        closing.record(record, &mut self.family.exemplars.marks(record));
+        let lane = self.lane(&lane_of(&record.route));
+        let marks = &mut self.family.exemplars.marks(record);
+        closing.record(record, marks);
+        lane.connections.record(&self.family, record, marks);
     }
 
     /// How often a value or a combination had to be called `other`.
@@ -405,6 +411,7 @@ impl LaneCounters {
                 let own = [word(key::DIRECTION, direction)];
                 family.messages.bind(&with(&base, &own))
             }),
+            connections: Connections::new(base),
         }
     }
 }

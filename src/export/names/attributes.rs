@@ -82,6 +82,8 @@ attributes! {
     POINT "tokengauge.point" Closed(&["head", "byte", "event", "token", "visible"]), "A clock point.";
     BOUND "tokengauge.bound" Closed(&["exact", "upper"]), "Whether the number is exact or an upper bound.";
     WAIT_PLACE "tokengauge.where" Closed(&["admission"]), "Where the exchange was held back.";
+    CONNECT_STAGE "tokengauge.connect_stage" Closed(&["wait", "dns", "tcp", "tls"]), "A part of having a connection. `wait` is what no connecting of the exchange itself explains: another exchange was making the shared HTTP/2 connection, or an idle connection turned out closed.";
+    SIDE "tokengauge.side" Closed(&["client", "upstream"]), "Whose connection: the client's to this proxy, or this proxy's to the upstream.";
     DIRECTION "tokengauge.direction" Closed(&["request", "response"]), "Which way it went: from the client to the upstream, or back.";
     OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "How the exchange came out.";
     FAULT "tokengauge.fault" Closed(&["none", "client", "upstream", "proxy"]), "Whose fault it was.";
@@ -126,7 +128,7 @@ mod tests {
     use crate::measure::{Awaited, Band, Silence, Stage, Unrated};
     use crate::record::Outcome;
     use crate::slo::BURN_WINDOWS;
-    use crate::wire::{Fault, Vantage};
+    use crate::wire::{ConnectStage, Fault, Vantage};
 
     fn closed(attribute: Attribute) -> Vec<&'static str> {
         match attribute.values {
@@ -145,6 +147,10 @@ mod tests {
         assert_eq!(closed(SILENCE), Silence::ALL.map(Silence::as_str));
         assert_eq!(closed(PART), Part::ALL.map(Part::as_str));
         assert_eq!(closed(STAGE), Stage::ALL.map(Stage::as_str));
+        assert_eq!(
+            closed(CONNECT_STAGE),
+            ConnectStage::ALL.map(ConnectStage::as_str)
+        );
         assert_eq!(closed(OUTCOME), Outcome::ALL.map(Outcome::as_str));
         assert_eq!(closed(FAULT), Fault::ALL.map(Fault::as_str));
         assert_eq!(closed(ANOMALY), Anomaly::ALL.map(Anomaly::as_str));

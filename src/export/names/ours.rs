@@ -7,7 +7,7 @@ use crate::export::names::attributes::{
     SILENCE, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE,
     UNRATED, VANTAGE, WAIT_PLACE, WINDOW,
 };
-use crate::export::names::{Kind, Metric, ROW};
+use crate::export::names::{Kind, Metric, ROW, network};
 
 /// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
 const SECONDS: &[f64] = &[
@@ -52,6 +52,9 @@ pub static ALL: &[&Metric] = &[
     &INTER_CHUNK,
     &CHUNK_SIZE,
     &CLIENT_BLOCKED,
+    &network::CONNECT_TIME,
+    &network::RTT,
+    &network::RETRANSMITS,
     &ACTIVE_REQUESTS,
     &QUEUE_DEPTH,
     &QUEUE_WAIT,

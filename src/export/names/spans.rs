@@ -52,7 +52,7 @@ attributes! {
     RESPONSE_TIER "openai.response.service_tier" Any, "The tier that answered.";
     FINGERPRINT "openai.response.system_fingerprint" Any, "As the response says.";
     RESPONSE_ID "gen_ai.response.id" Any, "As the response says.";
-    CONVERSATION_ID "gen_ai.conversation.id" Any, "The id of a session, as its messages say; then there is no `gen_ai.response.id`.";
+    CONVERSATION_ID "gen_ai.conversation.id" Any, "Only where one is given: the id of a session, as its messages say (then there is no `gen_ai.response.id`); else what the request's body names; else what the caller's baggage names.";
     RESPONSE_MODEL "gen_ai.response.model" Any, "The model that answered.";
     FINISH_REASONS "gen_ai.response.finish_reasons" Any, "The provider's words, one per choice in order; `error` where one was owed and never came. Of a session the status of each response, of the first 128.";
     FIRST_CHUNK "gen_ai.response.time_to_first_chunk" Any, "event − sent, in seconds; streams only.";
@@ -83,6 +83,13 @@ attributes! {
     SAMPLING_AGAINST_PARENT "tokengauge.sampling.against_parent" Closed(&["true"]), "Only where the caller had said that its trace is not sampled: its own spans are nowhere. Both spans.";
     OWN_RESPONSE "tokengauge.own_response" Closed(&["true"]), "Only where this proxy itself wrote the answer. SERVER span.";
     CONNECTION_REUSED "tokengauge.connection.reused" Closed(&["true", "false"]), "Whether an idle upstream connection was used again. CLIENT span.";
+    CONNECT_WAIT "tokengauge.connect.wait" Any, "Waiting for a connection that another exchange was making, or on an idle one that turned out closed, in seconds; where there was any. CLIENT span.";
+    CONNECT_DNS "tokengauge.connect.dns" Any, "Resolving the upstream's name, in seconds; where a connection was made and there was a name. CLIENT span.";
+    CONNECT_TCP "tokengauge.connect.tcp" Any, "Opening the TCP connection, with a proxy's tunnel, in seconds; where one was made. CLIENT span.";
+    CONNECT_TLS "tokengauge.connect.tls" Any, "The TLS handshake, in seconds; where there was one. CLIENT span.";
+    NETWORK_RTT "tokengauge.network.rtt" Any, "Smoothed TCP round-trip time by the kernel, in seconds, as last seen in the course of the exchange: of the client's connection on the SERVER span, of the upstream's on the CLIENT span.";
+    NETWORK_RTT_LEAST "tokengauge.network.rtt_least" Any, "The least round-trip time of late, in seconds; as above.";
+    NETWORK_RETRANSMITS "tokengauge.network.retransmits" Any, "TCP segments sent again on that connection since the last exchange that told of it, or since it began. Over a connection that several exchanges share at once, of all of them.";
     TIME_TO_HEAD "tokengauge.time_to.head" Any, "head − accept, in seconds.";
     TIME_TO_BYTE "tokengauge.time_to.byte" Any, "byte − accept, in seconds.";
     TIME_TO_EVENT "tokengauge.time_to.event" Any, "event − accept, in seconds.";

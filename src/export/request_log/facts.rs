@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::export::request_log::call::call;
 use crate::export::request_log::line::{
-    Connection, Ending, Http, Line, Points, Route, Stages, Trace, WebSocket,
+    Connection, Ending, Http, Line, Network, Points, Route, Stages, TcpFacts, Trace, WebSocket,
 };
 use crate::export::request_log::time::rfc3339;
 use crate::export::span::protocol_version;
@@ -35,6 +35,7 @@ pub(super) fn line(record: &Record) -> Line<'_> {
         fault,
         error_type,
         connected,
+        network,
         blocked,
         anomalies,
     } = record;
@@ -56,6 +57,7 @@ pub(super) fn line(record: &Record) -> Line<'_> {
         blocked: blocked.as_secs_f64(),
         error_type: text(error_type.as_ref()),
         connection: connected.as_ref().map(connection),
+        network: self::network(network),
         websocket: websocket.as_ref().map(self::websocket),
         call: call.as_ref().map(|call| self::call(call, points.accept)),
         anomalies: some(odd),
@@ -88,13 +90,14 @@ fn route(facts: &RouteFacts) -> Route<'_> {
     }
 }
 
-fn trace(trace: &wire::Trace) -> Trace {
+fn trace(trace: &wire::Trace) -> Trace<'_> {
     let wire::Trace {
         trace_id,
         parent,
         parent_sampled,
         server_span,
         client_span,
+        state,
     } = trace;
     Trace {
         trace_id: hex(trace_id),
@@ -102,6 +105,7 @@ fn trace(trace: &wire::Trace) -> Trace {
         client_span_id: hex(client_span),
         parent_span_id: parent.as_ref().map(|span| hex(span)),
         parent_sampled: *parent_sampled,
+        state: state.as_deref(),
     }
 }
 
@@ -245,18 +249,39 @@ fn ending(ending: wire::Ending) -> Ending {
 fn connection(connected: &Connected) -> Connection {
     let Connected {
         reused,
+        wait,
         dns,
         tcp,
         tls,
+        connection: _,
     } = connected;
-    // Where nothing was looked up or shaken, its time is none rather than 0.
-    let took = |time: &Duration| (!reused && !time.is_zero()).then_some(time.as_secs_f64());
     Connection {
         reused: *reused,
-        dns: took(dns),
-        tcp: took(tcp),
-        tls: took(tls),
+        wait: seconds(*wait),
+        dns: seconds(*dns),
+        tcp: seconds(*tcp),
+        tls: seconds(*tls),
     }
+}
+
+fn network(network: &record::Network) -> Option<Network> {
+    let record::Network { client, upstream } = network;
+    let side = |connection: &record::Connection| {
+        let record::Connection {
+            rtt,
+            least_rtt,
+            retransmits,
+        } = connection;
+        TcpFacts {
+            retransmits: *retransmits,
+            rtt: seconds(*rtt),
+            least_rtt: seconds(*least_rtt),
+        }
+    };
+    (client.is_some() || upstream.is_some()).then(|| Network {
+        client: client.as_ref().map(side),
+        upstream: upstream.as_ref().map(side),
+    })
 }
 
 fn websocket(socket: &record::WebSocket) -> WebSocket {

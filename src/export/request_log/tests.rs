@@ -12,7 +12,7 @@ use crate::export::testing;
 use crate::frame::Anomaly;
 use crate::label::Label;
 use crate::measure::{Awaited, Silence, Stall, Stalls, Unrated};
-use crate::record::{Call, Closed, Outcome, WebSocket};
+use crate::record::{Call, Closed, Connection, Network, Outcome, WebSocket};
 use crate::wire::{Connected, Direction, Ending, Failure, Fault, RouteFacts};
 
 /// Everything that can be known is known.
@@ -33,10 +33,22 @@ fn full() -> Record {
     });
     record.connected = Some(Connected {
         reused: false,
-        dns: Duration::from_millis(1),
-        tcp: Duration::from_millis(2),
-        tls: Duration::from_millis(3),
+        wait: Some(Duration::from_millis(1)),
+        dns: Some(Duration::from_millis(2)),
+        tcp: Some(Duration::from_millis(3)),
+        tls: Some(Duration::from_millis(4)),
+        connection: None,
     });
+    let connection = Connection {
+        rtt: Some(Duration::from_millis(4)),
+        least_rtt: Some(Duration::from_millis(3)),
+        retransmits: 1,
+    };
+    record.network = Network {
+        client: Some(connection),
+        upstream: Some(connection),
+    };
+    record.trace.state = Some("a=b".into());
     record.outcome = Outcome::Truncated;
     record.ending = Ending::UpstreamFailed(Failure::MidBody);
     record.fault = Fault::Upstream;
@@ -50,6 +62,7 @@ fn full() -> Record {
 
 fn complete(call: &mut Call) {
     call.request.reasoning = true;
+    call.request.conversation = testing::name("conversation");
     call.stalls = Stalls {
         count: 1,
         total: Duration::from_secs(3),

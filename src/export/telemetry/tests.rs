@@ -522,6 +522,24 @@ fn spans_are_sent_again_where_that_may_help_and_only_there() {
 }
 
 #[test]
+fn metrics_are_sent_again_where_that_may_help() {
+    for protocol in ["http/protobuf", "grpc"] {
+        let receiver = Receiver::start(Behaviour::BusyOnce);
+        let (telemetry, _) = start(config(
+            receiver.address,
+            &[
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                ("OTEL_TRACES_EXPORTER", "none"),
+            ],
+        ));
+        assert!(telemetry.shutdown(PATIENCE), "{protocol}");
+        let (metrics, _) = receiver.all();
+        assert_eq!(metrics.len(), 2, "{protocol}");
+        assert_eq!(metrics[0], metrics[1], "{protocol}");
+    }
+}
+
+#[test]
 fn a_full_queue_drops_and_counts_and_never_waits() {
     let deliveries = Arc::new(Deliveries::default());
     let batch = Batch {

@@ -22,6 +22,7 @@ use crate::load::{self, Lane, Load};
 use crate::measure::{Awaited, Pauses, pauses};
 use crate::observe::board::flight::Flight;
 use crate::observe::exchange::Exchange;
+use crate::observe::network::{Ask, Kernel};
 use crate::record::Record;
 use crate::slo;
 use crate::wire::{Direction, Ending, Entry, ExchangeId, Open, Word};
@@ -49,6 +50,7 @@ pub struct Board {
     pauses: Pauses,
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
+    kernel: Kernel,
     sinks: Sinks,
 }
 
@@ -98,6 +100,7 @@ impl Board {
             pauses: Pauses::default(),
             gate,
             tokenisers: Tokenisers::default(),
+            kernel: Kernel::default(),
             sinks,
         }
     }
@@ -110,9 +113,10 @@ impl Board {
         match word {
             Word::Open(open) => self.open(exchange, at, open),
             Word::End(ending) => {
-                let Some(flight) = self.flights.remove(&exchange) else {
+                let Some(mut flight) = self.flights.remove(&exchange) else {
                     return;
                 };
+                self.kernel.ask(flight.exchange.sides(), true);
                 if catch_unwind(AssertUnwindSafe(|| self.end(*flight, at, ending))).is_err() {
                     self.sinks.instruments.odd(Anomaly::Panic, 1);
                 }
@@ -134,7 +138,9 @@ impl Board {
     /// anything is open.
     pub fn sweep(&mut self, at: Moment) {
         let instruments = &self.sinks.instruments;
+        self.kernel.begin();
         for flight in self.flights.values_mut() {
+            self.kernel.ask(flight.exchange.sides(), false);
             flight.tell_time(at, Duration::ZERO, instruments);
             let unread = flight.unread(at);
             flight.look(at, unread, &self.pauses, instruments);
@@ -186,6 +192,11 @@ impl Board {
     /// What exchanges that begin from now on are counted with.
     pub fn count_with(&mut self, tokenisers: Tokenisers) {
         self.tokenisers = tokenisers;
+    }
+
+    /// How the kernel is asked about connections: once while an exchange goes on, and at its end.
+    pub fn ask_kernel_by(&mut self, ask: Ask) {
+        self.kernel = Kernel::asked_by(ask);
     }
 
     /// Every exchange in flight, oldest first.

@@ -191,6 +191,8 @@ fn open(path: &str, model: Option<&str>) -> Open {
         client: None,
         route: Arc::new(route),
         trace: Trace::default(),
+        conversation: None,
+        connection: None,
         cell: Arc::new(Cell::default()),
     }
 }

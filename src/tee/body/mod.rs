@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::Tap;
+use super::{Tap, Written};
 use crate::clock::{self, Moment};
 use crate::wire::{BLOCKED_FROM, Blocked, Direction, Ending, Failure, Limit, Waiting};
 
@@ -21,11 +22,40 @@ use crate::wire::{BLOCKED_FROM, Blocked, Direction, Ending, Failure, Limit, Wait
 pub struct RequestBody<B> {
     inner: B,
     tap: Tap,
+    end: End,
+}
+
+/// Who says that the request's body was sent to its end.
+#[derive(Debug)]
+enum End {
+    /// This body, when the last of it was handed on.
+    Here,
+    /// The connection, when that was written.
+    Written(Arc<Written>),
+    /// Nobody any more.
+    Told,
 }
 
 impl<B> RequestBody<B> {
     pub fn new(inner: B, tap: Tap) -> Self {
-        Self { inner, tap }
+        Self {
+            inner,
+            tap,
+            end: End::Here,
+        }
+    }
+
+    /// Leaves it to the connection, where it can tell, to say when this body was sent to its end.
+    pub fn sent_over(&mut self, written: Option<Arc<Written>>) {
+        self.end = written.map_or(End::Here, End::Written);
+    }
+
+    fn ended(&mut self, at: Moment) {
+        match std::mem::replace(&mut self.end, End::Told) {
+            End::Here => self.tap.request_end(at),
+            End::Written(written) => written.due(self.tap.clone()),
+            End::Told => {}
+        }
     }
 }
 
@@ -48,11 +78,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
                     self.tap.trailers(Direction::Request, at);
                 }
                 if frame.is_trailers() || self.inner.is_end_stream() {
-                    self.tap.request_end(at);
+                    self.ended(at);
                 }
             }
             Some(Err(_)) => self.tap.end(at, Ending::ClientBroke),
-            None => self.tap.request_end(at),
+            None => self.ended(at),
         }
         Poll::Ready(polled)
     }

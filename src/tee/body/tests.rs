@@ -88,7 +88,7 @@ fn exhaust(body: &mut (impl Body<Data = Bytes> + Unpin)) {
     while let Poll::Ready(Some(Ok(_))) = Pin::new(&mut *body).poll_frame(&mut cx) {}
 }
 
-fn response(seam: &std::sync::Arc<Seam>, body: Scripted) -> ResponseBody<Scripted> {
+fn response(seam: &Arc<Seam>, body: Scripted) -> ResponseBody<Scripted> {
     ResponseBody::new(body, open(seam), Limits::default())
 }
 
@@ -182,8 +182,8 @@ fn wrappers_forward_what_hyper_frames_by() {
 #[test]
 fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
     let seam = seam(1 << 20);
-    let cell = std::sync::Arc::<crate::wire::Cell>::default();
-    let tap = open_with(&seam, std::sync::Arc::clone(&cell));
+    let cell = Arc::<crate::wire::Cell>::default();
+    let tap = open_with(&seam, Arc::clone(&cell));
     let mut body = ResponseBody::new(Scripted::of(["a", "b", "c"]), tap, Limits::default());
     let mut cx = Context::from_waker(std::task::Waker::noop());
     let mut poll = |body: &mut ResponseBody<Scripted>| {

@@ -14,6 +14,7 @@ mod script;
 mod sessions;
 mod sockets;
 mod tokens;
+mod traces;
 
 pub use dialects::{STATUSES, dialects, floods};
 pub use exchange::{CODINGS, HEAD_STATUSES, board, exchange};
@@ -24,3 +25,4 @@ pub use requests::requests;
 pub use sessions::realtime;
 pub use sockets::websocket;
 pub use tokens::tokens;
+pub use traces::traces;

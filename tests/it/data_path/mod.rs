@@ -5,3 +5,5 @@ mod failures;
 mod heads;
 mod protocols;
 mod seam;
+mod traces;
+mod uploads;

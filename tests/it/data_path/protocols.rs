@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Version};
@@ -12,12 +13,12 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokengauge::forward::Protocol;
 use tokengauge::listen::{Address, Tls};
-use tokengauge::wire::Direction;
+use tokengauge::wire::{Connected, Direction, Entry, Word};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::support::{Backend, Proxy, Raw, Setup, lines, within};
+use crate::support::{Backend, Proxy, Raw, Setup, lines, settle, within};
 
 const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -316,14 +317,23 @@ impl Certificate {
     }
 
     fn acceptor(&self) -> TlsAcceptor {
+        self.acceptor_of(&[])
+    }
+
+    /// Chooses one of these by ALPN.
+    fn acceptor_of(&self, protocols: &[&str]) -> TlsAcceptor {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = vec![CertificateDer::from_pem_file(self.file()).unwrap()];
-        let config = rustls::ServerConfig::builder_with_provider(provider)
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
             .with_single_cert(chain, PrivateKeyDer::from_pem_file(self.key()).unwrap())
             .unwrap();
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
         TlsAcceptor::from(Arc::new(config))
     }
 
@@ -442,6 +452,72 @@ async fn an_upstream_that_only_chooses_http1_gets_http1() {
         lines(&head.to_ascii_lowercase()),
         ["get /v1/models http/1.1", host.as_str()]
     );
+}
+
+#[tokio::test]
+async fn connecting_is_told_in_parts_by_who_connects_and_by_who_waits_for_it() {
+    let certificate = Certificate::new();
+    let backend = Backend::start().await;
+    let mut setup = Setup::to(backend.address);
+    setup.upstream.tls = true;
+    setup.upstream.protocol = Protocol::Http2;
+    setup.upstream.host = "localhost".to_owned();
+    setup.upstream.ca_file = Some(certificate.file());
+    let mut proxy = setup.start().await;
+    let (mut first, mut second) = (proxy.client().await, proxy.client().await);
+    let request =
+        "POST /pkg.Service/Call HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nContent-Length: 2\r\n\r\nhi";
+    first.write(request).await;
+    // The TCP connection is open, and its TLS handshake waits for this test.
+    let stream = backend.accept().await.0;
+    second.write(request).await;
+    while proxy.seam.open_exchanges() < 2 {
+        tokio::task::yield_now().await;
+    }
+    settle().await;
+    let accepting = certificate.acceptor_of(&["h2"]).accept(stream);
+    let upstream = within("handshake", accepting).await.unwrap();
+    tokio::spawn(grpc_echo(upstream));
+    for client in [&mut first, &mut second] {
+        client.read_until("hi").await;
+    }
+    proxy.words().await;
+    let [made, waited] = [1, 2].map(|id| connected(&proxy, id));
+    let parts = |connected: &Connected| -> Vec<&str> {
+        let stages = connected.stages();
+        stages.map(|(stage, _)| stage.as_str()).collect()
+    };
+    assert_eq!(
+        (parts(made), made.reused),
+        (vec!["dns", "tcp", "tls"], false)
+    );
+    assert_eq!((parts(waited), waited.reused), (vec!["wait"], true));
+    for (id, connected) in [(1, made), (2, waited)] {
+        let at = |wanted: fn(&Word) -> bool| {
+            let of_this = |entry: &&Entry| entry.exchange.0 == id && wanted(&entry.word);
+            proxy.entries().iter().find(of_this).unwrap().at
+        };
+        let all: Duration = connected.stages().map(|(_, length)| length).sum();
+        let stage =
+            at(|word| matches!(word, Word::Sent)) - at(|word| matches!(word, Word::Admitted));
+        assert!(!all.is_zero() && all <= stage, "{all:?} of {stage:?}");
+    }
+    let (one, two) = (made.connection.as_ref(), waited.connection.as_ref());
+    assert!(
+        Arc::ptr_eq(one.unwrap(), two.unwrap()),
+        "it is the same connection"
+    );
+}
+
+fn connected(proxy: &Proxy, exchange: u64) -> &Connected {
+    let mut said = proxy.entries().iter();
+    let found = said.find_map(|entry| {
+        let Word::Connected(connected) = &entry.word else {
+            return None;
+        };
+        (entry.exchange.0 == exchange).then_some(connected)
+    });
+    found.unwrap()
 }
 
 #[tokio::test]

@@ -187,6 +187,8 @@ impl Fixture {
             client: None,
             route: Arc::new(route),
             trace: Trace::default(),
+            conversation: None,
+            connection: None,
             cell: Arc::new(Cell::default()),
         }
     }

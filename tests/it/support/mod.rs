@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokengauge::forward::{self, Client, Forwarder, Upstream, Ways};
+use tokengauge::forward::{self, Client, Forwarder, Propagation, Upstream, Ways};
 use tokengauge::label::Label;
 use tokengauge::listen::{self, Address, Connections, Listener};
-use tokengauge::route::{self, Table};
+use tokengauge::route::{self, Table, TraceHeaders};
 use tokengauge::tee::{self, Batch, Seam};
 use tokengauge::wire::{
     Direction, Ending, Entry, ExchangeId, Open, RouteFacts, Scheme, Vantage, Word,
@@ -143,6 +143,8 @@ pub struct Setup {
     pub tee: tee::Config,
     pub prefix: String,
     pub most_exchanges: Option<usize>,
+    pub trace: TraceHeaders,
+    pub propagation: Propagation,
 }
 
 impl Setup {
@@ -155,6 +157,8 @@ impl Setup {
             tee: tee::Config::default(),
             prefix: String::new(),
             most_exchanges: None,
+            trace: TraceHeaders::default(),
+            propagation: Propagation::default(),
         }
     }
 
@@ -166,6 +170,7 @@ impl Setup {
             strip: true,
             prefix: self.prefix,
             upstream: self.upstream.name.clone(),
+            trace: self.trace,
         };
         let seam = Arc::new(Seam::new(self.tee));
         let forwarder = Forwarder::new(forward::Parts {
@@ -176,6 +181,7 @@ impl Setup {
             seam: Arc::clone(&seam),
             most_exchanges: self.most_exchanges,
             unrouted: Arc::new(self::facts("none")),
+            propagation: self.propagation,
         });
         let listener = Listener::bind(&self.listen).unwrap();
         let address = listener
@@ -185,7 +191,7 @@ impl Setup {
         let service = Arc::clone(&forwarder);
         let handler = move |peer: listen::Peer| {
             service.service(Client {
-                address: peer.address,
+                connection: peer.connection,
                 scheme: if peer.tls {
                     Scheme::Https
                 } else {
@@ -283,6 +289,11 @@ impl Proxy {
     /// How many words of a kind were said.
     pub fn said(&self, kind: impl Fn(&Word) -> bool) -> usize {
         self.said.iter().filter(|entry| kind(&entry.word)).count()
+    }
+
+    /// Every word drained so far, with its instant.
+    pub fn entries(&self) -> &[Entry] {
+        &self.said
     }
 
     pub fn drain(&mut self) {

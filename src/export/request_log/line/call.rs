@@ -134,6 +134,8 @@ part! {
         stop_sequences: usize,
         /// The response that the request goes on from.
         previous_response: &'a str,
+        /// The conversation that the request, or the caller's baggage, says it belongs to.
+        conversation: &'a str,
         /// The word that the request uses.
         reasoning_level: &'a str,
         /// `true` where the request switches reasoning on without naming a level.

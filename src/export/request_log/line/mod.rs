@@ -46,7 +46,7 @@ part! {
         /// Where it went.
         route: Route<'a>,
         /// Its place in a trace.
-        trace: Trace,
+        trace: Trace<'a>,
         /// The HTTP side of it.
         http: Http<'a>,
         /// When each clock point was reached.
@@ -68,6 +68,8 @@ part! {
         error_type: &'a str,
         /// How the connection to the upstream was had; absent where there was none.
         connection: Connection,
+        /// What the kernel said of the connections; absent where it was not asked or did not know.
+        network: Network,
         /// What went by over a WebSocket; absent where it was none.
         websocket: WebSocket,
         /// The call of a known API; absent for plain HTTP.
@@ -107,7 +109,7 @@ part! {
 }
 
 part! {
-    Trace
+    Trace<'a>
     always {
         /// 32 hexadecimal digits.
         trace_id: String,
@@ -121,6 +123,8 @@ part! {
         parent_span_id: String,
         /// The caller's sampled flag, where it sent one.
         parent_sampled: bool,
+        /// The caller's `tracestate`, where it is valid; at most 512 characters.
+        state: &'a str,
     }
 }
 
@@ -249,10 +253,13 @@ part! {
 part! {
     Connection
     always {
-        /// Whether an idle connection was used again; then nothing is known of the three times.
+        /// Whether a connection was used again that was there; then nothing is known of the last three times.
         reused: bool,
     }
     known {
+        /// Waiting for a connection that another exchange was making, or on an idle one that turned out closed.
+        #[schemars(extend("x-unit" = "s"))]
+        wait: f64,
         /// Looking up the name.
         #[schemars(extend("x-unit" = "s"))]
         dns: f64,
@@ -262,6 +269,34 @@ part! {
         /// The TLS handshake.
         #[schemars(extend("x-unit" = "s"))]
         tls: f64,
+    }
+}
+
+part! {
+    Network
+    always {}
+    known {
+        /// Of the client's connection.
+        client: TcpFacts,
+        /// Of the upstream's connection.
+        upstream: TcpFacts,
+    }
+}
+
+part! {
+    TcpFacts
+    always {
+        /// Segments sent again since an exchange last told of the connection, or since it began.
+        #[schemars(extend("x-unit" = "{segment}"))]
+        retransmits: u32,
+    }
+    known {
+        /// The smoothed round-trip time.
+        #[schemars(extend("x-unit" = "s"))]
+        rtt: f64,
+        /// The least round-trip time of late.
+        #[schemars(extend("x-unit" = "s"))]
+        least_rtt: f64,
     }
 }
 

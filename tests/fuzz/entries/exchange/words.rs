@@ -224,6 +224,8 @@ impl Scene {
             client: None,
             route: Arc::new(route),
             trace: Trace::default(),
+            conversation: None,
+            connection: None,
             cell: Arc::new(Cell::default()),
         }
     }

@@ -3,6 +3,10 @@
 //! Only allow-listed headers and the path without its query cross (but for the model that a query may name), so no
 //! credential can reach the observer by construction. Words are never lost; body bytes may be, as an explicit [`Word::Gap`].
 
+mod headers;
+
+pub use headers::{Headers, REQUEST_HEADERS, RESPONSE_HEADERS};
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -12,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{Moment, Wall};
 use crate::label::{Label, Name};
+use crate::tcp::Connection;
 
 /// Names one exchange (a request and its response) for the life of the process; given out in order from 1.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -111,8 +116,12 @@ pub struct Open {
     /// Content-Length of the request, where given.
     pub length: Option<u64>,
     pub client: Option<std::net::IpAddr>,
+    /// The client's connection, where it is one of TCP.
+    pub connection: Option<Arc<Connection>>,
     pub route: Arc<RouteFacts>,
     pub trace: Trace,
+    /// The conversation that the caller's baggage names.
+    pub conversation: Option<Name>,
     pub cell: Arc<Cell>,
 }
 
@@ -141,121 +150,6 @@ pub struct Head {
     pub length: Option<u64>,
     /// Whether the proxy wrote this answer itself (502, 503, 504 …).
     pub own: bool,
-}
-
-/// Request headers that may cross the seam. None of them can hold a credential.
-pub const REQUEST_HEADERS: [&str; 16] = [
-    "accept",
-    "content-encoding",
-    "content-type",
-    "idempotency-key",
-    "traceparent",
-    "tracestate",
-    "user-agent",
-    "x-amz-target",
-    "x-queue-start",
-    "x-request-id",
-    "x-request-start",
-    "x-stainless-lang",
-    "x-stainless-retry-count",
-    "x-amzn-trace-id",
-    "openai-beta",
-    "anthropic-version",
-];
-
-/// Response headers that may cross the seam.
-pub const RESPONSE_HEADERS: [&str; 50] = [
-    "anthropic-ratelimit-input-tokens-limit",
-    "anthropic-ratelimit-input-tokens-remaining",
-    "anthropic-ratelimit-input-tokens-reset",
-    "anthropic-ratelimit-output-tokens-limit",
-    "anthropic-ratelimit-output-tokens-remaining",
-    "anthropic-ratelimit-output-tokens-reset",
-    "anthropic-ratelimit-requests-limit",
-    "anthropic-ratelimit-requests-remaining",
-    "anthropic-ratelimit-requests-reset",
-    "anthropic-ratelimit-tokens-limit",
-    "anthropic-ratelimit-tokens-remaining",
-    "anthropic-ratelimit-tokens-reset",
-    "azureml-model-session",
-    "content-encoding",
-    "content-type",
-    "openai-model",
-    "openai-processing-ms",
-    "retry-after",
-    "server",
-    "upgrade",
-    "x-amzn-bedrock-cache-read-input-token-count",
-    "x-amzn-bedrock-cache-write-input-token-count",
-    "x-amzn-bedrock-input-token-count",
-    "x-amzn-bedrock-invocation-latency",
-    "x-amzn-bedrock-output-token-count",
-    "x-amzn-errortype",
-    "x-compute-type",
-    "x-ds-trace-id",
-    "x-envoy-upstream-service-time",
-    "x-generated-tokens",
-    "x-groq-region",
-    "x-ms-deployment-name",
-    "x-prompt-tokens",
-    "x-queue-time",
-    "x-ratelimit-limit",
-    "x-ratelimit-limit-requests",
-    "x-ratelimit-limit-tokens",
-    "x-ratelimit-remaining",
-    "x-ratelimit-remaining-requests",
-    "x-ratelimit-remaining-tokens",
-    "x-ratelimit-reset",
-    "x-ratelimit-reset-requests",
-    "x-ratelimit-reset-tokens",
-    "x-request-id",
-    "x-tokenlimit-limit",
-    "x-tokenlimit-remaining",
-    "x-total-time",
-    "ratelimit-limit",
-    "ratelimit-remaining",
-    "ratelimit-reset",
-];
-
-/// A few headers from one of the two lists above, in lower case.
-#[derive(Clone, Debug, Default)]
-pub struct Headers(Vec<(&'static str, Name)>);
-
-impl Headers {
-    /// Picks out of `map` the headers named in `allowed`; of a repeated one the first.
-    ///
-    /// Goes through the headers that came, a dozen as a rule, and not through the list: comparing a name's length with
-    /// those in the list costs less than hashing each entry of it.
-    pub fn pick(map: &http::HeaderMap, allowed: &'static [&'static str]) -> Self {
-        let mut picked = Self::default();
-        for (name, value) in map {
-            let known = allowed.iter().find(|known| **known == name.as_str());
-            let Some(known) = known.filter(|known| picked.get(known).is_none()) else {
-                continue;
-            };
-            if let Some(text) = value.to_str().ok().and_then(Name::new) {
-                picked.0.push((known, text));
-            }
-        }
-        picked
-    }
-
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, value)| value.as_str())
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.0.iter().map(|(name, value)| (*name, value.as_str()))
-    }
-}
-
-impl FromIterator<(&'static str, Name)> for Headers {
-    fn from_iter<I: IntoIterator<Item = (&'static str, Name)>>(items: I) -> Self {
-        Self(items.into_iter().collect())
-    }
 }
 
 /// What the configuration says about the route that an exchange took; made once, shared by all its exchanges.
@@ -318,25 +212,67 @@ impl Vantage {
 
 /// The trace this exchange belongs to. Ids are made when the request is accepted, because the trace header that is
 /// sent on may have to carry ours.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Trace {
     pub trace_id: [u8; 16],
     /// The caller's span, where it sent one.
     pub parent: Option<[u8; 8]>,
-    /// The caller's sampled flag, where it sent one.
+    /// The caller's decision on sampling, where it sent one; B3 may send it without a span.
     pub parent_sampled: Option<bool>,
     pub server_span: [u8; 8],
     pub client_span: [u8; 8],
+    /// The caller's `tracestate`, where it belongs to the parent and is valid; bounded.
+    pub state: Option<Box<str>>,
 }
 
 /// What it took to have a connection to the upstream.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Connected {
-    /// Whether an idle connection was used again; then the three times are zero.
+    /// Whether a connection that was there was used again: an idle one, or the one that all HTTP/2 streams share.
     pub reused: bool,
-    pub dns: Duration,
-    pub tcp: Duration,
-    pub tls: Duration,
+    /// Waiting that no connecting of this exchange explains: for another exchange that was making the shared HTTP/2
+    /// connection, or on an idle connection that turned out closed.
+    pub wait: Option<Duration>,
+    /// Resolving the name; none of an upstream that is given by its address.
+    pub dns: Option<Duration>,
+    /// Until the connection was open, over every address that was tried, and with a proxy's tunnel.
+    pub tcp: Option<Duration>,
+    pub tls: Option<Duration>,
+    /// The connection itself: to the upstream, or to the proxy between.
+    pub connection: Option<Arc<Connection>>,
+}
+
+impl Connected {
+    /// The parts that took place, in order and one after the other: together never more than the stage `connect`.
+    pub fn stages(&self) -> impl Iterator<Item = (ConnectStage, Duration)> {
+        let parts = [self.wait, self.dns, self.tcp, self.tls];
+        ConnectStage::ALL
+            .into_iter()
+            .zip(parts)
+            .filter_map(|(stage, length)| Some((stage, length?)))
+    }
+}
+
+/// A part of what it takes to have a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ConnectStage {
+    Wait,
+    Dns,
+    Tcp,
+    Tls,
+}
+
+impl ConnectStage {
+    pub const ALL: [Self; 4] = [Self::Wait, Self::Dns, Self::Tcp, Self::Tls];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Dns => "dns",
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+        }
+    }
 }
 
 /// How an exchange ended.
@@ -466,35 +402,6 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_header_that_can_hold_a_credential_may_cross() {
-        for name in REQUEST_HEADERS.iter().chain(&RESPONSE_HEADERS) {
-            let forbidden = [
-                "authorization",
-                "cookie",
-                "api-key",
-                "x-api-key",
-                "x-goog-api-key",
-                "x-amz-security-token",
-                "proxy-authorization",
-            ];
-            assert!(!forbidden.contains(name), "{name}");
-            assert!(!name.contains("auth") && !name.contains("secret"), "{name}");
-        }
-    }
-
-    #[test]
-    fn of_allowed_headers_the_first_value_is_picked() {
-        let mut map = http::HeaderMap::new();
-        map.append("X-Request-Id", http::HeaderValue::from_static("first"));
-        map.append("x-request-id", http::HeaderValue::from_static("second"));
-        map.append("authorization", http::HeaderValue::from_static("secret"));
-        map.append("accept", http::HeaderValue::from_static(""));
-        let picked = Headers::pick(&map, &REQUEST_HEADERS);
-        assert_eq!(picked.get("x-request-id"), Some("first"));
-        assert_eq!(picked.0.len(), 1);
-    }
 
     #[test]
     fn an_arrival_stays_small() {

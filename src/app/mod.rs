@@ -15,16 +15,21 @@ use crate::console::{Live, View};
 use crate::export::{
     self, Instruments, Losses, Readings, RequestLog, Snapshot, Telemetry, request_log,
 };
-use crate::forward::{self, Client, Forwarder, Upstream, Ways};
+use crate::forward::{self, Client, Forwarder, Propagation, Ways};
 use crate::label::{Dimension, Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
-use crate::load::{self, Lane};
+use crate::load;
 use crate::observe::{Board, Observer, Phase, Sinks};
-use crate::route::{self, Table};
+use crate::route;
 use crate::slo;
+use crate::tcp::Kernel;
 use crate::tee::{self, Seam};
 use crate::wire::{RouteFacts, Scheme};
 use crate::{diag, record::Record};
+
+mod ways;
+
+use self::ways::{lane, unrouted, ways};
 
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
 /// period is eaten up.
@@ -32,9 +37,6 @@ pub const FLUSH: Duration = Duration::from_millis(1_500);
 
 /// How long a shutdown waits for the ends of what it has cut: each is one wake of a task, also on a busy single core.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// The route of a request that none fits: its exchange is counted too.
-const UNROUTED: &str = "none";
 
 /// The running proxy.
 #[derive(Debug)]
@@ -103,12 +105,18 @@ impl App {
             .collect::<Result<Vec<_>, _>>()?;
         let refusals: Vec<_> = listeners.iter().map(Listener::refused).collect();
         let refused = move || refusals.iter().map(|refused| refused()).sum();
+        let sampler = export.sampler;
+        let propagation = Propagation::new(
+            config.propagators.clone(),
+            Box::new(move |trace| sampler.head(trace)),
+        );
         let core = Core::start(&config, export, Box::new(refused))?;
         let forwarder = Forwarder::new(forward::Parts {
             ways: Arc::clone(&ways),
             seam: Arc::clone(&core.seam),
             most_exchanges: None,
             unrouted: Arc::new(unrouted(&config)),
+            propagation,
         });
         let ready = Arc::new(AtomicBool::new(true));
         let config = Arc::new(ArcSwap::from_pointee(config));
@@ -294,6 +302,12 @@ impl Core {
             },
         );
         board.count_with(config.tokenizers.clone());
+        match Kernel::open() {
+            Ok(mut kernel) => {
+                board.ask_kernel_by(Box::new(move |connection| kernel.ask(connection)))
+            }
+            Err(error) => diag::NoTcpInfo { error: &error }.emit(),
+        }
         for facts in &facts {
             board.prime(&lane(facts));
         }
@@ -381,39 +395,6 @@ fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
         .collect()
 }
 
-/// Routes and upstreams of `config`. An upstream that was there `before` with the same settings keeps its connections.
-fn ways(config: &Config, before: Option<&Ways>) -> Result<Ways, StartError> {
-    let upstream = |config: &forward::Config| match before.and_then(|ways| ways.upstream(config)) {
-        Some(known) => Ok(known),
-        None => Upstream::new(config.clone())
-            .map_err(|error| StartError::Upstream(config.name.clone(), error)),
-    };
-    let upstreams = config.upstreams.iter().map(upstream);
-    let routes = Table::new(config.routes.clone())?;
-    Ok(Ways::new(routes, upstreams.collect::<Result<_, _>>()?))
-}
-
-fn unrouted(config: &Config) -> RouteFacts {
-    RouteFacts {
-        name: Label::known(UNROUTED),
-        vantage: config.vantage,
-        server_address: Label::known(UNROUTED),
-        server_port: 0,
-        provider: None,
-        dialect: None,
-        stripped: 0,
-        stall_after: Duration::MAX,
-        hung_after: Duration::MAX,
-    }
-}
-
-fn lane(facts: &RouteFacts) -> Lane {
-    Lane {
-        route: facts.name.clone(),
-        vantage: facts.vantage,
-    }
-}
-
 fn serve(
     listener: Listener,
     forwarder: &Arc<Forwarder>,
@@ -428,7 +409,7 @@ fn serve(
             Scheme::Http
         };
         forwarder.service(Client {
-            address: peer.address,
+            connection: peer.connection,
             scheme,
         })
     };

@@ -1,0 +1,106 @@
+//! The W3C's `baggage`: read for the id of a conversation. Nothing else of it is looked at, kept or recorded, since
+//! anything may stand there.
+
+use http::{HeaderMap, HeaderName};
+
+use crate::label::Name;
+
+const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
+
+/// The keys that name a conversation, the better one first.
+const KEYS: [&str; 2] = ["gen_ai.conversation.id", "session.id"];
+
+/// The standard's bounds on all of a baggage.
+const MOST_MEMBERS: usize = 64;
+const LONGEST: usize = 8_192;
+
+/// The first value under the first of [`KEYS`] that is there, percent-decoded and cut like every name from outside.
+pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
+    let mut found = [None, None];
+    let mut left = LONGEST;
+    let lines = headers.get_all(BAGGAGE).iter();
+    let lines = lines.map_while(|line| {
+        left = left.checked_sub(line.len())?;
+        Some(line.to_str().unwrap_or_default())
+    });
+    for member in lines.flat_map(|line| line.split(',')).take(MOST_MEMBERS) {
+        let pair = member.split(';').next().unwrap_or_default();
+        let Some((key, value)) = pair.split_once('=') else {
+            continue;
+        };
+        let slot = KEYS
+            .iter()
+            .zip(&mut found)
+            .find(|(known, _)| **known == key.trim());
+        if let Some((_, slot @ None)) = slot {
+            *slot = decode(value.trim()).as_deref().and_then(Name::new);
+        }
+    }
+    found.into_iter().flatten().next()
+}
+
+/// Without percent-encoding; `None` for one that is malformed or no UTF-8.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => digit(rest.next()?)? << 4 | digit(rest.next()?)?,
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte)
+        .to_digit(16)
+        .and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::LONGEST_NAME;
+
+    fn named(lines: &[&str]) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(BAGGAGE, line.parse().unwrap());
+        }
+        conversation(&headers).map(|name| name.to_string())
+    }
+
+    #[test]
+    fn the_standards_own_key_goes_before_the_session() {
+        assert_eq!(named(&["session.id=s"]).as_deref(), Some("s"));
+        assert_eq!(
+            named(&[
+                "session.id=s, gen_ai.conversation.id = c ;ttl=1",
+                "gen_ai.conversation.id=d"
+            ])
+            .as_deref(),
+            Some("c")
+        );
+    }
+
+    #[test]
+    fn values_are_decoded_and_bounded() {
+        assert_eq!(named(&["session.id=a%20%c3%A9"]).as_deref(), Some("a é"));
+        for malformed in ["%", "%2", "%zz", "%ff", ""] {
+            assert_eq!(named(&[&format!("session.id={malformed}")]), None);
+        }
+        let long = named(&[&format!("session.id={}", "x".repeat(1_000))]).unwrap();
+        assert_eq!(long.len(), LONGEST_NAME);
+    }
+
+    #[test]
+    fn nothing_else_is_taken_and_nothing_beyond_the_standards_bounds() {
+        assert_eq!(named(&["user.id=u,session=s,gen_ai.conversation.id"]), None);
+        let many = vec!["k=v"; 64].join(",");
+        assert_eq!(named(&[&format!("{many},session.id=s")]), None);
+        assert!(named(&[&format!("{},session.id=s", vec!["k=v"; 63].join(","))]).is_some());
+        let large = format!("k={}", "v".repeat(8_190));
+        assert_eq!(named(&[&large, "session.id=s"]), None);
+    }
+}

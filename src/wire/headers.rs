@@ -1,0 +1,152 @@
+//! The headers that may cross the seam.
+
+use crate::label::Name;
+
+/// Request headers that may cross the seam. None of them can hold a credential.
+pub const REQUEST_HEADERS: [&str; 16] = [
+    "accept",
+    "content-encoding",
+    "content-type",
+    "idempotency-key",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "x-amz-target",
+    "x-queue-start",
+    "x-request-id",
+    "x-request-start",
+    "x-stainless-lang",
+    "x-stainless-retry-count",
+    "x-amzn-trace-id",
+    "openai-beta",
+    "anthropic-version",
+];
+
+/// Response headers that may cross the seam.
+pub const RESPONSE_HEADERS: [&str; 50] = [
+    "anthropic-ratelimit-input-tokens-limit",
+    "anthropic-ratelimit-input-tokens-remaining",
+    "anthropic-ratelimit-input-tokens-reset",
+    "anthropic-ratelimit-output-tokens-limit",
+    "anthropic-ratelimit-output-tokens-remaining",
+    "anthropic-ratelimit-output-tokens-reset",
+    "anthropic-ratelimit-requests-limit",
+    "anthropic-ratelimit-requests-remaining",
+    "anthropic-ratelimit-requests-reset",
+    "anthropic-ratelimit-tokens-limit",
+    "anthropic-ratelimit-tokens-remaining",
+    "anthropic-ratelimit-tokens-reset",
+    "azureml-model-session",
+    "content-encoding",
+    "content-type",
+    "openai-model",
+    "openai-processing-ms",
+    "retry-after",
+    "server",
+    "upgrade",
+    "x-amzn-bedrock-cache-read-input-token-count",
+    "x-amzn-bedrock-cache-write-input-token-count",
+    "x-amzn-bedrock-input-token-count",
+    "x-amzn-bedrock-invocation-latency",
+    "x-amzn-bedrock-output-token-count",
+    "x-amzn-errortype",
+    "x-compute-type",
+    "x-ds-trace-id",
+    "x-envoy-upstream-service-time",
+    "x-generated-tokens",
+    "x-groq-region",
+    "x-ms-deployment-name",
+    "x-prompt-tokens",
+    "x-queue-time",
+    "x-ratelimit-limit",
+    "x-ratelimit-limit-requests",
+    "x-ratelimit-limit-tokens",
+    "x-ratelimit-remaining",
+    "x-ratelimit-remaining-requests",
+    "x-ratelimit-remaining-tokens",
+    "x-ratelimit-reset",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-reset-tokens",
+    "x-request-id",
+    "x-tokenlimit-limit",
+    "x-tokenlimit-remaining",
+    "x-total-time",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+];
+
+/// A few headers from one of the two lists above, in lower case.
+#[derive(Clone, Debug, Default)]
+pub struct Headers(Vec<(&'static str, Name)>);
+
+impl Headers {
+    /// Picks out of `map` the headers named in `allowed`; of a repeated one the first.
+    ///
+    /// Goes through the headers that came, a dozen as a rule, and not through the list: comparing a name's length with
+    /// those in the list costs less than hashing each entry of it.
+    pub fn pick(map: &http::HeaderMap, allowed: &'static [&'static str]) -> Self {
+        let mut picked = Self::default();
+        for (name, value) in map {
+            let known = allowed.iter().find(|known| **known == name.as_str());
+            let Some(known) = known.filter(|known| picked.get(known).is_none()) else {
+                continue;
+            };
+            if let Some(text) = value.to_str().ok().and_then(Name::new) {
+                picked.0.push((known, text));
+            }
+        }
+        picked
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+}
+
+impl FromIterator<(&'static str, Name)> for Headers {
+    fn from_iter<I: IntoIterator<Item = (&'static str, Name)>>(items: I) -> Self {
+        Self(items.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_header_that_can_hold_a_credential_may_cross() {
+        for name in REQUEST_HEADERS.iter().chain(&RESPONSE_HEADERS) {
+            let forbidden = [
+                "authorization",
+                "cookie",
+                "api-key",
+                "x-api-key",
+                "x-goog-api-key",
+                "x-amz-security-token",
+                "proxy-authorization",
+            ];
+            assert!(!forbidden.contains(name), "{name}");
+            assert!(!name.contains("auth") && !name.contains("secret"), "{name}");
+        }
+    }
+
+    #[test]
+    fn of_allowed_headers_the_first_value_is_picked() {
+        let mut map = http::HeaderMap::new();
+        map.append("X-Request-Id", http::HeaderValue::from_static("first"));
+        map.append("x-request-id", http::HeaderValue::from_static("second"));
+        map.append("authorization", http::HeaderValue::from_static("secret"));
+        map.append("accept", http::HeaderValue::from_static(""));
+        let picked = Headers::pick(&map, &REQUEST_HEADERS);
+        assert_eq!(picked.get("x-request-id"), Some("first"));
+        assert_eq!(picked.0.len(), 1);
+    }
+}

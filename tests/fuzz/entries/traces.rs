@@ -1,0 +1,64 @@
+//! Trace headers: whatever a caller sends there is a trace, what is kept of it is bounded, and what is written in its
+//! place is read again as the same trace with our span as the parent.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tokengauge::forward::{Propagation, Propagator};
+use tokengauge::label::LONGEST_NAME;
+
+use super::script::Script;
+
+/// What the W3C has everybody carry of a `tracestate`.
+const LONGEST_STATE: usize = 512;
+
+const NAMES: [&str; 8] = [
+    "traceparent",
+    "tracestate",
+    "baggage",
+    "b3",
+    "x-b3-traceid",
+    "x-b3-spanid",
+    "x-b3-sampled",
+    "x-b3-flags",
+];
+
+pub fn traces(input: &[u8]) {
+    let mut script = Script::new(input);
+    let first = usize::from(script.digit());
+    let mut propagators = Propagator::ALL.to_vec();
+    let first = first % propagators.len();
+    propagators.rotate_left(first);
+    let sampled = script.flag();
+    let propagation = Propagation::new(propagators, Box::new(move |_| sampled));
+    let mut headers = headers(script.rest());
+    let (trace, carried) = propagation.read(&headers);
+    assert_ne!(trace.trace_id, [0; 16]);
+    assert_ne!(trace.parent, Some([0; 8]));
+    assert!(
+        trace
+            .state
+            .as_ref()
+            .is_none_or(|state| state.len() <= LONGEST_STATE)
+    );
+    if let Some(conversation) = propagation.conversation(&headers) {
+        // Control characters become longer ones after the cut.
+        assert!(conversation.as_str().len() <= 3 * LONGEST_NAME);
+    }
+    propagation.write(&trace, carried, &mut headers);
+    let (again, _) = propagation.read(&headers);
+    assert_eq!(again.trace_id, trace.trace_id);
+    assert_eq!(again.parent, Some(trace.client_span));
+    assert!(again.parent_sampled.is_some());
+}
+
+/// A line each: a digit that names the header, then its value.
+fn headers(lines: &[u8]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in lines.split(|byte| *byte == b'\n') {
+        let mut line = Script::new(line);
+        let name = HeaderName::from_static(line.pick(&NAMES));
+        if let Ok(value) = HeaderValue::from_bytes(line.rest()) {
+            headers.append(name, value);
+        }
+    }
+    headers
+}

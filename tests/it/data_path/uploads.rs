@@ -1,0 +1,96 @@
+//! When a long prompt counts as uploaded: by the order of what the client, the proxy and the upstream did.
+
+use tokengauge::wire::Word;
+use tokio::io::AsyncWriteExt;
+
+use crate::support::{Backend, Proxy, settle, within};
+
+/// More than all buffers between the client and an upstream that does not read.
+const LENGTH: usize = 20 * 1024 * 1024;
+
+fn head() -> String {
+    format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n")
+}
+
+fn uploaded(proxy: &mut Proxy) -> bool {
+    proxy.drain();
+    proxy.said(|word| matches!(word, Word::RequestEnd)) == 1
+}
+
+#[tokio::test]
+async fn a_client_that_holds_the_last_byte_back_has_not_uploaded() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client.write(head()).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    let sending = async { client.write(vec![b'x'; LENGTH - 1]).await };
+    let (_, received) = tokio::join!(sending, upstream.read_exactly(LENGTH - 1));
+    assert_eq!(
+        received.len(),
+        LENGTH - 1,
+        "the upstream has all but a byte"
+    );
+    settle().await;
+    assert!(!uploaded(&mut proxy));
+    client.write("x").await;
+    upstream.read_exactly(1).await;
+    settle().await;
+    assert!(uploaded(&mut proxy));
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        .await;
+    client.read_head().await;
+    let words = proxy.words().await;
+    let rest = "RequestEnd Head(200) Complete";
+    assert!(words[0].ends_with(rest), "{words:?}");
+}
+
+#[tokio::test]
+async fn an_upstream_that_does_not_read_holds_the_upload_open() {
+    let backend = Backend::start().await;
+    let mut proxy = Proxy::to(backend.address).await;
+    let mut client = proxy.client().await;
+    client.write(head()).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    let (mut reading, mut writing) = client.0.split();
+    let body = vec![b'x'; LENGTH];
+    let mut sent = 0;
+    // Until nobody takes any more.
+    loop {
+        let before = sent;
+        tokio::select! {
+            biased;
+            written = writing.write(&body[sent..]) => sent += written.unwrap(),
+            () = settle() => {}
+        }
+        if sent == before {
+            break;
+        }
+    }
+    assert!(
+        sent < LENGTH,
+        "the client is held up by an upstream that is"
+    );
+    assert!(!uploaded(&mut proxy));
+    let sending = async {
+        within("upload", writing.write_all(&body[sent..]))
+            .await
+            .unwrap()
+    };
+    let receiving = async {
+        upstream.read_exactly(LENGTH).await;
+        upstream
+            .write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            .await;
+    };
+    tokio::join!(sending, receiving);
+    within("answer", tokio::io::AsyncReadExt::read_u8(&mut reading))
+        .await
+        .unwrap();
+    let words = proxy.words().await;
+    let rest = "RequestEnd Head(200) Complete";
+    assert!(words[0].ends_with(rest), "{words:?}");
+}

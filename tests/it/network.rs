@@ -1,0 +1,103 @@
+//! What the kernel knows of the connections that exchanges go over. These tests need a Linux that may be asked.
+
+use serde_json::Value;
+
+use crate::support::Backend;
+use crate::support::process::{CALL, CHUNK, DONE, Process, open};
+
+async fn samples(process: &Process, side: &str) -> u64 {
+    let side = format!("side=\"{side}\"");
+    process
+        .count(&["tokengauge_network_rtt_seconds_count", &side])
+        .await
+}
+
+async fn connecting(process: &Process, stage: &str) -> u64 {
+    let stage = format!("connect_stage=\"{stage}\"");
+    process
+        .count(&["tokengauge_connect_stage_seconds_count", &stage])
+        .await
+}
+
+/// Waits until no exchange is in flight.
+async fn over(process: &Process) {
+    while process.streams().await != Vec::<Value>::new() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn each_exchange_tells_of_both_connections_and_connecting_is_told_once() {
+    let backend = Backend::start().await;
+    let process = Process::before(backend.address).await;
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    upstream.write(DONE).await;
+    client.read_until(DONE).await;
+    over(&process).await;
+    for side in ["client", "upstream"] {
+        assert_eq!(samples(&process, side).await, 1, "{side}");
+    }
+    let told = |stage: &'static str| connecting(&process, stage);
+    assert_eq!(told("tcp").await, 1);
+    // The upstream is an address, in plain text, and nobody else wanted a connection.
+    assert_eq!(
+        [told("wait").await, told("dns").await, told("tls").await],
+        [0; 3]
+    );
+
+    let body = "{\"model\":\"gpt-4o\",\"stream\":true}";
+    client
+        .write(format!(
+            "POST {CALL} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+        .await;
+    upstream.read_until(body).await;
+    let length = CHUNK.len() + DONE.len();
+    upstream
+        .write(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {length}\r\n\r\n{CHUNK}{DONE}"
+        ))
+        .await;
+    client.read_until(DONE).await;
+    over(&process).await;
+    assert_eq!(samples(&process, "upstream").await, 2);
+    assert_eq!(told("tcp").await, 1, "the connection was there");
+}
+
+#[tokio::test]
+async fn a_client_that_resets_its_connection_has_been_asked_about_before() {
+    let backend = Backend::start().await;
+    let process = Process::before(backend.address).await;
+    let (client, _upstream) = open(&process, &backend, CALL).await;
+    // Looking has the observer sweep, which asks about what is in flight.
+    assert_eq!(process.streams().await.len(), 1);
+    client.0.set_zero_linger().unwrap();
+    drop(client);
+    over(&process).await;
+    assert_eq!(samples(&process, "client").await, 1);
+}
+
+#[tokio::test]
+async fn a_unix_socket_has_no_round_trips() {
+    let backend = Backend::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let upstream = format!("http://{}", backend.address);
+    let listen = format!("unix:{}", path.display());
+    let process = Process::start(&["--listen", &listen, "--upstream", &upstream], &[]).await;
+    let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+    let mut client = crate::support::Raw(stream);
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream
+        .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        .await;
+    client.read_until("ok").await;
+    over(&process).await;
+    assert_eq!(samples(&process, "upstream").await, 1);
+    assert_eq!(samples(&process, "client").await, 0);
+    let side = "tokengauge_network_retransmits_total";
+    assert_eq!(process.count(&[side, "side=\"client\""]).await, 0);
+}
