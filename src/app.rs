@@ -189,6 +189,7 @@ impl App {
             }
             board.replace_objectives(at, new.objectives.clone());
             board.count_with(new.tokenizers.clone());
+            board.capture(new.contents.clone());
         });
         self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
@@ -286,6 +287,7 @@ impl Core {
             },
         );
         board.count_with(config.tokenizers.clone());
+        board.capture(config.contents.clone());
         for facts in &facts {
             board.prime(&lane(facts));
         }

@@ -16,6 +16,7 @@ pub mod listen;
 pub mod route;
 pub mod tee;
 
+pub mod content;
 pub mod count;
 pub mod decode;
 pub mod dialect;

@@ -191,6 +191,7 @@ pub fn streamed() -> Record {
             complete: Complete::True,
             queue_depth: 3,
             verdicts: vec![(Label::known("ttft"), Verdict::Good)],
+            content: None,
         }),
         ..plain()
     }

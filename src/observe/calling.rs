@@ -1,8 +1,10 @@
 //! The part of an exchange that only a call of a known API has: its request's facts, its answer, its series.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::content::{self, Asked, Budget, Policy};
 use crate::count::Tokenisers;
 use crate::dialect::{
     self, Api, Event, Found, Quota, Reader, Realtime, RequestFacts, RequestReader,
@@ -36,6 +38,8 @@ pub(super) struct Calling {
     provider: Label,
     quota: Option<Quota>,
     tokenisers: Tokenisers,
+    /// The request's body, where content is captured.
+    asked: Option<Box<Asked>>,
 }
 
 /// The request's body: being read, then read.
@@ -50,6 +54,22 @@ impl Reading {
         match self {
             Self::Still(reader) => reader.facts(),
             Self::Done(facts) => facts,
+        }
+    }
+
+    /// The facts of the request; those of a session stand in its messages, but for the model.
+    fn close(self, session: Option<&Realtime>) -> RequestFacts {
+        let asked = match self {
+            Self::Still(reader) => reader.finish(),
+            Self::Done(facts) => *facts,
+        };
+        match session {
+            Some(session) => {
+                let mut request = session.facts().clone();
+                request.model = request.model.or(asked.model);
+                request
+            }
+            None => asked,
         }
     }
 }
@@ -87,7 +107,15 @@ impl Calling {
             provider: provider(api, &open.route, None),
             quota: None,
             tokenisers: tokenisers.clone(),
+            asked: None,
         }
+    }
+
+    /// Captures what is asked and answered from here on.
+    pub(super) fn capture(&mut self, policy: &Arc<Policy>, budget: &Budget) {
+        let asked = Asked::new(policy, budget);
+        self.answer.heard = asked.heard().map(Box::new);
+        self.asked = Some(Box::new(asked));
     }
 
     pub(super) fn facts(&self) -> &RequestFacts {
@@ -126,10 +154,14 @@ impl Calling {
     }
 
     pub(super) fn request(&mut self, bytes: &[u8]) {
-        if let Reading::Still(reader) = &mut self.request
-            && !self
-                .request_coding
-                .push(bytes, &mut |plain| reader.push(plain))
+        let Self { request, asked, .. } = self;
+        if let Reading::Still(reader) = request
+            && !self.request_coding.push(bytes, &mut |plain| {
+                reader.push(plain);
+                if let Some(asked) = asked {
+                    asked.push(plain);
+                }
+            })
         {
             reader.gap();
         }
@@ -147,7 +179,12 @@ impl Calling {
 
     pub(super) fn gap(&mut self, direction: Direction) {
         match direction {
-            Direction::Request => self.request_coding.gap(),
+            Direction::Request => {
+                self.request_coding.gap();
+                if let Some(asked) = &mut self.asked {
+                    asked.gap();
+                }
+            }
             Direction::Response => {
                 self.response_coding.gap();
                 self.lost = true;
@@ -164,6 +201,8 @@ impl Calling {
     pub(super) fn upgrade(&mut self) -> bool {
         let sessions = self.api == Api::OpenAiRealtime;
         self.session = sessions.then(|| Box::new(Realtime::new()));
+        // A session's messages are no request and no answer.
+        (self.asked, self.answer.heard) = (None, None);
         sessions
     }
 
@@ -222,7 +261,9 @@ impl Calling {
             self.api = api;
             self.series = None;
         }
+        let heard = self.answer.heard.take();
         self.answer = Answer::new(self.asked(), &self.tokenisers);
+        self.answer.heard = heard;
         self.provider = provider(self.api, route, Some(&head.headers));
         self.response_coding = Coding::new(&head.headers);
         self.response = (!self.response_coding.is_unread()).then(|| {
@@ -358,22 +399,17 @@ impl Calling {
             Some(_) | None => Rates::default(),
         };
         let owed = generates && complete == Complete::Cut && closing.answering;
-        let asked = match self.request {
-            Reading::Still(reader) => reader.finish(),
-            Reading::Done(facts) => *facts,
-        };
-        let request = match self.session {
-            Some(session) => {
-                let mut request = session.facts().clone();
-                request.model = request.model.or(asked.model);
-                request
-            }
-            None => asked,
-        };
+        let request = self.request.close(self.session.as_deref());
+        let finish_reasons = self.answer.finish_reasons(owed);
+        let heard = self.answer.heard.as_deref();
+        let content = self
+            .asked
+            .map(|asked| Box::new(content::assemble(self.api, *asked, heard, &finish_reasons)));
         Call {
             series,
             streamed,
-            finish_reasons: self.answer.finish_reasons(owed),
+            finish_reasons,
+            content,
             response_id: self.answer.id.take(),
             response_model: self.answer.model.take(),
             service_tier: self.answer.service_tier.take(),

@@ -111,5 +111,6 @@ fn call() -> Call {
         complete: Complete::True,
         queue_depth: 0,
         verdicts: Vec::new(),
+        content: None,
     }
 }

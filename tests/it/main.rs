@@ -12,6 +12,7 @@ mod bounds;
 mod coded;
 mod data_path;
 mod exchanges;
+mod leaks;
 mod lifecycle;
 mod request_log;
 mod support;

@@ -6,12 +6,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{check_name, length_within, upstreams};
+use super::{check_name, content, length_within, upstreams};
 use crate::config::problem::{Mark, Problems, suggestion};
 use crate::config::read::{Field, Given};
 use crate::config::url::{self, Target};
 use crate::config::value::Wrong;
 use crate::config::{RunArgs, raw};
+use crate::content::{Policy, Routes};
 use crate::dialect;
 use crate::label::Label;
 use crate::wire::{RouteFacts, Vantage};
@@ -45,6 +46,7 @@ pub(super) struct Paths {
     pub(super) routes: Vec<route::Config>,
     /// Also of routes that are wrong in some other way, so that what refers to them is not called wrong too.
     pub(super) route_names: Vec<String>,
+    pub(super) contents: Routes,
 }
 
 pub(super) fn resolve(
@@ -66,8 +68,9 @@ pub(super) fn resolve(
         upstreams: &upstreams,
         vantage,
     };
+    let mut contents = Vec::new();
     let (routes, route_names) = match written.routes {
-        Field::Given(given) => routes(given, known, problems),
+        Field::Given(given) => routes(given, known, &mut contents, problems),
         Field::Absent | Field::Wrong => only_route(known),
     };
     if !args.upstream.is_empty() {
@@ -77,6 +80,7 @@ pub(super) fn resolve(
         upstreams,
         routes,
         route_names,
+        contents: contents.into_iter().collect(),
     }
 }
 
@@ -126,6 +130,7 @@ impl<'a> Known<'a> {
 fn routes(
     written: Given<Vec<Field<raw::Route>>>,
     known: Known<'_>,
+    contents: &mut Vec<(Label, Policy)>,
     problems: &mut Problems,
 ) -> (Vec<route::Config>, Vec<String>) {
     if written.value.is_empty() {
@@ -149,6 +154,8 @@ fn routes(
             problems.at(mark, message);
         }
         names.push(name.clone());
+        let captured = content::resolve(written.value.content.clone(), problems);
+        contents.extend(captured.map(|policy| (Label::known(&name), policy)));
         routes.extend(route(&name, written, matched, known, problems));
     }
     (routes, names)
@@ -351,5 +358,6 @@ fn from_flags(args: &RunArgs, vantage: Vantage, problems: &mut Problems) -> Path
         upstreams,
         routes,
         route_names,
+        contents: Routes::default(),
     }
 }

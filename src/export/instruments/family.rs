@@ -39,6 +39,7 @@ pub struct Family {
     pub drift_counted: Counter<u64>,
     pub drift_reported: Counter<u64>,
     pub anomalies: Counter<u64>,
+    pub left_out: Counter<u64>,
 }
 
 /// `gen_ai.server.*`, the same in both sets of names.
@@ -105,6 +106,7 @@ impl Family {
             drift_counted: ours::DRIFT_COUNTED.counter(meter),
             drift_reported: ours::DRIFT_REPORTED.counter(meter),
             anomalies: ours::SELF_ANOMALIES.counter(meter),
+            left_out: ours::SELF_LEFT_OUT.counter(meter),
         }
     }
 }

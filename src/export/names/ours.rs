@@ -2,9 +2,9 @@
 
 use crate::export::names::attributes::{
     ANOMALY, BACKEND_STAGE, BAND, BOUND, CALL, CHOICE, DIMENSION, DIRECTION, DROP_REASON, ENDED,
-    ERROR_TYPE, FAULT, FINISH_REASON, INDICATOR, LANE, OUTCOME, POINT, PROVIDER, REQUEST_MODEL,
-    RESULT, ROUTE, SIGNAL, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE,
-    TOKEN_TYPE, UNRATED, VANTAGE, VERSION, WAIT_PLACE, WINDOW,
+    ERROR_TYPE, FAULT, FINISH_REASON, INDICATOR, LANE, OMISSION, OUTCOME, POINT, PROVIDER,
+    REQUEST_MODEL, RESULT, ROUTE, SIGNAL, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND,
+    TOKEN_SOURCE, TOKEN_TYPE, UNRATED, VANTAGE, VERSION, WAIT_PLACE, WINDOW,
 };
 use crate::export::names::{Kind, Metric};
 use crate::frame::Anomaly;
@@ -73,6 +73,7 @@ pub static ALL: &[&Metric] = &[
     &SELF_REFUSED,
     &SELF_EXPORTS,
     &SELF_DROPPED,
+    &SELF_LEFT_OUT,
     &SELF_LOGGED,
     &SELF_UNLOGGED,
     &SELF_BUILD,
@@ -459,6 +460,15 @@ pub static SELF_DROPPED: Metric = Metric {
     description: "Spans, or collections of metrics, that were never delivered. Cumulative metrics heal with the next delivery.",
     attributes: &[&[SIGNAL, DROP_REASON]],
     combinations: 6,
+    ..ROW
+};
+
+pub static SELF_LEFT_OUT: Metric = Metric {
+    name: "tokengauge.self.content.left_out",
+    unit: "{part}",
+    description: "What content capture left out: messages and parts that were not understood, and calls that were captured in part (beyond the bound, or not seen).",
+    attributes: &[&[OMISSION]],
+    combinations: 2,
     ..ROW
 };
 

@@ -34,6 +34,7 @@ pub(super) fn call(call: &record::Call) -> Call<'_> {
         complete,
         queue_depth,
         verdicts,
+        content: _,
     } = call;
     let objectives = verdicts
         .iter()
