@@ -2,15 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use super::{Bounded, MARGIN, Policy, Redactor, parts};
+use super::{Bounded, MARGIN, MOST_PARTS, Policy, Redactor, parts};
 use crate::dialect::{Event, Part};
 use crate::label::Name;
 
 /// The most choices that are told apart, as where their ends are.
 const MOST_CHOICES: u32 = 128;
-
-/// The most parts over all choices: an agent's answer has a few dozen, and each costs memory of its own.
-const MOST_PARTS: usize = 1_024;
 
 /// What an answer has said so far.
 #[derive(Debug)]

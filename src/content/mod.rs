@@ -32,6 +32,10 @@ const MOST_HELD: usize = 64 << 20;
 /// secret that is cut in two is longer than what is left of it, or is recognised.
 const MARGIN: usize = 4 << 10;
 
+/// The most messages and parts of a request, and of an answer: an empty one has a byte or two in a request and sixty in
+/// what is captured.
+const MOST_PARTS: usize = 4_096;
+
 /// What stands in the place of a secret.
 pub const REDACTED: &str = "[redacted]";
 

@@ -362,7 +362,26 @@ async fn no_credential_and_no_text_is_told_anywhere() {
         assert!(passed, "case {number}: {answer}");
         exchanges += 1;
     }
-    // What this program answers by itself: no HTTP came, nobody is there, no route fits, a user in the target.
+    exchanges += failing_here(&mut watched).await;
+    watched.look().await;
+    let ended = ["tokengauge_requests_finished_total"];
+    within("the exchanges' ends", async {
+        while watched.process.count(&ended).await < exchanges {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let (told, spans) = watched.told().await;
+    for (place, text) in &told {
+        assert_clean(place, text);
+    }
+    assert!(spans.len() > 20, "{}", spans.len());
+    assert_clean("on a span", &format!("{spans:?}"));
+}
+
+/// What this program answers by itself, and what breaks off; how many exchanges that were.
+async fn failing_here(watched: &mut Watched) -> u64 {
+    // No HTTP came, nobody is there, no route fits, a user in the target.
     watched
         .own(&request("/first/v1/chat/completions", CHAT_BODY))
         .await;
@@ -376,7 +395,6 @@ async fn no_credential_and_no_text_is_told_anywhere() {
             CHAT_BODY,
         ))
         .await;
-    exchanges += 4;
     // Heads that are no HTTP.
     for head in [
         "planted-in-line\r\n\r\n",
@@ -390,21 +408,7 @@ async fn no_credential_and_no_text_is_told_anywhere() {
     let mut client = watched.process.client().await;
     client.write(&whole.as_bytes()[..whole.len() - 10]).await;
     drop(client);
-    watched.look().await;
-    let ended = ["tokengauge_requests_finished_total"];
-    exchanges += 1;
-    within("the exchanges' ends", async {
-        while watched.process.count(&ended).await < exchanges {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    let (told, spans) = watched.told().await;
-    for (place, text) in &told {
-        assert_clean(place, text);
-    }
-    assert!(spans.len() > 20, "{}", spans.len());
-    assert_clean("on a span", &format!("{spans:?}"));
+    5
 }
 
 #[tokio::test]
@@ -481,8 +485,23 @@ fn text<'s>(span: &'s Span, key: &str) -> Option<&'s str> {
         .find(|attribute| attribute.key == key)?;
     match found.value.as_ref()?.value.as_ref()? {
         Any::StringValue(text) => Some(text),
-        _ => None,
+        Any::BoolValue(_)
+        | Any::IntValue(_)
+        | Any::DoubleValue(_)
+        | Any::ArrayValue(_)
+        | Any::KvlistValue(_)
+        | Any::BytesValue(_)
+        | Any::StringValueStrindex(_) => None,
     }
+}
+
+/// Both sides of every call of a known API.
+fn assert_captured(span: &Span) {
+    let holds = |key, what| text(span, key).is_some_and(|text| text.contains(what));
+    let input = holds(CONTENT[0], "planted-in-prompt [redacted]");
+    let output = holds(CONTENT[1], "planted-in-completion");
+    let is_call = text(span, "gen_ai.operation.name").is_some();
+    assert_eq!((input, output), (is_call, is_call), "{span:?}");
 }
 
 #[tokio::test]
@@ -516,12 +535,7 @@ async fn what_a_route_captures_is_on_its_own_spans_and_nowhere_else() {
         if text(span, "tokengauge.route") != Some("first") || span.kind != 3 {
             continue;
         }
-        let input = text(span, CONTENT[0])
-            .is_some_and(|text| text.contains("planted-in-prompt [redacted]"));
-        let output =
-            text(span, CONTENT[1]).is_some_and(|text| text.contains("planted-in-completion"));
-        let is_call = text(span, "gen_ai.operation.name").is_some();
-        assert_eq!((input, output), (is_call, is_call), "{span:?}");
+        assert_captured(span);
         for key in CONTENT {
             write!(captured, "{:?}", text(span, key)).unwrap();
         }

@@ -8,7 +8,7 @@ use crate::content::parts;
 pub(super) fn read(body: &Value, out: &mut Messages) {
     for block in list(body, "system") {
         match block.as_str().or_else(|| word(block, "text")) {
-            Some(text) => out.system.push(parts::text(text)),
+            Some(text) => out.instruct(text),
             None => out.leave_out(),
         }
     }
@@ -30,10 +30,9 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         match word(tool, "name") {
             Some(name) if kind == "custom" => {
                 let description = word(tool, "description");
-                out.tools
-                    .push(parts::function(name, description, tool.get("input_schema")));
+                out.offer(parts::function(name, description, tool.get("input_schema")));
             }
-            Some(name) => out.tools.push(parts::tool(kind, Some(name))),
+            Some(name) => out.offer(parts::tool(kind, Some(name))),
             None => out.leave_out(),
         }
     }

@@ -10,7 +10,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         .or(word(body, "system"))
         .or(word(body, "preamble"))
     {
-        out.system.push(parts::text(text));
+        out.instruct(text);
     }
     // Of Cohere's first version: what was said before, then what is said now.
     for message in list(body, "chat_history")
@@ -190,16 +190,15 @@ fn tool(tool: &Value, out: &mut Messages) {
     let Some(name) = word(about, "name") else {
         return match (kind, function) {
             ("function", _) | (_, Some(_)) => out.leave_out(),
-            (kind, None) => out.tools.push(parts::tool(kind, None)),
+            (kind, None) => out.offer(parts::tool(kind, None)),
         };
     };
     if kind != "function" {
-        return out.tools.push(parts::tool(kind, Some(name)));
+        return out.offer(parts::tool(kind, Some(name)));
     }
     let parameters = about
         .get("parameters")
         .or_else(|| about.get("parameter_definitions"));
     let description = word(about, "description");
-    out.tools
-        .push(parts::function(name, description, parameters));
+    out.offer(parts::function(name, description, parameters));
 }

@@ -17,7 +17,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
     }
     for block in list(body, "system") {
         match word(block, "text") {
-            Some(text) => out.system.push(parts::text(text)),
+            Some(text) => out.instruct(text),
             None => out.leave_out(),
         }
     }
@@ -46,8 +46,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         let schema = spec
             .get("inputSchema")
             .and_then(|schema| schema.get("json"));
-        out.tools
-            .push(parts::function(name, word(spec, "description"), schema));
+        out.offer(parts::function(name, word(spec, "description"), schema));
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         .or_else(|| body.get("system_instruction"));
     for part in system.map_or(&[][..], |system| list(system, "parts")) {
         match word(part, "text") {
-            Some(text) => out.system.push(parts::text(text)),
+            Some(text) => out.instruct(text),
             None => out.leave_out(),
         }
     }
@@ -87,7 +87,7 @@ fn tools(tool: &Value, out: &mut Messages) {
             kind.as_str(),
             "functionDeclarations" | "function_declarations"
         ) {
-            out.tools.push(parts::tool(kind, None));
+            out.offer(parts::tool(kind, None));
             continue;
         }
         for function in of.as_array().map_or(&[][..], Vec::as_slice) {
@@ -100,7 +100,7 @@ fn tools(tool: &Value, out: &mut Messages) {
             match word(function, "name") {
                 Some(name) => {
                     let description = word(function, "description");
-                    out.tools.push(parts::function(name, description, schema));
+                    out.offer(parts::function(name, description, schema));
                 }
                 None => out.leave_out(),
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Budget, MARGIN, Policy, Share, prefix};
+use super::{Budget, MARGIN, MOST_PARTS, Policy, Share, prefix};
 use crate::dialect::{Api, Family};
 
 /// The body of a request, as far as it is kept.
@@ -33,6 +33,8 @@ pub struct Messages {
     pub tools: Vec<Value>,
     pub left_out: u64,
     pub truncated: bool,
+    /// Parts and tools so far.
+    parts: usize,
 }
 
 impl Asked {
@@ -142,9 +144,28 @@ impl Messages {
 
     /// A message, unless nothing of it was understood.
     fn say(&mut self, role: &str, name: Option<&str>, parts: Vec<Value>) {
-        if !parts.is_empty() {
+        if !parts.is_empty() && self.has_room(parts.len()) {
             self.input.push(super::parts::message(role, name, parts));
         }
+    }
+
+    fn instruct(&mut self, text: &str) {
+        if self.has_room(1) {
+            self.system.push(super::parts::text(text));
+        }
+    }
+
+    fn offer(&mut self, tool: Value) {
+        if self.has_room(1) {
+            self.tools.push(tool);
+        }
+    }
+
+    const fn has_room(&mut self, parts: usize) -> bool {
+        self.parts += parts;
+        let fits = self.parts <= MOST_PARTS;
+        self.truncated |= !fits;
+        fits
     }
 }
 
