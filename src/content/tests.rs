@@ -91,12 +91,15 @@ const REQUIRED: &[(&str, &[(&str, &str)])] = &[
 ];
 
 fn holds_to_the_standard(content: &Content) {
-    let list = |text: &Option<String>| match read(text.as_ref()) {
-        Value::Null => Vec::new(),
-        list => {
-            let items = list.as_array().filter(|items| !items.is_empty());
-            items.unwrap_or_else(|| panic!("no list: {list}")).clone()
-        }
+    let list = |text: &Option<String>| {
+        let list: Option<Vec<Value>> = text
+            .as_ref()
+            .map(|text| serde_json::from_str(text).unwrap());
+        assert!(
+            list.as_ref().is_none_or(|items| !items.is_empty()),
+            "an empty list is none"
+        );
+        list.unwrap_or_default()
     };
     for message in list(&content.input_messages)
         .iter()
