@@ -30,6 +30,9 @@ use crate::{diag, record::Record};
 /// period is eaten up.
 pub const FLUSH: Duration = Duration::from_millis(1_500);
 
+/// How long a shutdown waits for the ends of what it has cut: each is one wake of a task, also on a busy single core.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// The route of a request that none fits: its exchange is counted too.
 const UNROUTED: &str = "none";
 
@@ -38,6 +41,7 @@ const UNROUTED: &str = "none";
 pub struct App {
     addresses: Vec<SocketAddr>,
     admin: SocketAddr,
+    beat: JoinHandle<()>,
     ready: Arc<AtomicBool>,
     stop: watch::Sender<bool>,
     serving: Vec<JoinHandle<Connections>>,
@@ -122,6 +126,7 @@ impl App {
             stop,
             serving,
             admin_task: tokio::spawn(admin.serve()),
+            beat: tokio::spawn(core.observer.beat()),
             forwarder,
             ways,
             config,
@@ -203,6 +208,7 @@ impl App {
             stop,
             serving,
             admin_task,
+            beat,
             forwarder,
             core,
             ..
@@ -230,6 +236,8 @@ impl App {
         for connections in open {
             connections.cut().await;
         }
+        beat.abort();
+        core.ends().await;
         let flushed = core.stop().await;
         admin_task.abort();
         let ended = Ended { cut, flushed };
@@ -300,6 +308,17 @@ impl Core {
             telemetry,
             request_log,
         })
+    }
+
+    /// Waits until every exchange has said its end. Those of HTTP/2 and of upgrades end in tasks of their own, a little
+    /// after the connection that was cut: what they say after the observer's last look would be told nowhere.
+    async fn ends(&self) {
+        let all = async {
+            while self.seam.open_exchanges() > 0 {
+                tokio::time::sleep(LAST_WORDS / 1_000).await;
+            }
+        };
+        drop(tokio::time::timeout(LAST_WORDS, all).await);
     }
 
     /// All join threads, so not on a worker.
@@ -434,7 +453,7 @@ async fn bind_admin(
     let pages = admin::Pages {
         metrics: {
             let telemetry = Arc::clone(&core.telemetry);
-            Box::new(move || telemetry.prometheus())
+            Box::new(move |format| telemetry.prometheus(format))
         },
         config: {
             let config = Arc::clone(config);

@@ -168,6 +168,7 @@ mod tests {
             stop_sequences: Some(2),
             previous_response: None,
             reasoning_level: Name::new("high"),
+            reasoning: false,
             service_tier: Name::new("flex"),
             output_type: Some("json"),
             dimensions: None,

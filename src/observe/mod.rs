@@ -15,4 +15,10 @@ pub use exchange::Exchange;
 pub use task::Observer;
 
 #[cfg(test)]
+mod accounting;
+#[cfg(test)]
+mod ends;
+#[cfg(test)]
+mod stall_tests;
+#[cfg(test)]
 mod tests;

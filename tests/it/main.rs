@@ -7,11 +7,14 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod aborts;
 mod admin;
 mod bounds;
 mod coded;
 mod data_path;
 mod exchanges;
+mod exemplars;
+mod hangs;
 mod leaks;
 mod lifecycle;
 mod request_log;

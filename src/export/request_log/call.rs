@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::clock::Moment;
 use crate::count::Source;
 use crate::dialect::{
     Allowance as Allowed, Api, ByModality, Kind, Quota as Quotas, RequestFacts, Timings,
@@ -9,13 +10,13 @@ use crate::dialect::{
 };
 use crate::export::request_log::facts::{finite, seconds, some, text};
 use crate::export::request_log::line::{
-    Allowance, Backend, Call, Output, Quota, Rates, Request, Response, Series, Usage,
+    Allowance, Backend, Call, Output, Quota, Rates, Request, Response, Series, Stall, Stalls, Usage,
 };
 use crate::label::{Label, Name};
-use crate::measure::rates;
+use crate::measure::{self, rates};
 use crate::record;
 
-pub(super) fn call(call: &record::Call) -> Call<'_> {
+pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
     let record::Call {
         series,
         request,
@@ -33,6 +34,7 @@ pub(super) fn call(call: &record::Call) -> Call<'_> {
         rates,
         complete,
         queue_depth,
+        stalls,
         verdicts,
         content: _,
     } = call;
@@ -59,7 +61,38 @@ pub(super) fn call(call: &record::Call) -> Call<'_> {
             .map(|output| self::output(output, tokenizer.as_ref())),
         backend: timings.as_ref().map(backend),
         quota: quota.as_ref().map(self::quota),
+        stalls: (!stalls.is_empty()).then(|| self::stalls(stalls, accept)),
         objectives: some(objectives.collect()),
+    }
+}
+
+fn stalls(stalls: &measure::Stalls, accept: Moment) -> Stalls {
+    let measure::Stalls {
+        count,
+        total,
+        first,
+    } = stalls;
+    let since = |at: &Moment| at.since(accept).as_secs_f64();
+    let one = |stall: &measure::Stall| {
+        let measure::Stall {
+            awaited,
+            silence,
+            begun,
+            raised,
+            lasted,
+        } = stall;
+        Stall {
+            awaited: awaited.as_str(),
+            silence: silence.as_str(),
+            begun: since(begun),
+            raised: since(raised),
+            lasted: seconds(*lasted),
+        }
+    };
+    Stalls {
+        count: *count,
+        total: total.as_secs_f64(),
+        first: first.iter().map(one).collect(),
     }
 }
 
@@ -102,6 +135,7 @@ fn request(facts: &RequestFacts) -> Request<'_> {
         stop_sequences,
         previous_response,
         reasoning_level,
+        reasoning,
         service_tier,
         output_type,
         dimensions,
@@ -127,6 +161,7 @@ fn request(facts: &RequestFacts) -> Request<'_> {
         stop_sequences: *stop_sequences,
         previous_response: text(previous_response.as_ref()),
         reasoning_level: text(reasoning_level.as_ref()),
+        reasoning: reasoning.then_some(true),
         service_tier: text(service_tier.as_ref()),
         output_type: *output_type,
         dimensions: *dimensions,

@@ -90,6 +90,9 @@ fn rows(path: &str, schema: &Value, out: &mut String) -> fmt::Result {
         (None, Some(each)) => (format!("{path}[]"), each),
         (None, None) => (path.to_owned(), schema),
     };
+    if kind["properties"].is_object() {
+        return rows(&path, kind, out);
+    }
     let kind = kind["type"].as_str().unwrap_or_default();
     let about = about.replace('\n', " ");
     writeln!(

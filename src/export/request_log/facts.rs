@@ -57,7 +57,7 @@ pub(super) fn line(record: &Record) -> Line<'_> {
         error_type: text(error_type.as_ref()),
         connection: connected.as_ref().map(connection),
         websocket: websocket.as_ref().map(self::websocket),
-        call: call.as_ref().map(self::call),
+        call: call.as_ref().map(|call| self::call(call, points.accept)),
         anomalies: some(odd),
     }
 }

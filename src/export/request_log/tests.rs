@@ -6,11 +6,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::*;
+use crate::clock::Moment;
 use crate::dialect::{Allowance, Api, ByModality, Quota, Timings};
 use crate::export::testing;
 use crate::frame::Anomaly;
 use crate::label::Label;
-use crate::measure::Unrated;
+use crate::measure::{Awaited, Silence, Stall, Stalls, Unrated};
 use crate::record::{Call, Closed, Outcome, WebSocket};
 use crate::wire::{Connected, Direction, Ending, Failure, Fault, RouteFacts};
 
@@ -48,6 +49,18 @@ fn full() -> Record {
 }
 
 fn complete(call: &mut Call) {
+    call.request.reasoning = true;
+    call.stalls = Stalls {
+        count: 1,
+        total: Duration::from_secs(3),
+        first: vec![Stall {
+            awaited: Awaited::NextToken,
+            silence: Silence::Silent,
+            begun: Moment::from_secs(1),
+            raised: Moment::from_secs(3),
+            lasted: Some(Duration::from_secs(3)),
+        }],
+    };
     call.rates.unrated = Some(Unrated::FewTokens);
     let (some, word) = (Some(Duration::from_millis(5)), testing::name("word"));
     call.timings = Some(Timings {

@@ -14,10 +14,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::Tap;
 use crate::clock::{self, Moment};
-use crate::wire::{Blocked, Direction, Ending, Failure, Limit, Waiting};
-
-/// Shorter pauses between handing a frame on and being asked for the next are scheduling, not a slow client.
-const BLOCKED_FROM: Duration = Duration::from_millis(1);
+use crate::wire::{BLOCKED_FROM, Blocked, Direction, Ending, Failure, Limit, Waiting};
 
 /// A request's body on its way to the upstream.
 #[derive(Debug)]

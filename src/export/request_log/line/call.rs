@@ -31,8 +31,46 @@ part! {
         backend: Backend,
         /// What the provider says is left of the caller's limits.
         quota: Quota,
+        /// When it brought no token for longer than its route allows; absent where it always did.
+        stalls: Stalls,
         /// What each objective says: its name, and `good`, `bad` or `excluded`.
         objectives: BTreeMap<&'a str, &'static str>,
+    }
+}
+
+part! {
+    Stalls
+    always {
+        /// How many there were.
+        #[schemars(extend("x-unit" = "{stall}"))]
+        count: u32,
+        /// How long they lasted together.
+        #[schemars(extend("x-unit" = "s"))]
+        total: f64,
+        /// The first 16 of them.
+        first: Vec<Stall>,
+    }
+    known {}
+}
+
+part! {
+    Stall
+    always {
+        /// What was awaited: `first_token` or `next_token`.
+        awaited: &'static str,
+        /// What came instead: `silent` (nothing) or `pinging`.
+        silence: &'static str,
+        /// When the silence began, since accept.
+        #[schemars(extend("x-unit" = "s"))]
+        begun: f64,
+        /// When it had lasted as long as the route allows, since accept.
+        #[schemars(extend("x-unit" = "s"))]
+        raised: f64,
+    }
+    known {
+        /// How long it lasted, without what was not the backend's time.
+        #[schemars(extend("x-unit" = "s"))]
+        lasted: f64,
     }
 }
 
@@ -98,6 +136,8 @@ part! {
         previous_response: &'a str,
         /// The word that the request uses.
         reasoning_level: &'a str,
+        /// `true` where the request switches reasoning on without naming a level.
+        reasoning: bool,
         /// The tier asked for.
         service_tier: &'a str,
         /// `text`, `json`, `image` or `speech`.

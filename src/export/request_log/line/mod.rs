@@ -32,7 +32,7 @@ macro_rules! part {
 mod call;
 
 pub(super) use call::{
-    Allowance, Backend, Call, Output, Quota, Rates, Request, Response, Series, Usage,
+    Allowance, Backend, Call, Output, Quota, Rates, Request, Response, Series, Stall, Stalls, Usage,
 };
 
 part! {
