@@ -153,6 +153,7 @@ const PURE: &[&str] = &[
     "observe/calling",
     "observe/coding",
     "observe/exchange",
+    "observe/reading",
     "load",
     "slo",
 ];

@@ -14,6 +14,7 @@ use crate::label::{Dimension, Gate, Label, Name, OTHER};
 use crate::measure::{Points, Rates, Sample, Stalls, rates};
 use crate::observe::answer::{Answer, Brought};
 use crate::observe::coding::Coding;
+use crate::observe::reading::Reading;
 use crate::record::{self, Call, Complete, Outcome, Output, Series, WebSocket};
 use crate::wire::{Direction, Head, Headers, Open, RouteFacts};
 
@@ -40,22 +41,6 @@ pub(super) struct Calling {
     tokenisers: Tokenisers,
     /// The request's body, where content is captured.
     asked: Option<Box<Asked>>,
-}
-
-/// The request's body: being read, then read.
-#[derive(Debug)]
-enum Reading {
-    Still(Box<RequestReader>),
-    Done(Box<RequestFacts>),
-}
-
-impl Reading {
-    fn facts(&self) -> &RequestFacts {
-        match self {
-            Self::Still(reader) => reader.facts(),
-            Self::Done(facts) => facts,
-        }
-    }
 }
 
 /// What a call cannot know of itself when it is closed.
@@ -395,7 +380,7 @@ impl Calling {
             Some(_) | None => Rates::default(),
         };
         let owed = generates && complete == Complete::Cut && closing.answering;
-        let request = asked(self.request, self.session.as_deref());
+        let request = self.request.finish(self.session.as_deref());
         let finish_reasons = self.answer.finish_reasons(owed);
         let heard = self.answer.heard.as_deref();
         let content = self
@@ -468,22 +453,6 @@ impl Calling {
             server_address: route.server_address.clone(),
             server_port: route.server_port,
         }
-    }
-}
-
-/// What was asked for: of a session, in its messages, and the model before them.
-fn asked(request: Reading, session: Option<&Realtime>) -> RequestFacts {
-    let asked = match request {
-        Reading::Still(reader) => reader.finish(),
-        Reading::Done(facts) => *facts,
-    };
-    match session {
-        Some(session) => {
-            let mut request = session.facts().clone();
-            request.model = request.model.or(asked.model);
-            request
-        }
-        None => asked,
     }
 }
 

@@ -7,6 +7,7 @@ mod board;
 mod calling;
 mod coding;
 mod exchange;
+mod reading;
 mod socket;
 mod task;
 
