@@ -17,6 +17,7 @@ pub mod route;
 pub mod tcp;
 pub mod tee;
 
+pub mod content;
 pub mod count;
 pub mod decode;
 pub mod dialect;

@@ -63,18 +63,20 @@ const TABLE: &[Row] = &[
     row("decode", &[]),
     row("frame", &[]),
     row("dialect", &["frame", "label", "wire"]),
+    row("content", &["dialect", "label"]),
     row("count", &["dialect", "label"]),
     row("measure", &["clock", "count::Source", "dialect::Kind"]),
     row(
         "record",
         &[
-            "clock", "count", "dialect", "frame", "label", "measure", "wire",
+            "clock", "content", "count", "dialect", "frame", "label", "measure", "wire",
         ],
     ),
     row(
         "observe",
         &[
             "clock",
+            "content",
             "count",
             "decode",
             "dialect",
@@ -91,8 +93,8 @@ const TABLE: &[Row] = &[
     row(
         "observe/board",
         &[
-            "clock", "count", "dialect", "export", "frame", "label", "load", "measure", "record",
-            "slo", "wire",
+            "clock", "content", "count", "dialect", "export", "frame", "label", "load", "measure",
+            "record", "slo", "wire",
         ],
     ),
     row("observe/task", &["clock", "diag", "tee", "wire"]),
@@ -102,6 +104,7 @@ const TABLE: &[Row] = &[
         "export",
         &[
             "clock",
+            "content::Content",
             "count::Source",
             "diag",
             "dialect::Allowance",
@@ -133,8 +136,8 @@ const TABLE: &[Row] = &[
     row(
         "config",
         &[
-            "admin", "clock", "count", "diag", "dialect", "export", "forward", "label", "listen",
-            "load", "observe", "route", "slo", "tee", "wire",
+            "admin", "clock", "content", "count", "diag", "dialect", "export", "forward", "label",
+            "listen", "load", "observe", "route", "slo", "tee", "wire",
         ],
     ),
     row("simulate", &["clock", "label"]),
@@ -153,6 +156,7 @@ const PURE: &[&str] = &[
     "decode",
     "frame",
     "dialect",
+    "content",
     "count",
     "measure",
     "record",
@@ -162,6 +166,7 @@ const PURE: &[&str] = &[
     "observe/coding",
     "observe/exchange",
     "observe/network",
+    "observe/reading",
     "load",
     "slo",
 ];

@@ -202,6 +202,7 @@ impl App {
             }
             board.replace_objectives(at, new.objectives.clone());
             board.count_with(new.tokenizers.clone());
+            board.capture(new.contents.clone());
         });
         self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
@@ -308,6 +309,7 @@ impl Core {
             }
             Err(error) => diag::NoTcpInfo { error: &error }.emit(),
         }
+        board.capture(config.contents.clone());
         for facts in &facts {
             board.prime(&lane(facts));
         }

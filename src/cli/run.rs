@@ -12,6 +12,9 @@ use crate::{diag, export, listen};
 /// Threads that move bytes: as many as there are cores, up to a number beyond which a relay only pays for stealing.
 const MOST_WORKERS: usize = 16;
 
+/// By this an application says that its own prompts may be captured: not for those of all that are behind a proxy.
+const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
+
 /// Runs the proxy; `environment` is asked for `OTEL_*` and proxy variables.
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     let mut watch = Watch::new(args, environment);
@@ -53,6 +56,17 @@ pub fn export(config: &Config, environment: fn(&str) -> Option<String>) -> expor
         diag::SettingIgnored {
             name: &problem.variable,
             reason: &problem.message,
+        }
+        .emit();
+    }
+    let captures = |value: &String| {
+        let off = ["", "false", "no_content"];
+        !off.contains(&value.to_ascii_lowercase().as_str())
+    };
+    if environment(CAPTURE_VARIABLE).filter(captures).is_some() {
+        diag::SettingIgnored {
+            name: CAPTURE_VARIABLE,
+            reason: "content is captured per route only; write `content: {capture: true}` there",
         }
         .emit();
     }

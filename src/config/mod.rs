@@ -19,7 +19,7 @@ use crate::count::Tokenisers;
 use crate::export::request_log;
 use crate::route::TraceHeaders;
 use crate::wire::Vantage;
-use crate::{forward, label, listen, route, slo};
+use crate::{content, forward, label, listen, route, slo};
 
 mod args;
 mod file;
@@ -56,6 +56,8 @@ pub struct Config {
     pub admin: Admin,
     pub upstreams: Vec<forward::Config>,
     pub routes: Vec<route::Config>,
+    /// The routes whose prompts and answers are captured.
+    pub contents: content::Routes,
     pub objectives: Vec<slo::Objective>,
     /// What text is counted with, by model; read already.
     pub tokenizers: Tokenisers,

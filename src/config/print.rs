@@ -8,6 +8,7 @@ use super::resolve::request_log::STDOUT;
 use super::url::Url;
 use super::value::{Address, Length, Limit, Share, Size, Socket, Threshold};
 use super::{Config, raw};
+use crate::content::{self, Policy};
 use crate::count::{Assigned, Tokenisers};
 use crate::export::request_log::{self, Place};
 use crate::slo::{Indicator, Objective};
@@ -33,7 +34,7 @@ impl Config {
                 token_file: self.admin.token_file.clone().into(),
             }),
             upstreams: Field::of(self.upstreams.iter().map(upstream).collect()),
-            routes: list(&self.routes, route),
+            routes: list(&self.routes, |config| route(config, &self.contents)),
             objectives: list(&self.objectives, objective),
             tokenizers: tokenizers(&self.tokenizers),
             labels: Field::of(labels(&self.labels)),
@@ -122,7 +123,7 @@ fn upstream(upstream: &forward::Config) -> raw::Upstream {
     }
 }
 
-fn route(route: &route::Config) -> raw::Route {
+fn route(route: &route::Config, contents: &content::Routes) -> raw::Route {
     let facts = &route.facts;
     let prefix = Some(&route.prefix).filter(|prefix| !prefix.is_empty());
     let matched = (route.host.is_some() || prefix.is_some()).then(|| raw::Match {
@@ -140,6 +141,18 @@ fn route(route: &route::Config) -> raw::Route {
         trace: Field::of(route.trace),
         stall_after: Field::of(Length(facts.stall_after)),
         hung_after: Field::of(Length(facts.hung_after)),
+        content: contents
+            .of(&facts.name)
+            .map(|policy| content(policy))
+            .into(),
+    }
+}
+
+fn content(policy: &Policy) -> raw::Content {
+    raw::Content {
+        capture: Field::of(true),
+        max_bytes: Field::of(Size(policy.max_bytes)),
+        redact: list(policy.redact.entries(), String::clone),
     }
 }
 

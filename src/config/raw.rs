@@ -165,6 +165,20 @@ pub(super) struct Route {
     pub(super) stall_after: Field<Length>,
     /// A stream that brings no first token for this long hangs. Checked, but nothing acts on it yet.
     pub(super) hung_after: Field<Length>,
+    /// Prompts and answers word for word, on spans. Off, unless it says otherwise here.
+    pub(super) content: Field<Content>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["capture"]))]
+pub(super) struct Content {
+    /// Whether they are captured.
+    pub(super) capture: Field<bool>,
+    /// Bytes that are kept of a request's body, and as many of an answer's text.
+    pub(super) max_bytes: Field<Size>,
+    /// What is removed before anything is kept: names of patterns, and regular expressions between two slashes.
+    pub(super) redact: Field<Vec<Field<String>>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

@@ -620,7 +620,8 @@ upstreams:
       timeouts: {connect: off, head: 1m, idle: 90s, total: 1h}, pool: {idle: 1s, size: 0}}
 routes:
   - {name: r, match: {host: \"*.Example.com\", prefix: /v1/}, upstream: a, strip: true, dialect: openai, provider: vllm,
-     vantage: inbound, trace: continue, stall_after: 1500ms, hung_after: 5m}
+     vantage: inbound, trace: continue, stall_after: 1500ms, hung_after: 5m,
+     content: {capture: true, max_bytes: 2KiB, redact: [emails, /a+/]}}
 objectives:
   - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, scope: {route: r, model: gpt-*}}
   - {name: d, indicator: duration, threshold: 90s, target: 0.5}
@@ -732,7 +733,8 @@ fn schema_table_of_keys_and_documentation_agree() {
 
 #[test]
 fn the_defaults_in_the_table_are_the_defaults() {
-    let file = "version: 1\nupstreams: {a: {url: http://a}}\nrequest_log: {path: a}\n";
+    let file = "version: 1\nupstreams: {a: {url: http://a}}\nrequest_log: {path: a}\n\
+                routes: [{upstream: a, content: {capture: true}}]\n";
     let config = text(file).unwrap();
     let printed: Value =
         serde_json::to_value(serde_saphyr::from_str::<Value>(&config.to_yaml()).unwrap()).unwrap();
@@ -864,4 +866,25 @@ fn a_request_log_needs_a_place_and_a_sensible_size() {
     assert_eq!(place("./stdout"), Place::File("./stdout".into()));
     let off = text("version: 1\nupstreams: {a: {url: http://a}}\n").unwrap();
     assert_eq!(off.request_log, None);
+}
+
+#[test]
+fn content_is_captured_only_where_a_route_says_so_and_by_patterns_that_are_some() {
+    let base = "version: 1\nupstreams: {a: {url: http://a}}\nroutes: [{upstream: a, content: ";
+    let read = |content: &str| text(&format!("{base}{content}}}]\n"));
+    let told = |content: &str| read(content).unwrap_err().to_string();
+    let captures = |content: &str| read(content).unwrap().contents.iter().count();
+    assert_eq!(captures("{capture: true}"), 1);
+    assert_eq!(captures("{capture: false, max_bytes: 1KiB}"), 0);
+    assert!(told("{max_bytes: 1KiB}").contains("write `capture: true`"));
+    assert!(told("{capture: true, max_bytes: 2MiB}").contains("from 1KiB to 1MiB"));
+    let unknown = told("{capture: true, redact: [secrets, email]}");
+    assert!(
+        unknown.contains("routes[0].content.redact[1]") && unknown.contains("emails"),
+        "{unknown}"
+    );
+    assert!(told("{capture: true, redact: [/(/]}").contains("cannot be read"));
+    assert!(told("{capture: true, redact: [/a*/]}").contains("at least one character"));
+    let many = vec!["emails"; 65].join(", ");
+    assert!(told(&format!("{{capture: true, redact: [{many}]}}")).contains("at most 64"));
 }

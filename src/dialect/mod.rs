@@ -9,6 +9,7 @@ mod api;
 mod asked;
 mod bedrock;
 mod blocks;
+mod called;
 mod characters;
 mod cloudflare;
 mod cohere;
@@ -66,6 +67,14 @@ pub enum Event<'a> {
         choice: u32,
         part: Part,
         text: &'a str,
+    },
+    /// Which tool the call of this number of a choice calls, and by which id its result will be told. It is no text, and
+    /// may come before, between or after the pieces of what the tool is called with.
+    Call {
+        choice: u32,
+        number: u32,
+        id: Option<&'a str>,
+        name: Option<&'a str>,
     },
     /// Token counts as the provider reported them; a later one replaces an earlier one field by field.
     Usage(Usage),

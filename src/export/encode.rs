@@ -28,6 +28,13 @@ const TAG_LENGTH: usize = 1;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Encoded(Box<[u8]>);
 
+impl Encoded {
+    /// In bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// Everything of a span but its attributes and events.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {

@@ -9,6 +9,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::span::Event;
 
 use crate::clock::{Moment, Wall};
+use crate::content::Content;
 use crate::export::encode::{Encoded, Frame, Writer};
 use crate::export::names::{Attribute, spans as key};
 use crate::export::sampling::{Kept, Reason};
@@ -136,6 +137,9 @@ fn client(record: &Record, style: &Style) -> Writer {
         span.usage(call);
         span.backend(call);
         span.measured(record, call);
+        if let Some(content) = &call.content {
+            span.content(content);
+        }
     }
     span
 }
@@ -266,6 +270,34 @@ impl Writer {
             self.count(key::QUOTA_INPUT, quota.input_tokens.remaining);
             self.count(key::QUOTA_OUTPUT, quota.output_tokens.remaining);
         }
+    }
+
+    fn content(&mut self, content: &Content) {
+        let Content {
+            input_messages,
+            output_messages,
+            system_instructions,
+            tool_definitions,
+            truncated,
+            left_out,
+        } = content;
+        for (attribute, text) in [
+            (key::INPUT_MESSAGES, input_messages),
+            (key::OUTPUT_MESSAGES, output_messages),
+            (key::SYSTEM_INSTRUCTIONS, system_instructions),
+            (key::TOOL_DEFINITIONS, tool_definitions),
+        ] {
+            if let Some(text) = text {
+                self.text(attribute, text);
+            }
+        }
+        if *truncated {
+            self.truth(key::CONTENT_TRUNCATED, true);
+        }
+        self.count(
+            key::CONTENT_LEFT_OUT,
+            Some(*left_out).filter(|parts| *parts > 0),
+        );
     }
 
     fn stalls(&mut self, record: &Record, stalls: &Stalls) {

@@ -212,6 +212,7 @@ pub fn streamed() -> Record {
             queue_depth: 3,
             stalls: Stalls::default(),
             verdicts: vec![(Label::known("ttft"), Verdict::Good)],
+            content: None,
         }),
         ..plain()
     }

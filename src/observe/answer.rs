@@ -1,6 +1,7 @@
 //! What the events of one answer add up to.
 
 use crate::clock::Moment;
+use crate::content::Heard;
 use crate::count::{Counter, Source, Tokenisers};
 use crate::dialect::{Event, Part, Timings, Usage};
 use crate::frame::Anomaly;
@@ -32,6 +33,8 @@ pub(super) struct Answer {
     /// Tokens of the first token-bearing chunk.
     first: u64,
     anomalies: Anomalies,
+    /// Its words, where they are captured.
+    pub(super) heard: Option<Box<Heard>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -68,6 +71,7 @@ impl Answer {
             done: false,
             first: 0,
             anomalies: Anomalies::default(),
+            heard: None,
         }
     }
 
@@ -78,8 +82,13 @@ impl Answer {
         brought: &mut Brought,
         out: &mut impl FnMut(Sample),
     ) {
+        if let Some(heard) = &mut self.heard {
+            heard.event(event);
+        }
         match event {
             Event::Odd(anomaly) => return self.odd(*anomaly),
+            // Content alone; whoever captures none is not told of an event.
+            Event::Call { .. } => return,
             Event::Done => {
                 self.done = true;
                 return;

@@ -1,8 +1,10 @@
 //! The part of an exchange that only a call of a known API has: its request's facts, its answer, its series.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::content::{self, Asked, Budget, Policy};
 use crate::count::Tokenisers;
 use crate::dialect::{
     self, Api, Event, Found, Quota, Reader, Realtime, RequestFacts, RequestReader,
@@ -12,6 +14,7 @@ use crate::label::{Dimension, Gate, Label, Name, OTHER};
 use crate::measure::{Points, Rates, Sample, Stalls, rates};
 use crate::observe::answer::{Answer, Brought};
 use crate::observe::coding::Coding;
+use crate::observe::reading::Reading;
 use crate::record::{self, Call, Complete, Outcome, Output, Series, WebSocket};
 use crate::wire::{Direction, Head, Headers, Open, RouteFacts};
 
@@ -36,22 +39,8 @@ pub(super) struct Calling {
     provider: Label,
     quota: Option<Quota>,
     tokenisers: Tokenisers,
-}
-
-/// The request's body: being read, then read.
-#[derive(Debug)]
-enum Reading {
-    Still(Box<RequestReader>),
-    Done(Box<RequestFacts>),
-}
-
-impl Reading {
-    fn facts(&self) -> &RequestFacts {
-        match self {
-            Self::Still(reader) => reader.facts(),
-            Self::Done(facts) => facts,
-        }
-    }
+    /// The request's body, where content is captured.
+    asked: Option<Box<Asked>>,
 }
 
 /// What a call cannot know of itself when it is closed.
@@ -87,7 +76,15 @@ impl Calling {
             provider: provider(api, &open.route, None),
             quota: None,
             tokenisers: tokenisers.clone(),
+            asked: None,
         }
+    }
+
+    /// Captures what is asked and answered from here on.
+    pub(super) fn capture(&mut self, policy: &Arc<Policy>, budget: &Budget) {
+        let asked = Asked::new(policy, budget);
+        self.answer.heard = asked.heard().map(Box::new);
+        self.asked = Some(Box::new(asked));
     }
 
     pub(super) fn facts(&self) -> &RequestFacts {
@@ -138,10 +135,14 @@ impl Calling {
     }
 
     pub(super) fn request(&mut self, bytes: &[u8]) {
-        if let Reading::Still(reader) = &mut self.request
-            && !self
-                .request_coding
-                .push(bytes, &mut |plain| reader.push(plain))
+        let Self { request, asked, .. } = self;
+        if let Reading::Still(reader) = request
+            && !self.request_coding.push(bytes, &mut |plain| {
+                reader.push(plain);
+                if let Some(asked) = asked {
+                    asked.push(plain);
+                }
+            })
         {
             reader.gap();
         }
@@ -159,7 +160,12 @@ impl Calling {
 
     pub(super) fn gap(&mut self, direction: Direction) {
         match direction {
-            Direction::Request => self.request_coding.gap(),
+            Direction::Request => {
+                self.request_coding.gap();
+                if let Some(asked) = &mut self.asked {
+                    asked.gap();
+                }
+            }
             Direction::Response => {
                 self.response_coding.gap();
                 self.lost = true;
@@ -176,6 +182,8 @@ impl Calling {
     pub(super) fn upgrade(&mut self) -> bool {
         let sessions = self.api == Api::OpenAiRealtime;
         self.session = sessions.then(|| Box::new(Realtime::new()));
+        // A session's messages are no request and no answer.
+        (self.asked, self.answer.heard) = (None, None);
         sessions
     }
 
@@ -234,7 +242,9 @@ impl Calling {
             self.api = api;
             self.series = None;
         }
+        let heard = self.answer.heard.take();
         self.answer = Answer::new(self.asked(), &self.tokenisers);
+        self.answer.heard = heard;
         self.provider = provider(self.api, route, Some(&head.headers));
         self.response_coding = Coding::new(&head.headers);
         self.response = (!self.response_coding.is_unread()).then(|| {
@@ -370,11 +380,17 @@ impl Calling {
             Some(_) | None => Rates::default(),
         };
         let owed = generates && complete == Complete::Cut && closing.answering;
-        let request = asked(self.request, self.session.as_deref());
+        let request = self.request.finish(self.session.as_deref());
+        let finish_reasons = self.answer.finish_reasons(owed);
+        let heard = self.answer.heard.as_deref();
+        let content = self
+            .asked
+            .map(|asked| Box::new(content::assemble(self.api, *asked, heard, &finish_reasons)));
         Call {
             series,
             streamed,
-            finish_reasons: self.answer.finish_reasons(owed),
+            finish_reasons,
+            content,
             response_id: self.answer.id.take(),
             response_model: self.answer.model.take(),
             service_tier: self.answer.service_tier.take(),
@@ -437,22 +453,6 @@ impl Calling {
             server_address: route.server_address.clone(),
             server_port: route.server_port,
         }
-    }
-}
-
-/// What was asked for: of a session, in its messages, and the model before them.
-fn asked(request: Reading, session: Option<&Realtime>) -> RequestFacts {
-    let asked = match request {
-        Reading::Still(reader) => reader.finish(),
-        Reading::Done(facts) => *facts,
-    };
-    match session {
-        Some(session) => {
-            let mut request = session.facts().clone();
-            request.model = request.model.or(asked.model);
-            request
-        }
-        None => asked,
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::content::{Budget, Policy};
 use crate::count::Tokenisers;
 use crate::dialect;
 use crate::frame::Anomaly;
@@ -95,6 +96,13 @@ impl Exchange {
             queue_depth: 0,
             gap: false,
             broken: false,
+        }
+    }
+
+    /// Captures what is asked and answered, where it is a call of a known API.
+    pub fn capture(&mut self, policy: &Arc<Policy>, budget: &Budget) {
+        if let Some(call) = &mut self.call {
+            call.capture(policy, budget);
         }
     }
 

@@ -8,6 +8,7 @@ mod calling;
 mod coding;
 mod exchange;
 mod network;
+mod reading;
 mod socket;
 mod task;
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clock::Wall;
+use crate::content::Content;
 use crate::dialect::{Operation, Quota, RequestFacts, Timings, Usage};
 use crate::frame::Anomaly;
 use crate::label::{Label, Name};
@@ -123,6 +124,8 @@ pub struct Call {
     pub stalls: Stalls,
     /// What each objective said: its name and verdict.
     pub verdicts: Vec<(Label, Verdict)>,
+    /// What was asked and answered, where the route captures it.
+    pub content: Option<Box<Content>>,
 }
 
 /// Whether what was counted is all there was.

@@ -113,5 +113,6 @@ fn call() -> Call {
         queue_depth: 0,
         stalls: Stalls::default(),
         verdicts: Vec::new(),
+        content: None,
     }
 }

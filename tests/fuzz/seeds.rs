@@ -84,6 +84,10 @@ fn made(target: &str, fixture: &Fixture) -> Vec<Vec<u8>> {
         "dialects" => answers(fixture),
         "floods" => floods(fixture),
         "requests" => vec![request(fixture)],
+        // Kept whole, and up to 16 bytes.
+        "content" => [b'?', b'4']
+            .map(|kept| [&[api(fixture), kept, b'9', b'C'], &fixture.request[..]].concat())
+            .to_vec(),
         "exchange" | "board" => ["", "gzip"].map(|coding| scene(fixture, coding)).to_vec(),
         "tokens" => vec![[b"013", &body[..body.len().min(TEXT)]].concat()],
         "websocket" | "realtime" => Vec::new(),

@@ -15,6 +15,7 @@ mod data_path;
 mod exchanges;
 mod exemplars;
 mod hangs;
+mod leaks;
 mod lifecycle;
 mod network;
 mod request_log;

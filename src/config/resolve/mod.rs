@@ -16,6 +16,7 @@ use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, r
 use crate::count::Tokenisers;
 use crate::{label, listen};
 
+mod content;
 mod objectives;
 mod propagators;
 pub(super) mod request_log;
@@ -94,6 +95,7 @@ pub(super) fn resolve(
         admin,
         upstreams: paths.upstreams,
         routes: paths.routes,
+        contents: paths.contents,
         objectives,
         tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
         labels: labels(file.labels, problems),

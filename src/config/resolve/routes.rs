@@ -6,12 +6,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{check_name, length_within, upstreams};
+use super::{check_name, content, length_within, upstreams};
 use crate::config::problem::{Mark, Problems, suggestion};
 use crate::config::read::{Field, Given};
 use crate::config::url::{self, Target};
 use crate::config::value::Wrong;
 use crate::config::{RunArgs, raw};
+use crate::content::{Policy, Routes};
 use crate::dialect;
 use crate::label::Label;
 use crate::route::TraceHeaders;
@@ -46,6 +47,7 @@ pub(super) struct Paths {
     pub(super) routes: Vec<route::Config>,
     /// Also of routes that are wrong in some other way, so that what refers to them is not called wrong too.
     pub(super) route_names: Vec<String>,
+    pub(super) contents: Routes,
 }
 
 /// What holds for routes that do not say otherwise.
@@ -74,8 +76,9 @@ pub(super) fn resolve(
         upstreams: &upstreams,
         defaults,
     };
+    let mut contents = Vec::new();
     let (routes, route_names) = match written.routes {
-        Field::Given(given) => routes(given, known, problems),
+        Field::Given(given) => routes(given, known, &mut contents, problems),
         Field::Absent | Field::Wrong => only_route(known),
     };
     if !args.upstream.is_empty() {
@@ -85,6 +88,7 @@ pub(super) fn resolve(
         upstreams,
         routes,
         route_names,
+        contents: contents.into_iter().collect(),
     }
 }
 
@@ -134,6 +138,7 @@ impl<'a> Known<'a> {
 fn routes(
     written: Given<Vec<Field<raw::Route>>>,
     known: Known<'_>,
+    contents: &mut Vec<(Label, Policy)>,
     problems: &mut Problems,
 ) -> (Vec<route::Config>, Vec<String>) {
     if written.value.is_empty() {
@@ -157,6 +162,8 @@ fn routes(
             problems.at(mark, message);
         }
         names.push(name.clone());
+        let captured = content::resolve(written.value.content.clone(), problems);
+        contents.extend(captured.map(|policy| (Label::known(&name), policy)));
         routes.extend(route(&name, written, matched, known, problems));
     }
     (routes, names)
@@ -361,5 +368,6 @@ fn from_flags(args: &RunArgs, defaults: Defaults, problems: &mut Problems) -> Pa
         upstreams,
         routes,
         route_names,
+        contents: Routes::default(),
     }
 }

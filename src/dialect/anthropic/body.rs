@@ -2,6 +2,7 @@
 
 use super::usage::Counts;
 use crate::dialect::blocks::Blocks;
+use crate::dialect::called::called;
 use crate::dialect::json::Step::{At, Key};
 use crate::dialect::json::{Short, Step, Value};
 use crate::dialect::once::Once;
@@ -13,6 +14,8 @@ pub struct Message {
     short: Short,
     once: Once,
     blocks: Blocks,
+    /// Id and name of the tool call that is being read.
+    call: [Option<String>; 2],
     counts: Counts,
 }
 
@@ -24,6 +27,7 @@ impl Body for Message {
         "text",
         "thinking",
         "input",
+        "name",
         "completion",
         "stop_reason",
         "usage",
@@ -50,6 +54,23 @@ impl Body for Message {
 
     fn value(&mut self, path: &[Step], value: Value<'_>, out: &mut impl FnMut(Event<'_>)) {
         match path {
+            [Key("content"), At(_), Key("id" | "name")] => {
+                let [id, name] = &mut self.call;
+                if let Some(word) = self.short.word(value) {
+                    *(if path.last() == Some(&Key("id")) {
+                        id
+                    } else {
+                        name
+                    }) = Some(word);
+                }
+            }
+            [Key("content"), At(block)] if value == Value::End => {
+                let [id, name] = std::mem::take(&mut self.call);
+                if let Some(name) = name {
+                    let number = self.blocks.call(u64::from(*block));
+                    called((0, number), id.as_deref(), Some(&name), out);
+                }
+            }
             [Key("content"), ..] | [Key("completion")] => {
                 if let (Some(part), Value::Text(text)) = (self.part(path), value) {
                     say(part, 0, text, out);

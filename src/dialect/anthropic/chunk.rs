@@ -41,6 +41,9 @@ pub struct Head<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Block<'a> {
+    pub id: Text<'a>,
+    /// Of the tool that is called.
+    pub name: Text<'a>,
     pub text: Text<'a>,
     pub thinking: Text<'a>,
     pub input: Written,

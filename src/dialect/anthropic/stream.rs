@@ -3,6 +3,7 @@
 use super::chunk::{Block, Chunk, Delta, Head};
 use super::usage::RawUsage;
 use crate::dialect::blocks::Blocks;
+use crate::dialect::called::called;
 use crate::dialect::failure::Failure;
 use crate::dialect::once::Once;
 use crate::dialect::shapes::{Messages, say};
@@ -70,6 +71,10 @@ impl Stream {
     fn block(&mut self, index: u64, block: &Block<'_>, out: &mut impl FnMut(Event<'_>)) {
         self.blocks.begin(index);
         self.whole = self.whole.filter(|whole| *whole != index);
+        if let Some(name) = block.name.some() {
+            let number = self.blocks.call(index);
+            called((CHOICE, number), block.id.some(), Some(name), out);
+        }
         say(Part::Reasoning, CHOICE, &block.thinking.0, out);
         say(Part::Text, CHOICE, &block.text.0, out);
         // Mostly it is there and empty, and the deltas hold it.

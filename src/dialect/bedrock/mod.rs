@@ -43,7 +43,7 @@ const METRICS: &str = "amazon-bedrock-invocationMetrics";
 /// Reads the answer of one call.
 #[derive(Debug)]
 pub enum Response {
-    Converse(converse::Response),
+    Converse(Box<converse::Response>),
     Own(Box<Own>),
 }
 
@@ -78,7 +78,7 @@ impl Response {
     /// `failed`: the status says that the answer is an error.
     pub fn new(api: Api, failed: bool) -> Self {
         if matches!(api, Api::BedrockConverse | Api::BedrockCountTokens) {
-            Self::Converse(converse::Response::new(failed))
+            Self::Converse(Box::new(converse::Response::new(failed)))
         } else {
             Self::Own(Box::new(Own::new(failed)))
         }

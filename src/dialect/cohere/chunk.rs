@@ -92,11 +92,13 @@ pub struct Content<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Tool<'a> {
+    pub id: Text<'a>,
     pub function: Object<Function<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Function<'a> {
+    pub name: Text<'a>,
     pub arguments: Text<'a>,
 }

@@ -3,6 +3,7 @@
 use super::chunk::{Answer, Chunk, Delta, Generation, Message};
 use super::stopped;
 use super::usage::RawUsage;
+use crate::dialect::called::called;
 use crate::dialect::failure::Failure;
 use crate::dialect::once::Once;
 use crate::dialect::{Event, Part, repair};
@@ -171,7 +172,10 @@ impl Stream {
             self.say(0, Part::Text, &content.text.0, out);
         }
         let tool = message.tool_calls.0.as_deref();
-        if let Some(function) = tool.and_then(|tool| tool.function.0.as_ref()) {
+        if let Some((tool, function)) =
+            tool.and_then(|tool| Some((tool, tool.function.0.as_ref()?)))
+        {
+            called((0, index), tool.id.some(), function.name.some(), out);
             self.say(0, Part::Tool(index), &function.arguments.0, out);
         }
     }

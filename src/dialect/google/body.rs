@@ -12,7 +12,7 @@ use crate::dialect::{Event, Usage, lenient};
 use crate::frame::Anomaly;
 
 /// Every key on the way to a value that is read.
-const KEYS: [&str; 53] = [
+const KEYS: [&str; 54] = [
     "response",
     "candidates",
     "content",
@@ -23,6 +23,7 @@ const KEYS: [&str; 53] = [
     "toolCall",
     "args",
     "executableCode",
+    "name",
     "code",
     "finishReason",
     "promptFeedback",

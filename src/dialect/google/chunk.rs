@@ -57,6 +57,7 @@ pub struct Part<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct Call<'a> {
+    pub id: Text<'a>,
     pub name: Text<'a>,
     pub args: Written,
     pub partial_args: List<Argument<'a>>,

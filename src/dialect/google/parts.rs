@@ -2,8 +2,9 @@
 
 use super::calls::Calls;
 use super::stream::say;
+use crate::dialect::called::called;
 use crate::dialect::json::Step::{At, Key};
-use crate::dialect::json::{Step, Value};
+use crate::dialect::json::{Short, Step, Value};
 use crate::dialect::{Event, Part};
 
 /// How much of a part's text is held back until it is known whether it is the answer's or was thought: Google says so
@@ -19,6 +20,7 @@ pub struct Parts {
     nature: Nature,
     /// The step that is being read has called its tool.
     called: bool,
+    short: Short,
 }
 
 /// What the text of the part that is being read is.
@@ -54,6 +56,18 @@ impl Parts {
             ([Key("text")], Value::Text(text)) => self.text(text, out),
             ([Key("functionCall" | "toolCall" | "executableCode")], Value::Object) => {
                 self.calls.begin(choice);
+            }
+            ([Key("functionCall" | "toolCall"), Key(key @ ("id" | "name"))], _) => {
+                let word = self.short.word(value);
+                if let (Some(word), Part::Tool(number)) = (word, self.calls.current(choice)) {
+                    let word = Some(word.as_str());
+                    let (id, name) = if *key == "id" {
+                        (word, None)
+                    } else {
+                        (None, word)
+                    };
+                    called((choice, number), id, name, out);
+                }
             }
             (
                 [Key("functionCall" | "toolCall"), Key("args")]

@@ -3,6 +3,7 @@
 use super::calls::Calls;
 use super::chunk::{Call, Candidate, Chunk, Part as Piece};
 use super::words;
+use crate::dialect::called::called;
 use crate::dialect::lenient::List;
 use crate::dialect::once::Once;
 use crate::dialect::{Event, Part, repair};
@@ -131,10 +132,13 @@ impl Stream {
                 Some(_) => self.calls.begin(choice),
                 None => self.calls.current(choice),
             };
+            name(choice, part, call, out);
             arguments(choice, part, call, out);
         }
         if let Some(call) = &piece.tool_call.0 {
-            arguments(choice, self.calls.begin(choice), call, out);
+            let part = self.calls.begin(choice);
+            name(choice, part, call, out);
+            arguments(choice, part, call, out);
         }
         if let Some(executable) = &piece.executable_code.0 {
             let part = self.calls.begin(choice);
@@ -161,6 +165,12 @@ impl Stream {
 pub fn tier(word: &str) -> Option<&str> {
     let named = word.parse::<u64>().is_err();
     (named && !word.is_empty() && !word.ends_with("_UNSPECIFIED")).then_some(word)
+}
+
+fn name(choice: u32, part: Part, call: &Call<'_>, out: &mut impl FnMut(Event<'_>)) {
+    if let Part::Tool(number) = part {
+        called((choice, number), call.id.some(), call.name.some(), out);
+    }
 }
 
 fn arguments(choice: u32, part: Part, call: &Call<'_>, out: &mut impl FnMut(Event<'_>)) {

@@ -2,6 +2,7 @@
 
 use super::account;
 use super::chunk::nanoseconds;
+use crate::dialect::called::called;
 use crate::dialect::json::Step::{At, Key};
 use crate::dialect::json::{Short, Step, Value};
 use crate::dialect::lenient::Count;
@@ -24,6 +25,7 @@ impl Body for Whole {
         "tool_calls",
         "function",
         "arguments",
+        "name",
         "response",
         "done_reason",
         "prompt_eval_count",
@@ -46,6 +48,19 @@ impl Body for Whole {
             ([], Value::End) => account(self.usage, self.timings, out),
             ([Key("model" | "done_reason")], value) => self.word(path, value, out),
             ([Key(name)], Value::Number(_)) => self.count(name, Count::of(value)),
+            (
+                [
+                    Key("message"),
+                    Key("tool_calls"),
+                    At(call),
+                    Key("function"),
+                    Key("name"),
+                ],
+                _,
+            ) => {
+                let name = self.short.word(value);
+                called((0, *call), None, name.as_deref(), out);
+            }
             (path, Value::Text(text)) => {
                 if let Some(part) = part(path) {
                     let choice = 0;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::account;
+use crate::dialect::called::called;
 use crate::dialect::failure::Failure;
 use crate::dialect::lenient::{Count, Flag, List, Object, Text, Written};
 use crate::dialect::once::Once;
@@ -38,18 +39,20 @@ pub struct Chunk<'a> {
 struct Message<'a> {
     content: Text<'a>,
     thinking: Text<'a>,
-    tool_calls: List<ToolCall>,
+    tool_calls: List<ToolCall<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ToolCall {
-    function: Object<Function>,
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct ToolCall<'a> {
+    id: Text<'a>,
+    function: Object<Function<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Function {
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Function<'a> {
+    name: Text<'a>,
     arguments: Written,
 }
 
@@ -71,9 +74,11 @@ impl Messages for Stream {
             say(Part::Reasoning, CHOICE, &message.thinking.0, out);
             say(Part::Text, CHOICE, &message.content.0, out);
             for call in message.tool_calls.iter() {
-                let part = Part::Tool(self.calls);
+                let number = self.calls;
+                let part = Part::Tool(number);
                 self.calls = self.calls.saturating_add(1);
                 if let Some(function) = &call.function.0 {
+                    called((CHOICE, number), call.id.some(), function.name.some(), out);
                     say(part, CHOICE, &function.arguments.0, out);
                 }
             }

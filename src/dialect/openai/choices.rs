@@ -1,5 +1,6 @@
 //! The choices of an answer that is one message as a whole, as they go by → events.
 
+use crate::dialect::called::called;
 use crate::dialect::json::Step::{At, Key};
 use crate::dialect::json::{Short, Step, Value};
 use crate::dialect::{Event, Part};
@@ -46,6 +47,18 @@ impl Choices {
             }
             return;
         }
+        if let Some((number, key)) = call(path) {
+            if let Some(word) = self.short.word(value) {
+                let word = Some(word.as_str());
+                let (id, name) = if key == "id" {
+                    (word, None)
+                } else {
+                    (None, word)
+                };
+                called((choice, number), id, name, out);
+            }
+            return;
+        }
         let part = match path {
             [Key("text")] if self.plain => Some(Part::Text),
             [Key("message"), rest @ ..] => part(rest),
@@ -78,6 +91,22 @@ fn is_first(known: &mut Option<(u32, &'static str)>, choice: u32, key: &'static 
             *known = Some((choice, key));
             true
         }
+    }
+}
+
+/// The call of a tool that this is the id or the name of.
+fn call(path: &[Step]) -> Option<(u32, &'static str)> {
+    match path {
+        [Key("message"), Key("tool_calls"), At(call), Key("id")] => Some((*call, "id")),
+        [
+            Key("message"),
+            Key("tool_calls"),
+            At(call),
+            Key("function" | "custom"),
+            Key("name"),
+        ] => Some((*call, "name")),
+        [Key("message"), Key("function_call"), Key("name")] => Some((0, "name")),
+        _ => None,
     }
 }
 

@@ -96,6 +96,9 @@ pub const KEYS: &[&str] = &[
     "predicted_ms",
     "total_latency",
     "server-processing-time",
+    // Of calls of tools.
+    "call_id",
+    "name",
 ];
 
 /// What is known of the object so far.

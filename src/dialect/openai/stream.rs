@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::chunk::{Choice, Chunk, Content, ContentPart, Message};
 use super::tools::Tools;
 use super::usage::RawUsage;
+use crate::dialect::called::called;
 use crate::dialect::failure::{Failure, identifier};
 use crate::dialect::once::Once;
 use crate::dialect::repair;
@@ -139,13 +140,18 @@ impl Stream {
         }
         say(out, choice, Part::Refusal, &message.refusal.0);
         for call in &message.tool_calls.0 {
-            let part = Part::Tool(self.tools.number(choice, call));
+            let number = self.tools.number(choice, call);
+            let mut functions = call.function.0.iter().chain(&call.custom.0);
+            let name = functions.find_map(|function| function.name.some());
+            called((choice, number), call.id.some(), name, out);
+            let part = Part::Tool(number);
             for function in call.function.0.iter().chain(&call.custom.0) {
                 say(out, choice, part, &function.arguments.0);
                 say(out, choice, part, &function.input.0);
             }
         }
         if let Some(function) = &message.function_call.0 {
+            called((choice, 0), None, function.name.some(), out);
             say(out, choice, Part::Tool(0), &function.arguments.0);
         }
         if let Some(audio) = &message.audio.0 {

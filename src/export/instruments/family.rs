@@ -50,6 +50,7 @@ pub struct Family {
     pub drift_reported: Counter<u64>,
     pub anomalies: Counter<u64>,
     pub delay: Histogram<f64>,
+    pub left_out: Counter<u64>,
 }
 
 /// `gen_ai.server.*`, the same in both sets of names.
@@ -141,6 +142,7 @@ impl Family {
             drift_reported: ours::DRIFT_REPORTED.counter(meter),
             anomalies: health::SELF_ANOMALIES.counter(meter),
             delay: health::SELF_DELAY.histogram(meter),
+            left_out: health::SELF_LEFT_OUT.counter(meter),
         }
     }
 }

@@ -111,6 +111,9 @@ impl Instruments {
                 .anomalies
                 .add(0, &[word(key::ANOMALY, anomaly.as_str())]);
         }
+        for why in ["not_understood", "truncated"] {
+            family.left_out.add(0, &[word(key::OMISSION, why)]);
+        }
         Self {
             family: Arc::new(family),
             bounds,
@@ -197,6 +200,11 @@ impl Instruments {
         for (anomaly, times) in &record.anomalies {
             self.odd(*anomaly, *times);
         }
+        let call = record.call.as_ref();
+        if let Some(content) = call.and_then(|call| call.content.as_deref()) {
+            self.left_out("not_understood", content.left_out);
+            self.left_out("truncated", content.truncated.into());
+        }
         let closing = self.closings.obtain(&Shape::of(record), || {
             let refused_before = self.refusals(gate);
             let closing = self.closing(record, gate);
@@ -207,6 +215,11 @@ impl Instruments {
         let marks = &mut self.family.exemplars.marks(record);
         closing.record(record, marks);
         lane.connections.record(&self.family, record, marks);
+    }
+
+    /// Content that was to be captured was not.
+    fn left_out(&self, why: &'static str, parts: u64) {
+        self.family.left_out.add(parts, &[word(key::OMISSION, why)]);
     }
 
     /// How often a value or a combination had to be called `other`.

@@ -96,6 +96,7 @@ attributes! {
     DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "series"]), "Which kind of label value had to be called `other`; `series`: a combination of admitted values was one too many.";
     SIGNAL "tokengauge.signal" Closed(&["metrics", "traces"]), "Which export.";
     DROP_REASON "tokengauge.reason" Closed(&["queue_full", "failed", "shutdown"]), "Why it was dropped.";
+    OMISSION "tokengauge.omission" Closed(&["not_understood", "truncated"]), "Why content was left out.";
     VERSION "tokengauge.version" Any, "The version of this program.";
 }
 

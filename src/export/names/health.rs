@@ -1,7 +1,7 @@
 //! Metrics of the proxy's own health: what it did not see, refused, dropped, and how late it was.
 
 use crate::export::names::attributes::{
-    ANOMALY, DIMENSION, DROP_REASON, PART, RESULT, SIGNAL, VERSION,
+    ANOMALY, DIMENSION, DROP_REASON, OMISSION, PART, RESULT, SIGNAL, VERSION,
 };
 use crate::export::names::{Kind, Metric, ROW};
 use crate::frame::Anomaly;
@@ -21,6 +21,7 @@ pub static ALL: &[&Metric] = &[
     &SELF_REFUSED,
     &SELF_EXPORTS,
     &SELF_DROPPED,
+    &SELF_LEFT_OUT,
     &SELF_LOGGED,
     &SELF_UNLOGGED,
     &SELF_DELAY,
@@ -89,6 +90,15 @@ pub static SELF_DROPPED: Metric = Metric {
     description: "Spans, or collections of metrics, that were never delivered. Cumulative metrics heal with the next delivery.",
     attributes: &[&[SIGNAL, DROP_REASON]],
     combinations: 6,
+    ..ROW
+};
+
+pub static SELF_LEFT_OUT: Metric = Metric {
+    name: "tokengauge.self.content.left_out",
+    unit: "{part}",
+    description: "What content capture left out: messages and parts that were not understood, and calls that were captured in part (beyond the bound, or not seen).",
+    attributes: &[&[OMISSION]],
+    combinations: 2,
     ..ROW
 };
 

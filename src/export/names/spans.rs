@@ -74,6 +74,12 @@ attributes! {
     QUOTA_TOKENS "tokengauge.quota.tokens.remaining" Any, "Tokens left by the provider's rate-limit headers.";
     QUOTA_INPUT "tokengauge.quota.input_tokens.remaining" Any, "Input tokens left, where the provider limits them apart.";
     QUOTA_OUTPUT "tokengauge.quota.output_tokens.remaining" Any, "Output tokens left, where the provider limits them apart.";
+    INPUT_MESSAGES "gen_ai.input.messages" Any, "What was asked, as JSON by the standard's schema; only where the route captures content, as all of this block.";
+    OUTPUT_MESSAGES "gen_ai.output.messages" Any, "What was answered.";
+    SYSTEM_INSTRUCTIONS "gen_ai.system_instructions" Any, "Instructions that the request gives apart from the messages.";
+    TOOL_DEFINITIONS "gen_ai.tool.definitions" Any, "The tools that it offers.";
+    CONTENT_TRUNCATED "tokengauge.content.truncated" Closed(&["true"]), "Only where some of the content was beyond the bound, or was not seen.";
+    CONTENT_LEFT_OUT "tokengauge.content.left_out" Any, "Messages and parts of messages that were not understood, or are no text; only where there were any.";
     ROUTE "tokengauge.route" Any, "The route the exchange took. Both spans.";
     VANTAGE "tokengauge.vantage" Closed(&["inbound", "outbound", "gateway"]), "Where this proxy stands. Both spans.";
     OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "How the exchange came out. Both spans.";

@@ -36,6 +36,7 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
         queue_depth,
         stalls,
         verdicts,
+        content: _,
     } = call;
     let objectives = verdicts
         .iter()

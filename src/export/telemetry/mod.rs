@@ -5,24 +5,25 @@
 //! lose is only logged. Here each export has its time limit, what is lost is counted, the queue is bounded, and shutdown
 //! keeps to its bound whatever the collector does.
 
-use std::collections::VecDeque;
+mod queue;
+
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::diag;
 use crate::export::Collector;
-use crate::export::config::{Batch, Config};
-use crate::export::encode::Encoded;
+use crate::export::config::Config;
 use crate::export::otlp::{BuildError, Deliveries, Exported, Lost, MetricExporter, SpanExporter};
 use crate::export::prometheus::Format;
 use crate::export::sampling::Sampler;
 use crate::export::span::{self, Style};
 use crate::record::Record;
+use queue::Queue;
 
 /// How much longer than its bound a shutdown waits for the thread to notice: scheduling on a busy single core.
 const GRACE: Duration = Duration::from_millis(200);
@@ -111,85 +112,6 @@ impl Telemetry {
     /// called from any thread and more than once. It blocks: on a runtime, call it in `spawn_blocking`.
     pub fn shutdown(&self, bound: Duration) -> bool {
         self.thread.as_ref().is_none_or(|thread| thread.stop(bound))
-    }
-}
-
-/// A span waits here until the thread takes it. Guarded by a mutex that is only ever held to move a span, or to take a
-/// batch: a channel would wake the thread for every span, which costs more than making it.
-#[derive(Debug)]
-struct Queue {
-    batch: Batch,
-    deliveries: Arc<Deliveries>,
-    waiting: Mutex<VecDeque<Encoded>>,
-    /// Notified when a batch is full.
-    full: Notify,
-    /// Spans of the export that is going on.
-    in_flight: AtomicUsize,
-    closed: AtomicBool,
-}
-
-impl Queue {
-    fn new(batch: Batch, deliveries: Arc<Deliveries>) -> Self {
-        Self {
-            batch,
-            deliveries,
-            waiting: Mutex::default(),
-            full: Notify::new(),
-            in_flight: AtomicUsize::new(0),
-            closed: AtomicBool::new(false),
-        }
-    }
-
-    /// Drops and counts the span where the queue is full or closed.
-    fn offer(&self, span: Encoded) {
-        let mut waiting = self.waiting();
-        if let Some(refused) = self.refused(waiting.len()) {
-            return self.lost(refused, 1);
-        }
-        waiting.push_back(span);
-        let full = waiting.len() == self.batch.size;
-        drop(waiting);
-        if full {
-            self.full.notify_one();
-        }
-    }
-
-    /// Why a span would not be taken now.
-    fn refuses(&self) -> Option<Lost> {
-        self.refused(self.waiting().len())
-    }
-
-    fn refused(&self, waiting: usize) -> Option<Lost> {
-        if self.closed.load(Ordering::Relaxed) {
-            Some(Lost::Shutdown)
-        } else {
-            (waiting >= self.batch.queue).then_some(Lost::QueueFull)
-        }
-    }
-
-    fn lost(&self, reason: Lost, spans: usize) {
-        self.deliveries.lost(Exported::Traces, reason, spans);
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Encoded>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The next batch; empty where nothing waits.
-    fn take(&self) -> Vec<Encoded> {
-        let mut waiting = self.waiting();
-        let size = waiting.len().min(self.batch.size);
-        waiting.drain(..size).collect()
-    }
-
-    /// Refuses further spans and counts those that were not delivered.
-    fn close(&self) -> usize {
-        let mut waiting = self.waiting();
-        self.closed.store(true, Ordering::Relaxed);
-        let left = waiting.len() + self.in_flight.load(Ordering::Relaxed);
-        waiting.clear();
-        self.lost(Lost::Shutdown, left);
-        left
     }
 }
 

@@ -1,6 +1,7 @@
 //! Against receivers on loopback: one that answers, one that refuses, one that is silent, one that is not there.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -21,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::clock;
+use crate::export::config::Batch;
 use crate::export::instruments::Instruments;
 use crate::export::sampling::Kept;
 use crate::export::snapshot::{Readings, Snapshot};

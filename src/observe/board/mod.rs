@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::clock::Moment;
+use crate::content;
 use crate::count::Tokenisers;
 use crate::export::{Instruments, Part};
 use crate::frame::Anomaly;
@@ -51,6 +52,9 @@ pub struct Board {
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
     kernel: Kernel,
+    /// The routes whose content is captured, and the memory that this may take.
+    contents: content::Routes,
+    budget: content::Budget,
     sinks: Sinks,
 }
 
@@ -101,6 +105,8 @@ impl Board {
             gate,
             tokenisers: Tokenisers::default(),
             kernel: Kernel::default(),
+            contents: content::Routes::default(),
+            budget: content::Budget::default(),
             sinks,
         }
     }
@@ -199,6 +205,11 @@ impl Board {
         self.kernel = Kernel::asked_by(ask);
     }
 
+    /// Whose content is captured of exchanges that begin from now on.
+    pub fn capture(&mut self, contents: content::Routes) {
+        self.contents = contents;
+    }
+
     /// Every exchange in flight, oldest first.
     pub fn streams(&self, at: Moment) -> Vec<StreamView> {
         let mut views: Vec<StreamView> = self
@@ -227,7 +238,11 @@ impl Board {
         };
         let cell = Arc::clone(&open.cell);
         let gate = Arc::clone(&self.gate);
-        let exchange = Exchange::new(id, at, open, gate, &self.tokenisers);
+        let policy = self.contents.of(&open.route.name).map(Arc::clone);
+        let mut exchange = Exchange::new(id, at, open, gate, &self.tokenisers);
+        if let Some(policy) = policy {
+            exchange.capture(&policy, &self.budget);
+        }
         let state = exchange.state();
         self.load.enter(&lane, state);
         let flight = Flight {

@@ -3,6 +3,7 @@
 //!
 //! libFuzzer drives them (`fuzz/`, which takes this folder in), and so do the tests beside this folder.
 
+mod content;
 mod dialects;
 mod exchange;
 mod frames;
@@ -16,6 +17,7 @@ mod sockets;
 mod tokens;
 mod traces;
 
+pub use content::content;
 pub use dialects::{STATUSES, dialects, floods};
 pub use exchange::{CODINGS, HEAD_STATUSES, board, exchange};
 pub use frames::{CONTENT_TYPES, JSON, aws, elements, lines, sniffed, sse};

@@ -44,6 +44,13 @@ impl Collector {
             .collect()
     }
 
+    /// All bytes of what is no span.
+    pub fn metrics(&self) -> Vec<u8> {
+        let exports = self.exports.lock().unwrap();
+        let metrics = exports.iter().filter(|(path, _)| path != "/v1/traces");
+        metrics.flat_map(|(_, body)| body.clone()).collect()
+    }
+
     /// All bytes of all exports: protobuf keeps text as it is.
     pub fn bytes(&self) -> Vec<u8> {
         let exports = self.exports.lock().unwrap();

@@ -2,6 +2,7 @@
 
 use super::super::counts;
 use crate::dialect::blocks::Blocks;
+use crate::dialect::called::called;
 use crate::dialect::json::Step::{At, Key};
 use crate::dialect::json::{Short, Step, Value};
 use crate::dialect::shapes::{Body, count, say};
@@ -12,6 +13,8 @@ use crate::dialect::{Event, Part};
 pub struct Message {
     short: Short,
     blocks: Blocks,
+    /// Id and name of the tool call that is being read.
+    call: [Option<String>; 2],
     tally: Tally,
 }
 
@@ -22,6 +25,8 @@ impl Body for Message {
         "content",
         "text",
         "toolUse",
+        "toolUseId",
+        "name",
         "input",
         "reasoningContent",
         "reasoningText",
@@ -63,6 +68,7 @@ impl Body for Message {
                 if let (Some(part), Value::Text(text)) = (self.part(*block, rest), value) {
                     say(part, 0, text, out);
                 }
+                self.call(*block, rest, value, out);
             }
             [Key("stopReason")] => {
                 if let Some(reason) = &self.short.word(value) {
@@ -106,6 +112,29 @@ impl Body for Message {
 }
 
 impl Message {
+    fn call(
+        &mut self,
+        block: u32,
+        path: &[Step],
+        value: Value<'_>,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        let [id, name] = &mut self.call;
+        let place = match path {
+            [Key("toolUse"), Key("toolUseId")] => id,
+            [Key("toolUse"), Key("name")] => name,
+            [Key("toolUse")] if value == Value::End => {
+                let number = self.blocks.call(u64::from(block));
+                let [id, name] = std::mem::take(&mut self.call);
+                return called((0, number), id.as_deref(), name.as_deref(), out);
+            }
+            _ => return,
+        };
+        if let Some(word) = self.short.word(value) {
+            *place = Some(word);
+        }
+    }
+
     /// The part that a text in a content block belongs to.
     fn part(&mut self, block: u32, path: &[Step]) -> Option<Part> {
         Some(match path {

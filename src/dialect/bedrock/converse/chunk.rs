@@ -11,7 +11,7 @@ use crate::dialect::lenient::{Count, Object, Text};
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct Chunk<'a> {
     pub content_block_index: Count,
-    pub start: Object<Box<Start>>,
+    pub start: Object<Box<Start<'a>>>,
     pub delta: Object<Delta<'a>>,
     pub stop_reason: Text<'a>,
     pub usage: Object<Box<RawUsage>>,
@@ -45,9 +45,19 @@ impl<'a> Named<'a> {
     }
 }
 
-/// What a block is; read for being there.
+/// What a block is; there for other blocks than calls of tools, too.
 #[derive(Debug, Default, Deserialize)]
-pub struct Start {}
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+pub struct Start<'a> {
+    pub tool_use: Object<ToolStart<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+pub struct ToolStart<'a> {
+    pub tool_use_id: Text<'a>,
+    pub name: Text<'a>,
+}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]

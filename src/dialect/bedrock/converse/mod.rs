@@ -8,6 +8,7 @@ use super::counts::took;
 use chunk::{Chunk, Delta, Named};
 
 use crate::dialect::blocks::Blocks;
+use crate::dialect::called::called;
 use crate::dialect::failure::Failure;
 use crate::dialect::once::Once;
 use crate::dialect::shapes::{Messages, Shapes, say};
@@ -58,8 +59,12 @@ impl Stream {
     /// The message's end is not the stream's: usage and metrics come after it.
     fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
         let index = chunk.content_block_index.0.unwrap_or_default();
-        if chunk.start.0.is_some() {
+        if let Some(start) = &chunk.start.0 {
             self.blocks.begin(index);
+            if let Some(tool) = &start.tool_use.0 {
+                let number = self.blocks.call(index);
+                called((0, number), tool.tool_use_id.some(), tool.name.some(), out);
+            }
         }
         if let Some(delta) = &chunk.delta.0 {
             self.delta(index, delta, out);

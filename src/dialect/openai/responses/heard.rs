@@ -76,6 +76,15 @@ impl Heard {
         self.is_full() || self.places.iter().any(|known| known.item == item)
     }
 
+    /// The number of the call of a tool that this item is, where any of it was told and none was told before the answer
+    /// was told as a whole: items may be counted anew there.
+    pub fn call(&self, item: u32) -> Option<u32> {
+        let is_call = |known: &&Place| known.home == Home::Tool;
+        let mut calls = self.places.iter().filter(is_call);
+        let number = calls.position(|known| known.item == item)?;
+        u32::try_from(number).ok().filter(|_| self.before == 0)
+    }
+
     /// From now on the answer is told as a whole: what it has of a kind that was told before is not new. Its items are
     /// not compared one by one, because some producers leave out items there, and count the others anew.
     pub fn repeat(&mut self) {

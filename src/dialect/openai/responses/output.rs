@@ -2,6 +2,7 @@
 
 use super::heard::{Heard, Home, Place};
 use crate::dialect::Event;
+use crate::dialect::called::called;
 use crate::dialect::json::Step::{At, Key};
 use crate::dialect::json::{Short, Step, Value};
 
@@ -13,6 +14,8 @@ pub struct Output {
     reasoning_item: bool,
     reasoning_part: bool,
     short: Short,
+    /// Id and name of the call of a tool that the item is.
+    call: [Option<String>; 2],
 }
 
 impl Output {
@@ -32,7 +35,12 @@ impl Output {
         out: &mut impl FnMut(Event<'_>),
     ) {
         match (path, value) {
-            ([], Value::Object) => self.reasoning_item = false,
+            ([], Value::Object) => {
+                self.reasoning_item = false;
+                self.call = [None, None];
+            }
+            ([], Value::End) => self.called(item, out),
+            ([Key("call_id" | "name")], _) => self.name(path, value),
             ([Key("content"), At(_)], Value::Object) => self.reasoning_part = false,
             ([Key("type")], _) => {
                 if let Some(word) = self.short.word(value) {
@@ -54,6 +62,36 @@ impl Output {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Takes a value of an item whose text was told: only which tool it calls.
+    pub fn told(
+        &mut self,
+        item: u32,
+        path: &[Step],
+        value: Value<'_>,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        match (path, value) {
+            ([], Value::End) => self.called(item, out),
+            ([Key("call_id" | "name")], _) => self.name(path, value),
+            _ => {}
+        }
+    }
+
+    fn name(&mut self, path: &[Step], value: Value<'_>) {
+        let [id, name] = &mut self.call;
+        if let Some(word) = self.short.word(value) {
+            let place = if path == [Key("name")] { name } else { id };
+            *place = Some(word);
+        }
+    }
+
+    fn called(&mut self, item: u32, out: &mut impl FnMut(Event<'_>)) {
+        let [id, name] = std::mem::take(&mut self.call);
+        if let Some(number) = self.heard.call(item) {
+            called((0, number), id.as_deref(), name.as_deref(), out);
         }
     }
 

@@ -144,6 +144,13 @@ impl Stream {
         };
         let item = index(message.output_index);
         let output = &mut self.object.output;
+        if output.heard.call(item).is_some() {
+            return skim(data, out, |path, value, out| {
+                if let [Key("item"), path @ ..] = path {
+                    output.told(item, path, value, out);
+                }
+            });
+        }
         if output.heard.knows_item(item) {
             return;
         }

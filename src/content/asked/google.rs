@@ -1,0 +1,109 @@
+//! Requests to Gemini's generateContent, wherever it is served.
+
+use serde_json::Value;
+
+use super::{Messages, list, modality, word};
+use crate::content::parts;
+
+pub(super) fn read(body: &Value, out: &mut Messages) {
+    // Code Assist wraps what is asked.
+    if let Some(inner) = body.get("request").filter(|inner| inner.is_object()) {
+        return read(inner, out);
+    }
+    let system = body
+        .get("systemInstruction")
+        .or_else(|| body.get("system_instruction"));
+    for part in system.map_or(&[][..], |system| list(system, "parts")) {
+        match word(part, "text") {
+            Some(text) => out.instruct(text),
+            None => out.leave_out(),
+        }
+    }
+    for content in list(body, "contents").iter().chain(list(body, "content")) {
+        let role = match word(content, "role") {
+            Some("model") => "assistant",
+            Some("function") => "tool",
+            Some(role) => role,
+            None => "user",
+        };
+        let mut said = Vec::new();
+        for part in list(content, "parts") {
+            match self::part(part) {
+                Some(part) => said.push(part),
+                None => out.leave_out(),
+            }
+        }
+        out.say(role, None, said);
+    }
+    // Of interactions.
+    for input in list(body, "input") {
+        match input.as_str().or_else(|| word(input, "text")) {
+            Some(text) => out.say("user", None, vec![parts::text(text)]),
+            None => out.leave_out(),
+        }
+    }
+    for tool in list(body, "tools") {
+        tools(tool, out);
+    }
+}
+
+fn part(part: &Value) -> Option<Value> {
+    let either = |camel: &str, snake: &str| part.get(camel).or_else(|| part.get(snake));
+    if let Some(text) = word(part, "text") {
+        let thought = part.get("thought").and_then(Value::as_bool) == Some(true);
+        return Some(if thought {
+            parts::reasoning(text)
+        } else {
+            parts::text(text)
+        });
+    }
+    if let Some(call) = either("functionCall", "function_call") {
+        let arguments = call.get("args").cloned().unwrap_or_default();
+        return Some(parts::tool_call(
+            word(call, "id"),
+            word(call, "name"),
+            arguments,
+        ));
+    }
+    if let Some(answer) = either("functionResponse", "function_response") {
+        let response = answer.get("response").cloned().unwrap_or_default();
+        // It has an id only where the call had one; else it is the answer to the function of that name.
+        let id = word(answer, "id").or(word(answer, "name"));
+        return Some(parts::tool_response(id, response));
+    }
+    let file = either("fileData", "file_data")?;
+    let kind = word(file, "mimeType").or(word(file, "mime_type"));
+    let address = word(file, "fileUri").or(word(file, "file_uri"))?;
+    Some(parts::uri(modality(kind), address))
+}
+
+/// An entry of the list is a list of functions, or tools of Google's own, each under its name.
+fn tools(tool: &Value, out: &mut Messages) {
+    let Some(fields) = tool.as_object() else {
+        return out.leave_out();
+    };
+    for (kind, of) in fields {
+        if !matches!(
+            kind.as_str(),
+            "functionDeclarations" | "function_declarations"
+        ) {
+            out.offer(parts::tool(kind, None));
+            continue;
+        }
+        for function in of.as_array().map_or(&[][..], Vec::as_slice) {
+            let schema = [
+                "parameters",
+                "parametersJsonSchema",
+                "parameters_json_schema",
+            ];
+            let schema = schema.into_iter().find_map(|key| function.get(key));
+            match word(function, "name") {
+                Some(name) => {
+                    let description = word(function, "description");
+                    out.offer(parts::function(name, description, schema));
+                }
+                None => out.leave_out(),
+            }
+        }
+    }
+}

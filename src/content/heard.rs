@@ -1,0 +1,145 @@
+//! The answer, put together from what the dialect tells.
+
+use serde_json::{Map, Value};
+
+use super::{Bounded, MARGIN, MOST_PARTS, Policy, Redactor, parts};
+use crate::dialect::{Event, Part};
+use crate::label::Name;
+
+/// The most choices that are told apart, as where their ends are.
+const MOST_CHOICES: u32 = 128;
+
+/// What an answer has said so far.
+#[derive(Debug)]
+pub struct Heard {
+    /// Bytes that may still be kept.
+    room: usize,
+    pieces: Vec<Piece>,
+    cut: bool,
+}
+
+/// One part of one choice.
+#[derive(Debug)]
+struct Piece {
+    choice: u32,
+    part: Part,
+    text: Bounded,
+    id: Option<Name>,
+    name: Option<Name>,
+}
+
+impl Heard {
+    pub const fn new(policy: &Policy) -> Self {
+        Self {
+            room: policy.max_bytes + MARGIN,
+            pieces: Vec::new(),
+            cut: false,
+        }
+    }
+
+    pub fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Text { choice, part, text } => {
+                let mut room = self.room;
+                if let Some(piece) = self.piece(*choice, *part) {
+                    piece.text.push(text, &mut room);
+                    self.cut |= piece.text.cut;
+                }
+                self.room = room;
+            }
+            Event::Call {
+                choice,
+                number,
+                id,
+                name,
+            } => {
+                if let Some(piece) = self.piece(*choice, Part::Tool(*number)) {
+                    piece.id = id.and_then(Name::new).or(piece.id.take());
+                    piece.name = name.and_then(Name::new).or(piece.name.take());
+                }
+            }
+            Event::Started { .. }
+            | Event::Usage(_)
+            | Event::Stopped { .. }
+            | Event::Failed { .. }
+            | Event::Tier { .. }
+            | Event::Timings(_)
+            | Event::Done
+            | Event::Odd(_) => {}
+        }
+    }
+
+    pub(super) const fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// One message for each choice that said anything, in order.
+    pub(super) fn messages(&self, redact: &Redactor, reasons: &[Name]) -> Vec<Value> {
+        let mut choices: Vec<u32> = self.pieces.iter().map(|piece| piece.choice).collect();
+        choices.sort_unstable();
+        choices.dedup();
+        let mut messages = Vec::new();
+        for (place, choice) in choices.into_iter().enumerate() {
+            let of_choice = self.pieces.iter().filter(|piece| piece.choice == choice);
+            let parts = of_choice.map(|piece| piece.write(redact)).collect();
+            let mut message = Map::new();
+            message.insert("role".to_owned(), "assistant".into());
+            message.insert("parts".to_owned(), Value::Array(parts));
+            if let Some(reason) = reasons.get(place) {
+                message.insert("finish_reason".to_owned(), reason.as_str().into());
+            }
+            messages.push(Value::Object(message));
+        }
+        messages
+    }
+
+    /// The piece that more of this part belongs to: a call's own wherever it stands, of text the one that was last.
+    fn piece(&mut self, choice: u32, part: Part) -> Option<&mut Piece> {
+        let same = |piece: &Piece| piece.choice == choice && piece.part == part;
+        let known = match part {
+            Part::Tool(_) => self.pieces.iter().rposition(same),
+            Part::Text | Part::Reasoning | Part::Refusal | Part::Transcript => {
+                let last = self.pieces.iter().rposition(|piece| piece.choice == choice);
+                last.filter(|at| self.pieces.get(*at).is_some_and(same))
+            }
+        };
+        if known.is_none() {
+            if choice >= MOST_CHOICES || self.pieces.len() >= MOST_PARTS {
+                self.cut = true;
+                return None;
+            }
+            self.pieces.push(Piece {
+                choice,
+                part,
+                text: Bounded::default(),
+                id: None,
+                name: None,
+            });
+        }
+        let at = known.unwrap_or(self.pieces.len() - 1);
+        self.pieces.get_mut(at)
+    }
+}
+
+impl Piece {
+    fn write(&self, redact: &Redactor) -> Value {
+        match self.part {
+            Part::Text | Part::Transcript => parts::text(&self.text.finish(redact)),
+            Part::Reasoning => parts::reasoning(&self.text.finish(redact)),
+            Part::Refusal => parts::refusal(&self.text.finish(redact)),
+            Part::Tool(_) => {
+                let clean = |name: &Option<Name>| {
+                    name.as_ref().map(|name| redact.text(name.as_str(), false))
+                };
+                let mut arguments = parts::arguments(&self.text.text);
+                if arguments.is_string() || self.text.cut {
+                    arguments = self.text.finish(redact).into();
+                } else {
+                    redact.value(&mut arguments);
+                }
+                let (id, name) = (clean(&self.id), clean(&self.name));
+                parts::tool_call(id.as_deref(), name.as_deref(), arguments)
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! JSON that was cut off, made whole: what is open is closed, what is begun is dropped.
+
+use serde_json::Value;
+
+/// Stands at the end of a text that was cut off, until it has been redacted. It is no character of any language; a
+/// client that sends it loses the end of that text in what is captured.
+pub const CUT: char = '\u{10ffff}';
+
+/// Reads the beginning of a JSON text. `None` where it is no JSON.
+pub fn read(bytes: &[u8]) -> Option<Value> {
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(cut) => std::str::from_utf8(bytes.get(..cut.valid_up_to())?).ok()?,
+    };
+    let mut open = Open::default();
+    text.chars().for_each(|character| open.take(character));
+    // What ends in the middle of a key, of a word or before a value is tried again without its last step.
+    let whole = open.closed(text);
+    serde_json::from_str(&whole).ok().or_else(|| {
+        let kept = text.get(..open.complete)?;
+        let mut open = Open::default();
+        kept.chars().for_each(|character| open.take(character));
+        serde_json::from_str(&open.closed(kept)).ok()
+    })
+}
+
+/// What is open at a place of a JSON text.
+#[derive(Debug, Default)]
+struct Open {
+    brackets: Vec<char>,
+    in_string: bool,
+    /// The bytes of an escape that is not over.
+    escape: usize,
+    /// How many more of the digits of an escape are to come.
+    digits: usize,
+    at: usize,
+    /// Up to where it could be closed at once: behind a bracket, or before a comma.
+    complete: usize,
+}
+
+impl Open {
+    fn take(&mut self, character: char) {
+        let length = character.len_utf8();
+        self.at += length;
+        if self.in_string {
+            self.in_string(character, length);
+            return;
+        }
+        match character {
+            '"' => self.in_string = true,
+            '{' | '[' => {
+                self.brackets.push(if character == '{' { '}' } else { ']' });
+                self.complete = self.at;
+            }
+            '}' | ']' => {
+                self.brackets.pop();
+                self.complete = self.at;
+            }
+            ',' => self.complete = self.at - 1,
+            _ => {}
+        }
+    }
+
+    fn in_string(&mut self, character: char, length: usize) {
+        if self.digits > 0 {
+            self.digits -= 1;
+            self.escape = if self.digits == 0 {
+                0
+            } else {
+                self.escape + length
+            };
+        } else if self.escape == 1 {
+            (self.escape, self.digits) = if character == 'u' { (2, 4) } else { (0, 0) };
+        } else if character == '\\' {
+            self.escape = 1;
+        } else if character == '"' {
+            self.in_string = false;
+        }
+    }
+
+    fn closed(&self, text: &str) -> String {
+        let mut whole = text
+            .get(..text.len() - self.escape)
+            .unwrap_or(text)
+            .to_owned();
+        if self.in_string {
+            // Half of a pair of surrogates is an escape that is not over either.
+            if let Some(at) = whole.len().checked_sub(6)
+                && whole
+                    .get(at..at + 3)
+                    .is_some_and(|start| start.eq_ignore_ascii_case("\\ud"))
+            {
+                whole.truncate(at);
+            }
+            whole.push(CUT);
+            whole.push('"');
+        }
+        whole.extend(self.brackets.iter().rev());
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_was_whole_at_the_cut_is_read() {
+        let text = r#"{"a": [1, {"b": "x\u00e9\"y\ud83d\ude00"}], "c": true, "d": {"e": null}}"#;
+        let whole: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(read(text.as_bytes()), Some(whole.clone()));
+        for at in 1..text.len() {
+            let Some(read) = read(&text.as_bytes()[..at]) else {
+                panic!("cut at {at}");
+            };
+            assert!(is_beginning(&read, &whole), "cut at {at}: {read}");
+        }
+        assert_eq!(read(br#"{"a": "tex"#).unwrap()["a"], format!("tex{CUT}"));
+        assert_eq!(
+            read(br#"{"a": 1, "b"#).unwrap(),
+            serde_json::json!({"a": 1})
+        );
+    }
+
+    /// Nothing in it is otherwise than in the whole.
+    fn is_beginning(part: &Value, whole: &Value) -> bool {
+        match (part, whole) {
+            (Value::Object(part), Value::Object(whole)) => part
+                .iter()
+                .all(|(key, value)| whole.get(key).is_some_and(|of| is_beginning(value, of))),
+            (Value::Array(part), Value::Array(whole)) => part
+                .iter()
+                .zip(whole)
+                .all(|(part, whole)| is_beginning(part, whole)),
+            (Value::String(part), Value::String(whole)) => {
+                whole.starts_with(part.trim_end_matches(CUT))
+            }
+            (part, whole) => part == whole,
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_is_not_read() {
+        for text in ["", "hello", "<html>", "{]", "}", "\u{0}"] {
+            assert_eq!(read(text.as_bytes()), None, "{text}");
+        }
+        assert!(read(b"{\"a\": \"\xff\"").is_some(), "up to what is no text");
+    }
+}

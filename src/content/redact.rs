@@ -1,0 +1,249 @@
+//! Patterns of what must not be in a capture, and their removal.
+//!
+//! Matching takes time in proportion to the text, whatever the pattern: there is no backtracking. A pattern sees one text at
+//! a time (of a part, of an argument, of a key), so a secret that stands in two of them is not found.
+
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+use serde_json::Value;
+
+use super::prefix::CUT;
+use super::{MARGIN, REDACTED, floor};
+
+/// Memory that one compiled pattern may take; a pattern with large counted repetitions is refused.
+const LARGEST_PATTERN: usize = 1 << 20;
+
+/// Patterns that have a name, and what they find.
+pub const BUILT_IN: &[(&str, &[&str])] = &[
+    (
+        "secrets",
+        &[API_KEY, BEARER, JWT, PRIVATE_KEY, URL_CREDENTIALS],
+    ),
+    ("api_keys", &[API_KEY]),
+    ("bearer_tokens", &[BEARER]),
+    ("jwts", &[JWT]),
+    ("private_keys", &[PRIVATE_KEY]),
+    ("url_credentials", &[URL_CREDENTIALS]),
+    ("emails", &[EMAIL]),
+];
+
+/// Keys that say by their beginning whose they are: OpenAI and Anthropic (sk-), Google, AWS, GitHub, GitLab, Slack, Stripe,
+/// Hugging Face, Groq, xAI, Perplexity, Replicate, npm, SendGrid.
+const API_KEY: &str = r"(?x)\b(?:
+    sk-[A-Za-z0-9_-]{16,} | AIza[A-Za-z0-9_-]{30,} | (?:AKIA|ASIA)[A-Z0-9]{16}
+    | gh[oprsu]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,} | glpat-[A-Za-z0-9_-]{16,}
+    | xox[abeoprs]-[A-Za-z0-9-]{10,} | [rs]k_(?:live|test)_[A-Za-z0-9]{16,} | hf_[A-Za-z0-9]{20,}
+    | gsk_[A-Za-z0-9]{20,} | xai-[A-Za-z0-9]{20,} | pplx-[A-Za-z0-9]{20,} | r8_[A-Za-z0-9]{20,}
+    | npm_[A-Za-z0-9]{20,} | SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
+)";
+
+const BEARER: &str = r"(?i)\b(?:bearer|basic)\s+[A-Za-z0-9._~+/-]{16,}=*";
+
+const JWT: &str = r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*";
+
+/// Up to its end, or up to where the text was cut off.
+const PRIVATE_KEY: &str =
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)";
+
+const URL_CREDENTIALS: &str = r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@]+@";
+
+const EMAIL: &str = r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+\b";
+
+/// Why an entry of the list is no pattern.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Problem {
+    #[error("there is no pattern called \"{0}\"")]
+    Unknown(String),
+    #[error("this pattern cannot be read: {0}")]
+    Pattern(String),
+    #[error("this pattern fits the empty text, so it would redact everywhere")]
+    FitsNothing,
+}
+
+/// Finds what must not be told.
+#[derive(Clone, Debug)]
+pub struct Redactor {
+    /// As they are written in the configuration.
+    entries: Vec<String>,
+    patterns: Arc<[Regex]>,
+}
+
+impl Redactor {
+    /// Where the configuration names none: everything that is a secret whoever has it.
+    pub const USUAL: &str = "secrets";
+
+    /// Each entry is the name of patterns, or a regular expression between two `/`.
+    ///
+    /// # Errors
+    /// At the first entry that is neither, with its place in the list.
+    pub fn new(entries: &[String]) -> Result<Self, (usize, Problem)> {
+        let mut patterns = Vec::new();
+        for (at, entry) in entries.iter().enumerate() {
+            patterns.extend(read(entry).map_err(|problem| (at, problem))?);
+        }
+        Ok(Self {
+            entries: entries.to_vec(),
+            patterns: patterns.into(),
+        })
+    }
+
+    pub fn entries(&self) -> &[String] {
+        &self.entries
+    }
+
+    /// The text without what the patterns find in it. `cut`: more of it followed, of which nothing is known.
+    pub(super) fn text(&self, text: &str, cut: bool) -> String {
+        let mut text = text.to_owned();
+        for pattern in self.patterns.iter() {
+            let replaced = pattern.replace_all(&text, regex::NoExpand(REDACTED));
+            if let std::borrow::Cow::Owned(replaced) = replaced {
+                text = replaced;
+            }
+        }
+        if cut {
+            let kept = floor(&text, text.len().saturating_sub(MARGIN));
+            text.truncate(kept);
+        }
+        text
+    }
+
+    /// The same for every text of a value, keys included. Whether some text had been cut off is told.
+    pub(super) fn value(&self, value: &mut Value) -> bool {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+            Value::String(text) => {
+                let (kept, cut) = match text.strip_suffix(CUT) {
+                    Some(kept) => (kept, true),
+                    None => (text.as_str(), false),
+                };
+                *text = self.text(kept, cut);
+                cut
+            }
+            Value::Array(items) => items
+                .iter_mut()
+                .fold(false, |cut, item| self.value(item) | cut),
+            Value::Object(fields) => {
+                let mut cut = false;
+                let clean = std::mem::take(fields).into_iter().map(|(key, mut value)| {
+                    cut |= self.value(&mut value);
+                    (self.text(&key, false), value)
+                });
+                *fields = clean.collect();
+                cut
+            }
+        }
+    }
+}
+
+fn read(entry: &str) -> Result<Vec<Regex>, Problem> {
+    let own = entry
+        .strip_prefix('/')
+        .and_then(|rest| rest.strip_suffix('/'));
+    if let Some(own) = own {
+        let pattern = compile(own)?;
+        return match pattern.is_match("") {
+            true => Err(Problem::FitsNothing),
+            false => Ok(vec![pattern]),
+        };
+    }
+    let named = BUILT_IN.iter().find(|(name, _)| *name == entry);
+    let (_, patterns) = named.ok_or_else(|| Problem::Unknown(entry.to_owned()))?;
+    patterns.iter().map(|pattern| compile(pattern)).collect()
+}
+
+fn compile(pattern: &str) -> Result<Regex, Problem> {
+    let mut builder = RegexBuilder::new(pattern);
+    let built = builder
+        .size_limit(LARGEST_PATTERN)
+        .dfa_size_limit(LARGEST_PATTERN)
+        .build();
+    built.map_err(|problem| Problem::Pattern(problem.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redactor(entries: &[&str]) -> Redactor {
+        let entries: Vec<_> = entries.iter().map(|entry| (*entry).to_owned()).collect();
+        Redactor::new(&entries).unwrap()
+    }
+
+    #[test]
+    fn secrets_are_found_by_their_form_and_other_text_stays() {
+        let secrets = redactor(&["secrets"]);
+        for (text, expected) in [
+            ("key sk-proj-abcdefghijklmnop1234 end", "key [redacted] end"),
+            ("AKIAABCDEFGHIJKLMNOP", "[redacted]"),
+            (
+                "ghp_abcdefghijklmnopqrst, hf_abcdefghijklmnopqrst",
+                "[redacted], [redacted]",
+            ),
+            (
+                "Authorization: Bearer abcdef0123456789ab==",
+                "Authorization: [redacted]",
+            ),
+            ("eyJhbGciOiJI.eyJzdWIiOiIx.sig-1", "[redacted]"),
+            ("see https://user:pass@host/path", "see [redacted]host/path"),
+            (
+                "-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- after",
+                "[redacted] after",
+            ),
+            ("-----BEGIN PRIVATE KEY-----\nMIIcut", "[redacted]"),
+            (
+                "risk-free sk-1 a bearer of news at https://host/a@b",
+                "risk-free sk-1 a bearer of news at https://host/a@b",
+            ),
+        ] {
+            assert_eq!(secrets.text(text, false), expected);
+        }
+        assert_eq!(
+            redactor(&["emails"]).text("to a.b@example.com.", false),
+            "to [redacted]."
+        );
+        assert_eq!(
+            redactor(&["/[0-9]{4}/"]).text("12345 a", false),
+            "[redacted]5 a"
+        );
+        assert_eq!(
+            redactor(&[]).text("sk-abcdefghijklmnop", false),
+            "sk-abcdefghijklmnop"
+        );
+    }
+
+    #[test]
+    fn what_is_cut_off_loses_its_end_so_that_no_half_of_a_secret_is_left() {
+        let secrets = redactor(&["secrets"]);
+        let text = "a".repeat(MARGIN) + "é sk-abc";
+        assert_eq!(secrets.text(&text, true), "a".repeat(9));
+        assert_eq!(secrets.text("short", true), "");
+    }
+
+    #[test]
+    fn every_text_of_a_value_is_looked_at() {
+        let mut value = serde_json::json!({
+            "sk-abcdefghijklmnop": [1, "sk-abcdefghijklmnop"],
+            "b": {"c": format!("x{CUT}")},
+        });
+        assert!(redactor(&["api_keys"]).value(&mut value));
+        let expected = serde_json::json!({"[redacted]": [1, "[redacted]"], "b": {"c": ""}});
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_told() {
+        let problem = |entry: &str| Redactor::new(&[entry.to_owned()]).unwrap_err().1;
+        assert_eq!(problem("secret"), Problem::Unknown("secret".into()));
+        assert_eq!(problem("/a*/"), Problem::FitsNothing);
+        assert!(matches!(problem("/(/"), Problem::Pattern(_)));
+        assert!(matches!(
+            problem("/(?:a{1000}){1000}/"),
+            Problem::Pattern(_)
+        ));
+        assert!(
+            matches!(problem("/(a)\\1/"), Problem::Pattern(_)),
+            "it could not be linear"
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! Content capture: the same however a request is cut, lists that are JSON, and no more of them than the bound allows.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokengauge::content::{Asked, Budget, Content, Policy, Redactor, assemble};
+use tokengauge::dialect::Api;
+
+use super::script::{Script, however_cut};
+
+/// What is kept of a request beside what is told of it, and what its parts may grow by: 4,096 of them, of which each has
+/// its type and its role.
+const GROWTH: usize = (4 << 10) + 4_096 * 100;
+
+/// A secret is replaced by a longer word, where it is short: patterns find none of less than nine characters.
+const LONGER: usize = 2;
+
+pub fn content(input: &[u8]) {
+    let mut script = Script::new(input);
+    let api = script.pick(Api::ALL);
+    let max_bytes = 1 << (script.digit() % 16);
+    let cuts = script.cuts();
+    let body = script.rest();
+    let redact = Redactor::new(&[Redactor::USUAL.to_owned()]).unwrap();
+    let policy = Arc::new(Policy { max_bytes, redact });
+    let content = however_cut(body, cuts, |pieces| {
+        let mut asked = Asked::new(&policy, &Budget::default());
+        pieces.iter().for_each(|piece| asked.push(piece));
+        assemble(api, asked, None, &[])
+    });
+    let Content {
+        input_messages,
+        output_messages,
+        system_instructions,
+        tool_definitions,
+        truncated,
+        left_out: _,
+    } = &content;
+    assert_eq!(*output_messages, None, "nothing was answered");
+    let lists = [input_messages, system_instructions, tool_definitions];
+    let mut told = 0;
+    for list in lists.into_iter().flatten() {
+        told += list.len();
+        let list: Vec<Value> = serde_json::from_str(list).unwrap();
+        assert!(
+            !list.is_empty() && list.iter().all(Value::is_object),
+            "{list:?}"
+        );
+    }
+    // A byte that JSON has to escape was escaped in the request, too.
+    assert!(
+        told <= LONGER * (max_bytes + GROWTH),
+        "{told} of {max_bytes}"
+    );
+    assert!(
+        body.len() <= max_bytes + (4 << 10) || *truncated,
+        "{} of {max_bytes}",
+        body.len()
+    );
+}
