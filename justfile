@@ -44,6 +44,10 @@ replay: build
 clients: build
     .ci/run clients
 
+# Times on spans against the times at which the upstream wrote (needs ../shared)
+timeline: build
+    .ci/run timeline
+
 # Everything in one process, for as long as it is watched
 demo *arguments:
     cargo run --release -- demo {{ arguments }}

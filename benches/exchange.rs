@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tokengauge::clock::{Moment, Wall};
+use tokengauge::export::config::ExemplarFilter;
 use tokengauge::export::span::{self, Style};
-use tokengauge::export::{Config, Instruments, Readings, Snapshot};
+use tokengauge::export::{Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge::label::{Gate, Label, Limits, Name};
 use tokengauge::observe::{Board, Sinks};
 use tokengauge::wire::{
@@ -29,8 +30,12 @@ struct Stage {
 }
 
 impl Stage {
+    /// With `spans`, as where traces are exported: exemplars are kept too.
     fn new(spans: bool) -> Self {
-        let (config, _) = Config::from_env(|_| None);
+        let (mut config, _) = Config::from_env(|_| None);
+        if spans {
+            config.exemplars = ExemplarFilter::AlwaysOn;
+        }
         let limits = Limits::default();
         let (instruments, _) = Instruments::new(&config, limits, Readings::new(Snapshot::default));
         let style = Style::new(None);
@@ -38,7 +43,7 @@ impl Stage {
             instruments,
             record: Box::new(move |record| {
                 if spans {
-                    black_box(span::spans(record, &style, None));
+                    black_box(span::spans(record, &style, Kept::default()));
                 }
             }),
         };

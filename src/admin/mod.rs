@@ -3,6 +3,10 @@
 //! On loopback everything is served. Bound elsewhere only `/livez`, `/readyz` and `/metrics` are, unless a bearer token
 //! is configured and sent. What is served comes from closures, so this module knows nothing of those it shows.
 
+mod objective;
+
+pub use objective::Objective;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,13 +14,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+
+use crate::export::prometheus::Format;
 
 /// Scrapers, probes and a few people; more wait their turn.
 const MOST_CONNECTIONS: usize = 64;
@@ -29,8 +35,8 @@ pub type Page = Box<dyn Fn() -> String + Send + Sync>;
 
 /// What the admin port shows.
 pub struct Pages {
-    /// Prometheus text.
-    pub metrics: Page,
+    /// Prometheus text, or OpenMetrics.
+    pub metrics: Box<dyn Fn(Format) -> String + Send + Sync>,
     /// The resolved configuration, secrets redacted (YAML).
     pub config: Page,
     /// Exchanges in flight (JSON).
@@ -135,7 +141,7 @@ async fn converse(stream: TcpStream, desk: Arc<Desk>) {
 enum Wanted {
     Live,
     Ready,
-    Metrics,
+    Metrics(Format),
     Config,
     Streams,
     Slo,
@@ -143,11 +149,11 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn of(path: &str) -> Option<Self> {
-        Some(match path {
+    fn of<B>(request: &Request<B>) -> Option<Self> {
+        Some(match request.uri().path() {
             "/livez" => Self::Live,
             "/readyz" => Self::Ready,
-            "/metrics" => Self::Metrics,
+            "/metrics" => Self::Metrics(format(request.headers())),
             "/config" => Self::Config,
             "/streams" => Self::Streams,
             "/slo" => Self::Slo,
@@ -159,7 +165,7 @@ impl Wanted {
     /// Whether it tells nothing that a stranger on the network may not know.
     const fn is_open(self) -> bool {
         match self {
-            Self::Live | Self::Ready | Self::Metrics => true,
+            Self::Live | Self::Ready | Self::Metrics(_) => true,
             Self::Config | Self::Streams | Self::Slo | Self::Index => false,
         }
     }
@@ -168,7 +174,7 @@ impl Wanted {
 const INDEX: &str = "tokengauge admin port\n\n\
     /livez    200 while the process runs\n\
     /readyz   200 while it takes requests, 503 while it drains\n\
-    /metrics  Prometheus text\n\
+    /metrics  Prometheus text, or OpenMetrics for who accepts it\n\
     /config   the configuration in force, secrets redacted\n\
     /streams  exchanges in flight\n\
     /slo      objectives, budgets and burn rates\n";
@@ -181,7 +187,7 @@ impl Desk {
                 "only GET is answered here\n",
             );
         }
-        let Some(wanted) = Wanted::of(request.uri().path()) else {
+        let Some(wanted) = Wanted::of(&request) else {
             return text(StatusCode::NOT_FOUND, INDEX);
         };
         if !wanted.is_open() && !self.allows(&request) {
@@ -203,10 +209,7 @@ impl Desk {
             Wanted::Live => text(StatusCode::OK, "live\n"),
             Wanted::Ready if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ready\n"),
             Wanted::Ready => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-            Wanted::Metrics => typed(
-                "text/plain; version=0.0.4; charset=utf-8",
-                (self.pages.metrics)(),
-            ),
+            Wanted::Metrics(format) => typed(format.content_type(), (self.pages.metrics)(format)),
             Wanted::Config => typed("application/yaml", (self.pages.config)()),
             Wanted::Streams => typed("application/json", (self.pages.streams)()),
             Wanted::Slo => typed("application/json", (self.pages.slo)()),
@@ -225,6 +228,13 @@ impl Desk {
         sent.and_then(|sent| sent.strip_prefix("Bearer "))
             .is_some_and(|sent| same(sent.as_bytes(), token.as_bytes()))
     }
+}
+
+/// By all `Accept` headers, as if they were one.
+fn format(headers: &HeaderMap) -> Format {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let accepted: Vec<_> = accepted.filter_map(|value| value.to_str().ok()).collect();
+    Format::accepted(&accepted.join(","))
 }
 
 /// Compares in time that depends on the lengths alone, so that a token cannot be guessed byte by byte.
@@ -263,7 +273,10 @@ mod tests {
         let ready = Arc::new(AtomicBool::new(true));
         let page = |body: &'static str| -> Page { Box::new(move || body.to_owned()) };
         let pages = Pages {
-            metrics: page("m 1\n"),
+            metrics: Box::new(|format| match format {
+                Format::Text => "m 1\n".to_owned(),
+                Format::OpenMetrics => "m 1\n# EOF\n".to_owned(),
+            }),
             config: page("c"),
             streams: page("[]"),
             slo: page("[]"),
@@ -326,6 +339,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn metrics_come_in_the_format_that_is_asked_for() {
+        let (address, _) = admin(None).await;
+        for (accept, kind, body) in [
+            ("", "text/plain; version=0.0.4; charset=utf-8", "m 1\n"),
+            (
+                "accept: application/openmetrics-text;version=1.0.0\r\naccept: text/plain;q=0.5\r\n",
+                "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                "m 1\n# EOF\n",
+            ),
+        ] {
+            let answer = ask(address, "/metrics", accept).await;
+            let (head, content) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains(&format!("content-type: {kind}")), "{head}");
+            assert_eq!(content, body);
+        }
+    }
+
+    #[tokio::test]
     async fn a_configured_token_is_asked_for() {
         let (address, _) = admin(Some("secret")).await;
         assert!(
@@ -354,7 +385,7 @@ mod tests {
     async fn away_from_loopback_only_the_open_pages_are_served() {
         let page = || -> Page { Box::new(String::new) };
         let pages = Pages {
-            metrics: page(),
+            metrics: Box::new(|_| String::new()),
             config: page(),
             streams: page(),
             slo: page(),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::config::{self, Errors};
+use crate::export::request_log;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -21,6 +22,13 @@ pub struct CheckArgs {
     print: bool,
 }
 
+/// What a schema is printed of.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum SchemaOf {
+    Config,
+    RequestLog,
+}
+
 pub(super) fn check(args: &CheckArgs) -> Result<String, Errors> {
     let config = config::check(&args.file)?;
     Ok(if args.print {
@@ -30,8 +38,12 @@ pub(super) fn check(args: &CheckArgs) -> Result<String, Errors> {
     })
 }
 
-pub(super) fn schema() -> String {
-    format!("{:#}", config::schema().as_value())
+pub(super) fn schema(of: SchemaOf) -> String {
+    let schema = match of {
+        SchemaOf::Config => config::schema(),
+        SchemaOf::RequestLog => request_log::schema(),
+    };
+    format!("{:#}", schema.as_value())
 }
 
 #[cfg(test)]

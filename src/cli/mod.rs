@@ -62,8 +62,11 @@ pub enum Command {
     Simulate(simulate::Args),
     /// Validate a configuration file: every error with its line, its key and its remedy
     Check(check::CheckArgs),
-    /// Print the JSON Schema of the configuration file
-    Schema,
+    /// Print the JSON Schema of the configuration file, or of a line of the request log
+    Schema {
+        #[arg(default_value = "config")]
+        of: check::SchemaOf,
+    },
 }
 
 /// Does what was asked for.
@@ -73,7 +76,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Demo(args) => ended(demonstrated(args)),
         Command::Simulate(args) => ended(simulated(args)),
         Command::Check(args) => answer(check::check(&args)),
-        Command::Schema => answer(Ok::<_, Errors>(check::schema())),
+        Command::Schema { of } => answer(Ok::<_, Errors>(check::schema(of))),
     }
 }
 

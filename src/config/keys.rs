@@ -76,6 +76,9 @@ pub const KEYS: &[Key] = &[
     key("propagators[]", None, false),
     key("log.level", Some("info"), false),
     key("log.format", Some("text"), false),
+    key("request_log.path", None, true),
+    key("request_log.rotate.size", Some("100MiB"), true),
+    key("request_log.rotate.keep", Some("5"), true),
 ];
 
 /// What a reload from `old` to `new` does not take over: the keys that differ and count only from the next start on.

@@ -16,6 +16,7 @@ pub use secret::Secret;
 pub use watch::Watch;
 
 use crate::count::Tokenisers;
+use crate::export::request_log;
 use crate::route::TraceHeaders;
 use crate::wire::Vantage;
 use crate::{forward, label, listen, route, slo};
@@ -72,6 +73,8 @@ pub struct Config {
     /// Words of `OTEL_PROPAGATORS` that are not known.
     pub ignored_propagators: Vec<String>,
     pub log: Log,
+    /// Where each exchange is logged; off where absent.
+    pub request_log: Option<request_log::Config>,
     pub export: ExportOverrides,
 }
 

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::read::Field;
+use super::resolve::request_log::STDOUT;
 use super::url::Url;
 use super::value::{Address, Length, Limit, Share, Size, Socket, Threshold};
 use super::{Config, raw};
 use crate::count::{Assigned, Tokenisers};
+use crate::export::request_log::{self, Place};
 use crate::slo::{Indicator, Objective};
 use crate::{forward, label, listen, route};
 
@@ -47,6 +49,7 @@ impl Config {
                 level: Field::of(self.log.level),
                 format: Field::of(self.log.format),
             }),
+            request_log: self.request_log.as_ref().map(request_log).into(),
         }
     }
 
@@ -170,6 +173,22 @@ fn tokenizers(tokenisers: &Tokenisers) -> Field<BTreeMap<String, Field<PathBuf>>
     let entry = |assigned: &Assigned| (assigned.models.clone(), Field::of(assigned.file.clone()));
     let entries: BTreeMap<_, _> = tokenisers.assigned().map(entry).collect();
     (!entries.is_empty()).then_some(entries).into()
+}
+
+fn request_log(config: &request_log::Config) -> raw::RequestLog {
+    let path = match &config.place {
+        Place::Stdout => PathBuf::from(STDOUT),
+        Place::File(path) => path.clone(),
+    };
+    raw::RequestLog {
+        path: Field::of(path),
+        rotate: Field::of(raw::Rotate {
+            size: Field::of(Size(
+                usize::try_from(config.rotate.size).unwrap_or(usize::MAX),
+            )),
+            keep: Field::of(config.rotate.keep),
+        }),
+    }
 }
 
 fn labels(limits: &label::Limits) -> raw::Labels {

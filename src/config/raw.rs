@@ -54,6 +54,8 @@ pub(super) struct File {
     pub(super) propagators: Field<Vec<Field<Propagator>>>,
     /// What the proxy logs about itself, on standard error.
     pub(super) log: Field<Log>,
+    /// One JSON line for each exchange, with every fact and no text; off where left out.
+    pub(super) request_log: Field<RequestLog>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -275,4 +277,24 @@ pub(super) struct Log {
     pub(super) level: Field<LogLevel>,
     /// How a line is written.
     pub(super) format: Field<LogFormat>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["path"]))]
+pub(super) struct RequestLog {
+    /// A file, or stdout.
+    pub(super) path: Field<PathBuf>,
+    /// When a file is put aside.
+    pub(super) rotate: Field<Rotate>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Rotate {
+    /// A file grows up to this size, then it is put aside and another begun.
+    pub(super) size: Field<Size>,
+    /// How many that were put aside are kept: path.1 is the youngest.
+    #[schemars(range(min = 0, max = 1_000))]
+    pub(super) keep: Field<usize>,
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::load::load_text;
 use super::*;
+use crate::export::request_log::Place;
 use crate::slo::Indicator;
 
 const FILE: &str = "f.yaml";
@@ -631,6 +632,7 @@ vantage: gateway
 trace: continue
 propagators: [b3, tracecontext]
 log: {level: error, format: json}
+request_log: {path: stdout, rotate: {size: 2MiB, keep: 0}}
 ";
     let config = text(file).unwrap();
     let printed = config.to_yaml();
@@ -730,7 +732,8 @@ fn schema_table_of_keys_and_documentation_agree() {
 
 #[test]
 fn the_defaults_in_the_table_are_the_defaults() {
-    let config = text("version: 1\nupstreams: {a: {url: http://a}}\n").unwrap();
+    let file = "version: 1\nupstreams: {a: {url: http://a}}\nrequest_log: {path: a}\n";
+    let config = text(file).unwrap();
     let printed: Value =
         serde_json::to_value(serde_saphyr::from_str::<Value>(&config.to_yaml()).unwrap()).unwrap();
     for key in KEYS
@@ -844,4 +847,21 @@ fn the_schema_accepts_the_examples_and_refuses_unknown_and_missing_keys() {
         let value = serde_json::from_str(text).unwrap();
         assert!(accepts(&schema, &schema, &value).is_err(), "{text}");
     }
+}
+
+#[test]
+fn a_request_log_needs_a_place_and_a_sensible_size() {
+    let base = "version: 1\nupstreams: {a: {url: http://a}}\nrequest_log: ";
+    let told = |log: &str| text(&format!("{base}{log}\n")).unwrap_err().to_string();
+    assert!(told("{}").contains("write the path of a file, or stdout"));
+    assert!(told("{path: a, rotate: {size: 1KiB}}").contains("from 1MiB to 1024GiB"));
+    assert!(told("{path: a, rotate: {keep: 1001}}").contains("from 0 to 1000"));
+    let place = |path: &str| {
+        let config = text(&format!("{base}{{path: {path}}}\n")).unwrap();
+        config.request_log.unwrap().place
+    };
+    assert_eq!(place("stdout"), Place::Stdout);
+    assert_eq!(place("./stdout"), Place::File("./stdout".into()));
+    let off = text("version: 1\nupstreams: {a: {url: http://a}}\n").unwrap();
+    assert_eq!(off.request_log, None);
 }

@@ -119,6 +119,33 @@ impl Draining {
     }
 }
 
+/// Lines of the request log cannot be written; told once until they can be again.
+#[derive(Debug)]
+pub struct RequestLogFails<'a> {
+    pub problem: &'a str,
+}
+
+impl RequestLogFails<'_> {
+    pub fn emit(&self) {
+        tracing::error!(
+            problem = self.problem,
+            "the request log cannot be written; lines are dropped"
+        );
+    }
+}
+
+/// The request log can be written again.
+#[derive(Debug)]
+pub struct RequestLogWorks {
+    pub lost: usize,
+}
+
+impl RequestLogWorks {
+    pub fn emit(&self) {
+        tracing::info!(lost = self.lost, "the request log is written again");
+    }
+}
+
 /// All is sent that could be; the process ends.
 #[derive(Debug)]
 pub struct Stopped {

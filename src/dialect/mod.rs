@@ -322,6 +322,9 @@ pub struct RequestFacts {
     /// The conversation that the request belongs to: as the body says, else as the caller's baggage does.
     pub conversation: Option<Name>,
     pub reasoning_level: Option<Name>,
+    /// Whether the request switches reasoning on without naming a level.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reasoning: bool,
     pub service_tier: Option<Name>,
     /// `text`, `json`, `image` or `speech`, by the standard's words.
     pub output_type: Option<&'static str>,
@@ -333,4 +336,14 @@ pub struct RequestFacts {
     pub tools: bool,
     /// Whether the prompt is asked for again, at the head of the generated text.
     pub echo: Option<bool>,
+}
+
+impl RequestFacts {
+    /// Whether the request asks for reasoning: it switches it on, or names a level or a budget other than none.
+    pub fn asks_to_reason(&self) -> bool {
+        let level = self.reasoning_level.as_ref().map(Name::as_str);
+        self.reasoning
+            || level
+                .is_some_and(|level| !matches!(level, "none" | "off" | "disabled" | "false" | "0"))
+    }
 }

@@ -169,6 +169,7 @@ mod tests {
             previous_response: None,
             conversation: None,
             reasoning_level: Name::new("high"),
+            reasoning: false,
             service_tier: Name::new("flex"),
             output_type: Some("json"),
             dimensions: None,

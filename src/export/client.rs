@@ -1,12 +1,10 @@
 //! TLS to a collector, and the HTTP client for OTLP over HTTP.
 //!
-//! The stock exporters know neither `OTEL_EXPORTER_OTLP_CERTIFICATE` nor its two companions, and their own HTTP client
-//! would bring a second TLS library: so both transports get their TLS from here.
+//! Both transports get their TLS from here.
 
+use std::error::Error;
 use std::fmt;
-use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,11 +13,10 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Hyper;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use opentelemetry_http::{HttpClient, HttpError};
-use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::export::config::Tls;
 
@@ -56,27 +53,18 @@ impl Client {
             .build();
         Ok(Self(Hyper::builder(TokioExecutor::new()).build(connector)))
     }
-}
 
-impl HttpClient for Client {
-    // What `#[async_trait]` expands to.
-    fn send_bytes<'life, 'future>(
-        &'life self,
+    pub async fn send(
+        &self,
         request: http::Request<Bytes>,
-    ) -> Pin<Box<dyn Future<Output = Result<http::Response<Bytes>, HttpError>> + Send + 'future>>
-    where
-        'life: 'future,
-        Self: 'future,
-    {
-        Box::pin(async move {
-            let response = self.0.request(request.map(Full::new)).await?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, LONGEST_ANSWER)
-                .collect()
-                .await?
-                .to_bytes();
-            Ok(http::Response::from_parts(head, body))
-        })
+    ) -> Result<http::Response<Bytes>, Box<dyn Error + Send + Sync>> {
+        let response = self.0.request(request.map(Full::new)).await?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, LONGEST_ANSWER)
+            .collect()
+            .await?
+            .to_bytes();
+        Ok(http::Response::from_parts(head, body))
     }
 }
 

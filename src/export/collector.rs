@@ -23,11 +23,20 @@ use opentelemetry_sdk::metrics::{
 use opentelemetry_sdk::resource::{ResourceDetector, TelemetryResourceDetector};
 
 use crate::export::config::{self, Config};
+use crate::export::exemplars::{Exemplars, Taken};
 use crate::export::instruments::bounded::Bounds;
 use crate::export::instruments::observed::{self, Current};
 use crate::export::names::{self, Kind, SCOPE};
 use crate::export::otlp::Deliveries;
 use crate::export::snapshot::Readings;
+
+/// All metrics of one moment.
+#[derive(Debug)]
+pub struct Picture {
+    pub metrics: ResourceMetrics,
+    /// Each of an exchange that is in the metrics.
+    pub exemplars: Taken,
+}
 
 /// Owns the SDK's provider and readers.
 pub struct Collector {
@@ -39,6 +48,7 @@ pub struct Collector {
     readings: Readings,
     current: Current,
     folded: Arc<AtomicU64>,
+    exemplars: Arc<Exemplars>,
     deliveries: Arc<Deliveries>,
     /// One collection at a time: the gauges must read the snapshot of their own.
     taking: Mutex<()>,
@@ -49,7 +59,7 @@ impl Collector {
         config: &Config,
         bounds: Bounds,
         readings: Readings,
-        folded: Arc<AtomicU64>,
+        (folded, exemplars): (Arc<AtomicU64>, Arc<Exemplars>),
     ) -> (Self, Meter) {
         let resource = resource(config);
         let cumulative = Shared::new(Temporality::Cumulative);
@@ -82,6 +92,7 @@ impl Collector {
             readings,
             current,
             folded,
+            exemplars,
             deliveries,
             taking: Mutex::new(()),
         };
@@ -89,12 +100,12 @@ impl Collector {
     }
 
     /// All metrics, summed up since the start.
-    pub fn scrape(&self) -> ResourceMetrics {
+    pub fn scrape(&self) -> Picture {
         self.take(&self.cumulative)
     }
 
     /// All metrics as they are to be sent.
-    pub fn collect(&self) -> ResourceMetrics {
+    pub fn collect(&self) -> Picture {
         self.take(self.preferred.as_ref().unwrap_or(&self.cumulative))
     }
 
@@ -106,16 +117,19 @@ impl Collector {
         &self.deliveries
     }
 
-    fn take(&self, reader: &Shared) -> ResourceMetrics {
+    fn take(&self, reader: &Shared) -> Picture {
         let _one_at_a_time = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut snapshot = self.readings.take();
         snapshot.folded_series = self.folded.load(Ordering::Relaxed);
         self.current.store(Arc::new(snapshot));
+        // After the reading, which brings the observer up to date, and before the metrics: none is of an exchange that
+        // they do not count yet.
+        let exemplars = self.exemplars.taken();
         let mut metrics = ResourceMetrics::default();
         if let Err(error) = reader.collect(&mut metrics) {
             tracing::error!(%error, "metrics could not be collected");
         }
-        metrics
+        Picture { metrics, exemplars }
     }
 }
 

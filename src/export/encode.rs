@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
+use opentelemetry_proto::tonic::trace::v1::span::Event;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_sdk::Resource;
 use prost::Message;
@@ -94,6 +95,11 @@ impl Writer {
         self.head(11, TAG_LENGTH + size_of::<u64>() + field(name.len()));
         self.fixed64(1, at.unix_nanos());
         self.bytes(2, name.as_bytes());
+    }
+
+    /// An event that has attributes: rare enough for the generated types.
+    pub fn event_with(&mut self, event: &Event) {
+        self.bytes(11, &event.encode_to_vec());
     }
 
     pub fn text(&mut self, attribute: Attribute, value: &str) {
@@ -268,6 +274,7 @@ mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 
     use super::*;
+    use crate::export::sampling::Kept;
     use crate::export::span::{Style, spans};
     use crate::export::testing;
 
@@ -278,7 +285,7 @@ mod tests {
         call.finish_reasons.extend(testing::name(&"x".repeat(200)));
         call.response_id = testing::name(&"é".repeat(100));
         record.error_type = testing::name("truncated");
-        let encoded = spans(&record, &Style::new(None), None);
+        let encoded = spans(&record, &Style::new(None), Kept::default());
         for span in &encoded {
             // Field by field the order may differ; decoded and encoded again nothing is lost and no length is wrong.
             let again = span.decode().encode_to_vec();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::export::request_log;
 use crate::label::Dimension;
 use crate::load;
 use crate::slo;
@@ -17,6 +18,8 @@ pub struct Snapshot {
     pub refused_requests: u64,
     /// How often a label value had to be called `other`: [`crate::label::Gate::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
+    /// Lines of the request log.
+    pub request_log: request_log::Counts,
     /// How often a *combination* of admitted values was one too many. Set by the collector.
     pub folded_series: u64,
 }

@@ -4,11 +4,16 @@
 //! (admit … end) that follows the standard's inference span for calls of a known API and its HTTP client span for
 //! everything else. Wall-clock times are one reading at accept plus monotonic distances. Both ids were made at accept.
 
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::span::Event;
+
 use crate::clock::{Moment, Wall};
 use crate::export::encode::{Encoded, Frame, Writer};
 use crate::export::names::{Attribute, spans as key};
+use crate::export::sampling::{Kept, Reason};
 use crate::label::Name;
-use crate::measure::Stage;
+use crate::measure::{Stage, Stalls};
 use crate::record::{Call, Connection, Outcome, Record, WebSocket};
 use crate::wire::{Direction, Ending};
 
@@ -29,15 +34,12 @@ impl Style {
     }
 }
 
-/// The SERVER span, and the CLIENT span unless this proxy refused the request. `reason`: why the trace is kept although
-/// the sampler had not chosen it.
-pub fn spans(record: &Record, style: &Style, reason: Option<&'static str>) -> Vec<Encoded> {
+/// The SERVER span, and the CLIENT span unless this proxy refused the request; each says why the trace is kept.
+pub fn spans(record: &Record, style: &Style, kept: Kept) -> Vec<Encoded> {
     let client = has_client(record).then(|| client(record, style));
     let spans = [Some(server(record, style)), client];
     let finish = |mut span: Writer| {
-        if let Some(reason) = reason {
-            span.text(key::SAMPLING_REASON, reason);
-        }
+        span.sampling(kept);
         span.finish()
     };
     spans.into_iter().flatten().map(finish).collect()
@@ -46,6 +48,15 @@ pub fn spans(record: &Record, style: &Style, reason: Option<&'static str>) -> Ve
 /// How many [`spans`] would make.
 pub fn number(record: &Record) -> usize {
     1 + usize::from(has_client(record))
+}
+
+/// The span that tells of the call itself: CLIENT, or SERVER where there is no other.
+pub const fn innermost(record: &Record) -> [u8; 8] {
+    if has_client(record) {
+        record.trace.client_span
+    } else {
+        record.trace.server_span
+    }
 }
 
 const fn has_client(record: &Record) -> bool {
@@ -148,6 +159,16 @@ impl Writer {
         self.text(key::FAULT, record.fault.as_str());
     }
 
+    fn sampling(&mut self, kept: Kept) {
+        self.text(key::SAMPLING_REASON, kept.reason.as_str());
+        if let Reason::Ratio(share) = kept.reason {
+            self.number(key::SAMPLING_RATIO, Some(share));
+        }
+        if kept.against_parent {
+            self.truth(key::SAMPLING_AGAINST_PARENT, true);
+        }
+    }
+
     fn network(&mut self, connection: Option<Connection>) {
         let Some(connection) = connection else { return };
         self.seconds(key::NETWORK_RTT, connection.rtt);
@@ -247,6 +268,31 @@ impl Writer {
         }
     }
 
+    fn stalls(&mut self, record: &Record, stalls: &Stalls) {
+        if stalls.is_empty() {
+            return;
+        }
+        self.integer(key::STALLS, Some(stalls.count));
+        self.seconds(key::STALLED, Some(stalls.total));
+        for stall in &stalls.first {
+            let word = |text: &str| Value::StringValue(text.to_owned());
+            let mut attributes = vec![
+                attribute(key::AWAITED, word(stall.awaited.as_str())),
+                attribute(key::SILENCE, word(stall.silence.as_str())),
+            ];
+            let lasted = stall
+                .lasted
+                .map(|time| Value::DoubleValue(time.as_secs_f64()));
+            attributes.extend(lasted.map(|lasted| attribute(key::STALL_TIME, lasted)));
+            self.event_with(&Event {
+                time_unix_nano: time(record, stall.raised).unix_nanos(),
+                name: key::STALL_EVENT.to_owned(),
+                attributes,
+                ..Event::default()
+            });
+        }
+    }
+
     fn measured(&mut self, record: &Record, call: &Call) {
         let points = &record.points;
         for (attribute, point) in [
@@ -274,6 +320,7 @@ impl Writer {
             }
         }
         self.text(key::COMPLETE, call.complete.as_str());
+        self.stalls(record, &call.stalls);
         self.integer(key::QUEUE_DEPTH, Some(call.queue_depth));
         self.seconds(
             key::BLOCKED,
@@ -283,6 +330,15 @@ impl Writer {
             let start = key::VERDICT.key.trim_end_matches('*');
             self.text_under(&[start, objective.as_str()], verdict.as_str());
         }
+    }
+}
+
+/// An attribute of an event.
+fn attribute(attribute: Attribute, value: Value) -> KeyValue {
+    KeyValue {
+        key: attribute.key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
     }
 }
 
@@ -396,9 +452,9 @@ fn without_port(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry_proto::tonic::common::v1::any_value::Value;
-    use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
     use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+
+    use std::time::Duration;
 
     use super::*;
     use crate::export::names;
@@ -435,14 +491,14 @@ mod tests {
         }
     }
 
-    fn spans_of(record: &Record, style: &Style, reason: Option<&'static str>) -> Vec<Span> {
-        let spans = spans(record, style, reason);
+    fn spans_of(record: &Record, style: &Style, kept: Kept) -> Vec<Span> {
+        let spans = spans(record, style, kept);
         assert_eq!(spans.len(), number(record));
         spans.iter().map(Encoded::decode).collect()
     }
 
     fn of(record: &Record) -> [Span; 2] {
-        spans_of(record, &Style::new(None), None)
+        spans_of(record, &Style::new(None), Kept::default())
             .try_into()
             .unwrap()
     }
@@ -499,6 +555,7 @@ mod tests {
         "tokengauge.network.rtt=0.004",
         "tokengauge.network.rtt_least=0.003",
         "tokengauge.network.retransmits=0",
+        "tokengauge.sampling.reason=always_on",
     ];
 
     const CLIENT: &[&str] = &[
@@ -569,7 +626,42 @@ mod tests {
         "tokengauge.complete=true",
         "tokengauge.queue.depth=3",
         "tokengauge.slo.ttft=good",
+        "tokengauge.sampling.reason=always_on",
     ];
+
+    #[test]
+    fn a_stall_is_an_event_at_the_instant_at_which_patience_ended() {
+        let mut record = testing::streamed();
+        let stall = crate::measure::Stall {
+            awaited: crate::measure::Awaited::NextToken,
+            silence: crate::measure::Silence::Pinging,
+            begun: record.points.accept + Duration::from_secs(1),
+            raised: record.points.accept + Duration::from_secs(3),
+            lasted: Some(Duration::from_millis(2_500)),
+        };
+        record.call.as_mut().unwrap().stalls = Stalls {
+            count: 20,
+            total: Duration::from_secs(50),
+            first: vec![stall],
+        };
+        let spans = spans(&record, &Style::new(None), Kept::default());
+        let client = spans[1].decode();
+        assert_eq!(find(&client, "tokengauge.stalls").unwrap(), "20");
+        assert_eq!(find(&client, "tokengauge.stalled").unwrap(), "50");
+        let event = client.events.iter().find(|event| event.name == "stall");
+        let event = event.unwrap();
+        let raised = record.wall + Duration::from_secs(3);
+        assert_eq!(event.time_unix_nano, raised.unix_nanos());
+        let facts: Vec<_> = event.attributes.iter().map(|it| it.key.as_str()).collect();
+        assert_eq!(
+            facts,
+            [
+                "tokengauge.awaited",
+                "tokengauge.silence",
+                "tokengauge.stall.time"
+            ]
+        );
+    }
 
     #[test]
     fn a_streamed_chat_is_written_in_full() {
@@ -627,12 +719,37 @@ mod tests {
         let mut record = testing::plain();
         record.ending = Ending::Rejected(Refusal::NoRoute);
         record.outcome = Outcome::Rejected;
-        let spans = spans_of(&record, &Style::new(None), Some("error"));
-        assert_eq!(spans.len(), 1);
         assert_eq!(
-            find(&spans[0], "tokengauge.sampling.reason").unwrap(),
-            "error"
+            spans_of(&record, &Style::new(None), Kept::default()).len(),
+            1
         );
+    }
+
+    #[test]
+    fn both_spans_say_why_the_trace_is_kept() {
+        let said = |reason, against_parent| {
+            let kept = Kept {
+                reason,
+                against_parent,
+            };
+            let [server, client] = spans_of(&testing::streamed(), &Style::new(None), kept)
+                .try_into()
+                .unwrap();
+            let said = |span| {
+                ["reason", "ratio", "against_parent"]
+                    .map(|word| find(span, &format!("tokengauge.sampling.{word}")))
+            };
+            assert_eq!(said(&server), said(&client));
+            said(&server)
+        };
+        let words =
+            |words: [&str; 3]| words.map(|word| (!word.is_empty()).then(|| word.to_owned()));
+        assert_eq!(said(Reason::Parent, false), words(["parent", "", ""]));
+        assert_eq!(
+            said(Reason::Ratio(0.25), false),
+            words(["ratio", "0.25", ""])
+        );
+        assert_eq!(said(Reason::Error, true), words(["error", "", "true"]));
     }
 
     #[test]
@@ -647,7 +764,7 @@ mod tests {
     fn long_values_are_cut_at_the_configured_length() {
         let mut record = testing::streamed();
         record.call.as_mut().unwrap().response_id = testing::name("ééééé");
-        let spans = spans_of(&record, &Style::new(Some(3)), None);
+        let spans = spans_of(&record, &Style::new(Some(3)), Kept::default());
         assert_eq!(find(&spans[1], "gen_ai.response.id").unwrap(), "ééé");
         assert_eq!(
             find(&spans[1], "gen_ai.response.finish_reasons").unwrap(),
@@ -667,7 +784,11 @@ mod tests {
             })
         };
         for record in [testing::streamed(), testing::refused(), testing::plain()] {
-            for kv in spans_of(&record, &Style::new(None), Some("error"))
+            let kept = Kept {
+                reason: Reason::Ratio(0.5),
+                against_parent: true,
+            };
+            for kv in spans_of(&record, &Style::new(None), kept)
                 .iter()
                 .flat_map(|span| &span.attributes)
             {

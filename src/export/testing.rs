@@ -8,7 +8,7 @@ use crate::count::Source;
 use crate::dialect::{Allowance, Operation, Quota, RequestFacts, Timings, Usage};
 use crate::label::{Label, Name};
 use crate::measure::rates::Tokens;
-use crate::measure::{Points, Rates};
+use crate::measure::{Points, Rates, Stalls};
 use crate::record::{
     Call, Complete, Connection, Http, Network, Outcome, Output, Record, Series, Verdict,
 };
@@ -210,6 +210,7 @@ pub fn streamed() -> Record {
             rates: Rates::of_stream(&points, tokens, Duration::ZERO, true),
             complete: Complete::True,
             queue_depth: 3,
+            stalls: Stalls::default(),
             verdicts: vec![(Label::known("ttft"), Verdict::Good)],
         }),
         ..plain()

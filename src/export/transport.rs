@@ -12,21 +12,21 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
-use opentelemetry_http::HttpClient;
-use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
 use crate::export::client::{Client, tonic_config};
 use crate::export::config::{Protocol, Signal};
-use crate::export::otlp::{BuildError, header_map};
+use crate::export::otlp::{BuildError, Exported, header_map};
 
-/// The same as the stock exporters': three more attempts, 100 ms before the first, each twice as long as the one before.
+/// The same as the stock exporters of the SDK: three more attempts, 100 ms before the first, each twice as long as the one before.
 const MORE_ATTEMPTS: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -35,15 +35,19 @@ const MOST_JITTER_MILLIS: u64 = 100;
 
 const USER_AGENT: &str = concat!("tokengauge/", env!("CARGO_PKG_VERSION"));
 
-const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-
 /// Sends requests of one signal to its collector.
+#[derive(Debug)]
+pub struct Transport {
+    signal: Exported,
+    way: Way,
+}
+
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "there is one in the process, and it is not moved"
+    reason = "there is one for each signal in the process, and they are not moved"
 )]
-pub enum Transport {
+enum Way {
     Http {
         client: Client,
         endpoint: Uri,
@@ -66,39 +70,17 @@ pub struct Refused {
 
 impl Transport {
     /// Must be called inside the runtime that will export.
-    pub fn new(signal: &Signal) -> Result<Self, BuildError> {
-        let endpoint = signal.endpoint.clone().unwrap_or_default();
-        let headers = header_map(&signal.headers)?;
-        Ok(match signal.protocol {
-            Protocol::HttpProtobuf => Self::Http {
-                client: Client::new(&signal.tls)?,
-                endpoint: endpoint.parse()?,
-                headers: with_content(headers, signal.gzip),
-                gzip: signal.gzip,
-            },
-            Protocol::Grpc => {
-                let mut to = Endpoint::from_shared(endpoint)?;
-                if to.uri().scheme() == Some(&http::uri::Scheme::HTTPS) {
-                    to = to.tls_config(tonic_config(&signal.tls)?)?;
-                }
-                let to = to.user_agent(USER_AGENT)?.timeout(signal.timeout);
-                let mut client = Grpc::new(to.connect_lazy());
-                if signal.gzip {
-                    client = client
-                        .send_compressed(CompressionEncoding::Gzip)
-                        .accept_compressed(CompressionEncoding::Gzip);
-                }
-                Self::Grpc {
-                    client,
-                    metadata: MetadataMap::from_headers(headers),
-                }
-            }
-        })
+    pub fn new(signal: Exported, to: &Signal) -> Result<Self, BuildError> {
+        let way = match to.protocol {
+            Protocol::HttpProtobuf => Way::http(to),
+            Protocol::Grpc => Way::grpc(to),
+        };
+        Ok(Self { signal, way: way? })
     }
 
-    /// Sends an `ExportTraceServiceRequest` until it is accepted or refused for good.
+    /// Sends an export request of the signal until it is accepted or refused for good.
     pub async fn send(&self, request: Vec<u8>) -> Result<(), String> {
-        let body = self.body(request).map_err(|error| error.to_string())?;
+        let body = self.way.body(request).map_err(|error| error.to_string())?;
         let mut pause = FIRST_PAUSE;
         for _ in 0..MORE_ATTEMPTS {
             match self.attempt(body.clone()).await {
@@ -117,6 +99,60 @@ impl Transport {
         self.attempt(body).await.map_err(|refused| refused.why)
     }
 
+    async fn attempt(&self, body: Bytes) -> Result<(), Refused> {
+        let response = match &self.way {
+            Way::Http {
+                client,
+                endpoint,
+                headers,
+                ..
+            } => post(client, endpoint, headers, body).await?,
+            Way::Grpc { client, metadata } => {
+                let path = PathAndQuery::from_static(method(self.signal));
+                call(client.clone(), metadata, path, body).await?
+            }
+        };
+        if let Some((items, why)) = rejected(self.signal, response) {
+            let signal = self.signal.as_str();
+            tracing::warn!(
+                signal,
+                items,
+                why,
+                "the collector refused some of an export"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Way {
+    fn http(to: &Signal) -> Result<Self, BuildError> {
+        Ok(Self::Http {
+            client: Client::new(&to.tls)?,
+            endpoint: to.endpoint.as_deref().unwrap_or_default().parse()?,
+            headers: with_content(header_map(&to.headers)?, to.gzip),
+            gzip: to.gzip,
+        })
+    }
+
+    fn grpc(to: &Signal) -> Result<Self, BuildError> {
+        let mut endpoint = Endpoint::from_shared(to.endpoint.clone().unwrap_or_default())?;
+        if endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS) {
+            endpoint = endpoint.tls_config(tonic_config(&to.tls)?)?;
+        }
+        let endpoint = endpoint.user_agent(USER_AGENT)?.timeout(to.timeout);
+        let mut client = Grpc::new(endpoint.connect_lazy());
+        if to.gzip {
+            client = client
+                .send_compressed(CompressionEncoding::Gzip)
+                .accept_compressed(CompressionEncoding::Gzip);
+        }
+        Ok(Self::Grpc {
+            client,
+            metadata: MetadataMap::from_headers(header_map(&to.headers)?),
+        })
+    }
+
     /// Over gRPC the transport itself compresses.
     fn body(&self, request: Vec<u8>) -> io::Result<Bytes> {
         if !matches!(self, Self::Http { gzip: true, .. }) {
@@ -126,30 +162,31 @@ impl Transport {
         encoder.write_all(&request)?;
         Ok(encoder.finish()?.into())
     }
+}
 
-    async fn attempt(&self, body: Bytes) -> Result<(), Refused> {
-        let response = match self {
-            Self::Http {
-                client,
-                endpoint,
-                headers,
-                ..
-            } => post(client, endpoint, headers, body).await?,
-            Self::Grpc { client, metadata } => call(client.clone(), metadata, body).await?,
-        };
-        // Any answer that says it was accepted is good enough; what it says more is for the log.
-        let partial = ExportTraceServiceResponse::decode(response)
-            .ok()
-            .and_then(|response| response.partial_success);
-        if let Some(partial) = partial.filter(|partial| partial.rejected_spans > 0) {
-            tracing::warn!(
-                spans = partial.rejected_spans,
-                why = partial.error_message,
-                "the collector refused some spans"
-            );
-        }
-        Ok(())
+const fn method(signal: Exported) -> &'static str {
+    match signal {
+        Exported::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        Exported::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     }
+}
+
+/// How many spans, or points of metrics, an answer that accepts an export says were refused all the same, and why. Any
+/// such answer is good enough; what it says more is for the log.
+fn rejected(signal: Exported, response: Bytes) -> Option<(i64, String)> {
+    let (items, why) = match signal {
+        Exported::Metrics => {
+            let partial = ExportMetricsServiceResponse::decode(response).ok()?;
+            let partial = partial.partial_success?;
+            (partial.rejected_data_points, partial.error_message)
+        }
+        Exported::Traces => {
+            let partial = ExportTraceServiceResponse::decode(response).ok()?;
+            let partial = partial.partial_success?;
+            (partial.rejected_spans, partial.error_message)
+        }
+    };
+    (items > 0).then_some((items, why))
 }
 
 fn with_content(mut headers: HeaderMap, gzip: bool) -> HeaderMap {
@@ -176,7 +213,7 @@ async fn post(
     *request.method_mut() = http::Method::POST;
     *request.uri_mut() = endpoint.clone();
     *request.headers_mut() = headers.clone();
-    let response = client.send_bytes(request).await.map_err(|error| Refused {
+    let response = client.send(request).await.map_err(|error| Refused {
         why: format!("no answer: {error}"),
         again: Some(Duration::ZERO),
     })?;
@@ -203,6 +240,7 @@ fn refused_by_http(status: StatusCode, headers: &HeaderMap) -> Refused {
 async fn call(
     mut client: Grpc<Channel>,
     metadata: &MetadataMap,
+    path: PathAndQuery,
     body: Bytes,
 ) -> Result<Bytes, Refused> {
     client.ready().await.map_err(|error| Refused {
@@ -211,7 +249,6 @@ async fn call(
     })?;
     let mut request = Request::new(body);
     *request.metadata_mut() = metadata.clone();
-    let path = PathAndQuery::from_static(EXPORT);
     match client.unary(request, path, Raw).await {
         Ok(response) => Ok(response.into_inner()),
         Err(status) => Err(refused_by_grpc(&status)),
@@ -288,8 +325,11 @@ impl Decoder for Raw {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsPartialSuccess;
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
     use tonic_types::ErrorDetails;
+
+    use super::*;
 
     const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
     const IN_A_MINUTE: Option<Duration> = Some(Duration::from_secs(60));
@@ -327,5 +367,33 @@ mod tests {
             let detailed = Status::with_error_details(code, "no", minute.clone());
             assert_eq!(refused_by_grpc(&detailed).again, with, "{code:?}");
         }
+    }
+
+    #[test]
+    fn what_a_collector_refused_of_an_export_is_read_for_either_signal() {
+        let why = || "too old".to_owned();
+        let metrics = ExportMetricsServiceResponse {
+            partial_success: Some(ExportMetricsPartialSuccess {
+                rejected_data_points: 3,
+                error_message: why(),
+            }),
+        };
+        let traces = ExportTraceServiceResponse {
+            partial_success: Some(ExportTracePartialSuccess {
+                rejected_spans: 4,
+                error_message: why(),
+            }),
+        };
+        let read = |signal, body: Vec<u8>| rejected(signal, body.into());
+        assert_eq!(
+            read(Exported::Metrics, metrics.encode_to_vec()),
+            Some((3, why()))
+        );
+        assert_eq!(
+            read(Exported::Traces, traces.encode_to_vec()),
+            Some((4, why()))
+        );
+        assert_eq!(read(Exported::Metrics, Vec::new()), None);
+        assert_eq!(read(Exported::Metrics, b"no protobuf".to_vec()), None);
     }
 }

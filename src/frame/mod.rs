@@ -73,7 +73,11 @@ impl Framer {
         match self {
             Self::Unknown(sniffer) => {
                 let held = sniffer.held();
-                if !held.is_empty() {
+                let declared = sniffer.declared();
+                if held.is_empty() && declared != Framing::Whole {
+                    // Nothing shows that the content type is wrong: a stream of no messages.
+                    *self = Self::of(declared);
+                } else if !held.is_empty() {
                     *self = Self::of(sniffer.settle(&held));
                     self.push(&held, out);
                     self.finish(out);

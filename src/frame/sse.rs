@@ -47,7 +47,8 @@ struct Pending<'a> {
 }
 
 impl Sse {
-    /// `cap`: the most bytes an event's lines may take.
+    /// `cap`: the most bytes an event's lines may take. Memory is bounded by twice as much: the data so far and the
+    /// line that is being read are two vectors, and each grows by doubling.
     pub fn new(cap: usize) -> Self {
         Self {
             cap,

@@ -37,6 +37,7 @@ impl Lanes {
         let reading = |(lane, active): (&Lane, &[u64; State::ALL.len()])| LaneReading {
             lane: lane.clone(),
             active: *active,
+            silence: Default::default(),
         };
         let mut lanes: Vec<_> = self.0.iter().map(reading).collect();
         lanes.sort_by(|a, b| {

@@ -80,6 +80,25 @@ pub struct LaneReading {
     pub lane: Lane,
     /// Exchanges in each state, in the order of [`State::ALL`].
     pub active: [u64; State::ALL.len()],
+    /// Streams without a token for a while: before their first one, and after it.
+    pub silence: [Silence; 2],
+}
+
+/// Streams that are awaited to bring a token.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Silence {
+    /// How many of them have stalled.
+    pub stalled: u64,
+    /// How long the longest has been silent; `None` where none is awaited.
+    pub longest: Option<Duration>,
+}
+
+impl Silence {
+    /// One more such stream.
+    pub fn add(&mut self, idle: Duration, stalled: bool) {
+        self.stalled += u64::from(stalled);
+        self.longest = self.longest.max(Some(idle));
+    }
 }
 
 impl LaneReading {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::count::Source;
 use crate::dialect::Kind;
+use crate::measure::Stall;
 
 /// Something measured while the exchange is still going on. Nothing in here is ever corrected later.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +27,10 @@ pub enum Sample {
     ChunkTokens { tokens: u32 },
     /// The standard's time per output chunk: gap before every chunk after the first, whatever it carries.
     OutputChunk { gap: Duration },
+    /// A stall began. Told when it is seen, by a look at the clock or by what ended it.
+    Stalled(Stall),
+    /// A stall is over: how long it lasted is known.
+    Resumed(Stall),
 }
 
 /// Turns chunks into gaps.

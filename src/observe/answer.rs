@@ -171,10 +171,12 @@ impl Answer {
         self.counter = counter(self.model.as_ref().or(model), tokenisers);
     }
 
-    /// Whether the provider's last word came: the dialect's end mark, or a stop reason for every choice.
-    pub(super) fn is_finished(&self) -> bool {
+    /// Whether the provider's last word came: the dialect's end mark, or a stop reason for every choice that began, which
+    /// are at least `fewest`.
+    pub(super) fn is_finished(&self, fewest: usize) -> bool {
         self.done
             || (!self.choices.is_empty()
+                && self.choices.len() >= fewest.min(MOST_CHOICES)
                 && self.choices.iter().all(|choice| choice.stopped.is_some()))
     }
 

@@ -9,7 +9,7 @@ use crate::dialect::{
 };
 use crate::frame::{Anomaly, Frame, Framer};
 use crate::label::{Dimension, Gate, Label, Name, OTHER};
-use crate::measure::{Points, Rates, Sample, rates};
+use crate::measure::{Points, Rates, Sample, Stalls, rates};
 use crate::observe::answer::{Answer, Brought};
 use crate::observe::coding::Coding;
 use crate::record::{self, Call, Complete, Outcome, Output, Series, WebSocket};
@@ -111,13 +111,25 @@ impl Calling {
     }
 
     /// Whether the answer came to its end: by the provider's last word or, where the API has none, by the body's end.
+    ///
+    /// Of a body that broke off, every choice that was asked for must have stopped: one may not have begun. A body that
+    /// was delivered has shown all the choices there are.
     pub(super) fn is_finished(&self, delivered: bool) -> bool {
-        self.answer.is_finished() || (delivered && !self.api.marks_end())
+        let asked = self.facts().choices.filter(|_| !delivered);
+        let fewest = asked.and_then(|asked| usize::try_from(asked).ok());
+        self.answer.is_finished(fewest.unwrap_or_default()) || (delivered && !self.api.marks_end())
     }
 
     /// Whether the answer came as a stream.
     pub(super) fn is_streamed(&self) -> bool {
         self.framer().and_then(Framer::is_stream).unwrap_or(false)
+    }
+
+    /// Whether it is a streamed generation whose tokens are seen and whose last word is still to come. `answered`: its
+    /// head has come.
+    pub(super) fn is_awaiting(&self, answered: bool) -> bool {
+        let unread = answered && self.response.is_none();
+        self.is_stream() && !unread && !self.lost && !self.answer.failed && !self.is_finished(false)
     }
 
     /// Whether part of the answer's body went by unread.
@@ -358,18 +370,7 @@ impl Calling {
             Some(_) | None => Rates::default(),
         };
         let owed = generates && complete == Complete::Cut && closing.answering;
-        let asked = match self.request {
-            Reading::Still(reader) => reader.finish(),
-            Reading::Done(facts) => *facts,
-        };
-        let request = match self.session {
-            Some(session) => {
-                let mut request = session.facts().clone();
-                request.model = request.model.or(asked.model);
-                request
-            }
-            None => asked,
-        };
+        let request = asked(self.request, self.session.as_deref());
         Call {
             series,
             streamed,
@@ -387,6 +388,7 @@ impl Calling {
             complete,
             queue_depth: closing.queue_depth,
             verdicts: Vec::new(),
+            stalls: Stalls::default(),
             request,
         }
     }
@@ -435,6 +437,22 @@ impl Calling {
             server_address: route.server_address.clone(),
             server_port: route.server_port,
         }
+    }
+}
+
+/// What was asked for: of a session, in its messages, and the model before them.
+fn asked(request: Reading, session: Option<&Realtime>) -> RequestFacts {
+    let asked = match request {
+        Reading::Still(reader) => reader.finish(),
+        Reading::Done(facts) => *facts,
+    };
+    match session {
+        Some(session) => {
+            let mut request = session.facts().clone();
+            request.model = request.model.or(asked.model);
+            request
+        }
+        None => asked,
     }
 }
 

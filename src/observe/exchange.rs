@@ -13,7 +13,7 @@ use crate::dialect;
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
 use crate::load::State;
-use crate::measure::{Points, Sample};
+use crate::measure::{Awaited, Patience, Pauses, Points, Sample, Stall, Watch};
 use crate::observe::calling::{Calling, Closing};
 use crate::observe::network::Sides;
 use crate::observe::socket::Socket;
@@ -23,6 +23,10 @@ use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Headers, Open,
 /// The status of an upgrade.
 const SWITCHING: u16 = 101;
 
+/// How many times as long a first token may take where the request asks for reasoning, most of which many providers do
+/// not show: 300 s by default.
+const REASONING_PATIENCE: u32 = 10;
+
 /// An exchange in flight, as far as it has been observed.
 #[derive(Debug)]
 pub struct Exchange {
@@ -30,6 +34,7 @@ pub struct Exchange {
     open: Box<Open>,
     gate: Arc<Gate>,
     points: Points,
+    watch: Watch,
     connected: Option<Box<Connected>>,
     sides: Sides,
     head: Option<Box<Head>>,
@@ -78,6 +83,7 @@ impl Exchange {
                 accept: at,
                 ..Points::default()
             },
+            watch: Watch::default(),
             connected: None,
             sides,
             head: None,
@@ -97,18 +103,21 @@ impl Exchange {
     pub fn word(&mut self, at: Moment, word: Word, bytes: &[u8], out: &mut impl FnMut(Sample)) {
         match word {
             Word::Open(_) | Word::End(_) | Word::Trailers(_) => {}
-            Word::Admitted => self.points.admit = Some(at),
+            Word::Admitted => {
+                self.points.admit = Some(at);
+                self.watch.progress(at, Awaited::FirstToken);
+            }
             Word::Connected(mut connected) => {
                 self.sides.upstream.over(connected.connection.take());
                 self.connected = Some(connected);
             }
             Word::Sent => self.points.sent = Some(at),
-            Word::RequestEnd => self.request_end(at),
+            Word::RequestEnd => self.request_end(at, out),
             Word::Head(head) => self.head(at, head),
             Word::Arrival {
                 direction: Direction::Request,
                 ..
-            } => self.request(bytes, out),
+            } => self.request(at, bytes, out),
             Word::Arrival {
                 direction: Direction::Response,
                 blocked,
@@ -126,9 +135,39 @@ impl Exchange {
         }
     }
 
+    /// Reads the stall clock at `at`: to be called before each word, so that a stall which the word ends is seen, and now
+    /// and then, so that one that lasts is seen while it does. `unread`: for how long the client has not read, as far as
+    /// no arrival has said so yet.
+    pub fn look(
+        &mut self,
+        at: Moment,
+        unread: Duration,
+        pauses: &Pauses,
+        out: &mut impl FnMut(Sample),
+    ) {
+        let Some(since) = self.watch.since() else {
+            return;
+        };
+        if !self.is_awaiting() {
+            // A request says only on its way whether it asks for a stream, and an answer may yet bring a token.
+            if self.watch.is_stalled() {
+                resumed(self.watch.stop(at), out);
+            }
+            return;
+        }
+        let patience = self.patience();
+        let stall = self
+            .watch
+            .look(at, unread, pauses.within(since, at), patience);
+        if let Some(stall) = stall {
+            out(Sample::Stalled(stall));
+        }
+    }
+
     /// The exchange is over.
     pub fn end(mut self, at: Moment, ending: Ending, out: &mut impl FnMut(Sample)) -> Record {
         self.points.end = Some(at);
+        resumed(self.watch.stop(at), out);
         if let Some(call) = &mut self.call {
             call.request_end(false);
             call.response_end(at, ending == Ending::Complete, &mut self.points, out);
@@ -166,6 +205,7 @@ impl Exchange {
         if let (Some(mut call), Some(series)) = (call, series) {
             record.anomalies = call.anomalies();
             let mut call = call.close(series, self.closing(&record, answering), out);
+            call.stalls = std::mem::take(&mut self.watch).into_stalls();
             if call.request.conversation.is_none() {
                 call.request.conversation = self.open.conversation.take();
             }
@@ -192,6 +232,11 @@ impl Exchange {
             Some(_) => State::Waiting,
             None => State::Unstreamed,
         }
+    }
+
+    /// The stall clock, while a token is awaited.
+    pub fn watch(&self) -> Option<&Watch> {
+        self.is_awaiting().then_some(&self.watch)
     }
 
     /// What its live metrics are told apart by.
@@ -259,8 +304,40 @@ impl Exchange {
         self.call.take_if(|call| !(is_socket && call.upgrade()));
     }
 
-    fn request(&mut self, bytes: &[u8], out: &mut impl FnMut(Sample)) {
+    /// Whether a token is owed: of a stream that was taken up or may yet be, all of which is seen, before its end.
+    fn is_awaiting(&self) -> bool {
+        let answering = self.head.is_none() || self.is_answering();
+        let call = self.call.as_deref().filter(|_| self.socket.is_none());
+        call.is_some_and(|call| answering && call.is_awaiting(self.head.is_some()))
+    }
+
+    fn patience(&self) -> Patience {
+        let route = &self.open.route;
+        let reasons = self
+            .call
+            .as_deref()
+            .is_some_and(|call| call.facts().asks_to_reason());
+        Patience {
+            first: if reasons {
+                route.hung_after.saturating_mul(REASONING_PATIENCE)
+            } else {
+                route.hung_after
+            },
+            next: route.stall_after,
+        }
+    }
+
+    /// The backend got more of the request: until the answer begins that starts the stall clock again, since nobody can
+    /// answer what is still on its way.
+    fn uploaded(&mut self, at: Moment, out: &mut impl FnMut(Sample)) {
+        if self.head.is_none() && self.watch.since().is_some() {
+            resumed(self.watch.progress(at, Awaited::FirstToken), out);
+        }
+    }
+
+    fn request(&mut self, at: Moment, bytes: &[u8], out: &mut impl FnMut(Sample)) {
         self.request_bytes += bytes.len() as u64;
+        self.uploaded(at, out);
         if self.socket.is_some() {
             self.messages(Direction::Request, bytes, out);
         } else if let Some(call) = &mut self.call {
@@ -278,15 +355,17 @@ impl Exchange {
         });
     }
 
-    fn request_end(&mut self, at: Moment) {
+    fn request_end(&mut self, at: Moment, out: &mut impl FnMut(Sample)) {
         self.points.uploaded = Some(at);
+        self.uploaded(at, out);
         if let Some(call) = &mut self.call {
             call.request_end(true);
         }
     }
 
     fn head(&mut self, at: Moment, head: Box<Head>) {
-        self.points.head = Some(at);
+        // An answer of this proxy's own was not received.
+        self.points.head = (!head.own).then_some(at);
         let route = &self.open.route;
         let now =
             Duration::from_nanos((self.open.wall + at.since(self.points.accept)).unix_nanos());
@@ -314,7 +393,17 @@ impl Exchange {
             self.messages(Direction::Response, bytes, out);
         } else if let Some(call) = &mut self.call {
             call.answer.stream().block(blocked);
+            self.watch.block(blocked);
+            let before = self.points.last;
             call.response(at, bytes, &mut self.points, out);
+            if self.points.last == before {
+                self.watch.arrival();
+            } else {
+                resumed(self.watch.progress(at, Awaited::NextToken), out);
+            }
+            if self.watch.is_stalled() && !self.is_awaiting() {
+                resumed(self.watch.stop(at), out);
+            }
         }
     }
 
@@ -343,11 +432,12 @@ impl Exchange {
     fn answered(&self, ending: Ending) -> Answered {
         let call = self.call.as_deref();
         let delivered = ending == Ending::Complete;
+        let streamed = call.is_some_and(Calling::is_streamed);
         Answered {
             status: self.head.as_ref().map(|head| head.status),
             own: self.head.as_ref().is_some_and(|head| head.own),
-            streamed: call.is_some_and(Calling::is_streamed),
-            finished: call.is_some_and(|call| call.is_finished(delivered)),
+            streamed,
+            finished: streamed && call.is_some_and(|call| call.is_finished(delivered)),
             lost: call.is_some_and(Calling::is_lost),
             failed: call.is_some_and(|call| call.answer.failed),
             failure: call.and_then(|call| call.answer.failure.clone()),
@@ -383,5 +473,12 @@ impl Exchange {
             response_headers: head
                 .map_or_else(Headers::default, |head| std::mem::take(&mut head.headers)),
         }
+    }
+}
+
+/// Tells a stall that is over.
+fn resumed(ended: Option<Stall>, out: &mut impl FnMut(Sample)) {
+    if let Some(stall) = ended {
+        out(Sample::Resumed(stall));
     }
 }

@@ -17,4 +17,10 @@ pub use network::Ask;
 pub use task::Observer;
 
 #[cfg(test)]
+mod accounting;
+#[cfg(test)]
+mod ends;
+#[cfg(test)]
+mod stall_tests;
+#[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use crate::clock::{self, Moment};
 use crate::observe::board::Board;
 use crate::tee::{Batch, Seam};
 use crate::wire::{Entry, Word};
+use tokio::time::MissedTickBehavior;
 
 /// Between two drains while anything is open. A timed wake costs 20–55 µs, as much as relaying a chunk; instants were
 /// stamped at the seam, so nothing is less exact for waiting.
@@ -20,6 +21,9 @@ const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// How long the observer sleeps when nothing is open; the first exchange wakes it. Bounded, so that a last word that
 /// was said after the last drain does not wait for the next exchange.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// The observer takes them in at each drain; more than a minute of them means that it is stuck, and nobody reads them.
+const MOST_BEATS: usize = 256;
 
 /// The observer: one thread that drains the seam, and the board that anybody may bring up to date and read.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ struct Shared {
     seam: Arc<Seam>,
     desk: Mutex<Desk>,
     stopping: AtomicBool,
+    /// When the runtime that moves the bytes had its turns, as far as the board was not told.
+    beats: Mutex<Vec<Moment>>,
 }
 
 /// The board, and the batch that is swapped with each shard in turn: buffers are used again, not made again.
@@ -54,6 +60,7 @@ impl Observer {
             seam,
             desk,
             stopping: AtomicBool::new(false),
+            beats: Mutex::default(),
         });
         let thread = thread::Builder::new().name("observer".into()).spawn({
             let shared = Arc::clone(&shared);
@@ -69,21 +76,34 @@ impl Observer {
     /// what `read` sees.
     pub fn settled<T>(&self, read: impl FnOnce(&mut Board, Moment) -> T) -> T {
         let mut desk = self.shared.desk();
-        desk.drain(&self.shared.seam);
+        desk.drain(&self.shared);
         let now = clock::now();
         desk.board.sweep(now);
         read(&mut desk.board, now)
+    }
+
+    /// Beats for ever on the runtime that moves the bytes, so that its delays, and those of the whole process, are known
+    /// from the backend's.
+    pub fn beat(&self) -> impl Future<Output = ()> + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let mut beats = tokio::time::interval(Board::BEAT_EVERY);
+            beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                beats.tick().await;
+                let mut beats = lock(&shared.beats);
+                if beats.len() < MOST_BEATS {
+                    beats.push(clock::now());
+                }
+            }
+        }
     }
 
     /// Takes in what is left and ends the thread.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.seam.wake();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = lock(&self.thread).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the observer thread had ended by a panic");
         }
@@ -94,34 +114,43 @@ impl Observer {
 impl Shared {
     fn run(&self) {
         let mut swept = clock::now();
+        let mut due = swept + IDLE;
         while !self.stopping.load(Ordering::Acquire) {
             {
                 let mut desk = self.desk();
-                desk.drain(&self.seam);
+                desk.drain(self);
                 let now = clock::now();
+                desk.board.swept_late(now.since(due));
                 if now.since(swept) >= SWEEP_EVERY {
                     swept = now;
                     desk.board.sweep(now);
                 }
             }
             // Asked after the drain: an exchange that opens from here on finds none open, and wakes this thread.
-            self.seam.park(if self.seam.open_exchanges() == 0 {
+            let pause = if self.seam.open_exchanges() == 0 {
                 IDLE
             } else {
                 DRAIN_EVERY
-            });
+            };
+            due = clock::now() + pause;
+            self.seam.park(pause);
         }
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.desk)
     }
 }
 
 impl Desk {
-    fn drain(&mut self, seam: &Seam) {
+    fn drain(&mut self, shared: &Shared) {
+        let seam = &shared.seam;
         for shard in 0..seam.shards() {
             seam.drain(shard, &mut self.batch);
+            // Read after the words were taken: what a pause held up is stamped before the beat that tells of it.
+            for beat in lock(&shared.beats).drain(..) {
+                self.board.beat(beat);
+            }
             let mut rest: &[u8] = &self.batch.bytes;
             for entry in self.batch.entries.drain(..) {
                 let (bytes, behind) = rest.split_at(carried(&entry).min(rest.len()));
@@ -131,6 +160,11 @@ impl Desk {
             self.batch.bytes.clear();
         }
     }
+}
+
+/// A poisoned lock is taken all the same: what stands behind it is whole between two words.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How many bytes of the batch's buffer belong to an entry.

@@ -19,8 +19,8 @@ use crate::wire::{
 };
 
 /// Plays words into an exchange. Every method takes the millisecond at which it happens.
-struct Play {
-    exchange: Exchange,
+pub(super) struct Play {
+    pub(super) exchange: Exchange,
     samples: Vec<Sample>,
 }
 
@@ -85,31 +85,26 @@ impl Play {
         play
     }
 
-    fn chat(body: &str) -> Self {
+    pub(super) fn chat(body: &str) -> Self {
         Self::request("/v1/chat/completions", body)
     }
 
-    fn head(&mut self, millis: u64, status: u16, content_type: &'static str) -> &mut Self {
-        let headers: Headers = [("content-type", Name::new(content_type).unwrap())]
-            .into_iter()
-            .collect();
-        let head = Head {
-            status,
-            version: http::Version::HTTP_11,
-            headers,
-            length: None,
-            own: false,
-        };
-        self.word(millis, Word::Head(Box::new(head)), b"")
+    pub(super) fn head(
+        &mut self,
+        millis: u64,
+        status: u16,
+        content_type: &'static str,
+    ) -> &mut Self {
+        self.word(millis, head(status, content_type), b"")
     }
 
-    fn stream(body: &str) -> Self {
+    pub(super) fn stream(body: &str) -> Self {
         let mut play = Self::chat(body);
         play.head(200, 200, "text/event-stream");
         play
     }
 
-    fn arrival(
+    pub(super) fn arrival(
         &mut self,
         millis: u64,
         direction: Direction,
@@ -130,11 +125,11 @@ impl Play {
     }
 
     /// One server-sent event.
-    fn event(&mut self, millis: u64, data: &str) -> &mut Self {
+    pub(super) fn event(&mut self, millis: u64, data: &str) -> &mut Self {
         self.arrival(millis, Direction::Response, &format!("data: {data}\n\n"), 0)
     }
 
-    fn delta(&mut self, millis: u64, delta: &str) -> &mut Self {
+    pub(super) fn delta(&mut self, millis: u64, delta: &str) -> &mut Self {
         self.event(millis, &chunk(delta, "null"))
     }
 
@@ -144,7 +139,7 @@ impl Play {
         self
     }
 
-    fn end(self, millis: u64, ending: Ending) -> (Record, Vec<Sample>) {
+    pub(super) fn end(self, millis: u64, ending: Ending) -> (Record, Vec<Sample>) {
         let Self {
             exchange,
             mut samples,
@@ -156,6 +151,19 @@ impl Play {
     fn complete(self, millis: u64) -> Record {
         self.end(millis, Ending::Complete).0
     }
+}
+
+pub(super) fn head(status: u16, content_type: &str) -> Word {
+    let headers: Headers = [("content-type", Name::new(content_type).unwrap())]
+        .into_iter()
+        .collect();
+    Word::Head(Box::new(Head {
+        status,
+        version: http::Version::HTTP_11,
+        headers,
+        length: None,
+        own: false,
+    }))
 }
 
 pub(super) fn chunk(delta: &str, finish: &str) -> String {

@@ -19,7 +19,7 @@ use crate::clock::Wall;
 use crate::dialect::{Operation, Quota, RequestFacts, Timings, Usage};
 use crate::frame::Anomaly;
 use crate::label::{Label, Name};
-use crate::measure::{Points, Rates, Stages};
+use crate::measure::{Points, Rates, Stages, Stalls};
 use crate::wire::{
     Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage,
 };
@@ -119,6 +119,8 @@ pub struct Call {
     pub complete: Complete,
     /// Queue depth when the exchange was admitted.
     pub queue_depth: u32,
+    /// When it brought no token for longer than its route allows. All of them are over.
+    pub stalls: Stalls,
     /// What each objective said: its name and verdict.
     pub verdicts: Vec<(Label, Verdict)>,
 }

@@ -10,7 +10,8 @@ pub struct Answered {
     pub status: Option<u16>,
     /// Whether it is a streamed call of a known API.
     pub streamed: bool,
-    /// The provider's own last word came: a stop reason for every choice, or the dialect's end of stream.
+    /// It came as a stream, and with the provider's own last word: a stop reason for every choice, or the dialect's end
+    /// of stream.
     pub finished: bool,
     /// Part of the body was not observed, so that nobody knows whether that word came.
     pub lost: bool,
@@ -24,25 +25,22 @@ pub struct Answered {
 
 /// Outcome, fault and `error.type` of an exchange.
 ///
-/// An answer that had come to its end by the provider's own word is complete even where the connection then broke:
-/// clients do close after the final event. One that HTTP delivered whole is not called truncated where its end went by
+/// A stream that had come to its end by the provider's own word is complete however its connection ended after that,
+/// and whoever ended it: clients do close after the final event. One that HTTP delivered whole is not called truncated where its end went by
 /// unobserved. An error status is the caller's fault below 500, except for what says that
 /// the backend had no room or no time (408, 429).
 pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Name>) {
     let error = |outcome, fault, kind: &str| (outcome, fault, Name::new(kind));
+    let erred = answered.failed || answered.status.is_some_and(|status| status >= 400);
     match ending {
         Ending::Rejected(refusal) => {
             error(Outcome::Rejected, ending.fault(), refusal_word(refusal))
         }
+        _ if answered.finished && !erred => (Outcome::Ok, Fault::None, None),
         Ending::TimedOut(limit) => error(Outcome::Timeout, ending.fault(), limit_word(limit)),
-        _ if answered.failed || answered.status.is_some_and(|status| status >= 400) => {
-            failed(ending, answered)
-        }
-        Ending::Complete if !answered.streamed || answered.finished || answered.lost => {
-            (Outcome::Ok, Fault::None, None)
-        }
+        _ if erred => failed(ending, answered),
+        Ending::Complete if !answered.streamed || answered.lost => (Outcome::Ok, Fault::None, None),
         Ending::Complete => error(Outcome::Truncated, Fault::Upstream, "truncated"),
-        Ending::ClientGone if answered.finished => (Outcome::Ok, Fault::None, None),
         Ending::ClientGone => error(Outcome::Cancelled, ending.fault(), "client_gone"),
         Ending::ClientBroke => error(Outcome::Cancelled, ending.fault(), "client_broke"),
         Ending::UpstreamFailed(Failure::MidBody) if answered.streamed => error(
@@ -53,7 +51,10 @@ pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Na
         Ending::UpstreamFailed(failure) => {
             error(Outcome::Error, ending.fault(), failure_word(failure))
         }
-        Ending::Drained => error(Outcome::Truncated, ending.fault(), "drained"),
+        Ending::Drained if answered.streamed => {
+            error(Outcome::Truncated, ending.fault(), "drained")
+        }
+        Ending::Drained => error(Outcome::Error, ending.fault(), "drained"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::{Moment, Wall};
 use crate::dialect::{Operation, RequestFacts};
 use crate::label::{Label, Name};
-use crate::measure::{Points, Rates};
+use crate::measure::{Points, Rates, Stalls};
 use crate::record::{Call, Complete, Http, Network, Outcome, Record, Series};
 use crate::wire::{Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage};
 
@@ -111,6 +111,7 @@ fn call() -> Call {
         },
         complete: Complete::True,
         queue_depth: 0,
+        stalls: Stalls::default(),
         verdicts: Vec::new(),
     }
 }

@@ -105,6 +105,10 @@ impl Headers {
             .find(|(known, _)| *known == name)
             .map(|(_, value)| value.as_str())
     }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(name, value)| (*name, value.as_str()))
+    }
 }
 
 impl FromIterator<(&'static str, Name)> for Headers {

@@ -79,6 +79,9 @@ pub enum Word {
     End(Ending),
 }
 
+/// Shorter pauses between handing a frame on and being asked for the next are scheduling, not a slow client.
+pub const BLOCKED_FROM: Duration = Duration::from_millis(1);
+
 /// How long the response body had not been polled (the client's side did not take it) before this arrival, in
 /// microseconds; saturates at 71 minutes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -7,13 +7,17 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod aborts;
 mod admin;
 mod bounds;
 mod coded;
 mod data_path;
 mod exchanges;
+mod exemplars;
+mod hangs;
 mod lifecycle;
 mod network;
+mod request_log;
 mod support;
 mod traces;
 mod websocket;

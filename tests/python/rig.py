@@ -40,7 +40,7 @@ class Telemetry:
 
     def __init__(self, path):
         self.path = path
-        self.at, self.spans, self.sums = 0, collections.defaultdict(list), {}
+        self.at, self.spans, self.sums, self.histograms = 0, collections.defaultdict(list), {}, {}
 
     def read(self):
         """Spans by trace id, and the points of the newest export of each sum by name."""
@@ -62,6 +62,8 @@ class Telemetry:
             for metric in scope.get("metrics", []):
                 if "sum" in metric:
                     self.sums[metric["name"]] = metric["sum"].get("dataPoints", [])
+                if "histogram" in metric:
+                    self.histograms[metric["name"]] = metric["histogram"].get("dataPoints", [])
 
     def total(self, name, wanted=()):
         """The sum of the points of counter `name` whose attributes are as `wanted`."""
@@ -69,15 +71,43 @@ class Telemetry:
         fits = [p for p in points if all(attributes(p).get(key) == value for key, value in dict(wanted).items())]
         return sum(float(point.get("asInt", point.get("asDouble", 0))) for point in fits)
 
+    def distribution(self, name):
+        """How many values histogram `name` has in all its series, and their sum."""
+        self.read()
+        points = self.histograms.get(name, [])
+        return sum(int(point.get("count", 0)) for point in points), sum(float(point.get("sum", 0)) for point in points)
 
-class Rig:
+
+class Processes:
+    """Processes that listen, with their logs in a folder of their own."""
+
+    def __init__(self, name):
+        self.processes, self.folder = [], pathlib.Path(tempfile.mkdtemp(prefix=f"client-check-{name}-"))
+
+    def start(self, name, command, port, environment=None):
+        log = open(self.folder / f"{name}.log", "w")
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        self.processes.append(process)
+        if not wait_until(lambda: process.poll() is not None or listening(port)) or process.poll() is not None:
+            self.stop()
+            raise SystemExit(f"{name} does not listen on {port}; see {log.name}")
+        return process
+
+    def stop(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(PATIENCE)
+
+
+class Rig(Processes):
     """A backend, an OTLP receiver and the proxy between."""
 
     def __init__(self, args, tally, name, backend=None, protocol="http/protobuf", configuration=None, environment=None):
         """`backend` is its command, `{port}` standing for its port; None where the caller has one of its own. Then
         `configuration(rig)` is the proxy's file, which must listen at `rig.listen`."""
-        self.tally, self.name, self.processes, self.calls = tally, name, [], {}
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"client-check-{name}-"))
+        super().__init__(name)
+        self.tally, self.name, self.calls = tally, name, {}
         self.telemetry = Telemetry(self.folder / "otlp.jsonl")
         self.backend, self.listen, http, grpc = (free_port() for _ in range(4))
         if backend:
@@ -95,21 +125,6 @@ class Rig:
             "OTEL_EXPORTER_OTLP_PROTOCOL": protocol, "OTEL_METRIC_EXPORT_INTERVAL": "500",
             "OTEL_BSP_SCHEDULE_DELAY": "200", "OTEL_BSP_MAX_QUEUE_SIZE": "65536", "OTEL_TRACES_SAMPLER": "always_on",
             **(environment or {})})
-
-    def start(self, name, command, port, environment=None):
-        log = open(self.folder / f"{name}.log", "w")
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
-        self.processes.append(process)
-        if not wait_until(lambda: process.poll() is not None or listening(port)) or process.poll() is not None:
-            self.stop()
-            raise SystemExit(f"{name} does not listen on {port}; see {log.name}")
-        return process
-
-    def stop(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(PATIENCE)
 
     def trace(self, call):
         """Headers that give the next call through the proxy a trace id of its own, under which it is looked for."""

@@ -18,6 +18,7 @@ use crate::{label, listen};
 
 mod objectives;
 mod propagators;
+pub(super) mod request_log;
 mod routes;
 mod tokenizers;
 mod upstreams;
@@ -103,6 +104,7 @@ pub(super) fn resolve(
         propagators,
         ignored_propagators,
         log: log(file.log, args),
+        request_log: request_log::resolve(file.request_log, problems),
         export: export(file.export, problems),
     }
 }

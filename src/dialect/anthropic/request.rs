@@ -24,6 +24,7 @@ pub const KEYS: &[&str] = &[
     "tools",
     "output_config",
     "effort",
+    "thinking",
     "output_format",
     "format",
     "type",
@@ -90,6 +91,7 @@ fn word(facts: &mut RequestFacts, path: &[Step], word: &str) {
         [Key("model")] => facts.model = Name::new(word).or(facts.model.take()),
         [Key("service_tier")] => facts.service_tier = Name::new(word),
         [Key("output_config"), Key("effort")] => facts.reasoning_level = Name::new(word),
+        [Key("thinking"), Key("type")] => facts.reasoning = word != "disabled",
         _ if word == "json_schema" => facts.output_type = Some("json"),
         _ => {}
     }
@@ -101,6 +103,7 @@ fn is_word(path: &[Step]) -> bool {
         path,
         [Key("model" | "service_tier")]
             | [Key("output_config"), Key("effort")]
+            | [Key("thinking"), Key("type")]
             | [Key("output_format"), Key("type")]
             | [Key("output_config"), Key("format"), Key("type")]
     )

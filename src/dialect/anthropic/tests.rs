@@ -428,6 +428,7 @@ fn everything_a_request_may_ask_for() {
         top_k: Some(40),
         stop_sequences: Some(2),
         reasoning_level: Name::new("high"),
+        reasoning: true,
         service_tier: Name::new("auto"),
         output_type: Some("json"),
         prompt_bytes: 9,

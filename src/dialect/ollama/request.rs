@@ -44,6 +44,7 @@ pub fn take(asked: &mut Asked, path: &[Step], value: Value<'_>) {
         }
         // Most models know only yes and no, which are no levels.
         [Key("think")] => {
+            asked.facts.reasoning |= flag(value) == Some(true);
             if let Some(level) = asked.word(value) {
                 asked.facts.reasoning_level = Name::new(&level);
             }

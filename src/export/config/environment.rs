@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::export::config::{
-    Batch, Config, GenAi, Headers, Problem, Protocol, Signal, Temporality, Tls,
+    Batch, Config, ExemplarFilter, GenAi, Headers, Problem, Protocol, Signal, Temporality, Tls,
 };
 use crate::export::sampling::{Root, Sampler};
 
@@ -31,11 +31,11 @@ impl Config {
             temporality: environment.temporality(),
             batch: environment.batch(),
             sampler: environment.sampler(),
-            keep_unsampled_failures: environment.flag("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES"),
             longest_value: environment
                 .number("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
                 .or_else(|| environment.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")),
             gen_ai: environment.gen_ai(),
+            exemplars: environment.exemplars(),
         };
         (config, environment.problems.into_inner())
     }
@@ -213,9 +213,13 @@ impl Environment<'_> {
     }
 
     fn sampler(&self) -> Sampler {
+        let default = Sampler {
+            against_parent: self.switch("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", true),
+            ..Sampler::default()
+        };
         let name = "OTEL_TRACES_SAMPLER";
         let Some(value) = self.text(name) else {
-            return Sampler::default();
+            return default;
         };
         let word = value.to_ascii_lowercase();
         let (parent_based, root) = match word.strip_prefix("parentbased_") {
@@ -229,10 +233,14 @@ impl Environment<'_> {
             _ => {
                 let words =
                     "always_on, always_off, traceidratio, or one of them after parentbased_";
-                return self.reject(name, &value, words).unwrap_or_default();
+                return self.reject(name, &value, words).unwrap_or(default);
             }
         };
-        Sampler { root, parent_based }
+        Sampler {
+            root,
+            parent_based,
+            ..default
+        }
     }
 
     fn ratio(&self) -> f64 {
@@ -260,6 +268,21 @@ impl Environment<'_> {
             "off" => GenAi::Off,
             _ => self
                 .reject(name, &value, "latest, legacy, both or off")
+                .unwrap_or_default(),
+        }
+    }
+
+    fn exemplars(&self) -> ExemplarFilter {
+        let name = "OTEL_METRICS_EXEMPLAR_FILTER";
+        let Some(value) = self.text(name) else {
+            return ExemplarFilter::default();
+        };
+        match value.to_ascii_lowercase().as_str() {
+            "trace_based" => ExemplarFilter::TraceBased,
+            "always_on" => ExemplarFilter::AlwaysOn,
+            "always_off" => ExemplarFilter::AlwaysOff,
+            _ => self
+                .reject(name, &value, "trace_based, always_on or always_off")
                 .unwrap_or_default(),
         }
     }
@@ -321,13 +344,19 @@ impl Environment<'_> {
     }
 
     fn flag(&self, name: &str) -> bool {
+        self.switch(name, false)
+    }
+
+    fn switch(&self, name: &str, default: bool) -> bool {
         let Some(value) = self.text(name) else {
-            return false;
+            return default;
         };
         match value.to_ascii_lowercase().as_str() {
             "true" => true,
             "false" => false,
-            _ => self.reject(name, &value, "true or false").unwrap_or(false),
+            _ => self
+                .reject(name, &value, "true or false")
+                .unwrap_or(default),
         }
     }
 
@@ -442,7 +471,8 @@ mod tests {
             config.sampler,
             Sampler {
                 root: Root::AlwaysOn,
-                parent_based: true
+                parent_based: true,
+                against_parent: true
             }
         );
         assert_eq!(config.gen_ai, GenAi::Latest);
@@ -587,7 +617,11 @@ mod tests {
             ])
             .sampler
         };
-        let is = |parent_based, root| Sampler { root, parent_based };
+        let is = |parent_based, root| Sampler {
+            root,
+            parent_based,
+            against_parent: true,
+        };
         assert_eq!(sampler("always_on", ""), is(false, Root::AlwaysOn));
         assert_eq!(sampler("always_off", ""), is(false, Root::AlwaysOff));
         assert_eq!(
@@ -602,6 +636,11 @@ mod tests {
             sampler("ParentBased_Always_Off", ""),
             is(true, Root::AlwaysOff)
         );
+        let obedient = quiet(&[
+            ("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", "false"),
+            ("OTEL_TRACES_SAMPLER", "parentbased_always_on"),
+        ]);
+        assert!(!obedient.sampler.against_parent);
     }
 
     #[test]
@@ -657,6 +696,8 @@ mod tests {
                 "sometimes",
             ),
             ("TOKENGAUGE_GEN_AI_NAMES", "newest"),
+            ("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", "no"),
+            ("OTEL_METRICS_EXEMPLAR_FILTER", "sampled"),
         ] {
             let (mut config, problems) = read(&[(variable, value)]);
             assert_eq!(problems, [variable], "{variable}={value}");

@@ -22,11 +22,10 @@ pub struct Config {
     pub temporality: Temporality,
     pub batch: Batch,
     pub sampler: Sampler,
-    /// Whether failures are kept even if the caller said "not sampled".
-    pub keep_unsampled_failures: bool,
     /// The longest text of a span attribute, in characters.
     pub longest_value: Option<usize>,
     pub gen_ai: GenAi,
+    pub exemplars: ExemplarFilter,
 }
 
 /// How one signal is sent.
@@ -93,6 +92,17 @@ pub enum GenAi {
     Legacy,
     Both,
     Off,
+}
+
+/// Which exchanges leave exemplars at the metrics, by the specification's words.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ExemplarFilter {
+    /// Those whose traces are kept and exported.
+    #[default]
+    TraceBased,
+    /// All, also where this process exports no traces: then the caller's may be somewhere.
+    AlwaysOn,
+    AlwaysOff,
 }
 
 /// A setting that was not understood and is ignored.

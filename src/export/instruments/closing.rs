@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use opentelemetry::metrics::{BoundCounter, BoundHistogram};
+use opentelemetry::metrics::BoundCounter;
 use rustc_hash::FxBuildHasher;
 
 use crate::dialect::Kind;
+use crate::export::exemplars::{Marks, Series as Marked};
 use crate::export::instruments::end_stage;
 use crate::export::instruments::ended::Ended;
 use crate::export::instruments::live::Live;
+use crate::export::instruments::traced::BoundTraced;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
 use crate::label::{Label, Name};
 use crate::measure::Stage;
@@ -28,10 +30,12 @@ const MOST_KEPT: usize = 1_024;
 #[derive(Debug)]
 pub struct Closing {
     /// `None` for a record without an end.
-    pub server: Option<BoundHistogram<f64>>,
+    pub server: Option<BoundTraced<f64>>,
     /// `None` where nothing was sent.
-    pub client: Option<BoundHistogram<f64>>,
+    pub client: Option<BoundTraced<f64>>,
     pub finished: BoundCounter<u64>,
+    /// The counter's series, where the end is one that somebody will want an example of.
+    pub failed: Option<Marked>,
     /// `None` for plain HTTP.
     pub call: Option<CallClosing>,
 }
@@ -47,17 +51,20 @@ pub struct CallClosing {
 }
 
 impl Closing {
-    pub fn record(&self, record: &Record) {
+    pub fn record(&self, record: &Record, marks: &mut Marks<'_>) {
         let points = &record.points;
         if let Some(end) = points.end {
             if let Some(server) = &self.server {
-                server.record(end.since(points.accept).as_secs_f64());
+                server.record(end.since(points.accept).as_secs_f64(), marks);
             }
             if let (Some(client), Some(sent)) = (&self.client, points.sent) {
-                client.record(end.since(sent).as_secs_f64());
+                client.record(end.since(sent).as_secs_f64(), marks);
             }
         }
         self.finished.add(1);
+        if let Some(failed) = self.failed {
+            marks.one(failed);
+        }
         let (Some(closing), Some(call)) = (&self.call, &record.call) else {
             return;
         };
@@ -65,7 +72,12 @@ impl Closing {
             let tokens = call.request.prompt_bytes.div_ceil(4);
             closing.live.estimated_input(tokens);
         }
-        closing.ended.record(record, call, closing.error.as_ref());
+        closing
+            .ended
+            .record(record, call, closing.error.as_ref(), marks);
+        for stall in &call.stalls.first {
+            closing.live.mark(stall, marks);
+        }
         for choice in &closing.choices {
             choice.add(1);
         }
@@ -216,6 +228,7 @@ mod tests {
             server: None,
             client: None,
             finished: meter.u64_counter("finished").build().bind(&[]),
+            failed: None,
             call: None,
         };
         (closing, keep)

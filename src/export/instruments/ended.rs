@@ -4,15 +4,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram};
+use opentelemetry::metrics::{BoundCounter, Counter};
 
 use crate::clock::Moment;
 use crate::count::Source;
 use crate::dialect::{ByModality, Timings, Usage};
+use crate::export::exemplars::Marks;
 use crate::export::instruments::attributes::{label, pair, with, word};
 use crate::export::instruments::family::{Family, Latest};
 use crate::export::instruments::live::Live;
 use crate::export::instruments::slot::Slot;
+use crate::export::instruments::traced::{BoundTraced, Traced};
 use crate::export::names::attributes as key;
 use crate::label::Label;
 use crate::measure::rates::VOICE_RATE;
@@ -32,8 +34,8 @@ pub struct Ended {
     base: Vec<KeyValue>,
     times: Times,
     tokens: Tokens,
-    output_rate: Slot<BoundHistogram<f64>>,
-    total_rate: Slot<BoundHistogram<f64>>,
+    output_rate: Slot<BoundTraced<f64>>,
+    total_rate: Slot<BoundTraced<f64>>,
     /// Bound together, so that no band is first seen at 1.
     bands: OnceLock<[BoundCounter<u64>; Band::ALL.len() + 1]>,
     unrated: OnceLock<[BoundCounter<u64>; Unrated::ALL.len()]>,
@@ -41,20 +43,20 @@ pub struct Ended {
 
 #[derive(Debug, Default)]
 struct Times {
-    server: Slot<BoundHistogram<f64>>,
-    inference: Slot<BoundHistogram<f64>>,
-    operation: Slot<BoundHistogram<f64>>,
-    first_chunk: Slot<BoundHistogram<f64>>,
-    legacy_first_chunk: Slot<BoundHistogram<f64>>,
-    first_token: Slot<BoundHistogram<f64>>,
-    output_token: Slot<BoundHistogram<f64>>,
-    blocked: Slot<BoundHistogram<f64>>,
-    queue_wait: Slot<BoundHistogram<f64>>,
-    stages: [Slot<BoundHistogram<f64>>; Stage::ALL.len()],
+    server: Slot<BoundTraced<f64>>,
+    inference: Slot<BoundTraced<f64>>,
+    operation: Slot<BoundTraced<f64>>,
+    first_chunk: Slot<BoundTraced<f64>>,
+    legacy_first_chunk: Slot<BoundTraced<f64>>,
+    first_token: Slot<BoundTraced<f64>>,
+    output_token: Slot<BoundTraced<f64>>,
+    blocked: Slot<BoundTraced<f64>>,
+    queue_wait: Slot<BoundTraced<f64>>,
+    stages: [Slot<BoundTraced<f64>>; Stage::ALL.len()],
     /// In the order of [`phases`].
-    backend_stages: [Slot<BoundHistogram<f64>>; 5],
+    backend_stages: [Slot<BoundTraced<f64>>; 5],
     /// head, byte, event, token, visible.
-    points: [Slot<BoundHistogram<f64>>; 5],
+    points: [Slot<BoundTraced<f64>>; 5],
 }
 
 #[derive(Debug, Default)]
@@ -63,8 +65,8 @@ struct Tokens {
     /// Each by modality.
     standard: [[Slot<BoundCounter<u64>>; MODALITIES.len()]; 5],
     /// input, output.
-    operation: [Slot<BoundHistogram<u64>>; 2],
-    legacy: [Slot<BoundHistogram<u64>>; 2],
+    operation: [Slot<BoundTraced<u64>>; 2],
+    legacy: [Slot<BoundTraced<u64>>; 2],
     /// In the order of [`parts`].
     usage: [Slot<BoundCounter<u64>>; 6],
     drift_counted: Slot<BoundCounter<u64>>,
@@ -87,65 +89,73 @@ impl Ended {
     }
 
     /// `error`: the label of the record's `error.type`.
-    pub fn record(&self, record: &Record, call: &Call, error: Option<&Label>) {
+    pub fn record(
+        &self,
+        record: &Record,
+        call: &Call,
+        error: Option<&Label>,
+        marks: &mut Marks<'_>,
+    ) {
         let error = error.map(|error| label(key::ERROR_TYPE, error));
         let error = error.as_slice();
-        self.durations(record, call, error);
-        self.points(record);
+        self.durations(record, call, error, marks);
+        self.points(record, marks);
         if call.streamed {
-            self.first(record, call);
+            self.first(record, call, marks);
         }
-        self.rates(call);
+        self.rates(call, marks);
         if let Some(timings) = &call.timings {
-            self.backend(timings);
+            self.backend(timings, marks);
         }
         if let Some(usage) = &call.usage {
-            self.usage(usage, call, error);
+            self.usage(usage, call, error, marks);
         }
         if let (Some(usage), Some(output)) = (&call.usage, &call.output) {
             self.drift(record, call, usage, output);
         }
     }
 
-    fn durations(&self, record: &Record, call: &Call, error: &[KeyValue]) {
+    fn durations(&self, record: &Record, call: &Call, error: &[KeyValue], marks: &mut Marks<'_>) {
         let (points, family, times) = (&record.points, &*self.family, &self.times);
         let until_end = |from: Option<Moment>| Some(seconds(points.end?.since(from?)));
         // How long a session lasts is no length of any answer.
         let session = record.websocket.is_some();
         if let (Some(server), Some(time), false) = (&family.server, until_end(points.sent), session)
         {
-            self.duration(&times.server, &server.duration, error, time);
+            self.at_end(&times.server, &server.duration, error)
+                .record(time, marks);
         }
         let Some(time) = until_end(points.admit) else {
             return;
         };
         let inference = call.series.operation.generates() && !session;
         if let Some(latest) = family.latest.as_ref().filter(|_| inference) {
-            self.duration(&times.inference, &latest.duration, error, time);
+            self.at_end(&times.inference, &latest.duration, error)
+                .record(time, marks);
         }
         if let Some(operation) = &family.operation_duration
             && (!inference || family.legacy.is_some())
         {
-            self.duration(&times.operation, operation, error, time);
+            self.at_end(&times.operation, operation, error)
+                .record(time, marks);
         }
     }
 
     /// Errors have attributes of their own and are rare: they are looked up.
-    fn duration(
+    fn at_end<T: Clone>(
         &self,
-        slot: &Slot<BoundHistogram<f64>>,
-        histogram: &Histogram<f64>,
+        slot: &Slot<BoundTraced<T>>,
+        histogram: &Traced<T>,
         error: &[KeyValue],
-        time: f64,
-    ) {
+    ) -> BoundTraced<T> {
         if error.is_empty() {
-            slot.record(histogram, &self.base, &[], time);
+            slot.of(histogram, &self.base, &[]).clone()
         } else {
-            histogram.record(time, &with(&self.base, error));
+            histogram.bind(&with(&self.base, error))
         }
     }
 
-    fn points(&self, record: &Record) {
+    fn points(&self, record: &Record, marks: &mut Marks<'_>) {
         let (points, family, times) = (&record.points, &*self.family, &self.times);
         let occurred = [
             ("head", points.head),
@@ -157,61 +167,63 @@ impl Ended {
         for (slot, (name, at)) in times.points.iter().zip(occurred) {
             if let Some(at) = at {
                 let time = seconds(at.since(points.accept));
-                slot.record(&family.time_to, &self.base, &[word(key::POINT, name)], time);
+                slot.of(&family.time_to, &self.base, &[word(key::POINT, name)])
+                    .record(time, marks);
             }
         }
         for (stage, length) in record.stages.iter() {
             let own = [word(key::STAGE, stage.as_str())];
             let mut slots = times.stages.iter().zip(Stage::ALL);
             if let Some((slot, _)) = slots.find(|(_, known)| *known == stage) {
-                slot.record(&family.stage, &self.base, &own, seconds(length));
+                slot.of(&family.stage, &self.base, &own)
+                    .record(seconds(length), marks);
             }
         }
         if !record.blocked.is_zero() {
             let blocked = seconds(record.blocked);
             times
                 .blocked
-                .record(&family.blocked, &self.base, &[], blocked);
+                .of(&family.blocked, &self.base, &[])
+                .record(blocked, marks);
         }
         if let Some(admit) = points.admit {
             let waited = seconds(admit.since(points.accept));
             let own = [word(key::WAIT_PLACE, "admission")];
             times
                 .queue_wait
-                .record(&family.queue_wait, &self.base, &own, waited);
+                .of(&family.queue_wait, &self.base, &own)
+                .record(waited, marks);
         }
     }
 
     /// What the backend says of itself.
-    fn backend(&self, timings: &Timings) {
+    fn backend(&self, timings: &Timings, marks: &mut Marks<'_>) {
         let slots = self.times.backend_stages.iter();
         for (slot, (stage, length)) in slots.zip(phases(timings)) {
             if let Some(length) = length {
                 let own = [word(key::BACKEND_STAGE, stage)];
-                slot.record(
-                    &self.family.backend_stage,
-                    &self.base,
-                    &own,
-                    seconds(length),
-                );
+                slot.of(&self.family.backend_stage, &self.base, &own)
+                    .record(seconds(length), marks);
             }
         }
     }
 
     /// The standard's times of a stream: first chunk, first token, and each token after.
-    fn first(&self, record: &Record, call: &Call) {
+    fn first(&self, record: &Record, call: &Call, marks: &mut Marks<'_>) {
         let (points, family, times) = (&record.points, &*self.family, &self.times);
         let since_sent = |at: Option<Moment>| Some(seconds(at?.since(points.sent?)));
         if let Some(time) = since_sent(points.event) {
             if let Some(latest) = &family.latest {
                 times
                     .first_chunk
-                    .record(&latest.first_chunk, &self.base, &[], time);
+                    .of(&latest.first_chunk, &self.base, &[])
+                    .record(time, marks);
             }
             if let Some(legacy) = &family.legacy {
                 times
                     .legacy_first_chunk
-                    .record(&legacy.first_chunk, &self.base, &[], time);
+                    .of(&legacy.first_chunk, &self.base, &[])
+                    .record(time, marks);
             }
         }
         let successful = record.outcome == Outcome::Ok;
@@ -221,24 +233,28 @@ impl Ended {
         if let Some(time) = since_sent(points.token) {
             times
                 .first_token
-                .record(&server.first_token, &self.base, &[], time);
+                .of(&server.first_token, &self.base, &[])
+                .record(time, marks);
         }
         if let Some(time) = call.rates.time_per_output_token.map(seconds) {
             times
                 .output_token
-                .record(&server.output_token, &self.base, &[], time);
+                .of(&server.output_token, &self.base, &[])
+                .record(time, marks);
         }
     }
 
-    fn rates(&self, call: &Call) {
+    fn rates(&self, call: &Call, marks: &mut Marks<'_>) {
         let family = &*self.family;
         if let Some(rate) = call.rates.total {
             self.total_rate
-                .record(&family.total_rate, &self.base, &[], rate);
+                .of(&family.total_rate, &self.base, &[])
+                .record(rate, marks);
         }
         if let Some(rate) = call.rates.output {
             self.output_rate
-                .record(&family.output_rate, &self.base, &[], rate);
+                .of(&family.output_rate, &self.base, &[])
+                .record(rate, marks);
             self.band(rate);
         }
         if let Some(reason) = call.rates.unrated {
@@ -276,18 +292,19 @@ impl Ended {
     }
 
     /// What the provider reported, and only that.
-    fn usage(&self, usage: &Usage, call: &Call, error: &[KeyValue]) {
+    fn usage(&self, usage: &Usage, call: &Call, error: &[KeyValue], marks: &mut Marks<'_>) {
         let (family, base) = (&*self.family, &self.base);
         let generates = call.series.operation.generates();
         if let Some(latest) = family.latest.as_ref().filter(|_| generates) {
-            self.standard_usage(latest, usage, error);
+            self.standard_usage(latest, usage, error, marks);
         }
         if let Some(legacy) = &family.legacy {
             let reported = [("input", usage.input), ("output", usage.output)];
             for (slot, (direction, tokens)) in self.tokens.legacy.iter().zip(reported) {
                 if let Some(tokens) = tokens {
                     let own = [word(key::TOKEN_TYPE, direction)];
-                    slot.record(&legacy.token_usage, base, &own, tokens);
+                    slot.of(&legacy.token_usage, base, &own)
+                        .record(tokens, marks);
                 }
             }
         }
@@ -299,7 +316,13 @@ impl Ended {
         }
     }
 
-    fn standard_usage(&self, latest: &Latest, usage: &Usage, error: &[KeyValue]) {
+    fn standard_usage(
+        &self,
+        latest: &Latest,
+        usage: &Usage,
+        error: &[KeyValue],
+        marks: &mut Marks<'_>,
+    ) {
         let unsplit = ByModality::default();
         let counters = [
             (&latest.input, usage.input, &usage.input_by),
@@ -323,10 +346,8 @@ impl Ended {
             (&latest.operation_output, usage.output),
         ];
         for (slot, (histogram, tokens)) in self.tokens.operation.iter().zip(histograms) {
-            match tokens {
-                Some(tokens) if error.is_empty() => slot.record(histogram, &self.base, &[], tokens),
-                Some(tokens) => histogram.record(tokens, &with(&self.base, error)),
-                None => {}
+            if let Some(tokens) = tokens {
+                self.at_end(slot, histogram, error).record(tokens, marks);
             }
         }
     }

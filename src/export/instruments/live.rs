@@ -8,10 +8,12 @@ use opentelemetry::metrics::{BoundCounter, BoundHistogram, Histogram};
 
 use crate::count::Source;
 use crate::dialect::Kind;
+use crate::export::exemplars::Marks;
 use crate::export::instruments::attributes::{of_series, with, word};
 use crate::export::instruments::family::Family;
 use crate::export::names::attributes as key;
-use crate::measure::Sample;
+use crate::export::names::ours;
+use crate::measure::{Awaited, Sample, Silence, Stall};
 use crate::record::Series;
 
 /// The most times one chunk's inter-token latency is recorded. A record costs 14 ns, less than it took to count the
@@ -61,6 +63,7 @@ impl Live {
             live.sample(Sample::Standard { tokens: 0 });
             if series.stream {
                 live.streaming(Duration::ZERO, Duration::ZERO);
+                live.no_stalls();
             }
         }
         live
@@ -97,6 +100,42 @@ impl Live {
                     .record(u64::from(tokens));
             }
             Sample::OutputChunk { gap } => self.chunk(gap),
+            Sample::Stalled(stall) => self.stalls(stall.awaited, stall.silence, 1),
+            Sample::Resumed(stall) => self.stall_time(&stall),
+        }
+    }
+
+    /// Each kind of stall is told as 0 before its first one.
+    fn no_stalls(&self) {
+        for awaited in Awaited::ALL {
+            for silence in Silence::ALL {
+                self.stalls(awaited, silence, 0);
+            }
+        }
+    }
+
+    fn stalls(&self, awaited: Awaited, silence: Silence, times: u64) {
+        let attributes = with(&self.base, &of_stall(awaited, silence));
+        self.family.stalls.add(times, &attributes);
+    }
+
+    /// Leaves the exemplars of a stall, which was told while it went on: whether its trace is kept was not known then.
+    pub(super) fn mark(&self, stall: &Stall, marks: &mut Marks<'_>) {
+        let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
+        let series = |metric| self.family.exemplars.series(metric, &attributes);
+        marks.one(series(&ours::STREAM_STALLS));
+        if let Some(lasted) = stall.lasted {
+            let (series, bounds) = (series(&ours::STALL_TIME), ours::STALL_TIME.buckets);
+            marks.bucket(series, bounds, lasted.as_secs_f64());
+        }
+    }
+
+    fn stall_time(&self, stall: &Stall) {
+        if let Some(lasted) = stall.lasted {
+            let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
+            self.family
+                .stall_time
+                .record(lasted.as_secs_f64(), &attributes);
         }
     }
 
@@ -172,4 +211,11 @@ impl Live {
     ) -> &'a BoundHistogram<f64> {
         slot.get_or_init(|| histogram.bind(&self.base))
     }
+}
+
+fn of_stall(awaited: Awaited, silence: Silence) -> [KeyValue; 2] {
+    [
+        word(key::AWAITED, awaited.as_str()),
+        word(key::SILENCE, silence.as_str()),
+    ]
 }

@@ -8,18 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use opentelemetry::metrics::{BoundCounter, BoundHistogram, Meter};
+use opentelemetry::metrics::BoundCounter;
 
 use crate::dialect::Kind;
 use crate::export::Config;
 use crate::export::collector::Collector;
+use crate::export::exemplars::{Exemplars, Series as Marked};
 use crate::export::instruments::attributes::{lane_of, of_lane, pair, sorted, with, word};
 use crate::export::instruments::bounded::{Bounds, Cache, Combinations};
 use crate::export::instruments::closing::{CallClosing, Closing, Closings, Shape};
 use crate::export::instruments::ended::Ended;
 use crate::export::instruments::family::Family;
 use crate::export::instruments::network::Connections;
+use crate::export::instruments::traced::BoundTraced;
 use crate::export::names::attributes as key;
+use crate::export::names::ours;
 use crate::export::snapshot::Readings;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
 use crate::frame::Anomaly;
@@ -38,6 +41,7 @@ mod live;
 mod network;
 pub mod observed;
 mod slot;
+mod traced;
 
 pub use live::Live;
 
@@ -58,6 +62,26 @@ pub struct Instruments {
     folded: Arc<AtomicU64>,
 }
 
+/// A part of this proxy whose delays are known.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// The runtime that moves the bytes.
+    Runtime,
+    /// The thread that observes them.
+    Observer,
+}
+
+impl Part {
+    pub const ALL: [Self; 2] = [Self::Runtime, Self::Observer];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Runtime => "runtime",
+            Self::Observer => "observer",
+        }
+    }
+}
+
 #[derive(Debug)]
 struct LaneCounters {
     started: BoundCounter<u64>,
@@ -73,15 +97,15 @@ impl Instruments {
     pub fn new(config: &Config, limits: Limits, readings: Readings) -> (Arc<Self>, Collector) {
         let bounds = Bounds::of(limits);
         let folded = Arc::new(AtomicU64::new(0));
-        let (collector, meter) = Collector::new(config, bounds, readings, Arc::clone(&folded));
-        (
-            Arc::new(Self::of_meter(&meter, config, bounds, folded)),
-            collector,
-        )
+        let exemplars = Arc::new(Exemplars::new(config));
+        let beside = (Arc::clone(&folded), Arc::clone(&exemplars));
+        let (collector, meter) = Collector::new(config, bounds, readings, beside);
+        let family = Family::new(&meter, config.gen_ai, &exemplars);
+        let instruments = Self::of_family(family, bounds, folded);
+        (Arc::new(instruments), collector)
     }
 
-    fn of_meter(meter: &Meter, config: &Config, bounds: Bounds, folded: Arc<AtomicU64>) -> Self {
-        let family = Family::new(meter, config.gen_ai);
+    fn of_family(family: Family, bounds: Bounds, folded: Arc<AtomicU64>) -> Self {
         for anomaly in Anomaly::ALL {
             family
                 .anomalies
@@ -155,6 +179,12 @@ impl Instruments {
         }
     }
 
+    /// A part of this proxy had its turn so much later than that was due.
+    pub fn late(&self, part: Part, late: Duration) {
+        let attributes = [word(key::PART, part.as_str())];
+        self.family.delay.record(late.as_secs_f64(), &attributes);
+    }
+
     /// Something odd went by, outside any record or in one.
     pub fn odd(&self, anomaly: Anomaly, times: u32) {
         let attributes = [word(key::ANOMALY, anomaly.as_str())];
@@ -173,10 +203,10 @@ impl Instruments {
             // What had to be called `other` is told each time.
             (closing, self.refusals(gate) == refused_before)
         });
-        closing.record(record);
-        self.lane(&lane_of(&record.route))
-            .connections
-            .record(&self.family, record);
+        let lane = self.lane(&lane_of(&record.route));
+        let marks = &mut self.family.exemplars.marks(record);
+        closing.record(record, marks);
+        lane.connections.record(&self.family, record, marks);
     }
 
     /// How often a value or a combination had to be called `other`.
@@ -190,10 +220,12 @@ impl Instruments {
         let error = record.error_type.as_ref().map(admitted);
         let [server, client] = self.http(record, error.as_ref());
         let live = record.call.as_ref().map(|call| self.live(&call.series));
+        let (finished, series) = self.count(record, live.as_deref(), error.as_ref());
         Closing {
             server,
             client,
-            finished: self.count(record, live.as_deref(), error.as_ref()),
+            finished,
+            failed: (record.outcome != Outcome::Ok).then_some(series),
             call: live
                 .zip(record.call.as_ref())
                 .map(|(live, call)| self.call_closing(call, live, gate, error)),
@@ -269,7 +301,7 @@ impl Instruments {
         record: &Record,
         live: Option<&Live>,
         error: Option<&Label>,
-    ) -> BoundCounter<u64> {
+    ) -> (BoundCounter<u64>, Marked) {
         let lane = of_lane(&lane_of(&record.route));
         let base = live.map_or(lane.as_slice(), |live| live.base.as_slice());
         let (outcome, fault, stage) = (record.outcome, record.fault, end_stage(record));
@@ -299,11 +331,14 @@ impl Instruments {
             self.fold();
             own.extend(error.map(|_| word(key::ERROR_TYPE, OTHER)));
         }
-        self.family.finished.bind(&with(base, &own))
+        let attributes = with(base, &own);
+        let exemplars = &self.family.exemplars;
+        let series = exemplars.series(&ours::REQUESTS_FINISHED, &attributes);
+        (self.family.finished.bind(&attributes), series)
     }
 
     /// The standard's HTTP metrics, for every exchange: as the client's request, and as the upstream's answer.
-    fn http(&self, record: &Record, error: Option<&Label>) -> [Option<BoundHistogram<f64>>; 2] {
+    fn http(&self, record: &Record, error: Option<&Label>) -> [Option<BoundTraced<f64>>; 2] {
         let (points, http) = (&record.points, &record.http);
         if points.end.is_none() {
             return [None, None];

@@ -1,11 +1,13 @@
 //! What an exchange's connections tell: the parts of connecting, round-trip times and retransmits, by route and side.
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{BoundCounter, BoundHistogram};
+use opentelemetry::metrics::BoundCounter;
 
+use crate::export::exemplars::Marks;
 use crate::export::instruments::attributes::word;
 use crate::export::instruments::family::Family;
 use crate::export::instruments::slot::Slot;
+use crate::export::instruments::traced::BoundTraced;
 use crate::export::names::attributes as key;
 use crate::record::Record;
 use crate::wire::ConnectStage;
@@ -16,14 +18,14 @@ use crate::wire::ConnectStage;
 pub struct Connections {
     /// What tells the route apart, sorted.
     base: Vec<KeyValue>,
-    stages: [Slot<BoundHistogram<f64>>; ConnectStage::ALL.len()],
+    stages: [Slot<BoundTraced<f64>>; ConnectStage::ALL.len()],
     client: Side,
     upstream: Side,
 }
 
 #[derive(Debug, Default)]
 struct Side {
-    rtt: Slot<BoundHistogram<f64>>,
+    rtt: Slot<BoundTraced<f64>>,
     retransmits: Slot<BoundCounter<u64>>,
 }
 
@@ -37,7 +39,7 @@ impl Connections {
         }
     }
 
-    pub fn record(&self, family: &Family, record: &Record) {
+    pub fn record(&self, family: &Family, record: &Record, marks: &mut Marks<'_>) {
         for (stage, length) in record
             .connected
             .iter()
@@ -46,7 +48,8 @@ impl Connections {
             let mut slots = self.stages.iter().zip(ConnectStage::ALL);
             if let Some((slot, _)) = slots.find(|(_, known)| *known == stage) {
                 let own = [word(key::CONNECT_STAGE, stage.as_str())];
-                slot.record(&family.connect, &self.base, &own, length.as_secs_f64());
+                slot.of(&family.connect, &self.base, &own)
+                    .record(length.as_secs_f64(), marks);
             }
         }
         let sides = [
@@ -60,7 +63,8 @@ impl Connections {
             let own = [word(key::SIDE, name)];
             if let Some(rtt) = connection.rtt {
                 side.rtt
-                    .record(&family.rtt, &self.base, &own, rtt.as_secs_f64());
+                    .of(&family.rtt, &self.base, &own)
+                    .record(rtt.as_secs_f64(), marks);
             }
             let retransmits = u64::from(connection.retransmits);
             side.retransmits

@@ -8,9 +8,10 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 use crate::export::instruments::attributes::{label, of_lane, sorted, with, word};
 use crate::export::instruments::bounded::Bounds;
 use crate::export::names::attributes as key;
-use crate::export::names::{Metric, ours};
+use crate::export::names::{Metric, health, ours};
 use crate::export::snapshot::Snapshot;
 use crate::load::{State, Throughput};
+use crate::measure::Awaited;
 use crate::slo::{BURN_WINDOWS, Indicator, Reading};
 use opentelemetry::KeyValue;
 
@@ -21,7 +22,7 @@ pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     load(meter, current, bounds);
     objectives(meter, current);
     observer(meter, current);
-    ours::SELF_BUILD.observe_count_gauge(meter, |gauge| {
+    health::SELF_BUILD.observe_count_gauge(meter, |gauge| {
         gauge.observe(
             1,
             &[KeyValue::new(key::VERSION.key, env!("CARGO_PKG_VERSION"))],
@@ -45,6 +46,28 @@ fn load(meter: &Meter, current: &Current, bounds: Bounds) {
         for reading in depth.load().load.lanes.iter().take(lanes) {
             let attributes = with(&of_lane(&reading.lane), &[word(key::BOUND, "upper")]);
             gauge.observe(reading.queue_depth(), &attributes);
+        }
+    });
+    let stalled = Arc::clone(current);
+    ours::STREAM_STALLED.observe_count_gauge(meter, move |gauge| {
+        for reading in stalled.load().load.lanes.iter().take(lanes) {
+            let base = of_lane(&reading.lane);
+            for (awaited, silence) in Awaited::ALL.into_iter().zip(reading.silence) {
+                let attributes = with(&base, &[word(key::AWAITED, awaited.as_str())]);
+                gauge.observe(silence.stalled, &attributes);
+            }
+        }
+    });
+    let idle = Arc::clone(current);
+    ours::STREAM_IDLE.observe_gauge(meter, move |gauge| {
+        for reading in idle.load().load.lanes.iter().take(lanes) {
+            let base = of_lane(&reading.lane);
+            for (awaited, silence) in Awaited::ALL.into_iter().zip(reading.silence) {
+                if let Some(longest) = silence.longest {
+                    let attributes = with(&base, &[word(key::AWAITED, awaited.as_str())]);
+                    gauge.observe(longest.as_secs_f64(), &attributes);
+                }
+            }
         }
     });
     let (current, flows) = (Arc::clone(current), bounds.series);
@@ -155,23 +178,33 @@ fn of_objective(reading: &Reading) -> Vec<KeyValue> {
 
 fn observer(meter: &Meter, current: &Current) {
     let lost = Arc::clone(current);
-    ours::SELF_LOST.observe_counter(meter, move |counter| {
+    health::SELF_LOST.observe_counter(meter, move |counter| {
         counter.observe(lost.load().losses.bytes, &[]);
     });
     let unobserved = Arc::clone(current);
-    ours::SELF_UNOBSERVED.observe_counter(meter, move |counter| {
+    health::SELF_UNOBSERVED.observe_counter(meter, move |counter| {
         counter.observe(unobserved.load().losses.exchanges, &[]);
     });
     let backlog = Arc::clone(current);
-    ours::SELF_BACKLOG.observe_count_gauge(meter, move |gauge| {
+    health::SELF_BACKLOG.observe_count_gauge(meter, move |gauge| {
         gauge.observe(backlog.load().losses.backlog, &[]);
     });
     let refused = Arc::clone(current);
-    ours::SELF_REFUSED.observe_counter(meter, move |counter| {
+    health::SELF_REFUSED.observe_counter(meter, move |counter| {
         counter.observe(refused.load().refused_requests, &[]);
     });
+    let written = Arc::clone(current);
+    health::SELF_LOGGED.observe_counter(meter, move |counter| {
+        counter.observe(written.load().request_log.written, &[]);
+    });
+    let unlogged = Arc::clone(current);
+    health::SELF_UNLOGGED.observe_counter(meter, move |counter| {
+        for (reason, lines) in unlogged.load().request_log.dropped {
+            counter.observe(lines, &[word(key::DROP_REASON, reason.as_str())]);
+        }
+    });
     let overflow = Arc::clone(current);
-    ours::SELF_OVERFLOW.observe_counter(meter, move |counter| {
+    health::SELF_OVERFLOW.observe_counter(meter, move |counter| {
         let snapshot = overflow.load();
         for (dimension, refused) in &snapshot.label_overflow {
             counter.observe(*refused, &[word(key::DIMENSION, dimension.as_str())]);

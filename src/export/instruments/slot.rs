@@ -4,27 +4,18 @@
 use std::sync::OnceLock;
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram};
+use opentelemetry::metrics::{BoundCounter, Counter};
 
 use crate::export::instruments::attributes::with;
+use crate::export::instruments::traced::{BoundTraced, Traced};
 
 /// Empty until used. Must always be used with the same instrument and attributes.
 #[derive(Debug)]
 pub struct Slot<B>(OnceLock<B>);
 
-impl Slot<BoundHistogram<f64>> {
-    pub fn record(&self, to: &Histogram<f64>, base: &[KeyValue], own: &[KeyValue], value: f64) {
-        self.0
-            .get_or_init(|| to.bind(&with(base, own)))
-            .record(value);
-    }
-}
-
-impl Slot<BoundHistogram<u64>> {
-    pub fn record(&self, to: &Histogram<u64>, base: &[KeyValue], own: &[KeyValue], value: u64) {
-        self.0
-            .get_or_init(|| to.bind(&with(base, own)))
-            .record(value);
+impl<T> Slot<BoundTraced<T>> {
+    pub fn of(&self, to: &Traced<T>, base: &[KeyValue], own: &[KeyValue]) -> &BoundTraced<T> {
+        self.0.get_or_init(|| to.bind(&with(base, own)))
     }
 }
 

@@ -5,26 +5,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-use opentelemetry_proto::tonic::metrics::v1::number_data_point;
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ResourceMetrics};
+use opentelemetry_proto::tonic::metrics::v1::{
+    Exemplar, HistogramDataPoint, Metric, exemplar, number_data_point,
+};
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+use prost::Message;
 
 use super::*;
+use crate::clock::Moment;
 use crate::count::Source;
 use crate::dialect::Usage;
-use crate::export::config::{GenAi, Temporality};
+use crate::export::collector::Picture;
+use crate::export::config::{ExemplarFilter, GenAi, Temporality};
 use crate::export::names;
 use crate::export::names::attributes::Values;
 use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{prometheus, testing};
 use crate::label::Limits;
-use crate::load::{Flow, FlowReading, LaneReading, Reading, Throughput};
-use crate::measure::{Sample, Unrated};
+use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Throughput};
+use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::slo::{BURN_WINDOWS, Indicator, Objective, Scope};
 use crate::wire::Vantage;
 
 /// Every point as `name{key="value",…}` with its value; of histograms their count.
-fn points(metrics: &ResourceMetrics) -> BTreeMap<String, f64> {
-    let request = ExportMetricsServiceRequest::from(metrics);
+fn points(picture: &Picture) -> BTreeMap<String, f64> {
+    let request = ExportMetricsServiceRequest::from(&picture.metrics);
     let mut points = BTreeMap::new();
     for metric in request
         .resource_metrics
@@ -143,6 +148,10 @@ fn load() -> Reading {
         lanes: vec![LaneReading {
             lane: lane_of(&testing::route()),
             active: [1, 2, 3, 4],
+            silence: [1, 2].map(|stalled| Silence {
+                stalled,
+                longest: Some(Duration::from_secs(10 * stalled)),
+            }),
         }],
         flows: vec![FlowReading {
             flow: Flow {
@@ -182,6 +191,7 @@ fn objective(name: &str, indicator: Indicator) -> crate::slo::Reading {
 fn start(gen_ai: GenAi) -> (Arc<Instruments>, Collector) {
     let config = Config {
         gen_ai,
+        exemplars: ExemplarFilter::AlwaysOn,
         ..Config::default()
     };
     Instruments::new(&config, Limits::default(), Readings::new(snapshot))
@@ -191,7 +201,15 @@ fn gate() -> Gate {
     Gate::new(Limits::default(), [])
 }
 
-const SAMPLES: [Sample; 6] = [
+const STALL: Stall = Stall {
+    awaited: Awaited::NextToken,
+    silence: crate::measure::Silence::Pinging,
+    begun: Moment::from_secs(1),
+    raised: Moment::from_secs(3),
+    lasted: Some(Duration::from_secs(4)),
+};
+
+const SAMPLES: [Sample; 8] = [
     Sample::Tokens {
         kind: Kind::Text,
         tokens: 7,
@@ -209,10 +227,12 @@ const SAMPLES: [Sample; 6] = [
     Sample::OutputChunk {
         gap: Duration::from_millis(60),
     },
+    Sample::Stalled(STALL),
+    Sample::Resumed(STALL),
 ];
 
 /// Something of everything.
-fn representative() -> ResourceMetrics {
+fn representative() -> Picture {
     let (instruments, collector) = start(GenAi::Both);
     let gate = gate();
     let route = testing::route();
@@ -221,6 +241,9 @@ fn representative() -> ResourceMetrics {
     let lane = lane_of(&route);
     let quarter = Duration::from_millis(250);
     instruments.waiting(&lane, quarter);
+    Part::ALL
+        .into_iter()
+        .for_each(|part| instruments.late(part, quarter));
     instruments
         .live(&testing::series())
         .streaming(quarter, quarter);
@@ -231,6 +254,11 @@ fn representative() -> ResourceMetrics {
     unrated.anomalies = vec![(Anomaly::BadJson, 2)];
     if let Some(call) = &mut unrated.call {
         call.rates.unrated = Some(Unrated::FewTokens);
+        call.stalls = Stalls {
+            count: 1,
+            total: STALL.lasted.unwrap(),
+            first: vec![STALL],
+        };
         call.usage = Some(Usage {
             cache_write: Some(5),
             ..call.usage.unwrap()
@@ -249,7 +277,7 @@ fn representative() -> ResourceMetrics {
 
 #[test]
 fn exactly_what_is_registered_is_emitted() {
-    let metrics = representative();
+    let metrics = representative().metrics;
     let emitted: BTreeSet<_> = metrics
         .scope_metrics()
         .flat_map(|scope| scope.metrics())
@@ -266,7 +294,7 @@ fn exactly_what_is_registered_is_emitted() {
 
 #[test]
 fn what_is_emitted_has_the_registered_kind_unit_keys_and_values() {
-    let metrics = representative();
+    let metrics = representative().metrics;
     for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
         let registered = names::metric(metric.name()).unwrap();
         let kind = match metric.data() {
@@ -379,15 +407,15 @@ fn translated(name: &str, unit: &str, data: &Data) -> String {
 
 #[test]
 fn names_are_equal_over_otlp_and_on_the_scrape() {
-    let metrics = representative();
-    let request = ExportMetricsServiceRequest::from(&metrics);
+    let picture = representative();
+    let request = ExportMetricsServiceRequest::from(&picture.metrics);
     let over_otlp: BTreeSet<_> = request.resource_metrics[0]
         .scope_metrics
         .iter()
         .flat_map(|scope| &scope.metrics)
         .map(|metric| translated(&metric.name, &metric.unit, metric.data.as_ref().unwrap()))
         .collect();
-    let text = prometheus::text(&metrics);
+    let text = prometheus::text(&picture);
     let scraped: BTreeSet<_> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
@@ -875,8 +903,7 @@ fn deltas_are_sent_beside_sums_that_are_scraped() {
     };
     let (instruments, collector) =
         Instruments::new(&config, Limits::default(), Readings::new(snapshot));
-    let started =
-        |metrics: &ResourceMetrics| one(&points(metrics), "tokengauge.requests.started", &[]);
+    let started = |metrics: &Picture| one(&points(metrics), "tokengauge.requests.started", &[]);
     instruments.started(&testing::route());
     assert_eq!(
         (started(&collector.collect()), started(&collector.scrape())),
@@ -939,4 +966,142 @@ fn what_became_of_a_choice() {
     assert_eq!(of(call, "stop"), "refused");
     call.output = None;
     assert_eq!(of(call, "stop"), "empty");
+}
+
+/// Histograms that move while a stream runs, or that are of no exchange. They have no exemplars: whether a trace is kept
+/// is known at the end.
+const LIVE: [&str; 6] = [
+    "tokengauge.self.delay",
+    "tokengauge.inter_token",
+    "tokengauge.inter_chunk",
+    "tokengauge.chunk_tokens",
+    "gen_ai.client.inference.time_per_output_chunk",
+    "gen_ai.client.operation.time_per_output_chunk",
+];
+
+/// The buckets of a histogram's point whose exemplars these are; all are of one record.
+fn marked(point: &HistogramDataPoint) -> Vec<usize> {
+    let bucket = |exemplar: &Exemplar| {
+        let Some(exemplar::Value::AsDouble(value)) = exemplar.value else {
+            panic!("{exemplar:?}")
+        };
+        assert_eq!(exemplar.trace_id, b"0123456789abcdef");
+        assert_eq!(exemplar.span_id, b"client00");
+        let bounds = &point.explicit_bounds;
+        bounds.partition_point(|bound| *bound < value)
+    };
+    point.exemplars.iter().map(bucket).collect()
+}
+
+fn sent(picture: &Picture) -> Vec<Metric> {
+    let request = crate::export::metrics::request(picture);
+    let mut request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
+    request
+        .resource_metrics
+        .remove(0)
+        .scope_metrics
+        .remove(0)
+        .metrics
+}
+
+#[test]
+fn every_bucket_that_an_end_filled_leads_to_a_trace() {
+    let mut led = BTreeSet::new();
+    for metric in sent(&representative()) {
+        let Some(Data::Histogram(histogram)) = metric.data else {
+            continue;
+        };
+        let live = LIVE.contains(&&*metric.name);
+        for point in &histogram.data_points {
+            let counts = point.bucket_counts.iter().enumerate();
+            let filled = counts.filter(|(_, count)| **count > 0 && !live);
+            let filled: Vec<_> = filled.map(|(bucket, _)| bucket).collect();
+            assert_eq!(marked(point), filled, "{}", metric.name);
+            led.extend((!filled.is_empty()).then(|| metric.name.clone()));
+        }
+    }
+    let histograms = names::metrics().filter(|metric| metric.kind == names::Kind::Histogram);
+    let ends = histograms.filter(|metric| !LIVE.contains(&metric.name));
+    assert_eq!(led, ends.map(|metric| metric.name.to_owned()).collect());
+}
+
+#[test]
+fn of_all_other_metrics_only_failures_and_stalls_lead_to_a_trace() {
+    for metric in sent(&representative()) {
+        let points = match metric.data.unwrap() {
+            Data::Sum(sum) => sum.data_points,
+            Data::Gauge(gauge) => gauge.data_points,
+            Data::Histogram(_) | Data::ExponentialHistogram(_) | Data::Summary(_) => continue,
+        };
+        for point in points {
+            let mut attributes = point.attributes.iter();
+            let not_ok = attributes.any(|kv| kv.key == "tokengauge.outcome" && shown(kv) != "ok");
+            let leads = match metric.name.as_str() {
+                "tokengauge.requests.finished" => not_ok,
+                "tokengauge.stream.stalls" => {
+                    point.value != Some(number_data_point::Value::AsInt(0))
+                }
+                _ => false,
+            };
+            assert_eq!(point.exemplars.len(), usize::from(leads), "{}", metric.name);
+        }
+    }
+}
+
+#[test]
+fn an_exemplar_from_before_the_points_time_is_not_sent() {
+    let (instruments, collector) = start(GenAi::Latest);
+    let mut record = testing::streamed();
+    record.wall = crate::clock::Wall::from_unix_nanos(0);
+    instruments.finished(&record, &gate());
+    let picture = collector.collect();
+    assert!(
+        prometheus::Format::OpenMetrics
+            .text(&picture)
+            .contains(" # {")
+    );
+    for metric in sent(&picture) {
+        if let Some(Data::Histogram(histogram)) = &metric.data {
+            assert!(
+                histogram
+                    .data_points
+                    .iter()
+                    .all(|point| point.exemplars.is_empty())
+            );
+        }
+    }
+}
+
+/// Prometheus refuses a scrape in which a family or a series stands twice.
+#[test]
+fn no_two_families_of_open_metrics_share_a_name() {
+    let text = prometheus::Format::OpenMetrics.text(&representative());
+    let mut families = BTreeSet::new();
+    let mut series = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            assert!(families.insert(family.split(' ').next().unwrap()), "{line}");
+        } else if !line.starts_with('#') {
+            let sample = line.split(" # ").next().unwrap();
+            assert!(series.insert(sample.rsplit_once(' ').unwrap().0), "{line}");
+        }
+    }
+    for name in &families {
+        for suffix in ["_total", "_count", "_sum", "_bucket", "_created", "_info"] {
+            assert!(
+                !families.contains(&*format!("{name}{suffix}")),
+                "{name}{suffix}"
+            );
+        }
+    }
+    assert!(text.ends_with("\n# EOF\n"));
+}
+
+#[test]
+fn an_end_with_exemplars_allocates_nothing_once_its_series_are_known() {
+    let (instruments, _collector) = start(GenAi::Both);
+    let (record, gate) = (testing::streamed(), gate());
+    instruments.finished(&record, &gate);
+    let counted = allocation_counter::measure(|| instruments.finished(&record, &gate));
+    assert_eq!(counted.count_total, 0, "{counted:?}");
 }

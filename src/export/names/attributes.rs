@@ -76,6 +76,9 @@ attributes! {
     UNRATED "tokengauge.unrated" Closed(&["no_token", "few_tokens", "short_decode", "below_total", "unobserved"]), "Why a stream has no output rate.";
     STAGE "tokengauge.stage" Closed(&["admission", "connect", "upload", "headers", "first_byte", "first_event", "first_token", "thinking", "decode", "tail"]), "A gap between neighbouring clock points. Of `tokengauge.requests.finished`: the stage in which the exchange ended.";
     BACKEND_STAGE "tokengauge.backend_stage" Closed(&["queue", "load", "prefill", "decode", "total"]), "A phase by the backend's own clock: waiting, loading the model, reading the prompt, generating, all of it.";
+    AWAITED "tokengauge.awaited" Closed(&["first_token", "next_token"]), "What a stream is awaited to bring.";
+    SILENCE "tokengauge.silence" Closed(&["silent", "pinging"]), "What came instead of tokens when the stall was raised: nothing, or pings, comments and events without a token.";
+    PART "tokengauge.part" Closed(&["runtime", "observer"]), "Whose turn was late: that of the runtime that moves the bytes, or of the thread that observes them.";
     POINT "tokengauge.point" Closed(&["head", "byte", "event", "token", "visible"]), "A clock point.";
     BOUND "tokengauge.bound" Closed(&["exact", "upper"]), "Whether the number is exact or an upper bound.";
     WAIT_PLACE "tokengauge.where" Closed(&["admission"]), "Where the exchange was held back.";
@@ -118,10 +121,11 @@ pub const LANE: &[Attribute] = &[ROUTE, VANTAGE];
 mod tests {
     use super::*;
     use crate::dialect::{Kind, Operation};
+    use crate::export::Part;
     use crate::frame::Anomaly;
     use crate::label::Dimension;
     use crate::load::State;
-    use crate::measure::{Band, Stage, Unrated};
+    use crate::measure::{Awaited, Band, Silence, Stage, Unrated};
     use crate::record::Outcome;
     use crate::slo::BURN_WINDOWS;
     use crate::wire::{ConnectStage, Fault, Vantage};
@@ -139,6 +143,9 @@ mod tests {
         assert_eq!(closed(VANTAGE), Vantage::ALL.map(Vantage::as_str));
         assert_eq!(closed(STATE), State::ALL.map(State::as_str));
         assert_eq!(closed(UNRATED), Unrated::ALL.map(Unrated::as_str));
+        assert_eq!(closed(AWAITED), Awaited::ALL.map(Awaited::as_str));
+        assert_eq!(closed(SILENCE), Silence::ALL.map(Silence::as_str));
+        assert_eq!(closed(PART), Part::ALL.map(Part::as_str));
         assert_eq!(closed(STAGE), Stage::ALL.map(Stage::as_str));
         assert_eq!(
             closed(CONNECT_STAGE),

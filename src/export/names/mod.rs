@@ -9,6 +9,7 @@ use std::fmt::{self, Write};
 
 pub mod attributes;
 pub mod build;
+pub mod health;
 pub mod network;
 pub mod ours;
 pub mod spans;
@@ -55,6 +56,17 @@ impl Kind {
     }
 }
 
+/// What all rows start from; each states what differs.
+const ROW: Metric = Metric {
+    name: "",
+    kind: Kind::Counter,
+    unit: "",
+    description: "",
+    attributes: &[],
+    buckets: &[],
+    combinations: 1,
+};
+
 impl Metric {
     pub fn attributes(&self) -> impl Iterator<Item = Attribute> {
         self.attributes.iter().copied().flatten().copied()
@@ -68,7 +80,10 @@ impl Metric {
 
 /// Every metric there is, the standard's first.
 pub fn metrics() -> impl Iterator<Item = &'static Metric> {
-    standard::ALL.iter().chain(ours::ALL).copied()
+    [standard::ALL, ours::ALL, health::ALL]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 /// The metric called `name`.
@@ -88,6 +103,7 @@ fn write_tables(out: &mut String) -> fmt::Result {
     for (title, all) in [
         ("Standard metrics", standard::ALL),
         ("Own metrics", ours::ALL),
+        ("The proxy's own health", health::ALL),
     ] {
         writeln!(
             out,
@@ -190,7 +206,7 @@ mod tests {
 
     #[test]
     fn own_buckets_have_no_whole_bounds() {
-        for metric in ours::ALL {
+        for metric in ours::ALL.iter().chain(health::ALL) {
             for bound in metric.buckets {
                 assert!(
                     bound.fract() > 0.0,

@@ -1,7 +1,7 @@
 //! Our own metrics of the connections that exchanges go over.
 
+use crate::export::names::ROW;
 use crate::export::names::attributes::{CONNECT_STAGE, LANE, SIDE};
-use crate::export::names::ours::ROW;
 use crate::export::names::{Kind, Metric};
 
 /// From a round trip on one host to the 10 s that connecting may take.

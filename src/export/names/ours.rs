@@ -1,13 +1,13 @@
-//! Our own metrics. Histogram bounds are never whole numbers: stores disagree on how to write `le="1"`.
+//! Our own metrics. Histogram bounds are never whole numbers: what is scraped says `le="1.0"`, and what Prometheus
+//! receives over OTLP `le="1"`.
 
 use crate::export::names::attributes::{
-    ANOMALY, BACKEND_STAGE, BAND, BOUND, CALL, CHOICE, DIMENSION, DIRECTION, DROP_REASON, ENDED,
-    ERROR_TYPE, FAULT, FINISH_REASON, INDICATOR, LANE, OUTCOME, POINT, PROVIDER, REQUEST_MODEL,
-    RESULT, ROUTE, SIGNAL, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE,
-    TOKEN_TYPE, UNRATED, VANTAGE, VERSION, WAIT_PLACE, WINDOW,
+    AWAITED, BACKEND_STAGE, BAND, BOUND, CALL, CHOICE, DIRECTION, ENDED, ERROR_TYPE, FAULT,
+    FINISH_REASON, INDICATOR, LANE, OUTCOME, POINT, PROVIDER, REQUEST_MODEL, RESULT, ROUTE,
+    SILENCE, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE,
+    UNRATED, VANTAGE, WAIT_PLACE, WINDOW,
 };
-use crate::export::names::{Kind, Metric, network};
-use crate::frame::Anomaly;
+use crate::export::names::{Kind, Metric, ROW, network};
 
 /// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
 const SECONDS: &[f64] = &[
@@ -36,6 +36,10 @@ pub static ALL: &[&Metric] = &[
     &TOKENS_STANDARD,
     &USAGE,
     &STREAM_TIME,
+    &STREAM_STALLS,
+    &STREAM_STALLED,
+    &STREAM_IDLE,
+    &STALL_TIME,
     &THROUGHPUT,
     &OUTPUT_RATE,
     &TOTAL_RATE,
@@ -68,27 +72,7 @@ pub static ALL: &[&Metric] = &[
     &SLO_EXHAUSTION,
     &DRIFT_COUNTED,
     &DRIFT_REPORTED,
-    &SELF_LOST,
-    &SELF_UNOBSERVED,
-    &SELF_BACKLOG,
-    &SELF_ANOMALIES,
-    &SELF_OVERFLOW,
-    &SELF_REFUSED,
-    &SELF_EXPORTS,
-    &SELF_DROPPED,
-    &SELF_BUILD,
 ];
-
-/// What all rows start from; each states what differs.
-pub(super) const ROW: Metric = Metric {
-    name: "",
-    kind: Kind::Counter,
-    unit: "",
-    description: "",
-    attributes: &[],
-    buckets: &[],
-    combinations: 1,
-};
 
 pub static TOKENS: Metric = Metric {
     name: "tokengauge.tokens",
@@ -123,6 +107,45 @@ pub static STREAM_TIME: Metric = Metric {
     attributes: &[CALL, &[STREAM_STATE]],
     combinations: 3,
     ..ROW
+};
+
+pub static STREAM_STALLS: Metric = Metric {
+    name: "tokengauge.stream.stalls",
+    unit: "{stall}",
+    description: "Stalls, counted when they happen: no token for `stall_after` after the first one, or no first token for `hung_after` (ten times that where the request asks for reasoning) from when the request was sent whole. Time in which the client does not read, or this process does not run, is left out. Before an answer has vouched for the model it is `other`, unless another answer has.",
+    attributes: &[CALL, &[AWAITED, SILENCE]],
+    combinations: 4,
+    ..ROW
+};
+
+pub static STREAM_STALLED: Metric = Metric {
+    name: "tokengauge.stream.stalled",
+    kind: Kind::Gauge,
+    unit: "{stream}",
+    description: "Streams that are stalled now.",
+    attributes: &[LANE, &[AWAITED]],
+    combinations: 2,
+    ..ROW
+};
+
+pub static STREAM_IDLE: Metric = Metric {
+    name: "tokengauge.stream.idle",
+    kind: Kind::Gauge,
+    unit: "s",
+    description: "How long the longest silent of the streams in flight has brought no token, by the clock of the stalls. Absent where no token is awaited.",
+    attributes: &[LANE, &[AWAITED]],
+    combinations: 2,
+    ..ROW
+};
+
+pub static STALL_TIME: Metric = Metric {
+    name: "tokengauge.stall.time",
+    kind: Kind::Histogram,
+    unit: "s",
+    description: "Length of a stall, from the silence's begin, recorded when it is over.",
+    attributes: &[CALL, &[AWAITED, SILENCE]],
+    buckets: SECONDS,
+    combinations: 4,
 };
 
 pub static THROUGHPUT: Metric = Metric {
@@ -395,79 +418,5 @@ pub static DRIFT_REPORTED: Metric = Metric {
     unit: "{token}",
     description: "Output tokens as reported, over the same calls as tokengauge.drift.counted.",
     attributes: &[CALL, ENDED],
-    ..ROW
-};
-
-pub static SELF_LOST: Metric = Metric {
-    name: "tokengauge.self.observer.lost",
-    unit: "By",
-    description: "Body bytes that passed unobserved. They reached their destination all the same.",
-    ..ROW
-};
-
-pub static SELF_UNOBSERVED: Metric = Metric {
-    name: "tokengauge.self.observer.unobserved",
-    unit: "{exchange}",
-    description: "Exchanges of which at least one body byte passed unobserved.",
-    ..ROW
-};
-
-pub static SELF_BACKLOG: Metric = Metric {
-    name: "tokengauge.self.observer.backlog",
-    kind: Kind::Gauge,
-    unit: "By",
-    description: "Bytes copied and not yet looked at.",
-    ..ROW
-};
-
-pub static SELF_ANOMALIES: Metric = Metric {
-    name: "tokengauge.self.anomalies",
-    unit: "{anomaly}",
-    description: "What was odd in what went by.",
-    attributes: &[&[ANOMALY]],
-    combinations: Anomaly::ALL.len(),
-    ..ROW
-};
-
-pub static SELF_OVERFLOW: Metric = Metric {
-    name: "tokengauge.self.label_overflow",
-    unit: "{value}",
-    description: "How often a label value had to be called other because its dimension was full.",
-    attributes: &[&[DIMENSION]],
-    combinations: 5,
-    ..ROW
-};
-
-pub static SELF_REFUSED: Metric = Metric {
-    name: "tokengauge.self.requests.refused",
-    unit: "{request}",
-    description: "Requests that never became an exchange: their head was malformed or too large (more than 100 lines, or 400 KB).",
-    ..ROW
-};
-
-pub static SELF_EXPORTS: Metric = Metric {
-    name: "tokengauge.self.export.requests",
-    unit: "{request}",
-    description: "Export requests over OTLP, retries not counted.",
-    attributes: &[&[SIGNAL, RESULT]],
-    combinations: 4,
-    ..ROW
-};
-
-pub static SELF_DROPPED: Metric = Metric {
-    name: "tokengauge.self.export.dropped",
-    unit: "{item}",
-    description: "Spans, or collections of metrics, that were never delivered. Cumulative metrics heal with the next delivery.",
-    attributes: &[&[SIGNAL, DROP_REASON]],
-    combinations: 6,
-    ..ROW
-};
-
-pub static SELF_BUILD: Metric = Metric {
-    name: "tokengauge.self.build",
-    kind: Kind::Gauge,
-    unit: "{build}",
-    description: "Always 1.",
-    attributes: &[&[VERSION]],
     ..ROW
 };

@@ -78,7 +78,9 @@ attributes! {
     VANTAGE "tokengauge.vantage" Closed(&["inbound", "outbound", "gateway"]), "Where this proxy stands. Both spans.";
     OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "How the exchange came out. Both spans.";
     FAULT "tokengauge.fault" Closed(&["none", "client", "upstream", "proxy"]), "Whose fault it was. Both spans.";
-    SAMPLING_REASON "tokengauge.sampling.reason" Closed(&["error", "objective"]), "Why the trace was kept although the sampler had not chosen it: it failed, or broke an objective. Both spans.";
+    SAMPLING_REASON "tokengauge.sampling.reason" Closed(&["parent", "always_on", "ratio", "error", "stall", "objective"]), "What first spoke for keeping the trace. At the head: the caller, or the sampler. At the end, where the head had not chosen it: it failed, stalled, or broke an objective. Both spans.";
+    SAMPLING_RATIO "tokengauge.sampling.ratio" Any, "Where the reason is `ratio`: the share that is chosen. Both spans.";
+    SAMPLING_AGAINST_PARENT "tokengauge.sampling.against_parent" Closed(&["true"]), "Only where the caller had said that its trace is not sampled: its own spans are nowhere. Both spans.";
     OWN_RESPONSE "tokengauge.own_response" Closed(&["true"]), "Only where this proxy itself wrote the answer. SERVER span.";
     CONNECTION_REUSED "tokengauge.connection.reused" Closed(&["true", "false"]), "Whether an idle upstream connection was used again. CLIENT span.";
     CONNECT_WAIT "tokengauge.connect.wait" Any, "Waiting for a connection that another exchange was making, or on an idle one that turned out closed, in seconds; where there was any. CLIENT span.";
@@ -112,8 +114,16 @@ attributes! {
     COMPLETE "tokengauge.complete" Closed(&["true", "cut", "unobserved"]), "Whether what was counted is all there was.";
     QUEUE_DEPTH "tokengauge.queue.depth" Any, "Queue depth when the exchange was admitted.";
     BLOCKED "tokengauge.client.blocked" Any, "Time in which the client did not read, in seconds; only where there was any.";
+    STALLS "tokengauge.stalls" Any, "How often the stream stalled; only where it did. Each of the first 16 has an event `stall`.";
+    STALLED "tokengauge.stalled" Any, "How long it was stalled, all stalls together, in seconds; only where it was.";
+    AWAITED "tokengauge.awaited" Closed(&["first_token", "next_token"]), "What was awaited when the stream stalled. On the event.";
+    SILENCE "tokengauge.silence" Closed(&["silent", "pinging"]), "What came instead. On the event.";
+    STALL_TIME "tokengauge.stall.time" Any, "How long it lasted, in seconds. On the event, which is stamped with the time at which the stall was raised.";
     VERDICT "tokengauge.slo.*" Closed(&["good", "bad", "excluded"]), "What the objective of that name says of the exchange.";
 }
+
+/// The name of the span event of a stall.
+pub const STALL_EVENT: &str = "stall";
 
 /// Names of span events: the clock points that occurred.
 pub const EVENTS: [&str; 9] = [

@@ -11,18 +11,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use opentelemetry_otlp::MetricExporter;
-use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::diag;
+use crate::export::Collector;
 use crate::export::config::{Batch, Config};
 use crate::export::encode::Encoded;
-use crate::export::otlp::{self, BuildError, Deliveries, Exported, Lost, SpanExporter};
-use crate::export::sampling::{Decision, Sampler};
+use crate::export::otlp::{BuildError, Deliveries, Exported, Lost, MetricExporter, SpanExporter};
+use crate::export::prometheus::Format;
+use crate::export::sampling::Sampler;
 use crate::export::span::{self, Style};
-use crate::export::{Collector, prometheus};
 use crate::record::Record;
 
 /// How much longer than its bound a shutdown waits for the thread to notice: scheduling on a busy single core.
@@ -34,7 +33,6 @@ const GRACE: Duration = Duration::from_millis(200);
 pub struct Telemetry {
     collector: Arc<Collector>,
     sampler: Sampler,
-    keep_unsampled_failures: bool,
     style: Style,
     /// `None` where spans go nowhere.
     queue: Option<Arc<Queue>>,
@@ -64,7 +62,7 @@ impl Telemetry {
         }
         .emit();
         let collector = Arc::new(collector);
-        let (sampler, against_parent) = (config.sampler, config.keep_unsampled_failures);
+        let sampler = config.sampler;
         let style = Style::new(config.longest_value);
         let deliveries = Arc::clone(collector.deliveries());
         let queue = config
@@ -82,34 +80,31 @@ impl Telemetry {
         Ok(Self {
             collector,
             sampler,
-            keep_unsampled_failures: against_parent,
             style,
             queue,
             thread,
         })
     }
 
-    /// Makes the spans of a finished exchange, if it is sampled, and queues them. Never blocks.
+    /// Makes the spans of a finished exchange, if its trace is kept, and queues them. Never blocks.
     pub fn record(&self, record: &Record) {
         let Some(queue) = &self.queue else { return };
-        let reason = match self.sampler.decide(record, self.keep_unsampled_failures) {
-            Decision::Drop => return,
-            Decision::Keep => None,
-            Decision::KeepFor(reason) => Some(reason),
+        let Some(kept) = self.sampler.decide(record) else {
+            return;
         };
         // What will not be sent is not made.
         if let Some(refused) = queue.refuses() {
             queue.lost(refused, span::number(record));
             return;
         }
-        for span in span::spans(record, &self.style, reason) {
+        for span in span::spans(record, &self.style, kept) {
             queue.offer(span);
         }
     }
 
-    /// All metrics now, in Prometheus text format 0.0.4.
-    pub fn prometheus(&self) -> String {
-        prometheus::text(&self.collector.scrape())
+    /// All metrics now, as a scrape shows them.
+    pub fn prometheus(&self, format: Format) -> String {
+        format.text(&self.collector.scrape())
     }
 
     /// Sends what is left and ends the thread, within `bound`; true where everything was delivered in time. May be
@@ -323,7 +318,7 @@ impl Exporters {
     fn build(config: &Config, collector: &Collector) -> Result<Self, StartError> {
         let metrics = config
             .sends_metrics()
-            .then(|| otlp::metric_exporter(&config.metrics, config.temporality))
+            .then(|| MetricExporter::new(&config.metrics))
             .transpose()
             .map_err(|source| StartError::Exporter {
                 signal: "metrics",
@@ -389,13 +384,9 @@ impl Sender {
                 _ = ticks.tick() => false,
                 () = self.told_to_stop() => true,
             };
-            let metrics = self.collector.collect();
+            let picture = self.collector.collect();
             let limit = self.config.metrics.timeout;
-            let export = async {
-                let exported = exporter.export(&metrics).await;
-                exported.map_err(|error| error.to_string())
-            };
-            let delivered = link.export(limit, 1, export).await;
+            let delivered = link.export(limit, 1, exporter.export(&picture)).await;
             if last {
                 return delivered;
             }

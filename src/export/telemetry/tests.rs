@@ -22,9 +22,10 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::clock;
 use crate::export::instruments::Instruments;
+use crate::export::sampling::Kept;
 use crate::export::snapshot::{Readings, Snapshot};
 use crate::export::testing;
-use crate::label::Limits;
+use crate::label::{Gate, Limits};
 
 /// Long enough for anything on loopback, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -313,6 +314,58 @@ fn metrics_and_spans_arrive_over_grpc() {
     arrives_over("grpc");
 }
 
+/// The CLIENT span's trace and span id, and those of the exemplars of the time to first token.
+fn linked(receiver: &Receiver) -> [Vec<(Vec<u8>, Vec<u8>)>; 2] {
+    let (metrics, traces) = receiver.all();
+    let spans = traces
+        .iter()
+        .flat_map(|request| &request.resource_spans)
+        .flat_map(|of| &of.scope_spans)
+        .flat_map(|of| &of.spans);
+    let spans = spans
+        .filter(|span| span.kind == 3)
+        .map(|span| (span.trace_id.clone(), span.span_id.clone()));
+    let last = metrics.last().unwrap();
+    let mut metrics = last.resource_metrics[0].scope_metrics[0].metrics.iter();
+    let metric = metrics
+        .find(|metric| metric.name == "gen_ai.server.time_to_first_token")
+        .unwrap();
+    let Some(Data::Histogram(histogram)) = &metric.data else {
+        panic!("{metric:?}")
+    };
+    let exemplars = histogram
+        .data_points
+        .iter()
+        .flat_map(|point| &point.exemplars)
+        .map(|exemplar| (exemplar.trace_id.clone(), exemplar.span_id.clone()));
+    [spans.collect(), exemplars.collect()]
+}
+
+#[test]
+fn exemplars_lead_to_spans_that_were_sent_over_either_protocol() {
+    for protocol in ["http/protobuf", "grpc"] {
+        for (sampler, number) in [("always_on", 1), ("always_off", 0)] {
+            let receiver = Receiver::start(Behaviour::Answer);
+            let (telemetry, instruments) = start(config(
+                receiver.address,
+                &[
+                    ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                    ("OTEL_TRACES_SAMPLER", sampler),
+                ],
+            ));
+            let record = testing::streamed();
+            instruments.finished(&record, &Gate::new(Limits::default(), []));
+            telemetry.record(&record);
+            assert!(telemetry.shutdown(PATIENCE));
+            let [spans, exemplars] = linked(&receiver);
+            assert_eq!(spans, exemplars, "{protocol} {sampler}");
+            assert_eq!(spans.len(), number, "{protocol} {sampler}");
+            let text = telemetry.prometheus(Format::OpenMetrics);
+            assert_eq!(text.contains(" # {trace_id="), number > 0);
+        }
+    }
+}
+
 #[test]
 fn metrics_arrive_at_each_interval_and_spans_when_a_batch_is_full() {
     let receiver = Receiver::start(Behaviour::Answer);
@@ -386,7 +439,7 @@ fn a_silent_collector_holds_up_shutdown_no_longer_than_its_bound() {
             "{protocol}: offered too late"
         );
         assert!(!telemetry.shutdown(bound), "a second time says the same");
-        assert!(telemetry.prometheus().contains("tokengauge_self_export_dropped_total{tokengauge_reason=\"shutdown\",tokengauge_signal=\"traces\"} 6"));
+        assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_reason=\"shutdown\",tokengauge_signal=\"traces\"} 6"));
     }
 }
 
@@ -416,7 +469,7 @@ fn where_nobody_listens_spans_are_lost_and_counted() {
     telemetry.record(&testing::streamed());
     assert!(!telemetry.shutdown(PATIENCE));
     assert_eq!(lost(&telemetry, Lost::Failed), 2);
-    let text = telemetry.prometheus();
+    let text = telemetry.prometheus(Format::Text);
     assert!(text.contains("tokengauge_self_export_requests_total{tokengauge_result=\"failed\",tokengauge_signal=\"metrics\"} 1"), "{text}");
 }
 
@@ -469,6 +522,24 @@ fn spans_are_sent_again_where_that_may_help_and_only_there() {
 }
 
 #[test]
+fn metrics_are_sent_again_where_that_may_help() {
+    for protocol in ["http/protobuf", "grpc"] {
+        let receiver = Receiver::start(Behaviour::BusyOnce);
+        let (telemetry, _) = start(config(
+            receiver.address,
+            &[
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                ("OTEL_TRACES_EXPORTER", "none"),
+            ],
+        ));
+        assert!(telemetry.shutdown(PATIENCE), "{protocol}");
+        let (metrics, _) = receiver.all();
+        assert_eq!(metrics.len(), 2, "{protocol}");
+        assert_eq!(metrics[0], metrics[1], "{protocol}");
+    }
+}
+
+#[test]
 fn a_full_queue_drops_and_counts_and_never_waits() {
     let deliveries = Arc::new(Deliveries::default());
     let batch = Batch {
@@ -477,7 +548,7 @@ fn a_full_queue_drops_and_counts_and_never_waits() {
         ..Batch::default()
     };
     let queue = Queue::new(batch, Arc::clone(&deliveries));
-    let spans = span::spans(&testing::streamed(), &Style::new(None), None);
+    let spans = span::spans(&testing::streamed(), &Style::new(None), Kept::default());
     for span in spans.iter().cycle().take(6) {
         queue.offer(span.clone());
     }
@@ -525,7 +596,7 @@ fn without_an_endpoint_metrics_are_scraped_and_nothing_is_sent() {
     let (telemetry, instruments) = start(Config::default());
     instruments.started(&testing::route());
     telemetry.record(&testing::streamed());
-    assert!(telemetry.prometheus().contains("tokengauge_requests_started_total{tokengauge_route=\"default\",tokengauge_vantage=\"outbound\"} 1"));
+    assert!(telemetry.prometheus(Format::Text).contains("tokengauge_requests_started_total{tokengauge_route=\"default\",tokengauge_vantage=\"outbound\"} 1"));
     assert!(telemetry.shutdown(Duration::ZERO));
     assert_eq!(Lost::ALL.map(|reason| lost(&telemetry, reason)), [0, 0, 0]);
 }

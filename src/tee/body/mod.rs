@@ -15,10 +15,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::{Tap, Written};
 use crate::clock::{self, Moment};
-use crate::wire::{Blocked, Direction, Ending, Failure, Limit, Waiting};
-
-/// Shorter pauses between handing a frame on and being asked for the next are scheduling, not a slow client.
-const BLOCKED_FROM: Duration = Duration::from_millis(1);
+use crate::wire::{BLOCKED_FROM, Blocked, Direction, Ending, Failure, Limit, Waiting};
 
 /// A request's body on its way to the upstream.
 #[derive(Debug)]
@@ -205,6 +202,15 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         self.asked();
+        // First, or an upstream that always has more, or a client that hardly asks, would never meet it.
+        if self
+            .timers
+            .as_mut()
+            .is_some_and(|timers| timers.is_over(cx))
+        {
+            self.finish(Ending::TimedOut(Limit::Total));
+            return Poll::Ready(Some(Err(Broken::TimedOut)));
+        }
         match Pin::new(&mut self.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.hand_on(&frame);
@@ -222,8 +228,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
                 let Some(timers) = &mut self.timers else {
                     return Poll::Pending;
                 };
-                let limit = ready!(timers.poll(cx));
-                self.finish(Ending::TimedOut(limit));
+                ready!(timers.poll_idle(cx));
+                self.finish(Ending::TimedOut(Limit::Idle));
                 Poll::Ready(Some(Err(Broken::TimedOut)))
             }
         }
@@ -273,14 +279,15 @@ impl Timers {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Limit> {
-        if let Some(total) = &mut self.total
-            && total.as_mut().poll(cx).is_ready()
-        {
-            return Poll::Ready(Limit::Total);
-        }
+    /// Whether the time for the whole exchange has run out.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        let total = self.total.as_mut();
+        total.is_some_and(|total| total.as_mut().poll(cx).is_ready())
+    }
+
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.idle {
-            Some((_, idle)) => idle.as_mut().poll(cx).map(|()| Limit::Idle),
+            Some((_, idle)) => idle.as_mut().poll(cx),
             None => Poll::Pending,
         }
     }

@@ -242,3 +242,20 @@ async fn the_idle_limit_runs_only_while_the_upstream_is_waited_for() {
         "the client's time does not count"
     );
 }
+
+/// Else it would never end a stream whose upstream never pauses, or whose client hardly asks.
+#[tokio::test]
+async fn the_total_limit_ends_a_body_that_has_more_to_give() {
+    let seam = seam(1 << 20);
+    let deadline = Instant::now();
+    sleep_until(deadline).await;
+    let limits = Limits {
+        deadline: Some(deadline),
+        ..Limits::default()
+    };
+    let mut body = ResponseBody::new(Scripted::of(["a", "b"]), open(&seam), limits);
+    let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+    assert!(matches!(frame, Some(Err(Broken::TimedOut))));
+    drop(body);
+    assert_eq!(said(&seam).0, ["End(TimedOut(Total))"]);
+}

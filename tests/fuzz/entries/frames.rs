@@ -24,20 +24,28 @@ pub const CONTENT_TYPES: [Option<&str>; 8] = [
 
 pub const JSON: [Json; 3] = [Json::Whole, Json::Lines, Json::Elements];
 
+/// An event's data and the line that is being read each grow by doubling; together they are no longer than the cap.
 pub fn sse(input: &[u8]) {
-    of_stream(input, |cap| Framer::Sse(Sse::new(cap)));
+    of_stream(input, |cap| Reading {
+        holds: 2 * cap,
+        ..Reading::of(Framer::Sse(Sse::new(cap)), cap)
+    });
 }
 
 pub fn lines(input: &[u8]) {
-    of_stream(input, |cap| Framer::Lines(Lines::new(cap)));
+    of_stream(input, |cap| {
+        Reading::of(Framer::Lines(Lines::new(cap)), cap)
+    });
 }
 
 pub fn elements(input: &[u8]) {
-    of_stream(input, |cap| Framer::Elements(Elements::new(cap)));
+    of_stream(input, |cap| {
+        Reading::of(Framer::Elements(Elements::new(cap)), cap)
+    });
 }
 
 pub fn aws(input: &[u8]) {
-    of_stream(input, |cap| Framer::Aws(Aws::new(cap)));
+    of_stream(input, |cap| Reading::of(Framer::Aws(Aws::new(cap)), cap));
 }
 
 /// Any body: its first bytes tell how it is framed.
@@ -49,11 +57,11 @@ pub fn sniffed(input: &[u8]) {
     body.frames(|| Reading::of(Framer::new(content_type, json), CAP));
 }
 
-fn of_stream(input: &[u8], framer: impl Fn(usize) -> Framer) {
+fn of_stream(input: &[u8], reading: impl Fn(usize) -> Reading) {
     let mut script = Script::new(input);
     let cap = script.pick(&CAPS);
     let body = Body::of(script);
-    let reading = || Reading::of(framer(cap), cap);
+    let reading = || reading(cap);
     let frames = body.frames(reading);
     let after_another = body.frames(|| {
         let mut reading = reading();
@@ -119,6 +127,8 @@ enum Told {
 struct Reading {
     framer: Framer,
     cap: usize,
+    /// The most memory that what is unfinished may take.
+    holds: usize,
     meter: Meter,
     told: Vec<Told>,
 }
@@ -128,6 +138,7 @@ impl Reading {
         Self {
             framer,
             cap,
+            holds: cap,
             meter: Meter::default(),
             told: Vec::new(),
         }
@@ -157,7 +168,7 @@ impl Reading {
 
     fn within_bounds(&self) {
         self.meter
-            .assert_holds_at_most(self.cap + SLACK, "in a frame");
+            .assert_holds_at_most(self.holds + SLACK, "in a frame");
         if let Some(Told::Event(name, data) | Told::Exception(name, data)) = self.told.last() {
             assert!(name.len() + data.len() <= self.cap);
         }

@@ -25,7 +25,8 @@ pub fn traces(input: &[u8]) {
     let mut script = Script::new(input);
     let first = usize::from(script.digit());
     let mut propagators = Propagator::ALL.to_vec();
-    propagators.rotate_left(first % Propagator::ALL.len());
+    let first = first % propagators.len();
+    propagators.rotate_left(first);
     let sampled = script.flag();
     let propagation = Propagation::new(propagators, Box::new(move |_| sampled));
     let mut headers = headers(script.rest());

@@ -99,8 +99,14 @@ impl Process {
 
     /// Status line and headers, and the body, of a page of the admin port.
     pub async fn page(&self, path: &str) -> (String, String) {
+        self.page_with(path, "").await
+    }
+
+    /// The same of a request with further header lines.
+    pub async fn page_with(&self, path: &str, headers: &str) -> (String, String) {
         let mut client = Raw::connect(self.admin).await;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n");
         client.write(request).await;
         let answer = String::from_utf8(client.read_to_end().await).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

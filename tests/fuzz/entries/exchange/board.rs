@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokengauge::clock::Moment;
 use tokengauge::export::span::{self, Style};
-use tokengauge::export::{Collector, Config, Instruments, Readings, Snapshot};
+use tokengauge::export::{Collector, Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge::frame::Anomaly;
 use tokengauge::label::{Gate, Label, Limits};
 use tokengauge::observe::{Board, Sinks};
@@ -110,7 +110,7 @@ impl Playing {
 }
 
 fn note(records: &Mutex<Vec<Told>>, record: &Record) {
-    let spans = span::spans(record, &Style::new(Some(20)), Some("fuzzed"));
+    let spans = span::spans(record, &Style::new(Some(20)), Kept::default());
     let told = Told {
         exchange: record.exchange,
         broke_off: record.anomalies.contains(&(Anomaly::Panic, 1)),

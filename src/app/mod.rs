@@ -12,31 +12,38 @@ use tokio::task::JoinHandle;
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::console::{Live, View};
-use crate::export::{self, Instruments, Losses, Readings, Snapshot, Telemetry};
-use crate::forward::{self, Client, Forwarder, Propagation, Upstream, Ways};
+use crate::export::{
+    self, Instruments, Losses, Readings, RequestLog, Snapshot, Telemetry, request_log,
+};
+use crate::forward::{self, Client, Forwarder, Propagation, Ways};
 use crate::label::{Dimension, Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
-use crate::load::{self, Lane};
+use crate::load;
 use crate::observe::{Board, Observer, Phase, Sinks};
-use crate::route::{self, Table};
+use crate::route;
 use crate::slo;
 use crate::tcp::Kernel;
 use crate::tee::{self, Seam};
 use crate::wire::{RouteFacts, Scheme};
 use crate::{diag, record::Record};
 
+mod ways;
+
+use self::ways::{lane, unrouted, ways};
+
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
 /// period is eaten up.
 pub const FLUSH: Duration = Duration::from_millis(1_500);
 
-/// The route of a request that none fits: its exchange is counted too.
-const UNROUTED: &str = "none";
+/// How long a shutdown waits for the ends of what it has cut: each is one wake of a task, also on a busy single core.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The running proxy.
 #[derive(Debug)]
 pub struct App {
     addresses: Vec<SocketAddr>,
     admin: SocketAddr,
+    beat: JoinHandle<()>,
     ready: Arc<AtomicBool>,
     stop: watch::Sender<bool>,
     serving: Vec<JoinHandle<Connections>>,
@@ -53,6 +60,7 @@ struct Core {
     seam: Arc<Seam>,
     observer: Arc<Observer>,
     telemetry: Arc<Telemetry>,
+    request_log: Arc<RequestLog>,
 }
 
 /// How a shutdown went.
@@ -60,7 +68,7 @@ struct Core {
 pub struct Ended {
     /// Exchanges that were still going on when the time was up.
     pub cut: u64,
-    /// Whether all telemetry was delivered in time.
+    /// Whether all telemetry was delivered, and all of the request log written, in time.
     pub flushed: bool,
 }
 
@@ -77,6 +85,8 @@ pub enum StartError {
     Route(#[from] route::Error),
     #[error(transparent)]
     Telemetry(#[from] export::telemetry::StartError),
+    #[error(transparent)]
+    RequestLog(#[from] request_log::Error),
     #[error("the observer's thread cannot be started: {0}")]
     Observer(std::io::Error),
 }
@@ -124,6 +134,7 @@ impl App {
             stop,
             serving,
             admin_task: tokio::spawn(admin.serve()),
+            beat: tokio::spawn(core.observer.beat()),
             forwarder,
             ways,
             config,
@@ -178,12 +189,13 @@ impl App {
         self.config.load_full()
     }
 
-    /// Puts a new configuration's routes, upstreams, objectives and tokenisers in force; connections and exchanges go on.
+    /// Puts a new configuration's routes, upstreams, objectives, tokenisers and request log in force; connections and exchanges go on.
     ///
     /// # Errors
-    /// Where its routes or upstreams cannot be set up; then nothing changes.
+    /// Where its routes or upstreams cannot be set up, or its request log not be opened; then nothing changes.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
         let ways = ways(&new, Some(&self.ways.load()))?;
+        self.core.request_log.reload(new.request_log.as_ref())?;
         self.core.observer.settled(|board, at| {
             for route in &new.routes {
                 board.prime(&lane(&route.facts));
@@ -203,6 +215,7 @@ impl App {
             stop,
             serving,
             admin_task,
+            beat,
             forwarder,
             core,
             ..
@@ -230,6 +243,8 @@ impl App {
         for connections in open {
             connections.cut().await;
         }
+        beat.abort();
+        core.ends().await;
         let flushed = core.stop().await;
         admin_task.abort();
         let ended = Ended { cut, flushed };
@@ -251,10 +266,19 @@ impl Core {
         }));
         let gate = Arc::new(Gate::new(config.labels, reserved(config)));
         let desk = Arc::new(OnceLock::new());
+        let request_log = Arc::new(RequestLog::start(config.request_log.as_ref())?);
+        let others = {
+            let request_log = Arc::clone(&request_log);
+            Box::new(move || Snapshot {
+                refused_requests: refused(),
+                request_log: request_log.counts(),
+                ..Snapshot::default()
+            })
+        };
         let (instruments, collector) = Instruments::new(
             &export,
             config.labels,
-            readings(&desk, &seam, &gate, refused),
+            readings(&desk, &seam, &gate, others),
         );
         let facts: Vec<Arc<RouteFacts>> = config
             .routes
@@ -264,7 +288,11 @@ impl Core {
         instruments.prime(&facts);
         let telemetry = Arc::new(Telemetry::start(export, collector)?);
         let spans = Arc::clone(&telemetry);
-        let record = Box::new(move |record: &Record| spans.record(record));
+        let lines = Arc::clone(&request_log);
+        let record = Box::new(move |record: &Record| {
+            spans.record(record);
+            lines.record(record);
+        });
         let mut board = Board::new(
             config.objectives.clone(),
             gate,
@@ -290,31 +318,46 @@ impl Core {
             seam,
             observer,
             telemetry,
+            request_log,
         })
     }
 
-    /// Both join threads, so not on a worker.
+    /// Waits until every exchange has said its end. Those of HTTP/2 and of upgrades end in tasks of their own, a little
+    /// after the connection that was cut: what they say after the observer's last look would be told nowhere.
+    async fn ends(&self) {
+        let all = async {
+            while self.seam.open_exchanges() > 0 {
+                tokio::time::sleep(LAST_WORDS / 1_000).await;
+            }
+        };
+        drop(tokio::time::timeout(LAST_WORDS, all).await);
+    }
+
+    /// All join threads, so not on a worker.
     async fn stop(self) -> bool {
         let Self {
             seam: _,
             observer,
             telemetry,
+            request_log,
         } = self;
-        let stopped = tokio::task::spawn_blocking(move || {
-            observer.stop();
-            telemetry.shutdown(FLUSH)
-        });
-        stopped.await.unwrap_or(false)
+        let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
+        // At once, so that neither eats up the other's time.
+        let (delivered, logged) = tokio::join!(
+            tokio::task::spawn_blocking(move || telemetry.shutdown(FLUSH)),
+            tokio::task::spawn_blocking(move || request_log.stop(FLUSH)),
+        );
+        observed.is_ok() && delivered.unwrap_or(false) && logged.unwrap_or(false)
     }
 }
 
-/// The gauges' view: the observer is brought up to date, then read. Weak, or observer and instruments would hold each
+/// The gauges' view: the observer is brought up to date, then read; `others` tells what it does not know. Weak, or observer and instruments would hold each
 /// other for ever.
 fn readings(
     desk: &Arc<OnceLock<std::sync::Weak<Observer>>>,
     seam: &Arc<Seam>,
     gate: &Arc<Gate>,
-    refused: Box<dyn Fn() -> u64 + Send + Sync>,
+    others: Box<dyn Fn() -> Snapshot + Send + Sync>,
 ) -> Readings {
     let (desk, seam, gate) = (Arc::clone(desk), Arc::clone(seam), Arc::clone(gate));
     Readings::new(move || {
@@ -334,9 +377,8 @@ fn readings(
             load,
             slo,
             losses,
-            refused_requests: refused(),
             label_overflow: gate.refused().to_vec(),
-            ..Snapshot::default()
+            ..others()
         }
     })
 }
@@ -351,39 +393,6 @@ fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
         .filter(|model| !model.contains('*'))
         .map(|model| (Dimension::Model, Label::known(model)))
         .collect()
-}
-
-/// Routes and upstreams of `config`. An upstream that was there `before` with the same settings keeps its connections.
-fn ways(config: &Config, before: Option<&Ways>) -> Result<Ways, StartError> {
-    let upstream = |config: &forward::Config| match before.and_then(|ways| ways.upstream(config)) {
-        Some(known) => Ok(known),
-        None => Upstream::new(config.clone())
-            .map_err(|error| StartError::Upstream(config.name.clone(), error)),
-    };
-    let upstreams = config.upstreams.iter().map(upstream);
-    let routes = Table::new(config.routes.clone())?;
-    Ok(Ways::new(routes, upstreams.collect::<Result<_, _>>()?))
-}
-
-fn unrouted(config: &Config) -> RouteFacts {
-    RouteFacts {
-        name: Label::known(UNROUTED),
-        vantage: config.vantage,
-        server_address: Label::known(UNROUTED),
-        server_port: 0,
-        provider: None,
-        dialect: None,
-        stripped: 0,
-        stall_after: Duration::MAX,
-        hung_after: Duration::MAX,
-    }
-}
-
-fn lane(facts: &RouteFacts) -> Lane {
-    Lane {
-        route: facts.name.clone(),
-        vantage: facts.vantage,
-    }
 }
 
 fn serve(
@@ -423,7 +432,7 @@ async fn bind_admin(
     let pages = admin::Pages {
         metrics: {
             let telemetry = Arc::clone(&core.telemetry);
-            Box::new(move || telemetry.prometheus())
+            Box::new(move |format| telemetry.prometheus(format))
         },
         config: {
             let config = Arc::clone(config);
@@ -441,7 +450,7 @@ async fn bind_admin(
                         .settled(Board::reading)
                         .1
                         .iter()
-                        .map(SloView::of)
+                        .map(admin::Objective::of)
                         .collect::<Vec<_>>(),
                 )
             })
@@ -459,38 +468,4 @@ async fn bind_admin(
 
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_else(|_| "null".to_owned())
-}
-
-/// One objective on `/slo`.
-#[derive(serde::Serialize)]
-struct SloView<'a> {
-    name: &'a Label,
-    target: f64,
-    window_seconds: u64,
-    good: u64,
-    bad: u64,
-    budget: Option<f64>,
-    burn: std::collections::BTreeMap<&'static str, Option<f64>>,
-    covered_seconds: u64,
-    exhaustion_seconds: Option<u64>,
-}
-
-impl<'a> SloView<'a> {
-    fn of(reading: &'a slo::Reading) -> Self {
-        Self {
-            name: &reading.objective.name,
-            target: reading.objective.target,
-            window_seconds: reading.objective.window.as_secs(),
-            good: reading.good,
-            bad: reading.bad,
-            budget: reading.budget,
-            burn: slo::BURN_WINDOWS
-                .iter()
-                .zip(reading.burn)
-                .map(|((name, _), burn)| (*name, burn))
-                .collect(),
-            covered_seconds: reading.covered.as_secs(),
-            exhaustion_seconds: reading.exhaustion.map(|time| time.as_secs()),
-        }
-    }
 }

@@ -4,6 +4,8 @@
 //! it need not always be the same one: whoever wants a reading that is up to date (a scrape, `/streams`, a test) takes
 //! the lock, drains the seam and reads.
 
+mod flight;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +15,17 @@ use serde::Serialize;
 
 use crate::clock::Moment;
 use crate::count::Tokenisers;
-use crate::export::{Instruments, Live};
+use crate::export::{Instruments, Part};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
-use crate::load::{self, Flow, FlowId, Lane, Load, State};
-use crate::measure::Sample;
+use crate::load::{self, Lane, Load};
+use crate::measure::{Awaited, Pauses, pauses};
+use crate::observe::board::flight::Flight;
 use crate::observe::exchange::Exchange;
 use crate::observe::network::{Ask, Kernel};
-use crate::record::{Call, Outcome, Record, Series};
+use crate::record::Record;
 use crate::slo;
-use crate::wire::{Cell, Ending, Entry, ExchangeId, Fault, Open, Waiting, Word};
+use crate::wire::{Direction, Ending, Entry, ExchangeId, Open, Word};
 
 /// Where finished exchanges go.
 pub struct Sinks {
@@ -44,6 +47,7 @@ pub struct Board {
     flights: FxHashMap<ExchangeId, Box<Flight>>,
     load: Load,
     ledger: slo::Ledger,
+    pauses: Pauses,
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
     kernel: Kernel,
@@ -68,6 +72,8 @@ pub struct StreamView {
     pub output_rate: Option<f64>,
     /// Seconds since the last token, or since the request's head where there is none yet.
     pub idle: f64,
+    /// Whether it has brought no token for longer than its route allows.
+    pub stalled: bool,
     /// Whom the response body is waiting for.
     pub waiting_for: &'static str,
 }
@@ -82,36 +88,16 @@ pub enum Phase {
     Unstreamed,
 }
 
-#[derive(Debug)]
-struct Flight {
-    exchange: Exchange,
-    lane: Lane,
-    state: State,
-    live: Option<Meters>,
-    cell: Arc<Cell>,
-    /// Up to when its stream-seconds have been told.
-    swept: Moment,
-    tokens: u64,
-    first_tokens: u64,
-    /// What was measured before the series was settled: of a session, what one batch of messages brought.
-    untold: Vec<Sample>,
-    /// Messages told so far, from the client and from the upstream.
-    messages: [u64; 2],
-}
-
-/// Bound instruments of one series.
-#[derive(Clone, Debug)]
-struct Meters {
-    live: Arc<Live>,
-    flow: FlowId,
-}
-
 impl Board {
+    /// Between two beats of the runtime: see [`beat`](Self::beat).
+    pub const BEAT_EVERY: Duration = pauses::BEAT_EVERY;
+
     pub fn new(objectives: Vec<slo::Objective>, gate: Arc<Gate>, sinks: Sinks) -> Self {
         Self {
             flights: FxHashMap::default(),
             load: Load::new(),
             ledger: slo::Ledger::new(objectives),
+            pauses: Pauses::default(),
             gate,
             tokenisers: Tokenisers::default(),
             kernel: Kernel::default(),
@@ -148,18 +134,54 @@ impl Board {
         }
     }
 
-    /// Tells the stream-seconds that have passed. To be called about every 250 ms while anything is open.
+    /// Tells the stream-seconds that have passed, and looks for streams that hang. To be called about every 250 ms while
+    /// anything is open.
     pub fn sweep(&mut self, at: Moment) {
+        let instruments = &self.sinks.instruments;
         self.kernel.begin();
         for flight in self.flights.values_mut() {
             self.kernel.ask(flight.exchange.sides(), false);
-            flight.tell_time(at, Duration::ZERO, &self.sinks.instruments);
+            flight.tell_time(at, Duration::ZERO, instruments);
+            let unread = flight.unread(at);
+            flight.look(at, unread, &self.pauses, instruments);
         }
+    }
+
+    /// The runtime that moves the bytes had its turn at `at`: see [`Pauses`].
+    pub fn beat(&mut self, at: Moment) {
+        let late = self.pauses.beat(at);
+        self.sinks.instruments.late(Part::Runtime, late);
+    }
+
+    /// The observer had its turn, `late` after that was due.
+    pub fn swept_late(&self, late: Duration) {
+        self.sinks.instruments.late(Part::Observer, late);
     }
 
     /// Load and objectives at `at`.
     pub fn reading(&mut self, at: Moment) -> (load::Reading, Vec<slo::Reading>) {
-        (self.load.reading(at), self.ledger.reading(at))
+        let mut load = self.load.reading(at);
+        let places: FxHashMap<Lane, usize> = load
+            .lanes
+            .iter()
+            .enumerate()
+            .map(|(place, reading)| (reading.lane.clone(), place))
+            .collect();
+        for flight in self.flights.values() {
+            let lane = places.get(&flight.lane);
+            let reading = lane.and_then(|place| load.lanes.get_mut(*place));
+            let watch = flight.exchange.watch();
+            if let Some((reading, watch)) = reading.zip(watch)
+                && let Some(idle) = watch.idle(at)
+            {
+                let [first, next] = &mut reading.silence;
+                match watch.awaited() {
+                    Awaited::FirstToken => first.add(idle, watch.is_stalled()),
+                    Awaited::NextToken => next.add(idle, watch.is_stalled()),
+                }
+            }
+        }
+        (load, self.ledger.reading(at))
     }
 
     /// Replaces the objectives; those that stay the same keep their history.
@@ -215,6 +237,7 @@ impl Board {
             live: None,
             cell,
             swept: at,
+            arrived: None,
             tokens: 0,
             first_tokens: 0,
             untold: Vec::new(),
@@ -227,6 +250,7 @@ impl Board {
         let Self {
             flights,
             load,
+            pauses,
             sinks,
             ..
         } = self;
@@ -245,9 +269,20 @@ impl Board {
         } else {
             Duration::ZERO
         };
+        flight.look(at, blocked, pauses, &sinks.instruments);
+        if let Word::Arrival {
+            direction: Direction::Response,
+            ..
+        } = &word
+        {
+            flight.arrived = Some(at);
+        }
         let headed = matches!(word, Word::Head(_));
-        if catch_unwind(AssertUnwindSafe(|| flight.word(at, word, bytes, load))).is_err() {
-            flight.exchange.break_off();
+        match catch_unwind(AssertUnwindSafe(|| flight.word(at, word, bytes, load))) {
+            Ok(stalls) => stalls
+                .into_iter()
+                .for_each(|sample| flight.tell_stall(sample, &sinks.instruments)),
+            Err(_) => flight.exchange.break_off(),
         }
         let state = flight.exchange.state();
         if headed || state != flight.state || !blocked.is_zero() {
@@ -267,13 +302,18 @@ impl Board {
         let Self {
             load,
             ledger,
+            pauses,
             gate,
             sinks,
             ..
         } = self;
         flight.tell_time(at, Duration::ZERO, &sinks.instruments);
+        let unread = flight.unread(at);
+        flight.look(at, unread, pauses, &sinks.instruments);
         load.leave(&flight.lane, flight.state);
-        let mut record = flight.end(at, ending, load);
+        let mut record = flight.end(at, ending, load, &sinks.instruments);
+        // Nothing came after it that could tell.
+        record.blocked += unread;
         let verdicts: Vec<_> = ledger.judge(&record).collect();
         for (index, verdict) in verdicts {
             ledger.note(at, index, verdict);
@@ -283,187 +323,5 @@ impl Board {
         }
         sinks.instruments.finished(&record, gate);
         (sinks.record)(&record);
-    }
-}
-
-impl Flight {
-    fn word(&mut self, at: Moment, word: Word, bytes: &[u8], load: &mut Load) {
-        let Self {
-            exchange,
-            live,
-            tokens,
-            first_tokens,
-            untold,
-            ..
-        } = self;
-        let before = exchange.points().token;
-        let mut sum = 0;
-        exchange.word(at, word, bytes, &mut |sample| {
-            if let Sample::Tokens { tokens, .. } = sample {
-                sum += u64::from(tokens);
-            }
-            match live {
-                Some(meters) => meters.live.sample(sample),
-                None => untold.push(sample),
-            }
-        });
-        if sum == 0 {
-            return;
-        }
-        *tokens += sum;
-        if before.is_none() {
-            *first_tokens = *tokens;
-        }
-        let arrives = exchange.points().token.is_some() || exchange.websocket().is_some();
-        if let Some(meters) = live.as_ref().filter(|_| arrives) {
-            load.output(at, meters.flow, sum);
-        }
-    }
-
-    /// Once the answer's head, or a session's first message, vouches for the model, the series is settled and its
-    /// instruments are bound.
-    fn bind(&mut self, at: Moment, load: &mut Load, instruments: &Instruments) {
-        let Some(series) = self.exchange.series() else {
-            return;
-        };
-        let flow = load.flow(&flow_of(&series));
-        let live = instruments.live(&series);
-        for sample in self.untold.drain(..) {
-            if let Sample::Tokens { tokens, .. } = sample {
-                load.output(at, flow, u64::from(tokens));
-            }
-            live.sample(sample);
-        }
-        self.live = Some(Meters { live, flow });
-    }
-
-    /// Tells the messages that have gone by since the last telling.
-    fn tell_messages(&mut self, instruments: &Instruments) {
-        let Some(socket) = self.exchange.websocket() else {
-            return;
-        };
-        let now = [socket.request_messages, socket.response_messages];
-        let [request, response] = std::mem::replace(&mut self.messages, now);
-        let [requests, responses] = now;
-        if requests > request || responses > response {
-            instruments.messages(&self.lane, [requests - request, responses - response]);
-        }
-    }
-
-    /// Tells the time since the last telling, split by what the stream was doing.
-    fn tell_time(&mut self, at: Moment, blocked: Duration, instruments: &Instruments) {
-        let passed = at.since(self.swept);
-        if passed.is_zero() || !matches!(self.state, State::Waiting | State::Streaming) {
-            self.swept = self.swept.max(at);
-            return;
-        }
-        let blocked = match self.cell.waiting() {
-            (Waiting::Client, since) => blocked.max(at.since(since.max(self.swept))),
-            (Waiting::Upstream, _) => blocked,
-        };
-        let blocked = if blocked < BLOCKED_FROM {
-            Duration::ZERO
-        } else {
-            blocked.min(passed)
-        };
-        self.swept = at;
-        match &self.live {
-            Some(meters) if self.state == State::Streaming => {
-                meters
-                    .live
-                    .streaming(passed.saturating_sub(blocked), blocked);
-            }
-            Some(_) | None => instruments.waiting(&self.lane, passed),
-        }
-    }
-
-    fn end(self, at: Moment, ending: Ending, load: &mut Load) -> Record {
-        let Self { exchange, live, .. } = self;
-        let id = exchange.id();
-        let mut sum = 0;
-        let mut told = |sample: Sample| {
-            if let Sample::Tokens { tokens, .. } = sample {
-                sum += u64::from(tokens);
-            }
-            if let Some(meters) = &live {
-                meters.live.sample(sample);
-            }
-        };
-        let record = exchange.end(at, ending, &mut told);
-        debug_assert_eq!(record.exchange, id);
-        if let (Some(meters), Some(call)) = (&live, &record.call) {
-            account(load, meters.flow, &record, call, sum);
-        }
-        record
-    }
-
-    fn view(&self, at: Moment) -> StreamView {
-        let points = self.exchange.points();
-        let open = self.exchange.open();
-        let last = points.last.unwrap_or(points.accept);
-        let rate = points.token.zip(points.last).and_then(|(token, last)| {
-            let seconds = last.since(token).as_secs_f64();
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "token counts stay far below 2^52"
-            )]
-            (seconds > 0.0).then(|| self.tokens.saturating_sub(self.first_tokens) as f64 / seconds)
-        });
-        StreamView {
-            exchange: self.exchange.id(),
-            route: open.route.name.clone(),
-            path: open.path.clone(),
-            model: self.exchange.model().cloned(),
-            phase: match self.state {
-                State::Queued => Phase::Queued,
-                State::Waiting => Phase::Waiting,
-                State::Streaming => Phase::Streaming,
-                State::Unstreamed => Phase::Unstreamed,
-            },
-            age: at.since(points.accept).as_secs_f64(),
-            time_to_first_token: points.time_to_first_token().map(|time| time.as_secs_f64()),
-            tokens: self.tokens,
-            output_rate: rate,
-            idle: at.since(last).as_secs_f64(),
-            waiting_for: match self.cell.waiting().0 {
-                Waiting::Upstream => "upstream",
-                Waiting::Client => "client",
-            },
-        }
-    }
-}
-
-/// Shorter waits for the client are the relay's own scheduling: the tee does not tell them either.
-const BLOCKED_FROM: Duration = Duration::from_millis(1);
-
-/// Adds a finished call to throughput and percentiles: whole output spread over sent…end, input over sent…token.
-fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u64) {
-    let points = &record.points;
-    let (Some(sent), Some(end)) = (points.sent, points.end) else {
-        return;
-    };
-    if call.streamed || record.websocket.is_some() {
-        load.output(end, flow, rest);
-    } else if let Some(output) = &call.output {
-        load.output_spread(sent, end, flow, output.counted);
-    }
-    if let Some(input) = call.usage.and_then(|usage| usage.input) {
-        load.input_spread(sent, points.token.unwrap_or(end), flow, input);
-    }
-    let failed = record.outcome != Outcome::Ok && record.fault != Fault::Client;
-    let ended = load::Ended {
-        failed,
-        time_to_first_token: points.time_to_first_token().filter(|_| call.streamed),
-        output_rate: call.rates.output,
-    };
-    load.ended(end, flow, ended);
-}
-
-fn flow_of(series: &Series) -> Flow {
-    Flow {
-        provider: series.provider.clone(),
-        model: series.model.clone(),
-        route: series.route.clone(),
-        vantage: series.vantage,
     }
 }

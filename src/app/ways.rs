@@ -1,0 +1,47 @@
+//! Where requests go, made of the configuration.
+
+use std::time::Duration;
+
+use super::StartError;
+use crate::config::Config;
+use crate::forward::{self, Upstream, Ways};
+use crate::label::Label;
+use crate::load::Lane;
+use crate::route::Table;
+use crate::wire::RouteFacts;
+
+/// The route of a request that none fits: its exchange is counted too.
+const UNROUTED: &str = "none";
+
+/// Routes and upstreams of `config`. An upstream that was there `before` with the same settings keeps its connections.
+pub(super) fn ways(config: &Config, before: Option<&Ways>) -> Result<Ways, StartError> {
+    let upstream = |config: &forward::Config| match before.and_then(|ways| ways.upstream(config)) {
+        Some(known) => Ok(known),
+        None => Upstream::new(config.clone())
+            .map_err(|error| StartError::Upstream(config.name.clone(), error)),
+    };
+    let upstreams = config.upstreams.iter().map(upstream);
+    let routes = Table::new(config.routes.clone())?;
+    Ok(Ways::new(routes, upstreams.collect::<Result<_, _>>()?))
+}
+
+pub(super) fn unrouted(config: &Config) -> RouteFacts {
+    RouteFacts {
+        name: Label::known(UNROUTED),
+        vantage: config.vantage,
+        server_address: Label::known(UNROUTED),
+        server_port: 0,
+        provider: None,
+        dialect: None,
+        stripped: 0,
+        stall_after: Duration::MAX,
+        hung_after: Duration::MAX,
+    }
+}
+
+pub(super) fn lane(facts: &RouteFacts) -> Lane {
+    Lane {
+        route: facts.name.clone(),
+        vantage: facts.vantage,
+    }
+}

@@ -1,0 +1,44 @@
+//! The request log: where to, and when a file is put aside.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use super::within;
+use crate::config::problem::Problems;
+use crate::config::raw;
+use crate::config::read::{Field, Given};
+use crate::config::value::Size;
+use crate::export::request_log::{Config, Place, Rotate};
+
+/// The word for standard output; a file of that name is `./stdout`.
+pub(in crate::config) const STDOUT: &str = "stdout";
+
+/// Below a megabyte files come and go faster than anything reads them; above a terabyte nothing is bounded.
+const SIZES: RangeInclusive<Size> = Size(1 << 20)..=Size(1 << 40);
+
+/// More are more than a glance at the folder can take in.
+const KEPT: RangeInclusive<usize> = 0..=1_000;
+
+pub(super) fn resolve(written: Field<raw::RequestLog>, problems: &mut Problems) -> Option<Config> {
+    let Given { value, mark } = written.given()?;
+    let remedy = "write the path of a file, or stdout";
+    let path = value.path.required(problems, mark, "path", remedy)?.value;
+    let usual = Rotate::default();
+    let rotate = value.rotate.value().unwrap_or_default();
+    let size = within(rotate.size, SIZES, problems);
+    Some(Config {
+        place: place(path),
+        rotate: Rotate {
+            size: size.map_or(usual.size, |size| size.0 as u64),
+            keep: within(rotate.keep, KEPT, problems).unwrap_or(usual.keep),
+        },
+    })
+}
+
+fn place(path: PathBuf) -> Place {
+    if path.as_os_str() == STDOUT {
+        Place::Stdout
+    } else {
+        Place::File(path)
+    }
+}

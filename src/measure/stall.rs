@@ -1,0 +1,344 @@
+//! The stall watch of one stream: says that it hangs while it hangs, and for how long it hung when that is over.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::clock::Moment;
+
+/// A stream keeps the facts of so many stalls; further ones are only counted. One that stalls more often is slow rather
+/// than stuck, and its first stalls tell as much as all of them.
+pub const MOST_KEPT: usize = 16;
+
+/// What a stream is awaited to bring.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Awaited {
+    #[default]
+    FirstToken,
+    NextToken,
+}
+
+impl Awaited {
+    pub const ALL: [Self; 2] = [Self::FirstToken, Self::NextToken];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FirstToken => "first_token",
+            Self::NextToken => "next_token",
+        }
+    }
+}
+
+/// What comes instead of tokens.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Silence {
+    /// Nothing at all.
+    Silent,
+    /// Pings, comments or events without a token: the backend is there, and generates nothing.
+    Pinging,
+}
+
+impl Silence {
+    pub const ALL: [Self; 2] = [Self::Silent, Self::Pinging];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::Pinging => "pinging",
+        }
+    }
+}
+
+/// One stall.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Stall {
+    pub awaited: Awaited,
+    /// As it was when the stall was raised.
+    pub silence: Silence,
+    /// When the silence began: the last token, or the last progress of the request.
+    pub begun: Moment,
+    /// When it had lasted as long as the route allows.
+    pub raised: Moment,
+    /// From `begun` to its end, without what was not the backend's time; `None` while it lasts.
+    pub lasted: Option<Duration>,
+}
+
+/// The stalls of one exchange.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Stalls {
+    pub count: u32,
+    /// How long they lasted together.
+    pub total: Duration,
+    /// The first [`MOST_KEPT`] of them.
+    pub first: Vec<Stall>,
+}
+
+impl Stalls {
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// How long a stream may be silent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Patience {
+    /// Before its first token.
+    pub first: Duration,
+    /// After it.
+    pub next: Duration,
+}
+
+/// The stall clock of one stream. It runs from the moment at which the backend had all that it needs, and from each
+/// token on; it stands still while the client does not read and while this process does not run.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    awaited: Awaited,
+    /// From when the silence counts; `None` before the clock runs and after it was stopped.
+    since: Option<Moment>,
+    /// Time since then in which the client did not read.
+    blocked: Duration,
+    /// The same, as far as the next arrival has yet to confirm it.
+    pending: Duration,
+    /// Time since then in which this process did not run.
+    own: Duration,
+    /// Arrivals since then that brought no token.
+    arrivals: u32,
+    /// The stall that lasts.
+    current: Option<Stall>,
+    stalls: Stalls,
+}
+
+impl Watch {
+    /// From when the silence counts.
+    pub const fn since(&self) -> Option<Moment> {
+        self.since
+    }
+
+    /// Whether a stall lasts.
+    pub const fn is_stalled(&self) -> bool {
+        self.current.is_some()
+    }
+
+    pub const fn awaited(&self) -> Awaited {
+        self.awaited
+    }
+
+    /// The backend has more than it had: the clock starts again. Gives the stall that this ends.
+    pub fn progress(&mut self, at: Moment, awaited: Awaited) -> Option<Stall> {
+        let ended = self.stop(at);
+        self.awaited = awaited;
+        self.since = Some(at);
+        ended
+    }
+
+    /// Nothing is awaited any more. Gives the stall that this ends.
+    pub fn stop(&mut self, at: Moment) -> Option<Stall> {
+        let lasted = self.idle(at);
+        *self = Self {
+            current: self.current,
+            stalls: std::mem::take(&mut self.stalls),
+            ..Self::default()
+        };
+        let stall = Stall {
+            lasted,
+            ..self.current.take()?
+        };
+        self.stalls.total += lasted.unwrap_or_default();
+        if let Some(kept) = self
+            .stalls
+            .first
+            .last_mut()
+            .filter(|kept| kept.begun == stall.begun && kept.raised == stall.raised)
+        {
+            *kept = stall;
+        }
+        Some(stall)
+    }
+
+    /// Something came that brought no token.
+    pub const fn arrival(&mut self) {
+        self.arrivals = self.arrivals.saturating_add(1);
+    }
+
+    /// The client did not read for `time` before what arrives next.
+    pub fn block(&mut self, time: Duration) {
+        self.blocked += time;
+        self.pending = Duration::ZERO;
+    }
+
+    /// Reads the clock at `at`. `pending`: for how long the client has not read that [`block`](Self::block) has not been
+    /// told of; `own`: how long this process did not run since [`since`](Self::since). Gives the stall where one begins
+    /// with this: once for each, raised at the instant at which patience ended.
+    pub fn look(
+        &mut self,
+        at: Moment,
+        pending: Duration,
+        own: Duration,
+        patience: Patience,
+    ) -> Option<Stall> {
+        let begun = self.since?;
+        (self.pending, self.own) = (pending, own);
+        if self.is_stalled() {
+            return None;
+        }
+        let (patience, opening) = match self.awaited {
+            // An answer's first event says that it was taken up, and is no ping.
+            Awaited::FirstToken => (patience.first, 1),
+            Awaited::NextToken => (patience.next, 0),
+        };
+        let over = self.idle(at)?.checked_sub(patience)?;
+        let stall = Stall {
+            awaited: self.awaited,
+            silence: if self.arrivals > opening {
+                Silence::Pinging
+            } else {
+                Silence::Silent
+            },
+            begun,
+            raised: at.saturating_sub(over),
+            lasted: None,
+        };
+        self.current = Some(stall);
+        self.stalls.count = self.stalls.count.saturating_add(1);
+        if self.stalls.first.len() < MOST_KEPT {
+            self.stalls.first.push(stall);
+        }
+        Some(stall)
+    }
+
+    /// How long the backend has been silent by `at`, as far as the last look knew what was not its time.
+    pub fn idle(&self, at: Moment) -> Option<Duration> {
+        let excused = self.blocked + self.pending + self.own;
+        Some(at.since(self.since?).saturating_sub(excused))
+    }
+
+    /// What there was, once the exchange is over.
+    pub fn into_stalls(self) -> Stalls {
+        self.stalls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience = Patience {
+        first: Duration::from_secs(30),
+        next: Duration::from_secs(2),
+    };
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_millis(millis)
+    }
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn look(watch: &mut Watch, now: u64) -> Option<Stall> {
+        watch.look(at(now), Duration::ZERO, Duration::ZERO, PATIENCE)
+    }
+
+    fn streaming(from: u64) -> Watch {
+        let mut watch = Watch::default();
+        assert_eq!(watch.progress(at(from), Awaited::NextToken), None);
+        watch
+    }
+
+    #[test]
+    fn it_is_raised_once_and_exactly_when_patience_ended() {
+        let mut watch = streaming(1_000);
+        assert_eq!(look(&mut watch, 2_999), None);
+        let stall = look(&mut watch, 3_140).unwrap();
+        assert_eq!((stall.begun, stall.raised), (at(1_000), at(3_000)));
+        assert_eq!((stall.silence, stall.lasted), (Silence::Silent, None));
+        assert_eq!(look(&mut watch, 4_000), None, "told once");
+        let ended = watch.progress(at(6_500), Awaited::NextToken).unwrap();
+        assert_eq!(ended.lasted, Some(millis(5_500)));
+        assert_eq!(look(&mut watch, 8_499), None);
+        assert!(look(&mut watch, 8_500).is_some(), "the next one");
+        watch.stop(at(9_000));
+        let stalls = watch.into_stalls();
+        assert_eq!((stalls.count, stalls.total), (2, millis(5_500 + 2_500)));
+        assert_eq!(stalls.first[0].lasted, Some(millis(5_500)));
+        assert_eq!(stalls.first[1].lasted, Some(millis(2_500)));
+    }
+
+    #[test]
+    fn the_clock_runs_from_the_requests_progress_and_not_before() {
+        let mut watch = Watch::default();
+        assert_eq!(look(&mut watch, 100_000), None);
+        watch.progress(at(1_000), Awaited::FirstToken);
+        watch.progress(at(20_000), Awaited::FirstToken);
+        assert_eq!(look(&mut watch, 49_999), None);
+        let stall = look(&mut watch, 50_000).unwrap();
+        assert_eq!(
+            (stall.awaited, stall.begun),
+            (Awaited::FirstToken, at(20_000))
+        );
+    }
+
+    #[test]
+    fn pings_are_told_from_silence_and_the_opening_event_is_no_ping() {
+        let mut watch = Watch::default();
+        watch.progress(at(0), Awaited::FirstToken);
+        watch.arrival();
+        assert_eq!(look(&mut watch, 30_000).unwrap().silence, Silence::Silent);
+        watch.progress(at(40_000), Awaited::NextToken);
+        watch.arrival();
+        assert_eq!(look(&mut watch, 42_000).unwrap().silence, Silence::Pinging);
+        watch.progress(at(43_000), Awaited::NextToken);
+        assert_eq!(look(&mut watch, 45_000).unwrap().silence, Silence::Silent);
+    }
+
+    #[test]
+    fn the_clients_time_is_not_the_backends() {
+        let mut watch = streaming(0);
+        // Nobody has read for 5 s: the clock stands.
+        assert_eq!(
+            watch.look(at(5_000), millis(4_990), Duration::ZERO, PATIENCE),
+            None
+        );
+        assert_eq!(watch.idle(at(5_000)), Some(millis(10)));
+        // It reads again, and what comes next says for how long it did not.
+        watch.block(millis(4_990));
+        assert_eq!(look(&mut watch, 6_989), None);
+        let stall = look(&mut watch, 7_000).unwrap();
+        assert_eq!(stall.raised, at(6_990), "2 s of the backend's own");
+        assert_eq!(watch.stop(at(8_000)).unwrap().lasted, Some(millis(3_010)));
+    }
+
+    #[test]
+    fn the_time_of_this_process_is_not_the_backends() {
+        let mut watch = streaming(0);
+        assert_eq!(
+            watch.look(at(60_000), Duration::ZERO, millis(59_000), PATIENCE),
+            None
+        );
+        assert!(
+            watch
+                .look(at(61_000), Duration::ZERO, millis(59_000), PATIENCE)
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn beyond_the_bound_stalls_are_only_counted() {
+        let mut watch = streaming(0);
+        for round in 1..=40 {
+            assert!(look(&mut watch, round * 10_000).is_some());
+            watch.progress(at(round * 10_000), Awaited::NextToken);
+        }
+        let stalls = watch.into_stalls();
+        assert_eq!((stalls.count, stalls.first.len()), (40, MOST_KEPT));
+        assert_eq!(stalls.total, Duration::from_secs(400));
+        assert!(
+            stalls
+                .first
+                .iter()
+                .all(|stall| stall.lasted == Some(Duration::from_secs(10)))
+        );
+    }
+}

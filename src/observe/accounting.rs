@@ -1,0 +1,537 @@
+//! What is counted and timed of one stream, on literal instants, each with its numbers worked out: the cases in which
+//! other tools lose tokens or take the wrong time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::tests::{Play, STREAMED, at, chunk, open, usage};
+use crate::clock::Moment;
+use crate::count::Source;
+use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
+use crate::label::{Gate, Limits};
+use crate::measure::{Sample, Stage};
+use crate::observe::{Board, Sinks};
+use crate::record::{Complete, Outcome};
+use crate::wire::{Blocked, Cell, Direction, Ending, Entry, ExchangeId, Waiting, Word};
+
+/// 500 tokens were reported, 400 of them reasoning that was never streamed. What came in 4 chunks of 25, a second apart,
+/// are 100. The rate leaves out the first chunk: (100 − 25) ÷ 3 s = 25 per second; with the hidden ones it would be
+/// (500 − 125) ÷ 3 s = 125, which nobody saw. Total: 100 ÷ 4 s = 25. Per token: 3 s ÷ 99.
+#[test]
+fn hidden_reasoning() {
+    let mut play = Play::stream(STREAMED);
+    let text = " word".repeat(25);
+    for second in 1..=4 {
+        play.delta(second * 1_000, &format!(r#"{{"content":"{text}"}}"#));
+    }
+    play.event(4_000, &chunk("{}", r#""stop""#))
+        .event(4_000, &usage(500, 400))
+        .event(4_000, "[DONE]");
+    let call = play.end(4_100, Ending::Complete).0.call.unwrap();
+    let output = call.output.unwrap();
+    assert_eq!((output.counted, output.hidden), (100, 400));
+    assert_eq!(
+        (output.tokens, output.source),
+        (100.0, Some(Source::Reported))
+    );
+    assert_eq!(call.rates.output, Some(25.0));
+    assert_eq!(call.rates.total, Some(25.0));
+    let per_token = Duration::from_secs(3).div_f64(99.0);
+    assert_eq!(call.rates.time_per_output_token, Some(per_token));
+    assert_eq!(call.usage.unwrap().output, Some(500), "as reported");
+}
+
+/// 3 chunks of a token each, then a chunk without choices that says 4: the model's end-of-text token is in the report,
+/// not in the text. N is what was reported. Nothing of it is a token in time: the last one came at 500.
+#[test]
+fn usage_only_at_the_end() {
+    let mut play = Play::stream(STREAMED);
+    for (millis, word) in [(300, "One"), (400, " two"), (500, " three")] {
+        play.delta(millis, &format!(r#"{{"content":"{word}"}}"#));
+    }
+    play.event(510, &chunk("{}", r#""stop""#))
+        .event(900, &usage(4, 0))
+        .event(900, "[DONE]");
+    let (record, samples) = play.end(900, Ending::Complete);
+    assert_eq!(record.points.last, Some(at(500)));
+    let call = record.call.unwrap();
+    let output = call.output.unwrap();
+    assert_eq!(
+        (output.counted, output.tokens, output.source),
+        (3, 4.0, Some(Source::Reported))
+    );
+    assert_eq!(
+        live(&samples),
+        3,
+        "what was told live is not corrected to 4"
+    );
+    let usage = call.usage.unwrap();
+    assert_eq!((usage.input, usage.output), (Some(9), Some(4)));
+}
+
+/// Usage of 1, 2, 3 beside the tokens is cumulative: 3 in all, not 6.
+#[test]
+fn usage_in_every_chunk() {
+    let mut play = Play::stream(STREAMED);
+    for n in 1..=3_u64 {
+        play.event(300 + n * 10, &with_usage(n));
+    }
+    play.event(400, &chunk("{}", r#""stop""#))
+        .event(400, "[DONE]");
+    let call = play.end(400, Ending::Complete).0.call.unwrap();
+    assert_eq!(call.usage.unwrap().output, Some(3));
+    assert_eq!(call.output.map(|output| output.tokens), Some(3.0));
+}
+
+/// The same, but the client leaves after the second: the usage so far is told, and that it is not all.
+#[test]
+fn usage_in_every_chunk_of_a_stream_that_is_cut() {
+    let mut play = Play::stream(STREAMED);
+    play.event(310, &with_usage(1)).event(320, &with_usage(2));
+    let (record, _) = play.end(330, Ending::ClientGone);
+    assert_eq!(record.outcome, Outcome::Cancelled);
+    let call = record.call.unwrap();
+    assert_eq!(
+        (call.usage.unwrap().output, call.complete),
+        (Some(2), Complete::Cut)
+    );
+}
+
+/// No usage: our own count of "Hello" and " world", 2, and it says that it is one. Nothing is told as reported, not
+/// even 0.
+#[test]
+fn no_usage_at_all() {
+    let mut play = Play::stream(STREAMED);
+    play.delta(300, r#"{"content":"Hello"}"#)
+        .delta(350, r#"{"content":" world"}"#)
+        .event(360, &chunk("{}", r#""stop""#))
+        .event(360, "[DONE]");
+    let (record, samples) = play.end(360, Ending::Complete);
+    let call = record.call.unwrap();
+    let output = call.output.unwrap();
+    assert_eq!((output.tokens, output.source), (2.0, Some(Source::Counted)));
+    assert_eq!((call.usage, live(&samples)), (None, 2));
+}
+
+/// "Hello world" beside usage of 0: the text is proof enough that 0 is wrong. N is 2, counted.
+#[test]
+fn usage_all_zero_with_text() {
+    let mut play = Play::stream(STREAMED);
+    play.delta(300, r#"{"content":"Hello"}"#)
+        .delta(350, r#"{"content":" world"}"#)
+        .event(360, &chunk("{}", r#""stop""#))
+        .event(360, &usage(0, 0))
+        .event(360, "[DONE]");
+    let call = play.end(360, Ending::Complete).0.call.unwrap();
+    let output = call.output.unwrap();
+    assert_eq!((output.tokens, output.source), (2.0, Some(Source::Counted)));
+    assert_eq!(
+        call.usage.unwrap().output,
+        Some(0),
+        "what was reported is told as it was"
+    );
+}
+
+/// The client has read `[DONE]` and closes without waiting for the end of the body: 2 tokens of 2, nothing was cut.
+#[test]
+fn client_closed_after_the_final_event() {
+    let mut play = Play::stream(STREAMED);
+    play.delta(300, r#"{"content":"Hello"}"#)
+        .delta(350, r#"{"content":" world"}"#)
+        .event(360, &chunk("{}", r#""stop""#))
+        .event(370, &usage(2, 0))
+        .event(370, "[DONE]");
+    let (record, _) = play.end(371, Ending::ClientGone);
+    assert_eq!((record.outcome, record.error_type), (Outcome::Ok, None));
+    let call = record.call.unwrap();
+    assert_eq!(call.complete, Complete::True);
+    assert_eq!(call.output.map(|output| output.tokens), Some(2.0));
+    let reasons: Vec<_> = call.finish_reasons.iter().map(|it| it.as_str()).collect();
+    assert_eq!(reasons, ["stop"], "none is owed");
+}
+
+/// Two choices were asked for. The first has stopped, the second has not begun: a client that leaves now has not got
+/// everything; a body that is delivered shows that there was no second one.
+#[test]
+fn a_choice_that_has_not_begun_is_owed() {
+    let body = STREAMED.replace(r#""stream""#, r#""n":2,"stream""#);
+    let play = || {
+        let mut play = Play::stream(&body);
+        play.delta(300, r#"{"content":"Hello"}"#)
+            .event(310, &chunk("{}", r#""stop""#));
+        play
+    };
+    let (record, _) = play().end(320, Ending::ClientGone);
+    assert_eq!(record.outcome, Outcome::Cancelled);
+    assert_eq!(record.call.unwrap().complete, Complete::Cut);
+    let (record, _) = play().end(320, Ending::Complete);
+    assert_eq!(record.outcome, Outcome::Ok);
+}
+
+/// A body that is one message is of no use in part: a finish reason in what came of it ends nothing.
+#[test]
+fn a_whole_answer_that_breaks_off_behind_its_finish_reason_is_cut() {
+    let mut play = Play::chat(r#"{"model":"gpt-4o"}"#);
+    play.head(200, 200, "application/json");
+    let body = r#"{"id":"c","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hello"},"finish_reason":"stop"}],"usage":{"prompt"#;
+    play.arrival(300, Direction::Response, body, 0);
+    let (record, _) = play.end(310, Ending::ClientGone);
+    assert_eq!(record.outcome, Outcome::Cancelled);
+    assert_eq!(record.call.unwrap().complete, Complete::Cut);
+}
+
+/// Tokens at 1,000, 1,100, 6,150 and 6,200. Before the third the client had not read for 5,000, of which the tee knows
+/// because nobody asked it for more. So of end − accept = 6,300 − 100:
+///
+/// | | | |
+/// |---|---|---|
+/// | decode, the stage | 6,200 − 1,000 | 5,200: stages are the clock's, and add up |
+/// | decode, of rates | 5,200 − 5,000 | 200: 3 tokens in it |
+/// | gaps | 100, 5,050 − 5,000, 50 | 100, 50, 50 |
+/// | streaming | (6,300 − 1,000) − 5,000 | 300 |
+/// | blocked | | 5,000 |
+#[test]
+fn phases_add_up() {
+    let mut live = Watch::new();
+    live.begin();
+    live.delta(1_000, " a", 0);
+    live.delta(1_100, " a", 0);
+    live.delta(6_150, " a", 5_000);
+    live.delta(6_200, " a", 0);
+    live.event(6_200, &chunk("{}", r#""stop""#), 0);
+    live.event(6_200, "[DONE]", 0);
+    live.end(6_300, Ending::Complete);
+    let near = |name: &str, labels: &str, millis: f64| {
+        let seconds = live.value(name, labels);
+        assert!(
+            (seconds * 1e3 - millis).abs() < 1e-6,
+            "{name} {labels}: {seconds}"
+        );
+    };
+    near(
+        "tokengauge_request_stage_seconds_sum",
+        "stage=\"decode\"",
+        5_200.0,
+    );
+    let all: f64 = Stage::ALL
+        .iter()
+        .map(|stage| {
+            let label = format!("stage=\"{}\"", stage.as_str());
+            live.value("tokengauge_request_stage_seconds_sum", &label)
+        })
+        .sum();
+    assert!((all - 6.2).abs() < 1e-9, "{all}");
+    near("tokengauge_inter_chunk_seconds_sum", "", 200.0);
+    near("tokengauge_client_blocked_seconds_sum", "", 5_000.0);
+    near(
+        "tokengauge_stream_time_seconds_total",
+        "state=\"streaming\"",
+        300.0,
+    );
+    near(
+        "tokengauge_stream_time_seconds_total",
+        "state=\"blocked\"",
+        5_000.0,
+    );
+    // 4 tokens, counted: 200 ms ÷ 3.
+    near(
+        "gen_ai_server_time_per_output_token_seconds_sum",
+        "",
+        200.0 / 3.0,
+    );
+}
+
+/// The client takes what came at 1,000 and reads no more until it leaves at 6,000; or asks again at 4,000, and nothing
+/// comes. No arrival tells of the pause: it is told all the same. One that leaves while the upstream is awaited has
+/// blocked nothing.
+#[test]
+fn a_client_that_stops_reading_and_leaves_was_blocked_until_then() {
+    for (whom, since, blocked) in [
+        (Waiting::Client, 1_000, 5.0),
+        (Waiting::Upstream, 4_000, 3.0),
+        (Waiting::Upstream, 1_000, 0.0),
+    ] {
+        let mut watch = Watch::new();
+        watch.begin();
+        watch.delta(1_000, "Hello", 0);
+        watch.cell.wait_for(whom, at(since));
+        watch.end(6_000, Ending::ClientGone);
+        let told = watch.value("tokengauge_client_blocked_seconds_sum", "");
+        assert!((told - blocked).abs() < 1e-9, "{whom:?} {since}: {told}");
+    }
+}
+
+fn with_usage(n: u64) -> String {
+    let usage = format!(
+        r#""usage":{{"prompt_tokens":9,"completion_tokens":{n},"total_tokens":{}}},"choices""#,
+        9 + n
+    );
+    chunk(r#"{"content":" a"}"#, "null").replace(r#""choices""#, &usage)
+}
+
+/// Output tokens that were told while the stream ran.
+fn live(samples: &[Sample]) -> u64 {
+    let tokens = samples.iter().filter_map(|sample| {
+        let Sample::Tokens { tokens, .. } = sample else {
+            return None;
+        };
+        Some(u64::from(*tokens))
+    });
+    tokens.sum()
+}
+
+/// A board whose metrics are read while its exchanges go on.
+struct Watch {
+    board: Board,
+    collector: export::Collector,
+    exchange: u64,
+    /// Of the latest exchange.
+    cell: Arc<Cell>,
+}
+
+impl Watch {
+    fn new() -> Self {
+        let (config, _) = export::Config::from_env(|_| None);
+        let readings = Readings::new(Snapshot::default);
+        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let sinks = Sinks {
+            instruments,
+            record: Box::new(|_| {}),
+        };
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        Self {
+            board: Board::new(Vec::new(), gate, sinks),
+            collector,
+            exchange: 0,
+            cell: Arc::default(),
+        }
+    }
+
+    /// An exchange that begins at 100 and whose head comes at 200.
+    fn begin(&mut self) {
+        self.ask(STREAMED);
+    }
+
+    fn ask(&mut self, body: &str) {
+        self.exchange += 1;
+        let open = open("/v1/chat/completions");
+        self.cell = Arc::clone(&open.cell);
+        self.say(100, Word::Open(Box::new(open)), b"");
+        self.say(100, Word::Admitted, b"");
+        self.say(110, Word::Sent, b"");
+        self.bytes(110, Direction::Request, body, 0);
+        self.say(110, Word::RequestEnd, b"");
+        self.say(200, super::tests::head(200, "text/event-stream"), b"");
+    }
+
+    fn say(&mut self, millis: u64, word: Word, bytes: &[u8]) {
+        let entry = Entry {
+            exchange: ExchangeId(self.exchange),
+            at: Moment::from_millis(millis),
+            word,
+        };
+        self.board.take(entry, bytes);
+    }
+
+    fn bytes(&mut self, millis: u64, direction: Direction, text: &str, blocked: u64) {
+        let word = Word::Arrival {
+            direction,
+            len: u32::try_from(text.len()).unwrap(),
+            blocked: Blocked::from_duration(Duration::from_millis(blocked)),
+        };
+        self.say(millis, word, text.as_bytes());
+    }
+
+    fn event(&mut self, millis: u64, data: &str, blocked: u64) {
+        let text = format!("data: {data}\n\n");
+        self.bytes(millis, Direction::Response, &text, blocked);
+    }
+
+    fn delta(&mut self, millis: u64, text: &str, blocked: u64) {
+        let delta = format!(r#"{{"content":"{text}"}}"#);
+        self.event(millis, &chunk(&delta, "null"), blocked);
+    }
+
+    fn end(&mut self, millis: u64, ending: Ending) {
+        self.say(millis, Word::End(ending), b"");
+    }
+
+    /// The sum of the series of `name` whose labels contain `labels`.
+    fn value(&self, name: &str, labels: &str) -> f64 {
+        self.values(name, labels)
+            .iter()
+            .map(|value| value.parse::<f64>().unwrap())
+            .sum()
+    }
+
+    fn values(&self, name: &str, labels: &str) -> Vec<String> {
+        let text = prometheus::text(&self.collector.scrape());
+        let series = text
+            .lines()
+            .filter(|line| line.split(['{', ' ']).next() == Some(name) && line.contains(labels));
+        series
+            .map(|line| line.rsplit_once(' ').unwrap().1.to_owned())
+            .collect()
+    }
+
+    /// Output tokens told so far, all of which must be of `source`.
+    fn tokens(&self, source: &str) -> u64 {
+        let told = |label: &str| self.count("tokengauge_tokens_total", label);
+        let output = told("type=\"output\"");
+        let input = told("type=\"input\"");
+        let of_source = told(&format!("source=\"{source}\""));
+        let of_input = if source == "estimated" { input } else { 0 };
+        assert_eq!(of_source - of_input, output, "all of them {source}");
+        output
+    }
+
+    /// The same of a counter of whole numbers.
+    fn count(&self, name: &str, labels: &str) -> u64 {
+        self.values(name, labels)
+            .iter()
+            .map(|value| value.parse::<u64>().unwrap())
+            .sum()
+    }
+
+    fn drift(&self) -> (u64, u64) {
+        (
+            self.count("tokengauge_drift_counted_total", ""),
+            self.count("tokengauge_drift_reported_total", ""),
+        )
+    }
+}
+
+/// In o200k_base " inter" is 1 token, " internat" 2, and " international" 1 again. The counter goes 1, 2, 2: it is
+/// never taken back, and never corrected at the end, where the exact count is 1.
+#[test]
+fn tokens_told_live_never_fall_though_the_count_does() {
+    let counts = [" inter", " internat", " international"]
+        .map(|text| crate::count::Encoding::O200k.count(text));
+    assert_eq!(counts, [1, 2, 1], "or another text must be found");
+    let mut watch = Watch::new();
+    watch.begin();
+    let mut told = Vec::new();
+    for (millis, piece) in [(300, " inter"), (400, "nat"), (500, "ional")] {
+        watch.delta(millis, piece, 0);
+        told.push(watch.tokens("counted"));
+    }
+    assert_eq!(told, [1, 2, 2]);
+    watch.event(510, &chunk("{}", r#""stop""#), 0);
+    watch.event(510, &usage(1, 0), 0);
+    watch.event(510, "[DONE]", 0);
+    watch.end(520, Ending::Complete);
+    assert_eq!(watch.tokens("counted"), 2);
+    assert_eq!(
+        watch.count("tokengauge_tokens_standard_total", ""),
+        1,
+        "told a word late, and so exact"
+    );
+    // What is compared with the report is the exact count.
+    assert_eq!(watch.drift(), (1, 1));
+}
+
+/// A model without an encoding of its own is counted in o200k_base, and says so; nobody compares that with a report.
+#[test]
+fn tokens_of_an_estimated_model_never_fall_either() {
+    let mut watch = Watch::new();
+    watch.ask(&STREAMED.replace("gpt-4o", "llama-3.1-8b"));
+    let mut told = Vec::new();
+    for (millis, piece) in [(300, " inter"), (400, "nat"), (500, "ional")] {
+        let data = chunk(&format!(r#"{{"content":"{piece}"}}"#), "null");
+        watch.event(
+            millis,
+            &data.replace("gpt-4o-2024-08-06", "llama-3.1-8b"),
+            0,
+        );
+        told.push(watch.tokens("estimated"));
+    }
+    assert_eq!(told, [1, 2, 2]);
+    watch.event(
+        510,
+        &chunk("{}", r#""stop""#).replace("gpt-4o-2024-08-06", "llama-3.1-8b"),
+        0,
+    );
+    watch.event(510, &usage(3, 0), 0);
+    watch.event(510, "[DONE]", 0);
+    watch.end(520, Ending::Complete);
+    assert_eq!(watch.tokens("estimated"), 2);
+    assert_eq!(watch.count("tokengauge_usage_total", "kind=\"output\""), 3);
+    assert_eq!(watch.drift(), (0, 0));
+}
+
+/// Between the sweeps and the chunks, whoever comes first tells the time up to then, and each second once: of 110 …
+/// 3,100, 890 waiting, 1,600 streaming and 500 blocked. (Before its body came, at 110, nobody knew that it asks for a
+/// stream.)
+#[test]
+fn stream_time_never_falls_and_tells_each_second_once() {
+    let mut watch = Watch::new();
+    watch.begin();
+    let parts = |watch: &Watch| {
+        ["waiting", "streaming", "blocked"].map(|state| {
+            let label = format!("state=\"{state}\"");
+            Duration::from_secs_f64(watch.value("tokengauge_stream_time_seconds_total", &label))
+                .as_millis()
+        })
+    };
+    let mut before = [0; 3];
+    let mut seen = |watch: &Watch| {
+        let now = parts(watch);
+        assert!(
+            now.iter().zip(before).all(|(now, before)| *now >= before),
+            "{before:?} became {now:?}"
+        );
+        before = now;
+    };
+    watch.board.sweep(at(600));
+    seen(&watch);
+    watch.delta(1_000, " a", 0);
+    seen(&watch);
+    watch.board.sweep(at(1_250));
+    seen(&watch);
+    watch.delta(2_000, " a", 500);
+    seen(&watch);
+    // A sweep that is late, and one whose time is over already.
+    watch.board.sweep(at(3_000));
+    watch.board.sweep(at(2_900));
+    seen(&watch);
+    watch.end(3_100, Ending::ClientGone);
+    seen(&watch);
+    assert_eq!(parts(&watch), [890, 1_600, 500]);
+}
+
+/// Five calls of "Hello world", 2 tokens, each reported as 3. Only the first may be compared: the second is cut, the
+/// third's model has no encoding of its own, the fourth may call tools, and the fifth has hidden reasoning.
+#[test]
+fn drift_is_of_calls_that_can_be_compared() {
+    let mut watch = Watch::new();
+    let tools = STREAMED.replace(
+        r#""stream""#,
+        r#""tools":[{"type":"function","function":{"name":"f"}}],"stream""#,
+    );
+    let foreign = STREAMED.replace("gpt-4o", "llama-3.1-8b");
+    for (body, hidden, ending) in [
+        (STREAMED, 0, Ending::Complete),
+        (STREAMED, 0, Ending::ClientGone),
+        (&foreign, 0, Ending::Complete),
+        (&tools, 0, Ending::Complete),
+        (STREAMED, 1, Ending::Complete),
+    ] {
+        watch.ask(body);
+        let named = |data: String| match body.contains("llama") {
+            true => data.replace("gpt-4o-2024-08-06", "llama-3.1-8b"),
+            false => data,
+        };
+        watch.event(
+            300,
+            &named(chunk(r#"{"content":"Hello world"}"#, "null")),
+            0,
+        );
+        watch.event(310, &usage(3, hidden), 0);
+        if ending == Ending::Complete {
+            watch.event(320, &named(chunk("{}", r#""stop""#)), 0);
+            watch.event(320, "[DONE]", 0);
+        }
+        watch.end(330, ending);
+    }
+    assert_eq!(watch.drift(), (2, 3));
+}

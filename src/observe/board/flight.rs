@@ -1,0 +1,286 @@
+//! One exchange in flight: what its words do to load and to the instruments of its series.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::export::{Instruments, Live};
+use crate::load::{self, Flow, FlowId, Lane, Load, State};
+use crate::measure::{Pauses, Sample, Watch};
+use crate::observe::board::{Phase, StreamView};
+use crate::observe::exchange::Exchange;
+use crate::record::{Call, Outcome, Record, Series};
+use crate::wire::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
+
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) exchange: Exchange,
+    pub(super) lane: Lane,
+    pub(super) state: State,
+    pub(super) live: Option<Meters>,
+    pub(super) cell: Arc<Cell>,
+    /// Up to when its stream-seconds have been told.
+    pub(super) swept: Moment,
+    /// When the last bytes of the answer came.
+    pub(super) arrived: Option<Moment>,
+    pub(super) tokens: u64,
+    pub(super) first_tokens: u64,
+    /// What was measured before the series was settled: of a session, what one batch of messages brought.
+    pub(super) untold: Vec<Sample>,
+    /// Messages told so far, from the client and from the upstream.
+    pub(super) messages: [u64; 2],
+}
+
+/// Bound instruments of one series.
+#[derive(Clone, Debug)]
+pub(super) struct Meters {
+    live: Arc<Live>,
+    flow: FlowId,
+}
+
+impl Flight {
+    /// Reads the stall clock; see [`Exchange::look`].
+    pub(super) fn look(
+        &mut self,
+        at: Moment,
+        unread: Duration,
+        pauses: &Pauses,
+        instruments: &Instruments,
+    ) {
+        let mut told = None;
+        self.exchange
+            .look(at, unread, pauses, &mut |sample| told = Some(sample));
+        if let Some(sample) = told {
+            self.tell_stall(sample, instruments);
+        }
+    }
+
+    /// For how long the client has not read, as far as no arrival has said so: since the last bytes were handed on and,
+    /// where it asked again later, up to then.
+    pub(super) fn unread(&self, at: Moment) -> Duration {
+        let unread = match (self.cell.waiting(), self.arrived) {
+            ((Waiting::Client, since), _) => at.since(since),
+            ((Waiting::Upstream, asked), Some(arrived)) => asked.since(arrived),
+            ((Waiting::Upstream, _), None) => Duration::ZERO,
+        };
+        if unread < BLOCKED_FROM {
+            Duration::ZERO
+        } else {
+            unread
+        }
+    }
+
+    /// A stall began or is over: told under the model's name where an answer, or another one, has vouched for it.
+    pub(super) fn tell_stall(&mut self, sample: Sample, instruments: &Instruments) {
+        let Some(series) = self.exchange.series() else {
+            return;
+        };
+        let live = match &self.live {
+            Some(meters) => Arc::clone(&meters.live),
+            None => instruments.live(&series),
+        };
+        live.sample(sample);
+    }
+
+    /// Takes in one word; gives the stalls that it began or ended.
+    pub(super) fn word(
+        &mut self,
+        at: Moment,
+        word: Word,
+        bytes: &[u8],
+        load: &mut Load,
+    ) -> Vec<Sample> {
+        let mut stalls = Vec::new();
+        let Self {
+            exchange,
+            live,
+            tokens,
+            first_tokens,
+            untold,
+            ..
+        } = self;
+        let before = exchange.points().token;
+        let mut sum = 0;
+        exchange.word(at, word, bytes, &mut |sample| {
+            if let Sample::Tokens { tokens, .. } = sample {
+                sum += u64::from(tokens);
+            }
+            match (live.as_ref(), sample) {
+                (_, Sample::Stalled(_) | Sample::Resumed(_)) => stalls.push(sample),
+                (Some(meters), _) => meters.live.sample(sample),
+                (None, _) => untold.push(sample),
+            }
+        });
+        if sum == 0 {
+            return stalls;
+        }
+        *tokens += sum;
+        if before.is_none() {
+            *first_tokens = *tokens;
+        }
+        let arrives = exchange.points().token.is_some() || exchange.websocket().is_some();
+        if let Some(meters) = live.as_ref().filter(|_| arrives) {
+            load.output(at, meters.flow, sum);
+        }
+        stalls
+    }
+
+    /// Once the answer's head, or a session's first message, vouches for the model, the series is settled and its
+    /// instruments are bound.
+    pub(super) fn bind(&mut self, at: Moment, load: &mut Load, instruments: &Instruments) {
+        let Some(series) = self.exchange.series() else {
+            return;
+        };
+        let flow = load.flow(&flow_of(&series));
+        let live = instruments.live(&series);
+        for sample in self.untold.drain(..) {
+            if let Sample::Tokens { tokens, .. } = sample {
+                load.output(at, flow, u64::from(tokens));
+            }
+            live.sample(sample);
+        }
+        self.live = Some(Meters { live, flow });
+    }
+
+    /// Tells the messages that have gone by since the last telling.
+    pub(super) fn tell_messages(&mut self, instruments: &Instruments) {
+        let Some(socket) = self.exchange.websocket() else {
+            return;
+        };
+        let now = [socket.request_messages, socket.response_messages];
+        let [request, response] = std::mem::replace(&mut self.messages, now);
+        let [requests, responses] = now;
+        if requests > request || responses > response {
+            instruments.messages(&self.lane, [requests - request, responses - response]);
+        }
+    }
+
+    /// Tells the time since the last telling, split by what the stream was doing.
+    pub(super) fn tell_time(&mut self, at: Moment, blocked: Duration, instruments: &Instruments) {
+        let passed = at.since(self.swept);
+        if passed.is_zero() || !matches!(self.state, State::Waiting | State::Streaming) {
+            self.swept = self.swept.max(at);
+            return;
+        }
+        let blocked = match self.cell.waiting() {
+            (Waiting::Client, since) => blocked.max(at.since(since.max(self.swept))),
+            (Waiting::Upstream, _) => blocked,
+        };
+        let blocked = if blocked < BLOCKED_FROM {
+            Duration::ZERO
+        } else {
+            blocked.min(passed)
+        };
+        self.swept = at;
+        match &self.live {
+            Some(meters) if self.state == State::Streaming => {
+                meters
+                    .live
+                    .streaming(passed.saturating_sub(blocked), blocked);
+            }
+            Some(_) | None => instruments.waiting(&self.lane, passed),
+        }
+    }
+
+    pub(super) fn end(
+        mut self,
+        at: Moment,
+        ending: Ending,
+        load: &mut Load,
+        instruments: &Instruments,
+    ) -> Record {
+        let mut stalls = Vec::new();
+        let series = self.exchange.series();
+        let Self { exchange, live, .. } = self;
+        let id = exchange.id();
+        let mut sum = 0;
+        let mut told = |sample: Sample| {
+            if let Sample::Tokens { tokens, .. } = sample {
+                sum += u64::from(tokens);
+            }
+            match (&live, sample) {
+                (None, Sample::Stalled(_) | Sample::Resumed(_)) => stalls.push(sample),
+                (None, _) => {}
+                (Some(meters), _) => meters.live.sample(sample),
+            }
+        };
+        let record = exchange.end(at, ending, &mut told);
+        debug_assert_eq!(record.exchange, id);
+        if let (Some(series), false) = (series, stalls.is_empty()) {
+            let live = instruments.live(&series);
+            stalls.into_iter().for_each(|sample| live.sample(sample));
+        }
+        if let (Some(meters), Some(call)) = (&live, &record.call) {
+            account(load, meters.flow, &record, call, sum);
+        }
+        record
+    }
+
+    pub(super) fn view(&self, at: Moment) -> StreamView {
+        let points = self.exchange.points();
+        let open = self.exchange.open();
+        let last = points.last.unwrap_or(points.accept);
+        let rate = points.token.zip(points.last).and_then(|(token, last)| {
+            let seconds = last.since(token).as_secs_f64();
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "token counts stay far below 2^52"
+            )]
+            (seconds > 0.0).then(|| self.tokens.saturating_sub(self.first_tokens) as f64 / seconds)
+        });
+        StreamView {
+            exchange: self.exchange.id(),
+            route: open.route.name.clone(),
+            path: open.path.clone(),
+            model: self.exchange.model().cloned(),
+            phase: match self.state {
+                State::Queued => Phase::Queued,
+                State::Waiting => Phase::Waiting,
+                State::Streaming => Phase::Streaming,
+                State::Unstreamed => Phase::Unstreamed,
+            },
+            age: at.since(points.accept).as_secs_f64(),
+            time_to_first_token: points.time_to_first_token().map(|time| time.as_secs_f64()),
+            tokens: self.tokens,
+            output_rate: rate,
+            idle: at.since(last).as_secs_f64(),
+            stalled: self.exchange.watch().is_some_and(Watch::is_stalled),
+            waiting_for: match self.cell.waiting().0 {
+                Waiting::Upstream => "upstream",
+                Waiting::Client => "client",
+            },
+        }
+    }
+}
+
+/// Adds a finished call to throughput and percentiles: whole output spread over sent…end, input over sent…token.
+fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u64) {
+    let points = &record.points;
+    let (Some(sent), Some(end)) = (points.sent, points.end) else {
+        return;
+    };
+    if call.streamed || record.websocket.is_some() {
+        load.output(end, flow, rest);
+    } else if let Some(output) = &call.output {
+        load.output_spread(sent, end, flow, output.counted);
+    }
+    if let Some(input) = call.usage.and_then(|usage| usage.input) {
+        load.input_spread(sent, points.token.unwrap_or(end), flow, input);
+    }
+    let failed = record.outcome != Outcome::Ok && record.fault != Fault::Client;
+    let ended = load::Ended {
+        failed,
+        time_to_first_token: points.time_to_first_token().filter(|_| call.streamed),
+        output_rate: call.rates.output,
+    };
+    load.ended(end, flow, ended);
+}
+
+fn flow_of(series: &Series) -> Flow {
+    Flow {
+        provider: series.provider.clone(),
+        model: series.model.clone(),
+        route: series.route.clone(),
+        vantage: series.vantage,
+    }
+}

@@ -1,0 +1,348 @@
+//! Every row of `docs/ends.md` on literal instants: what is told of an exchange that ends early, and how long each part
+//! of it took. The same rows over sockets are in `tests/it/aborts`.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::tests::{STREAMED, at, chunk, open, usage};
+use crate::export::{self, Instruments, Readings, Snapshot, prometheus, span};
+use crate::label::{Gate, Limits, Name};
+use crate::observe::{Board, Sinks};
+use crate::record::Record;
+use crate::wire::{
+    Blocked, Direction, Ending, Entry, ExchangeId, Failure, Head, Limit, Refusal, Word,
+};
+
+#[path = "../../tests/it/aborts/table.rs"]
+mod table;
+
+use table::{Cell, Facts};
+
+/// When things happen, in milliseconds. The request's head comes at 1,000.
+const ADMITTED: u64 = 1_001;
+const SENT: u64 = 1_011;
+const UPLOADED: u64 = 1_013;
+const HEAD: u64 = 1_100;
+/// First byte and first event, without text.
+const EVENT: u64 = 1_150;
+const TOKEN: u64 = 1_200;
+const LAST: u64 = 1_300;
+const FINISH: u64 = 1_310;
+const DONE: u64 = 1_330;
+/// When it ends, whatever has happened by then.
+const END: u64 = 1_400;
+
+/// One exchange on a board, and what came of it.
+struct Stage {
+    board: Board,
+    collector: export::Collector,
+    records: Arc<Mutex<Vec<Record>>>,
+}
+
+/// A moment, and what is answered between the one before and it.
+type Step<'a> = (&'a str, &'a dyn Fn(&mut Stage));
+
+impl Stage {
+    fn new() -> Self {
+        let (config, _) = export::Config::from_env(|_| None);
+        let readings = Readings::new(Snapshot::default);
+        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let records = Arc::<Mutex<Vec<Record>>>::default();
+        let kept = Arc::clone(&records);
+        let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
+        let sinks = Sinks {
+            instruments,
+            record,
+        };
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        Self {
+            board: Board::new(Vec::new(), gate, sinks),
+            collector,
+            records,
+        }
+    }
+
+    fn say(&mut self, millis: u64, word: Word) {
+        self.pass(millis, word, b"");
+    }
+
+    fn pass(&mut self, millis: u64, word: Word, bytes: &[u8]) {
+        let entry = Entry {
+            exchange: ExchangeId(1),
+            at: at(millis),
+            word,
+        };
+        self.board.take(entry, bytes);
+    }
+
+    fn body(&mut self, millis: u64, direction: Direction, text: &str) {
+        let word = Word::Arrival {
+            direction,
+            len: u32::try_from(text.len()).unwrap(),
+            blocked: Blocked::default(),
+        };
+        self.pass(millis, word, text.as_bytes());
+    }
+
+    fn event(&mut self, millis: u64, data: &str) {
+        self.body(millis, Direction::Response, &format!("data: {data}\n\n"));
+    }
+
+    fn head(&mut self, millis: u64, status: u16, own: bool) {
+        let kind = if own {
+            "application/json"
+        } else {
+            "text/event-stream"
+        };
+        let head = Head {
+            status,
+            version: http::Version::HTTP_11,
+            headers: [("content-type", Name::new(kind).unwrap())]
+                .into_iter()
+                .collect(),
+            length: None,
+            own,
+        };
+        self.say(millis, Word::Head(Box::new(head)));
+    }
+
+    /// Everything up to the moment of `cell`, then its end.
+    fn play(&mut self, cell: &Cell) {
+        self.say(1_000, Word::Open(Box::new(open("/v1/chat/completions"))));
+        let ending = ending(cell);
+        if !matches!(ending, Ending::Rejected(_)) {
+            self.say(ADMITTED, Word::Admitted);
+            self.send(ending);
+        }
+        self.answer(cell.when);
+        // Where nothing has been answered yet, the proxy does, but for a client that has left and a drain.
+        if let Some(status) = &cell.facts.status
+            && cell.when == "before the head"
+        {
+            self.head(END, status.parse().unwrap(), true);
+        }
+        self.say(END, Word::End(ending));
+    }
+
+    /// As much of the request as is sent on.
+    fn send(&mut self, ending: Ending) {
+        if matches!(
+            ending,
+            Ending::UpstreamFailed(Failure::Connect) | Ending::TimedOut(Limit::Connect)
+        ) {
+            return;
+        }
+        self.say(SENT, Word::Sent);
+        let (part, rest) = STREAMED.split_at(10);
+        self.body(SENT, Direction::Request, part);
+        if ending != Ending::ClientBroke {
+            self.body(UPLOADED, Direction::Request, rest);
+            self.say(UPLOADED, Word::RequestEnd);
+        }
+    }
+
+    fn answer(&mut self, when: &str) {
+        let steps: [Step<'_>; 6] = [
+            ("before the head", &|_| {}),
+            ("before the first byte", &|stage| {
+                stage.head(HEAD, 200, false)
+            }),
+            ("before the first token", &|stage| {
+                stage.event(
+                    EVENT,
+                    &chunk(r#"{"role":"assistant","content":""}"#, "null"),
+                );
+            }),
+            ("mid-stream", &|stage| {
+                stage.event(TOKEN, &chunk(r#"{"content":"Hello"}"#, "null"));
+                stage.event(LAST, &chunk(r#"{"content":" world"}"#, "null"));
+            }),
+            ("after the finish reason", &|stage| {
+                stage.event(FINISH, &chunk("{}", r#""stop""#));
+            }),
+            ("after the last event", &|stage| {
+                stage.event(DONE, &usage(2, 0));
+                stage.event(DONE, "[DONE]");
+            }),
+        ];
+        let until = steps.iter().position(|(name, _)| *name == when);
+        let until = until.unwrap_or_else(|| panic!("a moment that nobody plays: {when}"));
+        for (_, step) in &steps[..=until] {
+            step(self);
+        }
+    }
+
+    fn metrics(&self) -> String {
+        prometheus::text(&self.collector.scrape())
+    }
+}
+
+fn ending(cell: &Cell) -> Ending {
+    let headless = cell.when == "before the head";
+    match cell.what {
+        "client leaves" => Ending::ClientGone,
+        "client breaks off its upload" => Ending::ClientBroke,
+        "upstream refuses the connection" => Ending::UpstreamFailed(Failure::Connect),
+        "upstream closes" | "upstream resets" if headless => {
+            Ending::UpstreamFailed(Failure::BeforeHead)
+        }
+        "upstream closes" | "upstream resets" => Ending::UpstreamFailed(Failure::MidBody),
+        "upstream ends its body" => Ending::Complete,
+        "limit `connect`" => Ending::TimedOut(Limit::Connect),
+        "limit `head`" => Ending::TimedOut(Limit::Head),
+        "limit `idle`" => Ending::TimedOut(Limit::Idle),
+        "limit `total`" => Ending::TimedOut(Limit::Total),
+        "drain" => Ending::Drained,
+        "too many exchanges" => Ending::Rejected(Refusal::Overload),
+        other => panic!("an end that nobody plays: {other}"),
+    }
+}
+
+/// What the record and the metrics say, in the words of the page.
+fn told(record: &Record, metrics: &str) -> Facts {
+    let call = record.call.as_ref().unwrap();
+    let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();
+    Facts {
+        status: record.http.status.map(|status| status.to_string()),
+        outcome: record.outcome.as_str().to_owned(),
+        fault: record.fault.as_str().to_owned(),
+        error: record.error_type.as_ref().map(Name::to_string),
+        stage: label(one(metrics, "tokengauge_requests_finished_total"), "stage"),
+        tokens: call.output.map(|output| output.counted.to_string()),
+        usage: call
+            .usage
+            .and_then(|usage| usage.output)
+            .map(|n| n.to_string()),
+        // It stands on the CLIENT span.
+        complete: (span::number(record) > 1).then(|| call.complete.as_str().to_owned()),
+        finish: (!reasons.is_empty()).then(|| reasons.join(" ")),
+        spans: span::number(record),
+    }
+}
+
+/// The one series of `name`, which stands at 1.
+fn one<'a>(metrics: &'a str, name: &str) -> &'a str {
+    let of_name = |line: &&str| line.split(['{', ' ']).next() == Some(name);
+    let series: Vec<_> = metrics.lines().filter(of_name).collect();
+    let moved: Vec<_> = series
+        .into_iter()
+        .filter(|line| !line.ends_with(" 0"))
+        .collect();
+    assert!(
+        moved.len() == 1 && moved[0].ends_with(" 1"),
+        "{name}: {moved:?}"
+    );
+    moved[0]
+}
+
+fn label(series: &str, key: &str) -> String {
+    let start = format!("tokengauge_{key}=\"");
+    let (_, rest) = series.split_once(&start).unwrap();
+    rest.split('"').next().unwrap().to_owned()
+}
+
+/// The value of the one series of `name`, in milliseconds.
+fn millis(metrics: &str, name: &str) -> Option<f64> {
+    let line = metrics
+        .lines()
+        .find(|line| line.split(['{', ' ']).next() == Some(name))?;
+    let seconds: f64 = line.rsplit_once(' ').unwrap().1.parse().unwrap();
+    Some((seconds * 1e6).round() / 1e3)
+}
+
+/// The stages that a row's exchange went through, in milliseconds: each point of the head of this file less the one
+/// before it, the last one up to the end.
+fn stages(cell: &Cell) -> Vec<(&'static str, u64)> {
+    let sent = [("admission", 1), ("connect", 10)];
+    let asked = [("admission", 1), ("connect", 10), ("upload", 2)];
+    let (before, last): (&[_], _) = match (cell.when, cell.what) {
+        // 1,000 … 1,400 in all; nothing of it was reached.
+        (_, "too many exchanges") => (&[], 400),
+        (_, "upstream refuses the connection" | "limit `connect`") => (&sent[..1], 399),
+        (_, "client breaks off its upload") => (&sent, 389),
+        ("before the head", _) => (&asked, 387),
+        // head 1,100, and then 300 up to the end.
+        ("before the first byte", _) => (&[("headers", 87)], 300),
+        // byte and event 1,150, then 250.
+        ("before the first token", _) => (
+            &[("headers", 87), ("first_byte", 50), ("first_event", 0)],
+            250,
+        ),
+        // token 1,200, last 1,300, then 100, whatever else is said in them.
+        _ => (
+            &[
+                ("headers", 87),
+                ("first_byte", 50),
+                ("first_event", 0),
+                ("first_token", 50),
+                ("thinking", 0),
+                ("decode", 100),
+            ],
+            100,
+        ),
+    };
+    let began = if cell.facts.status.as_deref() == Some("200") {
+        &asked[..]
+    } else {
+        &[]
+    };
+    let all = began.iter().chain(before).copied();
+    all.chain([("tail", last)]).collect()
+}
+
+#[test]
+fn each_row_says_once_what_the_page_says() {
+    for cell in table::cells() {
+        let mut stage = Stage::new();
+        stage.play(&cell);
+        assert_eq!(stage.board.in_flight(), 0, "{cell:?}");
+        let records = stage.records.lock().unwrap();
+        let [record] = records.as_slice() else {
+            panic!("{} records of {cell:?}", records.len());
+        };
+        assert_eq!(told(record, &stage.metrics()), cell.facts, "{cell:?}");
+    }
+}
+
+#[test]
+fn each_row_has_one_duration_and_stages_that_add_up_to_it() {
+    for cell in table::cells() {
+        let mut stage = Stage::new();
+        stage.play(&cell);
+        let records = stage.records.lock().unwrap();
+        let record = &records[0];
+        let lengths: Vec<_> = record
+            .stages
+            .iter()
+            .map(|(stage, length)| (stage.as_str(), u64::try_from(length.as_millis()).unwrap()))
+            .collect();
+        assert_eq!(lengths, stages(&cell), "{cell:?}");
+        assert_eq!(record.points.duration(), Some(Duration::from_millis(400)));
+        assert_eq!(
+            record.stages.total(),
+            Duration::from_millis(400),
+            "{cell:?}"
+        );
+        let metrics = stage.metrics();
+        one(&metrics, "http_server_request_duration_seconds_count");
+        assert_eq!(
+            millis(&metrics, "http_server_request_duration_seconds_sum"),
+            Some(400.0)
+        );
+        // end − admit and end − sent, where these points are.
+        let call = "gen_ai_client_inference_duration_seconds";
+        let sent = record.points.sent.map(|sent| at(END).since(sent));
+        let client = "http_client_request_duration_seconds_sum";
+        assert_eq!(
+            millis(&metrics, client),
+            sent.map(|time| time.as_secs_f64() * 1e3),
+            "{cell:?}"
+        );
+        let admitted = cell.facts.spans == 2;
+        assert_eq!(
+            millis(&metrics, &format!("{call}_sum")),
+            admitted.then_some(399.0),
+            "{cell:?}"
+        );
+    }
+}

@@ -1,0 +1,403 @@
+//! Streams that hang, on literal moments.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
+use crate::label::{Gate, Limits, Name};
+use crate::load::Silence;
+use crate::measure::{Awaited, Stall, Stalls};
+use crate::observe::tests::{STREAMED, at, chunk, open};
+use crate::observe::{Board, Sinks};
+use crate::record::Record;
+use crate::wire::{
+    Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,
+};
+
+/// A board, its metrics and the records that it made.
+struct Scene {
+    board: Board,
+    collector: export::collector::Collector,
+    records: Arc<Mutex<Vec<Record>>>,
+    cell: Arc<Cell>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (config, _) = export::Config::from_env(|_| None);
+        let readings = Readings::new(Snapshot::default);
+        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let records: Arc<Mutex<Vec<Record>>> = Arc::default();
+        let record = {
+            let records = Arc::clone(&records);
+            Box::new(move |record: &Record| {
+                records.lock().unwrap().push(record.clone());
+            })
+        };
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let sinks = Sinks {
+            instruments,
+            record,
+        };
+        Self {
+            board: Board::new(Vec::new(), gate, sinks),
+            collector,
+            records,
+            cell: Arc::new(Cell::default()),
+        }
+    }
+
+    /// A request for a stream whose head comes at 100 ms and whose last byte is sent at 110 ms.
+    fn request(body: &str) -> Self {
+        let mut scene = Self::new();
+        scene.ask(1, 100, body);
+        scene
+    }
+
+    fn stream() -> Self {
+        let mut scene = Self::request(STREAMED);
+        scene.head(1, 200, 200);
+        scene
+    }
+
+    fn ask(&mut self, id: u64, millis: u64, body: &str) {
+        let mut opened = open("/v1/chat/completions");
+        opened.cell = Arc::clone(&self.cell);
+        self.say(id, millis, Word::Open(Box::new(opened)), "");
+        self.say(id, millis, Word::Admitted, "");
+        self.say(id, millis + 5, Word::Sent, "");
+        self.upload(id, millis + 5, body);
+        self.say(id, millis + 10, Word::RequestEnd, "");
+    }
+
+    fn head(&mut self, id: u64, millis: u64, status: u16) {
+        let content_type = ("content-type", Name::new("text/event-stream").unwrap());
+        let head = Head {
+            status,
+            version: http::Version::HTTP_11,
+            headers: Headers::from_iter([content_type]),
+            length: None,
+            own: false,
+        };
+        self.say(id, millis, Word::Head(Box::new(head)), "");
+    }
+
+    fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
+        let entry = Entry {
+            exchange: ExchangeId(id),
+            at: at(millis),
+            word,
+        };
+        self.board.take(entry, bytes.as_bytes());
+    }
+
+    fn upload(&mut self, id: u64, millis: u64, body: &str) {
+        let word = arrival(Direction::Request, body, 0);
+        self.say(id, millis, word, body);
+    }
+
+    fn arrival(&mut self, millis: u64, body: &str) {
+        self.say(1, millis, arrival(Direction::Response, body, 0), body);
+    }
+
+    fn token(&mut self, millis: u64) {
+        self.token_of(1, millis);
+    }
+
+    fn token_of(&mut self, id: u64, millis: u64) {
+        let event = format!("data: {}\n\n", chunk(r#"{"content":" a"}"#, "null"));
+        self.say(id, millis, arrival(Direction::Response, &event, 0), &event);
+    }
+
+    fn sweep(&mut self, millis: u64) -> &mut Self {
+        self.board.sweep(at(millis));
+        self
+    }
+
+    /// Before the first token, and after it.
+    fn silence(&mut self, millis: u64) -> [Silence; 2] {
+        self.board.reading(at(millis)).0.lanes[0].silence
+    }
+
+    /// The sum of all series of `name` whose labels hold each of `with`.
+    fn metric(&self, name: &str, with: &[&str]) -> f64 {
+        let text = prometheus::text(&self.collector.scrape());
+        let of_it = |line: &&str| {
+            line.starts_with(&format!("{name}{{")) && with.iter().all(|label| line.contains(label))
+        };
+        let lines: Vec<_> = text.lines().filter(of_it).collect();
+        assert!(!lines.is_empty(), "no {name} with {with:?}");
+        let value = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+        lines.into_iter().map(value).sum()
+    }
+
+    fn stalls(&self, with: &[&str]) -> u64 {
+        let sum = self.metric("tokengauge_stream_stalls_total", with);
+        format!("{sum}").parse().unwrap()
+    }
+
+    fn end(mut self, millis: u64) -> (Stalls, Self) {
+        self.say(1, millis, Word::End(Ending::ClientGone), "");
+        let record = self.records.lock().unwrap().pop().unwrap();
+        (record.call.unwrap().stalls, self)
+    }
+}
+
+fn arrival(direction: Direction, body: &str, blocked: u64) -> Word {
+    Word::Arrival {
+        direction,
+        len: u32::try_from(body.len()).unwrap(),
+        blocked: Blocked::from_duration(Duration::from_millis(blocked)),
+    }
+}
+
+fn one(stalls: &Stalls) -> Stall {
+    assert_eq!((stalls.count, stalls.first.len()), (1, 1), "{stalls:?}");
+    stalls.first[0]
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+#[test]
+fn a_hang_is_seen_while_it_lasts_and_by_the_instant_at_which_patience_ended() {
+    let mut scene = Scene::stream();
+    scene.token(1_000);
+    scene.sweep(2_900);
+    assert_eq!(scene.stalls(&[]), 0, "exported before the first one");
+    assert_eq!(
+        scene.silence(2_900)[1],
+        Silence {
+            stalled: 0,
+            longest: Some(millis(1_900))
+        }
+    );
+    scene.sweep(3_150);
+    let labels = ["next_token", "silent", "gpt-4o"];
+    assert_eq!(scene.stalls(&labels), 1, "told while it lasts");
+    assert_eq!(
+        scene.silence(3_150),
+        [
+            Silence::default(),
+            Silence {
+                stalled: 1,
+                longest: Some(millis(2_150))
+            }
+        ]
+    );
+    assert!(scene.board.streams(at(3_150))[0].stalled);
+    scene.sweep(5_000);
+    scene.token(6_500);
+    assert_eq!(scene.silence(6_600)[1].stalled, 0);
+    let (stalls, scene) = scene.end(7_000);
+    let stall = one(&stalls);
+    assert_eq!((stall.begun, stall.raised), (at(1_000), at(3_000)));
+    assert_eq!(stall.lasted, Some(millis(5_500)));
+    assert_eq!(scene.stalls(&labels), 1, "told once");
+    let time = scene.metric("tokengauge_stall_time_seconds_sum", &labels);
+    assert!((time - 5.5).abs() < 1e-9, "{time}");
+}
+
+#[test]
+fn a_stall_that_no_sweep_fell_into_is_seen_all_the_same() {
+    let mut scene = Scene::stream();
+    scene.token(1_000);
+    scene.token(3_001);
+    scene.token(3_100);
+    let (stalls, scene) = scene.end(5_200);
+    assert_eq!(
+        stalls.count, 2,
+        "2,001 ms between two tokens, 2,100 to the end"
+    );
+    assert_eq!(stalls.first[0].raised, at(3_000));
+    assert_eq!(stalls.total, millis(2_001 + 2_100));
+    assert_eq!(scene.stalls(&["next_token"]), 2);
+}
+
+#[test]
+fn a_first_token_is_awaited_from_when_the_request_was_sent_whole() {
+    let mut scene = Scene::request(STREAMED);
+    scene.sweep(30_109);
+    let (first, lasting) = (scene.silence(30_109)[0], scene.board.streams(at(30_109)));
+    assert_eq!((first.stalled, first.longest), (0, Some(millis(29_999))));
+    assert!(!lasting[0].stalled);
+    scene.sweep(30_110);
+    // No answer has vouched for the model.
+    assert_eq!(scene.stalls(&["first_token", "silent", "\"other\""]), 1);
+    let (stalls, _) = scene.end(40_110);
+    assert_eq!(one(&stalls).awaited, Awaited::FirstToken);
+    assert_eq!(one(&stalls).lasted, Some(millis(40_000)));
+}
+
+#[test]
+fn a_request_that_asks_for_reasoning_may_take_ten_times_as_long() {
+    let body = STREAMED.replace(r#""stream""#, r#""reasoning_effort":"high","stream""#);
+    let mut scene = Scene::request(&body);
+    scene.sweep(300_109);
+    assert_eq!(scene.silence(300_109)[0].stalled, 0);
+    scene.sweep(300_110);
+    assert_eq!(scene.silence(300_110)[0].stalled, 1);
+    let none = STREAMED.replace(r#""stream""#, r#""reasoning_effort":"none","stream""#);
+    let mut scene = Scene::request(&none);
+    assert_eq!(scene.sweep(30_110).silence(30_110)[0].stalled, 1);
+}
+
+#[test]
+fn an_upload_that_goes_on_is_no_silence() {
+    let mut scene = Scene::new();
+    let mut opened = open("/v1/chat/completions");
+    opened.cell = Arc::clone(&scene.cell);
+    scene.say(1, 0, Word::Open(Box::new(opened)), "");
+    scene.say(1, 0, Word::Admitted, "");
+    let (begin, rest) = STREAMED.split_at(30);
+    scene.upload(1, 10, begin);
+    scene.upload(1, 29_000, rest);
+    scene.sweep(58_999);
+    assert_eq!(scene.silence(58_999)[0].stalled, 0);
+    assert_eq!(scene.sweep(59_000).silence(59_000)[0].stalled, 1);
+}
+
+#[test]
+fn pings_are_no_tokens_and_are_told_from_silence() {
+    let mut scene = Scene::stream();
+    scene.token(1_000);
+    for second in 1..4 {
+        scene.arrival(1_000 + 900 * second, ": ping\n\n");
+    }
+    assert_eq!(scene.stalls(&["next_token", "pinging"]), 1);
+    let (stalls, _) = scene.end(4_000);
+    assert_eq!(one(&stalls).raised, at(3_000));
+}
+
+#[test]
+fn after_the_providers_last_word_nothing_is_awaited() {
+    let mut scene = Scene::stream();
+    scene.token(1_000);
+    let stop = format!("data: {}\n\n", chunk("{}", r#""stop""#));
+    scene.arrival(1_500, &stop);
+    scene.sweep(60_000);
+    assert_eq!(scene.silence(60_000), [Silence::default(); 2]);
+    assert!(scene.end(61_000).0.is_empty());
+}
+
+#[test]
+fn a_last_word_ends_the_stall_that_it_ends() {
+    let mut scene = Scene::stream();
+    scene.token(1_000);
+    scene.sweep(9_000);
+    let stop = format!("data: {}\n\n", chunk("{}", r#""stop""#));
+    scene.arrival(10_000, &stop);
+    let (stalls, _) = scene.end(60_000);
+    assert_eq!(one(&stalls).lasted, Some(millis(9_000)));
+}
+
+#[test]
+fn what_is_not_streamed_what_failed_and_what_went_by_unseen_is_not_watched() {
+    let whole = STREAMED.replace("true", "false");
+    let mut scene = Scene::request(&whole);
+    scene.sweep(60_000);
+    assert!(scene.end(60_000).0.is_empty());
+
+    let mut scene = Scene::request(STREAMED);
+    scene.head(1, 200, 503);
+    scene.sweep(60_000);
+    assert!(scene.end(60_000).0.is_empty());
+
+    let mut scene = Scene::stream();
+    scene.token(1_000);
+    let gap = Word::Gap {
+        direction: Direction::Response,
+        bytes: 100,
+    };
+    scene.say(1, 1_100, gap, "");
+    scene.sweep(60_000);
+    assert!(scene.end(60_000).0.is_empty());
+}
+
+#[test]
+fn a_stall_while_the_client_does_not_read_is_the_clients() {
+    let mut scene = Scene::stream();
+    scene.token(1_000);
+    scene.cell.wait_for(Waiting::Client, at(1_000));
+    scene.sweep(30_000);
+    assert_eq!(scene.silence(30_000)[1].stalled, 0);
+    // It reads again: what the backend has had since counts, and only that.
+    scene.cell.wait_for(Waiting::Upstream, at(31_000));
+    scene.sweep(32_900);
+    assert_eq!(scene.silence(32_900)[1].longest, Some(millis(1_900)));
+    assert_eq!(scene.stalls(&[]), 0);
+    scene.sweep(33_200);
+    assert_eq!(scene.stalls(&["next_token"]), 1);
+    let event = format!("data: {}\n\n", chunk(r#"{"content":" a"}"#, "null"));
+    scene.say(
+        1,
+        34_000,
+        arrival(Direction::Response, &event, 30_000),
+        &event,
+    );
+    let (stalls, _) = scene.end(34_100);
+    assert_eq!(one(&stalls).raised, at(33_000));
+    assert_eq!(one(&stalls).lasted, Some(millis(3_000)));
+}
+
+#[test]
+fn a_stall_while_this_process_did_not_run_is_its_own() {
+    let mut scene = Scene::stream();
+    for beat in 0..4 {
+        scene.board.beat(at(beat * 250));
+    }
+    scene.token(1_000);
+    // Stopped from then on, for a minute. First the chunk that had waited in the kernel is looked at, then the beat.
+    scene.token(61_000);
+    scene.board.beat(at(61_001));
+    scene.sweep(61_002);
+    assert_eq!(scene.stalls(&[]), 0);
+    let late = scene.metric("tokengauge_self_delay_seconds_sum", &["runtime"]);
+    assert!((late - 60.001).abs() < 1e-9, "due at 1,000: {late}");
+    // From here on it runs, and the backend is slow.
+    for beat in 1..=10 {
+        scene.board.beat(at(61_001 + beat * 250));
+    }
+    scene.sweep(63_050);
+    assert_eq!(scene.stalls(&["next_token"]), 1);
+    assert!(scene.end(63_100).0.first[0].raised >= Moment::from_secs(63));
+}
+
+#[test]
+fn a_fleet_slowed_to_a_tenth_shows_in_the_tokens_though_no_stream_has_ended() {
+    const STREAMS: u64 = 20;
+    let mut scene = Scene::new();
+    for id in 1..=STREAMS {
+        scene.ask(id, 0, STREAMED);
+        scene.head(id, 100, 200);
+    }
+    // 50 tokens a second from each for 20 s, then 5.
+    let mut told = Vec::new();
+    for tick in 6..1_500_u64 {
+        let now = tick * 20;
+        if now <= 20_000 || tick % 10 == 0 {
+            for id in 1..=STREAMS {
+                scene.token_of(id, now);
+            }
+        }
+        if now % 250 == 0 {
+            scene.sweep(now);
+        }
+        if now % 10_000 == 0 {
+            let time = scene.metric("tokengauge_stream_time_seconds_total", &["\"streaming\""]);
+            told.push((scene.metric("tokengauge_tokens_total", &["\"text\""]), time));
+        }
+    }
+    scene.sweep(30_000);
+    let time = scene.metric("tokengauge_stream_time_seconds_total", &["\"streaming\""]);
+    told.push((scene.metric("tokengauge_tokens_total", &["\"text\""]), time));
+    let rates: Vec<f64> = told
+        .windows(2)
+        .map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1))
+        .collect();
+    assert_eq!(scene.board.in_flight(), 20, "none has ended");
+    assert!((49.0..51.0).contains(&rates[0]), "{rates:?}");
+    assert!((4.9..5.1).contains(&rates[1]), "{rates:?}");
+}

@@ -1,0 +1,170 @@
+//! A proxy whose exchanges are observed and exported as the real one's are, and what it told of one of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use tokengauge::export::prometheus::Format;
+use tokengauge::export::{self, Instruments, Readings, Snapshot, Telemetry};
+use tokengauge::label::{Gate, Limits};
+use tokengauge::observe::{Board, Observer, Sinks};
+use tokengauge::record::Record;
+
+use super::table::Facts;
+use crate::support::collector::Collector;
+use crate::support::{Proxy, Setup, within};
+
+/// No flush takes a tenth of this.
+const FLUSH: Duration = Duration::from_secs(20);
+
+const SERVER: i32 = 2;
+const CLIENT: i32 = 3;
+
+pub struct Rig {
+    pub proxy: Proxy,
+    pub observer: Arc<Observer>,
+    telemetry: Arc<Telemetry>,
+    collector: Collector,
+}
+
+impl Rig {
+    pub async fn start(setup: Setup) -> Self {
+        let collector = Collector::start().await;
+        let endpoint = format!("http://{}/v1/traces", collector.address);
+        Self::with(setup, collector, Some(endpoint)).await
+    }
+
+    /// Spans go nowhere.
+    pub async fn unexported(setup: Setup) -> Self {
+        Self::with(setup, Collector::start().await, None).await
+    }
+
+    async fn with(setup: Setup, collector: Collector, endpoint: Option<String>) -> Self {
+        let (config, problems) = export::Config::from_env(|name| match name {
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" => endpoint.clone(),
+            _ => None,
+        });
+        assert!(problems.is_empty());
+        let readings = Readings::new(Snapshot::default);
+        let (instruments, metrics) = Instruments::new(&config, Limits::default(), readings);
+        let telemetry = Arc::new(Telemetry::start(config, metrics).unwrap());
+        let spans = Arc::clone(&telemetry);
+        let sinks = Sinks {
+            instruments,
+            record: Box::new(move |record: &Record| spans.record(record)),
+        };
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let proxy = setup.start().await;
+        let board = Board::new(Vec::new(), gate, sinks);
+        let observer = Arc::new(Observer::start(Arc::clone(&proxy.seam), board).unwrap());
+        Self {
+            proxy,
+            observer,
+            telemetry,
+            collector,
+        }
+    }
+
+    /// All metrics in text.
+    pub fn metrics(&self) -> String {
+        self.telemetry.prometheus(Format::Text)
+    }
+
+    /// Waits until every exchange has ended, and tells what was exported: all spans, and all metrics in text.
+    pub async fn told(self) -> (Vec<Span>, String) {
+        let Self {
+            proxy,
+            observer,
+            telemetry,
+            collector,
+        } = self;
+        within("the exchanges' ends", async {
+            while proxy.seam.open_exchanges() > 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert_eq!(observer.settled(|board, _| board.in_flight()), 0);
+        let metrics = telemetry.prometheus(Format::Text);
+        let ending = tokio::task::spawn_blocking(move || {
+            observer.stop();
+            telemetry.shutdown(FLUSH)
+        });
+        assert!(ending.await.unwrap(), "everything was delivered");
+        (collector.spans(), metrics)
+    }
+}
+
+/// What spans and metrics tell of the one exchange there was.
+pub fn facts((spans, metrics): &(Vec<Span>, String)) -> Facts {
+    let of_kind = |kind| spans.iter().filter(move |span| span.kind == kind);
+    let server = of_kind(SERVER).next().expect("a SERVER span");
+    let client = of_kind(CLIENT).next();
+    if let Some(client) = client {
+        assert_eq!(client.trace_id, server.trace_id);
+        assert_eq!(client.parent_span_id, server.span_id);
+        assert_eq!(client.end_time_unix_nano, server.end_time_unix_nano);
+        assert!(client.start_time_unix_nano >= server.start_time_unix_nano);
+        for both in ["tokengauge.outcome", "tokengauge.fault"] {
+            assert_eq!(attribute(client, both), attribute(server, both));
+        }
+    }
+    let durations = moved(metrics, "http_server_request_duration_seconds_count");
+    assert_eq!(durations.len(), 1, "one duration: {durations:?}");
+    let finished = moved(metrics, "tokengauge_requests_finished_total");
+    let [finished] = finished.as_slice() else {
+        panic!("finished once: {finished:?}");
+    };
+    let span = client.unwrap_or(server);
+    Facts {
+        status: attribute(span, "http.response.status_code"),
+        outcome: attribute(span, "tokengauge.outcome").unwrap(),
+        fault: attribute(span, "tokengauge.fault").unwrap(),
+        error: attribute(span, "error.type"),
+        stage: label(finished, "tokengauge_stage"),
+        tokens: attribute(span, "tokengauge.output_tokens.counted"),
+        usage: attribute(span, "gen_ai.usage.output_tokens"),
+        complete: attribute(span, "tokengauge.complete"),
+        finish: attribute(span, "gen_ai.response.finish_reasons"),
+        spans: spans.len(),
+    }
+}
+
+/// The series of `name` that are not 0; each stands at 1.
+fn moved<'a>(metrics: &'a str, name: &str) -> Vec<&'a str> {
+    let series = metrics
+        .lines()
+        .filter(|line| line.split('{').next() == Some(name) && !line.ends_with(" 0"));
+    series
+        .inspect(|line| assert!(line.ends_with(" 1"), "{line}"))
+        .collect()
+}
+
+fn label(series: &str, key: &str) -> String {
+    let (_, rest) = series.split_once(&format!("{key}=\"")).unwrap();
+    rest.split('"').next().unwrap().to_owned()
+}
+
+fn attribute(span: &Span, key: &str) -> Option<String> {
+    let mut found = span.attributes.iter().filter(|it| it.key == key);
+    let value = found.next()?.value.as_ref()?.value.as_ref()?;
+    assert!(found.next().is_none(), "{key} stands twice");
+    Some(shown(value))
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::StringValue(text) => text.clone(),
+        Value::IntValue(number) => number.to_string(),
+        Value::ArrayValue(values) => {
+            let texts = values.values.iter().flat_map(|value| &value.value);
+            texts.map(shown).collect::<Vec<_>>().join(" ")
+        }
+        other @ (Value::BoolValue(_)
+        | Value::DoubleValue(_)
+        | Value::KvlistValue(_)
+        | Value::BytesValue(_)
+        | Value::StringValueStrindex(_)) => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,74 @@
+//! The table of `docs/ends.md`: what is told of an exchange that ends early, by moment and by cause. The tests over
+//! sockets and those on literal instants play the same rows.
+
+/// One row. `None` where the page has a dash.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Cell {
+    pub when: &'static str,
+    pub what: &'static str,
+    pub facts: Facts,
+}
+
+/// What is told of it, as spans and metrics write it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Facts {
+    pub status: Option<String>,
+    pub outcome: String,
+    pub fault: String,
+    pub error: Option<String>,
+    /// The stage in which it ended.
+    pub stage: String,
+    /// Output tokens as counted.
+    pub tokens: Option<String>,
+    /// Output tokens as reported.
+    pub usage: Option<String>,
+    pub complete: Option<String>,
+    pub finish: Option<String>,
+    pub spans: usize,
+}
+
+const PAGE: &str = include_str!("../../../docs/ends.md");
+
+/// Every row, in order.
+pub fn cells() -> Vec<Cell> {
+    let rows = PAGE.lines().filter(|line| line.starts_with("| "));
+    rows.skip(1).map(cell).collect()
+}
+
+fn cell(row: &'static str) -> Cell {
+    let columns: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+    let [
+        when,
+        what,
+        status,
+        outcome,
+        fault,
+        error,
+        stage,
+        tokens,
+        usage,
+        complete,
+        finish,
+        spans,
+    ] = columns.as_slice()
+    else {
+        panic!("a row of another width: {row}");
+    };
+    let some = |text: &str| (text != "–").then(|| text.to_owned());
+    Cell {
+        when,
+        what,
+        facts: Facts {
+            status: some(status),
+            outcome: (*outcome).to_owned(),
+            fault: (*fault).to_owned(),
+            error: some(error),
+            stage: (*stage).to_owned(),
+            tokens: some(tokens),
+            usage: some(usage),
+            complete: some(complete),
+            finish: some(finish),
+            spans: spans.parse().expect("a number of spans"),
+        },
+    }
+}

@@ -1,0 +1,99 @@
+//! Streams that hang, and a process that is stopped, as the real program tells them.
+
+use std::time::Duration;
+
+use crate::support::process::{CALL, CHUNK, DONE, Process, open};
+use crate::support::{Backend, within};
+
+/// The real program whose streams may be silent for 250 ms.
+async fn impatient(backend: &Backend) -> (Process, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokengauge.yaml");
+    let address = backend.address;
+    std::fs::write(
+        &file,
+        format!(
+            "version: 1\nupstreams: {{backend: {{url: 'http://{address}'}}}}\n\
+             routes: [{{upstream: backend, stall_after: 250ms}}]\n"
+        ),
+    )
+    .unwrap();
+    let process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
+    (process, folder)
+}
+
+const STALLS: [&str; 2] = ["tokengauge_stream_stalls_total{", "\"next_token\""];
+const STALLED: [&str; 2] = ["tokengauge_stream_stalled{", "\"next_token\""];
+
+#[tokio::test]
+async fn a_hang_is_counted_before_the_stream_ends_and_once() {
+    let backend = Backend::start().await;
+    let (process, _folder) = impatient(&backend).await;
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    within("the stall to be told", async {
+        while process.count(&STALLS).await == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(process.count(&STALLED).await, 1);
+    assert_eq!(process.streams().await[0]["stalled"], true);
+    assert_eq!(
+        process
+            .count(&["tokengauge_stall_time_seconds_count"])
+            .await,
+        0
+    );
+    upstream.write(DONE).await;
+    assert_eq!(client.read_exactly(DONE.len()).await, DONE.as_bytes());
+    within("the exchange's end", async {
+        while process
+            .count(&["tokengauge_requests_finished_total{"])
+            .await
+            == 0
+        {}
+    })
+    .await;
+    assert_eq!(process.count(&STALLED).await, 0);
+    assert_eq!(process.count(&STALLS).await, 1);
+    assert_eq!(
+        process
+            .count(&["tokengauge_stall_time_seconds_count{"])
+            .await,
+        1
+    );
+    let idle = process
+        .seconds(&["tokengauge_stall_time_seconds_sum{"])
+        .await;
+    assert!(idle >= 0.25, "{idle}");
+}
+
+#[tokio::test]
+async fn a_stopped_process_blames_itself_and_not_the_backend() {
+    let backend = Backend::start().await;
+    let (process, _folder) = impatient(&backend).await;
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    let counted = process.count(&STALLS).await;
+    process.signal("STOP");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    // The backend was not silent: its bytes wait in the kernel.
+    upstream.write(CHUNK).await;
+    upstream.write(DONE).await;
+    process.signal("CONT");
+    client.read_exactly(CHUNK.len().min(DONE.len())).await;
+    let late = process
+        .seconds(&["tokengauge_self_delay_seconds_sum{", "\"runtime\""])
+        .await;
+    assert!(
+        late >= 2.5,
+        "stopped for 3 s, of which a beat is due after 250 ms: {late}"
+    );
+    let stalled = process
+        .seconds(&["tokengauge_stall_time_seconds_sum{"])
+        .await;
+    let most = process.count(&STALLS).await - counted;
+    assert!(
+        most == 0 || stalled < 2.0,
+        "{most} stalls of {stalled} s in all: what the stop held up is no stall"
+    );
+}

@@ -1,0 +1,199 @@
+//! The request log of the real program: every exchange has its line, whatever becomes of it and of the file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::process::{CALL, Process, open};
+use crate::support::{Backend, within};
+
+/// A proxy with one route below `/v1`, which logs to `log`.
+async fn logging(folder: &Path, upstream: std::net::SocketAddr) -> Process {
+    let (config, log) = (folder.join("config.yaml"), folder.join("log"));
+    let text = format!(
+        "version: 1\nupstreams: {{a: {{url: \"http://{upstream}\"}}}}\nroutes: [{{upstream: a, match: {{prefix: /v1}}}}]\n\
+         request_log: {{path: {}}}\n",
+        log.display()
+    );
+    fs::write(&config, text).unwrap();
+    Process::start(&["--config", config.to_str().unwrap()], &[]).await
+}
+
+fn read(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let whole = text.lines().map(serde_json::from_str);
+    whole.collect::<Result<_, _>>().unwrap_or_default()
+}
+
+/// Waits until `count` lines are there.
+async fn lines(path: &Path, count: usize) -> Vec<Value> {
+    let wait = async {
+        while read(path).len() < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("lines of the request log", wait).await;
+    let lines = read(path);
+    assert_eq!(lines.len(), count, "{lines:?}");
+    lines
+}
+
+/// One exchange that nothing comes of.
+async fn refused(process: &Process) {
+    let mut client = process.client().await;
+    let request = "GET /elsewhere HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    client.write(request).await;
+    assert!(client.read_to_end().await.starts_with(b"HTTP/1.1 404"));
+}
+
+#[tokio::test]
+async fn every_exchange_has_its_line_in_the_order_of_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let backend = Backend::start().await;
+    let mut process = logging(folder.path(), backend.address).await;
+    // The first to begin is the last to end.
+    let (client, upstream) = open(&process, &backend, CALL).await;
+    let mut plain = process.client().await;
+    plain
+        .write("GET /v1/models?key=hidden HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await;
+    let mut answer = backend.accept().await;
+    answer.read_head().await;
+    answer
+        .write("HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\nno")
+        .await;
+    plain.read_until("no").await;
+    lines(&log, 1).await;
+    refused(&process).await;
+    lines(&log, 2).await;
+    drop(client);
+    let told = lines(&log, 3).await;
+    drop(upstream);
+    let short = |line: &Value| {
+        let ending = &line["ending"]["how"];
+        format!(
+            "{} {} {} {} {}",
+            line["exchange"],
+            line["http"]["status"],
+            line["outcome"],
+            ending,
+            line["call"]["complete"]
+        )
+    };
+    assert_eq!(
+        told.iter().map(short).collect::<Vec<_>>(),
+        [
+            r#"2 503 "error" "complete" null"#,
+            r#"3 404 "rejected" "rejected" null"#,
+            r#"1 200 "cancelled" "client_gone" "cut""#,
+        ]
+    );
+    let points = &told[2]["points"];
+    let [token, last, end] = ["token", "last", "end"].map(|point| points[point].as_f64().unwrap());
+    assert!(0.0 < token && token <= last && last <= end, "{points}");
+    assert_eq!(told[2]["call"]["response"]["finish_reasons"][0], "error");
+    documented(&told);
+    // Nothing was lost, and that is told too.
+    assert_eq!(process.count(&["request_log_written_total"]).await, 3);
+    assert_eq!(process.count(&["request_log_dropped_total"]).await, 0);
+    refused(&process).await;
+    process.signal("TERM");
+    assert!(process.ended().await.success());
+    assert_eq!(read(&log).len(), 4, "what was left is written at the end");
+}
+
+/// Each field of each line stands in the documentation, with its type.
+fn documented(lines: &[Value]) {
+    let page = include_str!("../../docs/request-log.md");
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let fields: BTreeMap<&str, &str> = rows
+        .map(|row| {
+            let cells: Vec<_> = row.split(" | ").collect();
+            (cells[0].trim_matches(['|', '`', ' ']), cells[1])
+        })
+        .collect();
+    fn check(path: &str, value: &Value, fields: &BTreeMap<&str, &str>) {
+        match value {
+            Value::Object(object) => {
+                for (name, value) in object {
+                    let below = format!("{path}.{name}");
+                    let any = format!("{path}.*");
+                    let known = fields.contains_key(any.trim_start_matches('.'));
+                    check(if known { &any } else { &below }, value, fields);
+                }
+            }
+            Value::Array(items) => {
+                let each = format!("{path}[]");
+                items.iter().for_each(|item| check(&each, item, fields));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                let kind = if value.is_f64() {
+                    "number"
+                } else if value.is_number() {
+                    "integer"
+                } else if value.is_string() {
+                    "string"
+                } else if value.is_boolean() {
+                    "boolean"
+                } else {
+                    "null"
+                };
+                let path = path.trim_start_matches('.');
+                assert_eq!(fields.get(path), Some(&kind), "{path}");
+            }
+        }
+    }
+    for line in lines {
+        check("", line, &fields);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_moved_away_is_begun_anew_with_or_without_a_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let [log, one, two] = ["log", "one", "two"].map(|name| folder.path().join(name));
+    let backend = Backend::start().await;
+    let process = logging(folder.path(), backend.address).await;
+    refused(&process).await;
+    lines(&log, 1).await;
+    fs::rename(&log, &one).unwrap();
+    refused(&process).await;
+    assert_eq!(lines(&log, 1).await[0]["exchange"], 2);
+    fs::rename(&log, &two).unwrap();
+    process.signal("HUP");
+    process.logged(&["configuration reloaded"]).await;
+    assert!(log.exists(), "it is there before there is a line for it");
+    fs::remove_file(&log).unwrap();
+    refused(&process).await;
+    assert_eq!(lines(&log, 1).await[0]["exchange"], 3);
+    assert_eq!((read(&one).len(), read(&two).len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_opened_is_told_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.yaml");
+    let text = "version: 1\nupstreams: {a: {url: \"http://127.0.0.1:9\"}}\nrequest_log: {path: /no/folder/log}\n";
+    fs::write(&config, text).unwrap();
+    let ended = std::process::Command::new(env!("CARGO_BIN_EXE_tokengauge"))
+        .args([
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            "--config",
+        ])
+        .arg(&config)
+        .output()
+        .unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success());
+    assert!(
+        told.contains("request_log: /no/folder/log cannot be opened"),
+        "{told}"
+    );
+}
