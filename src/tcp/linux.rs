@@ -231,6 +231,18 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_for_both_families_is_found_under_its_mapped_address() {
+        let mut kernel = Kernel::open().unwrap();
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let _near = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let far = connection(&far);
+        assert!(far.local.is_ipv6(), "{far:?}");
+        assert!(kernel.ask(&far).unwrap().rtt.is_some());
+    }
+
+    #[test]
     fn both_ends_must_be_those_of_the_connection() {
         let mut kernel = Kernel::open().unwrap();
         let ([near, _far], _listener) = pair("127.0.0.1:0");

@@ -1,7 +1,8 @@
 //! The words passed over the seam from the data path to the observation path, and nothing else.
 //!
-//! Only allow-listed headers and the path without its query cross (but for the model that a query may name), so no
-//! credential can reach the observer by construction. Words are never lost; body bytes may be, as an explicit [`Word::Gap`].
+//! Only allow-listed headers and the path without its query cross (but for the model that a query may name, and a
+//! conversation's id in the caller's baggage), so no credential can reach the observer by construction. Words are never
+//! lost; body bytes may be, as an explicit [`Word::Gap`].
 
 mod headers;
 

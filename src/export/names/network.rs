@@ -24,7 +24,7 @@ pub static RTT: Metric = Metric {
     name: "tokengauge.network.rtt",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Smoothed TCP round-trip time of a connection by the kernel, as last seen in the course of an exchange: to its far end, be that a proxy. Linux only; none over Unix sockets.",
+    description: "Smoothed TCP round-trip time of a connection by the kernel, as last seen in the course of an exchange: to its far end, be that a proxy. A connection that several exchanges use gives each a sample. Linux only; none over Unix sockets.",
     attributes: &[LANE, &[SIDE]],
     buckets: SECONDS,
     combinations: 2,
