@@ -47,9 +47,13 @@ impl Pauses {
     /// there: what was held up may be looked at before the beat is.
     pub fn within(&self, from: Moment, to: Moment) -> Duration {
         let overlap = |begun: Moment, ended: Moment| ended.min(to).since(begun.max(from));
+        // Asked at every chunk, mostly about the last few milliseconds.
+        let since = |(_, ended): &&(Moment, Moment)| *ended > from;
         let known: Duration = self
             .known
             .iter()
+            .rev()
+            .take_while(since)
             .map(|(begun, ended)| overlap(*begun, *ended))
             .sum();
         let missing = self.last_beat.map_or(Duration::ZERO, |last| {

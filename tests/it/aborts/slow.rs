@@ -129,6 +129,9 @@ async fn a_client_that_hardly_reads_is_told_as_that_and_not_as_a_slow_model() {
         slow < blocked / 2.0,
         "of {decode} s of decode {slow} s are left to the model, {blocked} s are the client's"
     );
+    // A token is awaited for longer than the route allows, but from the client.
+    let stalls = metric(&metrics, "tokengauge_stream_stalls_total{", "");
+    assert!(stalls < 1.0, "{stalls} stalls");
     let gaps = metric(&metrics, "tokengauge_inter_chunk_seconds_sum", "");
     assert!(gaps < blocked / 2.0, "{gaps} s of gaps");
     let streaming = metric(&metrics, STREAM_TIME, "state=\"streaming\"");
