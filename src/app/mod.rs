@@ -303,12 +303,7 @@ impl Core {
             },
         );
         board.count_with(config.tokenizers.clone());
-        match Kernel::open() {
-            Ok(mut kernel) => {
-                board.ask_kernel_by(Box::new(move |connection| kernel.ask(connection)))
-            }
-            Err(error) => diag::NoTcpInfo { error: &error }.emit(),
-        }
+        ask_kernel(&mut board);
         board.capture(config.contents.clone());
         for facts in &facts {
             board.prime(&lane(facts));
@@ -383,6 +378,14 @@ fn readings(
             ..others()
         }
     })
+}
+
+/// The kernel is asked where it can be; where it cannot, that is said once.
+fn ask_kernel(board: &mut Board) {
+    match Kernel::open() {
+        Ok(mut kernel) => board.ask_kernel_by(Box::new(move |connection| kernel.ask(connection))),
+        Err(error) => diag::NoTcpInfo { error: &error }.emit(),
+    }
 }
 
 /// Models that the configuration names without a pattern have their label whatever else arrives.

@@ -1,6 +1,6 @@
 //! What sends metrics and spans, and the count of what was delivered.
 //!
-//! Both signals are sent by [`Transport`], and not by the SDK's stock exporter: that one has no exemplars, no client
+//! Both signals are sent by our own transport, and not by the SDK's stock exporter: that one has no exemplars, no client
 //! certificates, reads the environment by itself, and takes five times as long for a span. Spans, of which there are
 //! two for each exchange, are encoded when they are made; metrics when they are collected.
 
