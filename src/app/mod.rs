@@ -61,6 +61,7 @@ struct Core {
     observer: Arc<Observer>,
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
+    gate: Arc<Gate>,
 }
 
 /// How a shutdown went.
@@ -296,7 +297,7 @@ impl Core {
         });
         let mut board = Board::new(
             config.objectives.clone(),
-            gate,
+            Arc::clone(&gate),
             Sinks {
                 instruments,
                 record,
@@ -316,6 +317,7 @@ impl Core {
             observer,
             telemetry,
             request_log,
+            gate,
         })
     }
 
@@ -337,6 +339,7 @@ impl Core {
             observer,
             telemetry,
             request_log,
+            gate: _,
         } = self;
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.
@@ -459,6 +462,10 @@ async fn bind_admin(
                         .collect::<Vec<_>>(),
                 )
             })
+        },
+        labels: {
+            let gate = Arc::clone(&core.gate);
+            Box::new(move || json(&gate.admitted()))
         },
     };
     let token = resolved
