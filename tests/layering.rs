@@ -65,6 +65,7 @@ const TABLE: &[Row] = &[
     row("dialect", &["frame", "label", "wire"]),
     row("content", &["dialect", "label"]),
     row("count", &["dialect", "label"]),
+    row("cost", &["clock", "count::Source", "label", "record"]),
     row("measure", &["clock", "count::Source", "dialect::Kind"]),
     row(
         "record",
@@ -93,8 +94,8 @@ const TABLE: &[Row] = &[
     row(
         "observe/board",
         &[
-            "clock", "content", "count", "dialect", "export", "frame", "label", "load", "measure",
-            "record", "slo", "wire",
+            "clock", "content", "cost", "count", "dialect", "export", "frame", "label", "load",
+            "measure", "record", "slo", "wire",
         ],
     ),
     row("observe/task", &["clock", "diag", "tee", "wire"]),
@@ -105,6 +106,7 @@ const TABLE: &[Row] = &[
         &[
             "clock",
             "content::Content",
+            "cost::TokenPrice",
             "count::Source",
             "diag",
             "dialect::Allowance",
@@ -136,8 +138,8 @@ const TABLE: &[Row] = &[
     row(
         "config",
         &[
-            "admin", "clock", "content", "count", "diag", "dialect", "export", "forward", "label",
-            "listen", "load", "observe", "route", "slo", "tee", "wire",
+            "admin", "clock", "content", "cost", "count", "diag", "dialect", "export", "forward",
+            "label", "listen", "load", "observe", "route", "slo", "tee", "wire",
         ],
     ),
     row("simulate", &["clock", "label"]),

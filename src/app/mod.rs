@@ -204,6 +204,7 @@ impl App {
             board.replace_objectives(at, new.objectives.clone());
             board.count_with(new.tokenizers.clone());
             board.capture(new.contents.clone());
+            board.charge_by(new.costs.clone());
         });
         self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
@@ -306,6 +307,7 @@ impl Core {
         board.count_with(config.tokenizers.clone());
         ask_kernel(&mut board);
         board.capture(config.contents.clone());
+        board.charge_by(config.costs.clone());
         for facts in &facts {
             board.prime(&lane(facts));
         }
@@ -366,7 +368,11 @@ fn readings(
         };
         // Before the observer is brought up to date, or it would always be 0.
         let backlog = seam.backlog();
-        let (load, slo) = observer.settled(Board::reading);
+        let (load, slo, token_prices, budgets) = observer.settled(|board, at| {
+            let (load, slo) = board.reading(at);
+            let token_prices = board.token_prices(&load);
+            (load, slo, token_prices, board.budgets())
+        });
         let lost = seam.lost();
         let losses = Losses {
             bytes: lost.bytes,
@@ -376,6 +382,8 @@ fn readings(
         Snapshot {
             load,
             slo,
+            token_prices,
+            budgets,
             losses,
             label_overflow: gate.refused().to_vec(),
             ..others()

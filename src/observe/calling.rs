@@ -357,28 +357,7 @@ impl Calling {
         let seen = closing.outcome == Outcome::Ok && complete != Complete::Unobserved;
         let answered = generates && (seen || counted.total > 0 || self.answer.usage.is_some());
         let output = answered.then(|| Output::reconcile(&counted, self.answer.usage.as_ref()));
-        let rates = match &output {
-            Some(output) if streamed => {
-                let tokens = rates::Tokens {
-                    output: output.tokens,
-                    counted: output.counted,
-                    counted_first: output.counted_first,
-                };
-                let blocked = self.answer.stream().blocked_in_decode();
-                Rates::of_stream(
-                    &closing.points,
-                    tokens,
-                    blocked,
-                    complete != Complete::Unobserved,
-                )
-            }
-            // A session is many answers and the silence between them: no rate of it says how fast any of them came.
-            Some(_) if closing.websocket.is_some() => Rates::default(),
-            Some(output) if complete == Complete::True => {
-                Rates::of_whole(&closing.points, output.tokens)
-            }
-            Some(_) | None => Rates::default(),
-        };
+        let rates = self.rates(closing, output.as_ref(), complete);
         let owed = generates && complete == Complete::Cut && closing.answering;
         let request = self.request.finish(self.session.as_deref());
         let seen = complete != Complete::Unobserved;
@@ -407,10 +386,31 @@ impl Calling {
             rates,
             complete,
             queue_depth: closing.queue_depth,
+            cost: None,
             verdicts: Vec::new(),
             stalls: Stalls::default(),
             request,
         }
+    }
+
+    fn rates(&mut self, closing: Closing, output: Option<&Output>, complete: Complete) -> Rates {
+        let Some(output) = output else {
+            return Rates::default();
+        };
+        if self.is_streamed() {
+            let tokens = rates::Tokens {
+                output: output.tokens,
+                counted: output.counted,
+                counted_first: output.counted_first,
+            };
+            let blocked = self.answer.stream().blocked_in_decode();
+            let seen = complete != Complete::Unobserved;
+            return Rates::of_stream(&closing.points, tokens, blocked, seen);
+        }
+        // A session is many answers and the silence between them: no rate of it says how fast any of them came.
+        let one = closing.websocket.is_none() && complete == Complete::True;
+        let rates = one.then(|| Rates::of_whole(&closing.points, output.tokens));
+        rates.unwrap_or_default()
     }
 
     fn framer(&self) -> Option<&Framer> {

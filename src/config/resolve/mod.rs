@@ -17,6 +17,7 @@ use crate::count::Tokenisers;
 use crate::{label, listen};
 
 mod content;
+mod cost;
 mod identity;
 mod objectives;
 mod propagators;
@@ -102,6 +103,8 @@ pub(super) fn resolve(
         contents: paths.contents,
         objectives,
         tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
+        prices: prices_file(&file.cost),
+        costs: cost::resolve(file.cost, &paths.route_names, problems),
         identity: identity::resolve(file.identity, problems),
         identity_key: (above.environment)(IDENTITY_KEY)
             .filter(|key| !key.is_empty())
@@ -117,6 +120,11 @@ pub(super) fn resolve(
         request_log: request_log::resolve(file.request_log, problems),
         export: export(file.export, problems),
     }
+}
+
+/// Where the prices are, as far as the file says so in the right way.
+fn prices_file(cost: &Field<raw::Cost>) -> Option<std::path::PathBuf> {
+    cost.clone().value()?.prices.value()
 }
 
 fn version(version: Field<u64>, file: Mark, problems: &mut Problems) {

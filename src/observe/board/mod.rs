@@ -15,8 +15,9 @@ use serde::Serialize;
 
 use crate::clock::Moment;
 use crate::content;
+use crate::cost::{Costs, Priced, TokenPrice};
 use crate::count::Tokenisers;
-use crate::export::{Instruments, Part};
+use crate::export::{BudgetReading, Instruments, Part};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
 use crate::load::{self, Lane, Load};
@@ -55,6 +56,7 @@ pub struct Board {
     /// The routes whose content is captured, and the memory that this may take.
     contents: content::Routes,
     budget: content::Budget,
+    costs: Costs,
     sinks: Sinks,
 }
 
@@ -107,6 +109,7 @@ impl Board {
             kernel: Kernel::default(),
             contents: content::Routes::default(),
             budget: content::Budget::default(),
+            costs: Costs::default(),
             sinks,
         }
     }
@@ -208,6 +211,40 @@ impl Board {
     /// Whose content is captured of exchanges that begin from now on.
     pub fn capture(&mut self, contents: content::Routes) {
         self.contents = contents;
+    }
+
+    /// What calls that end from now on cost, and whose budget pays.
+    pub fn charge_by(&mut self, costs: Costs) {
+        for budget in &costs.budgets {
+            let unit = budget.allowance.unit();
+            self.sinks.instruments.budget(&budget.name, &unit);
+        }
+        self.costs = costs;
+    }
+
+    /// The budgets in force.
+    pub fn budgets(&self) -> Vec<BudgetReading> {
+        let budgets = self.costs.budgets.iter();
+        let reading = budgets.map(|budget| BudgetReading {
+            name: budget.name.clone(),
+            unit: budget.allowance.unit(),
+            limit: budget.allowance.amount(),
+            window: budget.window,
+        });
+        reading.collect()
+    }
+
+    /// What a million output tokens cost on hardware that is paid by the hour, under the load of `reading`.
+    pub fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
+        let sustained = |route: &Label| {
+            let flows = reading
+                .flows
+                .iter()
+                .filter(|flow| flow.flow.route == *route);
+            let rates = flows.map(|flow| flow.output.five_minutes);
+            rates.sum::<Option<f64>>()
+        };
+        self.costs.token_prices(sustained)
     }
 
     /// Every exchange in flight, oldest first.
@@ -319,6 +356,7 @@ impl Board {
             ledger,
             pauses,
             gate,
+            costs,
             sinks,
             ..
         } = self;
@@ -329,6 +367,7 @@ impl Board {
         let mut record = flight.end(at, ending, load, &sinks.instruments);
         // Nothing came after it that could tell.
         record.blocked += unread;
+        charge(costs, &mut record, &sinks.instruments);
         let verdicts: Vec<_> = ledger.judge(&record).collect();
         for (index, verdict) in verdicts {
             ledger.note(at, index, verdict);
@@ -338,5 +377,24 @@ impl Board {
         }
         sinks.instruments.finished(&record, gate);
         (sinks.record)(&record);
+    }
+}
+
+/// Says what a call cost, and takes it from the budgets that pay for it.
+fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
+    let Some(call) = &record.call else { return };
+    let cost = match costs.price(record, call) {
+        Priced::At(cost) => Some(cost),
+        Priced::Free => None,
+        Priced::Unpriced => {
+            instruments.unpriced(&call.series);
+            None
+        }
+    };
+    if let Some(call) = &mut record.call {
+        call.cost = cost;
+    }
+    for (budget, amount) in costs.spent(record) {
+        instruments.spent((&budget.name, &budget.allowance.unit()), amount);
     }
 }
