@@ -17,6 +17,7 @@ use crate::count::Tokenisers;
 use crate::{label, listen};
 
 mod content;
+mod indicator;
 mod objectives;
 mod propagators;
 pub(super) mod request_log;
@@ -97,6 +98,7 @@ pub(super) fn resolve(
         routes: paths.routes,
         contents: paths.contents,
         objectives,
+        slo_state: objectives::state(file.slo_state, problems),
         tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
         labels: labels(file.labels, problems),
         observer_memory: observer_memory(file.limits, problems),
