@@ -27,8 +27,10 @@ use crate::tee::{self, Seam};
 use crate::wire::{RouteFacts, Scheme};
 use crate::{diag, record::Record};
 
+mod budgets;
 mod ways;
 
+use self::budgets::Keeper;
 use self::ways::{lane, unrouted, ways};
 
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
@@ -61,6 +63,8 @@ struct Core {
     observer: Arc<Observer>,
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
+    /// Writes error budgets, where they are kept over a restart.
+    keeper: Option<Keeper>,
 }
 
 /// How a shutdown went.
@@ -68,7 +72,7 @@ struct Core {
 pub struct Ended {
     /// Exchanges that were still going on when the time was up.
     pub cut: u64,
-    /// Whether all telemetry was delivered, and all of the request log written, in time.
+    /// Whether all telemetry was delivered, and all of the request log and the error budgets written, in time.
     pub flushed: bool,
 }
 
@@ -87,6 +91,8 @@ pub enum StartError {
     Telemetry(#[from] export::telemetry::StartError),
     #[error(transparent)]
     RequestLog(#[from] request_log::Error),
+    #[error(transparent)]
+    Budgets(#[from] budgets::Error),
     #[error("the observer's thread cannot be started: {0}")]
     Observer(std::io::Error),
 }
@@ -308,14 +314,20 @@ impl Core {
         for facts in &facts {
             board.prime(&lane(facts));
         }
+        let slo_state = config.slo_state.as_deref();
+        if let Some(path) = slo_state {
+            budgets::take_up(path, &mut board)?;
+        }
         let observer =
             Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
+        let keeper = slo_state.map(|path| Keeper::start(path.to_owned(), Arc::clone(&observer)));
         drop(desk.set(Arc::downgrade(&observer)));
         Ok(Self {
             seam,
             observer,
             telemetry,
             request_log,
+            keeper: keeper.transpose()?,
         })
     }
 
@@ -337,14 +349,17 @@ impl Core {
             observer,
             telemetry,
             request_log,
+            keeper,
         } = self;
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.
-        let (delivered, logged) = tokio::join!(
+        let (delivered, logged, kept) = tokio::join!(
             tokio::task::spawn_blocking(move || telemetry.shutdown(FLUSH)),
             tokio::task::spawn_blocking(move || request_log.stop(FLUSH)),
+            tokio::task::spawn_blocking(move || keeper.is_none_or(|it| it.stop(FLUSH))),
         );
-        observed.is_ok() && delivered.unwrap_or(false) && logged.unwrap_or(false)
+        let all = [delivered, logged, kept];
+        observed.is_ok() && all.into_iter().all(|done| done.unwrap_or(false))
     }
 }
 
