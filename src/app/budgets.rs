@@ -13,9 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::clock;
+use crate::config::Config;
 use crate::diag;
+use crate::label::{Dimension, Label};
 use crate::observe::{Board, Observer};
-use crate::slo::{Malformed, Restored, State};
+use crate::slo::{Malformed, Objective, Restored, Scope, State};
 
 /// Between two writings. A crash loses as much; an orderly end loses nothing. Each costs a lock of the board for as long
 /// as its counters take to copy (16 KiB for each objective), and one `fsync`.
@@ -189,6 +191,21 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Models and tenants that objectives name without a pattern have their label whatever else arrives.
+pub(super) fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
+    let named = |objective: &Objective| {
+        let Scope { model, tenant, .. } = objective.scope.clone();
+        let of = |dimension| move |text| (dimension, text);
+        let model = model.map(of(Dimension::Model));
+        [model, tenant.map(of(Dimension::Tenant))]
+    };
+    let named = config.objectives.iter().flat_map(named).flatten();
+    named
+        .filter(|(_, text)| !text.contains('*'))
+        .map(|(dimension, text)| (dimension, Label::known(&text)))
+        .collect()
+}
+
 /// The thread that writes.
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -244,9 +261,8 @@ fn tell(written: &io::Result<()>, fails: &mut bool) {
 mod tests {
     use super::*;
     use crate::clock::{Moment, Wall};
-    use crate::label::Label;
     use crate::record::Verdict;
-    use crate::slo::{Counting, Indicator, Judged, Ledger, Objective, Scope};
+    use crate::slo::{Counting, Indicator, Judged, Ledger};
 
     fn ledger() -> Ledger {
         let objective = Objective {

@@ -16,7 +16,7 @@ use crate::export::{
     self, Instruments, Losses, Readings, RequestLog, Snapshot, Telemetry, request_log,
 };
 use crate::forward::{self, Client, Forwarder, Propagation, Ways};
-use crate::label::{Dimension, Gate, Label, Name};
+use crate::label::{Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
 use crate::load;
 use crate::observe::{Board, Observer, Phase, Sinks};
@@ -30,7 +30,7 @@ use crate::{diag, record::Record};
 mod budgets;
 mod ways;
 
-use self::budgets::Keeper;
+use self::budgets::{Keeper, reserved};
 use self::ways::{lane, unrouted, ways};
 
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
@@ -65,6 +65,7 @@ struct Core {
     request_log: Arc<RequestLog>,
     /// Writes error budgets, where they are kept over a restart.
     keeper: Option<Keeper>,
+    gate: Arc<Gate>,
 }
 
 /// How a shutdown went.
@@ -302,7 +303,7 @@ impl Core {
         });
         let mut board = Board::new(
             config.objectives.clone(),
-            gate,
+            Arc::clone(&gate),
             Sinks {
                 instruments,
                 record,
@@ -328,6 +329,7 @@ impl Core {
             telemetry,
             request_log,
             keeper: keeper.transpose()?,
+            gate,
         })
     }
 
@@ -350,6 +352,7 @@ impl Core {
             telemetry,
             request_log,
             keeper,
+            gate: _,
         } = self;
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.
@@ -401,18 +404,6 @@ fn ask_kernel(board: &mut Board) {
         Ok(mut kernel) => board.ask_kernel_by(Box::new(move |connection| kernel.ask(connection))),
         Err(error) => diag::NoTcpInfo { error: &error }.emit(),
     }
-}
-
-/// Models that the configuration names without a pattern have their label whatever else arrives.
-fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
-    let models = config
-        .objectives
-        .iter()
-        .filter_map(|objective| objective.scope.model.as_deref());
-    models
-        .filter(|model| !model.contains('*'))
-        .map(|model| (Dimension::Model, Label::known(model)))
-        .collect()
 }
 
 fn serve(
@@ -474,6 +465,10 @@ async fn bind_admin(
                         .collect::<Vec<_>>(),
                 )
             })
+        },
+        labels: {
+            let gate = Arc::clone(&core.gate);
+            Box::new(move || json(&gate.admitted()))
         },
     };
     let token = resolved

@@ -11,8 +11,9 @@ use super::{Config, raw};
 use crate::content::{self, Policy};
 use crate::count::{Assigned, Tokenisers};
 use crate::export::request_log::{self, Place};
+use crate::forward::{self, identity};
 use crate::slo::{Exclusion, Indicator, Objective, Scope};
-use crate::{forward, label, listen, route};
+use crate::{label, listen, route};
 
 impl Config {
     /// Everything, defaults included, as YAML; secrets are redacted.
@@ -44,6 +45,7 @@ impl Config {
                 })
                 .into(),
             tokenizers: tokenizers(&self.tokenizers),
+            identity: identity(&self.identity),
             labels: Field::of(labels(&self.labels)),
             export: Field::of(self.raw_export()),
             limits: Field::of(raw::Limits {
@@ -212,12 +214,14 @@ fn scope(scope: &Scope) -> Field<raw::Scope> {
     let Scope {
         route,
         model,
+        tenant,
         operation,
         stream,
     } = scope;
     Field::of(raw::Scope {
         route: route.as_ref().map(ToString::to_string).into(),
         model: model.clone().into(),
+        tenant: tenant.clone().into(),
         operation: operation.map(|it| it.as_str().to_owned()).into(),
         stream: (*stream).into(),
     })
@@ -227,6 +231,22 @@ fn tokenizers(tokenisers: &Tokenisers) -> Field<BTreeMap<String, Field<PathBuf>>
     let entry = |assigned: &Assigned| (assigned.models.clone(), Field::of(assigned.file.clone()));
     let entries: BTreeMap<_, _> = tokenisers.assigned().map(entry).collect();
     (!entries.is_empty()).then_some(entries).into()
+}
+
+fn identity(config: &identity::Config) -> Field<raw::Identity> {
+    let source = |source: &Option<identity::Source>| -> Field<raw::Source> {
+        let source = source.as_ref().map(|source| raw::Source {
+            headers: list(&source.headers, ToString::to_string),
+            hash: Field::of(source.hash),
+        });
+        source.into()
+    };
+    let identity = (*config != identity::Config::default()).then(|| raw::Identity {
+        tenant: source(&config.tenant),
+        session: source(&config.session),
+        variant: source(&config.variant),
+    });
+    identity.into()
 }
 
 fn request_log(config: &request_log::Config) -> raw::RequestLog {
@@ -251,5 +271,7 @@ fn labels(limits: &label::Limits) -> raw::Labels {
         providers: Field::of(limits.providers),
         finish_reasons: Field::of(limits.finish_reasons),
         error_types: Field::of(limits.error_types),
+        tenants: Field::of(limits.tenants),
+        variants: Field::of(limits.variants),
     }
 }

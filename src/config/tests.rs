@@ -548,6 +548,10 @@ fn what_does_not_go_together_in_an_objective_is_told() {
             "indicator: availability, scope: {operation: chats}",
             "there is no operation \"chats\"; did you mean \"chat\"?",
         ),
+        (
+            "indicator: availability, scope: {tenant: acme}",
+            "nothing says whose a request is; write identity.tenant",
+        ),
         ("preset: caht", "did you mean \"chat\"?"),
         (
             "preset: chat, threshold: 2s",
@@ -771,12 +775,13 @@ routes:
      content: {capture: true, max_bytes: 2KiB, redact: [emails, /a+/]}}
 objectives:
   - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, min_output_tokens: 50, warmup: 5m,
-     exclude: [shutdown, rate_limited], scope: {route: r, model: gpt-*, operation: chat, stream: true}}
+     exclude: [shutdown, rate_limited], scope: {route: r, model: gpt-*, tenant: acme, operation: chat, stream: true}}
   - {name: d, indicator: duration, threshold: 90s, target: 0.5}
   - {name: s, indicator: system_rate, threshold: 500, min_streams: 8, target: 99%}
   - {preset: voice, name: v, window: 90d}
 slo_state: {path: /var/lib/tokengauge/slo}
-labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4}
+identity: {tenant: {headers: [x-api-key], hash: true}, session: {headers: [x-s]}, variant: {headers: [x-v, x-w]}}
+labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4, tenants: 5, variants: 6}
 export: {endpoint: \"http://c:4317\", protocol: http/protobuf, interval: 15s, headers: {x-key: s3cret}, genai_names: off}
 limits: {observer_memory: 64MiB}
 drain: 0s
@@ -885,7 +890,8 @@ fn schema_table_of_keys_and_documentation_agree() {
 #[test]
 fn the_defaults_in_the_table_are_the_defaults() {
     let file = "version: 1\nupstreams: {a: {url: http://a}}\nrequest_log: {path: a}\n\
-                routes: [{upstream: a, content: {capture: true}}]\n";
+                routes: [{upstream: a, content: {capture: true}}]\n\
+                identity: {tenant: {headers: [a]}, session: {headers: [a]}, variant: {headers: [a]}}\n";
     let config = text(file).unwrap();
     let printed: Value =
         serde_json::to_value(serde_saphyr::from_str::<Value>(&config.to_yaml()).unwrap()).unwrap();

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::dialect::Operation;
-use crate::label::{Label, Pattern};
+use crate::label::{Label, Name, Pattern};
 use crate::record::{Call, Record};
 
 /// Which exchanges count. `None` is all of them.
@@ -14,6 +14,9 @@ pub struct Scope {
     /// A pattern over the model's name: `*` stands for any text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// A pattern over the tenant; what names none is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "word")]
     pub operation: Option<Operation>,
     /// Only streams, or only what is none.
@@ -32,6 +35,7 @@ pub struct Subject<'a> {
     /// The one that was asked for: that is the name people write into a configuration, and the only one that failed
     /// exchanges have. Its label where none was asked for.
     pub model: &'a str,
+    pub tenant: Option<&'a str>,
     pub operation: Operation,
     /// By its answer, or by its request where the answer was an error instead.
     pub stream: bool,
@@ -43,6 +47,7 @@ impl<'a> Subject<'a> {
         Self {
             route: &record.route.name,
             model: model.map_or(call.series.model.as_str(), |name| name.as_str()),
+            tenant: record.who.tenant.as_ref().map(Name::as_str),
             operation: call.series.operation,
             stream: is_stream(call),
         }
@@ -59,6 +64,7 @@ pub(super) fn is_stream(call: &Call) -> bool {
 pub(super) struct Filter {
     route: Option<Label>,
     model: Option<Pattern>,
+    tenant: Option<Pattern>,
     operation: Option<Operation>,
     stream: Option<bool>,
 }
@@ -68,12 +74,14 @@ impl Filter {
         let Scope {
             route,
             model,
+            tenant,
             operation,
             stream,
         } = scope;
         Self {
             route: route.clone(),
             model: model.as_deref().map(Pattern::new),
+            tenant: tenant.as_deref().map(Pattern::new),
             operation: *operation,
             stream: *stream,
         }
@@ -83,12 +91,15 @@ impl Filter {
         let Self {
             route,
             model,
+            tenant,
             operation,
             stream,
         } = self;
+        let of_tenant = |pattern: &Pattern| subject.tenant.is_some_and(|it| pattern.matches(it));
         route.as_ref().is_none_or(|it| it == subject.route)
             && operation.is_none_or(|it| it == subject.operation)
             && stream.is_none_or(|it| it == subject.stream)
+            && tenant.as_ref().is_none_or(of_tenant)
             && model.as_ref().is_none_or(|it| it.matches(subject.model))
     }
 }
@@ -96,7 +107,6 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::Name;
     use crate::slo::example::stream;
 
     fn matches(scope: &Scope, record: &Record) -> bool {
@@ -134,6 +144,18 @@ mod tests {
         let call = record.call.as_mut().unwrap();
         call.request.model = None;
         assert!(in_scope(None, Some("gpt-4o"), &record));
+    }
+
+    #[test]
+    fn who_names_no_tenant_is_in_the_scope_of_none() {
+        let scope = |tenant: &str| Scope {
+            tenant: Some(tenant.to_owned()),
+            ..Scope::default()
+        };
+        let mut record = stream();
+        assert!(!matches(&scope("*"), &record));
+        record.who.tenant = Name::new("acme-eu");
+        assert!(matches(&scope("acme-*"), &record) && !matches(&scope("acme"), &record));
     }
 
     #[test]

@@ -10,11 +10,13 @@
 mod aborts;
 mod admin;
 mod bounds;
+mod budgets;
 mod coded;
 mod data_path;
 mod exchanges;
 mod exemplars;
 mod hangs;
+mod identity;
 mod leaks;
 mod lifecycle;
 mod network;

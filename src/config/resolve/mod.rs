@@ -17,6 +17,7 @@ use crate::count::Tokenisers;
 use crate::{label, listen};
 
 mod content;
+mod identity;
 mod indicator;
 mod objectives;
 mod propagators;
@@ -36,6 +37,9 @@ const OBSERVER_MEMORY: usize = 32 << 20;
 
 /// The variable that holds the admin port's bearer token. There is no flag for it: flags are seen in `ps`.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
+
+/// The variable that holds the key by which tenants, sessions and variants are hashed.
+const IDENTITY_KEY: &str = "TOKENGAUGE_IDENTITY_KEY";
 
 /// The layers above the file.
 #[derive(Clone, Copy)]
@@ -83,7 +87,12 @@ pub(super) fn resolve(
     let mut paths = routes::resolve(written, args, defaults, problems);
     let (propagators, ignored_propagators) =
         propagators::resolve(file.propagators, above.environment, problems);
-    let objectives = objectives::resolve(file.objectives, &paths.route_names, problems);
+    let identity = identity::resolve(file.identity, problems);
+    let known = objectives::Known {
+        routes: &paths.route_names,
+        tenants: identity.tenant.is_some(),
+    };
+    let objectives = objectives::resolve(file.objectives, known, problems);
     let (proxy, wrong) = proxy::from_env(above.environment);
     for (variable, wrong) in wrong {
         problems.outside(variable, wrong.to_string());
@@ -100,6 +109,10 @@ pub(super) fn resolve(
         objectives,
         slo_state: objectives::state(file.slo_state, problems),
         tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
+        identity,
+        identity_key: (above.environment)(IDENTITY_KEY)
+            .filter(|key| !key.is_empty())
+            .map(|key| Secret::new(&key)),
         labels: labels(file.labels, problems),
         observer_memory: observer_memory(file.limits, problems),
         drain: drain(file.drain, args, problems),
@@ -265,6 +278,8 @@ fn labels(written: Field<raw::Labels>, problems: &mut Problems) -> label::Limits
         finish_reasons: limit(written.finish_reasons, usual.finish_reasons),
         models: limit(written.models, usual.models),
         providers: limit(written.providers, usual.providers),
+        tenants: limit(written.tenants, usual.tenants),
+        variants: limit(written.variants, usual.variants),
     }
 }
 

@@ -55,15 +55,23 @@ pub(super) fn defaults() -> Vec<Objective> {
     promises.map(objective).into()
 }
 
+/// What scopes may name.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) routes: &'a [String],
+    /// Whether requests name their tenants.
+    pub(super) tenants: bool,
+}
+
 pub(super) fn resolve(
     written: Field<Vec<Field<raw::Objective>>>,
-    routes: &[String],
+    known: Known<'_>,
     problems: &mut Problems,
 ) -> Vec<Objective> {
     let Field::Given(written) = written else {
         return defaults();
     };
-    let mut known: Vec<String> = Vec::new();
+    let mut taken: Vec<String> = Vec::new();
     let mut objectives = Vec::new();
     for written in written.value.into_iter().filter_map(Field::given) {
         let mark = match &written.value.name {
@@ -74,13 +82,13 @@ pub(super) fn resolve(
             Field::Absent | Field::Wrong => written.mark,
         };
         let names = names(&written.value);
-        if let Some(twice) = names.iter().find(|name| known.contains(name)) {
+        if let Some(twice) = names.iter().find(|name| taken.contains(name)) {
             let message =
                 format!("a second objective is called \"{twice}\"; give this one another name");
             problems.at(mark, message);
         }
-        known.extend(names);
-        objectives.extend(entry(written, routes, problems));
+        taken.extend(names);
+        objectives.extend(entry(written, known, problems));
     }
     objectives
 }
@@ -118,13 +126,13 @@ pub(super) fn state(written: Field<raw::SloState>, problems: &mut Problems) -> O
 /// What one entry of the list amounts to.
 fn entry(
     written: Given<raw::Objective>,
-    routes: &[String],
+    known: Known<'_>,
     problems: &mut Problems,
 ) -> Vec<Objective> {
     let Given { value, mark } = written;
     let common = Common {
         window: length_within(value.window, WINDOWS, problems).unwrap_or(WINDOW),
-        scope: scope(value.scope, routes, problems),
+        scope: scope(value.scope, known, problems),
         warmup: length_within(value.warmup, WARM_UPS, problems).unwrap_or_default(),
         exclude: exclusions(value.exclude),
     };
@@ -231,18 +239,26 @@ fn exclusions(written: Field<Vec<Field<raw::Exclusion>>>) -> Vec<Exclusion> {
     exclude
 }
 
-fn scope(written: Field<raw::Scope>, routes: &[String], problems: &mut Problems) -> Scope {
+fn scope(written: Field<raw::Scope>, known: Known<'_>, problems: &mut Problems) -> Scope {
     let written = written.value().unwrap_or_default();
     let route = written.route.given().map(|Given { value, mark }| {
-        if !routes.contains(&value) {
-            let near = suggestion(&value, routes.iter().map(String::as_str));
+        if !known.routes.contains(&value) {
+            let near = suggestion(&value, known.routes.iter().map(String::as_str));
             problems.at(mark, format!("there is no route \"{value}\"; {near}"));
         }
         Label::known(&value)
     });
+    if let Field::Given(tenant) = &written.tenant
+        && !known.tenants
+    {
+        let message = "nothing says whose a request is; write identity.tenant, or remove the key";
+        problems.at(tenant.mark, message);
+    }
+    let tenant = pattern(written.tenant, "a tenant", problems);
     Scope {
         route,
         model: pattern(written.model, "a model's name", problems),
+        tenant,
         operation: operation(written.operation, problems),
         stream: written.stream.value(),
     }

@@ -2,6 +2,7 @@
 //! what they bring. What ended exchanges do to budgets stands where they end.
 
 use crate::clock::{Moment, Wall};
+use crate::label::Name;
 use crate::load::State;
 use crate::observe::board::Board;
 use crate::observe::board::flight::Flight;
@@ -86,6 +87,7 @@ impl Flight {
             let subject = Subject {
                 route: &self.exchange.open().route.name,
                 model: model.map_or(series.model.as_str(), |name| name.as_str()),
+                tenant: self.exchange.open().who.tenant.as_ref().map(Name::as_str),
                 operation: series.operation,
                 stream: true,
             };
