@@ -435,6 +435,50 @@ mod tests {
         assert!((foretold - seconds).abs() < 1e-3, "{foretold}");
     }
 
+    /// The rows of the SRE workbook for 99.9 % over 30 d, of tokens: what a burn rate spends, and when it would all be
+    /// spent. A stream weighs as much as it has tokens.
+    #[test]
+    fn tokens_spend_what_the_workbook_says() {
+        const MONTH: u64 = 30 * 24;
+        for (rate, hours, spent, window) in [
+            (14.4, 1, 0.02, "1h"),
+            (6.0, 6, 0.05, "6h"),
+            (3.0, 24, 0.1, "1d"),
+            (1.0, 72, 0.1, "3d"),
+        ] {
+            let tokens = Objective {
+                indicator: Indicator::TokensAboveRate(30.0),
+                target: 0.999,
+                window: Duration::from_secs(MONTH * 3_600),
+                ..objective("tokens")
+            };
+            let mut ledger = Ledger::new(vec![tokens]);
+            for hour in 0..MONTH {
+                let at = Moment::from_secs(hour * 3_600 + 1_800);
+                let bad = if hour >= MONTH - hours {
+                    rate * 10.0
+                } else {
+                    0.0
+                };
+                let bad = (0..10_000).filter(|token| f64::from(*token) < bad).count() as u64;
+                let judged = [(Verdict::Good, 10_000 - bad), (Verdict::Bad, bad)];
+                for (verdict, events) in judged {
+                    ledger.note(at, 0, Judged { verdict, events });
+                }
+            }
+            let reading = one(&ledger, Moment::from_secs(MONTH * 3_600));
+            let index = BURN_WINDOWS.iter().position(|(name, _)| *name == window);
+            near(reading.burn[index.unwrap()], rate);
+            near(reading.budget, 1.0 - spent);
+            assert_eq!(reading.counts.good + reading.counts.bad, MONTH * 10_000);
+            let ends = reading.exhaustion.map(|time| time.as_secs_f64() / 3_600.0);
+            match rate > 1.0 {
+                true => near(ends, (1.0 - spent) * MONTH as f64 / rate),
+                false => assert_eq!(ends, None),
+            }
+        }
+    }
+
     #[test]
     fn an_objective_that_did_not_change_keeps_its_history() {
         let mut ledger = Ledger::new(vec![objective("a"), objective("b")]);
