@@ -10,12 +10,13 @@ use tokio::net::TcpListener;
 use crate::support::process::{CALL, Process};
 use crate::support::{Backend, within};
 
-/// Ten tokens per second; each of the others has one thing wrong with it. 25 tokens are 2.4 s of decoding. A stall of
-/// 5 s is there after a second of them, where 2 s are allowed.
+/// Ten tokens per second; each of the others has one thing wrong with it. 25 tokens are 2.4 s of decoding, with a prefill
+/// before it, or the output rate would be no higher than the total one. A stall of 5 s is there after a second of them,
+/// where 2 s are allowed.
 const MODELS: [&str; 4] = [
-    "steady:prefill-ms=1,step-ms=100,batch-ms=0,jitter=0,tokens=25",
-    "half:prefill-ms=1,step-ms=200,batch-ms=0,jitter=0,tokens=25",
-    "stalling:prefill-ms=1,step-ms=100,batch-ms=0,jitter=0,tokens=25,stall=1,stall-after=10,stall-ms=5000",
+    "steady:prefill-ms=500,step-ms=100,batch-ms=0,jitter=0,tokens=25",
+    "half:prefill-ms=500,step-ms=200,batch-ms=0,jitter=0,tokens=25",
+    "stalling:prefill-ms=500,step-ms=100,batch-ms=0,jitter=0,tokens=25,stall=1,stall-after=10,stall-ms=5000",
     "failing:fail=1,status=500",
 ];
 
