@@ -1,6 +1,7 @@
 //! Builds everything in order, owns the tasks, shuts down in reverse.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -301,27 +302,15 @@ impl Core {
             spans.record(record);
             lines.record(record);
         });
-        let mut board = Board::new(
-            config.objectives.clone(),
-            Arc::clone(&gate),
-            Sinks {
-                instruments,
-                record,
-            },
-        );
-        board.count_with(config.tokenizers.clone());
-        ask_kernel(&mut board);
-        board.capture(config.contents.clone());
-        for facts in &facts {
-            board.prime(&lane(facts));
-        }
-        let slo_state = config.slo_state.as_deref();
-        if let Some(path) = slo_state {
-            budgets::take_up(path, &mut board)?;
-        }
+        let sinks = Sinks {
+            instruments,
+            record,
+        };
+        let board = board(config, Arc::clone(&gate), sinks)?;
         let observer =
             Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
-        let keeper = slo_state.map(|path| Keeper::start(path.to_owned(), Arc::clone(&observer)));
+        let keep = |path: &PathBuf| Keeper::start(path.clone(), Arc::clone(&observer));
+        let keeper = config.slo_state.as_ref().map(keep);
         drop(desk.set(Arc::downgrade(&observer)));
         Ok(Self {
             seam,
@@ -396,6 +385,21 @@ fn readings(
             ..others()
         }
     })
+}
+
+/// The board as it is before the first exchange.
+fn board(config: &Config, gate: Arc<Gate>, sinks: Sinks) -> Result<Board, budgets::Error> {
+    let mut board = Board::new(config.objectives.clone(), gate, sinks);
+    board.count_with(config.tokenizers.clone());
+    ask_kernel(&mut board);
+    board.capture(config.contents.clone());
+    for route in &config.routes {
+        board.prime(&lane(&route.facts));
+    }
+    if let Some(path) = &config.slo_state {
+        budgets::take_up(path, &mut board)?;
+    }
+    Ok(board)
 }
 
 /// The kernel is asked where it can be; where it cannot, that is said once.

@@ -14,7 +14,7 @@ use super::read::{Field, Given};
 use super::value::{Length, Size};
 use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
 use crate::count::Tokenisers;
-use crate::{label, listen};
+use crate::{forward, label, listen};
 
 mod content;
 mod identity;
@@ -93,13 +93,7 @@ pub(super) fn resolve(
         tenants: identity.tenant.is_some(),
     };
     let objectives = objectives::resolve(file.objectives, known, problems);
-    let (proxy, wrong) = proxy::from_env(above.environment);
-    for (variable, wrong) in wrong {
-        problems.outside(variable, wrong.to_string());
-    }
-    for upstream in &mut paths.upstreams {
-        upstream.proxy = proxy.for_host(upstream.tls, &upstream.host, upstream.port);
-    }
+    proxies(&mut paths.upstreams, above, problems);
     Config {
         listeners,
         admin,
@@ -123,6 +117,17 @@ pub(super) fn resolve(
         log: log(file.log, args),
         request_log: request_log::resolve(file.request_log, problems),
         export: export(file.export, problems),
+    }
+}
+
+/// The proxies on the way out that the environment names.
+fn proxies(upstreams: &mut [forward::Config], above: Above<'_>, problems: &mut Problems) {
+    let (proxy, wrong) = proxy::from_env(above.environment);
+    for (variable, wrong) in wrong {
+        problems.outside(variable, wrong.to_string());
+    }
+    for upstream in upstreams {
+        upstream.proxy = proxy.for_host(upstream.tls, &upstream.host, upstream.port);
     }
 }
 
