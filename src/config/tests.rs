@@ -781,7 +781,7 @@ objectives:
   - {preset: voice, name: v, window: 90d}
 slo_state: {path: /var/lib/tokengauge/slo}
 identity: {tenant: {headers: [x-api-key], hash: true}, session: {headers: [x-s]}, variant: {headers: [x-v, x-w]}}
-labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4, tenants: 5, variants: 6}
+labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4, tenants: 5, variants: 6, length_bands: true}
 export: {endpoint: \"http://c:4317\", protocol: http/protobuf, interval: 15s, headers: {x-key: s3cret}, genai_names: off}
 limits: {observer_memory: 64MiB}
 drain: 0s

@@ -7,7 +7,7 @@ use crate::clock::{Moment, Wall};
 use crate::dialect::{Operation, RequestFacts};
 use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stalls};
-use crate::record::{Call, Complete, Http, Network, Outcome, Output, Record, Series};
+use crate::record::{Bands, Call, Complete, Http, Network, Outcome, Output, Record, Series};
 use crate::slo::{Counting, Indicator, Objective, Scope};
 use crate::wire::{Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who};
 
@@ -117,6 +117,8 @@ fn call() -> Call {
         service_tier: None,
         system_fingerprint: None,
         finish_reasons: Vec::new(),
+        choices: Vec::new(),
+        bands: Bands::default(),
         usage: None,
         timings: None,
         quota: None,
