@@ -169,14 +169,9 @@ fn write(path: &Path, state: &State) -> io::Result<()> {
 fn put_aside(path: &Path) -> io::Result<PathBuf> {
     for number in 1..=MOST_ASIDE {
         let aside = with_ending(path, &format!(".refused.{number}"));
-        // Fails where the name is taken, and so never writes over what was put aside before.
-        match fs::hard_link(path, &aside) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            linked => {
-                linked?;
-                fs::remove_file(path)?;
-                return Ok(aside);
-            }
+        if !aside.try_exists()? {
+            fs::rename(path, &aside)?;
+            return Ok(aside);
         }
     }
     Err(io::Error::new(
