@@ -58,11 +58,11 @@ impl Ledger {
 
     /// What the objectives in whose scope the exchange is say of it, by their index. Plain HTTP is in no scope.
     pub fn judge(&self, record: &Record) -> impl Iterator<Item = (usize, Judged)> {
-        let subject = record.call.as_ref().map(|call| Subject::of(record, call));
         let judge = move |(index, account): (usize, &Account)| {
-            let within = account.filter.matches(subject.as_ref()?);
-            let judged = account.objective.judge(record, record.call.as_ref()?);
-            Some((index, judged.filter(|_| within)?))
+            let call = record.call.as_ref()?;
+            let in_scope = account.filter.matches(&Subject::of(record, call));
+            let judged = in_scope.then(|| account.objective.judge(record, call));
+            Some((index, judged??))
         };
         self.accounts.iter().enumerate().filter_map(judge)
     }
