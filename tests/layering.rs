@@ -100,7 +100,18 @@ const TABLE: &[Row] = &[
     ),
     row("observe/task", &["clock", "diag", "tee", "wire"]),
     row("load", &["clock", "label", "record", "slots", "wire"]),
-    row("slo", &["clock", "label", "record", "slots", "wire"]),
+    row(
+        "slo",
+        &[
+            "clock",
+            "dialect::Operation",
+            "label",
+            "measure::rates",
+            "record",
+            "slots",
+            "wire",
+        ],
+    ),
     row(
         "export",
         &[

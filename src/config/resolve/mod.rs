@@ -14,11 +14,12 @@ use super::read::{Field, Given};
 use super::value::{Length, Size};
 use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
 use crate::count::Tokenisers;
-use crate::{label, listen};
+use crate::{forward, label, listen};
 
 mod content;
 mod cost;
 mod identity;
+mod indicator;
 mod objectives;
 mod propagators;
 pub(super) mod request_log;
@@ -87,14 +88,13 @@ pub(super) fn resolve(
     let mut paths = routes::resolve(written, args, defaults, problems);
     let (propagators, ignored_propagators) =
         propagators::resolve(file.propagators, above.environment, problems);
-    let objectives = objectives::resolve(file.objectives, &paths.route_names, problems);
-    let (proxy, wrong) = proxy::from_env(above.environment);
-    for (variable, wrong) in wrong {
-        problems.outside(variable, wrong.to_string());
-    }
-    for upstream in &mut paths.upstreams {
-        upstream.proxy = proxy.for_host(upstream.tls, &upstream.host, upstream.port);
-    }
+    let identity = identity::resolve(file.identity, problems);
+    let known = objectives::Known {
+        routes: &paths.route_names,
+        tenants: identity.tenant.is_some(),
+    };
+    let objectives = objectives::resolve(file.objectives, known, problems);
+    proxies(&mut paths.upstreams, above, problems);
     Config {
         listeners,
         admin,
@@ -102,10 +102,11 @@ pub(super) fn resolve(
         routes: paths.routes,
         contents: paths.contents,
         objectives,
+        slo_state: objectives::state(file.slo_state, problems),
         tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
         prices: prices_file(&file.cost),
         costs: cost::resolve(file.cost, &paths.route_names, problems),
-        identity: identity::resolve(file.identity, problems),
+        identity,
         identity_key: (above.environment)(IDENTITY_KEY)
             .filter(|key| !key.is_empty())
             .map(|key| Secret::new(&key)),
@@ -125,6 +126,17 @@ pub(super) fn resolve(
 /// Where the prices are, as far as the file says so in the right way.
 fn prices_file(cost: &Field<raw::Cost>) -> Option<std::path::PathBuf> {
     cost.clone().value()?.prices.value()
+}
+
+/// The proxies on the way out that the environment names.
+fn proxies(upstreams: &mut [forward::Config], above: Above<'_>, problems: &mut Problems) {
+    let (proxy, wrong) = proxy::from_env(above.environment);
+    for (variable, wrong) in wrong {
+        problems.outside(variable, wrong.to_string());
+    }
+    for upstream in upstreams {
+        upstream.proxy = proxy.for_host(upstream.tls, &upstream.host, upstream.port);
+    }
 }
 
 fn version(version: Field<u64>, file: Mark, problems: &mut Problems) {
