@@ -22,7 +22,7 @@ use crate::export::names::attributes::Values;
 use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{prometheus, testing};
 use crate::label::Limits;
-use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Throughput};
+use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Summary, Throughput};
 use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::slo::{BURN_WINDOWS, Indicator, Objective, Scope};
 use crate::wire::Vantage;
@@ -162,11 +162,9 @@ fn load() -> Reading {
             },
             input: throughput,
             output: throughput,
-            time_to_first_token: None,
-            output_rate: None,
-            finished: 0,
-            failed: 0,
+            recent: Summary::default(),
         }],
+        ..Reading::default()
     }
 }
 
