@@ -93,8 +93,8 @@ const TABLE: &[Row] = &[
     row(
         "observe/board",
         &[
-            "clock", "content", "count", "dialect", "export", "frame", "label", "load", "measure",
-            "record", "slo", "wire",
+            "clock", "content", "count", "dialect", "drift", "export", "frame", "label", "load",
+            "measure", "record", "slo", "wire",
         ],
     ),
     row("observe/task", &["clock", "diag", "tee", "wire"]),
@@ -112,6 +112,17 @@ const TABLE: &[Row] = &[
     ),
     row("slo", &["clock", "label", "record", "slots", "wire"]),
     row(
+        "drift",
+        &[
+            "clock",
+            "label",
+            "load::Flow",
+            "load::MOST_FLOWS",
+            "record",
+            "wire",
+        ],
+    ),
+    row(
         "export",
         &[
             "clock",
@@ -127,6 +138,7 @@ const TABLE: &[Row] = &[
             "dialect::RequestFacts",
             "dialect::Timings",
             "dialect::Usage",
+            "drift",
             "frame::Anomaly",
             "label",
             "load",
@@ -138,7 +150,17 @@ const TABLE: &[Row] = &[
     ),
     row(
         "admin",
-        &["clock", "diag", "export", "label", "load", "slo", "wire"],
+        &[
+            "clock",
+            "diag",
+            "drift",
+            "export",
+            "label",
+            "load",
+            "measure::Band",
+            "slo",
+            "wire",
+        ],
     ),
     row(
         "console",
@@ -147,8 +169,8 @@ const TABLE: &[Row] = &[
     row(
         "config",
         &[
-            "admin", "clock", "content", "count", "diag", "dialect", "export", "forward", "label",
-            "listen", "load", "observe", "route", "slo", "tee", "wire",
+            "admin", "clock", "content", "count", "diag", "dialect", "drift", "export", "forward",
+            "label", "listen", "load", "observe", "route", "slo", "tee", "wire",
         ],
     ),
     row("simulate", &["clock", "label"]),
@@ -180,6 +202,7 @@ const PURE: &[&str] = &[
     "observe/reading",
     "load",
     "slo",
+    "drift",
 ];
 
 /// The most lines that a file may have before its tests. A reader holds about so much in mind at once; a file that

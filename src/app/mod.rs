@@ -189,7 +189,7 @@ impl App {
         self.config.load_full()
     }
 
-    /// Puts a new configuration's routes, upstreams, objectives, tokenisers and request log in force; connections and exchanges go on.
+    /// Puts a new configuration's routes, upstreams, objectives, tokenisers, baseline and request log in force; connections and exchanges go on.
     ///
     /// # Errors
     /// Where its routes or upstreams cannot be set up, or its request log not be opened; then nothing changes.
@@ -203,6 +203,7 @@ impl App {
             board.replace_objectives(at, new.objectives.clone());
             board.count_with(new.tokenizers.clone());
             board.capture(new.contents.clone());
+            board.compare_with(new.drift.clone());
         });
         self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
@@ -305,6 +306,7 @@ impl Core {
         board.count_with(config.tokenizers.clone());
         ask_kernel(&mut board);
         board.capture(config.contents.clone());
+        board.compare_with(config.drift.clone());
         for facts in &facts {
             board.prime(&lane(facts));
         }
@@ -363,7 +365,8 @@ fn readings(
         };
         // Before the observer is brought up to date, or it would always be 0.
         let backlog = seam.backlog();
-        let (load, slo) = observer.settled(Board::reading);
+        let ((load, slo), drift) =
+            observer.settled(|board, at| (board.reading(at), board.drift(at)));
         let lost = seam.lost();
         let losses = Losses {
             bytes: lost.bytes,
@@ -373,6 +376,7 @@ fn readings(
         Snapshot {
             load,
             slo,
+            drift,
             losses,
             label_overflow: gate.refused().to_vec(),
             ..others()

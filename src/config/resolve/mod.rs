@@ -17,6 +17,7 @@ use crate::count::Tokenisers;
 use crate::{label, listen};
 
 mod content;
+pub(super) mod drift;
 mod objectives;
 mod propagators;
 pub(super) mod request_log;
@@ -107,6 +108,7 @@ pub(super) fn resolve(
         ignored_propagators,
         log: log(file.log, args),
         request_log: request_log::resolve(file.request_log, problems),
+        drift: drift::resolve(file.drift, problems),
         export: export(file.export, problems),
     }
 }

@@ -7,7 +7,7 @@ use opentelemetry::metrics::{Counter, Histogram, Meter};
 use crate::export::config::GenAi;
 use crate::export::exemplars::Exemplars;
 use crate::export::instruments::traced::Traced;
-use crate::export::names::{Metric, health, network, ours, standard};
+use crate::export::names::{Metric, drift, health, network, ours, standard};
 
 /// Every synchronous instrument, and the standard's under the names that are configured.
 #[derive(Debug)]
@@ -138,8 +138,8 @@ impl Family {
             started: ours::REQUESTS_STARTED.counter(meter),
             finished: ours::REQUESTS_FINISHED.counter(meter),
             choices: ours::CHOICES_FINISHED.counter(meter),
-            drift_counted: ours::DRIFT_COUNTED.counter(meter),
-            drift_reported: ours::DRIFT_REPORTED.counter(meter),
+            drift_counted: drift::COUNTED.counter(meter),
+            drift_reported: drift::REPORTED.counter(meter),
             anomalies: health::SELF_ANOMALIES.counter(meter),
             delay: health::SELF_DELAY.histogram(meter),
             left_out: health::SELF_LEFT_OUT.counter(meter),

@@ -35,6 +35,7 @@ use crate::wire::RouteFacts;
 mod attributes;
 pub mod bounded;
 mod closing;
+mod drift;
 mod ended;
 mod family;
 mod live;

@@ -15,6 +15,7 @@ use super::*;
 use crate::clock::Moment;
 use crate::count::Source;
 use crate::dialect::Usage;
+use crate::drift;
 use crate::export::collector::Picture;
 use crate::export::config::{ExemplarFilter, GenAi, Temporality};
 use crate::export::names;
@@ -125,6 +126,15 @@ fn snapshot() -> Snapshot {
             objective("rate", Indicator::OutputRate(15.5)),
             objective("duration", Indicator::Duration(Duration::from_secs(60))),
         ],
+        drift: drift::Reading {
+            flows: vec![drift::FlowReading {
+                flow: flow(),
+                lengths: [drift::LengthReading {
+                    index: Some(0.3),
+                    ..drift::LengthReading::default()
+                }; 2],
+            }],
+        },
         losses: Losses {
             bytes: 10,
             exchanges: 1,
@@ -133,6 +143,15 @@ fn snapshot() -> Snapshot {
         refused_requests: 4,
         label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
         ..Snapshot::default()
+    }
+}
+
+fn flow() -> Flow {
+    Flow {
+        provider: Label::known("openai"),
+        model: Label::known("gpt-4o"),
+        route: Label::known("default"),
+        vantage: Vantage::Outbound,
     }
 }
 
@@ -154,12 +173,7 @@ fn load() -> Reading {
             }),
         }],
         flows: vec![FlowReading {
-            flow: Flow {
-                provider: Label::known("openai"),
-                model: Label::known("gpt-4o"),
-                route: Label::known("default"),
-                vantage: Vantage::Outbound,
-            },
+            flow: flow(),
             input: throughput,
             output: throughput,
             recent: Summary::default(),

@@ -9,6 +9,7 @@ use std::fmt::{self, Write};
 
 pub mod attributes;
 pub mod build;
+pub mod drift;
 pub mod health;
 pub mod network;
 pub mod ours;

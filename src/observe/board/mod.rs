@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::clock::Moment;
 use crate::content;
 use crate::count::Tokenisers;
+use crate::drift::{self, Drift};
 use crate::export::{Instruments, Part};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
@@ -48,6 +49,7 @@ pub struct Board {
     flights: FxHashMap<ExchangeId, Box<Flight>>,
     load: Load,
     ledger: slo::Ledger,
+    drift: Drift,
     pauses: Pauses,
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
@@ -101,6 +103,7 @@ impl Board {
             flights: FxHashMap::default(),
             load: Load::new(),
             ledger: slo::Ledger::new(objectives),
+            drift: Drift::default(),
             pauses: Pauses::default(),
             gate,
             tokenisers: Tokenisers::default(),
@@ -188,6 +191,21 @@ impl Board {
             }
         }
         (load, self.ledger.reading(at))
+    }
+
+    /// How far the workload has moved from its baseline.
+    pub fn drift(&mut self, at: Moment) -> drift::Reading {
+        self.drift.reading(at)
+    }
+
+    /// The lengths of late, to compare with later.
+    pub fn lengths(&self) -> drift::Saved {
+        self.drift.saved()
+    }
+
+    /// What the workload is compared with; where that changes, the comparison begins anew.
+    pub fn compare_with(&mut self, config: drift::Config) {
+        self.drift.replace(config);
     }
 
     /// Replaces the objectives; those that stay the same keep their history.
@@ -317,6 +335,7 @@ impl Board {
         let Self {
             load,
             ledger,
+            drift,
             pauses,
             gate,
             sinks,
@@ -336,6 +355,7 @@ impl Board {
                 call.verdicts.push((objective.name.clone(), verdict));
             }
         }
+        drift.ended(at, &record);
         sinks.instruments.finished(&record, gate);
         (sinks.record)(&record);
     }
