@@ -4,8 +4,10 @@
 //! is configured and sent. What is served comes from closures, so this module knows nothing of those it shows.
 
 mod objective;
+mod stats;
 
 pub use objective::Objective;
+pub use stats::{Facts, Stats};
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -43,6 +45,10 @@ pub struct Pages {
     pub streams: Page,
     /// Objectives, budgets and burn rates (JSON).
     pub slo: Page,
+    /// Throughput, percentiles, what is in flight, and drift (JSON).
+    pub stats: Page,
+    /// The lengths of late, as a baseline to compare with (JSON).
+    pub drift: Page,
 }
 
 impl std::fmt::Debug for Pages {
@@ -145,6 +151,8 @@ enum Wanted {
     Config,
     Streams,
     Slo,
+    Stats,
+    Drift,
     Index,
 }
 
@@ -157,6 +165,8 @@ impl Wanted {
             "/config" => Self::Config,
             "/streams" => Self::Streams,
             "/slo" => Self::Slo,
+            "/stats" => Self::Stats,
+            "/drift" => Self::Drift,
             "/" => Self::Index,
             _ => return None,
         })
@@ -166,7 +176,9 @@ impl Wanted {
     const fn is_open(self) -> bool {
         match self {
             Self::Live | Self::Ready | Self::Metrics(_) => true,
-            Self::Config | Self::Streams | Self::Slo | Self::Index => false,
+            Self::Config | Self::Streams | Self::Slo | Self::Stats | Self::Drift | Self::Index => {
+                false
+            }
         }
     }
 }
@@ -177,7 +189,9 @@ const INDEX: &str = "tokengauge admin port\n\n\
     /metrics  Prometheus text, or OpenMetrics for who accepts it\n\
     /config   the configuration in force, secrets redacted\n\
     /streams  exchanges in flight\n\
-    /slo      objectives, budgets and burn rates\n";
+    /slo      objectives, budgets and burn rates\n\
+    /stats    throughput, percentiles, queue depth and drift, for those without a Prometheus\n\
+    /drift    lengths of prompts and answers of late, to save as a baseline\n";
 
 impl Desk {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -213,6 +227,8 @@ impl Desk {
             Wanted::Config => typed("application/yaml", (self.pages.config)()),
             Wanted::Streams => typed("application/json", (self.pages.streams)()),
             Wanted::Slo => typed("application/json", (self.pages.slo)()),
+            Wanted::Stats => typed("application/json", (self.pages.stats)()),
+            Wanted::Drift => typed("application/json", (self.pages.drift)()),
             Wanted::Index => text(StatusCode::OK, INDEX),
         }
     }
@@ -280,6 +296,8 @@ mod tests {
             config: page("c"),
             streams: page("[]"),
             slo: page("[]"),
+            stats: page("{}"),
+            drift: page("{}"),
         };
         let token = token.map(str::to_owned);
         let admin = Admin::bind(([127, 0, 0, 1], 0).into(), token, Arc::clone(&ready), pages)
@@ -324,6 +342,8 @@ mod tests {
             ("/config", "c"),
             ("/streams", "[]"),
             ("/slo", "[]"),
+            ("/stats", "{}"),
+            ("/drift", "{}"),
         ] {
             let answer = ask(address, path, "").await;
             assert!(
@@ -389,6 +409,8 @@ mod tests {
             config: page(),
             streams: page(),
             slo: page(),
+            stats: page(),
+            drift: page(),
         };
         let admin = Admin::bind(([0, 0, 0, 0], 0).into(), None, Arc::default(), pages)
             .await
@@ -400,10 +422,9 @@ mod tests {
                 .await
                 .starts_with("HTTP/1.1 200")
         );
-        assert!(
-            ask(address, "/config", "")
-                .await
-                .starts_with("HTTP/1.1 403")
-        );
+        for path in ["/config", "/streams", "/slo", "/stats", "/drift", "/"] {
+            let answer = ask(address, path, "").await;
+            assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+        }
     }
 }

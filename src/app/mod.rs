@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::admin::{self, Admin};
+use crate::admin::Admin;
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::export::{
@@ -27,8 +27,10 @@ use crate::tee::{self, Seam};
 use crate::wire::{RouteFacts, Scheme};
 use crate::{diag, record::Record};
 
+mod pages;
 mod ways;
 
+use self::pages::pages;
 use self::ways::{lane, unrouted, ways};
 
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
@@ -438,33 +440,7 @@ async fn bind_admin(
     ready: &Arc<AtomicBool>,
 ) -> Result<Admin, StartError> {
     let resolved = config.load_full();
-    let pages = admin::Pages {
-        metrics: {
-            let telemetry = Arc::clone(&core.telemetry);
-            Box::new(move |format| telemetry.prometheus(format))
-        },
-        config: {
-            let config = Arc::clone(config);
-            Box::new(move || config.load().to_yaml())
-        },
-        streams: {
-            let observer = Arc::clone(&core.observer);
-            Box::new(move || json(&observer.settled(|board, at| board.streams(at))))
-        },
-        slo: {
-            let observer = Arc::clone(&core.observer);
-            Box::new(move || {
-                json(
-                    &observer
-                        .settled(Board::reading)
-                        .1
-                        .iter()
-                        .map(admin::Objective::of)
-                        .collect::<Vec<_>>(),
-                )
-            })
-        },
-    };
+    let pages = pages(config, core);
     let token = resolved
         .admin
         .token
@@ -473,8 +449,4 @@ async fn bind_admin(
     let address = resolved.admin.address;
     let bound = Admin::bind(address, token, Arc::clone(ready), pages).await;
     bound.map_err(|error| StartError::Admin(address, error))
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_else(|_| "null".to_owned())
 }
