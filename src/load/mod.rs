@@ -331,10 +331,11 @@ impl Load {
         };
         let flows = self.flows.iter_mut().filter_map(tell).collect();
         let tracks = self.flows.iter().filter_map(|(_, track)| track.as_deref());
+        let tracks: Vec<&Track> = tracks.collect();
         Reading {
             lanes: self.lanes.reading(),
             flows,
-            total: total::reading(at, tracks, &recent),
+            total: total::reading(at, &tracks, &recent),
         }
     }
 

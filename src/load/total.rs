@@ -6,13 +6,9 @@ use crate::load::flow::{Track, peak, throughput};
 use crate::load::recent::Segment;
 
 /// Means add up. The peak is looked for in the sums of the seconds, since flows peak apart. `recent`: of all tracks.
-pub(super) fn reading<'a>(
-    at: Moment,
-    tracks: impl Iterator<Item = &'a Track> + Clone,
-    recent: &Segment,
-) -> TotalReading {
+pub(super) fn reading(at: Moment, tracks: &[&Track], recent: &Segment) -> TotalReading {
     let now = at.since(Moment::ZERO).as_secs();
-    let sum = |of: &dyn Fn(&Track) -> f64| tracks.clone().map(of).sum::<f64>();
+    let sum = |of: &dyn Fn(&Track) -> f64| tracks.iter().map(|track| of(track)).sum::<f64>();
     TotalReading {
         input: throughput(now, None, |seconds| {
             sum(&|track| track.input_of(now, seconds))
@@ -39,7 +35,7 @@ mod tests {
         other.output(Moment::from_secs(7), 90);
         other.input_spread(Moment::from_secs(8), Moment::from_secs(9), 30);
         let at = Moment::from_secs(10);
-        let total = reading(at, [&one, &other].into_iter(), &Segment::default());
+        let total = reading(at, &[&one, &other], &Segment::default());
         assert_eq!(total.output.peak, Some(130.0), "not 100 + 90");
         assert_eq!(total.output.ten_seconds, Some(32.0));
         assert_eq!(total.input.ten_seconds, Some(3.0));
@@ -48,11 +44,7 @@ mod tests {
 
     #[test]
     fn without_any_flow_nothing_went_through() {
-        let total = reading(
-            Moment::from_secs(60),
-            std::iter::empty(),
-            &Segment::default(),
-        );
+        let total = reading(Moment::from_secs(60), &[], &Segment::default());
         assert_eq!(total.output.minute, Some(0.0));
         assert_eq!(total.output.five_minutes, None, "not covered");
         assert_eq!(total.recent, Default::default());

@@ -112,18 +112,18 @@ async fn prompts(process: &Process, round: u64, words: u64) {
     }
 }
 
-/// The value below which the share `quantile` of the values lies, by nearest rank.
-fn percentile(values: &mut [f64], quantile: f64) -> f64 {
+/// The value up to which so many hundredths of the values lie, by nearest rank.
+fn percentile(values: &mut [f64], percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
-    let rank = (quantile * values.len() as f64).ceil() as usize;
+    let rank = (percent * values.len()).div_ceil(100);
     values[rank.max(1) - 1]
 }
 
 /// `told` holds the percentiles of `values`, to 1 % and to half of the `unit` in which they are kept.
 fn agree(told: &Value, mut values: Vec<f64>, unit: f64) {
     assert_eq!(told["count"], values.len(), "{told}");
-    for (name, quantile) in [("p5", 0.05), ("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
-        let exact = percentile(&mut values, quantile);
+    for (name, percent) in [("p5", 5), ("p50", 50), ("p95", 95), ("p99", 99)] {
+        let exact = percentile(&mut values, percent);
         let told = told[name].as_f64().unwrap();
         let off = (told - exact).abs();
         assert!(
@@ -133,12 +133,11 @@ fn agree(told: &Value, mut values: Vec<f64>, unit: f64) {
     }
 }
 
-#[tokio::test]
-async fn percentiles_and_counts_are_those_of_the_request_log() {
+/// `/stats` and the request log after 18 streams and 6 whole answers of the model `steady`, and a 503.
+async fn after_25_calls() -> (Value, Vec<Value>) {
     let steady =
         "steady:prefill-ms=2,step-ms=5,batch-ms=0.2,jitter=0.3,tokens=30-60,chunk-tokens=1";
-    let failing = "failing:fail=1,status=503";
-    let rig = Rig::start(&[steady, failing], "").await;
+    let rig = Rig::start(&[steady, "failing:fail=1,status=503"], "").await;
     let mut calls = JoinSet::new();
     for n in 0..24 {
         calls.spawn(call(rig.process.address, "steady", n % 4 != 0, n));
@@ -146,52 +145,39 @@ async fn percentiles_and_counts_are_those_of_the_request_log() {
     calls.join_all().await;
     call(rig.process.address, "failing", true, 1).await;
     let lines = rig.logged(25).await;
-    let stats = rig.page("/stats").await;
+    (rig.page("/stats").await, lines)
+}
 
-    let names = |flow: &Value| {
-        (
-            flow["model"].clone(),
-            flow["route"].clone(),
-            flow["provider"].clone(),
-        )
-    };
+#[tokio::test]
+async fn percentiles_and_counts_are_those_of_the_request_log() {
+    let (stats, mut lines) = after_25_calls().await;
+    lines.retain(|line| line["call"]["series"]["model"] == "steady");
     let flows = stats["flows"].as_array().unwrap();
     let flow = flows.iter().find(|flow| flow["model"] == "steady").unwrap();
-    let steady: Vec<&Value> = lines
-        .iter()
-        .filter(|line| line["call"]["series"]["model"] == "steady")
-        .collect();
-    assert_eq!(steady.len(), 24);
-    assert_eq!(names(flow).1, "sim");
     let recent = &flow["last_five_minutes"];
     assert_eq!(
         (&recent["finished"], &recent["failed"]),
         (&24.into(), &0.into())
     );
-    let values = |of: &dyn Fn(&Value) -> Option<f64>| -> Vec<f64> {
-        steady.iter().filter_map(|line| of(line)).collect()
+    let values = |pointer: &str| -> Vec<f64> {
+        let value = |line: &Value| line.pointer(pointer)?.as_f64();
+        lines.iter().filter_map(value).collect()
     };
-    let first = values(&|line| line["points"]["token"].as_f64());
-    assert_eq!(first.len(), 18, "whole answers have none");
-    agree(&recent["time_to_first_token_seconds"], first, 0.000_1);
-    let rates = values(&|line| line["call"]["rates"]["output"].as_f64());
+    let rates = values("/call/rates/output");
     assert!(!rates.is_empty());
-    agree(&recent["output_tokens_per_second"], rates.clone(), 0.01);
-    let per_token = values(&|line| line["call"]["rates"]["time_per_output_token"].as_f64());
-    agree(
-        &recent["time_per_output_token_seconds"],
-        per_token,
-        0.000_001,
-    );
-    let durations = values(&|line| line["points"]["end"].as_f64());
-    agree(&recent["duration_seconds"], durations, 0.000_1);
-
-    let banded = |from: f64, to: f64| {
-        rates
-            .iter()
-            .filter(|rate| (from..to).contains(*rate))
-            .count()
-    };
+    assert_eq!(values("/points/token").len(), 18, "whole answers have none");
+    for (field, pointer, unit) in [
+        ("time_to_first_token_seconds", "/points/token", 0.000_1),
+        ("output_tokens_per_second", "/call/rates/output", 0.01),
+        (
+            "time_per_output_token_seconds",
+            "/call/rates/time_per_output_token",
+            0.000_001,
+        ),
+        ("duration_seconds", "/points/end", 0.000_1),
+    ] {
+        agree(&recent[field], values(pointer), unit);
+    }
     let bands = &recent["bands"];
     for (band, from, to) in [
         ("<5", 0.0, 5.0),
@@ -201,23 +187,23 @@ async fn percentiles_and_counts_are_those_of_the_request_log() {
         (">=60", 60.0, f64::MAX),
         ("voice", 100.0, f64::MAX),
     ] {
-        assert_eq!(bands[band], banded(from, to), "{band} of {bands}");
+        let within = rates.iter().filter(|rate| (from..to).contains(*rate));
+        assert_eq!(bands[band], within.count(), "{band} of {bands}");
     }
+}
 
+#[tokio::test]
+async fn the_sum_takes_in_every_flow_and_the_process_says_who_it_is() {
+    let (stats, lines) = after_25_calls().await;
     let total = &stats["total"]["last_five_minutes"];
     assert_eq!(
-        total["failed"], 1,
-        "the 503 is told, as no model's or as that one's"
+        (&total["finished"], &total["failed"]),
+        (&25.into(), &1.into())
     );
-    assert_eq!(
-        total["output_tokens_per_second"],
-        recent["output_tokens_per_second"]
-    );
-    assert_eq!(
-        stats["total"]["throughput_tokens_per_second"]["total"]["5m"],
-        Value::Null,
-        "not covered"
-    );
+    assert_eq!(total["duration_seconds"]["count"], 24, "a 503 is not fast");
+    assert_eq!(total["time_to_first_token_seconds"]["count"], 18);
+    let throughput = &stats["total"]["throughput_tokens_per_second"];
+    assert_eq!(throughput["total"]["5m"], Value::Null, "not covered");
     let lane = &stats["lanes"][0];
     assert_eq!(
         (&lane["route"], &lane["queue_depth"]),
