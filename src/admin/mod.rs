@@ -49,6 +49,8 @@ pub struct Pages {
     pub stats: Page,
     /// The lengths of late, as a baseline to compare with (JSON).
     pub drift: Page,
+    /// The values that metrics are told apart by (JSON).
+    pub labels: Page,
 }
 
 impl std::fmt::Debug for Pages {
@@ -153,6 +155,7 @@ enum Wanted {
     Slo,
     Stats,
     Drift,
+    Labels,
     Index,
 }
 
@@ -167,6 +170,7 @@ impl Wanted {
             "/slo" => Self::Slo,
             "/stats" => Self::Stats,
             "/drift" => Self::Drift,
+            "/labels" => Self::Labels,
             "/" => Self::Index,
             _ => return None,
         })
@@ -176,9 +180,13 @@ impl Wanted {
     const fn is_open(self) -> bool {
         match self {
             Self::Live | Self::Ready | Self::Metrics(_) => true,
-            Self::Config | Self::Streams | Self::Slo | Self::Stats | Self::Drift | Self::Index => {
-                false
-            }
+            Self::Config
+            | Self::Streams
+            | Self::Slo
+            | Self::Stats
+            | Self::Drift
+            | Self::Labels
+            | Self::Index => false,
         }
     }
 }
@@ -191,7 +199,8 @@ const INDEX: &str = "tokengauge admin port\n\n\
     /streams  exchanges in flight\n\
     /slo      objectives, budgets and burn rates\n\
     /stats    throughput, percentiles, queue depth and drift, for those without a Prometheus\n\
-    /drift    lengths of prompts and answers of late, to save as a baseline\n";
+    /drift    lengths of prompts and answers of late, to save as a baseline\n\
+    /labels   the names that metrics are told apart by\n";
 
 impl Desk {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -229,6 +238,7 @@ impl Desk {
             Wanted::Slo => typed("application/json", (self.pages.slo)()),
             Wanted::Stats => typed("application/json", (self.pages.stats)()),
             Wanted::Drift => typed("application/json", (self.pages.drift)()),
+            Wanted::Labels => typed("application/json", (self.pages.labels)()),
             Wanted::Index => text(StatusCode::OK, INDEX),
         }
     }
@@ -298,6 +308,7 @@ mod tests {
             slo: page("[]"),
             stats: page("{}"),
             drift: page("{}"),
+            labels: page("[]"),
         };
         let token = token.map(str::to_owned);
         let admin = Admin::bind(([127, 0, 0, 1], 0).into(), token, Arc::clone(&ready), pages)
@@ -344,6 +355,7 @@ mod tests {
             ("/slo", "[]"),
             ("/stats", "{}"),
             ("/drift", "{}"),
+            ("/labels", "[]"),
         ] {
             let answer = ask(address, path, "").await;
             assert!(
@@ -411,6 +423,7 @@ mod tests {
             slo: page(),
             stats: page(),
             drift: page(),
+            labels: page(),
         };
         let admin = Admin::bind(([0, 0, 0, 0], 0).into(), None, Arc::default(), pages)
             .await
@@ -422,7 +435,9 @@ mod tests {
                 .await
                 .starts_with("HTTP/1.1 200")
         );
-        for path in ["/config", "/streams", "/slo", "/stats", "/drift", "/"] {
+        for path in [
+            "/config", "/streams", "/slo", "/stats", "/drift", "/labels", "/",
+        ] {
             let answer = ask(address, path, "").await;
             assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
         }

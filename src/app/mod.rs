@@ -63,6 +63,7 @@ struct Core {
     observer: Arc<Observer>,
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
+    gate: Arc<Gate>,
 }
 
 /// How a shutdown went.
@@ -299,7 +300,7 @@ impl Core {
         });
         let mut board = Board::new(
             config.objectives.clone(),
-            gate,
+            Arc::clone(&gate),
             Sinks {
                 instruments,
                 record,
@@ -320,6 +321,7 @@ impl Core {
             observer,
             telemetry,
             request_log,
+            gate,
         })
     }
 
@@ -341,6 +343,7 @@ impl Core {
             observer,
             telemetry,
             request_log,
+            gate: _,
         } = self;
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.

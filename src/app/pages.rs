@@ -36,6 +36,10 @@ pub(super) fn pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
             let (observer, started) = (observer(), started());
             Box::new(move || stats(&observer, started))
         },
+        labels: {
+            let gate = Arc::clone(&core.gate);
+            Box::new(move || json(&gate.admitted()))
+        },
         drift: {
             let observer = observer();
             Box::new(move || observer.settled(|board, _| board.lengths()).to_json())

@@ -12,6 +12,7 @@ mod connect;
 mod exchange;
 mod forwarder;
 mod head;
+pub mod identity;
 mod link;
 mod proxy;
 mod query;
@@ -29,6 +30,7 @@ use hyper::body::Incoming;
 
 pub use self::connect::SetupError;
 pub use self::forwarder::{Client, ForwardService, Forwarder, Parts};
+pub use self::identity::Identity;
 pub use self::proxy::Proxy;
 pub use self::source::Source;
 pub use self::trace::{Carried, Propagation, Propagator, Sample};

@@ -14,10 +14,11 @@ use super::read::{Field, Given};
 use super::value::{Length, Size};
 use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
 use crate::count::Tokenisers;
-use crate::{label, listen};
+use crate::{forward, label, listen};
 
 mod content;
 pub(super) mod drift;
+mod identity;
 mod objectives;
 mod propagators;
 pub(super) mod request_log;
@@ -36,6 +37,9 @@ const OBSERVER_MEMORY: usize = 32 << 20;
 
 /// The variable that holds the admin port's bearer token. There is no flag for it: flags are seen in `ps`.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
+
+/// The variable that holds the key by which tenants, sessions and variants are hashed.
+const IDENTITY_KEY: &str = "TOKENGAUGE_IDENTITY_KEY";
 
 /// The layers above the file.
 #[derive(Clone, Copy)]
@@ -84,13 +88,7 @@ pub(super) fn resolve(
     let (propagators, ignored_propagators) =
         propagators::resolve(file.propagators, above.environment, problems);
     let objectives = objectives::resolve(file.objectives, &paths.route_names, problems);
-    let (proxy, wrong) = proxy::from_env(above.environment);
-    for (variable, wrong) in wrong {
-        problems.outside(variable, wrong.to_string());
-    }
-    for upstream in &mut paths.upstreams {
-        upstream.proxy = proxy.for_host(upstream.tls, &upstream.host, upstream.port);
-    }
+    ways_out(&mut paths.upstreams, above.environment, problems);
     Config {
         listeners,
         admin,
@@ -99,6 +97,10 @@ pub(super) fn resolve(
         contents: paths.contents,
         objectives,
         tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
+        identity: identity::resolve(file.identity, problems),
+        identity_key: (above.environment)(IDENTITY_KEY)
+            .filter(|key| !key.is_empty())
+            .map(|key| Secret::new(&key)),
         labels: labels(file.labels, problems),
         observer_memory: observer_memory(file.limits, problems),
         drain: drain(file.drain, args, problems),
@@ -110,6 +112,21 @@ pub(super) fn resolve(
         request_log: request_log::resolve(file.request_log, problems),
         drift: drift::resolve(file.drift, problems),
         export: export(file.export, problems),
+    }
+}
+
+/// Each upstream's proxy, as the environment has it.
+fn ways_out(
+    upstreams: &mut [forward::Config],
+    environment: super::Environment<'_>,
+    problems: &mut Problems,
+) {
+    let (proxy, wrong) = proxy::from_env(environment);
+    for (variable, wrong) in wrong {
+        problems.outside(variable, wrong.to_string());
+    }
+    for upstream in upstreams {
+        upstream.proxy = proxy.for_host(upstream.tls, &upstream.host, upstream.port);
     }
 }
 
@@ -265,6 +282,8 @@ fn labels(written: Field<raw::Labels>, problems: &mut Problems) -> label::Limits
         finish_reasons: limit(written.finish_reasons, usual.finish_reasons),
         models: limit(written.models, usual.models),
         providers: limit(written.providers, usual.providers),
+        tenants: limit(written.tenants, usual.tenants),
+        variants: limit(written.variants, usual.variants),
     }
 }
 
