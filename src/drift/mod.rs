@@ -64,7 +64,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The fewest that an index is told of, and 20 KiB for each flow and direction.
+    /// From the fewest that an index is told of, to a window of 32 KiB for each flow and direction.
     pub const EXCHANGES: std::ops::RangeInclusive<usize> = 200..=10_000;
 }
 
@@ -119,7 +119,8 @@ impl Direction {
 }
 
 /// The lengths of every flow, as many as load tells apart ([`MOST_FLOWS`]). Those beyond are not compared: under one
-/// name, an index would tell of their mix. A flow takes 10 to 60 KiB, by the number of exchanges; by default 14.
+/// name, an index would tell of their mix. A flow takes 11 to 80 KiB, by the number of exchanges; by default 14, and 3.5 MiB
+/// if there are as many flows as there can be.
 #[derive(Debug, Default)]
 pub struct Drift {
     config: Config,
