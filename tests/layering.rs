@@ -94,12 +94,23 @@ const TABLE: &[Row] = &[
     row(
         "observe/board",
         &[
-            "clock", "content", "cost", "count", "dialect", "export", "frame", "label", "load",
-            "measure", "record", "slo", "wire",
+            "clock", "content", "cost", "count", "dialect", "drift", "export", "frame", "label",
+            "load", "measure", "record", "slo", "wire",
         ],
     ),
     row("observe/task", &["clock", "diag", "tee", "wire"]),
-    row("load", &["clock", "label", "record", "slots", "wire"]),
+    row(
+        "load",
+        &[
+            "clock",
+            "label",
+            "measure::Band",
+            "measure::VOICE_RATE",
+            "record",
+            "slots",
+            "wire",
+        ],
+    ),
     row(
         "slo",
         &[
@@ -109,6 +120,17 @@ const TABLE: &[Row] = &[
             "measure::rates",
             "record",
             "slots",
+            "wire",
+        ],
+    ),
+    row(
+        "drift",
+        &[
+            "clock",
+            "label",
+            "load::Flow",
+            "load::MOST_FLOWS",
+            "record",
             "wire",
         ],
     ),
@@ -129,6 +151,7 @@ const TABLE: &[Row] = &[
             "dialect::RequestFacts",
             "dialect::Timings",
             "dialect::Usage",
+            "drift",
             "frame::Anomaly",
             "label",
             "load",
@@ -140,7 +163,17 @@ const TABLE: &[Row] = &[
     ),
     row(
         "admin",
-        &["clock", "diag", "export", "label", "load", "slo", "wire"],
+        &[
+            "clock",
+            "diag",
+            "drift",
+            "export",
+            "label",
+            "load",
+            "measure::Band",
+            "slo",
+            "wire",
+        ],
     ),
     row(
         "console",
@@ -149,8 +182,8 @@ const TABLE: &[Row] = &[
     row(
         "config",
         &[
-            "admin", "clock", "content", "cost", "count", "diag", "dialect", "export", "forward",
-            "label", "listen", "load", "observe", "route", "slo", "tee", "wire",
+            "admin", "clock", "content", "cost", "count", "diag", "dialect", "drift", "export",
+            "forward", "label", "listen", "load", "observe", "route", "slo", "tee", "wire",
         ],
     ),
     row("simulate", &["clock", "label"]),
@@ -182,6 +215,7 @@ const PURE: &[&str] = &[
     "observe/reading",
     "load",
     "slo",
+    "drift",
 ];
 
 /// The most lines that a file may have before its tests. A reader holds about so much in mind at once; a file that

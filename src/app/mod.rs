@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::admin::{self, Admin};
+use crate::admin::Admin;
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::export::{
@@ -32,6 +32,8 @@ mod budgets;
 mod ways;
 
 use self::budgets::{Keeper, reserved};
+mod pages;
+use self::pages::pages;
 use self::ways::{lane, unrouted, ways};
 
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
@@ -197,7 +199,7 @@ impl App {
         self.config.load_full()
     }
 
-    /// Puts a new configuration's routes, upstreams, objectives, tokenisers and request log in force; connections and exchanges go on.
+    /// Puts a new configuration's routes, upstreams, objectives, tokenisers, baseline and request log in force; connections and exchanges go on.
     ///
     /// # Errors
     /// Where its routes or upstreams cannot be set up, or its request log not be opened; then nothing changes.
@@ -212,6 +214,7 @@ impl App {
             board.count_with(new.tokenizers.clone());
             board.capture(new.contents.clone());
             board.charge_by(new.costs.clone());
+            board.compare_with(new.drift.clone());
         });
         self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
@@ -371,25 +374,20 @@ fn readings(
         };
         // Before the observer is brought up to date, or it would always be 0.
         let backlog = seam.backlog();
-        let (load, slo, token_prices, budgets) = observer.settled(|board, at| {
-            let (load, slo) = board.reading(at);
-            let token_prices = board.token_prices(&load);
-            (load, slo, token_prices, board.budgets())
-        });
+        let told = observer.settled(Board::snapshot);
         let lost = seam.lost();
         let losses = Losses {
             bytes: lost.bytes,
             exchanges: lost.exchanges,
             backlog,
         };
+        let known = others();
         Snapshot {
-            load,
-            slo,
-            token_prices,
-            budgets,
             losses,
             label_overflow: gate.refused().to_vec(),
-            ..others()
+            refused_requests: known.refused_requests,
+            request_log: known.request_log,
+            ..told
         }
     })
 }
@@ -401,6 +399,7 @@ fn board(config: &Config, gate: Arc<Gate>, sinks: Sinks) -> Result<Board, budget
     ask_kernel(&mut board);
     board.capture(config.contents.clone());
     board.charge_by(config.costs.clone());
+    board.compare_with(config.drift.clone());
     for route in &config.routes {
         board.prime(&lane(&route.facts));
     }
@@ -452,37 +451,7 @@ async fn bind_admin(
     ready: &Arc<AtomicBool>,
 ) -> Result<Admin, StartError> {
     let resolved = config.load_full();
-    let pages = admin::Pages {
-        metrics: {
-            let telemetry = Arc::clone(&core.telemetry);
-            Box::new(move |format| telemetry.prometheus(format))
-        },
-        config: {
-            let config = Arc::clone(config);
-            Box::new(move || config.load().to_yaml())
-        },
-        streams: {
-            let observer = Arc::clone(&core.observer);
-            Box::new(move || json(&observer.settled(|board, at| board.streams(at))))
-        },
-        slo: {
-            let observer = Arc::clone(&core.observer);
-            Box::new(move || {
-                json(
-                    &observer
-                        .settled(Board::reading)
-                        .1
-                        .iter()
-                        .map(admin::Objective::of)
-                        .collect::<Vec<_>>(),
-                )
-            })
-        },
-        labels: {
-            let gate = Arc::clone(&core.gate);
-            Box::new(move || json(&gate.admitted()))
-        },
-    };
+    let pages = pages(config, core);
     let token = resolved
         .admin
         .token
@@ -491,8 +460,4 @@ async fn bind_admin(
     let address = resolved.admin.address;
     let bound = Admin::bind(address, token, Arc::clone(ready), pages).await;
     bound.map_err(|error| StartError::Admin(address, error))
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_else(|_| "null".to_owned())
 }

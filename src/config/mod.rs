@@ -20,7 +20,7 @@ use crate::count::Tokenisers;
 use crate::export::request_log;
 use crate::route::TraceHeaders;
 use crate::wire::Vantage;
-use crate::{content, forward, label, listen, route, slo};
+use crate::{content, drift, forward, label, listen, route, slo};
 
 mod args;
 mod file;
@@ -89,6 +89,8 @@ pub struct Config {
     pub prices: Option<PathBuf>,
     /// Where each exchange is logged; off where absent.
     pub request_log: Option<request_log::Config>,
+    /// What the workload is compared with.
+    pub drift: drift::Config,
     pub export: ExportOverrides,
 }
 

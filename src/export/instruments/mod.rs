@@ -35,6 +35,7 @@ mod attributes;
 mod banded;
 pub mod bounded;
 mod closing;
+mod drift;
 mod ended;
 mod family;
 mod lane;

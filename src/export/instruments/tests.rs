@@ -17,6 +17,7 @@ use crate::cost::TokenPrice;
 use crate::count::Source;
 use crate::dialect::Kind;
 use crate::dialect::Usage;
+use crate::drift;
 use crate::export::collector::Picture;
 use crate::export::config::{ExemplarFilter, GenAi, Temporality};
 use crate::export::names;
@@ -24,7 +25,7 @@ use crate::export::names::attributes::Values;
 use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{BudgetReading, prometheus, testing};
 use crate::label::Limits;
-use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Throughput};
+use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Summary, Throughput};
 use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::record::LengthBand;
 use crate::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
@@ -139,6 +140,15 @@ fn snapshot() -> Snapshot {
             currency: Label::known("USD"),
             amount: 1.25,
         }],
+        drift: drift::Reading {
+            flows: vec![drift::FlowReading {
+                flow: flow(),
+                lengths: [drift::LengthReading {
+                    index: Some(0.3),
+                    ..drift::LengthReading::default()
+                }; 2],
+            }],
+        },
         losses: Losses {
             bytes: 10,
             exchanges: 1,
@@ -147,6 +157,15 @@ fn snapshot() -> Snapshot {
         refused_requests: 4,
         label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
         ..Snapshot::default()
+    }
+}
+
+fn flow() -> Flow {
+    Flow {
+        provider: Label::known("openai"),
+        model: Label::known("gpt-4o"),
+        route: Label::known("default"),
+        vantage: Vantage::Outbound,
     }
 }
 
@@ -168,19 +187,12 @@ fn load() -> Reading {
             }),
         }],
         flows: vec![FlowReading {
-            flow: Flow {
-                provider: Label::known("openai"),
-                model: Label::known("gpt-4o"),
-                route: Label::known("default"),
-                vantage: Vantage::Outbound,
-            },
+            flow: flow(),
             input: throughput,
             output: throughput,
-            time_to_first_token: None,
-            output_rate: None,
-            finished: 0,
-            failed: 0,
+            recent: Summary::default(),
         }],
+        ..Reading::default()
     }
 }
 
