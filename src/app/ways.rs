@@ -22,7 +22,8 @@ pub(super) fn ways(config: &Config, before: Option<&Ways>) -> Result<Ways, Start
     };
     let upstreams = config.upstreams.iter().map(upstream);
     let routes = Table::new(config.routes.clone())?;
-    Ok(Ways::new(routes, upstreams.collect::<Result<_, _>>()?))
+    let upstreams = upstreams.collect::<Result<_, _>>()?;
+    Ok(Ways::new(routes, upstreams, before))
 }
 
 pub(super) fn unrouted(config: &Config) -> RouteFacts {

@@ -46,6 +46,8 @@ pub struct Exchange {
     request_bytes: u64,
     response_bytes: u64,
     blocked: Duration,
+    /// It waits for a place under its route's limit.
+    queued: bool,
     queue_depth: u32,
     gap: bool,
     broken: bool,
@@ -93,6 +95,7 @@ impl Exchange {
             request_bytes: 0,
             response_bytes: 0,
             blocked: Duration::ZERO,
+            queued: false,
             queue_depth: 0,
             gap: false,
             broken: false,
@@ -111,7 +114,9 @@ impl Exchange {
     pub fn word(&mut self, at: Moment, word: Word, bytes: &[u8], out: &mut impl FnMut(Sample)) {
         match word {
             Word::Open(_) | Word::End(_) | Word::Trailers(_) => {}
+            Word::Queued => self.queued = true,
             Word::Admitted => {
+                self.queued = false;
                 self.points.admit = Some(at);
                 self.watch.progress(at, Awaited::FirstToken);
             }
@@ -235,6 +240,7 @@ impl Exchange {
     /// What the exchange counts as while it is in flight.
     pub fn state(&self) -> State {
         match &self.call {
+            _ if self.queued => State::Queued,
             Some(call) if !call.is_stream() => State::Unstreamed,
             Some(_) if self.points.token.is_some() => State::Streaming,
             Some(_) => State::Waiting,

@@ -50,6 +50,8 @@ pub struct Entry {
 pub enum Word {
     /// The request's head was received. Always the first word of an exchange.
     Open(Box<Open>),
+    /// No place was free under its route's admission limit: the exchange waits for one.
+    Queued,
     /// The exchange passed the admission limit (comes right after `Open` where there is none).
     Admitted,
     /// A connection to the upstream is in hand. Said again, followed by another `Sent`, where a connection used again
@@ -325,7 +327,7 @@ pub enum Refusal {
     NoRoute,
     /// The request line, its headers or its body are not acceptable.
     BadRequest,
-    /// More exchanges than `limits` allow.
+    /// More exchanges than the route's admission limit allows, and no place in its queue or none in time.
     Overload,
     /// The proxy is shutting down.
     Draining,

@@ -127,7 +127,8 @@ impl Board {
                     self.sinks.instruments.odd(Anomaly::Panic, 1);
                 }
             }
-            word @ (Word::Admitted
+            word @ (Word::Queued
+            | Word::Admitted
             | Word::Connected(_)
             | Word::Sent
             | Word::RequestEnd

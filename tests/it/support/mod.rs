@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use tokengauge::forward::{self, Client, Forwarder, Propagation, Upstream, Ways};
 use tokengauge::label::Label;
 use tokengauge::listen::{self, Address, Connections, Listener};
-use tokengauge::route::{self, Table, TraceHeaders};
+use tokengauge::route::{self, Admission, Table, TraceHeaders};
 use tokengauge::tee::{self, Batch, Seam};
 use tokengauge::wire::{
     Direction, Ending, Entry, ExchangeId, Open, RouteFacts, Scheme, Vantage, Word,
@@ -130,6 +130,9 @@ pub struct Proxy {
     pub address: SocketAddr,
     pub seam: Arc<Seam>,
     pub forwarder: Arc<Forwarder>,
+    ways: Arc<ArcSwap<Ways>>,
+    route: route::Config,
+    upstream: Arc<Upstream>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<Connections>,
     said: Vec<Entry>,
@@ -142,7 +145,7 @@ pub struct Setup {
     pub upstream: forward::Config,
     pub tee: tee::Config,
     pub prefix: String,
-    pub most_exchanges: Option<usize>,
+    pub admission: Option<Admission>,
     pub trace: TraceHeaders,
     pub propagation: Propagation,
 }
@@ -156,7 +159,7 @@ impl Setup {
             upstream: forward::Config::to(name, false, &host, upstream.port()),
             tee: tee::Config::default(),
             prefix: String::new(),
-            most_exchanges: None,
+            admission: None,
             trace: TraceHeaders::default(),
             propagation: Propagation::default(),
         }
@@ -171,15 +174,16 @@ impl Setup {
             prefix: self.prefix,
             upstream: self.upstream.name.clone(),
             trace: self.trace,
+            admission: self.admission,
         };
         let seam = Arc::new(Seam::new(self.tee));
+        let upstream = Upstream::new(self.upstream).unwrap();
+        let table = Table::new(vec![route.clone()]).unwrap();
+        let ways = Ways::new(table, vec![Arc::clone(&upstream)], None);
+        let ways = Arc::new(ArcSwap::from_pointee(ways));
         let forwarder = Forwarder::new(forward::Parts {
-            ways: Arc::new(ArcSwap::from_pointee(Ways::new(
-                Table::new(vec![route]).unwrap(),
-                vec![Upstream::new(self.upstream).unwrap()],
-            ))),
+            ways: Arc::clone(&ways),
             seam: Arc::clone(&seam),
-            most_exchanges: self.most_exchanges,
             unrouted: Arc::new(self::facts("none")),
             propagation: self.propagation,
         });
@@ -206,6 +210,9 @@ impl Setup {
             address,
             seam,
             forwarder,
+            ways,
+            route,
+            upstream,
             stop: Some(stop),
             serving,
             said: Vec::new(),
@@ -235,6 +242,26 @@ impl Proxy {
 
     pub async fn client(&self) -> Raw<TcpStream> {
         Raw::connect(self.address).await
+    }
+
+    /// What a reload does that changes the route's limit.
+    pub fn limit(&self, admission: Option<Admission>) {
+        let route = route::Config {
+            admission,
+            ..self.route.clone()
+        };
+        let table = Table::new(vec![route]).unwrap();
+        let upstreams = vec![Arc::clone(&self.upstream)];
+        let before = self.ways.load_full();
+        let ways = Arc::new(Ways::new(table, upstreams, Some(&before)));
+        self.ways.store(Arc::clone(&ways));
+        ways.enforce(&before);
+    }
+
+    /// Exchanges that were let in so far.
+    pub fn admitted(&mut self) -> usize {
+        self.drain();
+        self.said(|word| matches!(word, Word::Admitted))
     }
 
     /// Stops accepting; what is left are the connections.
@@ -329,7 +356,9 @@ fn short(word: &Word) -> String {
         Word::Closed(direction) => format!("Closed({direction:?})"),
         Word::End(Ending::Complete) => "Complete".to_owned(),
         Word::End(ending) => format!("End({ending:?})"),
-        Word::Admitted | Word::Sent | Word::RequestEnd | Word::Upgraded => format!("{word:?}"),
+        Word::Queued | Word::Admitted | Word::Sent | Word::RequestEnd | Word::Upgraded => {
+            format!("{word:?}")
+        }
     }
 }
 
