@@ -98,7 +98,18 @@ const TABLE: &[Row] = &[
         ],
     ),
     row("observe/task", &["clock", "diag", "tee", "wire"]),
-    row("load", &["clock", "label", "record", "slots", "wire"]),
+    row(
+        "load",
+        &[
+            "clock",
+            "dialect::Allowance",
+            "dialect::Quota",
+            "label",
+            "record",
+            "slots",
+            "wire",
+        ],
+    ),
     row("slo", &["clock", "label", "record", "slots", "wire"]),
     row(
         "export",

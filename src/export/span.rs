@@ -35,7 +35,7 @@ impl Style {
     }
 }
 
-/// The SERVER span, and the CLIENT span unless this proxy refused the request; each says why the trace is kept.
+/// The SERVER span, and the CLIENT span unless this proxy refused the request or never came to let it in; each says why the trace is kept.
 pub fn spans(record: &Record, style: &Style, kept: Kept) -> Vec<Encoded> {
     let client = has_client(record).then(|| client(record, style));
     let spans = [Some(server(record, style)), client];
@@ -61,7 +61,7 @@ pub const fn innermost(record: &Record) -> [u8; 8] {
 }
 
 const fn has_client(record: &Record) -> bool {
-    !matches!(record.ending, Ending::Rejected(_))
+    record.points.admit.is_some() && !matches!(record.ending, Ending::Rejected(_))
 }
 
 fn server(record: &Record, style: &Style) -> Writer {
@@ -95,6 +95,7 @@ fn server(record: &Record, style: &Style) -> Writer {
     if let Some(socket) = &record.websocket {
         span.websocket(socket);
     }
+    span.seconds(key::QUEUE_EDGE, record.edge_wait);
     if http.own {
         span.truth(key::OWN_RESPONSE, true);
     }

@@ -81,7 +81,9 @@ fn describe(ending: Ending) -> (&'static str, &'static str) {
             ("upstream_timeout", "the time limit of the exchange ran out")
         }
         Ending::Rejected(Refusal::NoRoute) => ("no_route", "no route fits this host and path"),
-        Ending::Rejected(Refusal::Overload) => ("overload", "this route takes no more requests at once"),
+        Ending::Rejected(Refusal::Overload) => {
+            ("overload", "this route takes no more requests at once")
+        }
         Ending::Rejected(Refusal::Draining) | Ending::Drained => ("draining", "shutting down"),
         Ending::Rejected(Refusal::BadRequest) => ("bad_request", "this request cannot be sent on"),
         Ending::ClientBroke | Ending::ClientGone | Ending::Complete => {

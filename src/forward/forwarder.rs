@@ -151,11 +151,7 @@ impl Forwarder {
             ..
         } = way;
         let Some(upstream) = upstream else {
-            return fail(
-                &tap,
-                &Failed::of(Ending::Rejected(Refusal::NoRoute)),
-                None,
-            );
+            return fail(&tap, &Failed::of(Ending::Rejected(Refusal::NoRoute)), None);
         };
         let total = upstream.config().timeouts.total;
         let mut arrived = Arrived {

@@ -46,11 +46,7 @@ impl Source {
         }
     }
 
-    pub(super) fn upstream(
-        incoming: Incoming,
-        lease: Option<Lease>,
-        place: Option<Place>,
-    ) -> Self {
+    pub(super) fn upstream(incoming: Incoming, lease: Option<Lease>, place: Option<Place>) -> Self {
         let kind = match lease {
             None => Kind::Fed(incoming),
             Some(lease) if incoming.is_end_stream() => {

@@ -7,7 +7,12 @@
 
 mod flow;
 mod lanes;
+mod quota;
 mod recent;
+mod retries;
+
+pub use self::quota::{Limited, QuotaReading, Quotas};
+pub use self::retries::{Identity, Retries, Sign};
 
 use std::time::Duration;
 
@@ -73,6 +78,8 @@ pub struct Flow {
 pub struct Reading {
     pub lanes: Vec<LaneReading>,
     pub flows: Vec<FlowReading>,
+    /// What is left of the caller's limits; the board's to fill in.
+    pub quotas: Vec<QuotaReading>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -275,6 +282,7 @@ impl Load {
         Reading {
             lanes: self.lanes.reading(),
             flows: self.flows.iter_mut().filter_map(tell).collect(),
+            quotas: Vec::new(),
         }
     }
 

@@ -10,16 +10,16 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::content::{Budget, Policy};
 use crate::count::Tokenisers;
-use crate::dialect;
+use crate::dialect::{self, Quota};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
 use crate::load::State;
-use crate::measure::{Awaited, Patience, Pauses, Points, Sample, Stall, Watch};
+use crate::measure::{Awaited, Patience, Pauses, Points, Sample, Stall, Watch, edge_wait};
 use crate::observe::calling::{Calling, Closing};
 use crate::observe::network::Sides;
 use crate::observe::socket::Socket;
 use crate::record::{self, Answered, Http, Record, Series, WebSocket};
-use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Headers, Open, Word};
+use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Open, Word};
 
 /// The status of an upgrade.
 const SWITCHING: u16 = 101;
@@ -199,11 +199,16 @@ impl Exchange {
         let mut record = Record {
             exchange: self.id,
             wall: self.open.wall,
+            edge_wait: edge_wait(self.open.starts(), self.open.wall),
             points: self.points,
             stages: self.points.stages(),
             route: Arc::clone(&self.open.route),
             trace: self.open.trace.clone(),
-            http: self.http(),
+            http: Http::of(
+                &mut self.open,
+                self.head.as_deref_mut(),
+                [self.request_bytes, self.response_bytes],
+            ),
             websocket,
             call: None,
             outcome,
@@ -292,6 +297,11 @@ impl Exchange {
     /// The model that was asked for.
     pub fn model(&self) -> Option<&Name> {
         self.call.as_ref()?.asked()
+    }
+
+    /// What the answer's head says is left of the caller's limits.
+    pub fn quota(&self) -> Option<Quota> {
+        self.call.as_ref()?.quota()
     }
 
     /// What went by since the exchange went on as a WebSocket.
@@ -467,25 +477,6 @@ impl Exchange {
             answering,
             queue_depth: self.queue_depth,
             websocket: record.websocket,
-        }
-    }
-
-    fn http(&mut self) -> Http {
-        let head = self.head.as_deref_mut();
-        Http {
-            method: self.open.method.clone(),
-            path: self.open.path.clone(),
-            host: self.open.host.clone(),
-            scheme: self.open.scheme,
-            version: self.open.version,
-            status: head.as_ref().map(|head| head.status),
-            own: head.as_ref().is_some_and(|head| head.own),
-            client: self.open.client,
-            request_bytes: self.request_bytes,
-            response_bytes: self.response_bytes,
-            request_headers: std::mem::take(&mut self.open.headers),
-            response_headers: head
-                .map_or_else(Headers::default, |head| std::mem::take(&mut head.headers)),
         }
     }
 }

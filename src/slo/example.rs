@@ -26,6 +26,7 @@ pub(super) fn stream() -> Record {
         ..Points::default()
     };
     Record {
+        edge_wait: None,
         exchange: ExchangeId(1),
         wall: Wall::default(),
         points,

@@ -128,6 +128,14 @@ pub struct Open {
     pub cell: Arc<Cell>,
 }
 
+impl Open {
+    /// When proxies before this one received the request, by their own word.
+    pub fn starts(&self) -> impl Iterator<Item = &str> {
+        let names = ["x-request-start", "x-queue-start"];
+        names.into_iter().filter_map(|name| self.headers.get(name))
+    }
+}
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scheme {
     Http,

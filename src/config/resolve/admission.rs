@@ -28,8 +28,9 @@ pub(super) fn resolve(
     let max_in_flight = value
         .max_in_flight
         .required(problems, mark, "max_in_flight", remedy);
-    let most = max_in_flight
-        .and_then(|Given { value, mark }| within(Field::Given(Given { value, mark }), IN_FLIGHT, problems));
+    let most = max_in_flight.and_then(|Given { value, mark }| {
+        within(Field::Given(Given { value, mark }), IN_FLIGHT, problems)
+    });
     let queue = within(value.queue, QUEUES, problems).unwrap_or(Admission::QUEUE);
     let wait = length_within(value.wait, WAITS, problems).unwrap_or(Admission::WAIT);
     Some(Admission {

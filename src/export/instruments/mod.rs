@@ -27,7 +27,7 @@ use crate::export::snapshot::Readings;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
 use crate::frame::Anomaly;
 use crate::label::{Dimension, Gate, Label, Limits, Name, OTHER};
-use crate::load::Lane;
+use crate::load::{Lane, Sign};
 use crate::measure::Stage;
 use crate::record::{Call, Outcome, Record, Series};
 use crate::wire::RouteFacts;
@@ -40,6 +40,7 @@ mod family;
 mod live;
 mod network;
 pub mod observed;
+mod quota;
 mod slot;
 mod traced;
 
@@ -88,6 +89,7 @@ struct LaneCounters {
     waiting: BoundCounter<f64>,
     /// From the client, and from the upstream.
     messages: [BoundCounter<u64>; 2],
+    retries: [BoundCounter<u64>; Sign::ALL.len()],
     connections: Connections,
 }
 
@@ -179,6 +181,15 @@ impl Instruments {
         let lane = self.lane(lane);
         for (counter, number) in lane.messages.iter().zip(numbers) {
             counter.add(number);
+        }
+    }
+
+    /// An exchange began that repeats an earlier one.
+    pub fn retried(&self, lane: &Lane, sign: Sign) {
+        let lane = self.lane(lane);
+        let mut counters = lane.retries.iter().zip(Sign::ALL);
+        if let Some((counter, _)) = counters.find(|(_, known)| *known == sign) {
+            counter.add(1);
         }
     }
 
@@ -423,6 +434,10 @@ impl LaneCounters {
             messages: ["request", "response"].map(|direction| {
                 let own = [word(key::DIRECTION, direction)];
                 family.messages.bind(&with(&base, &own))
+            }),
+            retries: Sign::ALL.map(|sign| {
+                let own = [word(key::SIGN, sign.as_str())];
+                family.retries.bind(&with(&base, &own))
             }),
             connections: Connections::new(base),
         }

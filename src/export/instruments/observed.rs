@@ -7,6 +7,7 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use crate::export::instruments::attributes::{label, of_lane, sorted, with, word};
 use crate::export::instruments::bounded::Bounds;
+use crate::export::instruments::quota;
 use crate::export::names::attributes as key;
 use crate::export::names::{Metric, health, ours};
 use crate::export::snapshot::Snapshot;
@@ -20,6 +21,7 @@ pub type Current = Arc<ArcSwap<Snapshot>>;
 
 pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     load(meter, current, bounds);
+    quota::register(meter, current, bounds);
     objectives(meter, current);
     observer(meter, current);
     health::SELF_BUILD.observe_count_gauge(meter, |gauge| {

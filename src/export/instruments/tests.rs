@@ -14,7 +14,7 @@ use prost::Message;
 use super::*;
 use crate::clock::Moment;
 use crate::count::Source;
-use crate::dialect::Usage;
+use crate::dialect::{Allowance, Usage};
 use crate::export::collector::Picture;
 use crate::export::config::{ExemplarFilter, GenAi, Temporality};
 use crate::export::names;
@@ -22,7 +22,9 @@ use crate::export::names::attributes::Values;
 use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{prometheus, testing};
 use crate::label::Limits;
-use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Throughput};
+use crate::load::{
+    Flow, FlowReading, LaneReading, Limited, QuotaReading, Reading, Silence, Throughput,
+};
 use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::slo::{BURN_WINDOWS, Indicator, Objective, Scope};
 use crate::wire::Vantage;
@@ -136,6 +138,24 @@ fn snapshot() -> Snapshot {
     }
 }
 
+fn quotas() -> Vec<QuotaReading> {
+    let quota = |limited| QuotaReading {
+        flow: Flow {
+            provider: Label::known("openai"),
+            model: Label::known("gpt-4o"),
+            route: Label::known("default"),
+            vantage: Vantage::Outbound,
+        },
+        limited,
+        allowance: Allowance {
+            limit: Some(500),
+            remaining: (limited != Limited::InputTokens).then_some(499),
+            reset: (limited == Limited::Tokens).then_some(Duration::from_secs(17)),
+        },
+    };
+    Limited::ALL.map(quota).to_vec()
+}
+
 fn load() -> Reading {
     let throughput = Throughput {
         latest: None,
@@ -145,6 +165,7 @@ fn load() -> Reading {
         peak: Some(120.0),
     };
     Reading {
+        quotas: quotas(),
         lanes: vec![LaneReading {
             lane: lane_of(&testing::route()),
             active: [1, 2, 3, 4],
@@ -761,6 +782,21 @@ fn gauges_show_the_snapshot() {
         value("tokengauge.queue.depth", &["tokengauge.bound=upper"]),
         Some(3.0)
     );
+    assert_eq!(
+        value("tokengauge.quota.requests.remaining", &[]),
+        Some(499.0)
+    );
+    let tokens = |name, limited: &str| value(name, &[&format!("tokengauge.limited={limited}")]);
+    let (remaining, limit) = (
+        "tokengauge.quota.tokens.remaining",
+        "tokengauge.quota.tokens.limit",
+    );
+    assert_eq!(tokens(remaining, "output_tokens"), Some(499.0));
+    assert_eq!(tokens(remaining, "input_tokens"), None, "not said");
+    assert_eq!(tokens(remaining, "requests"), None, "of another unit");
+    assert_eq!(tokens(limit, "input_tokens"), Some(500.0));
+    assert_eq!(tokens("tokengauge.quota.reset", "tokens"), Some(17.0));
+    assert_eq!(tokens("tokengauge.quota.reset", "requests"), None);
     assert_eq!(
         value(
             "tokengauge.throughput",

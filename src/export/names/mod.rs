@@ -12,6 +12,7 @@ pub mod build;
 pub mod health;
 pub mod network;
 pub mod ours;
+pub mod quota;
 pub mod spans;
 pub mod standard;
 

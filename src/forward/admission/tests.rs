@@ -92,8 +92,7 @@ fn a_higher_limit_lets_in_at_once_and_a_lower_one_nobody_before_enough_have_left
     let waiting: Vec<_> = (0..4).map(|_| queued(door.enter())).collect();
     door.limit(Some(limits(3, 9)));
     assert_eq!(counts(&door), (3, 2));
-    let (let_in, waiting): (Vec<_>, Vec<_>) =
-        waiting.into_iter().partition(Queued::is_let_in);
+    let (let_in, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(Queued::is_let_in);
     places.extend(let_in.into_iter().map(Queued::into_place));
     door.limit(Some(limits(1, 0)));
     assert_eq!(counts(&door), (3, 2), "nobody is sent away");

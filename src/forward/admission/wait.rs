@@ -35,11 +35,7 @@ pub(in crate::forward) struct Meanwhile<'a> {
 }
 
 impl Queued {
-    pub(super) const fn new(
-        place: Place,
-        turn: oneshot::Receiver<()>,
-        limits: Admission,
-    ) -> Self {
+    pub(super) const fn new(place: Place, turn: oneshot::Receiver<()>, limits: Admission) -> Self {
         Self {
             place,
             turn,

@@ -24,7 +24,7 @@ use crate::measure::{Awaited, Pauses, pauses};
 use crate::observe::board::flight::Flight;
 use crate::observe::exchange::Exchange;
 use crate::observe::network::{Ask, Kernel};
-use crate::record::Record;
+use crate::record::{Outcome, Record};
 use crate::slo;
 use crate::wire::{Direction, Ending, Entry, ExchangeId, Open, Word};
 
@@ -49,6 +49,8 @@ pub struct Board {
     load: Load,
     ledger: slo::Ledger,
     pauses: Pauses,
+    quotas: load::Quotas,
+    retries: load::Retries,
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
     kernel: Kernel,
@@ -102,6 +104,8 @@ impl Board {
             load: Load::new(),
             ledger: slo::Ledger::new(objectives),
             pauses: Pauses::default(),
+            quotas: load::Quotas::default(),
+            retries: load::Retries::default(),
             gate,
             tokenisers: Tokenisers::default(),
             kernel: Kernel::default(),
@@ -168,6 +172,7 @@ impl Board {
     /// Load and objectives at `at`.
     pub fn reading(&mut self, at: Moment) -> (load::Reading, Vec<slo::Reading>) {
         let mut load = self.load.reading(at);
+        load.quotas = self.quotas.reading(at);
         let places: FxHashMap<Lane, usize> = load
             .lanes
             .iter()
@@ -237,6 +242,10 @@ impl Board {
             route: open.route.name.clone(),
             vantage: open.route.vantage,
         };
+        let (retry, identity) = self.retries.opened(at, &open);
+        if let Some(sign) = retry {
+            self.sinks.instruments.retried(&lane, sign);
+        }
         let cell = Arc::clone(&open.cell);
         let gate = Arc::clone(&self.gate);
         let policy = self.contents.of(&open.route.name).map(Arc::clone);
@@ -258,6 +267,7 @@ impl Board {
             first_tokens: 0,
             untold: Vec::new(),
             messages: [0; 2],
+            identity,
         };
         self.flights.insert(id, Box::new(flight));
     }
@@ -267,6 +277,7 @@ impl Board {
             flights,
             load,
             pauses,
+            quotas,
             sinks,
             ..
         } = self;
@@ -300,6 +311,9 @@ impl Board {
                 .for_each(|sample| flight.tell_stall(sample, &sinks.instruments)),
             Err(_) => flight.exchange.break_off(),
         }
+        if let Some((flow, quota)) = headed.then(|| flight.quota()).flatten() {
+            quotas.say(at, &flow, &quota);
+        }
         let state = flight.exchange.state();
         if headed || state != flight.state || !blocked.is_zero() {
             flight.tell_time(at, blocked, &sinks.instruments);
@@ -319,6 +333,7 @@ impl Board {
             load,
             ledger,
             pauses,
+            retries,
             gate,
             sinks,
             ..
@@ -327,7 +342,11 @@ impl Board {
         let unread = flight.unread(at);
         flight.look(at, unread, pauses, &sinks.instruments);
         load.leave(&flight.lane, flight.state);
+        let identity = flight.identity;
         let mut record = flight.end(at, ending, load, &sinks.instruments);
+        if let Some(identity) = identity.filter(|_| record.outcome != Outcome::Ok) {
+            retries.failed(at, identity);
+        }
         // Nothing came after it that could tell.
         record.blocked += unread;
         let verdicts: Vec<_> = ledger.judge(&record).collect();

@@ -5,11 +5,14 @@ mod crowd;
 mod ends;
 mod waiting;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use tokengauge::observe::{Board, Observer};
 use tokengauge::route::Admission;
 
+/// Turns gauges that never come right into a failure that says what they are.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// No test waits for it; none is answered 429 for want of patience.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -33,12 +36,16 @@ fn gauges(observer: &Observer) -> (u64, u64) {
 
 /// Waits until the gauges stand so.
 async fn until_gauges(observer: &Observer, expected: (u64, u64)) {
-    let last = std::cell::Cell::new((0, 0));
+    let last = Cell::new((0, 0));
     let reached = async {
-        while last.replace(gauges(observer)) != expected {
+        loop {
+            last.set(gauges(observer));
+            if last.get() == expected {
+                return;
+            }
             tokio::task::yield_now().await;
         }
     };
-    let reached = tokio::time::timeout(Duration::from_secs(20), reached).await;
+    let reached = tokio::time::timeout(PATIENCE, reached).await;
     assert!(reached.is_ok(), "{:?} instead of {expected:?}", last.get());
 }

@@ -125,9 +125,8 @@ async fn who_waits_goes_on_when_there_is_a_place_and_its_body_is_untouched() {
     for body in [large.as_str(), "short"] {
         let length = body.len();
         let known = format!("Content-Length: {length}\r\n\r\n{body}");
-        let chunked = format!(
-            "Transfer-Encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"
-        );
+        let chunked =
+            format!("Transfer-Encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n");
         for rest in [known, chunked] {
             passes_after_waiting(body, &format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}")).await;
         }
@@ -142,7 +141,10 @@ async fn passes_after_waiting(body: &str, request: &str) {
     busy.finish().await;
     let head = busy.upstream.read_head().await.to_ascii_lowercase();
     if head.contains("content-length") {
-        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+        assert!(
+            head.contains(&format!("content-length: {}\r\n", body.len())),
+            "{head}"
+        );
         assert!(busy.upstream.read_exactly(body.len()).await == body.as_bytes());
     } else {
         busy.upstream.read_until("\r\n0\r\n\r\n").await;
@@ -190,15 +192,17 @@ async fn a_client_that_leaves_while_it_waits_is_out_of_the_queue_whatever_it_had
         sent(next).await.read_head().await;
         let words = busy.proxy.words().await;
         assert_eq!(words[1], format!("Open Queued {end}"), "{request:.60}");
-        assert!(words[2].starts_with("Open Queued Admitted Reused"), "{words:?}");
+        assert!(
+            words[2].starts_with("Open Queued Admitted Reused"),
+            "{words:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn who_asks_whether_to_send_its_body_is_told_so_when_it_is_let_in() {
     let mut busy = Busy::start(limit(1, 1, LONG)).await;
-    let request =
-        "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
+    let request = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
     let mut client = sent(busy.waiting(request).await).await;
     settle().await;
     let early = client.0.try_read(&mut [0; 8]);
@@ -221,7 +225,10 @@ async fn a_drain_sends_away_who_waits_and_lets_finish_what_goes_on() {
     assert_eq!(error["error"]["type"], "tokengauge_draining");
     let mut late = busy.proxy.client().await;
     late.write(GET).await;
-    assert!(late.read_head().await.starts_with("HTTP/1.1 503 "), "it would have to wait");
+    assert!(
+        late.read_head().await.starts_with("HTTP/1.1 503 "),
+        "it would have to wait"
+    );
     busy.finish().await;
     let words = busy.proxy.words().await;
     assert!(words[0].ends_with("Complete"), "{words:?}");
@@ -247,7 +254,10 @@ async fn a_reload_moves_the_limit_under_those_that_wait_and_those_that_go_on() {
     busy.finish().await;
     upstreams[0].write(DONE).await;
     settle().await;
-    assert!(!busy.backend.has_another().await, "one is left, and that is the limit");
+    assert!(
+        !busy.backend.has_another().await,
+        "one is left, and that is the limit"
+    );
     busy.proxy.limit(None);
     // Their connections may be those that became idle.
     within("all to be let in", async {
