@@ -35,7 +35,8 @@ impl Style {
     }
 }
 
-/// The SERVER span, and the CLIENT span unless this proxy refused the request or never came to let it in; each says why the trace is kept.
+/// The SERVER span, and the CLIENT span unless this proxy refused the request or never came to let it in; each says
+/// why the trace is kept.
 pub fn spans(record: &Record, style: &Style, kept: Kept) -> Vec<Encoded> {
     let client = has_client(record).then(|| client(record, style));
     let spans = [Some(server(record, style)), client];
@@ -585,6 +586,7 @@ mod tests {
         "server.address=gateway.example.com",
         "http.request.body.size=812",
         "http.response.body.size=20480",
+        "tokengauge.queue.edge=0.075",
         "tokengauge.network.rtt=0.004",
         "tokengauge.network.rtt_least=0.003",
         "tokengauge.network.retransmits=0",
