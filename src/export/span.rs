@@ -16,7 +16,7 @@ use crate::export::sampling::{Kept, Reason};
 use crate::label::Name;
 use crate::measure::{Stage, Stalls};
 use crate::record::{Call, Connection, Outcome, Record, WebSocket};
-use crate::wire::{Direction, Ending};
+use crate::wire::{Direction, Ending, Fault};
 
 /// `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` of the protocol.
 const SERVER: u64 = 2;
@@ -395,14 +395,15 @@ pub fn protocol_version(version: http::Version) -> &'static str {
     }
 }
 
-/// Whether the exchange failed as the client's request sees it: a 4xx answer is the client's own doing, and so is
-/// leaving early.
+/// Whether the exchange failed as the client's request sees it: a 4xx answer is the client's own doing, but for this
+/// proxy's 429, and so is leaving early.
 pub fn failed_for_the_client(record: &Record) -> bool {
     let refused = record
         .http
         .status
         .is_some_and(|status| (400..500).contains(&status));
-    record.error_type.is_some() && !refused && record.outcome != Outcome::Cancelled
+    let asked_amiss = refused && record.fault != Fault::Proxy;
+    record.error_type.is_some() && !asked_amiss && record.outcome != Outcome::Cancelled
 }
 
 /// In parts.

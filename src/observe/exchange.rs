@@ -114,7 +114,7 @@ impl Exchange {
     pub fn word(&mut self, at: Moment, word: Word, bytes: &[u8], out: &mut impl FnMut(Sample)) {
         match word {
             Word::Open(_) | Word::End(_) | Word::Trailers(_) => {}
-            Word::Queued => self.queued = true,
+            Word::Queued => self.queued = self.points.admit.is_none(),
             Word::Admitted => {
                 self.queued = false;
                 self.points.admit = Some(at);

@@ -286,7 +286,7 @@ pub static QUEUE_DEPTH: Metric = Metric {
     name: "tokengauge.queue.depth",
     kind: Kind::Gauge,
     unit: "{request}",
-    description: "Streams held back here or awaiting their first token: an upper bound of the backend's queue, since it includes prefill.",
+    description: "Exchanges held back here and streams awaiting their first token: an upper bound of the backend's queue, since it includes prefill.",
     attributes: &[LANE, &[BOUND]],
     combinations: 2,
     ..ROW

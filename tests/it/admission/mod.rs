@@ -3,6 +3,7 @@
 mod backend;
 mod crowd;
 mod ends;
+mod process;
 mod waiting;
 
 use std::cell::Cell;
