@@ -61,6 +61,7 @@ struct Core {
     observer: Arc<Observer>,
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
+    gate: Arc<Gate>,
 }
 
 /// How a shutdown went.
@@ -298,7 +299,7 @@ impl Core {
         });
         let mut board = Board::new(
             config.objectives.clone(),
-            gate,
+            Arc::clone(&gate),
             Sinks {
                 instruments,
                 record,
@@ -318,6 +319,7 @@ impl Core {
             observer,
             telemetry,
             request_log,
+            gate,
         })
     }
 
@@ -339,6 +341,7 @@ impl Core {
             observer,
             telemetry,
             request_log,
+            gate: _,
         } = self;
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.
@@ -461,6 +464,10 @@ async fn bind_admin(
                         .collect::<Vec<_>>(),
                 )
             })
+        },
+        labels: {
+            let gate = Arc::clone(&core.gate);
+            Box::new(move || json(&gate.admitted()))
         },
     };
     let token = resolved

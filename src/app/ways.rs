@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::StartError;
-use crate::config::Config;
-use crate::forward::{self, Upstream, Ways};
+use crate::config::{Config, Secret};
+use crate::forward::{self, Identity, Upstream, Ways};
 use crate::label::Label;
 use crate::load::Lane;
 use crate::route::Table;
@@ -22,8 +22,10 @@ pub(super) fn ways(config: &Config, before: Option<&Ways>) -> Result<Ways, Start
     };
     let upstreams = config.upstreams.iter().map(upstream);
     let routes = Table::new(config.routes.clone())?;
+    let key = config.identity_key.as_ref().map_or("", Secret::expose);
+    let identity = Identity::new(config.identity.clone(), key.as_bytes());
     let upstreams = upstreams.collect::<Result<_, _>>()?;
-    Ok(Ways::new(routes, upstreams, before))
+    Ok(Ways::new(routes, upstreams, identity, before))
 }
 
 pub(super) fn unrouted(config: &Config) -> RouteFacts {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::admission::{Door, Entry, Full, Held, Meanwhile, Place, overload};
 use super::exchange::{Exchange, Failed};
+use super::identity::Identity;
 use super::upstream::Upstream;
 use super::ways::{Found, Ways};
 use super::{Answer, Propagation, answer, query};
@@ -74,6 +75,7 @@ struct Way {
     stripped: usize,
     trace: TraceHeaders,
     door: Option<Arc<Door>>,
+    identity: Arc<Identity>,
 }
 
 /// A request that is there, as far as its being let in concerns it.
@@ -215,6 +217,7 @@ impl Forwarder {
 
     fn choose(&self, parts: &request::Parts) -> Way {
         let ways = self.ways.load();
+        let identity = Arc::clone(ways.identity());
         match ways.find(host(parts), parts.uri.path()) {
             None => Way {
                 facts: Arc::clone(&self.unrouted),
@@ -222,6 +225,7 @@ impl Forwarder {
                 stripped: 0,
                 trace: TraceHeaders::default(),
                 door: None,
+                identity,
             },
             Some(Found {
                 target,
@@ -233,6 +237,7 @@ impl Forwarder {
                 stripped: target.stripped,
                 trace: target.trace,
                 door: door.cloned(),
+                identity,
             },
         }
     }
@@ -275,6 +280,7 @@ fn open(parts: &request::Parts, way: &Way, client: Client) -> wire::Open {
         route: Arc::clone(&way.facts),
         trace: Trace::default(),
         conversation: None,
+        who: way.identity.read(&parts.headers),
         cell: Arc::<Cell>::default(),
     }
 }

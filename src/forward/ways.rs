@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::admission::Door;
-use super::{Config, Upstream};
+use super::{Config, Identity, Upstream};
 use crate::label::Label;
 use crate::route::{Table, Target};
 
@@ -15,6 +15,7 @@ pub struct Ways {
     upstreams: HashMap<Label, Arc<Upstream>>,
     /// By the names of the routes that have a limit.
     doors: HashMap<Label, Arc<Door>>,
+    identity: Arc<Identity>,
 }
 
 /// Where one request goes.
@@ -28,7 +29,12 @@ pub(super) struct Found<'a> {
 
 impl Ways {
     /// Routes keep the doors that they had `before`, with whoever is inside and waits: see [`enforce`](Self::enforce).
-    pub fn new(routes: Table, upstreams: Vec<Arc<Upstream>>, before: Option<&Self>) -> Self {
+    pub fn new(
+        routes: Table,
+        upstreams: Vec<Arc<Upstream>>,
+        identity: Identity,
+        before: Option<&Self>,
+    ) -> Self {
         let named = |upstream: Arc<Upstream>| (upstream.config().name.clone(), upstream);
         let door = |target: &Target| {
             let (name, limits) = (&target.facts.name, target.admission?);
@@ -40,6 +46,7 @@ impl Ways {
             routes,
             upstreams: upstreams.into_iter().map(named).collect(),
             doors,
+            identity: Arc::new(identity),
         }
     }
 
@@ -64,6 +71,11 @@ impl Ways {
         (known.config() == config).then(|| Arc::clone(known))
     }
 
+    /// How it is read whom a request is for.
+    pub(super) const fn identity(&self) -> &Arc<Identity> {
+        &self.identity
+    }
+
     pub(super) fn find(&self, host: Option<&str>, path: &str) -> Option<Found<'_>> {
         let target = self.routes.find(host, path)?;
         let limited = target.admission.is_some();
@@ -80,13 +92,15 @@ impl Ways {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forward::identity;
 
     #[test]
     fn only_an_upstream_that_stayed_the_same_is_taken_over() {
         let config = |port| Config::to(Label::known("a"), false, "localhost", port);
         let upstream = Upstream::new(config(1)).unwrap();
-        let none = Table::new(Vec::new()).unwrap();
-        let ways = Ways::new(none, vec![Arc::clone(&upstream)], None);
+        let routes = Table::new(Vec::new()).unwrap();
+        let identity = Identity::new(identity::Config::default(), b"");
+        let ways = Ways::new(routes, vec![Arc::clone(&upstream)], identity, None);
         let same = ways.upstream(&config(1)).unwrap();
         assert!(Arc::ptr_eq(&same, &upstream), "its pool is kept");
         assert!(ways.upstream(&config(2)).is_none());

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::clock::Wall;
     use crate::label::{Label, Name};
-    use crate::wire::{RouteFacts, Scheme, Trace, Vantage};
+    use crate::wire::{RouteFacts, Scheme, Trace, Vantage, Who};
 
     const AT: Moment = Moment::from_secs(1_000);
 
@@ -165,6 +165,7 @@ mod tests {
             }),
             trace: Trace::default(),
             conversation: None,
+            who: Who::default(),
             cell: Arc::default(),
         }
     }

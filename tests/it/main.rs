@@ -16,6 +16,7 @@ mod data_path;
 mod exchanges;
 mod exemplars;
 mod hangs;
+mod identity;
 mod leaks;
 mod lifecycle;
 mod network;

@@ -18,6 +18,7 @@ use crate::{label, listen};
 
 mod admission;
 mod content;
+mod identity;
 mod objectives;
 mod propagators;
 pub(super) mod request_log;
@@ -36,6 +37,9 @@ const OBSERVER_MEMORY: usize = 32 << 20;
 
 /// The variable that holds the admin port's bearer token. There is no flag for it: flags are seen in `ps`.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
+
+/// The variable that holds the key by which tenants, sessions and variants are hashed.
+const IDENTITY_KEY: &str = "TOKENGAUGE_IDENTITY_KEY";
 
 /// The layers above the file.
 #[derive(Clone, Copy)]
@@ -99,6 +103,10 @@ pub(super) fn resolve(
         contents: paths.contents,
         objectives,
         tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
+        identity: identity::resolve(file.identity, problems),
+        identity_key: (above.environment)(IDENTITY_KEY)
+            .filter(|key| !key.is_empty())
+            .map(|key| Secret::new(&key)),
         labels: labels(file.labels, problems),
         observer_memory: observer_memory(file.limits, problems),
         drain: drain(file.drain, args, problems),
@@ -264,6 +272,8 @@ fn labels(written: Field<raw::Labels>, problems: &mut Problems) -> label::Limits
         finish_reasons: limit(written.finish_reasons, usual.finish_reasons),
         models: limit(written.models, usual.models),
         providers: limit(written.providers, usual.providers),
+        tenants: limit(written.tenants, usual.tenants),
+        variants: limit(written.variants, usual.variants),
     }
 }
 

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokengauge::forward::{self, Client, Forwarder, Propagation, Upstream, Ways};
+use tokengauge::forward::{
+    self, Client, Forwarder, Identity, Propagation, Upstream, Ways, identity,
+};
 use tokengauge::label::Label;
 use tokengauge::listen::{self, Address, Connections, Listener};
 use tokengauge::route::{self, Admission, Table, TraceHeaders};
@@ -148,6 +150,7 @@ pub struct Setup {
     pub admission: Option<Admission>,
     pub trace: TraceHeaders,
     pub propagation: Propagation,
+    pub identity: identity::Config,
 }
 
 impl Setup {
@@ -162,6 +165,7 @@ impl Setup {
             admission: None,
             trace: TraceHeaders::default(),
             propagation: Propagation::default(),
+            identity: identity::Config::default(),
         }
     }
 
@@ -179,7 +183,8 @@ impl Setup {
         let seam = Arc::new(Seam::new(self.tee));
         let upstream = Upstream::new(self.upstream).unwrap();
         let table = Table::new(vec![route.clone()]).unwrap();
-        let ways = Ways::new(table, vec![Arc::clone(&upstream)], None);
+        let identity = Identity::new(self.identity, b"");
+        let ways = Ways::new(table, vec![Arc::clone(&upstream)], identity, None);
         let ways = Arc::new(ArcSwap::from_pointee(ways));
         let forwarder = Forwarder::new(forward::Parts {
             ways: Arc::clone(&ways),
@@ -253,7 +258,8 @@ impl Proxy {
         let table = Table::new(vec![route]).unwrap();
         let upstreams = vec![Arc::clone(&self.upstream)];
         let before = self.ways.load_full();
-        let ways = Arc::new(Ways::new(table, upstreams, Some(&before)));
+        let identity = Identity::new(identity::Config::default(), b"");
+        let ways = Arc::new(Ways::new(table, upstreams, identity, Some(&before)));
         self.ways.store(Arc::clone(&ways));
         ways.enforce(&before);
     }

@@ -70,6 +70,8 @@ part! {
         /// this one; absent where neither is a time of the last hour.
         #[schemars(extend("x-unit" = "s"))]
         edge_wait: f64,
+        /// Whom the request said it was for, by the headers that the configuration names.
+        who: Who<'a>,
         /// How the connection to the upstream was had; absent where there was none.
         connection: Connection,
         /// What the kernel said of the connections; absent where it was not asked or did not know.
@@ -109,6 +111,20 @@ part! {
         provider: &'a str,
         /// The dialect, where the configuration names it.
         dialect: &'a str,
+    }
+}
+
+part! {
+    /// Hashed where the configuration says so.
+    Who<'a>
+    always {}
+    known {
+        /// On whose account it was.
+        tenant: &'a str,
+        /// The conversation or run that it was a part of.
+        session: &'a str,
+        /// Which of several ways it went.
+        variant: &'a str,
     }
 }
 
