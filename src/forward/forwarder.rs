@@ -80,13 +80,12 @@ struct Way {
 
 /// A request that is there, as far as its being let in concerns it.
 struct Arrived {
+    parts: request::Parts,
     body: Held,
     /// When it was received; then, when it was let in.
     at: Moment,
     /// Of the whole exchange.
     deadline: Option<Instant>,
-    /// The client waits to be told whether to send the body.
-    waits_to_send: bool,
 }
 
 impl Forwarder {
@@ -157,10 +156,10 @@ impl Forwarder {
         };
         let total = upstream.config().timeouts.total;
         let mut arrived = Arrived {
+            parts,
             body: Held::new(body),
             at,
             deadline: total.map(|total| Instant::now() + total),
-            waits_to_send: parts.headers.contains_key(EXPECT),
         };
         let place = match door {
             None => None,
@@ -170,7 +169,10 @@ impl Forwarder {
             },
         };
         let Arrived {
-            body, at, deadline, ..
+            parts,
+            body,
+            at,
+            deadline,
         } = arrived;
         tap.admitted(at);
         let exchange = Exchange {
@@ -196,9 +198,10 @@ impl Forwarder {
             Err(Full(limits)) => return Err(overload(&limits, "the queue is full")),
         };
         tap.queued(clock::now());
+        // Who asks whether to send the body at all shall not send it to be told 429.
+        let asks = arrived.parts.headers.contains_key(EXPECT);
         let meanwhile = Meanwhile {
-            // Who asks whether to send the body at all shall not send it to be told 429.
-            body: (!arrived.waits_to_send).then_some(&mut arrived.body),
+            body: (!asks).then_some(&mut arrived.body),
             deadline: arrived.deadline,
             phase: self.phase.subscribe(),
         };
