@@ -205,11 +205,7 @@ impl Exchange {
             route: Arc::clone(&self.open.route),
             who: self.open.who.clone(),
             trace: self.open.trace.clone(),
-            http: Http::of(
-                &mut self.open,
-                self.head.as_deref_mut(),
-                [self.request_bytes, self.response_bytes],
-            ),
+            http: self.http(),
             websocket,
             call: None,
             outcome,
@@ -463,6 +459,11 @@ impl Exchange {
             failed: call.is_some_and(|call| call.answer.failed),
             failure: call.and_then(|call| call.answer.failure.clone()),
         }
+    }
+
+    fn http(&mut self) -> Http {
+        let bytes = [self.request_bytes, self.response_bytes];
+        Http::of(&mut self.open, self.head.as_deref_mut(), bytes)
     }
 
     fn closing(&self, record: &Record, answering: bool) -> Closing {

@@ -14,7 +14,7 @@ use prost::Message;
 use super::*;
 use crate::clock::Moment;
 use crate::count::Source;
-use crate::dialect::{Allowance, Usage};
+use crate::dialect::{Allowance, Kind, Usage};
 use crate::export::collector::Picture;
 use crate::export::config::{ExemplarFilter, GenAi, Temporality};
 use crate::export::names;
@@ -26,6 +26,7 @@ use crate::load::{
     Flow, FlowReading, LaneReading, Limited, QuotaReading, Reading, Silence, Throughput,
 };
 use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
+use crate::record::LengthBand;
 use crate::slo::{BURN_WINDOWS, Indicator, Objective, Scope};
 use crate::wire::Vantage;
 
@@ -215,7 +216,11 @@ fn start(gen_ai: GenAi) -> (Arc<Instruments>, Collector) {
         exemplars: ExemplarFilter::AlwaysOn,
         ..Config::default()
     };
-    Instruments::new(&config, Limits::default(), Readings::new(snapshot))
+    let limits = Limits {
+        length_bands: true,
+        ..Limits::default()
+    };
+    Instruments::new(&config, limits, Readings::new(snapshot))
 }
 
 fn gate() -> Gate {
@@ -789,21 +794,6 @@ fn gauges_show_the_snapshot() {
         Some(3.0)
     );
     assert_eq!(
-        value("tokengauge.quota.requests.remaining", &[]),
-        Some(499.0)
-    );
-    let tokens = |name, limited: &str| value(name, &[&format!("tokengauge.limited={limited}")]);
-    let (remaining, limit) = (
-        "tokengauge.quota.tokens.remaining",
-        "tokengauge.quota.tokens.limit",
-    );
-    assert_eq!(tokens(remaining, "output_tokens"), Some(499.0));
-    assert_eq!(tokens(remaining, "input_tokens"), None, "not said");
-    assert_eq!(tokens(remaining, "requests"), None, "of another unit");
-    assert_eq!(tokens(limit, "input_tokens"), Some(500.0));
-    assert_eq!(tokens("tokengauge.quota.reset", "tokens"), Some(17.0));
-    assert_eq!(tokens("tokengauge.quota.reset", "requests"), None);
-    assert_eq!(
         value(
             "tokengauge.throughput",
             &["gen_ai.token.type=output", "tokengauge.window=peak"]
@@ -846,6 +836,28 @@ fn gauges_show_the_snapshot() {
 }
 
 #[test]
+fn what_vendors_have_left_is_told_by_what_they_limit() {
+    let (_instruments, collector) = start(GenAi::Latest);
+    let points = points(&collector.scrape());
+    let value = |name: &str, with: &[&str]| one(&points, name, with);
+    assert_eq!(
+        value("tokengauge.quota.requests.remaining", &[]),
+        Some(499.0)
+    );
+    let tokens = |name, limited: &str| value(name, &[&format!("tokengauge.limited={limited}")]);
+    let (remaining, limit) = (
+        "tokengauge.quota.tokens.remaining",
+        "tokengauge.quota.tokens.limit",
+    );
+    assert_eq!(tokens(remaining, "output_tokens"), Some(499.0));
+    assert_eq!(tokens(remaining, "input_tokens"), None, "not said");
+    assert_eq!(tokens(remaining, "requests"), None, "of another unit");
+    assert_eq!(tokens(limit, "input_tokens"), Some(500.0));
+    assert_eq!(tokens("tokengauge.quota.reset", "tokens"), Some(17.0));
+    assert_eq!(tokens("tokengauge.quota.reset", "requests"), None);
+}
+
+#[test]
 fn the_snapshot_is_taken_once_per_collection() {
     let taken = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&taken);
@@ -869,6 +881,7 @@ fn distinct(n: u16) -> Record {
         call.series.model = Label::known(&format!("model-{n}"));
         call.series.route = route.name.clone();
         call.response_model = testing::name(&format!("answered-{n}"));
+        call.bands.input = Some(LengthBand::ALL[usize::from(n) % 6]);
         call.finish_reasons = testing::name(&format!("because-{n}")).into_iter().collect();
     }
     record.outcome = Outcome::Error;
@@ -882,6 +895,7 @@ fn distinct(n: u16) -> Record {
 fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
     let limits = Limits {
         models: 5,
+        length_bands: true,
         ..Limits::default()
     };
     let (instruments, collector) = Instruments::new(
@@ -993,21 +1007,6 @@ fn an_unfinished_exchange_ended_in_the_stage_after_its_last_point() {
     record.points.admit = None;
     assert_eq!(end_stage(&record), Stage::Admission);
     assert_eq!(end_stage(&testing::refused()), Stage::Tail);
-}
-
-#[test]
-fn what_became_of_a_choice() {
-    let mut record = testing::streamed();
-    let call = record.call.as_mut().unwrap();
-    let of = |call: &Call, reason| became(call, &Name::new(reason).unwrap());
-    assert_eq!(of(call, "stop"), "complete");
-    assert_eq!(of(call, "error"), "unfinished");
-    assert_eq!(of(call, "content_filter"), "filtered");
-    assert_eq!(of(call, "PROHIBITED_CONTENT"), "filtered");
-    call.output.as_mut().unwrap().by_kind[3] = 4;
-    assert_eq!(of(call, "stop"), "refused");
-    call.output = None;
-    assert_eq!(of(call, "stop"), "empty");
 }
 
 /// Histograms that move while a stream runs, or that are of no exchange. They have no exemplars: whether a trace is kept

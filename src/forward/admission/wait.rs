@@ -114,6 +114,10 @@ async fn broken(body: Option<&mut Held>) {
 pub(in crate::forward) struct Held {
     incoming: Incoming,
     /// What was read and not handed on. Boxed: most bodies never wait.
+    #[expect(
+        clippy::box_collection,
+        reason = "each request pays for it, and few use it"
+    )]
     held: Option<Box<VecDeque<Frame<Bytes>>>>,
 }
 

@@ -49,7 +49,7 @@ async fn a_thousand_clients_pass_eight_at_a_time_in_the_order_in_which_they_came
     assert!(!backend.has_another(), "nobody passes the queue");
 
     // Every seventh of those that wait leaves, and is out of the queue at once.
-    let leaves = |number: usize| number >= PLACES && number % 7 == 0;
+    let leaves = |number: usize| number >= PLACES && number.is_multiple_of(7);
     let mut queued = CLIENTS - PLACES;
     for number in (0..CLIENTS).filter(|number| leaves(*number)) {
         clients[number] = None;
@@ -62,7 +62,7 @@ async fn a_thousand_clients_pass_eight_at_a_time_in_the_order_in_which_they_came
     let mut coming = staying.clone().skip(PLACES);
     for number in staying {
         let mut client = clients[number].take().unwrap();
-        if number % 5 == 0 {
+        if number.is_multiple_of(5) {
             backend.forget(number);
             drop(client);
         } else {
