@@ -107,9 +107,9 @@ async fn broken(body: Option<&mut Held>) {
 
 /// A request's body, of which a beginning may have been read while its exchange waited.
 ///
-/// hyper reads on over HTTP/1 only where somebody asks for the body, and so does not see that a client has gone whose
-/// body nobody asks for. A queue that fills with those who left is the very thing that a queue must not be; so a little
-/// is read, and what does not fit stays with the client.
+/// Over HTTP/1 hyper reads a piece or two of a body that nobody asks for, and sees that a client has gone only behind the
+/// body's end. A queue that fills with those who left is the very thing that a queue must not be; so a little more is
+/// read, and what does not fit stays with the client.
 #[derive(Debug)]
 pub(in crate::forward) struct Held {
     incoming: Incoming,
