@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -149,6 +150,40 @@ async fn the_waiting_is_bounded_by_the_clock_the_deadline_and_the_proxys_own_end
     let place = waits.await.unwrap();
     assert_eq!(counts(&door), (1, 0));
     drop(place);
+    assert_eq!(counts(&door), (0, 0));
+}
+
+/// Threads that come, wait or give up, and leave: never more inside than may be, and nothing is left of them.
+#[test]
+fn from_many_threads_at_once_no_place_is_lost_or_won() {
+    const MOST: usize = 2;
+    let door = Door::new(limits(MOST, 3));
+    let inside = AtomicUsize::new(0);
+    let stay = |place: Place| {
+        assert!(inside.fetch_add(1, Ordering::SeqCst) < MOST);
+        std::hint::black_box(&place);
+        inside.fetch_sub(1, Ordering::SeqCst);
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let (door, stay) = (&door, &stay);
+            scope.spawn(move || {
+                for round in 0..2_000 {
+                    match door.enter() {
+                        Ok(Entry::Inside(place)) => stay(place),
+                        Ok(Entry::Queued(queued)) if (thread + round) % 3 == 0 => drop(queued),
+                        Ok(Entry::Queued(queued)) => {
+                            while !queued.is_let_in() {
+                                std::thread::yield_now();
+                            }
+                            stay(queued.into_place());
+                        }
+                        Err(Full(_)) => std::thread::yield_now(),
+                    }
+                }
+            });
+        }
+    });
     assert_eq!(counts(&door), (0, 0));
 }
 
