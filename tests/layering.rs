@@ -103,6 +103,8 @@ const TABLE: &[Row] = &[
         "load",
         &[
             "clock",
+            "dialect::Allowance",
+            "dialect::Quota",
             "label",
             "measure::Band",
             "measure::VOICE_RATE",

@@ -23,6 +23,8 @@ mod accounting;
 #[cfg(test)]
 mod ends;
 #[cfg(test)]
+mod queue_tests;
+#[cfg(test)]
 mod stall_tests;
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@ use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, r
 use crate::count::Tokenisers;
 use crate::{forward, label, listen};
 
+mod admission;
 mod content;
 mod cost;
 pub(super) mod drift;

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{check_name, content, length_within, upstreams};
+use super::{admission, check_name, content, length_within, upstreams};
 use crate::config::problem::{Mark, Problems, suggestion};
 use crate::config::read::{Field, Given};
 use crate::config::url::{self, Target};
@@ -261,6 +261,7 @@ fn route(
     if let Field::Given(dialect) = &value.dialect {
         check_dialect(&dialect.value, dialect.mark, problems);
     }
+    let admission = admission::resolve(value.admission, problems);
     let upstream = upstream_of(value.upstream, mark, known, problems)?;
     Some(route::Config {
         facts: Arc::new(RouteFacts {
@@ -279,6 +280,7 @@ fn route(
         strip,
         upstream: upstream.name.clone(),
         trace: value.trace.value().unwrap_or(known.defaults.trace),
+        admission,
     })
 }
 
@@ -332,6 +334,7 @@ fn everything(
         prefix,
         upstream: upstream.name.clone(),
         trace: defaults.trace,
+        admission: None,
     }
 }
 

@@ -14,6 +14,7 @@ pub mod drift;
 pub mod health;
 pub mod network;
 pub mod ours;
+pub mod quota;
 pub mod spans;
 pub mod standard;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::dialect::Quota;
 use crate::export::{Instruments, Live};
 use crate::load::{self, Flow, FlowId, Lane, Load, State};
 use crate::measure::{Pauses, Sample, Watch};
@@ -31,6 +32,8 @@ pub(super) struct Flight {
     pub(super) untold: Vec<Sample>,
     /// Messages told so far, from the client and from the upstream.
     pub(super) messages: [u64; 2],
+    /// Where its request has an id.
+    pub(super) identity: Option<load::Identity>,
 }
 
 /// Bound instruments of one series.
@@ -142,6 +145,12 @@ impl Flight {
             live.sample(sample);
         }
         self.live = Some(Meters { live, flow });
+    }
+
+    /// What the answer's head says is left of the caller's limits, and of whose.
+    pub(super) fn quota(&mut self) -> Option<(Flow, Quota)> {
+        let quota = self.exchange.quota()?;
+        Some((Flow::of(&self.exchange.series()?), quota))
     }
 
     /// Tells the messages that have gone by since the last telling.
