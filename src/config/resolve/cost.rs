@@ -257,9 +257,10 @@ fn currency(
     entry: Mark,
     problems: &mut Problems,
 ) -> Option<Label> {
+    let absent = matches!(written, Field::Absent);
     let own = written.value();
     let currency = own.as_ref().or(usual);
-    if currency.is_none() {
+    if currency.is_none() && absent {
         problems.missing(
             entry,
             "currency",
@@ -343,12 +344,13 @@ mod tests {
             "p.yaml:5:3: models[2]: this has no price",
             "p.yaml:6:3: models[3].model: this key is missing",
             "p.yaml:6:35: models[3].from: \"2026-02-30\" is no day",
-            "p.yaml:7:28: models[4].price: ",
+            "p.yaml:7:29: models[4].price: ",
             "p.yaml:8:16: gpus[0].route: there is no route \"locl\"; did you mean \"local\"?",
-            "p.yaml:8:49: gpus[1].hour: this key is missing",
+            "p.yaml:8:47: gpus[1].hour: this key is missing",
         ];
         for expected in expected {
             assert!(told.contains(expected), "{expected}\n\n{told}");
         }
+        assert_eq!(told.lines().count(), 11, "each is told once\n{told}");
     }
 }

@@ -164,24 +164,21 @@ fn from_many_threads_at_once_no_place_is_lost_or_won() {
         std::hint::black_box(&place);
         inside.fetch_sub(1, Ordering::SeqCst);
     };
+    let come = |door: &Arc<Door>, stay: &dyn Fn(Place), number: usize| match door.enter() {
+        Ok(Entry::Inside(place)) => stay(place),
+        Ok(Entry::Queued(queued)) if number % 3 == 0 => drop(queued),
+        Ok(Entry::Queued(queued)) => {
+            while !queued.is_let_in() {
+                std::thread::yield_now();
+            }
+            stay(queued.into_place());
+        }
+        Err(Full(_)) => std::thread::yield_now(),
+    };
     std::thread::scope(|scope| {
         for thread in 0..6 {
             let (door, stay) = (&door, &stay);
-            scope.spawn(move || {
-                for round in 0..2_000 {
-                    match door.enter() {
-                        Ok(Entry::Inside(place)) => stay(place),
-                        Ok(Entry::Queued(queued)) if (thread + round) % 3 == 0 => drop(queued),
-                        Ok(Entry::Queued(queued)) => {
-                            while !queued.is_let_in() {
-                                std::thread::yield_now();
-                            }
-                            stay(queued.into_place());
-                        }
-                        Err(Full(_)) => std::thread::yield_now(),
-                    }
-                }
-            });
+            scope.spawn(move || (0..2_000).for_each(|round| come(door, stay, thread + round)));
         }
     });
     assert_eq!(counts(&door), (0, 0));
