@@ -8,6 +8,7 @@
 //! closed before anything was written, and only then a new connection gets it, once.
 
 mod answer;
+mod ask;
 mod connect;
 mod exchange;
 mod forwarder;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 
+pub use self::ask::{Asker, Unanswered};
 pub use self::connect::SetupError;
 pub use self::forwarder::{Client, ForwardService, Forwarder, Parts};
 pub use self::proxy::Proxy;
