@@ -93,11 +93,13 @@ const TABLE: &[Row] = &[
     row(
         "observe/board",
         &[
-            "clock", "content", "count", "dialect", "export", "frame", "label", "load", "measure",
-            "record", "slo", "wire",
+            "clock", "content", "count", "dialect", "engine", "export", "frame", "label", "load",
+            "measure", "record", "slo", "wire",
         ],
     ),
     row("observe/task", &["clock", "diag", "tee", "wire"]),
+    row("engine", &["clock", "label", "record::Warm"]),
+    row("scrape", &["diag", "engine", "forward", "label"]),
     row("load", &["clock", "label", "record", "slots", "wire"]),
     row("slo", &["clock", "label", "record", "slots", "wire"]),
     row(
@@ -116,6 +118,7 @@ const TABLE: &[Row] = &[
             "dialect::RequestFacts",
             "dialect::Timings",
             "dialect::Usage",
+            "engine",
             "frame::Anomaly",
             "label",
             "load",
@@ -136,8 +139,8 @@ const TABLE: &[Row] = &[
     row(
         "config",
         &[
-            "admin", "clock", "content", "count", "diag", "dialect", "export", "forward", "label",
-            "listen", "load", "observe", "route", "slo", "tee", "wire",
+            "admin", "clock", "content", "count", "diag", "dialect", "engine", "export", "forward",
+            "label", "listen", "load", "observe", "route", "scrape", "slo", "tee", "wire",
         ],
     ),
     row("simulate", &["clock", "label"]),
@@ -167,6 +170,7 @@ const PURE: &[&str] = &[
     "observe/exchange",
     "observe/network",
     "observe/reading",
+    "engine",
     "load",
     "slo",
 ];

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::admin::{self, Admin};
+use crate::clock;
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::export::{
@@ -21,6 +22,7 @@ use crate::listen::{self, Connections, Listener, Peer};
 use crate::load;
 use crate::observe::{Board, Observer, Phase, Sinks};
 use crate::route;
+use crate::scrape::{self, Scraper};
 use crate::slo;
 use crate::tcp::Kernel;
 use crate::tee::{self, Seam};
@@ -29,7 +31,7 @@ use crate::{diag, record::Record};
 
 mod ways;
 
-use self::ways::{lane, unrouted, ways};
+use self::ways::{backends, lane, unrouted, ways};
 
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
 /// period is eaten up.
@@ -61,6 +63,7 @@ struct Core {
     observer: Arc<Observer>,
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
+    scraper: Scraper,
 }
 
 /// How a shutdown went.
@@ -87,6 +90,8 @@ pub enum StartError {
     Telemetry(#[from] export::telemetry::StartError),
     #[error(transparent)]
     RequestLog(#[from] request_log::Error),
+    #[error(transparent)]
+    Scrape(#[from] scrape::Error),
     #[error("the observer's thread cannot be started: {0}")]
     Observer(std::io::Error),
 }
@@ -196,6 +201,7 @@ impl App {
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
         let ways = ways(&new, Some(&self.ways.load()))?;
         self.core.request_log.reload(new.request_log.as_ref())?;
+        self.core.scraper.reload(new.scrapes.clone())?;
         self.core.observer.settled(|board, at| {
             for route in &new.routes {
                 board.prime(&lane(&route.facts));
@@ -203,6 +209,7 @@ impl App {
             board.replace_objectives(at, new.objectives.clone());
             board.count_with(new.tokenizers.clone());
             board.capture(new.contents.clone());
+            board.watch_backends(backends(&new));
         });
         self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
@@ -305,17 +312,20 @@ impl Core {
         board.count_with(config.tokenizers.clone());
         ask_kernel(&mut board);
         board.capture(config.contents.clone());
+        board.watch_backends(backends(config));
         for facts in &facts {
             board.prime(&lane(facts));
         }
         let observer =
             Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
         drop(desk.set(Arc::downgrade(&observer)));
+        let scraper = Scraper::start(config.scrapes.clone(), tell(&observer))?;
         Ok(Self {
             seam,
             observer,
             telemetry,
             request_log,
+            scraper,
         })
     }
 
@@ -337,7 +347,9 @@ impl Core {
             observer,
             telemetry,
             request_log,
+            scraper,
         } = self;
+        drop(scraper);
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.
         let (delivered, logged) = tokio::join!(
@@ -363,7 +375,8 @@ fn readings(
         };
         // Before the observer is brought up to date, or it would always be 0.
         let backlog = seam.backlog();
-        let (load, slo) = observer.settled(Board::reading);
+        let ((load, slo), backends) =
+            observer.settled(|board, at| (board.reading(at), board.backends(at)));
         let lost = seam.lost();
         let losses = Losses {
             bytes: lost.bytes,
@@ -373,9 +386,21 @@ fn readings(
         Snapshot {
             load,
             slo,
+            backends,
             losses,
             label_overflow: gate.refused().to_vec(),
             ..others()
+        }
+    })
+}
+
+/// Hands what an engine said to the observer. Weak, because the scraper may outlive it by a moment.
+fn tell(observer: &Arc<Observer>) -> scrape::Tell {
+    let observer = Arc::downgrade(observer);
+    Box::new(move |upstream, told| {
+        if let Some(observer) = observer.upgrade() {
+            let wall = clock::wall_now();
+            observer.settled(|board, at| board.asked(at, wall, upstream, told));
         }
     })
 }

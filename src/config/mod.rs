@@ -16,10 +16,12 @@ pub use secret::Secret;
 pub use watch::Watch;
 
 use crate::count::Tokenisers;
+use crate::engine::warm;
 use crate::export::request_log;
+use crate::label::Label;
 use crate::route::TraceHeaders;
 use crate::wire::Vantage;
-use crate::{content, forward, label, listen, route, slo};
+use crate::{content, forward, label, listen, route, scrape, slo};
 
 mod args;
 mod file;
@@ -55,6 +57,10 @@ pub struct Config {
     pub listeners: Vec<listen::Config>,
     pub admin: Admin,
     pub upstreams: Vec<forward::Config>,
+    /// Of the upstreams whose engine's own metrics are read.
+    pub scrapes: Vec<scrape::Config>,
+    /// Of the upstreams that are asked whether they have warmed up.
+    pub warm: Vec<(Label, warm::Config)>,
     pub routes: Vec<route::Config>,
     /// The routes whose prompts and answers are captured.
     pub contents: content::Routes,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::engine;
 use crate::export::request_log;
 use crate::label::Dimension;
 use crate::load;
@@ -13,6 +14,8 @@ use crate::slo;
 pub struct Snapshot {
     pub load: load::Reading,
     pub slo: Vec<slo::Reading>,
+    /// Of the engines of which something is asked.
+    pub backends: Vec<engine::Reading>,
     pub losses: Losses,
     /// Requests whose head was malformed or too large.
     pub refused_requests: u64,

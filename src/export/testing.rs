@@ -10,7 +10,7 @@ use crate::label::{Label, Name};
 use crate::measure::rates::Tokens;
 use crate::measure::{Points, Rates, Stalls};
 use crate::record::{
-    Call, Complete, Connection, Http, Network, Outcome, Output, Record, Series, Verdict,
+    Call, Complete, Connection, Http, Network, Outcome, Output, Record, Series, Verdict, Warm,
 };
 use crate::wire::{
     Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage,
@@ -210,6 +210,7 @@ pub fn streamed() -> Record {
             rates: Rates::of_stream(&points, tokens, Duration::ZERO, true),
             complete: Complete::True,
             queue_depth: 3,
+            warm: Some(Warm::Warming),
             stalls: Stalls::default(),
             verdicts: vec![(Label::known("ttft"), Verdict::Good)],
             content: None,

@@ -403,6 +403,7 @@ impl Calling {
             rates,
             complete,
             queue_depth: closing.queue_depth,
+            warm: None,
             verdicts: Vec::new(),
             stalls: Stalls::default(),
             request,

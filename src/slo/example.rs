@@ -111,6 +111,7 @@ fn call() -> Call {
         },
         complete: Complete::True,
         queue_depth: 0,
+        warm: None,
         stalls: Stalls::default(),
         verdicts: Vec::new(),
         content: None,

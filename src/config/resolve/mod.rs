@@ -16,6 +16,7 @@ use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, r
 use crate::count::Tokenisers;
 use crate::{label, listen};
 
+mod backends;
 mod content;
 mod objectives;
 mod propagators;
@@ -90,10 +91,16 @@ pub(super) fn resolve(
     for upstream in &mut paths.upstreams {
         upstream.proxy = proxy.for_host(upstream.tls, &upstream.host, upstream.port);
     }
+    for scrape in &mut paths.scrapes {
+        let to = &mut scrape.to;
+        to.proxy = proxy.for_host(to.tls, &to.host, to.port);
+    }
     Config {
         listeners,
         admin,
         upstreams: paths.upstreams,
+        scrapes: paths.scrapes,
+        warm: paths.warm,
         routes: paths.routes,
         contents: paths.contents,
         objectives,

@@ -66,7 +66,7 @@ impl Bounds {
             calls
         } else if metric.has(key::ROUTE) {
             lanes
-        } else if metric.has(key::SLO) {
+        } else if metric.has(key::SLO) || metric.has(key::UPSTREAM) {
             LANES
         } else {
             1

@@ -33,6 +33,7 @@ use crate::record::{Call, Outcome, Record, Series};
 use crate::wire::RouteFacts;
 
 mod attributes;
+mod backends;
 pub mod bounded;
 mod closing;
 mod ended;

@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use crate::export::instruments::attributes::{label, of_lane, sorted, with, word};
+use crate::export::instruments::backends;
 use crate::export::instruments::bounded::Bounds;
 use crate::export::names::attributes as key;
 use crate::export::names::{Metric, health, ours};
@@ -21,6 +22,7 @@ pub type Current = Arc<ArcSwap<Snapshot>>;
 pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     load(meter, current, bounds);
     objectives(meter, current);
+    backends::register(meter, current);
     observer(meter, current);
     health::SELF_BUILD.observe_count_gauge(meter, |gauge| {
         gauge.observe(
@@ -44,7 +46,8 @@ fn load(meter: &Meter, current: &Current, bounds: Bounds) {
     let depth = Arc::clone(current);
     ours::QUEUE_DEPTH.observe_count_gauge(meter, move |gauge| {
         for reading in depth.load().load.lanes.iter().take(lanes) {
-            let attributes = with(&of_lane(&reading.lane), &[word(key::BOUND, "upper")]);
+            let bound = word(key::BOUND, reading.bound().as_str());
+            let attributes = with(&of_lane(&reading.lane), &[bound]);
             gauge.observe(reading.queue_depth(), &attributes);
         }
     });

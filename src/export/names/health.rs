@@ -3,7 +3,7 @@
 use crate::export::names::attributes::{
     ANOMALY, DIMENSION, DROP_REASON, OMISSION, PART, RESULT, SIGNAL, VERSION,
 };
-use crate::export::names::{Kind, Metric, ROW};
+use crate::export::names::{Kind, Metric, ROW, backend};
 use crate::frame::Anomaly;
 
 /// From a timer's own grain to what a stopped process brings.
@@ -24,6 +24,8 @@ pub static ALL: &[&Metric] = &[
     &SELF_LEFT_OUT,
     &SELF_LOGGED,
     &SELF_UNLOGGED,
+    &backend::SELF_SCRAPES,
+    &backend::SELF_IMPLAUSIBLE,
     &SELF_DELAY,
     &SELF_BUILD,
 ];

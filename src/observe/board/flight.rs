@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::engine::Backends;
 use crate::export::{Instruments, Live};
+use crate::label::Label;
 use crate::load::{self, Flow, FlowId, Lane, Load, State};
 use crate::measure::{Pauses, Sample, Watch};
 use crate::observe::board::{Phase, StreamView};
 use crate::observe::exchange::Exchange;
-use crate::record::{Call, Outcome, Record, Series};
+use crate::record::{Call, Outcome, Record, Series, Warm};
 use crate::wire::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
 
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(super) struct Flight {
     pub(super) untold: Vec<Sample>,
     /// Messages told so far, from the client and from the upstream.
     pub(super) messages: [u64; 2],
+    /// The backend of a call that was admitted, and how warm that was then; `None` where nobody asks.
+    pub(super) found: Option<(Label, Warm)>,
 }
 
 /// Bound instruments of one series.
@@ -39,6 +43,13 @@ pub(super) struct Meters {
 }
 
 impl Flight {
+    /// The exchange was admitted. Only calls of a known API work a backend: health checks and pages warm nothing up.
+    pub(super) fn admitted(&mut self, at: Moment, backends: &mut Backends) {
+        if self.found.is_none() && self.exchange.is_call() {
+            self.found = backends.admitted(at, &self.lane.route);
+        }
+    }
+
     /// Reads the stall clock; see [`Exchange::look`].
     pub(super) fn look(
         &mut self,

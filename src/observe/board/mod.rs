@@ -13,9 +13,10 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::clock::Moment;
+use crate::clock::{Moment, Wall};
 use crate::content;
 use crate::count::Tokenisers;
+use crate::engine::{self, Asked, Backend, Backends, Told};
 use crate::export::{Instruments, Part};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
@@ -24,7 +25,7 @@ use crate::measure::{Awaited, Pauses, pauses};
 use crate::observe::board::flight::Flight;
 use crate::observe::exchange::Exchange;
 use crate::observe::network::{Ask, Kernel};
-use crate::record::Record;
+use crate::record::{Outcome, Record};
 use crate::slo;
 use crate::wire::{Direction, Ending, Entry, ExchangeId, Open, Word};
 
@@ -52,6 +53,7 @@ pub struct Board {
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
     kernel: Kernel,
+    backends: Backends,
     /// The routes whose content is captured, and the memory that this may take.
     contents: content::Routes,
     budget: content::Budget,
@@ -105,6 +107,7 @@ impl Board {
             gate,
             tokenisers: Tokenisers::default(),
             kernel: Kernel::default(),
+            backends: Backends::default(),
             contents: content::Routes::default(),
             budget: content::Budget::default(),
             sinks,
@@ -123,6 +126,9 @@ impl Board {
                     return;
                 };
                 self.kernel.ask(flight.exchange.sides(), true);
+                if let Some((upstream, _)) = &flight.found {
+                    self.backends.left(at, upstream);
+                }
                 if catch_unwind(AssertUnwindSafe(|| self.end(*flight, at, ending))).is_err() {
                     self.sinks.instruments.odd(Anomaly::Panic, 1);
                 }
@@ -187,7 +193,25 @@ impl Board {
                 }
             }
         }
+        for reading in &mut load.lanes {
+            reading.backend_waiting = self.backends.waiting(at, &reading.lane.route);
+        }
         (load, self.ledger.reading(at))
+    }
+
+    /// What is known of the backends at `at`.
+    pub fn backends(&self, at: Moment) -> Vec<engine::Reading> {
+        self.backends.readings(at)
+    }
+
+    /// Of which backends something is wanted to be known.
+    pub fn watch_backends(&mut self, backends: Vec<Backend>) {
+        self.backends.replace(backends);
+    }
+
+    /// The metrics of the engine behind `upstream` were read at `at`, which is `wall` on the wall clock, or not.
+    pub fn asked(&mut self, at: Moment, wall: Wall, upstream: &Label, told: Result<Told, Asked>) {
+        self.backends.asked(at, wall, upstream, told);
     }
 
     /// Replaces the objectives; those that stay the same keep their history.
@@ -257,6 +281,7 @@ impl Board {
             first_tokens: 0,
             untold: Vec::new(),
             messages: [0; 2],
+            found: None,
         };
         self.flights.insert(id, Box::new(flight));
     }
@@ -266,6 +291,7 @@ impl Board {
             flights,
             load,
             pauses,
+            backends,
             sinks,
             ..
         } = self;
@@ -278,6 +304,7 @@ impl Board {
             flight
                 .exchange
                 .set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
+            flight.admitted(at, backends);
         }
         let blocked = if let Word::Arrival { blocked, .. } = &word {
             blocked.duration()
@@ -318,10 +345,12 @@ impl Board {
             load,
             ledger,
             pauses,
+            backends,
             gate,
             sinks,
             ..
         } = self;
+        let found = flight.found.take();
         flight.tell_time(at, Duration::ZERO, &sinks.instruments);
         let unread = flight.unread(at);
         flight.look(at, unread, pauses, &sinks.instruments);
@@ -329,6 +358,17 @@ impl Board {
         let mut record = flight.end(at, ending, load, &sinks.instruments);
         // Nothing came after it that could tell.
         record.blocked += unread;
+        if let (Some((upstream, found)), Some(call)) = (found, record.call.as_mut()) {
+            let load = call.timings.and_then(|timings| timings.load);
+            call.warm = Some(match record.outcome {
+                Outcome::Ok => backends.answered(at, &upstream, found, load),
+                Outcome::Error
+                | Outcome::Cancelled
+                | Outcome::Timeout
+                | Outcome::Truncated
+                | Outcome::Rejected => found,
+            });
+        }
         let verdicts: Vec<_> = ledger.judge(&record).collect();
         for (index, verdict) in verdicts {
             ledger.note(at, index, verdict);
