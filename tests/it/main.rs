@@ -12,6 +12,7 @@ mod admin;
 mod bounds;
 mod coded;
 mod data_path;
+mod engine;
 mod exchanges;
 mod exemplars;
 mod hangs;
