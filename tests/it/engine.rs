@@ -119,7 +119,7 @@ async fn before(engine: &Engine, metrics: &str, more: &str) -> (Process, tempfil
     (process, folder)
 }
 
-const FAST: &str = "interval: 1s, timeout: 500ms";
+const FAST: &str = "interval: 1s";
 
 /// The value of the one series of `/metrics` with each of `parts`; none where there is no such series.
 async fn told(process: &Process, parts: &[&str]) -> Option<f64> {
@@ -208,7 +208,8 @@ async fn whatever_goes_wrong_is_counted_by_kind_and_said_once() {
         "HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\nvllm:num_requests_waiting 1\n";
     const OTHER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nup 1\n";
     let engine = Engine::start(Does::Hangs).await;
-    let (process, _folder) = before(&engine, FAST, "").await;
+    // Nothing but what hangs takes so long, or more would be said than is asserted.
+    let (process, _folder) = before(&engine, "interval: 1s, timeout: 5s", "").await;
     asked(&process, "timeout").await;
     assert_eq!(told(&process, &AGE).await, None, "nothing was ever read");
     for (does, how) in [
@@ -266,7 +267,7 @@ async fn an_engine_that_disappears_leaves_its_age_and_may_come_back() {
     until(&process, &WAITING, None).await;
     // Three intervals and a timeout.
     let age = told(&process, &AGE).await.unwrap();
-    assert!(age > 3.5, "{age}");
+    assert!(age > 5.0, "{age}");
     assert_eq!(told(&process, &[DEPTH, "bound=\"upper\""]).await, Some(0.0));
     let _engine = Engine::at(address, Does::Answers(VLLM.to_owned())).await;
     until(&process, &WAITING, Some(3.0)).await;
