@@ -96,14 +96,18 @@ pub enum Dimension {
     FinishReason,
     Model,
     Provider,
+    Tenant,
+    Variant,
 }
 
 impl Dimension {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 6] = [
         Self::ErrorType,
         Self::FinishReason,
         Self::Model,
         Self::Provider,
+        Self::Tenant,
+        Self::Variant,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -112,6 +116,8 @@ impl Dimension {
             Self::FinishReason => "finish_reason",
             Self::Model => "model",
             Self::Provider => "provider",
+            Self::Tenant => "tenant",
+            Self::Variant => "variant",
         }
     }
 }
@@ -123,19 +129,35 @@ pub struct Limits {
     pub finish_reasons: usize,
     pub models: usize,
     pub providers: usize,
+    pub tenants: usize,
+    pub variants: usize,
 }
 
 impl Default for Limits {
     /// 100 models × 4 operations × stream or not stay below the SDK's 2,000 series per instrument; provider error
-    /// codes and finish reasons that are in use number a few dozen.
+    /// codes and finish reasons that are in use number a few dozen. A tenant is somebody who has a contract or a budget,
+    /// and what is compared at a time are two or three variants.
     fn default() -> Self {
         Self {
             error_types: 64,
             finish_reasons: 32,
             models: 100,
             providers: 32,
+            tenants: 100,
+            variants: 16,
         }
     }
+}
+
+/// What became of the values of one dimension: for who wonders where a name is, or how many there are.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Admitted {
+    pub dimension: &'static str,
+    /// How many values there may be.
+    pub limit: usize,
+    /// How often a value had to be called [`OTHER`].
+    pub other: u64,
+    pub values: Vec<Label>,
 }
 
 /// Admits label values from outside up to a bound per dimension.
@@ -191,17 +213,33 @@ impl Gate {
             .map(|dimension| (dimension, self.refusals(dimension).load(Ordering::Relaxed)))
     }
 
+    /// Every dimension with the values that were admitted, in the order of the alphabet.
+    pub fn admitted(&self) -> [Admitted; Dimension::ALL.len()] {
+        Dimension::ALL.map(|dimension| {
+            let mut values: Vec<Label> = self.with(dimension, |set| set.iter().cloned().collect());
+            values.sort_unstable();
+            Admitted {
+                dimension: dimension.as_str(),
+                limit: self.limit(dimension),
+                other: self.refusals(dimension).load(Ordering::Relaxed),
+                values,
+            }
+        })
+    }
+
     fn refuse(&self, dimension: Dimension) {
         self.refusals(dimension).fetch_add(1, Ordering::Relaxed);
     }
 
     fn refusals(&self, dimension: Dimension) -> &AtomicU64 {
-        let [error_type, finish_reason, model, provider] = &self.refused;
+        let [error_type, finish_reason, model, provider, tenant, variant] = &self.refused;
         match dimension {
             Dimension::ErrorType => error_type,
             Dimension::FinishReason => finish_reason,
             Dimension::Model => model,
             Dimension::Provider => provider,
+            Dimension::Tenant => tenant,
+            Dimension::Variant => variant,
         }
     }
 
@@ -211,17 +249,21 @@ impl Gate {
             Dimension::FinishReason => self.limits.finish_reasons,
             Dimension::Model => self.limits.models,
             Dimension::Provider => self.limits.providers,
+            Dimension::Tenant => self.limits.tenants,
+            Dimension::Variant => self.limits.variants,
         }
     }
 
     fn with<T>(&self, dimension: Dimension, act: impl FnOnce(&mut HashSet<Label>) -> T) -> T {
         let mut sets = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
-        let [error_type, finish_reason, model, provider] = &mut *sets;
+        let [error_type, finish_reason, model, provider, tenant, variant] = &mut *sets;
         act(match dimension {
             Dimension::ErrorType => error_type,
             Dimension::FinishReason => finish_reason,
             Dimension::Model => model,
             Dimension::Provider => provider,
+            Dimension::Tenant => tenant,
+            Dimension::Variant => variant,
         })
     }
 }
@@ -306,8 +348,16 @@ mod tests {
             [label("a"), label("b"), label("a"), label("configured")],
             ["a", OTHER, "a", "configured"]
         );
-        assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1, 0]);
+        assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1, 0, 0, 0]);
         assert_eq!(gate.known(Dimension::Model, &Name::new("b").unwrap()), None);
+        let [_, _, models, ..] = gate.admitted();
+        let expected = Admitted {
+            dimension: "model",
+            limit: 2,
+            other: 1,
+            values: ["a", "configured"].map(Label::known).to_vec(),
+        };
+        assert_eq!(models, expected);
     }
 
     #[test]
@@ -316,7 +366,10 @@ mod tests {
         for n in 0..1_000_000 {
             gate.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
         }
-        assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 100, 0]);
+        assert_eq!(
+            gate.refused().map(|(_, n)| n),
+            [0, 0, 1_000_000 - 100, 0, 0, 0]
+        );
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Pages {
     pub streams: Page,
     /// Objectives, budgets and burn rates (JSON).
     pub slo: Page,
+    /// The values that metrics are told apart by (JSON).
+    pub labels: Page,
 }
 
 impl std::fmt::Debug for Pages {
@@ -145,6 +147,7 @@ enum Wanted {
     Config,
     Streams,
     Slo,
+    Labels,
     Index,
 }
 
@@ -157,6 +160,7 @@ impl Wanted {
             "/config" => Self::Config,
             "/streams" => Self::Streams,
             "/slo" => Self::Slo,
+            "/labels" => Self::Labels,
             "/" => Self::Index,
             _ => return None,
         })
@@ -166,7 +170,7 @@ impl Wanted {
     const fn is_open(self) -> bool {
         match self {
             Self::Live | Self::Ready | Self::Metrics(_) => true,
-            Self::Config | Self::Streams | Self::Slo | Self::Index => false,
+            Self::Config | Self::Streams | Self::Slo | Self::Labels | Self::Index => false,
         }
     }
 }
@@ -177,7 +181,8 @@ const INDEX: &str = "tokengauge admin port\n\n\
     /metrics  Prometheus text, or OpenMetrics for who accepts it\n\
     /config   the configuration in force, secrets redacted\n\
     /streams  exchanges in flight\n\
-    /slo      objectives, budgets and burn rates\n";
+    /slo      objectives, budgets and burn rates\n\
+    /labels   the names that metrics are told apart by\n";
 
 impl Desk {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -213,6 +218,7 @@ impl Desk {
             Wanted::Config => typed("application/yaml", (self.pages.config)()),
             Wanted::Streams => typed("application/json", (self.pages.streams)()),
             Wanted::Slo => typed("application/json", (self.pages.slo)()),
+            Wanted::Labels => typed("application/json", (self.pages.labels)()),
             Wanted::Index => text(StatusCode::OK, INDEX),
         }
     }
@@ -280,6 +286,7 @@ mod tests {
             config: page("c"),
             streams: page("[]"),
             slo: page("[]"),
+            labels: page("[]"),
         };
         let token = token.map(str::to_owned);
         let admin = Admin::bind(([127, 0, 0, 1], 0).into(), token, Arc::clone(&ready), pages)
@@ -324,6 +331,7 @@ mod tests {
             ("/config", "c"),
             ("/streams", "[]"),
             ("/slo", "[]"),
+            ("/labels", "[]"),
         ] {
             let answer = ask(address, path, "").await;
             assert!(
@@ -389,6 +397,7 @@ mod tests {
             config: page(),
             streams: page(),
             slo: page(),
+            labels: page(),
         };
         let admin = Admin::bind(([0, 0, 0, 0], 0).into(), None, Arc::default(), pages)
             .await

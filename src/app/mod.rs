@@ -64,6 +64,7 @@ struct Core {
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
     scraper: Scraper,
+    gate: Arc<Gate>,
 }
 
 /// How a shutdown went.
@@ -201,7 +202,7 @@ impl App {
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
         let ways = ways(&new, Some(&self.ways.load()))?;
         self.core.request_log.reload(new.request_log.as_ref())?;
-        self.core.scraper.reload(new.scrapes.clone())?;
+        self.core.scraper.reload(&new.scrapes)?;
         self.core.observer.settled(|board, at| {
             for route in &new.routes {
                 board.prime(&lane(&route.facts));
@@ -303,7 +304,7 @@ impl Core {
         });
         let mut board = Board::new(
             config.objectives.clone(),
-            gate,
+            Arc::clone(&gate),
             Sinks {
                 instruments,
                 record,
@@ -319,13 +320,14 @@ impl Core {
         let observer =
             Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
         drop(desk.set(Arc::downgrade(&observer)));
-        let scraper = Scraper::start(config.scrapes.clone(), tell(&observer))?;
+        let scraper = Scraper::start(&config.scrapes, tell(&observer))?;
         Ok(Self {
             seam,
             observer,
             telemetry,
             request_log,
             scraper,
+            gate,
         })
     }
 
@@ -348,6 +350,7 @@ impl Core {
             telemetry,
             request_log,
             scraper,
+            gate: _,
         } = self;
         drop(scraper);
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
@@ -484,6 +487,10 @@ async fn bind_admin(
                         .collect::<Vec<_>>(),
                 )
             })
+        },
+        labels: {
+            let gate = Arc::clone(&core.gate);
+            Box::new(move || json(&gate.admitted()))
         },
     };
     let token = resolved

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::StartError;
-use crate::config::Config;
+use crate::config::{Config, Secret};
 use crate::engine::Backend;
-use crate::forward::{self, Upstream, Ways};
+use crate::forward::{self, Identity, Upstream, Ways};
 use crate::label::Label;
 use crate::load::Lane;
 use crate::route::Table;
@@ -24,7 +24,13 @@ pub(super) fn ways(config: &Config, before: Option<&Ways>) -> Result<Ways, Start
     };
     let upstreams = config.upstreams.iter().map(upstream);
     let routes = Table::new(config.routes.clone())?;
-    Ok(Ways::new(routes, upstreams.collect::<Result<_, _>>()?))
+    let key = config.identity_key.as_ref().map_or("", Secret::expose);
+    let identity = Identity::new(config.identity.clone(), key.as_bytes());
+    Ok(Ways::new(
+        routes,
+        upstreams.collect::<Result<_, _>>()?,
+        identity,
+    ))
 }
 
 pub(super) fn unrouted(config: &Config) -> RouteFacts {

@@ -67,6 +67,10 @@ pub struct Config {
     pub objectives: Vec<slo::Objective>,
     /// What text is counted with, by model; read already.
     pub tokenizers: Tokenisers,
+    /// The headers that say whom a request is for.
+    pub identity: forward::identity::Config,
+    /// What their values are hashed with.
+    pub identity_key: Option<Secret>,
     pub labels: label::Limits,
     /// Bytes that the observation path may hold at most, over all exchanges.
     pub observer_memory: usize,

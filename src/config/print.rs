@@ -12,8 +12,9 @@ use crate::content::{self, Policy};
 use crate::count::{Assigned, Tokenisers};
 use crate::engine::warm;
 use crate::export::request_log::{self, Place};
+use crate::forward::{self, identity};
 use crate::slo::{Indicator, Objective};
-use crate::{forward, label, listen, route, scrape};
+use crate::{label, listen, route, scrape};
 
 impl Config {
     /// Everything, defaults included, as YAML; secrets are redacted.
@@ -44,6 +45,7 @@ impl Config {
             routes: list(&self.routes, |config| route(config, &self.contents)),
             objectives: list(&self.objectives, objective),
             tokenizers: tokenizers(&self.tokenizers),
+            identity: identity(&self.identity),
             labels: Field::of(labels(&self.labels)),
             export: Field::of(self.raw_export()),
             limits: Field::of(raw::Limits {
@@ -233,6 +235,22 @@ fn tokenizers(tokenisers: &Tokenisers) -> Field<BTreeMap<String, Field<PathBuf>>
     (!entries.is_empty()).then_some(entries).into()
 }
 
+fn identity(config: &identity::Config) -> Field<raw::Identity> {
+    let source = |source: &Option<identity::Source>| -> Field<raw::Source> {
+        let source = source.as_ref().map(|source| raw::Source {
+            headers: list(&source.headers, ToString::to_string),
+            hash: Field::of(source.hash),
+        });
+        source.into()
+    };
+    let identity = (*config != identity::Config::default()).then(|| raw::Identity {
+        tenant: source(&config.tenant),
+        session: source(&config.session),
+        variant: source(&config.variant),
+    });
+    identity.into()
+}
+
 fn request_log(config: &request_log::Config) -> raw::RequestLog {
     let path = match &config.place {
         Place::Stdout => PathBuf::from(STDOUT),
@@ -255,5 +273,7 @@ fn labels(limits: &label::Limits) -> raw::Labels {
         providers: Field::of(limits.providers),
         finish_reasons: Field::of(limits.finish_reasons),
         error_types: Field::of(limits.error_types),
+        tenants: Field::of(limits.tenants),
+        variants: Field::of(limits.variants),
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct File {
     /// Tokenisers of models whose own this program does not carry: a pattern on the model's name, in which * stands for
     /// any text, and the path of a tokenizer.json.
     pub(super) tokenizers: Field<BTreeMap<String, Field<PathBuf>>>,
+    /// Whom a request is for, by its headers: what metrics, spans and budgets are told apart by. Off where left out.
+    pub(super) identity: Field<Identity>,
     /// How many distinct values from outside each metric label may take; further ones are called other.
     pub(super) labels: Field<Labels>,
     /// What is exported over OTLP and where to; each key wins over the OTEL_* variable that says the same.
@@ -302,6 +304,27 @@ pub(super) struct Scope {
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
+pub(super) struct Identity {
+    /// On whose account a request is: a customer, a team.
+    pub(super) tenant: Field<Source>,
+    /// The conversation or run that it is a part of; on spans and in the request log, never in metrics.
+    pub(super) session: Field<Source>,
+    /// Which of several ways it went: a prompt's or a model's version, an arm of an A/B test.
+    pub(super) variant: Field<Source>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["headers"]))]
+pub(super) struct Source {
+    /// The headers that may say it; the first one that is there does.
+    pub(super) headers: Field<Vec<Field<String>>>,
+    /// Whether the value is replaced by its hash; required where the header holds a credential.
+    pub(super) hash: Field<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct Labels {
     /// Models.
     #[schemars(range(min = 1, max = 1_000))]
@@ -315,6 +338,12 @@ pub(super) struct Labels {
     /// Error types.
     #[schemars(range(min = 1, max = 1_000))]
     pub(super) error_types: Field<usize>,
+    /// Tenants.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub(super) tenants: Field<usize>,
+    /// Variants.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub(super) variants: Field<usize>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

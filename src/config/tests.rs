@@ -666,7 +666,8 @@ routes:
 objectives:
   - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, scope: {route: r, model: gpt-*}}
   - {name: d, indicator: duration, threshold: 90s, target: 0.5}
-labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4}
+identity: {tenant: {headers: [x-api-key], hash: true}, session: {headers: [x-s]}, variant: {headers: [x-v, x-w]}}
+labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4, tenants: 5, variants: 6}
 export: {endpoint: \"http://c:4317\", protocol: http/protobuf, interval: 15s, headers: {x-key: s3cret}, genai_names: off}
 limits: {observer_memory: 64MiB}
 drain: 0s
@@ -775,7 +776,8 @@ fn schema_table_of_keys_and_documentation_agree() {
 #[test]
 fn the_defaults_in_the_table_are_the_defaults() {
     let file = "version: 1\nupstreams: {a: {url: http://a, metrics: {}, warm: {}}}\nrequest_log: {path: a}\n\
-                routes: [{upstream: a, content: {capture: true}}]\n";
+                routes: [{upstream: a, content: {capture: true}}]\n\
+                identity: {tenant: {headers: [a]}, session: {headers: [a]}, variant: {headers: [a]}}\n";
     let config = text(file).unwrap();
     let printed: Value =
         serde_json::to_value(serde_saphyr::from_str::<Value>(&config.to_yaml()).unwrap()).unwrap();

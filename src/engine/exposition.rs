@@ -157,7 +157,10 @@ mod tests {
 
     use super::*;
 
-    fn one(line: &str) -> Option<(&str, Vec<(&str, String)>, f64)> {
+    /// Name, labels and value.
+    type Read<'a> = (&'a str, Vec<(&'a str, String)>, f64);
+
+    fn one(line: &str) -> Option<Read<'_>> {
         let sample = samples(line.as_bytes()).next()??;
         let labels = sample.labels().map(|(name, value)| (name, value.into()));
         Some((sample.name, labels.collect(), sample.value))

@@ -159,6 +159,10 @@ impl Writer {
         }
         self.text(key::ROUTE, record.route.name.as_str());
         self.text(key::VANTAGE, record.route.vantage.as_str());
+        let who = &record.who;
+        self.name(key::TENANT, who.tenant.as_ref());
+        self.name(key::SESSION, who.session.as_ref());
+        self.name(key::VARIANT, who.variant.as_ref());
         self.text(key::OUTCOME, record.outcome.as_str());
         self.text(key::FAULT, record.fault.as_str());
     }

@@ -13,7 +13,7 @@ use crate::record::{
     Call, Complete, Connection, Http, Network, Outcome, Output, Record, Series, Verdict, Warm,
 };
 use crate::wire::{
-    Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage,
+    Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,
 };
 
 fn timings() -> Timings {
@@ -62,6 +62,8 @@ pub fn series() -> Series {
         vantage: Vantage::Outbound,
         server_address: Label::known("api.example.com"),
         server_port: 443,
+        tenant: None,
+        variant: None,
     }
 }
 
@@ -119,6 +121,7 @@ pub fn plain() -> Record {
         points,
         stages: points.stages(),
         route: route(),
+        who: Who::default(),
         trace: Trace {
             trace_id: *b"0123456789abcdef",
             parent: Some(*b"parent00"),

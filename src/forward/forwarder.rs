@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::exchange::{Exchange, Failed};
+use super::identity::Identity;
 use super::upstream::Upstream;
 use super::ways::Ways;
 use super::{Answer, Propagation, answer, query};
@@ -65,6 +66,7 @@ struct Way {
     upstream: Option<Arc<Upstream>>,
     stripped: usize,
     trace: TraceHeaders,
+    identity: Arc<Identity>,
 }
 
 impl Forwarder {
@@ -159,6 +161,7 @@ impl Forwarder {
             upstream: upstream.cloned(),
             stripped: target.map_or(0, |target| target.stripped),
             trace: target.map_or_else(TraceHeaders::default, |target| target.trace),
+            identity: Arc::clone(ways.identity()),
         }
     }
 
@@ -214,6 +217,7 @@ fn open(parts: &request::Parts, way: &Way, client: Client) -> wire::Open {
         route: Arc::clone(&way.facts),
         trace: Trace::default(),
         conversation: None,
+        who: way.identity.read(&parts.headers),
         cell: Arc::<Cell>::default(),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Config, Upstream};
+use super::{Config, Identity, Upstream};
 use crate::label::Label;
 use crate::route::{Table, Target};
 
@@ -12,14 +12,16 @@ use crate::route::{Table, Target};
 pub struct Ways {
     routes: Table,
     upstreams: HashMap<Label, Arc<Upstream>>,
+    identity: Arc<Identity>,
 }
 
 impl Ways {
-    pub fn new(routes: Table, upstreams: Vec<Arc<Upstream>>) -> Self {
+    pub fn new(routes: Table, upstreams: Vec<Arc<Upstream>>, identity: Identity) -> Self {
         let named = |upstream: Arc<Upstream>| (upstream.config().name.clone(), upstream);
         Self {
             routes,
             upstreams: upstreams.into_iter().map(named).collect(),
+            identity: Arc::new(identity),
         }
     }
 
@@ -27,6 +29,11 @@ impl Ways {
     pub fn upstream(&self, config: &Config) -> Option<Arc<Upstream>> {
         let known = self.upstreams.get(&config.name)?;
         (known.config() == config).then(|| Arc::clone(known))
+    }
+
+    /// How it is read whom a request is for.
+    pub(super) const fn identity(&self) -> &Arc<Identity> {
+        &self.identity
     }
 
     pub(super) fn find(
@@ -43,12 +50,15 @@ impl Ways {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forward::identity;
 
     #[test]
     fn only_an_upstream_that_stayed_the_same_is_taken_over() {
         let config = |port| Config::to(Label::known("a"), false, "localhost", port);
         let upstream = Upstream::new(config(1)).unwrap();
-        let ways = Ways::new(Table::new(Vec::new()).unwrap(), vec![Arc::clone(&upstream)]);
+        let routes = Table::new(Vec::new()).unwrap();
+        let identity = Identity::new(identity::Config::default(), b"");
+        let ways = Ways::new(routes, vec![Arc::clone(&upstream)], identity);
         let same = ways.upstream(&config(1)).unwrap();
         assert!(Arc::ptr_eq(&same, &upstream), "its pool is kept");
         assert!(ways.upstream(&config(2)).is_none());

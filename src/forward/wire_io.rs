@@ -168,7 +168,7 @@ mod tests {
     use crate::label::{Label, Name};
     use crate::tee::body::RequestBody;
     use crate::tee::{self, Seam, Tap};
-    use crate::wire::{Headers, Open, RouteFacts, Scheme, Trace, Vantage};
+    use crate::wire::{Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who};
 
     /// All of it finds room in hyper's buffer, and none in the stream below.
     const BODY: usize = 100 * 1024;
@@ -200,6 +200,7 @@ mod tests {
             route: Arc::new(facts),
             trace: Trace::default(),
             conversation: None,
+            who: Who::default(),
             cell: Arc::default(),
         };
         Arc::new(Seam::new(tee::Config::default())).open(open, clock::now())

@@ -329,13 +329,13 @@ impl Calling {
         self.answer.anomalies()
     }
 
-    /// What its metrics are told apart by. A model's name is `vouched` for by an answer below 400; before that it has
-    /// its own value only if another exchange had one.
-    pub(super) fn series(&mut self, route: &RouteFacts, vouched: bool, gate: &Gate) -> Series {
+    /// What its metrics are told apart by. The names of model, tenant and variant are `vouched` for by an answer below
+    /// 400; before that each has its own value only if another exchange had one.
+    pub(super) fn series(&mut self, open: &Open, vouched: bool, gate: &Gate) -> Series {
         if let Some(series) = self.series.as_ref().filter(|_| vouched) {
             return series.clone();
         }
-        let series = self.name_series(route, vouched, gate);
+        let series = self.name_series(open, vouched, gate);
         if vouched {
             self.series = Some(series.clone());
         }
@@ -433,16 +433,18 @@ impl Calling {
         if ended { Complete::True } else { Complete::Cut }
     }
 
-    fn name_series(&self, route: &RouteFacts, vouched: bool, gate: &Gate) -> Series {
+    fn name_series(&self, open: &Open, vouched: bool, gate: &Gate) -> Series {
+        let (route, who) = (&open.route, &open.who);
+        let label = |dimension, name: &Name| match vouched {
+            true => gate.admit(dimension, name),
+            false => gate
+                .known(dimension, name)
+                .unwrap_or_else(|| Label::known(OTHER)),
+        };
         let asked = self.asked().or(self.answer.model.as_ref());
         let model = asked.map_or_else(
             || Label::known("unknown"),
-            |model| match vouched {
-                true => gate.admit(Dimension::Model, model),
-                false => gate
-                    .known(Dimension::Model, model)
-                    .unwrap_or_else(|| Label::known(OTHER)),
-            },
+            |model| label(Dimension::Model, model),
         );
         Series {
             operation: self.api.operation(),
@@ -453,6 +455,14 @@ impl Calling {
             vantage: route.vantage,
             server_address: route.server_address.clone(),
             server_port: route.server_port,
+            tenant: who
+                .tenant
+                .as_ref()
+                .map(|name| label(Dimension::Tenant, name)),
+            variant: who
+                .variant
+                .as_ref()
+                .map(|name| label(Dimension::Variant, name)),
         }
     }
 }

@@ -197,6 +197,7 @@ impl Exchange {
             points: self.points,
             stages: self.points.stages(),
             route: Arc::clone(&self.open.route),
+            who: self.open.who.clone(),
             trace: self.open.trace.clone(),
             http: self.http(),
             websocket,
@@ -250,11 +251,7 @@ impl Exchange {
     /// What its live metrics are told apart by.
     pub fn series(&mut self) -> Option<Series> {
         let vouched = self.is_answering();
-        Some(
-            self.call
-                .as_mut()?
-                .series(&self.open.route, vouched, &self.gate),
-        )
+        Some(self.call.as_mut()?.series(&self.open, vouched, &self.gate))
     }
 
     /// Marks the exchange as one whose stages broke off.

@@ -15,7 +15,7 @@ use crate::observe::{Board, Exchange, Sinks};
 use crate::record::{Complete, Outcome, Record};
 use crate::wire::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Headers, Open,
-    RouteFacts, Scheme, Trace, Vantage, Word,
+    RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
 
 /// Plays words into an exchange. Every method takes the millisecond at which it happens.
@@ -54,6 +54,7 @@ pub(super) fn open(path: &str) -> Open {
         route: Arc::new(route),
         trace: Trace::default(),
         conversation: None,
+        who: Who::default(),
         connection: None,
         cell: Arc::new(Cell::default()),
     }

@@ -22,7 +22,7 @@ use crate::frame::Anomaly;
 use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stages, Stalls};
 use crate::wire::{
-    Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage,
+    Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,
 };
 
 /// Everything that is known of one exchange after its end.
@@ -33,6 +33,8 @@ pub struct Record {
     pub points: Points,
     pub stages: Stages,
     pub route: Arc<RouteFacts>,
+    /// Whom the request said it was for.
+    pub who: Who,
     pub trace: Trace,
     pub http: Http,
     /// What the exchange went on as after an upgrade; `None` for any other exchange.
@@ -244,4 +246,7 @@ pub struct Series {
     pub vantage: Vantage,
     pub server_address: Label,
     pub server_port: u16,
+    /// `None` where the configuration names no header for it, or the request did not have one.
+    pub tenant: Option<Label>,
+    pub variant: Option<Label>,
 }

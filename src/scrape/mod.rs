@@ -77,7 +77,7 @@ struct AtWork {
 impl Scraper {
     /// # Errors
     /// Where an endpoint cannot be set up, or the thread not be made.
-    pub fn start(endpoints: Vec<Config>, tell: Tell) -> Result<Self, Error> {
+    pub fn start(endpoints: &[Config], tell: Tell) -> Result<Self, Error> {
         let scraper = Self {
             tell: Arc::new(tell),
             at_work: Mutex::default(),
@@ -90,7 +90,7 @@ impl Scraper {
     ///
     /// # Errors
     /// As [`start`](Self::start); then nothing changes.
-    pub fn reload(&self, endpoints: Vec<Config>) -> Result<(), Error> {
+    pub fn reload(&self, endpoints: &[Config]) -> Result<(), Error> {
         let mut at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
         let AtWork { runtime, tasks } = &mut *at_work;
         let stays = |config: &Config| endpoints.contains(config);

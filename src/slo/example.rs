@@ -8,7 +8,7 @@ use crate::dialect::{Operation, RequestFacts};
 use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stalls};
 use crate::record::{Call, Complete, Http, Network, Outcome, Record, Series};
-use crate::wire::{Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage};
+use crate::wire::{Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who};
 
 pub(super) fn at(millis: u64) -> Moment {
     Moment::from_millis(1_000_000 + millis)
@@ -31,6 +31,7 @@ pub(super) fn stream() -> Record {
         points,
         stages: points.stages(),
         route: Arc::new(route("default")),
+        who: Who::default(),
         trace: Trace::default(),
         http: http(),
         websocket: None,
@@ -88,6 +89,8 @@ fn call() -> Call {
             vantage: Vantage::Outbound,
             server_address: Label::known("api.openai.com"),
             server_port: 443,
+            tenant: None,
+            variant: None,
         },
         request: RequestFacts {
             model: Name::new("gpt-4o"),

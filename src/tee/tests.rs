@@ -5,7 +5,7 @@ use crate::clock::{self, Wall};
 use crate::label::{Label, Name};
 use crate::wire::{
     Blocked, Cell, Connected, Direction, Ending, Failure, Headers, RouteFacts, Scheme, Trace,
-    Vantage, Word,
+    Vantage, Who, Word,
 };
 
 pub(super) fn seam(budget_bytes: usize) -> Arc<Seam> {
@@ -45,6 +45,7 @@ pub(super) fn open_with(seam: &Arc<Seam>, cell: Arc<Cell>) -> Tap {
         route: Arc::new(facts),
         trace: Trace::default(),
         conversation: None,
+        who: Who::default(),
         connection: None,
         cell,
     };

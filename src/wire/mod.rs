@@ -5,8 +5,10 @@
 //! lost; body bytes may be, as an explicit [`Word::Gap`].
 
 mod headers;
+mod who;
 
 pub use headers::{Headers, REQUEST_HEADERS, RESPONSE_HEADERS};
+pub use who::Who;
 
 use std::fmt;
 use std::sync::Arc;
@@ -123,6 +125,7 @@ pub struct Open {
     pub trace: Trace,
     /// The conversation that the caller's baggage names.
     pub conversation: Option<Name>,
+    pub who: Who,
     pub cell: Arc<Cell>,
 }
 

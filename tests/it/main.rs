@@ -16,6 +16,7 @@ mod engine;
 mod exchanges;
 mod exemplars;
 mod hangs;
+mod identity;
 mod leaks;
 mod lifecycle;
 mod network;

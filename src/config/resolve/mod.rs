@@ -18,6 +18,7 @@ use crate::{label, listen};
 
 mod backends;
 mod content;
+mod identity;
 mod objectives;
 mod propagators;
 pub(super) mod request_log;
@@ -36,6 +37,9 @@ const OBSERVER_MEMORY: usize = 32 << 20;
 
 /// The variable that holds the admin port's bearer token. There is no flag for it: flags are seen in `ps`.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
+
+/// The variable that holds the key by which tenants, sessions and variants are hashed.
+const IDENTITY_KEY: &str = "TOKENGAUGE_IDENTITY_KEY";
 
 /// The layers above the file.
 #[derive(Clone, Copy)]
@@ -84,17 +88,7 @@ pub(super) fn resolve(
     let (propagators, ignored_propagators) =
         propagators::resolve(file.propagators, above.environment, problems);
     let objectives = objectives::resolve(file.objectives, &paths.route_names, problems);
-    let (proxy, wrong) = proxy::from_env(above.environment);
-    for (variable, wrong) in wrong {
-        problems.outside(variable, wrong.to_string());
-    }
-    for upstream in &mut paths.upstreams {
-        upstream.proxy = proxy.for_host(upstream.tls, &upstream.host, upstream.port);
-    }
-    for scrape in &mut paths.scrapes {
-        let to = &mut scrape.to;
-        to.proxy = proxy.for_host(to.tls, &to.host, to.port);
-    }
+    go_through_proxies(&mut paths, above.environment, problems);
     Config {
         listeners,
         admin,
@@ -105,6 +99,10 @@ pub(super) fn resolve(
         contents: paths.contents,
         objectives,
         tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
+        identity: identity::resolve(file.identity, problems),
+        identity_key: (above.environment)(IDENTITY_KEY)
+            .filter(|key| !key.is_empty())
+            .map(|key| Secret::new(&key)),
         labels: labels(file.labels, problems),
         observer_memory: observer_memory(file.limits, problems),
         drain: drain(file.drain, args, problems),
@@ -115,6 +113,22 @@ pub(super) fn resolve(
         log: log(file.log, args),
         request_log: request_log::resolve(file.request_log, problems),
         export: export(file.export, problems),
+    }
+}
+
+/// Upstreams, and the pages of the engines behind them, are reached as the environment says.
+fn go_through_proxies(
+    paths: &mut routes::Paths,
+    environment: super::Environment<'_>,
+    problems: &mut Problems,
+) {
+    let (proxy, wrong) = proxy::from_env(environment);
+    for (variable, wrong) in wrong {
+        problems.outside(variable, wrong.to_string());
+    }
+    let pages = paths.scrapes.iter_mut().map(|scrape| &mut scrape.to);
+    for to in paths.upstreams.iter_mut().chain(pages) {
+        to.proxy = proxy.for_host(to.tls, &to.host, to.port);
     }
 }
 
@@ -270,6 +284,8 @@ fn labels(written: Field<raw::Labels>, problems: &mut Problems) -> label::Limits
         finish_reasons: limit(written.finish_reasons, usual.finish_reasons),
         models: limit(written.models, usual.models),
         providers: limit(written.providers, usual.providers),
+        tenants: limit(written.tenants, usual.tenants),
+        variants: limit(written.variants, usual.variants),
     }
 }
 

@@ -33,7 +33,7 @@ pub fn sorted(mut attributes: Vec<KeyValue>) -> Vec<KeyValue> {
 }
 
 pub fn of_series(series: &Series) -> Vec<KeyValue> {
-    sorted(vec![
+    let mut attributes = vec![
         word(key::OPERATION, series.operation.as_str()),
         label(key::PROVIDER, &series.provider),
         label(key::REQUEST_MODEL, &series.model),
@@ -42,7 +42,16 @@ pub fn of_series(series: &Series) -> Vec<KeyValue> {
         pair(key::SERVER_PORT, i64::from(series.server_port)),
         label(key::ROUTE, &series.route),
         word(key::VANTAGE, series.vantage.as_str()),
-    ])
+    ];
+    let named = [
+        (key::TENANT, &series.tenant),
+        (key::VARIANT, &series.variant),
+    ];
+    let named = named
+        .into_iter()
+        .filter_map(|(key, value)| Some(label(key, value.as_ref()?)));
+    attributes.extend(named);
+    sorted(attributes)
 }
 
 pub fn of_lane(lane: &Lane) -> Vec<KeyValue> {

@@ -19,7 +19,7 @@ use crate::export::instruments::bounded::{Bounds, Cache, Combinations};
 use crate::export::instruments::closing::{CallClosing, Closing, Closings, Shape};
 use crate::export::instruments::ended::Ended;
 use crate::export::instruments::family::Family;
-use crate::export::instruments::network::Connections;
+use crate::export::instruments::lane::LaneCounters;
 use crate::export::instruments::traced::BoundTraced;
 use crate::export::names::attributes as key;
 use crate::export::names::ours;
@@ -38,6 +38,7 @@ pub mod bounded;
 mod closing;
 mod ended;
 mod family;
+mod lane;
 mod live;
 mod network;
 pub mod observed;
@@ -81,15 +82,6 @@ impl Part {
             Self::Observer => "observer",
         }
     }
-}
-
-#[derive(Debug)]
-struct LaneCounters {
-    started: BoundCounter<u64>,
-    waiting: BoundCounter<f64>,
-    /// From the client, and from the upstream.
-    messages: [BoundCounter<u64>; 2],
-    connections: Connections,
 }
 
 impl Instruments {
@@ -152,12 +144,19 @@ impl Instruments {
         }
         self.fold();
         let other = Label::known(OTHER);
+        // Who multiplies the calls is given up first: of the model more is read.
+        let together = Series {
+            tenant: series.tenant.as_ref().map(|_| other.clone()),
+            variant: series.variant.as_ref().map(|_| other.clone()),
+            ..series.clone()
+        };
         let unnamed = Series {
             provider: other.clone(),
             model: other.clone(),
-            ..series.clone()
+            ..together.clone()
         };
         let limit = self.bounds.series + self.bounds.folded;
+        let half = self.bounds.series + self.bounds.folded / 2;
         let last_resort = Series {
             route: other.clone(),
             server_address: other,
@@ -165,7 +164,8 @@ impl Instruments {
             ..unnamed.clone()
         };
         self.live
-            .obtain(&unnamed, limit, make)
+            .obtain(&together, half, make)
+            .or_else(|| self.live.obtain(&unnamed, limit, make))
             .or_else(|| self.live.obtain(&last_resort, usize::MAX, make))
             .unwrap_or_else(|| Arc::new(make(&last_resort)))
     }
@@ -409,24 +409,6 @@ impl Instruments {
 
     fn fold(&self) {
         self.folded.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl LaneCounters {
-    /// Exported as 0 from here on.
-    fn new(family: &Family, lane: &Lane) -> Self {
-        let base = of_lane(lane);
-        Self {
-            started: family.started.bind(&base),
-            waiting: family
-                .stream_time
-                .bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
-            messages: ["request", "response"].map(|direction| {
-                let own = [word(key::DIRECTION, direction)];
-                family.messages.bind(&with(&base, &own))
-            }),
-            connections: Connections::new(base),
-        }
     }
 }
 

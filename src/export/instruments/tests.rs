@@ -285,9 +285,15 @@ fn representative() -> Picture {
             ..call.usage.unwrap()
         });
     }
+    let mut named = testing::streamed();
+    if let Some(call) = &mut named.call {
+        call.series.tenant = Some(Label::known("acme"));
+        call.series.variant = Some(Label::known("b"));
+    }
     for record in [
         testing::streamed(),
         unrated,
+        named,
         testing::refused(),
         testing::plain(),
     ] {

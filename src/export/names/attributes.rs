@@ -67,6 +67,8 @@ attributes! {
     PROTOCOL_VERSION "network.protocol.version" Closed(&["0.9", "1.0", "1.1", "2", "3"]), "The HTTP version that the client spoke.";
     ROUTE "tokengauge.route" Configured, "The route the exchange took.";
     VANTAGE "tokengauge.vantage" Closed(&["inbound", "outbound", "gateway"]), "Where this proxy stands: beside the backend, beside the application, or shared in between. Panels pick one, since each sees the same call.";
+    TENANT "tokengauge.tenant" Gated, "On whose account the call was, by the header that the configuration names; absent where it names none or the request had none.";
+    VARIANT "tokengauge.variant" Gated, "Which of several ways the call went (a prompt's or a model's version, an arm of an A/B test), by the header that the configuration names; absent as `tokengauge.tenant` is.";
     TOKEN_KIND "tokengauge.token.kind" Closed(&["prompt", "text", "reasoning", "tool", "refusal", "transcript", "uncached", "cache_read", "cache_write", "output", "hidden"]), "What the tokens are. Of `tokengauge.tokens`: prompt, text, reasoning, tool, refusal, transcript. Of `tokengauge.usage`: uncached, cache_read, cache_write (together the input), output, reasoning, hidden (together the output).";
     TOKEN_SOURCE "tokengauge.token.source" Closed(&["counted", "estimated"]), "`counted` with the model's own encoding, `estimated` with another or from bytes.";
     STREAM_STATE "tokengauge.stream.state" Closed(&["waiting", "streaming", "blocked"]), "waiting for the first token, streaming, or blocked by a client that does not read.";
@@ -93,7 +95,7 @@ attributes! {
     INDICATOR "tokengauge.indicator" Closed(&["availability", "time_to_first_token", "output_rate", "duration"]), "What the objective looks at.";
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
     ANOMALY "tokengauge.anomaly" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "unterminated", "gap", "encoding", "inflation", "panic"]), "What was odd in what went by.";
-    DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "series"]), "Which kind of label value had to be called `other`; `series`: a combination of admitted values was one too many.";
+    DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "tenant", "variant", "series"]), "Which kind of label value had to be called `other`; `series`: a combination of admitted values was one too many.";
     SIGNAL "tokengauge.signal" Closed(&["metrics", "traces"]), "Which export.";
     DROP_REASON "tokengauge.reason" Closed(&["queue_full", "failed", "shutdown"]), "Why it was dropped.";
     OMISSION "tokengauge.omission" Closed(&["not_understood", "truncated"]), "Why content was left out.";
@@ -114,6 +116,8 @@ pub const CALL: &[Attribute] = &[
     SERVER_PORT,
     ROUTE,
     VANTAGE,
+    TENANT,
+    VARIANT,
 ];
 
 /// What tells ended calls apart.
@@ -165,7 +169,7 @@ mod tests {
         assert_eq!(closed(FAULT), Fault::ALL.map(Fault::as_str));
         assert_eq!(closed(ANOMALY), Anomaly::ALL.map(Anomaly::as_str));
         assert_eq!(
-            closed(DIMENSION)[..4],
+            closed(DIMENSION)[..6],
             Dimension::ALL.map(Dimension::as_str)
         );
         assert_eq!(closed(BAND)[..5], Band::ALL.map(Band::as_str));

@@ -5,6 +5,7 @@ use crate::export::names::attributes::{
 };
 use crate::export::names::{Kind, Metric, ROW, backend};
 use crate::frame::Anomaly;
+use crate::label::Dimension;
 
 /// From a timer's own grain to what a stopped process brings.
 const DELAYS: &[f64] = &[
@@ -66,7 +67,7 @@ pub static SELF_OVERFLOW: Metric = Metric {
     unit: "{value}",
     description: "How often a label value had to be called other because its dimension was full.",
     attributes: &[&[DIMENSION]],
-    combinations: 5,
+    combinations: Dimension::ALL.len() + 1,
     ..ROW
 };
 

@@ -53,6 +53,9 @@ attributes! {
     FINGERPRINT "openai.response.system_fingerprint" Any, "As the response says.";
     RESPONSE_ID "gen_ai.response.id" Any, "As the response says.";
     CONVERSATION_ID "gen_ai.conversation.id" Any, "Only where one is given: the id of a session, as its messages say (then there is no `gen_ai.response.id`); else what the request's body names; else what the caller's baggage names.";
+    TENANT "tokengauge.tenant" Any, "On whose account the request was, by the header that the configuration names. Both spans.";
+    SESSION "tokengauge.session" Any, "The conversation or run that it was a part of, likewise. Both spans.";
+    VARIANT "tokengauge.variant" Any, "Which of several ways it went, likewise. Both spans.";
     RESPONSE_MODEL "gen_ai.response.model" Any, "The model that answered.";
     FINISH_REASONS "gen_ai.response.finish_reasons" Any, "The provider's words, one per choice in order; `error` where one was owed and never came. Of a session the status of each response, of the first 128.";
     FIRST_CHUNK "gen_ai.response.time_to_first_chunk" Any, "event − sent, in seconds; streams only.";

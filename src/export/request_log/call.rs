@@ -108,6 +108,8 @@ fn series(series: &record::Series) -> Series<'_> {
         vantage,
         server_address,
         server_port,
+        tenant,
+        variant,
     } = series;
     Series {
         operation: operation.as_str(),
@@ -118,6 +120,8 @@ fn series(series: &record::Series) -> Series<'_> {
         vantage: vantage.as_str(),
         server_address: server_address.as_str(),
         server_port: *server_port,
+        tenant: tenant.as_ref().map(Label::as_str),
+        variant: variant.as_ref().map(Label::as_str),
     }
 }
 

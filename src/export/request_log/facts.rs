@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::export::request_log::call::call;
 use crate::export::request_log::line::{
-    Connection, Ending, Http, Line, Network, Points, Route, Stages, TcpFacts, Trace, WebSocket,
+    Connection, Ending, Http, Line, Network, Points, Route, Stages, TcpFacts, Trace, WebSocket, Who,
 };
 use crate::export::request_log::time::rfc3339;
 use crate::export::span::protocol_version;
@@ -26,6 +26,7 @@ pub(super) fn line(record: &Record) -> Line<'_> {
         points,
         stages,
         route,
+        who,
         trace,
         http,
         websocket,
@@ -47,6 +48,7 @@ pub(super) fn line(record: &Record) -> Line<'_> {
         time: rfc3339(wall.unix_nanos()),
         exchange: exchange.0,
         route: self::route(route),
+        who: self::who(who),
         trace: self::trace(trace),
         http: self::http(http),
         points: self::points(points),
@@ -88,6 +90,19 @@ fn route(facts: &RouteFacts) -> Route<'_> {
         stall_after: limit(stall_after),
         hung_after: limit(hung_after),
     }
+}
+
+fn who(who: &wire::Who) -> Option<Who<'_>> {
+    let wire::Who {
+        tenant,
+        session,
+        variant,
+    } = who;
+    (*who != wire::Who::default()).then(|| Who {
+        tenant: text(tenant.as_ref()),
+        session: text(session.as_ref()),
+        variant: text(variant.as_ref()),
+    })
 }
 
 fn trace(trace: &wire::Trace) -> Trace<'_> {

@@ -13,7 +13,7 @@ use crate::frame::Anomaly;
 use crate::label::Label;
 use crate::measure::{Awaited, Silence, Stall, Stalls, Unrated};
 use crate::record::{Call, Closed, Connection, Network, Outcome, WebSocket};
-use crate::wire::{Connected, Direction, Ending, Failure, Fault, RouteFacts};
+use crate::wire::{Connected, Direction, Ending, Failure, Fault, RouteFacts, Who};
 
 /// Everything that can be known is known.
 fn full() -> Record {
@@ -49,6 +49,11 @@ fn full() -> Record {
         upstream: Some(connection),
     };
     record.trace.state = Some("a=b".into());
+    record.who = Who {
+        tenant: testing::name("tenant"),
+        session: testing::name("session"),
+        variant: testing::name("variant"),
+    };
     record.outcome = Outcome::Truncated;
     record.ending = Ending::UpstreamFailed(Failure::MidBody);
     record.fault = Fault::Upstream;
@@ -62,6 +67,8 @@ fn full() -> Record {
 
 fn complete(call: &mut Call) {
     call.request.reasoning = true;
+    call.series.tenant = Some(Label::known("tenant"));
+    call.series.variant = Some(Label::known("variant"));
     call.request.conversation = testing::name("conversation");
     call.stalls = Stalls {
         count: 1,

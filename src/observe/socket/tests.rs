@@ -14,7 +14,7 @@ use crate::record::{Closed, Complete, Outcome, Record};
 use crate::slo::{Indicator, Objective, Scope};
 use crate::wire::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Open, RouteFacts,
-    Scheme, Trace, Vantage, Word,
+    Scheme, Trace, Vantage, Who, Word,
 };
 
 const CLIENT: Direction = Direction::Request;
@@ -192,6 +192,7 @@ fn open(path: &str, model: Option<&str>) -> Open {
         route: Arc::new(route),
         trace: Trace::default(),
         conversation: None,
+        who: Who::default(),
         connection: None,
         cell: Arc::new(Cell::default()),
     }

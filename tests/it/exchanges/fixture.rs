@@ -31,7 +31,7 @@ use tokengauge::observe::Exchange;
 use tokengauge::record::Record;
 use tokengauge::wire::{
     Blocked, Cell, Direction, Ending, ExchangeId, Head, Headers, Open, REQUEST_HEADERS,
-    RESPONSE_HEADERS, RouteFacts, Scheme, Trace, Vantage, Word,
+    RESPONSE_HEADERS, RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
 
 use tungstenite::protocol::CloseFrame;
@@ -188,6 +188,7 @@ impl Fixture {
             route: Arc::new(route),
             trace: Trace::default(),
             conversation: None,
+            who: Who::default(),
             connection: None,
             cell: Arc::new(Cell::default()),
         }

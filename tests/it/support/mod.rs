@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokengauge::forward::{self, Client, Forwarder, Propagation, Upstream, Ways};
+use tokengauge::forward::{
+    self, Client, Forwarder, Identity, Propagation, Upstream, Ways, identity,
+};
 use tokengauge::label::Label;
 use tokengauge::listen::{self, Address, Connections, Listener};
 use tokengauge::route::{self, Table, TraceHeaders};
@@ -145,6 +147,7 @@ pub struct Setup {
     pub most_exchanges: Option<usize>,
     pub trace: TraceHeaders,
     pub propagation: Propagation,
+    pub identity: identity::Config,
 }
 
 impl Setup {
@@ -159,6 +162,7 @@ impl Setup {
             most_exchanges: None,
             trace: TraceHeaders::default(),
             propagation: Propagation::default(),
+            identity: identity::Config::default(),
         }
     }
 
@@ -177,6 +181,7 @@ impl Setup {
             ways: Arc::new(ArcSwap::from_pointee(Ways::new(
                 Table::new(vec![route]).unwrap(),
                 vec![Upstream::new(self.upstream).unwrap()],
+                Identity::new(self.identity, b""),
             ))),
             seam: Arc::clone(&seam),
             most_exchanges: self.most_exchanges,

@@ -96,7 +96,12 @@ part! {
         /// The upstream's port.
         server_port: u16,
     }
-    known {}
+    known {
+        /// The tenant's label.
+        tenant: &'a str,
+        /// The variant's label.
+        variant: &'a str,
+    }
 }
 
 part! {

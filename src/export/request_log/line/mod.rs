@@ -66,6 +66,8 @@ part! {
     known {
         /// What went wrong: the provider's type or code, a status code, or a word of ours. Absent on success.
         error_type: &'a str,
+        /// Whom the request said it was for, by the headers that the configuration names.
+        who: Who<'a>,
         /// How the connection to the upstream was had; absent where there was none.
         connection: Connection,
         /// What the kernel said of the connections; absent where it was not asked or did not know.
@@ -105,6 +107,20 @@ part! {
         provider: &'a str,
         /// The dialect, where the configuration names it.
         dialect: &'a str,
+    }
+}
+
+part! {
+    /// Hashed where the configuration says so.
+    Who<'a>
+    always {}
+    known {
+        /// On whose account it was.
+        tenant: &'a str,
+        /// The conversation or run that it was a part of.
+        session: &'a str,
+        /// Which of several ways it went.
+        variant: &'a str,
     }
 }
 

@@ -10,7 +10,7 @@ use tokengauge::label::{Gate, Label, Limits, Name};
 use tokengauge::observe::Exchange;
 use tokengauge::wire::{
     Blocked, Cell, Connected, Direction, Ending, ExchangeId, Failure, Head, Headers, Limit, Open,
-    RESPONSE_HEADERS, Refusal, RouteFacts, Scheme, Trace, Vantage, Word,
+    RESPONSE_HEADERS, Refusal, RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
 
 use super::Played;
@@ -225,6 +225,7 @@ impl Scene {
             route: Arc::new(route),
             trace: Trace::default(),
             conversation: None,
+            who: Who::default(),
             connection: None,
             cell: Arc::new(Cell::default()),
         }

@@ -1,0 +1,36 @@
+//! The instruments of what is told apart by route and vantage alone.
+
+use opentelemetry::metrics::BoundCounter;
+
+use crate::export::instruments::attributes::{of_lane, with, word};
+use crate::export::instruments::family::Family;
+use crate::export::instruments::network::Connections;
+use crate::export::names::attributes as key;
+use crate::load::Lane;
+
+#[derive(Debug)]
+pub struct LaneCounters {
+    pub started: BoundCounter<u64>,
+    pub waiting: BoundCounter<f64>,
+    /// From the client, and from the upstream.
+    pub messages: [BoundCounter<u64>; 2],
+    pub connections: Connections,
+}
+
+impl LaneCounters {
+    /// Exported as 0 from here on.
+    pub fn new(family: &Family, lane: &Lane) -> Self {
+        let base = of_lane(lane);
+        Self {
+            started: family.started.bind(&base),
+            waiting: family
+                .stream_time
+                .bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
+            messages: ["request", "response"].map(|direction| {
+                let own = [word(key::DIRECTION, direction)];
+                family.messages.bind(&with(&base, &own))
+            }),
+            connections: Connections::new(base),
+        }
+    }
+}

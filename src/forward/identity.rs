@@ -1,0 +1,181 @@
+//! Tenant, session and variant of a request, from the headers that the configuration names.
+//!
+//! The headers are read and go on as they came. A header that holds a credential (an API key tells tenants apart as well
+//! as any name) may be named only where its value is hashed, and then nothing but the hash leaves this file.
+
+use std::fmt;
+
+use http::{HeaderMap, HeaderName};
+use ring::hmac;
+
+use crate::label::Name;
+use crate::wire::Who;
+
+/// Hexadecimal digits that are kept of a hash: 64 bits, of which 100 values collide once in 10¹⁵ times.
+const DIGITS: usize = 16;
+
+/// Where each of the three is read from; `None` where it is not.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Config {
+    pub tenant: Option<Source>,
+    pub session: Option<Source>,
+    pub variant: Option<Source>,
+}
+
+/// Headers that may say it: the first one that is there and not empty does.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Source {
+    pub headers: Vec<HeaderName>,
+    /// Whether the value is replaced by its hash.
+    pub hash: bool,
+}
+
+/// Reads whom a request is for.
+pub struct Identity {
+    config: Config,
+    key: hmac::Key,
+}
+
+impl Identity {
+    /// Values are hashed by HMAC-SHA-256 with `key`, or an empty one: whoever has no key can try names, but not API keys.
+    pub fn new(config: Config, key: &[u8]) -> Self {
+        Self {
+            config,
+            key: hmac::Key::new(hmac::HMAC_SHA256, key),
+        }
+    }
+
+    pub fn read(&self, headers: &HeaderMap) -> Who {
+        let Config {
+            tenant,
+            session,
+            variant,
+        } = &self.config;
+        let read = |source: &Option<Source>| self.value(source.as_ref()?, headers);
+        Who {
+            tenant: read(tenant),
+            session: read(session),
+            variant: read(variant),
+        }
+    }
+
+    fn value(&self, source: &Source, headers: &HeaderMap) -> Option<Name> {
+        let said = |name: &HeaderName| {
+            let value = headers.get(name)?.as_bytes().trim_ascii();
+            (!value.is_empty()).then_some(value)
+        };
+        let value = source.headers.iter().find_map(said)?;
+        if source.hash {
+            self.hashed(value)
+        } else {
+            Name::new(std::str::from_utf8(value).ok()?)
+        }
+    }
+
+    fn hashed(&self, value: &[u8]) -> Option<Name> {
+        let tag = hmac::sign(&self.key, value);
+        let digits = tag.as_ref().iter().map(|byte| format!("{byte:02x}"));
+        let digits: String = digits.take(DIGITS / 2).collect();
+        Name::new(&digits)
+    }
+}
+
+/// The key is nobody's business.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn source(headers: &[&'static str], hash: bool) -> Option<Source> {
+        let headers = headers.iter().map(|name| HeaderName::from_static(name));
+        Some(Source {
+            headers: headers.collect(),
+            hash,
+        })
+    }
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    fn tenant(source: Option<Source>, key: &[u8], sent: &HeaderMap) -> Option<String> {
+        let config = Config {
+            tenant: source,
+            ..Config::default()
+        };
+        let who = Identity::new(config, key).read(sent);
+        assert_eq!((&who.session, &who.variant), (&None, &None));
+        who.tenant.map(|name| name.to_string())
+    }
+
+    #[test]
+    fn the_first_header_that_says_something_counts() {
+        let source = || source(&["x-tenant", "x-team"], false);
+        let told = |sent: &[(&'static str, &'static str)]| tenant(source(), b"", &headers(sent));
+        assert_eq!(
+            told(&[("x-team", "b"), ("x-tenant", "a")]).as_deref(),
+            Some("a")
+        );
+        assert_eq!(
+            told(&[("x-team", " b "), ("x-tenant", "  ")]).as_deref(),
+            Some("b")
+        );
+        assert_eq!(told(&[("x-other", "c")]), None);
+        assert_eq!(tenant(None, b"", &headers(&[("x-tenant", "a")])), None);
+    }
+
+    /// RFC 4231, test case 2: key `Jefe`, data `what do ya want for nothing?`.
+    #[test]
+    fn a_hash_is_the_first_half_of_the_hmac_and_nothing_of_the_value() {
+        let sent = headers(&[("x-tenant", "what do ya want for nothing?")]);
+        let told = tenant(source(&["x-tenant"], true), b"Jefe", &sent).unwrap();
+        assert_eq!(told, "5bdcc146bf60754e");
+        let other = tenant(source(&["x-tenant"], true), b"", &sent).unwrap();
+        assert_ne!(other, told, "another key");
+        assert_eq!(other.len(), DIGITS);
+    }
+
+    #[test]
+    fn each_is_read_from_its_own_headers() {
+        let config = Config {
+            tenant: source(&["x-tenant"], false),
+            session: source(&["x-session"], false),
+            variant: source(&["x-variant"], false),
+        };
+        let sent = headers(&[
+            ("x-tenant", "acme"),
+            ("x-session", "run-1"),
+            ("x-variant", "b"),
+        ]);
+        let who = Identity::new(config, b"").read(&sent);
+        let expected = Who {
+            tenant: Name::new("acme"),
+            session: Name::new("run-1"),
+            variant: Name::new("b"),
+        };
+        assert_eq!(who, expected);
+    }
+
+    #[test]
+    fn a_value_that_is_no_text_is_none() {
+        let mut sent = HeaderMap::new();
+        let value = HeaderValue::from_bytes(b"\xff\xfe").unwrap();
+        sent.insert("x-tenant", value);
+        assert_eq!(tenant(source(&["x-tenant"], false), b"", &sent), None);
+    }
+}

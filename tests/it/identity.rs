@@ -1,0 +1,116 @@
+//! Whom requests are for: in metrics, on spans and in the request log, each as far as it may be known there.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::process::Process;
+use crate::support::{Backend, within};
+
+const CONFIG: &str = "version: 1\n\
+    upstreams: {a: {url: \"http://UPSTREAM\"}}\n\
+    request_log: {path: LOG}\n\
+    labels: {tenants: 2}\n\
+    identity:\n  \
+      tenant: {headers: [x-tenant]}\n  \
+      session: {headers: [x-session]}\n  \
+      variant: {headers: [authorization], hash: true}\n";
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";
+const BODY: &str = r#"{"object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a b c"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":3,"total_tokens":6}}"#;
+
+/// One call of `tenant`, answered with `status`. The headers reach the upstream as they were sent.
+async fn call(process: &Process, backend: &Backend, tenant: &str, status: &str) {
+    let body = r#"{"model":"m","messages":[]}"#;
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nX-Tenant: {tenant}\r\nX-Session: run-7\r\n\
+         Authorization: Bearer planted\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut client = process.client().await;
+    client.write(&request).await;
+    let mut upstream = backend.accept().await;
+    let head = upstream.read_until(body).await;
+    assert!(head.to_lowercase().contains("x-tenant"), "{head}");
+    assert!(head.contains("Bearer planted"), "{head}");
+    let answer = format!(
+        "{}{}\r\n\r\n{BODY}",
+        HEAD.replace("200 OK", status),
+        BODY.len()
+    );
+    upstream.write(&answer).await;
+    client.read_until("total_tokens").await;
+}
+
+/// The lines of the log, once there are so many.
+async fn lines(log: &Path, number: usize) -> Vec<Value> {
+    let read = || -> Vec<Value> {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        let lines = text.lines().map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().unwrap_or_default()
+    };
+    let wait = async {
+        while read().len() < number {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("a line of the request log", wait).await;
+    read()
+}
+
+#[tokio::test]
+async fn who_a_request_is_for_is_told_where_it_may_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, log) = (folder.path().join("c.yaml"), folder.path().join("log"));
+    let backend = Backend::start().await;
+    let config = CONFIG
+        .replace("UPSTREAM", &backend.address.to_string())
+        .replace("LOG", log.to_str().unwrap());
+    fs::write(&path, config).unwrap();
+    let mut process = Process::start(&["--config", path.to_str().unwrap()], &[]).await;
+    for (number, (tenant, status, label)) in [
+        ("stranger", "401 No", "other"),
+        ("acme", "200 OK", "acme"),
+        ("globex", "200 OK", "globex"),
+        ("third", "200 OK", "other"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        call(&process, &backend, tenant, status).await;
+        let told = lines(&log, number + 1).await.pop().unwrap();
+        assert_eq!(told["who"]["tenant"], tenant);
+        assert_eq!(told["who"]["session"], "run-7");
+        assert_eq!(told["call"]["series"]["tenant"], label);
+    }
+    let logged = lines(&log, 4).await;
+    let variant = logged[0]["who"]["variant"].as_str().unwrap();
+    assert_eq!(variant.len(), 16, "hexadecimal digits of a hash");
+
+    for (tenant, calls) in [("acme", 1), ("globex", 1), ("other", 2), ("third", 0)] {
+        let tenant = format!("tokengauge_tenant=\"{tenant}\"");
+        let finished = ["tokengauge_requests_finished_total", &tenant];
+        assert_eq!(process.count(&finished).await, calls, "{tenant}");
+    }
+    // Nobody had vouched for it when the first call was refused.
+    let variant = format!("tokengauge_variant=\"{variant}\"");
+    let finished = ["tokengauge_requests_finished_total", &variant];
+    assert_eq!(process.count(&finished).await, 3);
+    let overflow = ["tokengauge_self_label_overflow_total", "=\"tenant\""];
+    assert!(process.count(&overflow).await > 0);
+    let labels = process.page("/labels").await.1;
+    assert!(
+        labels.contains("acme") && !labels.contains("stranger"),
+        "{labels}"
+    );
+    let metrics = process.page("/metrics").await.1;
+    assert!(!metrics.contains("run-7"), "a session is no label");
+    let all = [metrics, labels, fs::read_to_string(&log).unwrap()].concat();
+    assert!(
+        !all.contains("planted") && !all.contains("Bearer"),
+        "a credential"
+    );
+    process.signal("TERM");
+    assert!(process.ended().await.success());
+}
