@@ -20,8 +20,8 @@ use crate::engine::{Asked, Engine};
 /// What has more is not summed but left out, because the sum of a part is no sum.
 const MOST_SERIES: usize = 1_024;
 
-/// Up to here a float counts by ones.
-const MOST_REQUESTS: f64 = 9_007_199_254_740_992.0;
+/// Up to here a float counts by ones. Nothing that is counted reaches it.
+const MOST_COUNTED: f64 = 9_007_199_254_740_992.0;
 
 /// What one page says.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,12 +123,12 @@ impl Heard {
             implausible += u64::from(told.is_err());
             told.ok()
         };
-        let waiting = number(What::Waiting, Series::requests);
-        let running = number(What::Running, Series::requests);
+        let waiting = number(What::Waiting, Series::sum);
+        let running = number(What::Running, Series::sum);
         let kv_cache = number(What::KvCache, Series::fullest);
-        let queries = number(What::Queries, Series::counted);
-        let hits = number(What::Hits, Series::counted);
-        let misses = number(What::Misses, Series::counted);
+        let queries = number(What::Queries, Series::sum);
+        let hits = number(What::Hits, Series::sum);
+        let misses = number(What::Misses, Series::sum);
         let share = number(What::PrefixShare, Series::mean_share).filter(|share| !share.is_nan());
         let awake = number(What::Awake, Series::fullest);
         let started = (!self.started.values.is_empty()).then(|| self.started.latest());
@@ -181,19 +181,10 @@ impl Series {
         }
     }
 
-    /// Requests at this moment, over all series.
-    fn requests(&self) -> Result<f64, Implausible> {
-        self.sum_within(MOST_REQUESTS)
-    }
-
-    /// A counter, over all series.
-    fn counted(&self) -> Result<f64, Implausible> {
-        self.sum_within(f64::MAX)
-    }
-
-    fn sum_within(&self, most: f64) -> Result<f64, Implausible> {
-        let sum: f64 = self.each_within(most)?.sum();
-        if sum <= most {
+    /// Requests at this moment, or what was counted since the start, over all series.
+    fn sum(&self) -> Result<f64, Implausible> {
+        let sum: f64 = self.each_within(MOST_COUNTED)?.sum();
+        if sum <= MOST_COUNTED {
             Ok(sum)
         } else {
             Err(Implausible)
@@ -328,6 +319,10 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
             "vllm:kv_cache_usage_perc{engine=\"0\"} 85\nvllm:kv_cache_usage_perc{engine=\"1\"} 0\n",
         );
         assert_eq!((told.kv_cache, lies), (None, 1));
+        // Together they are more than a float holds: what is not finite has no share.
+        let huge = "trtllm_kv_cache_reused_blocks_total 1e308\ntrtllm_kv_cache_missed_blocks_total 1e308\n";
+        let (told, lies) = implausible(huge);
+        assert_eq!((told.prefix, lies), (None, 2));
         let (told, lies) =
             implausible("vllm:num_requests_running 0\nprocess_start_time_seconds -5\n");
         assert_eq!((told.started, lies), (None, 1));
