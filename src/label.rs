@@ -122,7 +122,7 @@ impl Dimension {
     }
 }
 
-/// How many distinct values from outside each dimension may take.
+/// How many distinct values from outside each dimension may take, and what else tells calls apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
     pub error_types: usize,
@@ -131,6 +131,8 @@ pub struct Limits {
     pub providers: usize,
     pub tenants: usize,
     pub variants: usize,
+    /// Whether rates and times are told apart by bands of the lengths of prompt and answer too.
+    pub length_bands: bool,
 }
 
 impl Default for Limits {
@@ -145,6 +147,7 @@ impl Default for Limits {
             providers: 32,
             tenants: 100,
             variants: 16,
+            length_bands: false,
         }
     }
 }

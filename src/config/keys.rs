@@ -83,6 +83,7 @@ pub const KEYS: &[Key] = &[
     key("labels.error_types", Some("64"), false),
     key("labels.tenants", Some("100"), false),
     key("labels.variants", Some("16"), false),
+    key("labels.length_bands", Some("false"), false),
     key("export.endpoint", None, false),
     key("export.protocol", None, false),
     key("export.interval", None, false),

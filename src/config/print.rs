@@ -275,5 +275,6 @@ fn labels(limits: &label::Limits) -> raw::Labels {
         error_types: Field::of(limits.error_types),
         tenants: Field::of(limits.tenants),
         variants: Field::of(limits.variants),
+        length_bands: Field::of(limits.length_bands),
     }
 }

@@ -344,6 +344,8 @@ pub(super) struct Labels {
     /// Variants.
     #[schemars(range(min = 1, max = 1_000))]
     pub(super) variants: Field<usize>,
+    /// Whether rates and times are told apart by bands of the lengths of prompt and answer too.
+    pub(super) length_bands: Field<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

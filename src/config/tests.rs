@@ -667,7 +667,7 @@ objectives:
   - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, scope: {route: r, model: gpt-*}}
   - {name: d, indicator: duration, threshold: 90s, target: 0.5}
 identity: {tenant: {headers: [x-api-key], hash: true}, session: {headers: [x-s]}, variant: {headers: [x-v, x-w]}}
-labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4, tenants: 5, variants: 6}
+labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4, tenants: 5, variants: 6, length_bands: true}
 export: {endpoint: \"http://c:4317\", protocol: http/protobuf, interval: 15s, headers: {x-key: s3cret}, genai_names: off}
 limits: {observer_memory: 64MiB}
 drain: 0s

@@ -10,7 +10,8 @@ use crate::label::{Label, Name};
 use crate::measure::rates::Tokens;
 use crate::measure::{Points, Rates, Stalls};
 use crate::record::{
-    Call, Complete, Connection, Http, Network, Outcome, Output, Record, Series, Verdict, Warm,
+    Bands, Became, Call, Complete, Connection, Http, LengthBand, Network, Outcome, Output, Record,
+    Series, Verdict, Warm,
 };
 use crate::wire::{
     Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,
@@ -189,6 +190,11 @@ pub fn streamed() -> Record {
             service_tier: name("default"),
             system_fingerprint: name("fp_1"),
             finish_reasons: name("stop").into_iter().collect(),
+            choices: vec![Became::Complete],
+            bands: Bands {
+                input: Some(LengthBand::Below128),
+                output: Some(LengthBand::From128),
+            },
             usage: Some(Usage {
                 input: Some(120),
                 output: Some(101),
@@ -240,6 +246,7 @@ pub fn refused() -> Record {
         call.response_id = None;
         call.response_model = None;
         call.finish_reasons = Vec::new();
+        call.choices = Vec::new();
         call.usage = None;
         call.output = None;
         call.rates = Rates::default();

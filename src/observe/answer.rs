@@ -8,7 +8,8 @@ use crate::frame::Anomaly;
 use crate::label::{Label, Name};
 use crate::measure::{Points, Sample, Stream};
 use crate::observe::anomalies::Anomalies;
-use crate::record::Counted;
+use crate::observe::arguments::Arguments;
+use crate::record::{Became, Counted, Said};
 
 /// The most choices whose ends are told apart; `n` is 128 at most with every provider that states a limit.
 const MOST_CHOICES: usize = 128;
@@ -29,6 +30,7 @@ pub(super) struct Answer {
     pub(super) failed: bool,
     pub(super) failure: Option<Name>,
     choices: Vec<Choice>,
+    arguments: Arguments,
     done: bool,
     /// Tokens of the first token-bearing chunk.
     first: u64,
@@ -39,7 +41,7 @@ pub(super) struct Answer {
 
 #[derive(Clone, Debug, Default)]
 struct Choice {
-    begun: bool,
+    said: Said,
     stopped: Option<Name>,
 }
 
@@ -68,6 +70,7 @@ impl Answer {
             failed: false,
             failure: None,
             choices: Vec::new(),
+            arguments: Arguments::default(),
             done: false,
             first: 0,
             anomalies: Anomalies::default(),
@@ -189,20 +192,27 @@ impl Answer {
                 && self.choices.iter().all(|choice| choice.stopped.is_some()))
     }
 
-    /// The provider's raw words in the order of choices. `cut`: the answer did not come to its end, so a choice
-    /// without one is owed it, and says `error`.
-    pub(super) fn finish_reasons(&self, cut: bool) -> Vec<Name> {
+    /// The provider's raw words in the order of choices, each with what became of its choice. `cut`: the answer did not
+    /// come to its end, so a choice without one is owed it, and says `error`. `seen`: nothing of it went by unread.
+    pub(super) fn ended(&self, cut: bool, seen: bool) -> (Vec<Name>, Vec<Became>) {
         let owed = || Name::new("error").filter(|_| cut);
-        let reasons: Vec<Name> = self
-            .choices
-            .iter()
-            .filter_map(|choice| choice.stopped.clone().or_else(owed))
-            .collect();
-        if reasons.is_empty() {
-            owed().into_iter().collect()
-        } else {
-            reasons
+        let mut ended = Vec::new();
+        for (index, choice) in (0..).zip(&self.choices) {
+            let Some(reason) = choice.stopped.clone().or_else(owed) else {
+                continue;
+            };
+            let said = Said {
+                anything: choice.said.anything || !seen,
+                broken_arguments: seen && self.arguments.are_broken(index),
+                ..choice.said
+            };
+            let became = Became::of(&reason, said);
+            ended.push((reason, became));
         }
+        if ended.is_empty() {
+            ended.extend(owed().map(|reason| (reason, Became::Unfinished)));
+        }
+        ended.into_iter().unzip()
     }
 
     pub(super) fn anomalies(&mut self) -> Vec<(Anomaly, u32)> {
@@ -240,7 +250,11 @@ impl Answer {
         out: &mut impl FnMut(Sample),
     ) {
         if let Some(choice) = self.choice(choice) {
-            choice.begun = true;
+            choice.said.anything = true;
+            choice.said.refusal |= part == Part::Refusal;
+        }
+        if let Part::Tool(number) = part {
+            self.arguments.push(choice, number, text);
         }
         let added = self.counter.push(choice, part, text);
         if added.native > 0 {

@@ -15,7 +15,7 @@ use crate::measure::{Points, Rates, Sample, Stalls, rates};
 use crate::observe::answer::{Answer, Brought};
 use crate::observe::coding::Coding;
 use crate::observe::reading::Reading;
-use crate::record::{self, Call, Complete, Outcome, Output, Series, WebSocket};
+use crate::record::{self, Bands, Call, Complete, Outcome, Output, Series, WebSocket};
 use crate::wire::{Direction, Head, Headers, Open, RouteFacts};
 
 /// A call of a known API.
@@ -381,21 +381,25 @@ impl Calling {
         };
         let owed = generates && complete == Complete::Cut && closing.answering;
         let request = self.request.finish(self.session.as_deref());
-        let finish_reasons = self.answer.finish_reasons(owed);
+        let seen = complete != Complete::Unobserved;
+        let (finish_reasons, choices) = self.answer.ended(owed, seen);
         let heard = self.answer.heard.as_deref();
         let content = self
             .asked
             .map(|asked| Box::new(content::assemble(self.api, *asked, heard, &finish_reasons)));
+        let usage = self.answer.usage;
         Call {
+            bands: Bands::of(&request, usage.as_ref(), output.as_ref()),
             series,
             streamed,
             finish_reasons,
+            choices,
             content,
             response_id: self.answer.id.take(),
             response_model: self.answer.model.take(),
             service_tier: self.answer.service_tier.take(),
             system_fingerprint: self.answer.system_fingerprint.take(),
-            usage: self.answer.usage,
+            usage,
             timings: self.answer.timings,
             quota: self.quota,
             tokenizer: output.map(|_| self.answer.tokenizer()),

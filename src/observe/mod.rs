@@ -3,6 +3,7 @@
 
 mod anomalies;
 mod answer;
+mod arguments;
 mod board;
 mod calling;
 mod coding;

@@ -12,7 +12,7 @@ use crate::label::{Gate, Label, Limits, Name};
 use crate::load::State;
 use crate::measure::Sample;
 use crate::observe::{Board, Exchange, Sinks};
-use crate::record::{Complete, Outcome, Record};
+use crate::record::{Became, Complete, Outcome, Record};
 use crate::wire::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Headers, Open,
     RouteFacts, Scheme, Trace, Vantage, Who, Word,
@@ -639,6 +639,29 @@ fn several_choices_end_each_by_its_own_word() {
         3,
         "Hello · Good day, each choice counted on its own"
     );
+}
+
+#[test]
+fn a_tool_called_with_half_an_object_is_told() {
+    let mut play = Play::stream(r#"{"model":"gpt-4o","stream":true,"n":2}"#);
+    let call = |choice: u32, text: &str| {
+        let text = serde_json::Value::from(text);
+        format!(
+            r#"{{"choices":[{{"index":{choice},"delta":{{"tool_calls":[{{"index":0,"function":{{"arguments":{text}}}}}]}}}}]}}"#
+        )
+    };
+    play.event(300, &call(0, r#"{"x":"#));
+    play.event(310, &call(1, r#"{"x":"#));
+    play.event(320, &call(1, "1}"));
+    for choice in [0, 1] {
+        let end = format!(
+            r#"{{"choices":[{{"index":{choice},"delta":{{}},"finish_reason":"tool_calls"}}]}}"#
+        );
+        play.event(400, &end);
+    }
+    play.event(410, "[DONE]");
+    let call = play.complete(420).call.unwrap();
+    assert_eq!(call.choices, [Became::ToolJsonInvalid, Became::Complete]);
 }
 
 #[test]

@@ -2,10 +2,14 @@
 //!
 //! Many dialects above, many sinks below, one plain immutable struct between. A sink reads nothing else.
 
+mod bands;
+mod choice;
 mod outcome;
 mod output;
 mod websocket;
 
+pub use bands::{Bands, LengthBand};
+pub use choice::{Became, Said};
 pub use outcome::{Answered, settle};
 pub use output::{Counted, Output};
 pub use websocket::{Closed, Session, WebSocket};
@@ -108,6 +112,8 @@ pub struct Call {
     pub system_fingerprint: Option<Name>,
     /// The provider's raw words, one per choice in order; `error` where one was owed and never came.
     pub finish_reasons: Vec<Name>,
+    /// What became of the choices, one for each finish reason.
+    pub choices: Vec<Became>,
     /// As reported, harmonised.
     pub usage: Option<Usage>,
     /// What the backend says of its own phases.
@@ -119,6 +125,7 @@ pub struct Call {
     /// The name of the encoding in which [`Output::counted`] was counted.
     pub tokenizer: Option<Label>,
     pub rates: Rates,
+    pub bands: Bands,
     pub complete: Complete,
     /// Queue depth when the exchange was admitted.
     pub queue_depth: u32,

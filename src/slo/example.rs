@@ -7,7 +7,7 @@ use crate::clock::{Moment, Wall};
 use crate::dialect::{Operation, RequestFacts};
 use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stalls};
-use crate::record::{Call, Complete, Http, Network, Outcome, Record, Series};
+use crate::record::{Bands, Call, Complete, Http, Network, Outcome, Record, Series};
 use crate::wire::{Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who};
 
 pub(super) fn at(millis: u64) -> Moment {
@@ -103,6 +103,8 @@ fn call() -> Call {
         service_tier: None,
         system_fingerprint: None,
         finish_reasons: Vec::new(),
+        choices: Vec::new(),
+        bands: Bands::default(),
         usage: None,
         timings: None,
         quota: None,

@@ -286,6 +286,7 @@ fn labels(written: Field<raw::Labels>, problems: &mut Problems) -> label::Limits
         providers: limit(written.providers, usual.providers),
         tenants: limit(written.tenants, usual.tenants),
         variants: limit(written.variants, usual.variants),
+        length_bands: written.length_bands.value().unwrap_or(usual.length_bands),
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Bounds {
     pub ended: usize,
     pub lanes: usize,
     pub combinations: usize,
+    /// Whether calls are told apart by bands of their lengths.
+    pub bands: bool,
 }
 
 impl Bounds {
@@ -48,6 +50,7 @@ impl Bounds {
             ended: 2 * series,
             lanes: LANES,
             combinations: COMBINATIONS,
+            bands: limits.length_bands,
         }
     }
 
@@ -73,6 +76,8 @@ impl Bounds {
         };
         let several = if metric.has(key::ERROR_TYPE) || metric.has(key::FINISH_REASON) {
             self.combinations + base
+        } else if metric.has(key::INPUT_BAND) {
+            self.combinations * metric.combinations
         } else {
             0
         };

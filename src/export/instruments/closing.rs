@@ -10,8 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use opentelemetry::metrics::BoundCounter;
 use rustc_hash::FxBuildHasher;
 
-use crate::dialect::Kind;
 use crate::export::exemplars::{Marks, Series as Marked};
+use crate::export::instruments::banded::Banded;
 use crate::export::instruments::end_stage;
 use crate::export::instruments::ended::Ended;
 use crate::export::instruments::live::Live;
@@ -19,7 +19,7 @@ use crate::export::instruments::traced::BoundTraced;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
 use crate::label::{Label, Name};
 use crate::measure::Stage;
-use crate::record::{Outcome, Record, Series};
+use crate::record::{Bands, Became, Outcome, Record, Series};
 use crate::wire::{Fault, Scheme, Vantage};
 
 /// How many ways to end are kept; an exchange that ends in a further one has its instruments bound for itself alone.
@@ -44,6 +44,7 @@ pub struct Closing {
 pub struct CallClosing {
     pub live: Arc<Live>,
     pub ended: Arc<Ended>,
+    pub banded: Arc<Banded>,
     /// The admitted `error.type`.
     pub error: Option<Label>,
     /// One for each finish reason of the record, in its order.
@@ -72,9 +73,12 @@ impl Closing {
             let tokens = call.request.prompt_bytes.div_ceil(4);
             closing.live.estimated_input(tokens);
         }
-        closing
-            .ended
-            .record(record, call, closing.error.as_ref(), marks);
+        closing.ended.record(
+            (record, call),
+            closing.error.as_ref(),
+            &closing.banded,
+            marks,
+        );
         for stall in &call.stalls.first {
             closing.live.mark(stall, marks);
         }
@@ -94,6 +98,7 @@ pub struct Shape<'a> {
     series: Option<&'a Series>,
     response_model: Option<&'a Name>,
     finish_reasons: &'a [Name],
+    choices: &'a [Became],
 }
 
 /// The part that is copied.
@@ -111,16 +116,14 @@ pub struct Plain {
     failed_for_the_client: bool,
     sent: bool,
     ended: bool,
-    /// Whether nothing was generated, and whether a refusal was: what became of a choice stands on it.
-    empty: bool,
-    refused: bool,
+    /// None where calls are not told apart by them.
+    bands: Bands,
 }
 
 impl<'a> Shape<'a> {
-    pub fn of(record: &'a Record) -> Self {
+    /// `banded`: calls are told apart by their lengths.
+    pub fn of(record: &'a Record, banded: bool) -> Self {
         let (route, http, call) = (&*record.route, &record.http, record.call.as_ref());
-        let output = call.and_then(|call| call.output);
-        let [_, _, _, refusal, _] = output.map_or([0; Kind::ALL.len()], |output| output.by_kind);
         Self {
             plain: Plain {
                 vantage: route.vantage,
@@ -135,8 +138,9 @@ impl<'a> Shape<'a> {
                 failed_for_the_client: failed_for_the_client(record),
                 sent: record.points.sent.is_some(),
                 ended: record.points.end.is_some(),
-                empty: output.is_none_or(|output| output.counted == 0),
-                refused: refusal > 0,
+                bands: call
+                    .filter(|_| banded)
+                    .map_or_else(Bands::default, |call| call.bands),
             },
             route: &route.name,
             server_address: &route.server_address,
@@ -144,6 +148,7 @@ impl<'a> Shape<'a> {
             series: call.map(|call| &call.series),
             response_model: call.and_then(|call| call.response_model.as_ref()),
             finish_reasons: call.map_or(&[], |call| &call.finish_reasons),
+            choices: call.map_or(&[], |call| &call.choices),
         }
     }
 }
@@ -158,6 +163,7 @@ struct Kept {
     series: Option<Series>,
     response_model: Option<Name>,
     finish_reasons: Vec<Name>,
+    choices: Vec<Became>,
     closing: Arc<Closing>,
 }
 
@@ -171,6 +177,7 @@ impl Kept {
             series: shape.series.cloned(),
             response_model: shape.response_model.cloned(),
             finish_reasons: shape.finish_reasons.to_vec(),
+            choices: shape.choices.to_vec(),
             closing,
         }
     }
@@ -184,6 +191,7 @@ impl Kept {
             series: self.series.as_ref(),
             response_model: self.response_model.as_ref(),
             finish_reasons: &self.finish_reasons,
+            choices: &self.choices,
         }
     }
 }
@@ -238,12 +246,12 @@ mod tests {
     fn a_shape_is_kept_once_and_only_if_told_so() {
         let closings = Closings::default();
         let record = testing::streamed();
-        let shape = Shape::of(&record);
+        let shape = Shape::of(&record, true);
         let told = closings.obtain(&shape, || closing(false));
         let first = closings.obtain(&shape, || closing(true));
         assert!(!Arc::ptr_eq(&told, &first));
         let copy = record.clone();
-        let again = closings.obtain(&Shape::of(&copy), || panic!("it is kept"));
+        let again = closings.obtain(&Shape::of(&copy, true), || panic!("it is kept"));
         assert!(Arc::ptr_eq(&first, &again));
     }
 
@@ -253,7 +261,7 @@ mod tests {
         let differ = |change: fn(&mut Record)| {
             let mut other = record.clone();
             change(&mut other);
-            Shape::of(&other) != Shape::of(&record)
+            Shape::of(&other, true) != Shape::of(&record, true)
         };
         assert!(differ(|record| record.http.status = Some(201)));
         assert!(differ(|record| record.http.method = http::Method::PUT));
@@ -274,7 +282,12 @@ mod tests {
         assert!(differ(|record| {
             record.call.as_mut().unwrap().series.model = Label::known("other");
         }));
-        assert!(differ(|record| record.call.as_mut().unwrap().output = None));
+        assert!(differ(|record| {
+            record.call.as_mut().unwrap().choices = vec![Became::ToolJsonInvalid];
+        }));
+        assert!(differ(|record| {
+            record.call.as_mut().unwrap().bands.input = None;
+        }));
         assert!(!differ(|record| record.http.response_bytes = 1));
     }
 }

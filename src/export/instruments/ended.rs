@@ -11,6 +11,8 @@ use crate::count::Source;
 use crate::dialect::{ByModality, Timings, Usage};
 use crate::export::exemplars::Marks;
 use crate::export::instruments::attributes::{label, pair, with, word};
+use crate::export::instruments::banded::Banded;
+use crate::export::instruments::bounded::Cache;
 use crate::export::instruments::family::{Family, Latest};
 use crate::export::instruments::live::Live;
 use crate::export::instruments::slot::Slot;
@@ -19,7 +21,7 @@ use crate::export::names::attributes as key;
 use crate::label::Label;
 use crate::measure::rates::VOICE_RATE;
 use crate::measure::{Band, Stage, Unrated};
-use crate::record::{Call, Complete, Outcome, Output, Record};
+use crate::record::{Bands, Became, Call, Complete, Outcome, Output, Record};
 
 /// In the order of [`by_modality`].
 const MODALITIES: [&str; 4] = ["text", "image", "audio", "unknown"];
@@ -34,8 +36,7 @@ pub struct Ended {
     base: Vec<KeyValue>,
     times: Times,
     tokens: Tokens,
-    output_rate: Slot<BoundTraced<f64>>,
-    total_rate: Slot<BoundTraced<f64>>,
+    banded: Cache<Bands, Banded>,
     /// Bound together, so that no band is first seen at 1.
     bands: OnceLock<[BoundCounter<u64>; Band::ALL.len() + 1]>,
     unrated: OnceLock<[BoundCounter<u64>; Unrated::ALL.len()]>,
@@ -55,8 +56,6 @@ struct Times {
     stages: [Slot<BoundTraced<f64>>; Stage::ALL.len()],
     /// In the order of [`phases`].
     backend_stages: [Slot<BoundTraced<f64>>; 5],
-    /// head, byte, event, token, visible.
-    points: [Slot<BoundTraced<f64>>; 5],
 }
 
 #[derive(Debug, Default)]
@@ -81,19 +80,25 @@ impl Ended {
             base: with(&live.base, model.as_slice()),
             times: Times::default(),
             tokens: Tokens::default(),
-            output_rate: Slot::default(),
-            total_rate: Slot::default(),
+            banded: Cache::default(),
             bands: OnceLock::new(),
             unrated: OnceLock::new(),
         }
     }
 
+    /// The instruments of calls of these lengths.
+    pub fn banded(&self, bands: Bands) -> Arc<Banded> {
+        let make = |bands: &Bands| Banded::new(&self.base, *bands);
+        let found = self.banded.obtain(&bands, usize::MAX, make);
+        found.unwrap_or_else(|| Arc::new(make(&bands)))
+    }
+
     /// `error`: the label of the record's `error.type`.
     pub fn record(
         &self,
-        record: &Record,
-        call: &Call,
+        (record, call): (&Record, &Call),
         error: Option<&Label>,
+        banded: &Banded,
         marks: &mut Marks<'_>,
     ) {
         let error = error.map(|error| label(key::ERROR_TYPE, error));
@@ -103,7 +108,8 @@ impl Ended {
         if call.streamed {
             self.first(record, call, marks);
         }
-        self.rates(call, marks);
+        banded.points(&self.family, &record.points, marks);
+        self.rates(call, banded, marks);
         if let Some(timings) = &call.timings {
             self.backend(timings, marks);
         }
@@ -157,20 +163,6 @@ impl Ended {
 
     fn points(&self, record: &Record, marks: &mut Marks<'_>) {
         let (points, family, times) = (&record.points, &*self.family, &self.times);
-        let occurred = [
-            ("head", points.head),
-            ("byte", points.byte),
-            ("event", points.event),
-            ("token", points.token),
-            ("visible", points.visible),
-        ];
-        for (slot, (name, at)) in times.points.iter().zip(occurred) {
-            if let Some(at) = at {
-                let time = seconds(at.since(points.accept));
-                slot.of(&family.time_to, &self.base, &[word(key::POINT, name)])
-                    .record(time, marks);
-            }
-        }
         for (stage, length) in record.stages.iter() {
             let own = [word(key::STAGE, stage.as_str())];
             let mut slots = times.stages.iter().zip(Stage::ALL);
@@ -244,17 +236,13 @@ impl Ended {
         }
     }
 
-    fn rates(&self, call: &Call, marks: &mut Marks<'_>) {
+    fn rates(&self, call: &Call, banded: &Banded, marks: &mut Marks<'_>) {
         let family = &*self.family;
         if let Some(rate) = call.rates.total {
-            self.total_rate
-                .of(&family.total_rate, &self.base, &[])
-                .record(rate, marks);
+            banded.total_rate(family, rate, marks);
         }
         if let Some(rate) = call.rates.output {
-            self.output_rate
-                .of(&family.output_rate, &self.base, &[])
-                .record(rate, marks);
+            banded.output_rate(family, rate, marks);
             self.band(rate);
         }
         if let Some(reason) = call.rates.unrated {
@@ -373,8 +361,11 @@ impl Ended {
     }
 
     /// Counts choices of one reason, by its label, with what became of them.
-    pub fn choice(&self, reason: &Label, became: &'static str) -> BoundCounter<u64> {
-        let own = [label(key::FINISH_REASON, reason), word(key::CHOICE, became)];
+    pub fn choice(&self, reason: &Label, became: Became) -> BoundCounter<u64> {
+        let own = [
+            label(key::FINISH_REASON, reason),
+            word(key::CHOICE, became.as_str()),
+        ];
         self.family.choices.bind(&with(&self.base, &own))
     }
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use opentelemetry::metrics::BoundCounter;
 
-use crate::dialect::Kind;
 use crate::export::Config;
 use crate::export::collector::Collector;
 use crate::export::exemplars::{Exemplars, Series as Marked};
@@ -29,11 +28,12 @@ use crate::frame::Anomaly;
 use crate::label::{Dimension, Gate, Label, Limits, Name, OTHER};
 use crate::load::Lane;
 use crate::measure::Stage;
-use crate::record::{Call, Outcome, Record, Series};
+use crate::record::{Bands, Became, Call, Outcome, Record, Series};
 use crate::wire::RouteFacts;
 
 mod attributes;
 mod backends;
+mod banded;
 pub mod bounded;
 mod closing;
 mod ended;
@@ -59,6 +59,7 @@ pub struct Instruments {
     failures: Combinations,
     finishes: Combinations,
     choices: Combinations,
+    lengths: Combinations,
     http: Combinations,
     /// How often a combination of admitted values was one too many.
     folded: Arc<AtomicU64>,
@@ -117,6 +118,7 @@ impl Instruments {
             failures: Combinations::default(),
             finishes: Combinations::default(),
             choices: Combinations::default(),
+            lengths: Combinations::default(),
             http: Combinations::default(),
             folded,
         }
@@ -206,12 +208,14 @@ impl Instruments {
             self.left_out("not_understood", content.left_out);
             self.left_out("truncated", content.truncated.into());
         }
-        let closing = self.closings.obtain(&Shape::of(record), || {
-            let refused_before = self.refusals(gate);
-            let closing = self.closing(record, gate);
-            // What had to be called `other` is told each time.
-            (closing, self.refusals(gate) == refused_before)
-        });
+        let closing = self
+            .closings
+            .obtain(&Shape::of(record, self.bounds.bands), || {
+                let refused_before = self.refusals(gate);
+                let closing = self.closing(record, gate);
+                // What had to be called `other` is told each time.
+                (closing, self.refusals(gate) == refused_before)
+            });
         let lane = self.lane(&lane_of(&record.route));
         let marks = &mut self.family.exemplars.marks(record);
         closing.record(record, marks);
@@ -265,18 +269,36 @@ impl Instruments {
                 label.clone(),
             )
         });
-        let choice = |reason: &Name| {
+        let bands = if self.bounds.bands && self.is_banded(&live, model.as_ref(), call.bands) {
+            call.bands
+        } else {
+            Bands::default()
+        };
+        let banded = ended.banded(bands);
+        let choice = |(reason, became): (&Name, &Became)| {
             let label = gate.admit(Dimension::FinishReason, reason);
             let label = self.or_other(&self.choices, (&live.series, &model, &label), label.clone());
-            ended.choice(&label, became(call, reason))
+            ended.choice(&label, *became)
         };
-        let choices = call.finish_reasons.iter().map(choice).collect();
+        let choices = call.finish_reasons.iter().zip(&call.choices);
+        let choices = choices.map(choice).collect();
         CallClosing {
             live,
             ended,
+            banded,
             error,
             choices,
         }
+    }
+
+    /// Whether there is a place for calls of these lengths; else they are told without them.
+    fn is_banded(&self, live: &Live, model: Option<&Label>, bands: Bands) -> bool {
+        let combination = (&live.series, model, bands);
+        let admitted = self.lengths.admit(self.bounds.combinations, &combination);
+        if !admitted {
+            self.fold();
+        }
+        admitted
     }
 
     /// The label itself where its combination is known or has a place, else `other`.
@@ -438,45 +460,6 @@ fn end_stage(record: &Record) -> Stage {
         Some((_, stage)) => stage,
         None if streamed => Stage::Decode,
         None => Stage::Tail,
-    }
-}
-
-/// The words of all providers for an end that a filter made: OpenAI's, Google's, Cohere's.
-const FILTERED: [&str; 12] = [
-    "content_filter",
-    "SAFETY",
-    "RECITATION",
-    "BLOCKLIST",
-    "PROHIBITED_CONTENT",
-    "SPII",
-    "MODEL_ARMOR",
-    "JAILBREAK",
-    "IMAGE_SAFETY",
-    "IMAGE_PROHIBITED_CONTENT",
-    "IMAGE_RECITATION",
-    "ERROR_TOXIC",
-];
-
-/// What became of a choice that ended with `reason`.
-fn became(call: &Call, reason: &Name) -> &'static str {
-    let word = reason.as_str();
-    let generated = call.output.map_or(0, |output| output.counted);
-    let [_, _, _, refusal, _] = call
-        .output
-        .map_or([0; Kind::ALL.len()], |output| output.by_kind);
-    if word == "error" {
-        "unfinished"
-    } else if FILTERED
-        .iter()
-        .any(|known| word.eq_ignore_ascii_case(known))
-    {
-        "filtered"
-    } else if word.eq_ignore_ascii_case("refusal") || refusal > 0 {
-        "refused"
-    } else if generated == 0 {
-        "empty"
-    } else {
-        "complete"
     }
 }
 

@@ -14,6 +14,7 @@ use prost::Message;
 use super::*;
 use crate::clock::Moment;
 use crate::count::Source;
+use crate::dialect::Kind;
 use crate::dialect::Usage;
 use crate::engine;
 use crate::export::collector::Picture;
@@ -26,7 +27,7 @@ use crate::label::Limits;
 use crate::load::Bound;
 use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Throughput};
 use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
-use crate::record::Warm;
+use crate::record::{LengthBand, Warm};
 use crate::slo::{BURN_WINDOWS, Indicator, Objective, Scope};
 use crate::wire::Vantage;
 
@@ -215,7 +216,11 @@ fn start(gen_ai: GenAi) -> (Arc<Instruments>, Collector) {
         exemplars: ExemplarFilter::AlwaysOn,
         ..Config::default()
     };
-    Instruments::new(&config, Limits::default(), Readings::new(snapshot))
+    let limits = Limits {
+        length_bands: true,
+        ..Limits::default()
+    };
+    Instruments::new(&config, limits, Readings::new(snapshot))
 }
 
 fn gate() -> Gate {
@@ -893,6 +898,7 @@ fn distinct(n: u16) -> Record {
         call.series.model = Label::known(&format!("model-{n}"));
         call.series.route = route.name.clone();
         call.response_model = testing::name(&format!("answered-{n}"));
+        call.bands.input = Some(LengthBand::ALL[usize::from(n) % 6]);
         call.finish_reasons = testing::name(&format!("because-{n}")).into_iter().collect();
     }
     record.outcome = Outcome::Error;
@@ -906,6 +912,7 @@ fn distinct(n: u16) -> Record {
 fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
     let limits = Limits {
         models: 5,
+        length_bands: true,
         ..Limits::default()
     };
     let (instruments, collector) = Instruments::new(
@@ -1017,21 +1024,6 @@ fn an_unfinished_exchange_ended_in_the_stage_after_its_last_point() {
     record.points.admit = None;
     assert_eq!(end_stage(&record), Stage::Admission);
     assert_eq!(end_stage(&testing::refused()), Stage::Tail);
-}
-
-#[test]
-fn what_became_of_a_choice() {
-    let mut record = testing::streamed();
-    let call = record.call.as_mut().unwrap();
-    let of = |call: &Call, reason| became(call, &Name::new(reason).unwrap());
-    assert_eq!(of(call, "stop"), "complete");
-    assert_eq!(of(call, "error"), "unfinished");
-    assert_eq!(of(call, "content_filter"), "filtered");
-    assert_eq!(of(call, "PROHIBITED_CONTENT"), "filtered");
-    call.output.as_mut().unwrap().by_kind[3] = 4;
-    assert_eq!(of(call, "stop"), "refused");
-    call.output = None;
-    assert_eq!(of(call, "stop"), "empty");
 }
 
 /// Histograms that move while a stream runs, or that are of no exchange. They have no exemplars: whether a trace is kept

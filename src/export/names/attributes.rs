@@ -69,6 +69,8 @@ attributes! {
     VANTAGE "tokengauge.vantage" Closed(&["inbound", "outbound", "gateway"]), "Where this proxy stands: beside the backend, beside the application, or shared in between. Panels pick one, since each sees the same call.";
     TENANT "tokengauge.tenant" Gated, "On whose account the call was, by the header that the configuration names; absent where it names none or the request had none.";
     VARIANT "tokengauge.variant" Gated, "Which of several ways the call went (a prompt's or a model's version, an arm of an A/B test), by the header that the configuration names; absent as `tokengauge.tenant` is.";
+    INPUT_BAND "tokengauge.input_band" Closed(LENGTHS), "How long the prompt was, in tokens: the input reported, else an estimate (bytes of its texts ÷ 4). Only with `labels.length_bands`, and where it is known.";
+    OUTPUT_BAND "tokengauge.output_band" Closed(LENGTHS), "How long the answer was: N. Only with `labels.length_bands`, and where it is known.";
     TOKEN_KIND "tokengauge.token.kind" Closed(&["prompt", "text", "reasoning", "tool", "refusal", "transcript", "uncached", "cache_read", "cache_write", "output", "hidden"]), "What the tokens are. Of `tokengauge.tokens`: prompt, text, reasoning, tool, refusal, transcript. Of `tokengauge.usage`: uncached, cache_read, cache_write (together the input), output, reasoning, hidden (together the output).";
     TOKEN_SOURCE "tokengauge.token.source" Closed(&["counted", "estimated"]), "`counted` with the model's own encoding, `estimated` with another or from bytes.";
     STREAM_STATE "tokengauge.stream.state" Closed(&["waiting", "streaming", "blocked"]), "waiting for the first token, streaming, or blocked by a client that does not read.";
@@ -90,7 +92,7 @@ attributes! {
     OUTCOME "tokengauge.outcome" Closed(&["ok", "error", "cancelled", "timeout", "truncated", "rejected"]), "How the exchange came out.";
     FAULT "tokengauge.fault" Closed(&["none", "client", "upstream", "proxy"]), "Whose fault it was.";
     FINISH_REASON "tokengauge.finish_reason" Gated, "The provider's word for why a choice ended; `error` where one was owed and never came.";
-    CHOICE "tokengauge.choice" Closed(&["complete", "empty", "refused", "filtered", "unfinished"]), "What became of a choice. `empty`: the call generated nothing; `unfinished`: no finish reason came.";
+    CHOICE "tokengauge.choice" Closed(&["complete", "empty", "refused", "filtered", "tool_json_invalid", "unfinished"]), "What became of a choice. `empty`: it generated nothing; `tool_json_invalid`: a tool's arguments begin as a JSON object and are none; `unfinished`: no finish reason came.";
     SLO "tokengauge.slo" Configured, "The objective's name.";
     INDICATOR "tokengauge.indicator" Closed(&["availability", "time_to_first_token", "output_rate", "duration"]), "What the objective looks at.";
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
@@ -105,6 +107,9 @@ attributes! {
     ASKED "tokengauge.asked" Closed(&["ok", "unreachable", "timeout", "redirect", "status", "too_large", "content", "unknown"]), "How asking an engine for its metrics ended. `content`: the answer holds no metrics; `unknown`: none of an engine that is known.";
     VERSION "tokengauge.version" Any, "The version of this program.";
 }
+
+/// Bands of lengths in tokens; k is 1,024.
+const LENGTHS: &[&str] = &["<128", "128-512", "512-2k", "2k-8k", "8k-32k", ">=32k"];
 
 /// What tells calls of a known API apart.
 pub const CALL: &[Attribute] = &[
@@ -123,6 +128,9 @@ pub const CALL: &[Attribute] = &[
 /// What tells ended calls apart.
 pub const ENDED: &[Attribute] = &[RESPONSE_MODEL];
 
+/// What tells the rates and times of ended calls apart where the configuration asks.
+pub const BANDED: &[Attribute] = &[INPUT_BAND, OUTPUT_BAND];
+
 /// What is known of an exchange when it begins.
 pub const LANE: &[Attribute] = &[ROUTE, VANTAGE];
 
@@ -136,7 +144,7 @@ mod tests {
     use crate::label::Dimension;
     use crate::load::{Bound, State};
     use crate::measure::{Awaited, Band, Silence, Stage, Unrated};
-    use crate::record::{Outcome, Warm};
+    use crate::record::{Became, LengthBand, Outcome, Warm};
     use crate::slo::BURN_WINDOWS;
     use crate::wire::{ConnectStage, Fault, Vantage};
 
@@ -172,6 +180,8 @@ mod tests {
             closed(DIMENSION)[..6],
             Dimension::ALL.map(Dimension::as_str)
         );
+        assert_eq!(closed(INPUT_BAND), LengthBand::ALL.map(LengthBand::as_str));
+        assert_eq!(closed(CHOICE), Became::ALL.map(Became::as_str));
         assert_eq!(closed(BAND)[..5], Band::ALL.map(Band::as_str));
         assert_eq!(closed(TOKEN_KIND)[1..6], Kind::ALL.map(Kind::as_str));
         for (window, _) in BURN_WINDOWS {

@@ -2,12 +2,13 @@
 //! receives over OTLP `le="1"`.
 
 use crate::export::names::attributes::{
-    AWAITED, BACKEND_STAGE, BAND, BOUND, CALL, CHOICE, DIRECTION, ENDED, ERROR_TYPE, FAULT,
+    AWAITED, BACKEND_STAGE, BAND, BANDED, BOUND, CALL, CHOICE, DIRECTION, ENDED, ERROR_TYPE, FAULT,
     FINISH_REASON, INDICATOR, LANE, OUTCOME, POINT, PROVIDER, REQUEST_MODEL, RESULT, ROUTE,
     SILENCE, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE,
     UNRATED, VANTAGE, WAIT_PLACE, WINDOW,
 };
 use crate::export::names::{Kind, Metric, ROW, backend, network};
+use crate::record::Became;
 
 /// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
 const SECONDS: &[f64] = &[
@@ -168,7 +169,7 @@ pub static OUTPUT_RATE: Metric = Metric {
     kind: Kind::Histogram,
     unit: "{token}/s",
     description: "Output TPS of one stream, prefill excluded: (N − n₁) ÷ (last − token − blocked), n₁ the tokens of the first token-bearing chunk.",
-    attributes: &[CALL, ENDED],
+    attributes: &[CALL, ENDED, BANDED],
     buckets: RATES,
     ..ROW
 };
@@ -178,7 +179,7 @@ pub static TOTAL_RATE: Metric = Metric {
     kind: Kind::Histogram,
     unit: "{token}/s",
     description: "Total TPS of one call, prefill included: N ÷ (end − accept).",
-    attributes: &[CALL, ENDED],
+    attributes: &[CALL, ENDED, BANDED],
     buckets: RATES,
     ..ROW
 };
@@ -226,7 +227,7 @@ pub static TIME_TO: Metric = Metric {
     kind: Kind::Histogram,
     unit: "s",
     description: "Time from accept to a clock point of a call. Time to first token is the point token.",
-    attributes: &[CALL, ENDED, &[POINT]],
+    attributes: &[CALL, ENDED, BANDED, &[POINT]],
     buckets: SECONDS,
     combinations: 5,
 };
@@ -333,7 +334,7 @@ pub static CHOICES_FINISHED: Metric = Metric {
     unit: "{choice}",
     description: "Choices ended, by finish reason and by what became of them: speed gained must not be quality lost.",
     attributes: &[CALL, ENDED, &[FINISH_REASON, CHOICE]],
-    combinations: 5,
+    combinations: Became::ALL.len(),
     ..ROW
 };
 

@@ -10,7 +10,8 @@ use crate::dialect::{
 };
 use crate::export::request_log::facts::{finite, seconds, some, text};
 use crate::export::request_log::line::{
-    Allowance, Backend, Call, Output, Quota, Rates, Request, Response, Series, Stall, Stalls, Usage,
+    Allowance, Backend, Bands, Call, Output, Quota, Rates, Request, Response, Series, Stall,
+    Stalls, Usage,
 };
 use crate::label::{Label, Name};
 use crate::measure::{self, rates};
@@ -26,6 +27,8 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
         service_tier,
         system_fingerprint,
         finish_reasons,
+        choices,
+        bands,
         usage,
         timings,
         quota,
@@ -42,6 +45,10 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
     let objectives = verdicts
         .iter()
         .map(|(name, verdict)| (name.as_str(), verdict.as_str()));
+    let mut became = BTreeMap::new();
+    for choice in choices {
+        *became.entry(choice.as_str()).or_default() += 1;
+    }
     Call {
         series: self::series(series),
         request: self::request(request),
@@ -65,6 +72,16 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
         quota: quota.as_ref().map(self::quota),
         stalls: (!stalls.is_empty()).then(|| self::stalls(stalls, accept)),
         objectives: some(objectives.collect()),
+        choices: some(became),
+        bands: (*bands != record::Bands::default()).then(|| self::bands(*bands)),
+    }
+}
+
+fn bands(bands: record::Bands) -> Bands {
+    let record::Bands { input, output } = bands;
+    Bands {
+        input: input.map(record::LengthBand::as_str),
+        output: output.map(record::LengthBand::as_str),
     }
 }
 

@@ -35,8 +35,23 @@ part! {
         warm: &'static str,
         /// When it brought no token for longer than its route allows; absent where it always did.
         stalls: Stalls,
+        /// How long prompt and answer are, in bands of tokens: `<128`, `128-512`, `512-2k`, `2k-8k`, `8k-32k`, `>=32k`.
+        bands: Bands,
+        /// Choices by what became of them: `complete`, `empty`, `refused`, `filtered`, `tool_json_invalid`, `unfinished`.
+        choices: BTreeMap<&'static str, u64>,
         /// What each objective says: its name, and `good`, `bad` or `excluded`.
         objectives: BTreeMap<&'a str, &'static str>,
+    }
+}
+
+part! {
+    Bands
+    always {}
+    known {
+        /// Of the input reported, else estimated from the prompt's texts.
+        input: &'static str,
+        /// Of N.
+        output: &'static str,
     }
 }
 

@@ -32,7 +32,8 @@ macro_rules! part {
 mod call;
 
 pub(super) use call::{
-    Allowance, Backend, Call, Output, Quota, Rates, Request, Response, Series, Stall, Stalls, Usage,
+    Allowance, Backend, Bands, Call, Output, Quota, Rates, Request, Response, Series, Stall,
+    Stalls, Usage,
 };
 
 part! {

@@ -1,0 +1,356 @@
+//! Whether what tools are called with is JSON, told as it streams by.
+//!
+//! Only arguments that begin as an object are judged: those of a function always do, and what does not is the free
+//! text that some tools take (code, a patch, a command).
+
+/// The deepest nesting that is followed; arguments that are deeper are taken for right.
+const DEEPEST: u32 = 128;
+
+/// The most calls of one answer whose arguments are followed; those of further ones are taken for right.
+const MOST_CALLS: usize = 256;
+
+/// The arguments of every call of an answer.
+#[derive(Debug, Default)]
+pub(super) struct Arguments(Vec<Call>);
+
+#[derive(Debug)]
+struct Call {
+    choice: u32,
+    number: u32,
+    json: Json,
+}
+
+impl Arguments {
+    /// A piece of what the call of this number of a choice is called with.
+    pub(super) fn push(&mut self, choice: u32, number: u32, text: &str) {
+        let same = |call: &Call| call.choice == choice && call.number == number;
+        let known = self.0.iter().rposition(same);
+        if known.is_none() {
+            if self.0.len() >= MOST_CALLS {
+                return;
+            }
+            self.0.push(Call {
+                choice,
+                number,
+                json: Json::default(),
+            });
+        }
+        let at = known.unwrap_or(self.0.len() - 1);
+        if let Some(call) = self.0.get_mut(at) {
+            call.json.push(text);
+        }
+    }
+
+    /// Whether a choice called a tool with an object that is none.
+    pub(super) fn are_broken(&self, choice: u32) -> bool {
+        let mut calls = self.0.iter().filter(|call| call.choice == choice);
+        calls.any(|call| call.json.is_broken())
+    }
+}
+
+/// Accepts one value of RFC 8259, cut anywhere, without keeping it.
+#[derive(Clone, Debug)]
+struct Json {
+    state: State,
+    /// One bit for each level that is open, the innermost lowest: 1 is an object.
+    open: u128,
+    depth: u32,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    /// Nothing but blanks yet.
+    Before,
+    /// A value must come; `first`: or the end of the array that has just begun.
+    Value {
+        first: bool,
+    },
+    /// A key must come; `first`: or the end of the object that has just begun.
+    Key {
+        first: bool,
+    },
+    Text {
+        key: bool,
+    },
+    Escape {
+        key: bool,
+    },
+    /// So many hexadecimal digits of an escape are still to come.
+    Digits {
+        key: bool,
+        left: u8,
+    },
+    Colon,
+    Number(Number),
+    /// The rest of `true`, `false` or `null`.
+    Word(&'static [u8]),
+    /// A comma or a closing bracket must come.
+    After,
+    Done,
+    /// Not an object, or nested too deeply: not judged.
+    Free,
+    Broken,
+}
+
+/// Where in a number the next character stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Number {
+    Minus,
+    Zero,
+    Whole,
+    Point,
+    Fraction,
+    E,
+    Sign,
+    Exponent,
+}
+
+impl Default for Json {
+    fn default() -> Self {
+        Self {
+            state: State::Before,
+            open: 0,
+            depth: 0,
+        }
+    }
+}
+
+impl Json {
+    fn push(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.state = self.next(byte);
+        }
+    }
+
+    /// Whether it is no JSON, or ended before its end.
+    fn is_broken(&self) -> bool {
+        !matches!(self.state, State::Before | State::Free | State::Done)
+    }
+
+    fn next(&mut self, byte: u8) -> State {
+        let blank = matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+        match self.state {
+            State::Free => State::Free,
+            State::Broken => State::Broken,
+            State::Text { key } => text(byte, key),
+            State::Escape { key } => escape(byte, key),
+            State::Digits { key, left } => digits(byte, key, left),
+            State::Word(rest) => word(byte, rest),
+            State::Number(number) => self.number(byte, number),
+            state if blank => state,
+            State::Before if byte == b'{' => self.begin(true),
+            State::Before => State::Free,
+            State::Value { first: true } if byte == b']' => self.end(false),
+            State::Value { .. } => self.value(byte),
+            State::Key { first: true } if byte == b'}' => self.end(true),
+            State::Key { .. } if byte == b'"' => State::Text { key: true },
+            State::Colon if byte == b':' => State::Value { first: false },
+            State::After => self.after(byte),
+            State::Key { .. } | State::Colon | State::Done => State::Broken,
+        }
+    }
+
+    fn value(&mut self, byte: u8) -> State {
+        match byte {
+            b'{' => self.begin(true),
+            b'[' => self.begin(false),
+            b'"' => State::Text { key: false },
+            b'-' => State::Number(Number::Minus),
+            b'0' => State::Number(Number::Zero),
+            b'1'..=b'9' => State::Number(Number::Whole),
+            b't' => State::Word(b"rue"),
+            b'f' => State::Word(b"alse"),
+            b'n' => State::Word(b"ull"),
+            _ => State::Broken,
+        }
+    }
+
+    fn after(&mut self, byte: u8) -> State {
+        let object = self.open & 1 == 1;
+        match byte {
+            b',' if object => State::Key { first: false },
+            b',' => State::Value { first: false },
+            b'}' => self.end(true),
+            b']' => self.end(false),
+            _ => State::Broken,
+        }
+    }
+
+    /// A number has no end of its own: what comes behind it says that it was over.
+    fn number(&mut self, byte: u8, number: Number) -> State {
+        let next = match (number, byte) {
+            (Number::Minus, b'0') => Number::Zero,
+            (Number::Minus, b'1'..=b'9') | (Number::Whole, b'0'..=b'9') => Number::Whole,
+            (Number::Zero | Number::Whole, b'.') => Number::Point,
+            (Number::Point | Number::Fraction, b'0'..=b'9') => Number::Fraction,
+            (Number::Zero | Number::Whole | Number::Fraction, b'e' | b'E') => Number::E,
+            (Number::E, b'+' | b'-') => Number::Sign,
+            (Number::E | Number::Sign | Number::Exponent, b'0'..=b'9') => Number::Exponent,
+            (Number::Zero | Number::Whole | Number::Fraction | Number::Exponent, _) => {
+                self.state = State::After;
+                return self.next(byte);
+            }
+            (Number::Minus | Number::Point | Number::E | Number::Sign, _) => {
+                return State::Broken;
+            }
+        };
+        State::Number(next)
+    }
+
+    fn begin(&mut self, object: bool) -> State {
+        if self.depth == DEEPEST {
+            return State::Free;
+        }
+        self.depth += 1;
+        self.open = self.open << 1 | u128::from(object);
+        if object {
+            State::Key { first: true }
+        } else {
+            State::Value { first: true }
+        }
+    }
+
+    fn end(&mut self, object: bool) -> State {
+        if (self.open & 1 == 1) != object {
+            return State::Broken;
+        }
+        self.depth -= 1;
+        self.open >>= 1;
+        if self.depth == 0 {
+            State::Done
+        } else {
+            State::After
+        }
+    }
+}
+
+fn text(byte: u8, key: bool) -> State {
+    match byte {
+        b'"' if key => State::Colon,
+        b'"' => State::After,
+        b'\\' => State::Escape { key },
+        0..=0x1f => State::Broken,
+        _ => State::Text { key },
+    }
+}
+
+fn escape(byte: u8, key: bool) -> State {
+    match byte {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => State::Text { key },
+        b'u' => State::Digits { key, left: 4 },
+        _ => State::Broken,
+    }
+}
+
+fn digits(byte: u8, key: bool, left: u8) -> State {
+    match (byte.is_ascii_hexdigit(), left) {
+        (false, _) => State::Broken,
+        (true, 0 | 1) => State::Text { key },
+        (true, _) => State::Digits {
+            key,
+            left: left - 1,
+        },
+    }
+}
+
+fn word(byte: u8, rest: &'static [u8]) -> State {
+    match rest.split_first() {
+        Some((expected, rest)) if *expected == byte => match rest {
+            [] => State::After,
+            [_, ..] => State::Word(rest),
+        },
+        Some(_) | None => State::Broken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn is_broken(pieces: &[&str]) -> bool {
+        let mut arguments = Arguments::default();
+        for piece in pieces {
+            arguments.push(0, 0, piece);
+        }
+        arguments.are_broken(0)
+    }
+
+    #[test]
+    fn an_object_is_right_however_it_is_cut() {
+        for text in [
+            "{}",
+            " { } \n",
+            r#"{"a":1}"#,
+            r#"{"a":{"b":[1,-0.5e+10,"x\n\u00e9",true,false,null,[],{}]},"c":"é"}"#,
+        ] {
+            assert!(!is_broken(&[text]), "{text}");
+            let cuts = text.char_indices().map(|(at, _)| at);
+            for cut in cuts {
+                assert!(!is_broken(&[&text[..cut], &text[cut..]]), "{text} at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_though_it_begins_as_one_is_broken() {
+        for text in [
+            "{",
+            r#"{"a"#,
+            r#"{"a":1,}"#,
+            r#"{"a":1}}"#,
+            r#"{"a":1} x"#,
+            r#"{a:1}"#,
+            r#"{"a":01}"#,
+            r#"{"a":+1}"#,
+            r#"{"a":1.}"#,
+            r#"{"a":.5}"#,
+            r#"{"a":tru}"#,
+            r#"{"a":"\x"}"#,
+            r#"{"a":"\u00g0"}"#,
+            "{\"a\":\"\n\"}",
+            r#"{"a" 1}"#,
+            r#"{"a":[1}"#,
+            r#"{'a':1}"#,
+            r#"{"a":[,1]}"#,
+        ] {
+            assert!(is_broken(&[text]), "{text}");
+        }
+    }
+
+    #[test]
+    fn free_text_is_not_judged() {
+        for text in ["", "  ", "ls -la {", "print({})", "[1"] {
+            assert!(!is_broken(&[text]), "{text}");
+        }
+        let deep = r#"{"a":"#.repeat(200);
+        assert!(!is_broken(&[&deep]), "nested more deeply than is followed");
+    }
+
+    #[test]
+    fn calls_and_choices_are_told_apart() {
+        let mut arguments = Arguments::default();
+        arguments.push(0, 0, r#"{"a":"#);
+        arguments.push(1, 0, "{}");
+        arguments.push(0, 1, "{}");
+        arguments.push(0, 0, "1}");
+        arguments.push(1, 1, "{]");
+        assert!(!arguments.are_broken(0) && arguments.are_broken(1));
+        for number in 0..10_000 {
+            arguments.push(2, number, "{");
+        }
+        assert_eq!(arguments.0.len(), MOST_CALLS);
+    }
+
+    proptest! {
+        /// The verdict is serde_json's, on texts that are near to JSON.
+        #[test]
+        fn it_judges_as_serde_json_does(
+            text in r#"\{("[ab\\nu0-9]{0,4}"|[\[\]{},: ]|-?[0-9.eE+-]{1,4}|true|false|null){0,12}\}?"#,
+        ) {
+            let parsed = serde_json::from_str::<serde::de::IgnoredAny>(&text);
+            prop_assert_eq!(is_broken(&[&text]), parsed.is_err(), "{} {:?}", text, parsed.err());
+        }
+    }
+}

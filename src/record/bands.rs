@@ -1,0 +1,122 @@
+//! Bands of lengths, so that like is compared with like: a long prompt takes longer to begin, and a short answer says
+//! little of a rate.
+
+use serde::Serialize;
+
+use crate::dialect::{RequestFacts, Usage};
+use crate::record::Output;
+
+/// A length in tokens. Each edge is four times the one before, from where a chat's turn lies to where a document does.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+pub enum LengthBand {
+    #[serde(rename = "<128")]
+    Below128,
+    #[serde(rename = "128-512")]
+    From128,
+    #[serde(rename = "512-2k")]
+    From512,
+    #[serde(rename = "2k-8k")]
+    From2K,
+    #[serde(rename = "8k-32k")]
+    From8K,
+    #[serde(rename = ">=32k")]
+    From32K,
+}
+
+impl LengthBand {
+    pub const ALL: [Self; 6] = [
+        Self::Below128,
+        Self::From128,
+        Self::From512,
+        Self::From2K,
+        Self::From8K,
+        Self::From32K,
+    ];
+
+    /// The band of a number of tokens; each edge (k is 1,024) belongs to the band above it.
+    pub const fn of(tokens: u64) -> Self {
+        match tokens {
+            0..128 => Self::Below128,
+            128..512 => Self::From128,
+            512..2_048 => Self::From512,
+            2_048..8_192 => Self::From2K,
+            8_192..32_768 => Self::From8K,
+            32_768.. => Self::From32K,
+        }
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Below128 => "<128",
+            Self::From128 => "128-512",
+            Self::From512 => "512-2k",
+            Self::From2K => "2k-8k",
+            Self::From8K => "8k-32k",
+            Self::From32K => ">=32k",
+        }
+    }
+}
+
+/// How long a call's prompt and answer are. `None` is not known.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Bands {
+    /// Of the input that the provider reported, else of the estimate: bytes of the prompt's texts ÷ 4.
+    pub input: Option<LengthBand>,
+    /// Of N.
+    pub output: Option<LengthBand>,
+}
+
+impl Bands {
+    pub fn of(request: &RequestFacts, usage: Option<&Usage>, output: Option<&Output>) -> Self {
+        let estimate = Some(request.prompt_bytes.div_ceil(4)).filter(|tokens| *tokens > 0);
+        let input = usage.and_then(|usage| usage.input).or(estimate);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a number of tokens: not negative, and what is cut off is a fraction"
+        )]
+        let output = output.map(|output| output.tokens as u64);
+        Self {
+            input: input.map(LengthBand::of),
+            output: output.map(LengthBand::of),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_belongs_to_the_band_above() {
+        let mut edge = 128;
+        for pair in LengthBand::ALL.windows(2) {
+            assert_eq!([LengthBand::of(edge - 1), LengthBand::of(edge)], pair);
+            edge *= 4;
+        }
+        assert_eq!(LengthBand::of(0), LengthBand::Below128);
+        assert_eq!(LengthBand::of(u64::MAX), LengthBand::From32K);
+    }
+
+    #[test]
+    fn what_was_reported_goes_before_the_estimate() {
+        let request = |prompt_bytes| RequestFacts {
+            prompt_bytes,
+            ..RequestFacts::default()
+        };
+        let usage = Usage {
+            input: Some(600),
+            ..Usage::default()
+        };
+        let output = Output {
+            tokens: 127.9,
+            ..Output::default()
+        };
+        let bands = Bands::of(&request(400), Some(&usage), Some(&output));
+        assert_eq!(bands.input, Some(LengthBand::From512));
+        assert_eq!(bands.output, Some(LengthBand::Below128));
+        let estimated = Bands::of(&request(4 * 128), None, None);
+        assert_eq!(estimated.input, Some(LengthBand::From128));
+        assert_eq!(Bands::of(&request(0), None, None), Bands::default());
+    }
+}
