@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::admin::{self, Admin};
-use crate::clock;
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::export::{
@@ -29,9 +28,11 @@ use crate::tee::{self, Seam};
 use crate::wire::{RouteFacts, Scheme};
 use crate::{diag, record::Record};
 
+mod engines;
 mod ways;
 
-use self::ways::{backends, lane, unrouted, ways};
+use self::engines::{backends, tell};
+use self::ways::{lane, unrouted, ways};
 
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
 /// period is eaten up.
@@ -393,17 +394,6 @@ fn readings(
             losses,
             label_overflow: gate.refused().to_vec(),
             ..others()
-        }
-    })
-}
-
-/// Hands what an engine said to the observer. Weak, because the scraper may outlive it by a moment.
-fn tell(observer: &Arc<Observer>) -> scrape::Tell {
-    let observer = Arc::downgrade(observer);
-    Box::new(move |upstream, told| {
-        if let Some(observer) = observer.upgrade() {
-            let wall = clock::wall_now();
-            observer.settled(|board, at| board.asked(at, wall, upstream, told));
         }
     })
 }

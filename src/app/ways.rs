@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use super::StartError;
 use crate::config::{Config, Secret};
-use crate::engine::Backend;
 use crate::forward::{self, Identity, Upstream, Ways};
 use crate::label::Label;
 use crate::load::Lane;
 use crate::route::Table;
-use crate::scrape;
 use crate::wire::RouteFacts;
 
 /// The route of a request that none fits: its exchange is counted too.
@@ -45,26 +43,6 @@ pub(super) fn unrouted(config: &Config) -> RouteFacts {
         stall_after: Duration::MAX,
         hung_after: Duration::MAX,
     }
-}
-
-/// The upstreams of which something is asked, each with the routes that lead there.
-pub(super) fn backends(config: &Config) -> Vec<Backend> {
-    let backend = |upstream: &forward::Config| {
-        let name = &upstream.name;
-        let scrape = config
-            .scrapes
-            .iter()
-            .find(|scrape| scrape.upstream == *name);
-        let warm = config.warm.iter().find(|(warm, _)| warm == name);
-        let routes = config.routes.iter().filter(|route| route.upstream == *name);
-        (scrape.is_some() || warm.is_some()).then(|| Backend {
-            upstream: name.clone(),
-            routes: routes.map(|route| route.facts.name.clone()).collect(),
-            stale_after: scrape.map(scrape::Config::stale_after),
-            warm: warm.map(|(_, warm)| *warm),
-        })
-    };
-    config.upstreams.iter().filter_map(backend).collect()
 }
 
 pub(super) fn lane(facts: &RouteFacts) -> Lane {

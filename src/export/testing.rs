@@ -25,6 +25,16 @@ fn timings() -> Timings {
     }
 }
 
+fn usage() -> Usage {
+    Usage {
+        input: Some(120),
+        output: Some(101),
+        cache_read: Some(64),
+        reasoning: Some(20),
+        ..Usage::default()
+    }
+}
+
 fn quota() -> Quota {
     Quota {
         tokens: Allowance {
@@ -195,14 +205,7 @@ pub fn streamed() -> Record {
                 input: Some(LengthBand::Below128),
                 output: Some(LengthBand::From128),
             },
-            usage: Some(Usage {
-                input: Some(120),
-                output: Some(101),
-                cache_read: Some(64),
-                cache_write: None,
-                reasoning: Some(20),
-                ..Usage::default()
-            }),
+            usage: Some(usage()),
             timings: Some(timings()),
             quota: Some(quota()),
             output: Some(Output {

@@ -358,26 +358,8 @@ impl Calling {
         let answered = generates && (seen || counted.total > 0 || self.answer.usage.is_some());
         let output = answered.then(|| Output::reconcile(&counted, self.answer.usage.as_ref()));
         let rates = match &output {
-            Some(output) if streamed => {
-                let tokens = rates::Tokens {
-                    output: output.tokens,
-                    counted: output.counted,
-                    counted_first: output.counted_first,
-                };
-                let blocked = self.answer.stream().blocked_in_decode();
-                Rates::of_stream(
-                    &closing.points,
-                    tokens,
-                    blocked,
-                    complete != Complete::Unobserved,
-                )
-            }
-            // A session is many answers and the silence between them: no rate of it says how fast any of them came.
-            Some(_) if closing.websocket.is_some() => Rates::default(),
-            Some(output) if complete == Complete::True => {
-                Rates::of_whole(&closing.points, output.tokens)
-            }
-            Some(_) | None => Rates::default(),
+            Some(output) => self.rates(output, complete, closing, streamed),
+            None => Rates::default(),
         };
         let owed = generates && complete == Complete::Cut && closing.answering;
         let request = self.request.finish(self.session.as_deref());
@@ -412,6 +394,30 @@ impl Calling {
             stalls: Stalls::default(),
             request,
         }
+    }
+
+    fn rates(
+        &mut self,
+        output: &Output,
+        complete: Complete,
+        closing: Closing,
+        streamed: bool,
+    ) -> Rates {
+        if streamed {
+            let tokens = rates::Tokens {
+                output: output.tokens,
+                counted: output.counted,
+                counted_first: output.counted_first,
+            };
+            let blocked = self.answer.stream().blocked_in_decode();
+            let seen = complete != Complete::Unobserved;
+            return Rates::of_stream(&closing.points, tokens, blocked, seen);
+        }
+        // A session is many answers and the silence between them: no rate of it says how fast any of them came.
+        if closing.websocket.is_some() || complete != Complete::True {
+            return Rates::default();
+        }
+        Rates::of_whole(&closing.points, output.tokens)
     }
 
     fn framer(&self) -> Option<&Framer> {
