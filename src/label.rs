@@ -279,7 +279,7 @@ impl std::borrow::Borrow<str> for Label {
 }
 
 /// Text in which `*` stands for any text, also none. ASCII letters match in either case.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pattern {
     /// What stands before the first `*`, between them, and after the last; one piece where there is none.
     pieces: Box<[Box<[u8]>]>,
@@ -315,11 +315,25 @@ impl Pattern {
         }
         true
     }
+
     /// How narrow it is: of two patterns that both match, the one with more letters of its own says more, and of those
     /// with as many the one with fewer stars.
     pub fn narrowness(&self) -> (usize, Reverse<usize>) {
         let letters = self.pieces.iter().map(|piece| piece.len()).sum();
         (letters, Reverse(self.pieces.len()))
+    }
+}
+
+/// As it would be written; letters are small.
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, piece) in self.pieces.iter().enumerate() {
+            if place > 0 {
+                f.write_str("*")?;
+            }
+            f.write_str(&String::from_utf8_lossy(piece))?;
+        }
+        Ok(())
     }
 }
 
@@ -398,6 +412,10 @@ mod tests {
             ("gpt-*", "GPT-4o", true),
             ("*é*", "café", true),
         ] {
+            assert_eq!(
+                Pattern::new(pattern).to_string(),
+                pattern.to_ascii_lowercase()
+            );
             let matched = Pattern::new(pattern).matches(text);
             assert_eq!(matched, expected, "{pattern} on {text}");
         }

@@ -18,6 +18,7 @@ pub mod tcp;
 pub mod tee;
 
 pub mod content;
+pub mod cost;
 pub mod count;
 pub mod decode;
 pub mod dialect;

@@ -65,6 +65,7 @@ const TABLE: &[Row] = &[
     row("dialect", &["frame", "label", "wire"]),
     row("content", &["dialect", "label"]),
     row("count", &["dialect", "label"]),
+    row("cost", &["clock", "count::Source", "label", "record"]),
     row("measure", &["clock", "count::Source", "dialect::Kind"]),
     row(
         "record",
@@ -93,8 +94,8 @@ const TABLE: &[Row] = &[
     row(
         "observe/board",
         &[
-            "clock", "content", "count", "dialect", "engine", "export", "frame", "label", "load",
-            "measure", "record", "slo", "wire",
+            "clock", "content", "cost", "count", "dialect", "engine", "export", "frame", "label",
+            "load", "measure", "record", "slo", "wire",
         ],
     ),
     row("observe/task", &["clock", "diag", "tee", "wire"]),
@@ -107,6 +108,7 @@ const TABLE: &[Row] = &[
         &[
             "clock",
             "content::Content",
+            "cost::TokenPrice",
             "count::Source",
             "diag",
             "dialect::Allowance",
@@ -139,8 +141,9 @@ const TABLE: &[Row] = &[
     row(
         "config",
         &[
-            "admin", "clock", "content", "count", "diag", "dialect", "engine", "export", "forward",
-            "label", "listen", "load", "observe", "route", "scrape", "slo", "tee", "wire",
+            "admin", "clock", "content", "cost", "count", "diag", "dialect", "engine", "export",
+            "forward", "label", "listen", "load", "observe", "route", "scrape", "slo", "tee",
+            "wire",
         ],
     ),
     row("simulate", &["clock", "label"]),

@@ -12,9 +12,7 @@ use tokio::task::JoinHandle;
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::console::{Live, View};
-use crate::export::{
-    self, Instruments, Losses, Readings, RequestLog, Snapshot, Telemetry, request_log,
-};
+use crate::export::{self, Instruments, RequestLog, Snapshot, Telemetry, request_log};
 use crate::forward::{self, Client, Forwarder, Propagation, Ways};
 use crate::label::{Dimension, Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
@@ -29,9 +27,11 @@ use crate::wire::{RouteFacts, Scheme};
 use crate::{diag, record::Record};
 
 mod engines;
+mod readings;
 mod ways;
 
 use self::engines::{backends, tell};
+use self::readings::readings;
 use self::ways::{lane, unrouted, ways};
 
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
@@ -212,6 +212,7 @@ impl App {
             board.count_with(new.tokenizers.clone());
             board.capture(new.contents.clone());
             board.watch_backends(backends(&new));
+            board.charge_by(new.costs.clone());
         });
         self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
@@ -311,13 +312,7 @@ impl Core {
                 record,
             },
         );
-        board.count_with(config.tokenizers.clone());
-        ask_kernel(&mut board);
-        board.capture(config.contents.clone());
-        board.watch_backends(backends(config));
-        for facts in &facts {
-            board.prime(&lane(facts));
-        }
+        set_up(&mut board, config);
         let observer =
             Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
         drop(desk.set(Arc::downgrade(&observer)));
@@ -364,38 +359,16 @@ impl Core {
     }
 }
 
-/// The gauges' view: the observer is brought up to date, then read; `others` tells what it does not know. Weak, or observer and instruments would hold each
-/// other for ever.
-fn readings(
-    desk: &Arc<OnceLock<std::sync::Weak<Observer>>>,
-    seam: &Arc<Seam>,
-    gate: &Arc<Gate>,
-    others: Box<dyn Fn() -> Snapshot + Send + Sync>,
-) -> Readings {
-    let (desk, seam, gate) = (Arc::clone(desk), Arc::clone(seam), Arc::clone(gate));
-    Readings::new(move || {
-        let Some(observer) = desk.get().and_then(std::sync::Weak::upgrade) else {
-            return Snapshot::default();
-        };
-        // Before the observer is brought up to date, or it would always be 0.
-        let backlog = seam.backlog();
-        let ((load, slo), backends) =
-            observer.settled(|board, at| (board.reading(at), board.backends(at)));
-        let lost = seam.lost();
-        let losses = Losses {
-            bytes: lost.bytes,
-            exchanges: lost.exchanges,
-            backlog,
-        };
-        Snapshot {
-            load,
-            slo,
-            backends,
-            losses,
-            label_overflow: gate.refused().to_vec(),
-            ..others()
-        }
-    })
+/// What the configuration says of each part of the board.
+fn set_up(board: &mut Board, config: &Config) {
+    board.count_with(config.tokenizers.clone());
+    ask_kernel(board);
+    board.capture(config.contents.clone());
+    board.watch_backends(backends(config));
+    board.charge_by(config.costs.clone());
+    for route in &config.routes {
+        board.prime(&lane(&route.facts));
+    }
 }
 
 /// The kernel is asked where it can be; where it cannot, that is said once.

@@ -27,6 +27,7 @@ pub struct CheckArgs {
 pub enum SchemaOf {
     Config,
     RequestLog,
+    Prices,
 }
 
 pub(super) fn check(args: &CheckArgs) -> Result<String, Errors> {
@@ -42,6 +43,7 @@ pub(super) fn schema(of: SchemaOf) -> String {
     let schema = match of {
         SchemaOf::Config => config::schema(),
         SchemaOf::RequestLog => request_log::schema(),
+        SchemaOf::Prices => config::prices_schema(),
     };
     format!("{:#}", schema.as_value())
 }

@@ -62,7 +62,7 @@ pub enum Command {
     Simulate(simulate::Args),
     /// Validate a configuration file: every error with its line, its key and its remedy
     Check(check::CheckArgs),
-    /// Print the JSON Schema of the configuration file, or of a line of the request log
+    /// Print the JSON Schema of the configuration file, of a line of the request log, or of the file of prices
     Schema {
         #[arg(default_value = "config")]
         of: check::SchemaOf,

@@ -8,7 +8,7 @@ use schemars::{Schema, schema_for};
 use super::problem::{Errors, Place, Problems};
 use super::read::{self, Given};
 use super::resolve::{Above, resolve};
-use super::{Config, Environment, RunArgs, file, raw, tree};
+use super::{Config, Environment, RunArgs, file, prices, raw, tree};
 use crate::count::Tokenisers;
 
 /// The configuration that `args`, the environment and the file that `args` names amount to.
@@ -77,8 +77,16 @@ fn parse(text: &str, problems: &mut Problems) -> Option<Given<raw::File>> {
 
 /// The JSON Schema of the file.
 pub fn schema() -> Schema {
-    let mut schema = schema_for!(raw::File);
-    schema.insert("title".to_owned(), "tokengauge configuration".into());
+    tidy(schema_for!(raw::File), "tokengauge configuration")
+}
+
+/// The JSON Schema of the file of prices.
+pub fn prices_schema() -> Schema {
+    tidy(schema_for!(prices::File), "tokengauge prices")
+}
+
+fn tidy(mut schema: Schema, title: &str) -> Schema {
+    schema.insert("title".to_owned(), title.into());
     Tidy.transform(&mut schema);
     schema
 }

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 pub use args::RunArgs;
 pub use keys::{KEYS, Key, differences};
-pub use load::{check, load, schema};
+pub use load::{check, load, prices_schema, schema};
 pub use problem::{Errors, Place, Problem};
 pub use secret::Secret;
 pub use watch::Watch;
 
+use crate::cost::Costs;
 use crate::count::Tokenisers;
 use crate::engine::warm;
 use crate::export::request_log;
@@ -27,6 +28,7 @@ mod args;
 mod file;
 mod keys;
 mod load;
+mod prices;
 mod print;
 mod problem;
 pub mod proxy;
@@ -85,6 +87,10 @@ pub struct Config {
     /// Words of `OTEL_PROPAGATORS` that are not known.
     pub ignored_propagators: Vec<String>,
     pub log: Log,
+    /// Prices and budgets.
+    pub costs: Costs,
+    /// Where the prices were read from.
+    pub prices: Option<PathBuf>,
     /// Where each exchange is logged; off where absent.
     pub request_log: Option<request_log::Config>,
     pub export: ExportOverrides,

@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use super::read::Field;
 use super::resolve::request_log::STDOUT;
 use super::url::{Page, Url};
-use super::value::{Address, Length, Limit, Share, Size, Socket, Threshold};
+use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
 use super::{Config, raw};
 use crate::content::{self, Policy};
+use crate::cost::{Allowance, Budget};
 use crate::count::{Assigned, Tokenisers};
 use crate::engine::warm;
 use crate::export::request_log::{self, Place};
 use crate::forward::{self, identity};
+use crate::label::{self, Pattern};
 use crate::slo::{Indicator, Objective};
-use crate::{label, listen, route, scrape};
+use crate::{listen, route, scrape};
 
 impl Config {
     /// Everything, defaults included, as YAML; secrets are redacted.
@@ -45,6 +47,7 @@ impl Config {
             routes: list(&self.routes, |config| route(config, &self.contents)),
             objectives: list(&self.objectives, objective),
             tokenizers: tokenizers(&self.tokenizers),
+            cost: cost(self),
             identity: identity(&self.identity),
             labels: Field::of(labels(&self.labels)),
             export: Field::of(self.raw_export()),
@@ -233,6 +236,46 @@ fn tokenizers(tokenisers: &Tokenisers) -> Field<BTreeMap<String, Field<PathBuf>>
     let entry = |assigned: &Assigned| (assigned.models.clone(), Field::of(assigned.file.clone()));
     let entries: BTreeMap<_, _> = tokenisers.assigned().map(entry).collect();
     (!entries.is_empty()).then_some(entries).into()
+}
+
+fn cost(config: &Config) -> Field<raw::Cost> {
+    let budget = |budget: &Budget| {
+        let pattern = |pattern: &Option<Pattern>| pattern.as_ref().map(ToString::to_string);
+        let (money, tokens) = match &budget.allowance {
+            Allowance::Tokens(tokens) => (None, Some(whole(*tokens))),
+            Allowance::Money { amount, currency } => {
+                let money = raw::Money {
+                    amount: Field::of(Amount(*amount)),
+                    currency: Field::of(Currency(currency.to_string())),
+                };
+                (Some(money), None)
+            }
+        };
+        raw::Budget {
+            name: Field::of(budget.name.to_string()),
+            tenant: pattern(&budget.tenant).into(),
+            route: budget.route.as_ref().map(ToString::to_string).into(),
+            model: pattern(&budget.model).into(),
+            money: money.into(),
+            tokens: tokens.into(),
+            window: Field::of(Length(budget.window)),
+        }
+    };
+    let budgets = &config.costs.budgets;
+    let cost = (config.prices.is_some() || !budgets.is_empty()).then(|| raw::Cost {
+        prices: config.prices.clone().into(),
+        budgets: list(budgets, budget),
+    });
+    cost.into()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it was read as a whole number"
+)]
+const fn whole(tokens: f64) -> u64 {
+    tokens as u64
 }
 
 fn identity(config: &identity::Config) -> Field<raw::Identity> {

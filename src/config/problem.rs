@@ -44,7 +44,7 @@ pub struct Errors(Vec<Problem>);
 
 impl Errors {
     pub(super) fn new(mut problems: Vec<Problem>) -> Self {
-        problems.sort_by_key(|problem| problem.place.as_ref().map(|(_, place)| *place));
+        problems.sort_by(|one, other| one.place.cmp(&other.place));
         Self(problems)
     }
 
@@ -134,6 +134,11 @@ impl Problems {
             key: name.to_owned(),
             message: message.into(),
         });
+    }
+
+    /// What is wrong with another file that this one names.
+    pub(super) fn include(&mut self, errors: Errors) {
+        self.found.extend(errors.0);
     }
 
     pub(super) fn count(&self) -> usize {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::read::Field;
 use super::url::{Page, Url};
-use super::value::{Address, Length, Limit, Share, Size, Socket, Threshold};
+use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
 use super::{ExportProtocol, GenAiNames, LogFormat, LogLevel};
 use crate::engine;
 use crate::forward::Propagator;
@@ -39,6 +39,8 @@ pub(super) struct File {
     pub(super) tokenizers: Field<BTreeMap<String, Field<PathBuf>>>,
     /// Whom a request is for, by its headers: what metrics, spans and budgets are told apart by. Off where left out.
     pub(super) identity: Field<Identity>,
+    /// What calls cost, and whose budget pays for them. Off where left out.
+    pub(super) cost: Field<Cost>,
     /// How many distinct values from outside each metric label may take; further ones are called other.
     pub(super) labels: Field<Labels>,
     /// What is exported over OTLP and where to; each key wins over the OTEL_* variable that says the same.
@@ -321,6 +323,46 @@ pub(super) struct Source {
     pub(super) headers: Field<Vec<Field<String>>>,
     /// Whether the value is replaced by its hash; required where the header holds a credential.
     pub(super) hash: Field<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Cost {
+    /// The file of prices.
+    pub(super) prices: Field<PathBuf>,
+    /// What may be used, and by whose calls. Counted, never enforced.
+    pub(super) budgets: Field<Vec<Field<Budget>>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["name"]))]
+pub(super) struct Budget {
+    /// How it is called in metrics and alerts.
+    pub(super) name: Field<String>,
+    /// A pattern on the tenant, in which * stands for any text; left out, everybody's calls.
+    pub(super) tenant: Field<String>,
+    /// The name of a route; left out, all.
+    pub(super) route: Field<String>,
+    /// A pattern on the model that was asked for; left out, all.
+    pub(super) model: Field<String>,
+    /// Money that may be spent in the window.
+    pub(super) money: Field<Money>,
+    /// Tokens that may be used in the window, input and output.
+    #[schemars(range(min = 1))]
+    pub(super) tokens: Field<u64>,
+    /// The rolling window, 1h to 90d.
+    pub(super) window: Field<Length>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["amount", "currency"]))]
+pub(super) struct Money {
+    /// How much.
+    pub(super) amount: Field<Amount>,
+    /// Three letters of ISO 4217; only calls with a price in this currency count.
+    pub(super) currency: Field<Currency>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

@@ -666,6 +666,7 @@ routes:
 objectives:
   - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, scope: {route: r, model: gpt-*}}
   - {name: d, indicator: duration, threshold: 90s, target: 0.5}
+cost: {prices: examples/prices/flat.yaml, budgets: [{name: b, tenant: acme, route: r, model: gpt-*, money: {amount: 5.5, currency: EUR}, window: 1d}, {name: c, tokens: 9}]}
 identity: {tenant: {headers: [x-api-key], hash: true}, session: {headers: [x-s]}, variant: {headers: [x-v, x-w]}}
 labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4, tenants: 5, variants: 6, length_bands: true}
 export: {endpoint: \"http://c:4317\", protocol: http/protobuf, interval: 15s, headers: {x-key: s3cret}, genai_names: off}
@@ -777,7 +778,8 @@ fn schema_table_of_keys_and_documentation_agree() {
 fn the_defaults_in_the_table_are_the_defaults() {
     let file = "version: 1\nupstreams: {a: {url: http://a, metrics: {}, warm: {}}}\nrequest_log: {path: a}\n\
                 routes: [{upstream: a, content: {capture: true}}]\n\
-                identity: {tenant: {headers: [a]}, session: {headers: [a]}, variant: {headers: [a]}}\n";
+                identity: {tenant: {headers: [a]}, session: {headers: [a]}, variant: {headers: [a]}}\n\
+                cost: {budgets: [{name: a, tokens: 1}]}\n";
     let config = text(file).unwrap();
     let printed: Value =
         serde_json::to_value(serde_saphyr::from_str::<Value>(&config.to_yaml()).unwrap()).unwrap();

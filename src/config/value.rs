@@ -12,6 +12,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::cost::Day;
 use crate::listen;
 
 /// Why a text is no value of its kind, and what to write instead.
@@ -218,6 +219,78 @@ impl fmt::Display for Socket {
 }
 
 as_text!(Socket, { "type": "string" });
+
+/// An amount of money, not negative: `2.5`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Amount(pub f64);
+
+impl FromStr for Amount {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let number = text.parse::<f64>().ok();
+        let amount = number.filter(|number| number.is_finite() && *number >= 0.0);
+        amount.map(Self).ok_or_else(|| {
+            let remedy = "write a number, such as 2.5; the currency has a key of its own";
+            Wrong::new(format!("\"{text}\" is no amount"), remedy)
+        })
+    }
+}
+
+impl Serialize for Amount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
+read_from_text!(Amount, { "type": "number", "minimum": 0 });
+
+/// A currency by its code of ISO 4217: `USD`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Currency(pub String);
+
+impl FromStr for Currency {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        if text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return Ok(Self(text.to_owned()));
+        }
+        let remedy = "write the three capital letters of ISO 4217, such as USD";
+        Err(Wrong::new(format!("\"{text}\" is no currency"), remedy))
+    }
+}
+
+impl fmt::Display for Currency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+as_text!(Currency, { "type": "string", "pattern": "^[A-Z]{3}$" });
+
+/// A day in UTC: `2026-01-31`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Date(pub Day);
+
+impl FromStr for Date {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        text.parse().map(Self).map_err(|()| {
+            let remedy = "write year, month and day, such as 2026-01-31";
+            Wrong::new(format!("\"{text}\" is no day"), remedy)
+        })
+    }
+}
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+as_text!(Date, { "type": "string", "format": "date" });
 
 /// A share above 0 and below 1: `99.5%` or `0.995`.
 #[derive(Clone, Copy, Debug, PartialEq)]

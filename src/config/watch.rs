@@ -1,6 +1,7 @@
 //! Reading the file again: when it has changed, and when somebody says so (SIGHUP).
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::signal::unix::Signal;
@@ -22,6 +23,8 @@ pub struct Watch {
     environment: fn(&str) -> Option<String>,
     /// The file as last seen. Compared whole rather than by a hash: it is small, and time stamps and inodes lie.
     seen: Option<Result<String, Errors>>,
+    /// The file of prices that it named when it was last right, as then seen.
+    prices: Option<(PathBuf, Result<String, Errors>)>,
     /// As last loaded: one that is still the same is not read again.
     tokenizers: Tokenisers,
 }
@@ -33,6 +36,7 @@ impl Watch {
             args,
             environment,
             seen,
+            prices: None,
             tokenizers: Tokenisers::default(),
         }
     }
@@ -41,18 +45,27 @@ impl Watch {
     pub fn load(&mut self) -> Result<Config, Errors> {
         let text = self.args.config.as_deref().map(file::read);
         self.seen.clone_from(&text);
+        // Before they are read for good: what changes in between is then seen as a change.
+        let known = self.prices.take().map(|(path, _)| path);
+        self.prices = known.map(looked_at);
         let text = text.transpose()?;
         let environment = &self.environment;
         let config = load_text(text.as_deref(), &self.args, environment, &self.tokenizers)?;
+        let same = |(known, _): &(PathBuf, _)| Some(known) == config.prices.as_ref();
+        if !self.prices.as_ref().is_some_and(same) {
+            self.prices = config.prices.clone().map(looked_at);
+        }
         self.tokenizers = config.tokenizers.clone();
         Ok(config)
     }
 
-    /// Loads everything if the file is not what it was when it was last loaded. One that cannot be read, or is wrong,
-    /// is told once.
+    /// Loads everything if the file, or that of the prices, is not what it was when it was last loaded. One that cannot
+    /// be read, or is wrong, is told once.
     pub fn load_if_changed(&mut self) -> Option<Result<Config, Errors>> {
         let now = self.args.config.as_deref().map(file::read);
-        (now != self.seen).then(|| self.load())
+        let priced = self.prices.as_ref();
+        let repriced = priced.is_some_and(|(path, seen)| file::read(path) != *seen);
+        (repriced || now != self.seen).then(|| self.load())
     }
 
     /// Hands every later configuration, or what is wrong with it, to `apply`; does not return. `hang_up` says when to
@@ -75,6 +88,11 @@ impl Watch {
             }
         }
     }
+}
+
+fn looked_at(path: PathBuf) -> (PathBuf, Result<String, Errors>) {
+    let text = file::read(&path);
+    (path, text)
 }
 
 #[cfg(test)]
@@ -112,6 +130,45 @@ mod tests {
         write(&file, "two");
         assert_eq!(host(watch.load_if_changed()).as_deref(), Some("two"));
         assert_eq!(host(watch.load_if_changed()), None);
+    }
+
+    #[test]
+    fn changed_prices_are_a_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, prices) = (
+            directory.path().join("c.yaml"),
+            directory.path().join("p.yaml"),
+        );
+        let text = format!(
+            "version: 1\nupstreams: {{a: {{url: \"http://a\"}}}}\ncost: {{prices: {}}}\n",
+            prices.display()
+        );
+        std::fs::write(&file, text).unwrap();
+        let price = |input: &str| {
+            let text =
+                format!("version: 1\ncurrency: USD\nmodels: [{{model: m, input: {input}}}]\n");
+            std::fs::write(&prices, text).unwrap();
+        };
+        let input = |config: Config| config.costs.prices.models[0].input;
+        price("1.5");
+        let mut watch = watch(&file);
+        assert!((input(watch.load().unwrap()) - 1.5).abs() < 1e-9);
+        assert!(watch.load_if_changed().is_none(), "nothing has changed");
+        price("2.5");
+        let loaded = watch.load_if_changed().unwrap().unwrap();
+        assert!((input(loaded) - 2.5).abs() < 1e-9);
+        price("cheap");
+        let wrong = watch.load_if_changed().unwrap().unwrap_err().to_string();
+        assert!(
+            wrong.contains("p.yaml:3:28: models[0].input: \"cheap\" is no amount"),
+            "{wrong}"
+        );
+        assert!(watch.load_if_changed().is_none(), "it is told once");
+        price("3.5");
+        let loaded = watch.load_if_changed().unwrap().unwrap();
+        assert!((input(loaded) - 3.5).abs() < 1e-9, "mended");
+        std::fs::remove_file(&prices).unwrap();
+        assert!(watch.load_if_changed().unwrap().is_err(), "gone");
     }
 
     #[test]

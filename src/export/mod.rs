@@ -31,5 +31,5 @@ pub use config::{Config, Problem};
 pub use instruments::{Instruments, Live, Part};
 pub use request_log::RequestLog;
 pub use sampling::{Kept, Sampler};
-pub use snapshot::{Losses, Readings, Snapshot};
+pub use snapshot::{BudgetReading, Losses, Readings, Snapshot};
 pub use telemetry::Telemetry;

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::cost::TokenPrice;
 use crate::engine;
 use crate::export::request_log;
-use crate::label::Dimension;
+use crate::label::{Dimension, Label};
 use crate::load;
 use crate::slo;
 
@@ -16,6 +18,9 @@ pub struct Snapshot {
     pub slo: Vec<slo::Reading>,
     /// Of the engines of which something is asked.
     pub backends: Vec<engine::Reading>,
+    pub budgets: Vec<BudgetReading>,
+    /// What a million output tokens cost on hardware that is paid by the hour.
+    pub token_prices: Vec<TokenPrice>,
     pub losses: Losses,
     /// Requests whose head was malformed or too large.
     pub refused_requests: u64,
@@ -25,6 +30,16 @@ pub struct Snapshot {
     pub request_log: request_log::Counts,
     /// How often a *combination* of admitted values was one too many. Set by the collector.
     pub folded_series: u64,
+}
+
+/// What a budget of the configuration allows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetReading {
+    pub name: Label,
+    /// `token`, or a currency.
+    pub unit: Label,
+    pub limit: f64,
+    pub window: Duration,
 }
 
 /// What the observer did not see, since the start, and what it still has to look at.

@@ -135,6 +135,7 @@ fn client(record: &Record, style: &Style) -> Writer {
         span.request(call);
         span.response(record, call);
         span.usage(call);
+        span.cost(call);
         span.backend(call);
         span.measured(record, call);
         if let Some(content) = &call.content {
@@ -243,6 +244,13 @@ impl Writer {
         let (event, sent) = (record.points.event, record.points.sent);
         let first_chunk = event.zip(sent).map(|(event, sent)| event.since(sent));
         self.seconds(key::FIRST_CHUNK, first_chunk.filter(|_| call.streamed));
+    }
+
+    fn cost(&mut self, call: &Call) {
+        let Some(cost) = &call.cost else { return };
+        self.number(key::COST, Some(cost.amount));
+        self.text(key::CURRENCY, cost.currency.as_str());
+        self.text(key::COST_SOURCE, cost.source.as_str());
     }
 
     fn usage(&mut self, call: &Call) {
@@ -638,6 +646,9 @@ mod tests {
         "gen_ai.usage.output_tokens=101",
         "gen_ai.usage.cache_read.input_tokens=64",
         "gen_ai.usage.reasoning.output_tokens=20",
+        "tokengauge.cost.amount=0.0125",
+        "tokengauge.cost.currency=USD",
+        "tokengauge.cost.source=reported",
         "tokengauge.backend.queue=0.03",
         "tokengauge.backend.prefill=0.12",
         "tokengauge.quota.tokens.remaining=29000",

@@ -10,8 +10,8 @@ use crate::label::{Label, Name};
 use crate::measure::rates::Tokens;
 use crate::measure::{Points, Rates, Stalls};
 use crate::record::{
-    Bands, Became, Call, Complete, Connection, Http, LengthBand, Network, Outcome, Output, Record,
-    Series, Verdict, Warm,
+    Bands, Became, Call, Complete, Connection, Cost, Http, LengthBand, Network, Outcome, Output,
+    Record, Series, Verdict, Warm,
 };
 use crate::wire::{
     Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,
@@ -171,6 +171,30 @@ pub fn plain() -> Record {
     }
 }
 
+fn usage() -> Usage {
+    Usage {
+        input: Some(120),
+        output: Some(101),
+        cache_read: Some(64),
+        cache_write: None,
+        reasoning: Some(20),
+        ..Usage::default()
+    }
+}
+
+fn output() -> Output {
+    Output {
+        tokens: 101.0,
+        source: Some(Source::Reported),
+        counted: 101,
+        counted_source: Some(Source::Counted),
+        counted_first: 1,
+        standard: 101,
+        hidden: 0,
+        by_kind: [81, 20, 0, 0, 0],
+    }
+}
+
 /// A streamed chat that went well: 101 tokens, 1 of them in the first chunk.
 pub fn streamed() -> Record {
     let points = points();
@@ -208,22 +232,18 @@ pub fn streamed() -> Record {
             usage: Some(usage()),
             timings: Some(timings()),
             quota: Some(quota()),
-            output: Some(Output {
-                tokens: 101.0,
-                source: Some(Source::Reported),
-                counted: 101,
-                counted_source: Some(Source::Counted),
-                counted_first: 1,
-                standard: 101,
-                hidden: 0,
-                by_kind: [81, 20, 0, 0, 0],
-            }),
+            output: Some(output()),
             tokenizer: Some(Label::known("o200k_base")),
             rates: Rates::of_stream(&points, tokens, Duration::ZERO, true),
             complete: Complete::True,
             queue_depth: 3,
             warm: Some(Warm::Warming),
             stalls: Stalls::default(),
+            cost: Some(Cost {
+                amount: 0.0125,
+                currency: Label::known("USD"),
+                source: Source::Reported,
+            }),
             verdicts: vec![(Label::known("ttft"), Verdict::Good)],
             content: None,
         }),

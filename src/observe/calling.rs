@@ -357,10 +357,7 @@ impl Calling {
         let seen = closing.outcome == Outcome::Ok && complete != Complete::Unobserved;
         let answered = generates && (seen || counted.total > 0 || self.answer.usage.is_some());
         let output = answered.then(|| Output::reconcile(&counted, self.answer.usage.as_ref()));
-        let rates = match &output {
-            Some(output) => self.rates(output, complete, closing, streamed),
-            None => Rates::default(),
-        };
+        let rates = self.rates(closing, output.as_ref(), complete);
         let owed = generates && complete == Complete::Cut && closing.answering;
         let request = self.request.finish(self.session.as_deref());
         let seen = complete != Complete::Unobserved;
@@ -390,20 +387,18 @@ impl Calling {
             complete,
             queue_depth: closing.queue_depth,
             warm: None,
+            cost: None,
             verdicts: Vec::new(),
             stalls: Stalls::default(),
             request,
         }
     }
 
-    fn rates(
-        &mut self,
-        output: &Output,
-        complete: Complete,
-        closing: Closing,
-        streamed: bool,
-    ) -> Rates {
-        if streamed {
+    fn rates(&mut self, closing: Closing, output: Option<&Output>, complete: Complete) -> Rates {
+        let Some(output) = output else {
+            return Rates::default();
+        };
+        if self.is_streamed() {
             let tokens = rates::Tokens {
                 output: output.tokens,
                 counted: output.counted,
@@ -414,10 +409,9 @@ impl Calling {
             return Rates::of_stream(&closing.points, tokens, blocked, seen);
         }
         // A session is many answers and the silence between them: no rate of it says how fast any of them came.
-        if closing.websocket.is_some() || complete != Complete::True {
-            return Rates::default();
-        }
-        Rates::of_whole(&closing.points, output.tokens)
+        let one = closing.websocket.is_none() && complete == Complete::True;
+        let rates = one.then(|| Rates::of_whole(&closing.points, output.tokens));
+        rates.unwrap_or_default()
     }
 
     fn framer(&self) -> Option<&Framer> {

@@ -4,12 +4,14 @@
 
 mod bands;
 mod choice;
+mod cost;
 mod outcome;
 mod output;
 mod websocket;
 
 pub use bands::{Bands, LengthBand};
 pub use choice::{Became, Said};
+pub use cost::Cost;
 pub use outcome::{Answered, settle};
 pub use output::{Counted, Output};
 pub use websocket::{Closed, Session, WebSocket};
@@ -133,6 +135,8 @@ pub struct Call {
     pub warm: Option<Warm>,
     /// When it brought no token for longer than its route allows. All of them are over.
     pub stalls: Stalls,
+    /// What it cost; `None` where it used nothing, or where that has no price.
+    pub cost: Option<Cost>,
     /// What each objective said: its name and verdict.
     pub verdicts: Vec<(Label, Verdict)>,
     /// What was asked and answered, where the route captures it.

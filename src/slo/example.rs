@@ -10,12 +10,12 @@ use crate::measure::{Points, Rates, Stalls};
 use crate::record::{Bands, Call, Complete, Http, Network, Outcome, Record, Series};
 use crate::wire::{Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who};
 
-pub(super) fn at(millis: u64) -> Moment {
+pub(crate) fn at(millis: u64) -> Moment {
     Moment::from_millis(1_000_000 + millis)
 }
 
 /// `gpt-4o` on route `default`: first token after 400 ms, 80 tokens per second, over after 2 s.
-pub(super) fn stream() -> Record {
+pub(crate) fn stream() -> Record {
     let points = Points {
         accept: at(0),
         sent: Some(at(5)),
@@ -47,7 +47,7 @@ pub(super) fn stream() -> Record {
     }
 }
 
-pub(super) fn route(name: &str) -> RouteFacts {
+pub(crate) fn route(name: &str) -> RouteFacts {
     RouteFacts {
         name: Label::known(name),
         vantage: Vantage::Outbound,
@@ -118,6 +118,7 @@ fn call() -> Call {
         queue_depth: 0,
         warm: None,
         stalls: Stalls::default(),
+        cost: None,
         verdicts: Vec::new(),
         content: None,
     }

@@ -5,7 +5,7 @@
 
 mod budget;
 #[cfg(test)]
-mod example;
+pub(crate) mod example;
 mod ledger;
 mod scope;
 mod verdict;

@@ -11,6 +11,7 @@ mod aborts;
 mod admin;
 mod bounds;
 mod coded;
+mod cost;
 mod data_path;
 mod engine;
 mod exchanges;

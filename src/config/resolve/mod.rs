@@ -18,6 +18,7 @@ use crate::{label, listen};
 
 mod backends;
 mod content;
+mod cost;
 mod identity;
 mod objectives;
 mod propagators;
@@ -99,6 +100,8 @@ pub(super) fn resolve(
         contents: paths.contents,
         objectives,
         tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
+        prices: prices_file(&file.cost),
+        costs: cost::resolve(file.cost, &paths.route_names, problems),
         identity: identity::resolve(file.identity, problems),
         identity_key: (above.environment)(IDENTITY_KEY)
             .filter(|key| !key.is_empty())
@@ -130,6 +133,11 @@ fn go_through_proxies(
     for to in paths.upstreams.iter_mut().chain(pages) {
         to.proxy = proxy.for_host(to.tls, &to.host, to.port);
     }
+}
+
+/// Where the prices are, as far as the file says so in the right way.
+fn prices_file(cost: &Field<raw::Cost>) -> Option<std::path::PathBuf> {
+    cost.clone().value()?.prices.value()
 }
 
 fn version(version: Field<u64>, file: Mark, problems: &mut Problems) {

@@ -21,7 +21,7 @@ use crate::export::names::attributes as key;
 use crate::label::Label;
 use crate::measure::rates::VOICE_RATE;
 use crate::measure::{Band, Stage, Unrated};
-use crate::record::{Bands, Became, Call, Complete, Outcome, Output, Record};
+use crate::record::{Bands, Became, Call, Complete, Cost, Outcome, Output, Record};
 
 /// In the order of [`by_modality`].
 const MODALITIES: [&str; 4] = ["text", "image", "audio", "unknown"];
@@ -37,6 +37,7 @@ pub struct Ended {
     times: Times,
     tokens: Tokens,
     banded: Cache<Bands, Banded>,
+    costs: Cache<(Label, Source), BoundCounter<f64>>,
     /// Bound together, so that no band is first seen at 1.
     bands: OnceLock<[BoundCounter<u64>; Band::ALL.len() + 1]>,
     unrated: OnceLock<[BoundCounter<u64>; Unrated::ALL.len()]>,
@@ -81,6 +82,7 @@ impl Ended {
             times: Times::default(),
             tokens: Tokens::default(),
             banded: Cache::default(),
+            costs: Cache::default(),
             bands: OnceLock::new(),
             unrated: OnceLock::new(),
         }
@@ -110,6 +112,9 @@ impl Ended {
         }
         banded.points(&self.family, &record.points, marks);
         self.rates(call, banded, marks);
+        if let Some(cost) = &call.cost {
+            self.cost(cost);
+        }
         if let Some(timings) = &call.timings {
             self.backend(timings, marks);
         }
@@ -118,6 +123,20 @@ impl Ended {
         }
         if let (Some(usage), Some(output)) = (&call.usage, &call.output) {
             self.drift(record, call, usage, output);
+        }
+    }
+
+    fn cost(&self, cost: &Cost) {
+        let bind = |(currency, source): &(Label, Source)| {
+            let own = [
+                label(key::CURRENCY, currency),
+                word(key::TOKEN_SOURCE, source.as_str()),
+            ];
+            self.family.cost.bind(&with(&self.base, &own))
+        };
+        let series = (cost.currency.clone(), cost.source);
+        if let Some(counter) = self.costs.obtain(&series, usize::MAX, bind) {
+            counter.add(cost.amount);
         }
     }
 

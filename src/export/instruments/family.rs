@@ -7,7 +7,7 @@ use opentelemetry::metrics::{Counter, Histogram, Meter};
 use crate::export::config::GenAi;
 use crate::export::exemplars::Exemplars;
 use crate::export::instruments::traced::Traced;
-use crate::export::names::{Metric, health, network, ours, standard};
+use crate::export::names::{Metric, cost, health, network, ours, standard};
 
 /// Every synchronous instrument, and the standard's under the names that are configured.
 #[derive(Debug)]
@@ -46,6 +46,9 @@ pub struct Family {
     pub started: Counter<u64>,
     pub finished: Counter<u64>,
     pub choices: Counter<u64>,
+    pub cost: Counter<f64>,
+    pub unpriced: Counter<u64>,
+    pub budget_used: Counter<f64>,
     pub drift_counted: Counter<u64>,
     pub drift_reported: Counter<u64>,
     pub anomalies: Counter<u64>,
@@ -116,7 +119,7 @@ impl Family {
             tokens: ours::TOKENS.counter(meter),
             tokens_standard: ours::TOKENS_STANDARD.counter(meter),
             usage: ours::USAGE.counter(meter),
-            stream_time: ours::STREAM_TIME.time_counter(meter),
+            stream_time: ours::STREAM_TIME.fraction_counter(meter),
             stalls: ours::STREAM_STALLS.counter(meter),
             stall_time: ours::STALL_TIME.histogram(meter),
             output_rate: traced.histogram(&ours::OUTPUT_RATE),
@@ -138,6 +141,9 @@ impl Family {
             started: ours::REQUESTS_STARTED.counter(meter),
             finished: ours::REQUESTS_FINISHED.counter(meter),
             choices: ours::CHOICES_FINISHED.counter(meter),
+            cost: cost::COST.fraction_counter(meter),
+            unpriced: cost::UNPRICED.counter(meter),
+            budget_used: cost::BUDGET_USED.fraction_counter(meter),
             drift_counted: ours::DRIFT_COUNTED.counter(meter),
             drift_reported: ours::DRIFT_REPORTED.counter(meter),
             anomalies: health::SELF_ANOMALIES.counter(meter),

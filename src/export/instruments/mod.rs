@@ -43,6 +43,7 @@ mod live;
 mod network;
 pub mod observed;
 mod slot;
+mod spending;
 mod traced;
 
 pub use live::Live;
@@ -189,6 +190,23 @@ impl Instruments {
     pub fn late(&self, part: Part, late: Duration) {
         let attributes = [word(key::PART, part.as_str())];
         self.family.delay.record(late.as_secs_f64(), &attributes);
+    }
+
+    /// Budgets that are known from here on: told as 0.
+    pub fn budget(&self, name: &Label, unit: &Label) {
+        self.spent((name, unit), 0.0);
+    }
+
+    /// A call of this series used tokens that have no price.
+    pub fn unpriced(&self, series: &Series) {
+        let live = self.live(series);
+        self.family.unpriced.add(1, &live.base);
+    }
+
+    /// A call took so much from a budget, in its unit.
+    pub fn spent(&self, (name, unit): (&Label, &Label), amount: f64) {
+        let attributes = spending::of(name, unit);
+        self.family.budget_used.add(amount, &attributes);
     }
 
     /// Something odd went by, outside any record or in one.

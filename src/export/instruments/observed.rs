@@ -8,6 +8,7 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 use crate::export::instruments::attributes::{label, of_lane, sorted, with, word};
 use crate::export::instruments::backends;
 use crate::export::instruments::bounded::Bounds;
+use crate::export::instruments::spending;
 use crate::export::names::attributes as key;
 use crate::export::names::{Metric, health, ours};
 use crate::export::snapshot::Snapshot;
@@ -23,6 +24,7 @@ pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     load(meter, current, bounds);
     objectives(meter, current);
     backends::register(meter, current);
+    spending::register(meter, current);
     observer(meter, current);
     health::SELF_BUILD.observe_count_gauge(meter, |gauge| {
         gauge.observe(

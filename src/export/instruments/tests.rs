@@ -13,6 +13,7 @@ use prost::Message;
 
 use super::*;
 use crate::clock::Moment;
+use crate::cost::TokenPrice;
 use crate::count::Source;
 use crate::dialect::Kind;
 use crate::dialect::Usage;
@@ -22,7 +23,7 @@ use crate::export::config::{ExemplarFilter, GenAi, Temporality};
 use crate::export::names;
 use crate::export::names::attributes::Values;
 use crate::export::snapshot::{Losses, Snapshot};
-use crate::export::{prometheus, testing};
+use crate::export::{BudgetReading, prometheus, testing};
 use crate::label::Limits;
 use crate::load::Bound;
 use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Throughput};
@@ -130,6 +131,17 @@ fn snapshot() -> Snapshot {
             objective("duration", Indicator::Duration(Duration::from_secs(60))),
         ],
         backends: vec![backend()],
+        budgets: vec![BudgetReading {
+            name: Label::known("acme-month"),
+            unit: Label::known("USD"),
+            limit: 500.0,
+            window: Duration::from_secs(30 * 86_400),
+        }],
+        token_prices: vec![TokenPrice {
+            route: Label::known("default"),
+            currency: Label::known("USD"),
+            amount: 1.25,
+        }],
         losses: Losses {
             bytes: 10,
             exchanges: 1,
@@ -295,6 +307,10 @@ fn representative() -> Picture {
         call.series.tenant = Some(Label::known("acme"));
         call.series.variant = Some(Label::known("b"));
     }
+    let (budget, unit) = (Label::known("acme-month"), Label::known("USD"));
+    instruments.budget(&budget, &unit);
+    instruments.spent((&budget, &unit), 0.5);
+    instruments.unpriced(&testing::series());
     for record in [
         testing::streamed(),
         unrated,

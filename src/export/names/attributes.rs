@@ -72,7 +72,7 @@ attributes! {
     INPUT_BAND "tokengauge.input_band" Closed(LENGTHS), "How long the prompt was, in tokens: the input reported, else an estimate (bytes of its texts ÷ 4). Only with `labels.length_bands`, and where it is known.";
     OUTPUT_BAND "tokengauge.output_band" Closed(LENGTHS), "How long the answer was: N. Only with `labels.length_bands`, and where it is known.";
     TOKEN_KIND "tokengauge.token.kind" Closed(&["prompt", "text", "reasoning", "tool", "refusal", "transcript", "uncached", "cache_read", "cache_write", "output", "hidden"]), "What the tokens are. Of `tokengauge.tokens`: prompt, text, reasoning, tool, refusal, transcript. Of `tokengauge.usage`: uncached, cache_read, cache_write (together the input), output, reasoning, hidden (together the output).";
-    TOKEN_SOURCE "tokengauge.token.source" Closed(&["counted", "estimated"]), "`counted` with the model's own encoding, `estimated` with another or from bytes.";
+    TOKEN_SOURCE "tokengauge.token.source" Closed(&["counted", "estimated", "reported"]), "`counted` with the model's own encoding, `estimated` with another or from bytes, `reported` by the provider (of `tokengauge.cost` alone).";
     STREAM_STATE "tokengauge.stream.state" Closed(&["waiting", "streaming", "blocked"]), "waiting for the first token, streaming, or blocked by a client that does not read.";
     STATE "tokengauge.state" Closed(&["queued", "waiting", "streaming", "unstreamed", "running"]), "What an exchange in flight is doing. Of `tokengauge.backend.requests`, where the engine tells it: waiting, running.";
     WINDOW "tokengauge.window" Closed(&["10s", "1m", "5m", "peak", "30m", "1h", "2h", "6h", "1d", "3d"]), "The window looked at. Of `tokengauge.throughput`: 10s, 1m, 5m, peak. Of `tokengauge.slo.burn`: 5m, 30m, 1h, 2h, 6h, 1d, 3d.";
@@ -93,6 +93,9 @@ attributes! {
     FAULT "tokengauge.fault" Closed(&["none", "client", "upstream", "proxy"]), "Whose fault it was.";
     FINISH_REASON "tokengauge.finish_reason" Gated, "The provider's word for why a choice ended; `error` where one was owed and never came.";
     CHOICE "tokengauge.choice" Closed(&["complete", "empty", "refused", "filtered", "tool_json_invalid", "unfinished"]), "What became of a choice. `empty`: it generated nothing; `tool_json_invalid`: a tool's arguments begin as a JSON object and are none; `unfinished`: no finish reason came.";
+    CURRENCY "tokengauge.currency" Configured, "Three letters of ISO 4217, as the table of prices has them.";
+    BUDGET "tokengauge.budget_name" Configured, "The budget's name.";
+    BUDGET_UNIT "tokengauge.budget_unit" Configured, "What a budget is counted in: `token`, or a currency.";
     SLO "tokengauge.slo" Configured, "The objective's name.";
     INDICATOR "tokengauge.indicator" Closed(&["availability", "time_to_first_token", "output_rate", "duration"]), "What the objective looks at.";
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";

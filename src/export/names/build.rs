@@ -13,8 +13,8 @@ impl Metric {
             .build()
     }
 
-    /// A counter of seconds.
-    pub fn time_counter(&self, meter: &Meter) -> Counter<f64> {
+    /// A counter of what comes in fractions: seconds, money.
+    pub fn fraction_counter(&self, meter: &Meter) -> Counter<f64> {
         meter
             .f64_counter(self.name)
             .with_unit(self.unit)

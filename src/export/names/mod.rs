@@ -10,6 +10,7 @@ use std::fmt::{self, Write};
 pub mod attributes;
 pub mod backend;
 pub mod build;
+pub mod cost;
 pub mod health;
 pub mod network;
 pub mod ours;

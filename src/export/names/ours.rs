@@ -7,7 +7,7 @@ use crate::export::names::attributes::{
     SILENCE, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE,
     UNRATED, VANTAGE, WAIT_PLACE, WINDOW,
 };
-use crate::export::names::{Kind, Metric, ROW, backend, network};
+use crate::export::names::{Kind, Metric, ROW, backend, cost, network};
 use crate::record::Became;
 
 /// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
@@ -68,6 +68,12 @@ pub static ALL: &[&Metric] = &[
     &REQUESTS_STARTED,
     &REQUESTS_FINISHED,
     &CHOICES_FINISHED,
+    &cost::COST,
+    &cost::UNPRICED,
+    &cost::TOKEN_PRICE,
+    &cost::BUDGET_USED,
+    &cost::BUDGET_LIMIT,
+    &cost::BUDGET_WINDOW,
     &SLO_EVENTS,
     &SLO_OBJECTIVE,
     &SLO_THRESHOLD,

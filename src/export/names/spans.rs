@@ -53,6 +53,9 @@ attributes! {
     FINGERPRINT "openai.response.system_fingerprint" Any, "As the response says.";
     RESPONSE_ID "gen_ai.response.id" Any, "As the response says.";
     CONVERSATION_ID "gen_ai.conversation.id" Any, "Only where one is given: the id of a session, as its messages say (then there is no `gen_ai.response.id`); else what the request's body names; else what the caller's baggage names.";
+    COST "tokengauge.cost.amount" Any, "What the call cost by the table of prices; absent where it has no price.";
+    CURRENCY "tokengauge.cost.currency" Any, "The currency of it.";
+    COST_SOURCE "tokengauge.cost.source" Closed(&["reported", "estimated"]), "Whether its tokens were reported by the provider.";
     TENANT "tokengauge.tenant" Any, "On whose account the request was, by the header that the configuration names. Both spans.";
     SESSION "tokengauge.session" Any, "The conversation or run that it was a part of, likewise. Both spans.";
     VARIANT "tokengauge.variant" Any, "Which of several ways it went, likewise. Both spans.";

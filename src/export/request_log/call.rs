@@ -10,7 +10,7 @@ use crate::dialect::{
 };
 use crate::export::request_log::facts::{finite, seconds, some, text};
 use crate::export::request_log::line::{
-    Allowance, Backend, Bands, Call, Output, Quota, Rates, Request, Response, Series, Stall,
+    Allowance, Backend, Bands, Call, Cost, Output, Quota, Rates, Request, Response, Series, Stall,
     Stalls, Usage,
 };
 use crate::label::{Label, Name};
@@ -39,6 +39,7 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
         queue_depth,
         warm,
         stalls,
+        cost,
         verdicts,
         content: _,
     } = call;
@@ -73,7 +74,21 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
         stalls: (!stalls.is_empty()).then(|| self::stalls(stalls, accept)),
         objectives: some(objectives.collect()),
         choices: some(became),
+        cost: cost.as_ref().map(self::cost),
         bands: (*bands != record::Bands::default()).then(|| self::bands(*bands)),
+    }
+}
+
+fn cost(cost: &record::Cost) -> Cost<'_> {
+    let record::Cost {
+        amount,
+        currency,
+        source,
+    } = cost;
+    Cost {
+        amount: *amount,
+        currency: currency.as_str(),
+        source: source.as_str(),
     }
 }
 

@@ -264,6 +264,24 @@ impl Flight {
     }
 }
 
+/// Writes into the record how the call found its backend, as is known by its end.
+pub(super) fn found(
+    backends: &mut Backends,
+    at: Moment,
+    (upstream, found): (Label, Warm),
+    record: &mut Record,
+) {
+    let well = record.outcome == Outcome::Ok;
+    if let Some(call) = &mut record.call {
+        let load = call.timings.and_then(|timings| timings.load);
+        call.warm = Some(if well {
+            backends.answered(at, &upstream, found, load)
+        } else {
+            found
+        });
+    }
+}
+
 /// Adds a finished call to throughput and percentiles: whole output spread over sent…end, input over sent…token.
 fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u64) {
     let points = &record.points;

@@ -15,9 +15,10 @@ use serde::Serialize;
 
 use crate::clock::{Moment, Wall};
 use crate::content;
+use crate::cost::{Costs, Priced, TokenPrice};
 use crate::count::Tokenisers;
 use crate::engine::{self, Asked, Backend, Backends, Told};
-use crate::export::{Instruments, Part};
+use crate::export::{BudgetReading, Instruments, Part};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
 use crate::load::{self, Lane, Load};
@@ -25,7 +26,7 @@ use crate::measure::{Awaited, Pauses, pauses};
 use crate::observe::board::flight::Flight;
 use crate::observe::exchange::Exchange;
 use crate::observe::network::{Ask, Kernel};
-use crate::record::{Outcome, Record};
+use crate::record::Record;
 use crate::slo;
 use crate::wire::{Direction, Ending, Entry, ExchangeId, Open, Word};
 
@@ -57,6 +58,7 @@ pub struct Board {
     /// The routes whose content is captured, and the memory that this may take.
     contents: content::Routes,
     budget: content::Budget,
+    costs: Costs,
     sinks: Sinks,
 }
 
@@ -110,6 +112,7 @@ impl Board {
             backends: Backends::default(),
             contents: content::Routes::default(),
             budget: content::Budget::default(),
+            costs: Costs::default(),
             sinks,
         }
     }
@@ -234,6 +237,40 @@ impl Board {
         self.contents = contents;
     }
 
+    /// What calls that end from now on cost, and whose budget pays.
+    pub fn charge_by(&mut self, costs: Costs) {
+        for budget in &costs.budgets {
+            let unit = budget.allowance.unit();
+            self.sinks.instruments.budget(&budget.name, &unit);
+        }
+        self.costs = costs;
+    }
+
+    /// The budgets in force.
+    pub fn budgets(&self) -> Vec<BudgetReading> {
+        let budgets = self.costs.budgets.iter();
+        let reading = budgets.map(|budget| BudgetReading {
+            name: budget.name.clone(),
+            unit: budget.allowance.unit(),
+            limit: budget.allowance.amount(),
+            window: budget.window,
+        });
+        reading.collect()
+    }
+
+    /// What a million output tokens cost on hardware that is paid by the hour, under the load of `reading`.
+    pub fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
+        let sustained = |route: &Label| {
+            let flows = reading
+                .flows
+                .iter()
+                .filter(|flow| flow.flow.route == *route);
+            let rates = flows.map(|flow| flow.output.five_minutes);
+            rates.sum::<Option<f64>>()
+        };
+        self.costs.token_prices(sustained)
+    }
+
     /// Every exchange in flight, oldest first.
     pub fn streams(&self, at: Moment) -> Vec<StreamView> {
         let mut views: Vec<StreamView> = self
@@ -347,6 +384,7 @@ impl Board {
             pauses,
             backends,
             gate,
+            costs,
             sinks,
             ..
         } = self;
@@ -358,17 +396,10 @@ impl Board {
         let mut record = flight.end(at, ending, load, &sinks.instruments);
         // Nothing came after it that could tell.
         record.blocked += unread;
-        if let (Some((upstream, found)), Some(call)) = (found, record.call.as_mut()) {
-            let load = call.timings.and_then(|timings| timings.load);
-            call.warm = Some(match record.outcome {
-                Outcome::Ok => backends.answered(at, &upstream, found, load),
-                Outcome::Error
-                | Outcome::Cancelled
-                | Outcome::Timeout
-                | Outcome::Truncated
-                | Outcome::Rejected => found,
-            });
+        if let Some(found) = found {
+            flight::found(backends, at, found, &mut record);
         }
+        charge(costs, &mut record, &sinks.instruments);
         let verdicts: Vec<_> = ledger.judge(&record).collect();
         for (index, verdict) in verdicts {
             ledger.note(at, index, verdict);
@@ -378,5 +409,24 @@ impl Board {
         }
         sinks.instruments.finished(&record, gate);
         (sinks.record)(&record);
+    }
+}
+
+/// Says what a call cost, and takes it from the budgets that pay for it.
+fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
+    let Some(call) = &record.call else { return };
+    let cost = match costs.price(record, call) {
+        Priced::At(cost) => Some(cost),
+        Priced::Free => None,
+        Priced::Unpriced => {
+            instruments.unpriced(&call.series);
+            None
+        }
+    };
+    if let Some(call) = &mut record.call {
+        call.cost = cost;
+    }
+    for (budget, amount) in costs.spent(record) {
+        instruments.spent((&budget.name, &budget.allowance.unit()), amount);
     }
 }

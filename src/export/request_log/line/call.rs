@@ -37,11 +37,27 @@ part! {
         stalls: Stalls,
         /// How long prompt and answer are, in bands of tokens: `<128`, `128-512`, `512-2k`, `2k-8k`, `8k-32k`, `>=32k`.
         bands: Bands,
+        /// What it cost; absent where it has no price.
+        cost: Cost<'a>,
         /// Choices by what became of them: `complete`, `empty`, `refused`, `filtered`, `tool_json_invalid`, `unfinished`.
         choices: BTreeMap<&'static str, u64>,
         /// What each objective says: its name, and `good`, `bad` or `excluded`.
         objectives: BTreeMap<&'a str, &'static str>,
     }
+}
+
+part! {
+    Cost<'a>
+    always {
+        /// By the table of prices.
+        #[schemars(extend("x-unit" = "{currency}"))]
+        amount: f64,
+        /// Three letters of ISO 4217.
+        currency: &'a str,
+        /// Whether the provider `reported` its tokens, or they were `estimated`.
+        source: &'static str,
+    }
+    known {}
 }
 
 part! {

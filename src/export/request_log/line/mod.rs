@@ -32,7 +32,7 @@ macro_rules! part {
 mod call;
 
 pub(super) use call::{
-    Allowance, Backend, Bands, Call, Output, Quota, Rates, Request, Response, Series, Stall,
+    Allowance, Backend, Bands, Call, Cost, Output, Quota, Rates, Request, Response, Series, Stall,
     Stalls, Usage,
 };
 

@@ -1,0 +1,169 @@
+//! Budgets of money and tokens: whose calls they pay for. Counted, never enforced.
+
+use std::time::Duration;
+
+use crate::label::{Label, Pattern};
+use crate::record::{Call, Record};
+
+/// What may be used over a rolling window, and by which calls. A scope that is `None` takes all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budget {
+    /// Unique; the value of the `tokengauge.budget` attribute.
+    pub name: Label,
+    /// A pattern on the tenant, in which `*` stands for any text. A call without a tenant has none.
+    pub tenant: Option<Pattern>,
+    pub route: Option<Label>,
+    /// A pattern on the model that was asked for.
+    pub model: Option<Pattern>,
+    pub allowance: Allowance,
+    pub window: Duration,
+}
+
+/// How much.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Allowance {
+    /// Input and output as reported, else as counted and estimated.
+    Tokens(f64),
+    Money {
+        amount: f64,
+        currency: Label,
+    },
+}
+
+impl Allowance {
+    pub const fn amount(&self) -> f64 {
+        match self {
+            Self::Tokens(amount) | Self::Money { amount, .. } => *amount,
+        }
+    }
+
+    /// The value of the `tokengauge.budget_unit` attribute: `token`, or a currency.
+    pub fn unit(&self) -> Label {
+        match self {
+            Self::Tokens(_) => Label::known("token"),
+            Self::Money { currency, .. } => currency.clone(),
+        }
+    }
+}
+
+impl Budget {
+    /// What an exchange takes from it; `None` where it is not paid from it, or where that is not known.
+    pub(super) fn spent(&self, record: &Record) -> Option<f64> {
+        let call = record
+            .call
+            .as_ref()
+            .filter(|call| self.pays(record, call))?;
+        match &self.allowance {
+            Allowance::Tokens(_) => tokens(call),
+            Allowance::Money { currency, .. } => {
+                let cost = call.cost.as_ref()?;
+                (cost.currency == *currency).then_some(cost.amount)
+            }
+        }
+    }
+
+    fn pays(&self, record: &Record, call: &Call) -> bool {
+        let fits = |pattern: &Option<Pattern>, name: Option<&str>| {
+            let fits = |pattern: &Pattern| name.is_some_and(|name| pattern.matches(name));
+            pattern.as_ref().is_none_or(fits)
+        };
+        let tenant = record.who.tenant.as_ref().map(|name| name.as_str());
+        let model = call.request.model.as_ref().map(|name| name.as_str());
+        let route = self.route.as_ref();
+        fits(&self.tenant, tenant)
+            && fits(&self.model, model)
+            && route.is_none_or(|route| *route == record.route.name)
+    }
+}
+
+fn tokens(call: &Call) -> Option<f64> {
+    let usage = call.usage.as_ref();
+    let reported = usage.and_then(|usage| Some(usage.input? + usage.output.unwrap_or(0)));
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "token counts stay far below 2^52"
+    )]
+    let number = |tokens: u64| tokens as f64;
+    let output = call.output.filter(|output| output.counted > 0);
+    let counted = || Some(output?.tokens + number(call.request.prompt_bytes.div_ceil(4)));
+    reported.map(number).or_else(counted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::count::Source;
+    use crate::dialect::Usage;
+    use crate::label::Name;
+    use crate::record::Cost;
+    use crate::slo::example::stream;
+
+    fn of(tenant: &str) -> Record {
+        let mut record = stream();
+        record.who.tenant = Name::new(tenant);
+        let call = record.call.as_mut().unwrap();
+        call.usage = Some(Usage {
+            input: Some(90),
+            output: Some(10),
+            ..Usage::default()
+        });
+        call.cost = Some(Cost {
+            amount: 0.5,
+            currency: Label::known("USD"),
+            source: Source::Reported,
+        });
+        record
+    }
+
+    fn budget(allowance: Allowance) -> Budget {
+        Budget {
+            name: Label::known("b"),
+            tenant: Some(Pattern::new("acme*")),
+            route: None,
+            model: None,
+            allowance,
+            window: Duration::from_secs(86_400),
+        }
+    }
+
+    fn money(currency: &str) -> Allowance {
+        Allowance::Money {
+            amount: 10.0,
+            currency: Label::known(currency),
+        }
+    }
+
+    #[test]
+    fn a_budget_pays_for_its_tenant_in_its_unit() {
+        let tokens = budget(Allowance::Tokens(1e6));
+        assert_eq!(tokens.spent(&of("acme-1")), Some(100.0));
+        assert_eq!(tokens.spent(&of("globex")), None);
+        assert_eq!(tokens.spent(&stream()), None, "nobody's");
+        assert_eq!(budget(money("USD")).spent(&of("acme")), Some(0.5));
+        assert_eq!(
+            budget(money("EUR")).spent(&of("acme")),
+            None,
+            "never summed across"
+        );
+        assert_eq!(tokens.allowance.unit().as_str(), "token");
+        assert_eq!(money("EUR").unit().as_str(), "EUR");
+    }
+
+    #[test]
+    fn a_scope_narrows() {
+        let route = Budget {
+            route: Some(Label::known("other")),
+            ..budget(money("USD"))
+        };
+        let model = Budget {
+            model: Some(Pattern::new("GPT-*")),
+            tenant: None,
+            ..budget(money("USD"))
+        };
+        assert_eq!(route.spent(&of("acme")), None);
+        assert_eq!(model.spent(&of("globex")), Some(0.5));
+        let mut plain = of("acme");
+        plain.call = None;
+        assert_eq!(model.spent(&plain), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! What calls cost, by a dated table of prices; and whose budget it comes from: arithmetic only.
+//!
+//! Nothing is ever refused for its cost. What has no price is counted as such and not as free.
+
+mod budgets;
+mod day;
+mod prices;
+
+pub use budgets::{Allowance, Budget};
+pub use day::Day;
+pub use prices::{Price, Prices, Rental};
+
+use crate::label::Label;
+use crate::record::{Call, Cost, Record};
+
+/// Prices and budgets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Costs {
+    pub prices: Prices,
+    pub budgets: Vec<Budget>,
+}
+
+/// Whether a call has a price.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Priced {
+    At(Cost),
+    /// It used tokens, and no entry of the table fits.
+    Unpriced,
+    /// It used nothing, or there is no table.
+    Free,
+}
+
+/// The price of tokens on hardware that is paid by the hour.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenPrice {
+    pub route: Label,
+    pub currency: Label,
+    /// Per million output tokens.
+    pub amount: f64,
+}
+
+impl Costs {
+    /// What `call`, of `record`, cost.
+    pub fn price(&self, record: &Record, call: &Call) -> Priced {
+        self.prices.price(record, call)
+    }
+
+    /// What `record` takes from each budget that it belongs to. Its cost must be known by then.
+    pub fn spent<'a>(
+        &'a self,
+        record: &'a Record,
+    ) -> impl Iterator<Item = (&'a Budget, f64)> + use<'a> {
+        let spent = |budget: &'a Budget| Some((budget, budget.spent(record)?));
+        self.budgets.iter().filter_map(spent)
+    }
+
+    /// What a million output tokens cost on the hardware of each route that is paid by the hour: GPU price per hour ÷
+    /// 3,600 × 10⁶ ÷ sustained output TPS. `sustained` is asked by route, in tokens per second over 5 min; where it
+    /// knows none, or nothing was generated, there is no such price.
+    pub fn token_prices(&self, sustained: impl Fn(&Label) -> Option<f64>) -> Vec<TokenPrice> {
+        let price = |rental: &Rental| {
+            let rate = sustained(&rental.route).filter(|rate| *rate > 0.0)?;
+            Some(TokenPrice {
+                route: rental.route.clone(),
+                currency: rental.currency.clone(),
+                amount: rental.hour / 3_600.0 * 1e6 / rate,
+            })
+        };
+        self.prices.rentals.iter().filter_map(price).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rented_gpus_tokens_are_dearer_the_slower_it_is() {
+        let costs = Costs {
+            prices: Prices {
+                rentals: vec![Rental {
+                    route: Label::known("local"),
+                    hour: 3.6,
+                    currency: Label::known("USD"),
+                }],
+                ..Prices::default()
+            },
+            ..Costs::default()
+        };
+        let at = |rate: Option<f64>| {
+            let prices = costs.token_prices(|route| rate.filter(|_| route.as_str() == "local"));
+            prices.first().map(|price| price.amount)
+        };
+        assert_eq!(
+            at(Some(1_000.0)),
+            Some(1.0),
+            "0.1 cent a second for a thousand tokens"
+        );
+        assert_eq!(at(Some(500.0)), Some(2.0));
+        assert_eq!(
+            (at(Some(0.0)), at(None)),
+            (None, None),
+            "no price of nothing"
+        );
+    }
+}

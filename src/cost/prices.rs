@@ -1,0 +1,311 @@
+//! The table of prices.
+
+use crate::cost::{Day, Priced};
+use crate::count::Source;
+use crate::label::{Label, Pattern};
+use crate::record::{Call, Cost, Record};
+
+/// Tokens by which prices are told.
+const MILLION: f64 = 1e6;
+
+/// All prices: of tokens, and of hardware by the hour.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prices {
+    pub models: Vec<Price>,
+    pub rentals: Vec<Rental>,
+}
+
+/// What the tokens of some models cost, in `currency` per million.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Price {
+    /// A pattern on the model's name, in which `*` stands for any text.
+    pub model: Pattern,
+    /// A pattern on the provider's.
+    pub provider: Option<Pattern>,
+    /// Valid from the beginning of this day in UTC.
+    pub from: Option<Day>,
+    pub currency: Label,
+    pub input: f64,
+    /// Input that was read from a cache; as `input` where it has no price of its own.
+    pub cache_read: Option<f64>,
+    /// Input that was written to a cache; as `input` where it has no price of its own.
+    pub cache_write: Option<f64>,
+    pub output: f64,
+    /// Reasoning, hidden or not; as `output` where it has no price of its own.
+    pub reasoning: Option<f64>,
+    /// Each call, whatever its tokens.
+    pub request: f64,
+}
+
+/// Hardware of a route that is paid by the hour.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rental {
+    pub route: Label,
+    /// What all of it costs an hour.
+    pub hour: f64,
+    pub currency: Label,
+}
+
+/// What a call used, in tokens. The parts do not overlap.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Used {
+    uncached: f64,
+    cache_read: f64,
+    cache_write: f64,
+    output: f64,
+    reasoning: f64,
+}
+
+impl Prices {
+    pub(super) fn price(&self, record: &Record, call: &Call) -> Priced {
+        if self.models.is_empty() {
+            return Priced::Free;
+        }
+        let Some((used, source)) = Used::of(record, call) else {
+            return Priced::Free;
+        };
+        let Some(price) = self.of(record, call) else {
+            return Priced::Unpriced;
+        };
+        Priced::At(Cost {
+            amount: price.times(used),
+            currency: price.currency.clone(),
+            source,
+        })
+    }
+
+    /// The narrowest entry that fits on the day of the call; of several for the same names the youngest.
+    fn of(&self, record: &Record, call: &Call) -> Option<&Price> {
+        let today = Day::of(record.wall);
+        let fits = |price: &&Price| price.from.is_none_or(|from| from <= today) && price.fits(call);
+        self.models
+            .iter()
+            .filter(fits)
+            .max_by_key(|price| (price.narrowness(), price.from))
+    }
+}
+
+impl Price {
+    /// The model that was asked for decides, or the one that answered: vendors bill by the latter, and tables name both.
+    fn fits(&self, call: &Call) -> bool {
+        let names = [&call.request.model, &call.response_model];
+        let named = names
+            .into_iter()
+            .flatten()
+            .any(|name| self.model.matches(name.as_str()));
+        let vendor = call.series.provider.as_str();
+        named && self.provider.as_ref().is_none_or(|it| it.matches(vendor))
+    }
+
+    fn narrowness(&self) -> impl Ord + use<> {
+        (self.model.narrowness(), self.provider.is_some())
+    }
+
+    fn times(&self, used: Used) -> f64 {
+        let tokens = used.uncached * self.input
+            + used.cache_read * self.cache_read.unwrap_or(self.input)
+            + used.cache_write * self.cache_write.unwrap_or(self.input)
+            + used.output * self.output
+            + used.reasoning * self.reasoning.unwrap_or(self.output);
+        self.request + tokens / MILLION
+    }
+}
+
+impl Used {
+    /// As reported; where nothing was reported, what was generated and an estimate of the prompt: a provider bills an
+    /// answer that was broken off too. `None` where nothing shows that anything was used.
+    fn of(record: &Record, call: &Call) -> Option<(Self, Source)> {
+        let reported = call
+            .usage
+            .filter(|usage| usage.input.is_some() || usage.output.is_some());
+        if let Some(usage) = reported {
+            let tokens = |count: Option<u64>| number(count.unwrap_or(0));
+            let (read, write) = (tokens(usage.cache_read), tokens(usage.cache_write));
+            let reasoning = tokens(usage.reasoning);
+            let used = Self {
+                uncached: (tokens(usage.input) - read - write).max(0.0),
+                cache_read: read,
+                cache_write: write,
+                output: (tokens(usage.output) - reasoning).max(0.0),
+                reasoning,
+            };
+            return Some((used, Source::Reported));
+        }
+        record.points.sent?;
+        let output = call.output.filter(|output| output.counted > 0)?;
+        let used = Self {
+            uncached: number(call.request.prompt_bytes.div_ceil(4)),
+            output: output.tokens,
+            ..Self::default()
+        };
+        Some((used, Source::Estimated))
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "token counts stay far below 2^52"
+)]
+const fn number(tokens: u64) -> f64 {
+    tokens as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Wall;
+    use crate::dialect::Usage;
+    use crate::label::Name;
+    use crate::record::Output;
+    use crate::slo::example::stream;
+
+    fn price(model: &str, input: f64) -> Price {
+        Price {
+            model: Pattern::new(model),
+            provider: None,
+            from: None,
+            currency: Label::known("USD"),
+            input,
+            cache_read: None,
+            cache_write: None,
+            output: 0.0,
+            reasoning: None,
+            request: 0.0,
+        }
+    }
+
+    fn record(usage: Option<Usage>) -> Record {
+        let mut record = stream();
+        let call = record.call.as_mut().unwrap();
+        call.usage = usage;
+        call.request.prompt_bytes = 4_000;
+        record
+    }
+
+    fn used(input: u64, output: u64) -> Option<Usage> {
+        Some(Usage {
+            input: Some(input),
+            output: Some(output),
+            ..Usage::default()
+        })
+    }
+
+    fn priced(models: Vec<Price>, record: &Record) -> Priced {
+        let prices = Prices {
+            models,
+            rentals: Vec::new(),
+        };
+        prices.price(record, record.call.as_ref().unwrap())
+    }
+
+    fn amount(models: Vec<Price>, record: &Record) -> (f64, Source) {
+        match priced(models, record) {
+            Priced::At(cost) => (cost.amount, cost.source),
+            Priced::Unpriced | Priced::Free => panic!("no price"),
+        }
+    }
+
+    /// 600 k uncached at 2, 300 k read at 0.5, 100 k written at 4; 150 k of output at 10 and 50 k of reasoning at 8.
+    #[test]
+    fn every_part_has_its_price() {
+        let usage = Usage {
+            cache_read: Some(300_000),
+            cache_write: Some(100_000),
+            reasoning: Some(50_000),
+            ..used(1_000_000, 200_000).unwrap()
+        };
+        let price = Price {
+            cache_read: Some(0.5),
+            cache_write: Some(4.0),
+            output: 10.0,
+            reasoning: Some(8.0),
+            request: 0.25,
+            ..price("gpt-4o", 2.0)
+        };
+        let (told, source) = amount(vec![price.clone()], &record(Some(usage)));
+        let exact = 0.6 * 2.0 + 0.3 * 0.5 + 0.1 * 4.0 + 0.15 * 10.0 + 0.05 * 8.0 + 0.25;
+        assert!((told - exact).abs() < 1e-12, "{told} for {exact}");
+        assert_eq!(source, Source::Reported);
+        let plain = Price {
+            cache_read: None,
+            cache_write: None,
+            reasoning: None,
+            ..price
+        };
+        let (told, _) = amount(vec![plain], &record(Some(usage)));
+        assert!(
+            (told - (2.0 + 2.0 + 0.25)).abs() < 1e-12,
+            "as input, and as output"
+        );
+    }
+
+    #[test]
+    fn without_a_report_what_was_generated_is_estimated() {
+        let mut cut = record(None);
+        cut.call.as_mut().unwrap().output = Some(Output {
+            tokens: 500.0,
+            counted: 500,
+            ..Output::default()
+        });
+        let price = Price {
+            output: 10.0,
+            ..price("gpt-4o", 2.0)
+        };
+        let (told, source) = amount(vec![price.clone()], &cut);
+        assert!((told - 0.007).abs() < 1e-12, "1,000 in and 500 out: {told}");
+        assert_eq!(source, Source::Estimated);
+        cut.call.as_mut().unwrap().output = None;
+        assert_eq!(priced(vec![price], &cut), Priced::Free, "nothing was used");
+    }
+
+    #[test]
+    fn the_narrowest_entry_counts_and_of_its_versions_the_one_in_force() {
+        let from = |day: &str, price: Price| Price {
+            from: Some(day.parse().unwrap()),
+            ..price
+        };
+        let table = || {
+            vec![
+                price("*", 1.0),
+                price("gpt-4o*", 2.0),
+                from("2026-01-01", price("gpt-4o", 4.0)),
+                from("2026-07-01", price("gpt-4o", 3.0)),
+            ]
+        };
+        let on = |day: &str| {
+            let mut record = record(used(1_000_000, 0));
+            let days: u64 = day.parse().unwrap();
+            record.wall = Wall::from_unix_nanos(days * 86_400_000_000_000);
+            amount(table(), &record).0.round()
+        };
+        // 2025-12-31, 2026-01-01, 2026-06-30, 2026-07-01.
+        let told = ["20453", "20454", "20634", "20635"].map(on);
+        for (told, expected) in told.into_iter().zip([2.0, 4.0, 4.0, 3.0]) {
+            assert!((told - expected).abs() < 1e-9, "{told} for {expected}");
+        }
+    }
+
+    #[test]
+    fn a_provider_narrows_and_the_model_that_answered_is_known_too() {
+        let azure = Price {
+            provider: Some(Pattern::new("azure.*")),
+            ..price("gpt-4o", 7.0)
+        };
+        let vendor = Price {
+            provider: Some(Pattern::new("openai")),
+            ..price("gpt-4o", 5.0)
+        };
+        let record = record(used(1_000_000, 0));
+        assert!(
+            (amount(vec![price("gpt-4o", 1.0), azure.clone(), vendor], &record).0 - 5.0).abs()
+                < 1e-9
+        );
+        assert_eq!(priced(vec![azure], &record), Priced::Unpriced);
+        let answered = vec![price("gpt-4o-2024-08-06", 6.0)];
+        assert!((amount(answered, &record).0 - 6.0).abs() < 1e-9);
+        assert_eq!(priced(Vec::new(), &record), Priced::Free, "no table");
+        let mut other = record;
+        other.call.as_mut().unwrap().request.model = Name::new("o1");
+        assert_eq!(priced(vec![price("gpt-4o", 1.0)], &other), Priced::Unpriced);
+    }
+}

@@ -1,0 +1,14 @@
+//! What a call cost.
+
+use crate::count::Source;
+use crate::label::Label;
+
+/// An amount of money. Never added to one in another currency.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    pub amount: f64,
+    /// ISO 4217, as the price table has it.
+    pub currency: Label,
+    /// [`Source::Reported`] where the provider reported the tokens; else [`Source::Estimated`], from what was counted.
+    pub source: Source,
+}
