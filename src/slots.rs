@@ -53,6 +53,12 @@ impl<T: Clone + Default> Slots<T> {
             .filter_map(|number| self.ring.get(self.place(number)?))
     }
 
+    /// Every slot that is kept, with its number, oldest first. Slots that nobody wrote to are defaults.
+    pub fn numbered(&self) -> impl Iterator<Item = (u64, &T)> {
+        (self.oldest()..=self.newest)
+            .filter_map(|number| Some((number, self.ring.get(self.place(number)?)?)))
+    }
+
     /// The lowest number that is kept.
     fn oldest(&self) -> u64 {
         self.newest.saturating_sub(self.len() - 1)

@@ -102,7 +102,18 @@ const TABLE: &[Row] = &[
     row("engine", &["clock", "label", "record::Warm"]),
     row("scrape", &["diag", "engine", "forward", "label"]),
     row("load", &["clock", "label", "record", "slots", "wire"]),
-    row("slo", &["clock", "label", "record", "slots", "wire"]),
+    row(
+        "slo",
+        &[
+            "clock",
+            "dialect::Operation",
+            "label",
+            "measure::rates",
+            "record",
+            "slots",
+            "wire",
+        ],
+    ),
     row(
         "export",
         &[

@@ -1,6 +1,7 @@
 //! Builds everything in order, owns the tasks, shuts down in reverse.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::config::Config;
 use crate::console::{Live, View};
 use crate::export::{self, Instruments, RequestLog, Snapshot, Telemetry, request_log};
 use crate::forward::{self, Client, Forwarder, Propagation, Ways};
-use crate::label::{Dimension, Gate, Label, Name};
+use crate::label::{Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
 use crate::load;
 use crate::observe::{Board, Observer, Phase, Sinks};
@@ -26,10 +27,12 @@ use crate::tee::{self, Seam};
 use crate::wire::{RouteFacts, Scheme};
 use crate::{diag, record::Record};
 
+mod budgets;
 mod engines;
 mod readings;
 mod ways;
 
+use self::budgets::{Keeper, reserved};
 use self::engines::{backends, tell};
 use self::readings::readings;
 use self::ways::{lane, unrouted, ways};
@@ -65,6 +68,8 @@ struct Core {
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
     scraper: Scraper,
+    /// Writes error budgets, where they are kept over a restart.
+    keeper: Option<Keeper>,
     gate: Arc<Gate>,
 }
 
@@ -73,7 +78,7 @@ struct Core {
 pub struct Ended {
     /// Exchanges that were still going on when the time was up.
     pub cut: u64,
-    /// Whether all telemetry was delivered, and all of the request log written, in time.
+    /// Whether all telemetry was delivered, and all of the request log and the error budgets written, in time.
     pub flushed: bool,
 }
 
@@ -94,6 +99,8 @@ pub enum StartError {
     RequestLog(#[from] request_log::Error),
     #[error(transparent)]
     Scrape(#[from] scrape::Error),
+    #[error(transparent)]
+    Budgets(#[from] budgets::Error),
     #[error("the observer's thread cannot be started: {0}")]
     Observer(std::io::Error),
 }
@@ -304,17 +311,15 @@ impl Core {
             spans.record(record);
             lines.record(record);
         });
-        let mut board = Board::new(
-            config.objectives.clone(),
-            Arc::clone(&gate),
-            Sinks {
-                instruments,
-                record,
-            },
-        );
-        set_up(&mut board, config);
+        let sinks = Sinks {
+            instruments,
+            record,
+        };
+        let board = board(config, Arc::clone(&gate), sinks)?;
         let observer =
             Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
+        let keep = |path: &PathBuf| Keeper::start(path.clone(), Arc::clone(&observer));
+        let keeper = config.slo_state.as_ref().map(keep);
         drop(desk.set(Arc::downgrade(&observer)));
         let scraper = Scraper::start(&config.scrapes, tell(&observer))?;
         Ok(Self {
@@ -323,6 +328,7 @@ impl Core {
             telemetry,
             request_log,
             scraper,
+            keeper: keeper.transpose()?,
             gate,
         })
     }
@@ -346,29 +352,37 @@ impl Core {
             telemetry,
             request_log,
             scraper,
+            keeper,
             gate: _,
         } = self;
         drop(scraper);
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.
-        let (delivered, logged) = tokio::join!(
+        let (delivered, logged, kept) = tokio::join!(
             tokio::task::spawn_blocking(move || telemetry.shutdown(FLUSH)),
             tokio::task::spawn_blocking(move || request_log.stop(FLUSH)),
+            tokio::task::spawn_blocking(move || keeper.is_none_or(|it| it.stop(FLUSH))),
         );
-        observed.is_ok() && delivered.unwrap_or(false) && logged.unwrap_or(false)
+        let all = [delivered, logged, kept];
+        observed.is_ok() && all.into_iter().all(|done| done.unwrap_or(false))
     }
 }
 
-/// What the configuration says of each part of the board.
-fn set_up(board: &mut Board, config: &Config) {
+/// The board as it is before the first exchange.
+fn board(config: &Config, gate: Arc<Gate>, sinks: Sinks) -> Result<Board, budgets::Error> {
+    let mut board = Board::new(config.objectives.clone(), gate, sinks);
     board.count_with(config.tokenizers.clone());
-    ask_kernel(board);
+    ask_kernel(&mut board);
     board.capture(config.contents.clone());
     board.watch_backends(backends(config));
     board.charge_by(config.costs.clone());
     for route in &config.routes {
         board.prime(&lane(&route.facts));
     }
+    if let Some(path) = &config.slo_state {
+        budgets::take_up(path, &mut board)?;
+    }
+    Ok(board)
 }
 
 /// The kernel is asked where it can be; where it cannot, that is said once.
@@ -377,18 +391,6 @@ fn ask_kernel(board: &mut Board) {
         Ok(mut kernel) => board.ask_kernel_by(Box::new(move |connection| kernel.ask(connection))),
         Err(error) => diag::NoTcpInfo { error: &error }.emit(),
     }
-}
-
-/// Models that the configuration names without a pattern have their label whatever else arrives.
-fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
-    let models = config
-        .objectives
-        .iter()
-        .filter_map(|objective| objective.scope.model.as_deref());
-    models
-        .filter(|model| !model.contains('*'))
-        .map(|model| (Dimension::Model, Label::known(model)))
-        .collect()
 }
 
 fn serve(

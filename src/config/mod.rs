@@ -67,6 +67,8 @@ pub struct Config {
     /// The routes whose prompts and answers are captured.
     pub contents: content::Routes,
     pub objectives: Vec<slo::Objective>,
+    /// Where error budgets are kept over a restart.
+    pub slo_state: Option<PathBuf>,
     /// What text is counted with, by model; read already.
     pub tokenizers: Tokenisers,
     /// The headers that say whom a request is for.

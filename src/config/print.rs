@@ -15,7 +15,7 @@ use crate::engine::warm;
 use crate::export::request_log::{self, Place};
 use crate::forward::{self, identity};
 use crate::label::{self, Pattern};
-use crate::slo::{Indicator, Objective};
+use crate::slo::{Exclusion, Indicator, Objective, Scope};
 use crate::{listen, route, scrape};
 
 impl Config {
@@ -46,6 +46,13 @@ impl Config {
             upstreams: Field::of(self.upstreams.iter().map(upstream).collect()),
             routes: list(&self.routes, |config| route(config, &self.contents)),
             objectives: list(&self.objectives, objective),
+            slo_state: self
+                .slo_state
+                .as_ref()
+                .map(|path| raw::SloState {
+                    path: Field::of(path.clone()),
+                })
+                .into(),
             tokenizers: tokenizers(&self.tokenizers),
             cost: cost(self),
             identity: identity(&self.identity),
@@ -207,29 +214,65 @@ fn content(policy: &Policy) -> raw::Content {
 }
 
 fn objective(objective: &Objective) -> raw::Objective {
-    let time = |time| Some(Threshold(Length(time).to_string()));
-    let (indicator, threshold) = match objective.indicator {
+    let indicator = objective.indicator;
+    let time = indicator
+        .longest()
+        .map(|time| Threshold(Length(time).to_string()));
+    let rate = indicator.lowest().map(|rate| Threshold(rate.to_string()));
+    let (indicator, min_streams) = match indicator {
         Indicator::Availability => (raw::Indicator::Availability, None),
-        Indicator::TimeToFirstToken(limit) => (raw::Indicator::Ttft, time(limit)),
-        Indicator::OutputRate(rate) => (
-            raw::Indicator::OutputRate,
-            Some(Threshold(rate.to_string())),
-        ),
-        Indicator::Duration(limit) => (raw::Indicator::Duration, time(limit)),
+        Indicator::TimeToFirstToken(_) => (raw::Indicator::Ttft, None),
+        Indicator::FirstVisible(_) => (raw::Indicator::FirstVisible, None),
+        Indicator::OutputRate(_) => (raw::Indicator::OutputRate, None),
+        Indicator::TotalRate(_) => (raw::Indicator::TotalRate, None),
+        Indicator::StallFree => (raw::Indicator::StallFree, None),
+        Indicator::InterToken(_) => (raw::Indicator::InterToken, None),
+        Indicator::Duration(_) => (raw::Indicator::Duration, None),
+        Indicator::TokensAboveRate(_) => (raw::Indicator::TokensAboveRate, None),
+        Indicator::SystemRate { min_streams, .. } => {
+            (raw::Indicator::SystemRate, Some(min_streams))
+        }
     };
-    let scope = &objective.scope;
-    let scoped = (scope.route.is_some() || scope.model.is_some()).then(|| raw::Scope {
-        route: scope.route.as_ref().map(ToString::to_string).into(),
-        model: scope.model.clone().into(),
-    });
+    let counting = &objective.counting;
+    let exclude = |exclusion: &Exclusion| match exclusion {
+        Exclusion::RateLimited => raw::Exclusion::RateLimited,
+        Exclusion::Overload => raw::Exclusion::Overload,
+        Exclusion::Shutdown => raw::Exclusion::Shutdown,
+    };
     raw::Objective {
+        // What it amounted to is what is printed.
+        preset: Field::Absent,
         name: Field::of(objective.name.to_string()),
         indicator: Field::of(indicator),
-        threshold: threshold.into(),
+        threshold: time.or(rate).into(),
+        min_streams: min_streams.map(u64::from).into(),
+        min_output_tokens: counting.min_output_tokens.map(u64::from).into(),
         target: Field::of(Share(objective.target)),
         window: Field::of(Length(objective.window)),
-        scope: scoped.into(),
+        warmup: Field::of(Length(counting.warmup)),
+        exclude: list(&counting.exclude, exclude),
+        scope: scope(&objective.scope),
     }
+}
+
+fn scope(scope: &Scope) -> Field<raw::Scope> {
+    if *scope == Scope::default() {
+        return Field::Absent;
+    }
+    let Scope {
+        route,
+        model,
+        tenant,
+        operation,
+        stream,
+    } = scope;
+    Field::of(raw::Scope {
+        route: route.as_ref().map(ToString::to_string).into(),
+        model: model.clone().into(),
+        tenant: tenant.clone().into(),
+        operation: operation.map(|it| it.as_str().to_owned()).into(),
+        stream: (*stream).into(),
+    })
 }
 
 fn tokenizers(tokenisers: &Tokenisers) -> Field<BTreeMap<String, Field<PathBuf>>> {

@@ -37,6 +37,8 @@ pub(super) struct File {
     /// Tokenisers of models whose own this program does not carry: a pattern on the model's name, in which * stands for
     /// any text, and the path of a tokenizer.json.
     pub(super) tokenizers: Field<BTreeMap<String, Field<PathBuf>>>,
+    /// Where error budgets are kept over a restart; left out, each start begins anew.
+    pub(super) slo_state: Field<SloState>,
     /// Whom a request is for, by its headers: what metrics, spans and budgets are told apart by. Off where left out.
     pub(super) identity: Field<Identity>,
     /// What calls cost, and whose budget pays for them. Off where left out.
@@ -270,20 +272,51 @@ pub(super) struct Match {
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["name", "indicator", "target"]))]
 pub(super) struct Objective {
-    /// How it is called in metrics and alerts.
+    /// Several objectives at once, by what the system is used for. Where it stands, name, target, window, scope, warmup
+    /// and exclude hold for all of them, and no indicator may stand beside it.
+    pub(super) preset: Field<Preset>,
+    /// How it is called in metrics and alerts; of a preset, what its objectives' names begin with.
     pub(super) name: Field<String>,
     /// What makes an exchange good.
     pub(super) indicator: Field<Indicator>,
-    /// The longest good time (ttft, duration) or the lowest good rate in tokens per second (output_rate).
+    /// The longest good time (ttft, first_visible, inter_token, duration) or the lowest good rate in tokens per second
+    /// (output_rate, total_rate, tokens_above_rate, system_rate).
     pub(super) threshold: Field<Threshold>,
+    /// A minute counts for system_rate while at least so many streams are in flight.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(super) min_streams: Field<u64>,
+    /// An exchange with fewer output tokens has no verdict on its rate.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(super) min_output_tokens: Field<u64>,
     /// The share of exchanges that shall be good: 99.5% or 0.995.
     pub(super) target: Field<Share>,
     /// The rolling window of the budget, 1h to 90d.
     pub(super) window: Field<Length>,
+    /// Exchanges that begin within this time after the start count for nothing.
+    pub(super) warmup: Field<Length>,
+    /// Failures that are held against nobody.
+    pub(super) exclude: Field<Vec<Field<Exclusion>>>,
     /// Which exchanges count; left out, all do.
     pub(super) scope: Field<Scope>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Preset {
+    Chat,
+    Voice,
+    Code,
+    Batch,
+    Agent,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Exclusion {
+    RateLimited,
+    Overload,
+    Shutdown,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -291,8 +324,14 @@ pub(super) struct Objective {
 pub(super) enum Indicator {
     Availability,
     Ttft,
+    FirstVisible,
     OutputRate,
+    TotalRate,
+    StallFree,
+    InterToken,
     Duration,
+    TokensAboveRate,
+    SystemRate,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -302,6 +341,20 @@ pub(super) struct Scope {
     pub(super) route: Field<String>,
     /// A model's name, in which * stands for any text.
     pub(super) model: Field<String>,
+    /// A tenant, in which * stands for any text; exchanges that name none are left out.
+    pub(super) tenant: Field<String>,
+    /// What kind of call it is: chat, text_completion, embeddings and so on.
+    pub(super) operation: Field<String>,
+    /// Only streams, or only what is none.
+    pub(super) stream: Field<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["path"]))]
+pub(super) struct SloState {
+    /// A file of its own for each process.
+    pub(super) path: Field<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

@@ -457,6 +457,156 @@ fn without_objectives_there_are_defaults() {
     );
 }
 
+/// The objectives of a file that has these, each as it is printed.
+fn objectives(written: &str) -> Vec<String> {
+    let base = "version: 1\nupstreams: {a: {url: http://a}}\nobjectives:\n";
+    let config = text(&format!("{base}{written}\n")).unwrap_or_else(|errors| panic!("{errors}"));
+    let told = config.objectives.iter().map(|objective| {
+        let counting = &objective.counting;
+        let bounds = (objective.indicator.longest(), objective.indicator.lowest());
+        format!(
+            "{} {} {bounds:?} {} {:?} {:?} {counting:?}",
+            objective.name,
+            objective.indicator.as_str(),
+            objective.target,
+            objective.window,
+            objective.scope.route.as_ref().map(ToString::to_string),
+        )
+    });
+    told.collect()
+}
+
+#[test]
+fn every_indicator_can_be_asked_for() {
+    let words = [
+        ("availability", ""),
+        ("ttft", "threshold: 1s"),
+        ("first_visible", "threshold: 1s"),
+        ("output_rate", "threshold: 2"),
+        ("total_rate", "threshold: 2"),
+        ("stall_free", ""),
+        ("inter_token", "threshold: 1s"),
+        ("duration", "threshold: 1s"),
+        ("tokens_above_rate", "threshold: 2"),
+        ("system_rate", "threshold: 2, min_streams: 3"),
+    ];
+    for ((word, rest), told) in words.into_iter().zip(Indicator::WORDS) {
+        let written = format!("  - {{name: x, target: 95%, indicator: {word}, {rest}}}");
+        let bound = match rest.split(',').next().unwrap() {
+            "" => "(None, None)",
+            "threshold: 1s" => "(Some(1s), None)",
+            _ => "(None, Some(2.0))",
+        };
+        let read = &objectives(&written)[0];
+        assert!(read.starts_with(&format!("x {told} {bound}")), "{read}");
+    }
+}
+
+#[test]
+fn a_preset_is_its_objectives_under_its_name_or_another() {
+    let told = objectives(
+        "  - preset: batch\n  - {preset: batch, name: nightly, target: 90%, window: 7d, warmup: 1m, \
+         exclude: [overload], scope: {route: a}}",
+    );
+    let none = "Counting { warmup: 0ns, min_output_tokens: None, exclude: [] }";
+    let some = "Counting { warmup: 60s, min_output_tokens: None, exclude: [Overload] }";
+    let route = "Some(\"a\")";
+    assert_eq!(
+        told,
+        [
+            format!("batch-availability availability (None, None) 0.99 2592000s None {none}"),
+            format!("batch-duration duration (Some(600s), None) 0.95 2592000s None {none}"),
+            format!("batch-total_rate total_rate (None, Some(10.0)) 0.95 2592000s None {none}"),
+            format!("nightly-availability availability (None, None) 0.9 604800s {route} {some}"),
+            format!("nightly-duration duration (Some(600s), None) 0.9 604800s {route} {some}"),
+            format!("nightly-total_rate total_rate (None, Some(10.0)) 0.9 604800s {route} {some}"),
+        ]
+    );
+}
+
+#[test]
+fn a_preset_is_printed_as_what_it_amounts_to() {
+    let base = "version: 1\nupstreams: {a: {url: http://a}}\nobjectives: [{preset: voice}]\n";
+    let printed = text(base).unwrap().to_yaml();
+    assert!(!printed.contains("preset: voice"), "{printed}");
+    for word in [
+        "voice-first_visible",
+        "first_visible",
+        "300ms",
+        "100",
+        "95%",
+    ] {
+        assert!(
+            printed.contains(word) || word == "95%" && printed.contains("0.95"),
+            "{word}: {printed}"
+        );
+    }
+}
+
+#[test]
+fn what_does_not_go_together_in_an_objective_is_told() {
+    let one = |rest: &str| {
+        let told = after(&format!("objectives: [{{name: x, target: 95%, {rest}}}]"));
+        told.join("\n")
+    };
+    for (rest, told) in [
+        (
+            "indicator: stall_free, threshold: 2s",
+            "stall_free has no threshold",
+        ),
+        (
+            "indicator: system_rate, threshold: 2",
+            "write how many streams must be in flight",
+        ),
+        (
+            "indicator: system_rate, min_streams: 0, threshold: 2",
+            "0 lies outside of what is sensible; write a value from 1 to 1000000",
+        ),
+        (
+            "indicator: ttft, threshold: 2s, min_streams: 3",
+            "only system_rate looks at streams",
+        ),
+        (
+            "indicator: ttft, threshold: 2s, min_output_tokens: 3",
+            "no rate of single exchanges",
+        ),
+        (
+            "indicator: inter_token, threshold: 2",
+            "\"2\" is no threshold of this indicator; write the longest good time",
+        ),
+        (
+            "indicator: availability, warmup: 2d",
+            "write a value from 0s to 1d",
+        ),
+        (
+            "indicator: availability, exclude: [timeouts]",
+            "\"timeouts\" is not known here; there is rate_limited, overload, shutdown",
+        ),
+        (
+            "indicator: availability, scope: {operation: chats}",
+            "there is no operation \"chats\"; did you mean \"chat\"?",
+        ),
+        (
+            "indicator: availability, scope: {tenant: acme}",
+            "nothing says whose a request is; write identity.tenant",
+        ),
+        ("preset: caht", "did you mean \"chat\"?"),
+        (
+            "preset: chat, threshold: 2s",
+            "objectives[0].threshold: a preset has its own",
+        ),
+    ] {
+        let message = one(rest);
+        assert!(message.contains(told), "{rest}: {message}");
+        assert_eq!(message.lines().count(), 1, "{rest}: {message}");
+    }
+    let twice = after("objectives: [{preset: chat}, {preset: chat, scope: {route: a}}]");
+    assert_eq!(twice.len(), 1, "{twice:?}");
+    assert!(twice[0].contains("a second objective is called \"chat-availability\""));
+    let path = after("slo_state: {}");
+    assert!(path[0].contains("slo_state.path: this key is missing"));
+}
+
 #[test]
 fn upstreams_with_a_prefix_are_stripped_routes() {
     let config = flags(
@@ -598,6 +748,7 @@ fn a_reload_names_what_it_cannot_take_over() {
     let changes = [
         ("listeners", "listeners: [{address: 127.0.0.1:9}]"),
         ("admin", "admin: {address: 127.0.0.1:9}"),
+        ("slo_state", "slo_state: {path: a}"),
         ("labels", "labels: {models: 9}"),
         ("export", "export: {interval: 9s}"),
         ("limits", "limits: {observer_memory: 9MiB}"),
@@ -664,8 +815,12 @@ routes:
      vantage: inbound, trace: continue, stall_after: 1500ms, hung_after: 5m,
      content: {capture: true, max_bytes: 2KiB, redact: [emails, /a+/]}}
 objectives:
-  - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, scope: {route: r, model: gpt-*}}
+  - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, min_output_tokens: 50, warmup: 5m,
+     exclude: [shutdown, rate_limited], scope: {route: r, model: gpt-*, tenant: acme, operation: chat, stream: true}}
   - {name: d, indicator: duration, threshold: 90s, target: 0.5}
+  - {name: s, indicator: system_rate, threshold: 500, min_streams: 8, target: 99%}
+  - {preset: voice, name: v, window: 90d}
+slo_state: {path: /var/lib/tokengauge/slo}
 cost: {prices: examples/prices/flat.yaml, budgets: [{name: b, tenant: acme, route: r, model: gpt-*, money: {amount: 5.5, currency: EUR}, window: 1d}, {name: c, tokens: 9}]}
 identity: {tenant: {headers: [x-api-key], hash: true}, session: {headers: [x-s]}, variant: {headers: [x-v, x-w]}}
 labels: {models: 1, providers: 2, finish_reasons: 3, error_types: 4, tenants: 5, variants: 6, length_bands: true}

@@ -251,11 +251,14 @@ mod tests {
             target: 0.99,
             window: Duration::from_secs(3_600),
             scope: slo::Scope::default(),
+            counting: slo::Counting::default(),
         };
         let reading = slo::Reading {
             objective,
             good: 9,
             bad: 1,
+            excluded: 0,
+            counts: slo::Counts { good: 9, bad: 1 },
             budget: Some(0.5),
             burn: [Some(1.0), Some(2.0), Some(3.0), None, None, None, None],
             covered: Duration::ZERO,

@@ -146,6 +146,72 @@ impl RequestLogWorks {
     }
 }
 
+/// The error budgets of a process before go on.
+#[derive(Debug)]
+pub struct BudgetsRestored {
+    /// Objectives that are what they were.
+    pub objectives: usize,
+    pub down: Duration,
+    /// By how much the wall clock was set back meanwhile.
+    pub set_back: Option<Duration>,
+}
+
+impl BudgetsRestored {
+    pub fn emit(&self) {
+        let (objectives, down) = (self.objectives, self.down);
+        match self.set_back {
+            None => tracing::info!(objectives, ?down, "error budgets restored"),
+            Some(by) => tracing::warn!(
+                objectives,
+                ?by,
+                "error budgets restored as if no time had passed: the wall clock was set back"
+            ),
+        }
+    }
+}
+
+/// The file of error budgets cannot be taken up, and was put aside.
+#[derive(Debug)]
+pub struct BudgetsRefused<'a> {
+    pub problem: &'a dyn std::error::Error,
+    pub aside: &'a std::path::Path,
+}
+
+impl BudgetsRefused<'_> {
+    pub fn emit(&self) {
+        tracing::warn!(
+            problem = %self.problem,
+            aside = %self.aside.display(),
+            "the file of error budgets is refused and put aside; every budget starts afresh"
+        );
+    }
+}
+
+/// Error budgets cannot be written; told once until they can be again.
+#[derive(Debug)]
+pub struct BudgetsUnwritten<'a> {
+    pub error: &'a std::io::Error,
+}
+
+impl BudgetsUnwritten<'_> {
+    pub fn emit(&self) {
+        tracing::error!(
+            error = %self.error,
+            "error budgets cannot be written; a restart would go back to what was written last"
+        );
+    }
+}
+
+/// Error budgets can be written again.
+#[derive(Debug)]
+pub struct BudgetsWritten;
+
+impl BudgetsWritten {
+    pub fn emit(&self) {
+        tracing::info!("error budgets are written again");
+    }
+}
+
 /// The metrics of the engine behind an upstream cannot be read; told once for each kind of failure until they can be.
 #[derive(Debug)]
 pub struct ScrapeFails<'a> {

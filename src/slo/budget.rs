@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::clock::Moment;
 use crate::slots::Slots;
 
@@ -11,22 +13,30 @@ use crate::slots::Slots;
 pub(super) const SLOTS: u32 = 120;
 
 /// Good and bad events. What is excluded is neither.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Counts {
-    pub(super) good: u64,
-    pub(super) bad: u64,
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Counts {
+    pub good: u64,
+    pub bad: u64,
 }
 
+/// What one slot holds: its number, good and bad.
+pub(super) type Slot = (u64, u64, u64);
+
 impl Counts {
+    pub(super) const fn add(&mut self, more: Self) {
+        self.good = self.good.saturating_add(more.good);
+        self.bad = self.bad.saturating_add(more.bad);
+    }
+
     /// Share of bad events ÷ (1 − target): 1 spends the budget in exactly its window. `None` without events.
-    pub(super) fn burn(self, target: f64) -> Option<f64> {
+    pub fn burn(self, target: f64) -> Option<f64> {
         let Self { good, bad } = self;
-        let all = good + bad;
+        let all = good.saturating_add(bad);
         (all > 0).then(|| bad as f64 / all as f64 / (1.0 - target))
     }
 
     /// 1 − bad ÷ ((1 − target) × all): the share of the bad events that these events allow which has not come.
-    pub(super) fn budget(self, target: f64) -> Option<f64> {
+    pub fn budget(self, target: f64) -> Option<f64> {
         Some(1.0 - self.burn(target)?)
     }
 }
@@ -49,17 +59,42 @@ impl Window {
     pub(super) fn note(&mut self, at: Moment, counts: Counts) {
         let number = self.slots.number(at);
         if let Some(slot) = self.slots.slot(number) {
-            slot.good += counts.good;
-            slot.bad += counts.bad;
+            slot.add(counts);
         }
+    }
+
+    /// The slots that hold anything.
+    pub(super) fn held(&self) -> Vec<Slot> {
+        let held = self.slots.numbered();
+        held.filter(|(_, counts)| **counts != Counts::default())
+            .map(|(number, counts)| (number, counts.good, counts.bad))
+            .collect()
+    }
+
+    /// The window as it was at `now`, when it held these slots. `None` where they could not have been its: more than it
+    /// has, or later than `now`.
+    pub(super) fn restored(length: Duration, held: &[Slot], now: Moment) -> Option<Self> {
+        let mut window = Self::new(length);
+        let newest = window.slots.number(now);
+        if held.len() > SLOTS as usize + 1 {
+            return None;
+        }
+        for &(number, good, bad) in held {
+            if number > newest {
+                return None;
+            }
+            if let Some(slot) = window.slots.slot(number) {
+                slot.add(Counts { good, bad });
+            }
+        }
+        Some(window)
     }
 
     pub(super) fn counts(&self, at: Moment) -> Counts {
         let now = self.slots.number(at);
         let mut sum = Counts::default();
         for slot in self.slots.range(now.saturating_sub(SLOTS.into())..now + 1) {
-            sum.good += slot.good;
-            sum.bad += slot.bad;
+            sum.add(*slot);
         }
         sum
     }
@@ -219,6 +254,38 @@ mod tests {
         window.note(later.saturating_sub(Duration::from_secs(299)), BAD);
         window.note(later.saturating_sub(Duration::from_secs(400)), BAD);
         assert_eq!(window.counts(later), Counts { good: 1, bad: 1 });
+    }
+
+    #[test]
+    fn a_window_that_was_put_away_is_the_same_again() {
+        let mut before = window(300);
+        for second in 700..1_000 {
+            let counts = Counts {
+                good: second,
+                bad: 1,
+            };
+            before.note(Moment::from_secs(second), counts);
+        }
+        let now = Moment::from_secs(1_000);
+        let length = Duration::from_secs(300);
+        let mut after = Window::restored(length, &before.held(), now).unwrap();
+        for second in 1_000..1_400 {
+            let at = Moment::from_secs(second);
+            assert_eq!(after.counts(at), before.counts(at), "{second}");
+            after.note(at, BAD);
+            before.note(at, BAD);
+        }
+        let number = now.nanos() / 2_500_000_000;
+        assert!(Window::restored(length, &[(number, 1, 1)], now).is_some());
+        assert!(Window::restored(length, &[(number + 1, 1, 1)], now).is_none());
+        let many = vec![(number, 1, 1); 122];
+        assert!(Window::restored(length, &many, now).is_none());
+        let full = Window::restored(length, &[(number, u64::MAX, u64::MAX)], now).unwrap();
+        assert_eq!(
+            full.counts(now).burn(0.5),
+            Some(2.0),
+            "it overflows nothing"
+        );
     }
 
     fn course(budget: f64, burn: f64, covered: u64) -> Option<f64> {

@@ -7,20 +7,34 @@ use crate::clock::{Moment, Wall};
 use crate::dialect::{Operation, RequestFacts};
 use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stalls};
-use crate::record::{Bands, Call, Complete, Http, Network, Outcome, Record, Series};
+use crate::record::{Bands, Call, Complete, Http, Network, Outcome, Output, Record, Series};
+use crate::slo::{Counting, Indicator, Objective, Scope};
 use crate::wire::{Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who};
 
 pub(crate) fn at(millis: u64) -> Moment {
     Moment::from_millis(1_000_000 + millis)
 }
 
-/// `gpt-4o` on route `default`: first token after 400 ms, 80 tokens per second, over after 2 s.
+/// Availability, 99 % over a day.
+pub(crate) fn objective(name: &str) -> Objective {
+    Objective {
+        name: Label::known(name),
+        indicator: Indicator::Availability,
+        target: 0.99,
+        window: Duration::from_secs(86_400),
+        scope: Scope::default(),
+        counting: Counting::default(),
+    }
+}
+
+/// `gpt-4o` on route `default`: first token after 400 ms, 160 tokens at 100 per second, over after 2 s.
 pub(crate) fn stream() -> Record {
     let points = Points {
         accept: at(0),
         sent: Some(at(5)),
         head: Some(at(390)),
         token: Some(at(400)),
+        visible: Some(at(400)),
         last: Some(at(1_990)),
         end: Some(at(2_000)),
         ..Points::default()
@@ -108,11 +122,16 @@ fn call() -> Call {
         usage: None,
         timings: None,
         quota: None,
-        output: None,
+        output: Some(Output {
+            tokens: 160.0,
+            ..Output::default()
+        }),
         tokenizer: None,
         rates: Rates {
-            output: Some(80.0),
-            ..Rates::default()
+            output: Some(100.0),
+            total: Some(80.0),
+            time_per_output_token: Some(Duration::from_millis(10)),
+            unrated: None,
         },
         complete: Complete::True,
         queue_depth: 0,

@@ -1,29 +1,39 @@
 //! The book of all objectives: what was good, what was bad, and what is left.
 
-use crate::clock::Moment;
-use crate::record::{Call, Record, Verdict};
+use std::time::Duration;
+
+use crate::clock::{Moment, Wall};
+use crate::record::{Record, Verdict};
 use crate::slo::budget::{Counts, Course, Window};
-use crate::slo::scope::Filter;
-use crate::slo::{BURN_WINDOWS, Objective, Reading};
+use crate::slo::coverage::Coverage;
+use crate::slo::scope::{Filter, Subject};
+use crate::slo::slices::{Closed, Slices};
+use crate::slo::state::Kept;
+use crate::slo::{BURN_WINDOWS, Indicator, Judged, Malformed, Objective, Reading, Restored, State};
 
 /// All objectives, each with its history.
 #[derive(Debug)]
 pub struct Ledger {
     accounts: Vec<Account>,
+    /// What the time line of the windows is ahead of the process's clock: the life of the processes before, and the
+    /// time between them.
+    ahead: Duration,
 }
 
 impl Ledger {
     /// With objectives that are observed since the process began.
     pub fn new(objectives: Vec<Objective>) -> Self {
-        let open = |objective| Account::open(objective, Moment::ZERO);
+        let open = |objective| Account::open(objective, Moment::ZERO, Duration::ZERO);
         Self {
             accounts: objectives.into_iter().map(open).collect(),
+            ahead: Duration::ZERO,
         }
     }
 
     /// Takes over the objectives of a new configuration. One that did not change keeps its history; of one that did, and
     /// of a new one, nothing is known before `at`. Totals go on by name all the same: counters only rise.
     pub fn replace(&mut self, at: Moment, objectives: Vec<Objective>) {
+        let ahead = self.ahead;
         let mut former = std::mem::take(&mut self.accounts);
         let take_over = |objective: Objective| {
             let same = former
@@ -33,9 +43,10 @@ impl Ledger {
                 Some(known) if known.objective == objective => known,
                 Some(known) => Account {
                     total: known.total,
-                    ..Account::open(objective, at)
+                    excluded: known.excluded,
+                    ..Account::open(objective, at, ahead)
                 },
-                None => Account::open(objective, at),
+                None => Account::open(objective, at, ahead),
             }
         };
         self.accounts = objectives.into_iter().map(take_over).collect();
@@ -46,66 +57,228 @@ impl Ledger {
     }
 
     /// What the objectives in whose scope the exchange is say of it, by their index. Plain HTTP is in no scope.
-    pub fn judge(&self, record: &Record) -> impl Iterator<Item = (usize, Verdict)> {
+    pub fn judge(&self, record: &Record) -> impl Iterator<Item = (usize, Judged)> {
         let judge = move |(index, account): (usize, &Account)| {
             let call = record.call.as_ref()?;
-            Some((index, account.judge(record, call)?))
+            let in_scope = account.filter.matches(&Subject::of(record, call));
+            let judged = in_scope.then(|| account.objective.judge(record, call));
+            Some((index, judged??))
         };
         self.accounts.iter().enumerate().filter_map(judge)
     }
 
-    /// Enters a verdict in the book. What is excluded leaves no trace there.
-    pub fn note(&mut self, at: Moment, index: usize, verdict: Verdict) {
-        let Some(account) = self.accounts.get_mut(index) else {
-            return;
-        };
-        match verdict {
-            Verdict::Good => account.note(at, Counts { good: 1, bad: 0 }),
-            Verdict::Bad => account.note(at, Counts { good: 0, bad: 1 }),
-            Verdict::Excluded => {}
+    /// Enters a verdict in the book. What is excluded is only counted.
+    pub fn note(&mut self, at: Moment, index: usize, judged: Judged) {
+        let at = at + self.ahead;
+        if let Some(account) = self.accounts.get_mut(index) {
+            account.enter(at, judged);
+        }
+    }
+
+    /// Whether there is any objective on slices of time, to be told what is in flight.
+    pub fn has_slices(&self) -> bool {
+        self.accounts.iter().any(|account| account.slices.is_some())
+    }
+
+    /// The objectives on slices of time in whose scope a stream in flight is, by their index.
+    pub fn slices_of(&self, subject: &Subject<'_>) -> Vec<usize> {
+        let accounts = self.accounts.iter().enumerate();
+        accounts
+            .filter(|(_, account)| account.slices.is_some() && account.filter.matches(subject))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// Output tokens of a stream in flight, for objectives on slices of time.
+    pub fn stream(&mut self, at: Moment, indices: &[usize], tokens: u64) {
+        let ahead = self.ahead;
+        for index in indices {
+            if let Some(account) = self.accounts.get_mut(*index) {
+                account.slice(ahead, |slices| slices.add(at, tokens));
+            }
+        }
+    }
+
+    /// How many streams are in flight at `at`, for each index that [`slices_of`](Self::slices_of) gave. To be called
+    /// about every 250 ms.
+    pub fn look(&mut self, at: Moment, streams: impl Fn(usize) -> u32) {
+        let ahead = self.ahead;
+        for (index, account) in self.accounts.iter_mut().enumerate() {
+            account.slice(ahead, |slices| slices.look(at, streams(index)));
+        }
+    }
+
+    /// Part of a stream went by unobserved: the slices of time that are open count for nothing.
+    pub fn lose(&mut self) {
+        for account in &mut self.accounts {
+            if let Some(slices) = account.slices.as_deref_mut() {
+                slices.lose();
+            }
         }
     }
 
     /// Every objective at this moment, in the configuration's order.
     pub fn reading(&self, at: Moment) -> Vec<Reading> {
+        let at = at + self.ahead;
         let accounts = self.accounts.iter();
         accounts.map(|account| account.reading(at)).collect()
     }
+
+    /// What a process that begins later has to know of this one, which goes on. `wall` is the time of day at `at`.
+    pub fn state(&self, at: Moment, wall: Wall) -> State {
+        let clock = at + self.ahead;
+        State {
+            wall: wall.unix_nanos(),
+            clock: clock.nanos(),
+            accounts: self.accounts.iter().map(|it| it.kept(clock)).collect(),
+        }
+    }
+
+    /// Takes up what a process before left behind; to be called before anything is noted. Objectives that are what they
+    /// were go on, with a gap where nobody observed; the others begin now.
+    ///
+    /// # Errors
+    /// Where no ledger can have written `state`; then nothing changes.
+    pub fn restore(
+        &mut self,
+        state: &State,
+        at: Moment,
+        wall: Wall,
+    ) -> Result<Restored, Malformed> {
+        let clock = Moment::from_nanos(state.clock);
+        let between = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from));
+        let down = between(state.wall, wall.unix_nanos());
+        let set_back = between(wall.unix_nanos(), state.wall);
+        // A little more time than passed where the process is older than that: nothing may lie before its beginning.
+        let ahead = (clock + down).since(at);
+        let mut objectives = 0;
+        let mut accounts = Vec::with_capacity(self.accounts.len());
+        for account in &self.accounts {
+            let objective = account.objective.clone();
+            let identity = identity(&objective);
+            let fresh = Account::open(objective, at, ahead);
+            let kept = state.accounts.iter().find(|kept| kept.identity == identity);
+            accounts.push(match kept {
+                Some(kept) => {
+                    objectives += 1;
+                    fresh.going_on(kept, clock).ok_or(Malformed)?
+                }
+                None => fresh,
+            });
+        }
+        (self.accounts, self.ahead) = (accounts, ahead);
+        Ok(Restored {
+            objectives,
+            down,
+            set_back: (!set_back.is_zero()).then_some(set_back),
+        })
+    }
 }
 
-/// One objective and its history: eight windows, 16 KiB.
+/// One objective and its history: eight windows, 16 KiB. Instants are on the ledger's time line.
 #[derive(Debug)]
 struct Account {
     objective: Objective,
     filter: Filter,
-    since: Moment,
+    coverage: Coverage,
     total: Counts,
+    excluded: u64,
     budget: Window,
     burn: [Window; BURN_WINDOWS.len()],
+    /// Of objectives on slices of time; on the process's own clock.
+    slices: Option<Box<Slices>>,
 }
 
 impl Account {
-    fn open(objective: Objective, since: Moment) -> Self {
+    /// Observed from `at` on, but for the warm-up.
+    fn open(objective: Objective, at: Moment, ahead: Duration) -> Self {
+        let warm = Moment::ZERO + objective.counting.warmup;
+        let slices = match objective.indicator {
+            Indicator::SystemRate { floor, min_streams } => {
+                Some(Box::new(Slices::new(floor, min_streams, warm)))
+            }
+            Indicator::Availability
+            | Indicator::TimeToFirstToken(_)
+            | Indicator::FirstVisible(_)
+            | Indicator::OutputRate(_)
+            | Indicator::TotalRate(_)
+            | Indicator::StallFree
+            | Indicator::InterToken(_)
+            | Indicator::Duration(_)
+            | Indicator::TokensAboveRate(_) => None,
+        };
         Self {
             filter: Filter::new(&objective.scope),
+            coverage: Coverage::since(at.max(warm) + ahead),
             budget: Window::new(objective.window),
             burn: BURN_WINDOWS.map(|(_, length)| Window::new(length)),
             total: Counts::default(),
-            since,
+            excluded: 0,
+            slices,
             objective,
         }
     }
 
-    fn judge(&self, record: &Record, call: &Call) -> Option<Verdict> {
-        if !self.filter.matches(record, call) {
+    /// With the history that was put away at `clock`. `None` where it cannot be one.
+    fn going_on(mut self, kept: &Kept, clock: Moment) -> Option<Self> {
+        let gap = |&(from, to): &(u64, u64)| (Moment::from_nanos(from), Moment::from_nanos(to));
+        let gaps = kept.gaps.iter().map(gap).collect();
+        let since = Moment::from_nanos(kept.since);
+        let resumed = self.coverage.begun();
+        // Put away in its own warm-up, it had not begun to be observed.
+        if since <= clock {
+            self.coverage = Coverage::restored(since, gaps, clock)?;
+            self.coverage.miss(clock, resumed);
+        }
+        let [budget, burn @ ..] = kept.windows.as_slice() else {
+            return None;
+        };
+        if burn.len() != self.burn.len() {
             return None;
         }
-        self.objective.indicator.judge(record, call)
+        self.budget = Window::restored(self.budget.length(), budget, clock)?;
+        for (window, held) in self.burn.iter_mut().zip(burn) {
+            *window = Window::restored(window.length(), held, clock)?;
+        }
+        Some(self)
     }
 
-    fn note(&mut self, at: Moment, counts: Counts) {
-        self.total.good += counts.good;
-        self.total.bad += counts.bad;
+    fn kept(&self, clock: Moment) -> Kept {
+        // A gap that a warm-up makes may last beyond now.
+        let gap = |(from, to): &(Moment, Moment)| (from.nanos(), (*to).min(clock).nanos());
+        let windows = std::iter::once(&self.budget).chain(&self.burn);
+        Kept {
+            identity: identity(&self.objective),
+            since: self.coverage.begun().nanos(),
+            gaps: self.coverage.gaps().iter().map(gap).collect(),
+            windows: windows.map(Window::held).collect(),
+        }
+    }
+
+    fn slice(&mut self, ahead: Duration, of: impl FnOnce(&mut Slices) -> Option<Closed>) {
+        let closed = self.slices.as_deref_mut().and_then(of);
+        if let Some(Closed { at, verdict }) = closed {
+            self.enter(at + ahead, Judged { verdict, events: 1 });
+        }
+    }
+
+    fn enter(&mut self, at: Moment, judged: Judged) {
+        let Judged { verdict, events } = judged;
+        let counts = match verdict {
+            Verdict::Good => Counts {
+                good: events,
+                bad: 0,
+            },
+            Verdict::Bad => Counts {
+                good: 0,
+                bad: events,
+            },
+            Verdict::Excluded => {
+                self.excluded += 1;
+                return;
+            }
+        };
+        self.total.add(counts);
         self.budget.note(at, counts);
         for window in &mut self.burn {
             window.note(at, counts);
@@ -114,16 +287,17 @@ impl Account {
 
     fn reading(&self, at: Moment) -> Reading {
         let target = self.objective.target;
-        let observed = at.since(self.since);
-        let covered = observed.min(self.objective.window);
-        let budget = self.budget.counts(at).budget(target);
+        let window = self.objective.window;
+        let covered = self.coverage.observed(at, window);
+        let counts = self.budget.counts(at);
+        let budget = counts.budget(target);
         let burn = |window: &Window| window.counts(at).burn(target);
         let [_, _, last_hour, ..] = &self.burn;
         let course = || {
             Some(Course {
                 budget: budget?,
                 burn: burn(last_hour)?,
-                window: self.objective.window,
+                window,
                 covered,
             })
         };
@@ -131,9 +305,11 @@ impl Account {
             objective: self.objective.clone(),
             good: self.total.good,
             bad: self.total.bad,
+            excluded: self.excluded,
+            counts,
             budget,
             burn: self.burn.each_ref().map(|window| {
-                let is_covered = observed >= window.length();
+                let is_covered = self.coverage.covers(at, window.length());
                 is_covered.then(|| burn(window)).flatten()
             }),
             covered,
@@ -142,27 +318,24 @@ impl Account {
     }
 }
 
+/// By which an objective is known again: everything that it is.
+fn identity(objective: &Objective) -> String {
+    // Of plain structs, texts and numbers nothing can fail to be written.
+    serde_json::to_string(objective).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::label::Label;
-    use crate::slo::example::stream;
-    use crate::slo::{Indicator, Scope};
+    use crate::slo::example::{objective, stream};
+    use crate::slo::{Counting, Scope};
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    fn objective(name: &str) -> Objective {
-        Objective {
-            name: Label::known(name),
-            indicator: Indicator::Availability,
-            target: 0.99,
-            window: 24 * HOUR,
-            scope: Scope::default(),
-        }
+    const fn once(verdict: Verdict) -> Judged {
+        Judged { verdict, events: 1 }
     }
 
     fn one(ledger: &Ledger, at: Moment) -> Reading {
@@ -172,10 +345,10 @@ mod tests {
 
     fn note(ledger: &mut Ledger, at: Moment, good: u64, bad: u64) {
         for _ in 0..good {
-            ledger.note(at, 0, Verdict::Good);
+            ledger.note(at, 0, once(Verdict::Good));
         }
         for _ in 0..bad {
-            ledger.note(at, 0, Verdict::Bad);
+            ledger.note(at, 0, once(Verdict::Bad));
         }
     }
 
@@ -188,19 +361,20 @@ mod tests {
     fn only_objectives_in_whose_scope_it_is_judge_an_exchange() {
         let scoped = |name, model: &str| Objective {
             scope: Scope {
-                route: None,
                 model: Some(model.to_owned()),
+                ..Scope::default()
             },
             ..objective(name)
         };
         let slow = Objective {
-            indicator: Indicator::OutputRate(100.0),
+            indicator: Indicator::OutputRate(200.0),
             ..objective("voice")
         };
         let ledger = Ledger::new(vec![scoped("a", "claude*"), scoped("b", "gpt*"), slow]);
         let mut record = stream();
         let verdicts: Vec<_> = ledger.judge(&record).collect();
-        assert_eq!(verdicts, [(1, Verdict::Good), (2, Verdict::Bad)]);
+        let expected = [(1, once(Verdict::Good)), (2, once(Verdict::Bad))];
+        assert_eq!(verdicts, expected);
         assert_eq!(ledger.objective(1).unwrap().name.as_str(), "b");
         record.call = None;
         assert_eq!(ledger.judge(&record).count(), 0, "plain HTTP");
@@ -210,9 +384,10 @@ mod tests {
     fn what_is_excluded_leaves_no_trace() {
         let mut ledger = Ledger::new(vec![objective("a")]);
         let at = Moment::from_secs(7_200);
-        ledger.note(at, 0, Verdict::Excluded);
+        ledger.note(at, 0, once(Verdict::Excluded));
         let reading = one(&ledger, at);
-        assert_eq!((reading.good, reading.bad), (0, 0));
+        assert_eq!((reading.good, reading.bad, reading.excluded), (0, 0, 1));
+        assert_eq!(reading.counts, Counts::default());
         assert_eq!((reading.budget, reading.exhaustion), (None, None));
         assert_eq!(reading.burn, [None; BURN_WINDOWS.len()]);
     }
@@ -260,12 +435,56 @@ mod tests {
         assert!((foretold - seconds).abs() < 1e-3, "{foretold}");
     }
 
+    /// The rows of the SRE workbook for 99.9 % over 30 d, of tokens: what a burn rate spends, and when it would all be
+    /// spent. A stream weighs as much as it has tokens.
+    #[test]
+    fn tokens_spend_what_the_workbook_says() {
+        const MONTH: u64 = 30 * 24;
+        for (rate, hours, spent, window) in [
+            (14.4, 1, 0.02, "1h"),
+            (6.0, 6, 0.05, "6h"),
+            (3.0, 24, 0.1, "1d"),
+            (1.0, 72, 0.1, "3d"),
+        ] {
+            let tokens = Objective {
+                indicator: Indicator::TokensAboveRate(30.0),
+                target: 0.999,
+                window: Duration::from_secs(MONTH * 3_600),
+                ..objective("tokens")
+            };
+            let mut ledger = Ledger::new(vec![tokens]);
+            for hour in 0..MONTH {
+                let at = Moment::from_secs(hour * 3_600 + 1_800);
+                let bad = if hour >= MONTH - hours {
+                    rate * 10.0
+                } else {
+                    0.0
+                };
+                let bad = (0..10_000).filter(|token| f64::from(*token) < bad).count() as u64;
+                let judged = [(Verdict::Good, 10_000 - bad), (Verdict::Bad, bad)];
+                for (verdict, events) in judged {
+                    ledger.note(at, 0, Judged { verdict, events });
+                }
+            }
+            let reading = one(&ledger, Moment::from_secs(MONTH * 3_600));
+            let index = BURN_WINDOWS.iter().position(|(name, _)| *name == window);
+            near(reading.burn[index.unwrap()], rate);
+            near(reading.budget, 1.0 - spent);
+            assert_eq!(reading.counts.good + reading.counts.bad, MONTH * 10_000);
+            let ends = reading.exhaustion.map(|time| time.as_secs_f64() / 3_600.0);
+            match rate > 1.0 {
+                true => near(ends, (1.0 - spent) * MONTH as f64 / rate),
+                false => assert_eq!(ends, None),
+            }
+        }
+    }
+
     #[test]
     fn an_objective_that_did_not_change_keeps_its_history() {
         let mut ledger = Ledger::new(vec![objective("a"), objective("b")]);
         let at = Moment::from_secs(4_000);
         note(&mut ledger, at, 9, 1);
-        ledger.note(at, 1, Verdict::Bad);
+        ledger.note(at, 1, once(Verdict::Bad));
         let changed = Objective {
             target: 0.9,
             ..objective("a")
@@ -317,11 +536,242 @@ mod tests {
     #[test]
     fn an_index_that_is_no_more_is_ignored() {
         let mut ledger = Ledger::new(vec![]);
-        ledger.note(Moment::ZERO, 3, Verdict::Bad);
+        ledger.note(Moment::ZERO, 3, once(Verdict::Bad));
         assert!(ledger.reading(Moment::ZERO).is_empty() && ledger.objective(0).is_none());
     }
 
+    const NANO: Duration = Duration::from_nanos(1);
+
+    /// A wall clock that shows what the process's does, so many seconds later.
+    fn wall(at: Moment, seconds: u64) -> Wall {
+        Wall::from_unix_nanos((at + Duration::from_secs(seconds)).nanos())
+    }
+
+    /// Put away at `at` and taken up again in a process that begins `down` later and is `age` old by then.
+    fn restarted(ledger: &Ledger, at: Moment, down: Duration, age: Moment) -> Ledger {
+        let state = ledger.state(at, wall(at, 1_000_000));
+        let text = serde_json::to_string(&state).unwrap();
+        let state: State = serde_json::from_str(&text).unwrap();
+        let objectives = ledger.accounts.iter().map(|it| it.objective.clone());
+        let mut next = Ledger::new(objectives.collect());
+        let told = next.restore(&state, age, wall(at, 1_000_000) + down);
+        let told = told.unwrap();
+        assert_eq!((told.down, told.set_back), (down, None));
+        next
+    }
+
+    #[test]
+    fn a_restart_goes_on_where_it_was_and_totals_begin_anew() {
+        let mut ledger = Ledger::new(vec![objective("a")]);
+        let at = Moment::from_secs(40 * 3_600);
+        note(&mut ledger, at.saturating_sub(HOUR / 3), 990, 10);
+        let before = one(&ledger, at);
+        let age = Moment::from_secs(1);
+        let next = restarted(&ledger, at, Duration::from_secs(20), age);
+        let after = one(&next, age);
+        assert_eq!(
+            (after.good, after.bad),
+            (0, 0),
+            "counters are the process's own"
+        );
+        assert_eq!(after.counts, before.counts);
+        assert_eq!(after.budget, before.budget);
+        assert_eq!(after.covered, 24 * HOUR - Duration::from_secs(20));
+        let told = |reading: &Reading| reading.burn.map(|burn| burn.is_some());
+        assert_eq!(told(&before), [false, true, true, true, true, true, false]);
+        assert_eq!(
+            told(&after),
+            told(&before),
+            "20 s are within a tenth of 30 min"
+        );
+        // It leaves as if nothing had happened: 24 h after the slot of 12 min in which it came.
+        let slot = (at.saturating_sub(HOUR / 3).nanos() / 720_000_000_000 + 121) * 720;
+        let leaves = slot - (40 * 3_600 + 20 - 1);
+        let last = |secs| one(&next, Moment::from_secs(secs)).counts;
+        assert_eq!(last(leaves - 1), before.counts);
+        assert_eq!(last(leaves), Counts::default());
+    }
+
+    #[test]
+    fn what_lies_longer_back_than_a_window_is_gone_and_a_long_gap_silences_it() {
+        let mut ledger = Ledger::new(vec![objective("a")]);
+        let at = Moment::from_secs(80 * 3_600);
+        note(&mut ledger, at, 90, 10);
+        let next = restarted(&ledger, at, 2 * HOUR, Moment::ZERO);
+        let reading = one(&next, Moment::ZERO);
+        near(reading.budget, -9.0);
+        assert_eq!(reading.covered, 22 * HOUR);
+        let told = reading.burn.map(|burn| burn.is_some());
+        assert_eq!(told, [false, false, false, false, false, true, true]);
+        let gone = restarted(&ledger, at, 100 * HOUR, Moment::ZERO);
+        let reading = one(&gone, Moment::ZERO);
+        assert_eq!((reading.budget, reading.covered), (None, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_set_back_lets_no_time_pass() {
+        let mut ledger = Ledger::new(vec![objective("a")]);
+        let at = Moment::from_secs(4_000);
+        note(&mut ledger, at, 9, 1);
+        let state = ledger.state(at, wall(at, 500));
+        let mut next = Ledger::new(vec![objective("a")]);
+        let told = next.restore(&state, Moment::ZERO, wall(at, 200)).unwrap();
+        assert_eq!((told.objectives, told.down), (1, Duration::ZERO));
+        assert_eq!(told.set_back, Some(Duration::from_secs(300)));
+        let reading = one(&next, Moment::ZERO);
+        assert_eq!(reading.counts, Counts { good: 9, bad: 1 });
+        assert_eq!(reading.covered, Duration::from_secs(4_000));
+        assert!(reading.burn[0].is_some(), "no gap either");
+    }
+
+    #[test]
+    fn an_objective_that_changed_over_a_restart_starts_afresh() {
+        let mut ledger = Ledger::new(vec![objective("a"), objective("b")]);
+        let at = Moment::from_secs(4_000);
+        for index in 0..2 {
+            ledger.note(at, index, once(Verdict::Bad));
+        }
+        let state = ledger.state(at, wall(at, 0));
+        let changed = Objective {
+            target: 0.98,
+            ..objective("a")
+        };
+        let mut next = Ledger::new(vec![objective("c"), changed, objective("b")]);
+        let age = Moment::from_secs(2);
+        let told = next.restore(&state, age, wall(at, 10)).unwrap();
+        assert_eq!(told.objectives, 1);
+        let told: Vec<_> = next.reading(age + NANO).into_iter().collect();
+        let told: Vec<_> = told.iter().map(|it| (it.counts.bad, it.covered)).collect();
+        let kept = Duration::from_secs(4_000) + NANO;
+        assert_eq!(told, [(0, NANO), (0, NANO), (1, kept)]);
+    }
+
+    #[test]
+    fn a_warm_up_is_not_observed_at_any_start() {
+        let minute = Duration::from_secs(60);
+        let warm = Objective {
+            counting: Counting {
+                warmup: minute,
+                ..Counting::default()
+            },
+            ..objective("a")
+        };
+        let mut ledger = Ledger::new(vec![warm]);
+        let covered = |ledger: &Ledger, secs| one(ledger, Moment::from_secs(secs)).covered;
+        assert_eq!(covered(&ledger, 59), Duration::ZERO);
+        assert_eq!(covered(&ledger, 100), Duration::from_secs(40));
+        let at = Moment::from_secs(100);
+        ledger.note(at, 0, once(Verdict::Good));
+        let next = restarted(&ledger, at, Duration::from_secs(7), Moment::from_secs(1));
+        assert_eq!(covered(&next, 59), Duration::from_secs(40));
+        assert_eq!(covered(&next, 70), Duration::from_secs(50));
+        let early = restarted(&next, Moment::from_secs(10), minute, Moment::ZERO);
+        assert_eq!(covered(&early, 61), Duration::from_secs(41));
+        let unseen = restarted(
+            &Ledger::new(vec![one(&next, at).objective]),
+            Moment::ZERO,
+            minute,
+            Moment::ZERO,
+        );
+        assert_eq!(covered(&unseen, 61), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_one_is_refused_and_changes_nothing() {
+        let mut ledger = Ledger::new(vec![objective("a")]);
+        let at = Moment::from_secs(4_000);
+        note(&mut ledger, at, 9, 1);
+        let state = ledger.state(at, wall(at, 0));
+        let spoil = |spoil: fn(&mut State)| {
+            let mut spoilt = state.clone();
+            spoil(&mut spoilt);
+            let mut next = Ledger::new(vec![objective("a")]);
+            let told = next.restore(&spoilt, Moment::ZERO, wall(at, 0));
+            assert_eq!(told, Err(Malformed));
+            assert_eq!(
+                one(&next, Moment::ZERO),
+                one(&Ledger::new(vec![objective("a")]), Moment::ZERO)
+            );
+        };
+        spoil(|state| state.clock = 1);
+        spoil(|state| state.accounts[0].windows.truncate(7));
+        spoil(|state| state.accounts[0].windows[3].push((u64::MAX, 1, 1)));
+        spoil(|state| state.accounts[0].gaps.push((9, 3)));
+    }
+
+    #[test]
+    fn minutes_of_the_system_stand_in_the_books_of_their_objective() {
+        let system = Objective {
+            indicator: Indicator::SystemRate {
+                floor: 10.0,
+                min_streams: 1,
+            },
+            ..objective("system")
+        };
+        let mut ledger = Ledger::new(vec![objective("a"), system]);
+        assert!(ledger.has_slices() && !Ledger::new(vec![objective("a")]).has_slices());
+        let record = stream();
+        let subject = Subject::of(&record, record.call.as_ref().unwrap());
+        let slices = ledger.slices_of(&subject);
+        assert_eq!(slices, [1]);
+        for second in 0..=240 {
+            let at = Moment::from_secs(second);
+            ledger.look(at, |index| u32::from(slices.contains(&index)));
+            let tokens = if second < 120 { 10 } else { 9 };
+            ledger.stream(at, &slices, tokens);
+            if second == 200 {
+                ledger.lose();
+            }
+        }
+        let readings = ledger.reading(Moment::from_secs(240));
+        let told = |index: usize| readings[index].counts;
+        assert_eq!(told(0), Counts::default());
+        assert_eq!(told(1), Counts { good: 1, bad: 1 }, "the fourth had a gap");
+        assert_eq!(ledger.judge(&record).count(), 1, "of no exchange");
+    }
+
     proptest! {
+        /// Restarts at random, with downtime and a process of any age: the budget is that of the raw list of events,
+        /// each at its own time of day.
+        #[test]
+        fn a_restart_changes_nothing_of_what_the_list_of_events_gives(
+            events in prop::collection::vec((0_u64..600, any::<bool>(), 1_u64..50), 1..80),
+            restarts in prop::collection::btree_map(1_u64..600, (0_u64..100, 0_u64..60), 0..4),
+            age in 0_u64..60,
+        ) {
+            // A step of the grid of the budget's window: 1 d ÷ 120.
+            const STEP: u64 = 720;
+            let mut events = events;
+            events.sort_unstable();
+            let tokens = Objective { indicator: Indicator::TokensAboveRate(1.0), ..objective("a") };
+            let mut ledger = Ledger::new(vec![tokens]);
+            // The time of day at which this process began, and how long none ran so far.
+            let (mut began, mut gone) = (0, 0);
+            let mut raw: Vec<(u64, Counts)> = Vec::new();
+            let mut restarts = restarts.into_iter().peekable();
+            for (step, good, tokens) in events {
+                while let Some((when, (down, young))) = restarts.next_if(|(when, _)| *when <= step) {
+                    let (day, down) = (when * STEP + gone, down * STEP);
+                    let at = Moment::from_secs(day - began);
+                    let age = young + age;
+                    ledger = restarted(&ledger, at, Duration::from_secs(down), Moment::from_secs(age));
+                    (began, gone) = (day + down - age, gone + down);
+                }
+                let day = step * STEP + gone;
+                let at = Moment::from_secs(day - began);
+                let verdict = if good { Verdict::Good } else { Verdict::Bad };
+                ledger.note(at, 0, Judged { verdict, events: tokens });
+                let (good, bad) = if good { (tokens, 0) } else { (0, tokens) };
+                raw.push((day, Counts { good, bad }));
+                let mut sum = Counts::default();
+                let within = raw.iter().filter(|(event, _)| event + 86_400 >= day);
+                within.for_each(|(_, counts)| sum.add(*counts));
+                let reading = one(&ledger, at);
+                prop_assert_eq!(reading.counts, sum);
+                prop_assert_eq!(reading.budget, sum.budget(0.99));
+            }
+        }
+
         /// Events and readings stand on the grid of the widest slots (3 d ÷ 120 = 36 min), which every other grid here
         /// divides: so the windows are exact.
         #[test]
@@ -343,7 +793,7 @@ mod tests {
                     1 => Verdict::Excluded,
                     _ => Verdict::Good,
                 };
-                ledger.note(Moment::from_secs(step * STEP), 0, verdict);
+                ledger.note(Moment::from_secs(step * STEP), 0, once(verdict));
             }
             let now = read * STEP;
             let share = |window: Duration| {

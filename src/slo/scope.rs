@@ -1,51 +1,126 @@
 //! Which exchanges an objective is about.
 
-use crate::label::{Label, Pattern};
+use serde::Serialize;
+
+use crate::dialect::Operation;
+use crate::label::{Label, Name, Pattern};
 use crate::record::{Call, Record};
-use crate::slo::Scope;
+
+/// Which exchanges count. `None` is all of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Scope {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route: Option<Label>,
+    /// A pattern over the model's name: `*` stands for any text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// A pattern over the tenant; what names none is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "word")]
+    pub operation: Option<Operation>,
+    /// Only streams, or only what is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<bool>,
+}
+
+fn word<S: serde::Serializer>(operation: &Option<Operation>, to: S) -> Result<S::Ok, S::Error> {
+    operation.map(Operation::as_str).serialize(to)
+}
+
+/// What a scope looks at, of an exchange that is over or still in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub route: &'a Label,
+    /// The one that was asked for: that is the name people write into a configuration, and the only one that failed
+    /// exchanges have. Its label where none was asked for.
+    pub model: &'a str,
+    pub tenant: Option<&'a str>,
+    pub operation: Operation,
+    /// By its answer, or by its request where the answer was an error instead.
+    pub stream: bool,
+}
+
+impl<'a> Subject<'a> {
+    pub fn of(record: &'a Record, call: &'a Call) -> Self {
+        let model = call.request.model.as_ref();
+        Self {
+            route: &record.route.name,
+            model: model.map_or(call.series.model.as_str(), |name| name.as_str()),
+            tenant: record.who.tenant.as_ref().map(Name::as_str),
+            operation: call.series.operation,
+            stream: is_stream(call),
+        }
+    }
+}
+
+/// Whether it is a stream of generated tokens.
+pub(super) fn is_stream(call: &Call) -> bool {
+    call.series.operation.generates() && (call.streamed || call.request.stream == Some(true))
+}
 
 /// A [`Scope`] made ready for matching.
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
     route: Option<Label>,
     model: Option<Pattern>,
+    tenant: Option<Pattern>,
+    operation: Option<Operation>,
+    stream: Option<bool>,
 }
 
 impl Filter {
     pub(super) fn new(scope: &Scope) -> Self {
-        let Scope { route, model } = scope;
+        let Scope {
+            route,
+            model,
+            tenant,
+            operation,
+            stream,
+        } = scope;
         Self {
             route: route.clone(),
             model: model.as_deref().map(Pattern::new),
+            tenant: tenant.as_deref().map(Pattern::new),
+            operation: *operation,
+            stream: *stream,
         }
     }
 
-    /// The model is the one that was asked for: that is the name people write into a configuration, and the only one
-    /// that failed exchanges have.
-    pub(super) fn matches(&self, record: &Record, call: &Call) -> bool {
-        let route = self.route.as_ref();
-        let model = call.request.model.as_ref();
-        let model = model.map_or(call.series.model.as_str(), |name| name.as_str());
-        route.is_none_or(|route| *route == record.route.name)
-            && self
-                .model
-                .as_ref()
-                .is_none_or(|wanted| wanted.matches(model))
+    pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
+        let Self {
+            route,
+            model,
+            tenant,
+            operation,
+            stream,
+        } = self;
+        let of_tenant = |pattern: &Pattern| subject.tenant.is_some_and(|it| pattern.matches(it));
+        route.as_ref().is_none_or(|it| it == subject.route)
+            && operation.is_none_or(|it| it == subject.operation)
+            && stream.is_none_or(|it| it == subject.stream)
+            && tenant.as_ref().is_none_or(of_tenant)
+            && model.as_ref().is_none_or(|it| it.matches(subject.model))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::Name;
     use crate::slo::example::stream;
+
+    fn matches(scope: &Scope, record: &Record) -> bool {
+        let subject = Subject::of(record, record.call.as_ref().unwrap());
+        Filter::new(scope).matches(&subject)
+    }
 
     fn in_scope(route: Option<&str>, model: Option<&str>, record: &Record) -> bool {
         let scope = Scope {
             route: route.map(Label::known),
             model: model.map(str::to_owned),
+            ..Scope::default()
         };
-        Filter::new(&scope).matches(record, record.call.as_ref().unwrap())
+        matches(&scope, record)
     }
 
     #[test]
@@ -69,5 +144,40 @@ mod tests {
         let call = record.call.as_mut().unwrap();
         call.request.model = None;
         assert!(in_scope(None, Some("gpt-4o"), &record));
+    }
+
+    #[test]
+    fn who_names_no_tenant_is_in_the_scope_of_none() {
+        let scope = |tenant: &str| Scope {
+            tenant: Some(tenant.to_owned()),
+            ..Scope::default()
+        };
+        let mut record = stream();
+        assert!(!matches(&scope("*"), &record));
+        record.who.tenant = Name::new("acme-eu");
+        assert!(matches(&scope("acme-*"), &record) && !matches(&scope("acme"), &record));
+    }
+
+    #[test]
+    fn operations_and_streams_are_told_apart() {
+        let scope = |operation, stream| Scope {
+            operation,
+            stream,
+            ..Scope::default()
+        };
+        let mut record = stream();
+        assert!(matches(&scope(Some(Operation::Chat), None), &record));
+        assert!(!matches(&scope(Some(Operation::Embeddings), None), &record));
+        assert!(matches(&scope(None, Some(true)), &record));
+        assert!(!matches(&scope(None, Some(false)), &record));
+        let call = record.call.as_mut().unwrap();
+        call.streamed = false;
+        assert!(
+            matches(&scope(None, Some(true)), &record),
+            "a stream was asked for, and an error came"
+        );
+        let call = record.call.as_mut().unwrap();
+        call.request.stream = None;
+        assert!(matches(&scope(Some(Operation::Chat), Some(false)), &record));
     }
 }

@@ -1,48 +1,102 @@
-//! What one indicator says of one exchange.
+//! What one objective says of one exchange.
 
 use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::record::{Call, Complete, Outcome, Record, Verdict};
-use crate::slo::Indicator;
+use crate::slo::scope::is_stream;
+use crate::slo::{Counting, Indicator, Objective};
 use crate::wire::{Ending, Fault};
 
 /// Too many requests: the one status below 500 by which a backend says that it cannot keep up.
 const TOO_MANY_REQUESTS: u16 = 429;
 
+/// A verdict, and how many events of that kind it stands for: an exchange is one, but where its tokens are counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Judged {
+    pub verdict: Verdict,
+    pub events: u64,
+}
+
+impl Objective {
+    /// `None` where the indicator is not about such exchanges at all.
+    pub(super) fn judge(&self, record: &Record, call: &Call) -> Option<Judged> {
+        let Self {
+            indicator,
+            counting,
+            ..
+        } = self;
+        let standing = Standing::of(record, counting);
+        let verdict = indicator.judge(record, call, standing)?;
+        let left_out = record.points.accept < Moment::ZERO + counting.warmup
+            || counting.is_too_short(*indicator, call);
+        let tokens = matches!(indicator, Indicator::TokensAboveRate(_));
+        Some(Judged {
+            verdict: if left_out { Verdict::Excluded } else { verdict },
+            events: if tokens { output_tokens(call) } else { 1 },
+        })
+    }
+}
+
 impl Indicator {
     /// `None` where the indicator is not about such exchanges at all: what is no stream has no first token and no
-    /// output rate, and how long a session lasts is its client's choice.
-    pub(super) fn judge(self, record: &Record, call: &Call) -> Option<Verdict> {
+    /// output rate, how long a session lasts is its client's choice, and a minute of the system is no exchange.
+    fn judge(self, record: &Record, call: &Call, standing: Standing) -> Option<Verdict> {
+        let session = record.websocket.is_some();
         match self {
-            Self::Availability => Some(availability(record)),
-            Self::Duration(_) if record.websocket.is_some() => None,
-            Self::Duration(limit) => Some(duration(record, limit)),
-            Self::TimeToFirstToken(limit) => {
-                is_stream(call).then(|| time_to_first_token(record, call, limit))
+            Self::Availability => Some(standing.verdict()),
+            Self::Duration(_) | Self::TotalRate(_) if session => None,
+            Self::Duration(limit) => Some(duration(record, limit, standing)),
+            Self::TotalRate(floor) => call
+                .series
+                .operation
+                .generates()
+                .then(|| total_rate(record, call, floor, standing)),
+            Self::SystemRate { .. } => None,
+            Self::TimeToFirstToken(_)
+            | Self::FirstVisible(_)
+            | Self::OutputRate(_)
+            | Self::StallFree
+            | Self::InterToken(_)
+            | Self::TokensAboveRate(_)
+                if !is_stream(call) =>
+            {
+                None
             }
-            Self::OutputRate(floor) => is_stream(call).then(|| output_rate(call, floor)),
+            Self::TimeToFirstToken(limit) => {
+                let time = record.points.time_to_first_token();
+                Some(first(record, call, time, limit, standing))
+            }
+            Self::FirstVisible(limit) => {
+                let time = record.points.time_to_visible();
+                Some(first(record, call, time, limit, standing))
+            }
+            Self::OutputRate(floor) | Self::TokensAboveRate(floor) => {
+                Some(held_against(call.rates.output, |rate| rate >= floor))
+            }
+            Self::InterToken(limit) => {
+                // Where no output rate is told, the decode time is not what it seems.
+                let rated = call.rates.output.and(call.rates.time_per_output_token);
+                Some(held_against(rated, |time| time <= limit))
+            }
+            Self::StallFree => Some(stall_free(call, standing)),
         }
     }
 }
 
-/// A stream by its answer, or by its request where the answer was an error instead.
-fn is_stream(call: &Call) -> bool {
-    call.series.operation.generates() && (call.streamed || call.request.stream == Some(true))
-}
-
-fn availability(record: &Record) -> Verdict {
-    match Standing::of(record) {
-        Standing::Served => Verdict::Good,
-        Standing::Failed => Verdict::Bad,
-        Standing::Excused => Verdict::Excluded,
+fn held_against<T>(measured: Option<T>, is_good: impl FnOnce(T) -> bool) -> Verdict {
+    match measured.map(is_good) {
+        Some(true) => Verdict::Good,
+        Some(false) => Verdict::Bad,
+        None => Verdict::Excluded,
     }
 }
 
-fn duration(record: &Record, limit: Duration) -> Verdict {
+fn duration(record: &Record, limit: Duration, standing: Standing) -> Verdict {
     let Some(took) = record.points.duration() else {
         return Verdict::Excluded;
     };
-    match Standing::of(record) {
+    match standing {
         Standing::Served if took <= limit => Verdict::Good,
         // It would have been over in time, had the client read.
         Standing::Served if took.saturating_sub(record.blocked) <= limit => Verdict::Excluded,
@@ -51,14 +105,40 @@ fn duration(record: &Record, limit: Duration) -> Verdict {
     }
 }
 
-fn time_to_first_token(record: &Record, call: &Call, limit: Duration) -> Verdict {
+fn total_rate(record: &Record, call: &Call, floor: f64, standing: Standing) -> Verdict {
+    let (Some(rate), Some(took)) = (call.rates.total, record.points.duration()) else {
+        return Verdict::Excluded;
+    };
+    let unblocked = took.saturating_sub(record.blocked);
+    match standing {
+        Standing::Served if rate >= floor => Verdict::Good,
+        // It would have been fast enough, had the client read.
+        Standing::Served if rate * took.as_secs_f64() >= floor * unblocked.as_secs_f64() => {
+            Verdict::Excluded
+        }
+        Standing::Served => Verdict::Bad,
+        // What broke off has no total that could be compared; that it broke off is availability's business.
+        Standing::Failed | Standing::Excused => Verdict::Excluded,
+    }
+}
+
+/// Of time to first token and time to first visible token.
+fn first(
+    record: &Record,
+    call: &Call,
+    time: Option<Duration>,
+    limit: Duration,
+    standing: Standing,
+) -> Verdict {
     let unobserved = call.complete == Complete::Unobserved;
-    match record.points.time_to_first_token() {
+    match time {
         Some(time) if time <= limit => Verdict::Good,
         // The first token may have been in what the observer lost: too late is not proven.
         Some(_) if unobserved => Verdict::Excluded,
         Some(_) => Verdict::Bad,
-        None => match Standing::of(record) {
+        // Tokens came, none of them visible: a tool was called, or it was all thought. Nobody was owed text.
+        None if record.points.token.is_some() => Verdict::Excluded,
+        None => match standing {
             Standing::Failed => Verdict::Bad,
             Standing::Excused if !unobserved && gave_up_after(record, limit) => Verdict::Bad,
             Standing::Served | Standing::Excused => Verdict::Excluded,
@@ -75,12 +155,28 @@ fn gave_up_after(record: &Record, limit: Duration) -> bool {
             .is_some_and(|waited| waited > limit)
 }
 
-fn output_rate(call: &Call, floor: f64) -> Verdict {
-    match call.rates.output {
-        Some(rate) if rate >= floor => Verdict::Good,
-        Some(_) => Verdict::Bad,
-        None => Verdict::Excluded,
+/// A stall breaks the promise however the stream ended; that there was none says something only of a stream that was
+/// served to its end.
+fn stall_free(call: &Call, standing: Standing) -> Verdict {
+    match standing {
+        // What the observer lost may have ended a silence early, or have made one.
+        _ if call.complete == Complete::Unobserved => Verdict::Excluded,
+        _ if !call.stalls.is_empty() => Verdict::Bad,
+        Standing::Served => Verdict::Good,
+        Standing::Failed | Standing::Excused => Verdict::Excluded,
     }
+}
+
+/// N, rounded.
+fn output_tokens(call: &Call) -> u64 {
+    let tokens = call.output.as_ref().map_or(0.0, |output| output.tokens);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates, and token counts stay far below 2^52"
+    )]
+    let tokens = tokens.round() as u64;
+    tokens
 }
 
 /// Whom an exchange speaks for or against.
@@ -90,12 +186,12 @@ enum Standing {
     /// It failed, and not by the client's fault: the backend's, the network's, or this proxy's own. The promise is
     /// made to the client, who does not care which of them it was.
     Failed,
-    /// The client left, or asked for what cannot be had.
+    /// The client left, or asked for what cannot be had; or the operator holds such failures against nobody.
     Excused,
 }
 
 impl Standing {
-    fn of(record: &Record) -> Self {
+    fn of(record: &Record, counting: &Counting) -> Self {
         let excused = match record.outcome {
             Outcome::Ok => return Self::Served,
             Outcome::Cancelled => true,
@@ -104,7 +200,19 @@ impl Standing {
                 record.fault == Fault::Client
             }
         };
-        if excused { Self::Excused } else { Self::Failed }
+        if excused || counting.excuses(record) {
+            Self::Excused
+        } else {
+            Self::Failed
+        }
+    }
+
+    const fn verdict(self) -> Verdict {
+        match self {
+            Self::Served => Verdict::Good,
+            Self::Failed => Verdict::Bad,
+            Self::Excused => Verdict::Excluded,
+        }
     }
 }
 
@@ -119,8 +227,12 @@ fn refused_the_request(record: &Record) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Moment;
     use crate::dialect::Operation;
-    use crate::slo::example::{at, stream};
+    use crate::measure::{Awaited, Silence, Stall, Stalls};
+    use crate::record::Output;
+    use crate::slo::example::{at, objective, stream};
+    use crate::slo::{Counting, Exclusion};
     use crate::wire::{Failure, Limit, Refusal};
 
     const GOOD: Option<Verdict> = Some(Verdict::Good);
@@ -131,8 +243,42 @@ mod tests {
     const RATE: Indicator = Indicator::OutputRate(30.0);
     const DURATION: Indicator = Indicator::Duration(Duration::from_secs(10));
 
+    const VISIBLE: Indicator = Indicator::FirstVisible(Duration::from_millis(800));
+    const TOTAL: Indicator = Indicator::TotalRate(40.0);
+    const GAPS: Indicator = Indicator::InterToken(Duration::from_millis(20));
+    const TOKENS: Indicator = Indicator::TokensAboveRate(30.0);
+
+    fn judged(objective: &Objective, record: &Record) -> Option<Judged> {
+        objective.judge(record, record.call.as_ref().unwrap())
+    }
+
     fn judge(indicator: Indicator, record: &Record) -> Option<Verdict> {
-        indicator.judge(record, record.call.as_ref().unwrap())
+        let objective = Objective {
+            indicator,
+            ..objective("a")
+        };
+        judged(&objective, record).map(|judged| judged.verdict)
+    }
+
+    /// The others: first visible, total rate, stall-free, inter-token, tokens above a rate.
+    fn others(record: &Record) -> [Option<Verdict>; 5] {
+        [VISIBLE, TOTAL, Indicator::StallFree, GAPS, TOKENS]
+            .map(|indicator| judge(indicator, record))
+    }
+
+    fn stalled(mut record: Record) -> Record {
+        call(&mut record).stalls = Stalls {
+            count: 1,
+            total: Duration::from_secs(3),
+            first: vec![Stall {
+                awaited: Awaited::NextToken,
+                silence: Silence::Silent,
+                begun: at(500),
+                raised: at(2_500),
+                lasted: Some(Duration::from_secs(3)),
+            }],
+        };
+        record
     }
 
     /// Availability, first token, rate, duration.
@@ -157,6 +303,7 @@ mod tests {
     /// Ended before its first token, `millis` after accept.
     fn tokenless(mut record: Record, millis: u64) -> Record {
         record.points.token = None;
+        record.points.visible = None;
         record.points.last = None;
         record.points.end = Some(at(millis));
         call(&mut record).rates = Default::default();
@@ -288,5 +435,200 @@ mod tests {
         assert_eq!(judge(DURATION, &record), EXCLUDED);
         record.blocked = Duration::from_millis(4_999);
         assert_eq!(judge(DURATION, &record), BAD);
+    }
+
+    #[test]
+    fn a_stream_that_went_well_is_good_for_the_others_too_and_thresholds_are() {
+        assert_eq!(others(&stream()), [GOOD; 5]);
+        let mut record = stream();
+        record.points.visible = Some(at(800));
+        let rates = &mut call(&mut record).rates;
+        rates.total = Some(40.0);
+        rates.time_per_output_token = Some(Duration::from_millis(20));
+        rates.output = Some(30.0);
+        assert_eq!(others(&record), [GOOD; 5]);
+        record.points.visible = Some(at(800) + Duration::from_nanos(1));
+        let rates = &mut call(&mut record).rates;
+        rates.total = Some(39.999);
+        rates.time_per_output_token = Some(Duration::from_nanos(20_000_001));
+        rates.output = Some(29.999);
+        assert_eq!(others(&record), [BAD, BAD, GOOD, BAD, BAD]);
+    }
+
+    #[test]
+    fn an_answer_without_text_owes_nobody_any() {
+        let mut thought = stream();
+        thought.points.visible = None;
+        assert_eq!(judge(VISIBLE, &thought), EXCLUDED);
+        let left = Record {
+            points: thought.points,
+            ..ended(Outcome::Cancelled, Ending::ClientGone)
+        };
+        assert_eq!(judge(VISIBLE, &left), EXCLUDED, "it may have called a tool");
+        let silent = tokenless(ended(Outcome::Cancelled, Ending::ClientGone), 801);
+        assert_eq!(judge(VISIBLE, &silent), BAD);
+        let failed = tokenless(ended(Outcome::Truncated, Ending::Complete), 20);
+        assert_eq!(judge(VISIBLE, &failed), BAD);
+    }
+
+    #[test]
+    fn a_total_is_that_of_an_answer_which_was_delivered() {
+        for (outcome, ending) in [
+            (Outcome::Cancelled, Ending::ClientGone),
+            (Outcome::Truncated, Ending::Complete),
+        ] {
+            let mut record = ended(outcome, ending);
+            call(&mut record).rates.total = Some(1.0);
+            assert_eq!(judge(TOTAL, &record), EXCLUDED, "{ending:?}");
+        }
+        let mut whole = stream();
+        call(&mut whole).streamed = false;
+        call(&mut whole).request.stream = None;
+        assert_eq!(others(&whole), [None, GOOD, None, None, None]);
+        call(&mut whole).series.operation = Operation::Embeddings;
+        assert_eq!(others(&whole), [None; 5]);
+    }
+
+    #[test]
+    fn a_total_that_the_client_held_up_is_excused() {
+        // 160 tokens in 8 s, of which the client did not read 4 s.
+        let mut record = stream();
+        record.points.end = Some(at(8_000));
+        call(&mut record).rates.total = Some(20.0);
+        assert_eq!(judge(TOTAL, &record), BAD);
+        record.blocked = Duration::from_secs(4);
+        assert_eq!(judge(TOTAL, &record), EXCLUDED);
+        record.blocked = Duration::from_millis(3_999);
+        assert_eq!(judge(TOTAL, &record), BAD);
+    }
+
+    #[test]
+    fn a_stall_is_bad_however_the_stream_ended_and_none_is_good_only_of_a_whole_one() {
+        let of = |record: &Record| judge(Indicator::StallFree, record);
+        for (outcome, ending, without) in [
+            (Outcome::Ok, Ending::Complete, GOOD),
+            (Outcome::Cancelled, Ending::ClientGone, EXCLUDED),
+            (Outcome::Timeout, Ending::TimedOut(Limit::Idle), EXCLUDED),
+        ] {
+            let record = ended(outcome, ending);
+            assert_eq!(of(&record), without, "{ending:?}");
+            let mut stalled = stalled(record);
+            assert_eq!(of(&stalled), BAD, "{ending:?}");
+            call(&mut stalled).complete = Complete::Unobserved;
+            assert_eq!(of(&stalled), EXCLUDED, "{ending:?}");
+        }
+        assert_eq!(of(&refused(500)), EXCLUDED);
+    }
+
+    #[test]
+    fn a_stream_without_a_rate_has_no_verdict_on_its_gaps() {
+        let mut record = stream();
+        call(&mut record).rates.output = None;
+        assert_eq!(others(&record)[3..], [EXCLUDED, EXCLUDED]);
+    }
+
+    #[test]
+    fn a_stream_counts_as_often_as_it_has_tokens_where_they_are_counted() {
+        let objective = |indicator| Objective {
+            indicator,
+            ..objective("a")
+        };
+        let mut record = stream();
+        let tokens = |tokens| {
+            Some(Output {
+                tokens,
+                ..Output::default()
+            })
+        };
+        for (exact, rounded) in [(160.0, 160), (159.5, 160), (159.4, 159)] {
+            call(&mut record).output = tokens(exact);
+            let told = judged(&objective(TOKENS), &record).unwrap();
+            assert_eq!((told.verdict, told.events), (Verdict::Good, rounded));
+        }
+        call(&mut record).rates.output = Some(1.0);
+        let told = judged(&objective(TOKENS), &record).unwrap();
+        assert_eq!((told.verdict, told.events), (Verdict::Bad, 159));
+        let told = judged(&objective(RATE), &record).unwrap();
+        assert_eq!((told.verdict, told.events), (Verdict::Bad, 1));
+    }
+
+    #[test]
+    fn what_is_too_short_has_no_verdict_on_rates_and_keeps_the_others() {
+        let counting = Counting {
+            min_output_tokens: Some(160),
+            ..Counting::default()
+        };
+        let told = |indicator, tokens| {
+            let objective = Objective {
+                indicator,
+                counting: counting.clone(),
+                ..objective("a")
+            };
+            let mut record = stream();
+            call(&mut record).output.as_mut().unwrap().tokens = tokens;
+            judged(&objective, &record).map(|judged| judged.verdict)
+        };
+        for indicator in [RATE, TOTAL, GAPS, TOKENS] {
+            assert_eq!(told(indicator, 160.0), GOOD, "{indicator:?}");
+            assert_eq!(told(indicator, 159.9), EXCLUDED, "{indicator:?}");
+        }
+        for indicator in [Indicator::Availability, FIRST_TOKEN, VISIBLE, DURATION] {
+            assert_eq!(told(indicator, 1.0), GOOD, "{indicator:?}");
+        }
+    }
+
+    #[test]
+    fn what_began_in_the_warm_up_is_excluded_good_and_bad_alike() {
+        let accepted = Moment::from_millis(1_000_000);
+        let told = |warmup, record: &Record| {
+            let counting = Counting {
+                warmup,
+                ..Counting::default()
+            };
+            let objective = Objective {
+                counting,
+                ..objective("a")
+            };
+            judged(&objective, record).map(|judged| judged.verdict)
+        };
+        let over = accepted.since(Moment::ZERO);
+        for (record, verdict) in [(stream(), GOOD), (refused(500), BAD)] {
+            assert_eq!(told(over, &record), verdict, "it began when it was over");
+            assert_eq!(told(over + Duration::from_nanos(1), &record), EXCLUDED);
+        }
+    }
+
+    #[test]
+    fn what_the_operator_holds_against_nobody_is_excluded() {
+        let told = |exclude: &[Exclusion], record: &Record| {
+            let counting = Counting {
+                exclude: exclude.to_vec(),
+                ..Counting::default()
+            };
+            let objective = Objective {
+                counting,
+                ..objective("a")
+            };
+            judged(&objective, record).map(|judged| judged.verdict)
+        };
+        let limited = refused(429);
+        let mut own = ended(Outcome::Rejected, Ending::Rejected(Refusal::Overload));
+        own.http.status = Some(429);
+        own.http.own = true;
+        let draining = ended(Outcome::Rejected, Ending::Rejected(Refusal::Draining));
+        let cut = ended(Outcome::Truncated, Ending::Drained);
+        let excused = |exclude: &[Exclusion]| {
+            [&limited, &own, &draining, &cut].map(|record| told(exclude, record) == EXCLUDED)
+        };
+        assert_eq!(excused(&[]), [false; 4]);
+        assert_eq!(
+            excused(&[Exclusion::RateLimited]),
+            [true, false, false, false]
+        );
+        assert_eq!(excused(&[Exclusion::Overload]), [false, true, false, false]);
+        assert_eq!(excused(&[Exclusion::Shutdown]), [false, false, true, true]);
+        assert_eq!(excused(&Exclusion::ALL), [true; 4]);
+        assert_eq!(told(&Exclusion::ALL, &stream()), GOOD);
+        assert_eq!(told(&Exclusion::ALL, &refused(500)), BAD);
     }
 }

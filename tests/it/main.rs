@@ -10,6 +10,7 @@
 mod aborts;
 mod admin;
 mod bounds;
+mod budgets;
 mod coded;
 mod cost;
 mod data_path;

@@ -20,6 +20,7 @@ mod backends;
 mod content;
 mod cost;
 mod identity;
+mod indicator;
 mod objectives;
 mod propagators;
 pub(super) mod request_log;
@@ -71,12 +72,7 @@ pub(super) fn resolve(
     };
     let listeners = listeners(file.listeners, args, problems);
     let admin = admin(file.admin, above, problems);
-    if let Some(message) = address_taken_twice(&listeners, &admin) {
-        match listening {
-            Some(mark) => problems.at(mark, message),
-            None => problems.outside("--listen", message),
-        }
-    }
+    tell_taken_twice(listening, &listeners, &admin, problems);
     let vantage = args.vantage.or(file.vantage.value()).unwrap_or_default();
     let written = routes::Written {
         file: root,
@@ -88,8 +84,13 @@ pub(super) fn resolve(
     let mut paths = routes::resolve(written, args, defaults, problems);
     let (propagators, ignored_propagators) =
         propagators::resolve(file.propagators, above.environment, problems);
-    let objectives = objectives::resolve(file.objectives, &paths.route_names, problems);
-    go_through_proxies(&mut paths, above.environment, problems);
+    let identity = identity::resolve(file.identity, problems);
+    let known = objectives::Known {
+        routes: &paths.route_names,
+        tenants: identity.tenant.is_some(),
+    };
+    let objectives = objectives::resolve(file.objectives, known, problems);
+    proxies(&mut paths, above, problems);
     Config {
         listeners,
         admin,
@@ -99,10 +100,11 @@ pub(super) fn resolve(
         routes: paths.routes,
         contents: paths.contents,
         objectives,
+        slo_state: objectives::state(file.slo_state, problems),
         tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
         prices: prices_file(&file.cost),
         costs: cost::resolve(file.cost, &paths.route_names, problems),
-        identity: identity::resolve(file.identity, problems),
+        identity,
         identity_key: (above.environment)(IDENTITY_KEY)
             .filter(|key| !key.is_empty())
             .map(|key| Secret::new(&key)),
@@ -119,13 +121,14 @@ pub(super) fn resolve(
     }
 }
 
-/// Upstreams, and the pages of the engines behind them, are reached as the environment says.
-fn go_through_proxies(
-    paths: &mut routes::Paths,
-    environment: super::Environment<'_>,
-    problems: &mut Problems,
-) {
-    let (proxy, wrong) = proxy::from_env(environment);
+/// Where the prices are, as far as the file says so in the right way.
+fn prices_file(cost: &Field<raw::Cost>) -> Option<std::path::PathBuf> {
+    cost.clone().value()?.prices.value()
+}
+
+/// The proxies on the way out that the environment names: to upstreams, and to the pages of the engines behind them.
+fn proxies(paths: &mut routes::Paths, above: Above<'_>, problems: &mut Problems) {
+    let (proxy, wrong) = proxy::from_env(above.environment);
     for (variable, wrong) in wrong {
         problems.outside(variable, wrong.to_string());
     }
@@ -133,11 +136,6 @@ fn go_through_proxies(
     for to in paths.upstreams.iter_mut().chain(pages) {
         to.proxy = proxy.for_host(to.tls, &to.host, to.port);
     }
-}
-
-/// Where the prices are, as far as the file says so in the right way.
-fn prices_file(cost: &Field<raw::Cost>) -> Option<std::path::PathBuf> {
-    cost.clone().value()?.prices.value()
 }
 
 fn version(version: Field<u64>, file: Mark, problems: &mut Problems) {
@@ -234,6 +232,22 @@ fn listener(written: Given<raw::Listener>, problems: &mut Problems) -> Option<li
 /// nothing.
 const HEAD_TIMEOUTS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
+
+/// `listening`: where the file says so.
+fn tell_taken_twice(
+    listening: Option<Mark>,
+    listeners: &[listen::Config],
+    admin: &Admin,
+    problems: &mut Problems,
+) {
+    let Some(message) = address_taken_twice(listeners, admin) else {
+        return;
+    };
+    match listening {
+        Some(mark) => problems.at(mark, message),
+        None => problems.outside("--listen", message),
+    }
+}
 
 /// Said of the first address that is; a port of 0 is another one each time.
 fn address_taken_twice(listeners: &[listen::Config], admin: &Admin) -> Option<String> {

@@ -1,15 +1,16 @@
 //! Objectives: those of the file, or the defaults.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{check_name, length_within};
-use crate::config::problem::{Mark, Problems, suggestion};
+use super::{check_name, indicator, length_within};
+use crate::config::problem::{Problems, suggestion};
 use crate::config::raw;
 use crate::config::read::{Field, Given};
-use crate::config::value::{Length, Threshold};
+use crate::dialect::Operation;
 use crate::label::Label;
-use crate::slo::{Indicator, Objective, Scope};
+use crate::slo::{Counting, Exclusion, Indicator, Objective, Preset, Promise, Scope};
 
 /// What the arithmetic of budgets covers.
 const WINDOWS: RangeInclusive<Duration> =
@@ -17,6 +18,9 @@ const WINDOWS: RangeInclusive<Duration> =
 
 /// A month less its odd days: the window that the usual burn-rate factors (14.4, 6, 3, 1) are made for.
 const WINDOW: Duration = Duration::from_secs(30 * 86_400);
+
+/// A backend that is not warm after a day does not get warm.
+const WARM_UPS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
 
 /// Promises for chat that mean something on the first day; who knows better writes their own.
 ///
@@ -46,135 +50,237 @@ pub(super) fn defaults() -> Vec<Objective> {
         target,
         window: WINDOW,
         scope: Scope::default(),
+        counting: Counting::default(),
     };
     promises.map(objective).into()
 }
 
+/// What scopes may name.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) routes: &'a [String],
+    /// Whether requests name their tenants.
+    pub(super) tenants: bool,
+}
+
 pub(super) fn resolve(
     written: Field<Vec<Field<raw::Objective>>>,
-    routes: &[String],
+    known: Known<'_>,
     problems: &mut Problems,
 ) -> Vec<Objective> {
     let Field::Given(written) = written else {
         return defaults();
     };
-    let mut names: Vec<String> = Vec::new();
+    let mut taken: Vec<String> = Vec::new();
     let mut objectives = Vec::new();
     for written in written.value.into_iter().filter_map(Field::given) {
-        if let Field::Given(name) = &written.value.name {
-            check_name(&name.value, name.mark, problems);
-            if names.contains(&name.value) {
-                let message = format!(
-                    "a second objective is called \"{}\"; give this one another name",
-                    name.value
-                );
-                problems.at(name.mark, message);
+        let mark = match &written.value.name {
+            Field::Given(name) => {
+                check_name(&name.value, name.mark, problems);
+                name.mark
             }
-            names.push(name.value.clone());
+            Field::Absent | Field::Wrong => written.mark,
+        };
+        let names = names(&written.value);
+        if let Some(twice) = names.iter().find(|name| taken.contains(name)) {
+            let message =
+                format!("a second objective is called \"{twice}\"; give this one another name");
+            problems.at(mark, message);
         }
-        objectives.extend(objective(written, routes, problems));
+        taken.extend(names);
+        objectives.extend(entry(written, known, problems));
     }
     objectives
 }
 
-fn objective(
-    written: Given<raw::Objective>,
-    routes: &[String],
-    problems: &mut Problems,
-) -> Option<Objective> {
-    let Given { value, mark } = written;
-    let name = value
-        .name
-        .required(problems, mark, "name", "give it one, such as chat-ttft");
-    let target = value.target.required(
-        problems,
-        mark,
-        "target",
-        "write the share that shall be good, such as 99.5%",
-    );
-    let remedy = "write one of availability, ttft, output_rate, duration";
-    let kind = value
-        .indicator
-        .required(problems, mark, "indicator", remedy);
-    let indicator = kind.and_then(|kind| indicator(kind.value, value.threshold, mark, problems));
-    let window = length_within(value.window, WINDOWS, problems).unwrap_or(WINDOW);
-    let scope = scope(value.scope, routes, problems);
-    Some(Objective {
-        name: Label::known(&name?.value),
-        indicator: indicator?,
-        target: target?.value.0,
-        window,
-        scope,
-    })
-}
-
-fn indicator(
-    kind: raw::Indicator,
-    threshold: Field<Threshold>,
-    objective: Mark,
-    problems: &mut Problems,
-) -> Option<Indicator> {
-    let time = "write the longest good time, such as 2s";
-    let rate = "write the lowest good rate in tokens per second, such as 15";
-    let remedy = match kind {
-        raw::Indicator::Availability => {
-            if let Field::Given(threshold) = threshold {
-                problems.at(
-                    threshold.mark,
-                    "availability has no threshold; remove this key",
-                );
-            }
-            return Some(Indicator::Availability);
+/// How the objectives of one entry are called, as far as that is known.
+fn names(written: &raw::Objective) -> Vec<String> {
+    let name = written.name.clone().value();
+    match written.preset.clone().value() {
+        Some(written) => {
+            let preset = preset(written);
+            let first = name.as_deref().unwrap_or(preset.as_str());
+            let promises = preset.promises().iter();
+            promises.map(|promise| of_preset(first, promise)).collect()
         }
-        raw::Indicator::Ttft | raw::Indicator::Duration => time,
-        raw::Indicator::OutputRate => rate,
-    };
-    let Given {
-        value: Threshold(text),
-        mark,
-    } = threshold.required(problems, objective, "threshold", remedy)?;
-    let read = match kind {
-        raw::Indicator::Ttft => read_time(&text).map(Indicator::TimeToFirstToken),
-        raw::Indicator::Duration => read_time(&text).map(Indicator::Duration),
-        raw::Indicator::OutputRate => read_rate(&text).map(Indicator::OutputRate),
-        raw::Indicator::Availability => None,
-    };
-    if read.is_none() {
-        problems.at(
-            mark,
-            format!("\"{text}\" is no threshold of this indicator; {remedy}"),
-        );
+        None => name.into_iter().collect(),
     }
-    read
 }
 
-fn read_time(text: &str) -> Option<Duration> {
-    let Length(time) = text.parse().ok()?;
-    (!time.is_zero()).then_some(time)
+fn of_preset(first: &str, promise: &Promise) -> String {
+    format!("{first}-{}", promise.name)
 }
 
-fn read_rate(text: &str) -> Option<f64> {
-    let rate: f64 = text.parse().ok()?;
-    (rate > 0.0 && rate.is_finite()).then_some(rate)
+/// Where budgets are kept over a restart.
+pub(super) fn state(written: Field<raw::SloState>, problems: &mut Problems) -> Option<PathBuf> {
+    let Given { value, mark } = written.given()?;
+    let path = value
+        .path
+        .required(problems, mark, "path", "write the path of a file")?;
+    if path.value.file_name().is_none() {
+        problems.at(path.mark, "this is no path of a file; write one");
+    }
+    Some(path.value)
 }
 
-fn scope(written: Field<raw::Scope>, routes: &[String], problems: &mut Problems) -> Scope {
+/// What one entry of the list amounts to.
+fn entry(
+    written: Given<raw::Objective>,
+    known: Known<'_>,
+    problems: &mut Problems,
+) -> Vec<Objective> {
+    let Given { value, mark } = written;
+    let common = Common {
+        window: length_within(value.window, WINDOWS, problems).unwrap_or(WINDOW),
+        scope: scope(value.scope, known, problems),
+        warmup: length_within(value.warmup, WARM_UPS, problems).unwrap_or_default(),
+        exclude: exclusions(value.exclude),
+    };
+    let own = indicator::Written {
+        indicator: value.indicator,
+        threshold: value.threshold,
+        min_streams: value.min_streams,
+        min_output_tokens: value.min_output_tokens,
+    };
+    match value.preset {
+        Field::Given(preset) => {
+            own.refuse(problems);
+            let name = value.name.value();
+            let target = value.target.value().map(|target| target.0);
+            preset_objectives(self::preset(preset.value), name.as_deref(), target, &common)
+        }
+        // What it would have been is not known.
+        Field::Wrong => Vec::new(),
+        Field::Absent => {
+            let remedy = "give it one, such as chat-ttft";
+            let name = value.name.required(problems, mark, "name", remedy);
+            let remedy = "write the share that shall be good, such as 99.5%";
+            let target = value.target.required(problems, mark, "target", remedy);
+            let one = own.resolve(mark, problems);
+            let objective = || {
+                let (indicator, min_output_tokens) = one?;
+                let name = Label::known(&name?.value);
+                Some(common.objective(name, indicator, target?.value.0, min_output_tokens))
+            };
+            objective().into_iter().collect()
+        }
+    }
+}
+
+/// What every objective may say, and those of a preset all at once.
+struct Common {
+    window: Duration,
+    scope: Scope,
+    warmup: Duration,
+    exclude: Vec<Exclusion>,
+}
+
+impl Common {
+    fn objective(
+        &self,
+        name: Label,
+        indicator: Indicator,
+        target: f64,
+        min_output_tokens: Option<u32>,
+    ) -> Objective {
+        Objective {
+            name,
+            indicator,
+            target,
+            window: self.window,
+            scope: self.scope.clone(),
+            counting: Counting {
+                warmup: self.warmup,
+                min_output_tokens,
+                exclude: self.exclude.clone(),
+            },
+        }
+    }
+}
+
+fn preset_objectives(
+    preset: Preset,
+    name: Option<&str>,
+    target: Option<f64>,
+    common: &Common,
+) -> Vec<Objective> {
+    let first = name.unwrap_or(preset.as_str());
+    let objective = |promise: &Promise| {
+        let name = Label::known(&of_preset(first, promise));
+        let target = target.unwrap_or(promise.target);
+        common.objective(name, promise.indicator, target, None)
+    };
+    preset.promises().iter().map(objective).collect()
+}
+
+const fn preset(written: raw::Preset) -> Preset {
+    match written {
+        raw::Preset::Chat => Preset::Chat,
+        raw::Preset::Voice => Preset::Voice,
+        raw::Preset::Code => Preset::Code,
+        raw::Preset::Batch => Preset::Batch,
+        raw::Preset::Agent => Preset::Agent,
+    }
+}
+
+/// Each once, in the order of the enum: what is written twice, or otherwise round, is the same objective.
+fn exclusions(written: Field<Vec<Field<raw::Exclusion>>>) -> Vec<Exclusion> {
+    let written = written.value().unwrap_or_default().into_iter();
+    let mut exclude: Vec<_> = written
+        .filter_map(Field::value)
+        .map(|exclusion| match exclusion {
+            raw::Exclusion::RateLimited => Exclusion::RateLimited,
+            raw::Exclusion::Overload => Exclusion::Overload,
+            raw::Exclusion::Shutdown => Exclusion::Shutdown,
+        })
+        .collect();
+    exclude.sort_unstable();
+    exclude.dedup();
+    exclude
+}
+
+fn scope(written: Field<raw::Scope>, known: Known<'_>, problems: &mut Problems) -> Scope {
     let written = written.value().unwrap_or_default();
     let route = written.route.given().map(|Given { value, mark }| {
-        if !routes.contains(&value) {
-            let near = suggestion(&value, routes.iter().map(String::as_str));
+        if !known.routes.contains(&value) {
+            let near = suggestion(&value, known.routes.iter().map(String::as_str));
             problems.at(mark, format!("there is no route \"{value}\"; {near}"));
         }
         Label::known(&value)
     });
-    let model = written.model.given().map(|Given { value, mark }| {
-        if value.is_empty() {
-            problems.at(
-                mark,
-                "this is no pattern; write a model's name, with * for any text, or remove the key",
-            );
-        }
-        value
-    });
-    Scope { route, model }
+    if let Field::Given(tenant) = &written.tenant
+        && !known.tenants
+    {
+        let message = "nothing says whose a request is; write identity.tenant, or remove the key";
+        problems.at(tenant.mark, message);
+    }
+    let tenant = pattern(written.tenant, "a tenant", problems);
+    Scope {
+        route,
+        model: pattern(written.model, "a model's name", problems),
+        tenant,
+        operation: operation(written.operation, problems),
+        stream: written.stream.value(),
+    }
+}
+
+fn pattern(written: Field<String>, what: &str, problems: &mut Problems) -> Option<String> {
+    let Given { value, mark } = written.given()?;
+    if value.is_empty() {
+        let message =
+            format!("this is no pattern; write {what}, with * for any text, or remove the key");
+        problems.at(mark, message);
+    }
+    Some(value)
+}
+
+fn operation(written: Field<String>, problems: &mut Problems) -> Option<Operation> {
+    let Given { value, mark } = written.given()?;
+    let words = || Operation::ALL.into_iter();
+    let known = words().find(|operation| operation.as_str() == value);
+    if known.is_none() {
+        let near = suggestion(&value, words().map(Operation::as_str));
+        problems.at(mark, format!("there is no operation \"{value}\"; {near}"));
+    }
+    known
 }

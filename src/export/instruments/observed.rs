@@ -14,7 +14,7 @@ use crate::export::names::{Metric, health, ours};
 use crate::export::snapshot::Snapshot;
 use crate::load::{State, Throughput};
 use crate::measure::Awaited;
-use crate::slo::{BURN_WINDOWS, Indicator, Reading};
+use crate::slo::{BURN_WINDOWS, Reading};
 use opentelemetry::KeyValue;
 
 /// The snapshot of the collection that is going on.
@@ -133,20 +133,10 @@ fn objectives(meter: &Meter, current: &Current) {
         Some(reading.objective.target)
     });
     gauge(&ours::SLO_THRESHOLD, |reading| {
-        match reading.objective.indicator {
-            Indicator::TimeToFirstToken(within) | Indicator::Duration(within) => {
-                Some(within.as_secs_f64())
-            }
-            Indicator::Availability | Indicator::OutputRate(_) => None,
-        }
+        Some(reading.objective.indicator.longest()?.as_secs_f64())
     });
     gauge(&ours::SLO_RATE_THRESHOLD, |reading| {
-        match reading.objective.indicator {
-            Indicator::OutputRate(from) => Some(from),
-            Indicator::Availability | Indicator::TimeToFirstToken(_) | Indicator::Duration(_) => {
-                None
-            }
-        }
+        reading.objective.indicator.lowest()
     });
     gauge(&ours::SLO_BUDGET, |reading| reading.budget);
     gauge(&ours::SLO_COVERED, |reading| {
@@ -169,15 +159,9 @@ fn objectives(meter: &Meter, current: &Current) {
 }
 
 fn of_objective(reading: &Reading) -> Vec<KeyValue> {
-    let indicator = match reading.objective.indicator {
-        Indicator::Availability => "availability",
-        Indicator::TimeToFirstToken(_) => "time_to_first_token",
-        Indicator::OutputRate(_) => "output_rate",
-        Indicator::Duration(_) => "duration",
-    };
     sorted(vec![
         label(key::SLO, &reading.objective.name),
-        word(key::INDICATOR, indicator),
+        word(key::INDICATOR, reading.objective.indicator.as_str()),
     ])
 }
 

@@ -29,7 +29,7 @@ use crate::load::Bound;
 use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Throughput};
 use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::record::{LengthBand, Warm};
-use crate::slo::{BURN_WINDOWS, Indicator, Objective, Scope};
+use crate::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
 use crate::wire::Vantage;
 
 /// Every point as `name{key="value",…}` with its value; of histograms their count.
@@ -212,9 +212,12 @@ fn objective(name: &str, indicator: Indicator) -> crate::slo::Reading {
             target: 0.99,
             window: Duration::from_secs(86_400),
             scope: Scope::default(),
+            counting: Counting::default(),
         },
         good: 98,
         bad: 2,
+        excluded: 3,
+        counts: Counts { good: 49, bad: 1 },
         budget: Some(-1.0),
         burn: [Some(2.0); BURN_WINDOWS.len()],
         covered: Duration::from_secs(600),

@@ -97,7 +97,7 @@ attributes! {
     BUDGET "tokengauge.budget_name" Configured, "The budget's name.";
     BUDGET_UNIT "tokengauge.budget_unit" Configured, "What a budget is counted in: `token`, or a currency.";
     SLO "tokengauge.slo" Configured, "The objective's name.";
-    INDICATOR "tokengauge.indicator" Closed(&["availability", "time_to_first_token", "output_rate", "duration"]), "What the objective looks at.";
+    INDICATOR "tokengauge.indicator" Closed(&["availability", "time_to_first_token", "first_visible", "output_rate", "total_rate", "stall_free", "inter_token", "duration", "tokens_above_rate", "system_rate"]), "What the objective looks at.";
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
     ANOMALY "tokengauge.anomaly" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "unterminated", "gap", "encoding", "inflation", "panic"]), "What was odd in what went by.";
     DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "tenant", "variant", "series"]), "Which kind of label value had to be called `other`; `series`: a combination of admitted values was one too many.";
@@ -148,7 +148,7 @@ mod tests {
     use crate::load::{Bound, State};
     use crate::measure::{Awaited, Band, Silence, Stage, Unrated};
     use crate::record::{Became, LengthBand, Outcome, Warm};
-    use crate::slo::BURN_WINDOWS;
+    use crate::slo::{BURN_WINDOWS, Indicator};
     use crate::wire::{ConnectStage, Fault, Vantage};
 
     fn closed(attribute: Attribute) -> Vec<&'static str> {
@@ -187,6 +187,7 @@ mod tests {
         assert_eq!(closed(CHOICE), Became::ALL.map(Became::as_str));
         assert_eq!(closed(BAND)[..5], Band::ALL.map(Band::as_str));
         assert_eq!(closed(TOKEN_KIND)[1..6], Kind::ALL.map(Kind::as_str));
+        assert_eq!(closed(INDICATOR), Indicator::WORDS);
         for (window, _) in BURN_WINDOWS {
             assert!(closed(WINDOW).contains(&window));
         }

@@ -347,7 +347,7 @@ pub static CHOICES_FINISHED: Metric = Metric {
 pub static SLO_EVENTS: Metric = Metric {
     name: "tokengauge.slo.events",
     unit: "{event}",
-    description: "Exchanges that count for an objective. Alert rules need only these.",
+    description: "Exchanges that count for an objective; tokens of `tokens_above_rate`, minutes of `system_rate`. Alert rules need only these.",
     attributes: &[&[SLO, INDICATOR, RESULT]],
     combinations: 2,
     ..ROW
@@ -375,7 +375,7 @@ pub static SLO_RATE_THRESHOLD: Metric = Metric {
     name: "tokengauge.slo.rate_threshold",
     kind: Kind::Gauge,
     unit: "{token}/s",
-    description: "The output TPS from which an exchange is good, for objectives on output rate.",
+    description: "The rate from which an exchange is good, or a minute of the system, for objectives on rates.",
     attributes: &[&[SLO, INDICATOR]],
     ..ROW
 };

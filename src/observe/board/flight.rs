@@ -27,6 +27,8 @@ pub(super) struct Flight {
     pub(super) arrived: Option<Moment>,
     pub(super) tokens: u64,
     pub(super) first_tokens: u64,
+    /// The objectives on slices of time in whose scope it is; `None` until it is known what it asks for.
+    pub(super) slices: Option<Vec<usize>>,
     /// What was measured before the series was settled: of a session, what one batch of messages brought.
     pub(super) untold: Vec<Sample>,
     /// Messages told so far, from the client and from the upstream.

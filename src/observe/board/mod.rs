@@ -4,6 +4,7 @@
 //! it need not always be the same one: whoever wants a reading that is up to date (a scrape, `/streams`, a test) takes
 //! the lock, drains the seam and reads.
 
+mod budgets;
 mod flight;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -160,6 +161,7 @@ impl Board {
             let unread = flight.unread(at);
             flight.look(at, unread, &self.pauses, instruments);
         }
+        self.look_at_slices(at);
     }
 
     /// The runtime that moves the bytes had its turn at `at`: see [`Pauses`].
@@ -215,11 +217,6 @@ impl Board {
     /// The metrics of the engine behind `upstream` were read at `at`, which is `wall` on the wall clock, or not.
     pub fn asked(&mut self, at: Moment, wall: Wall, upstream: &Label, told: Result<Told, Asked>) {
         self.backends.asked(at, wall, upstream, told);
-    }
-
-    /// Replaces the objectives; those that stay the same keep their history.
-    pub fn replace_objectives(&mut self, at: Moment, objectives: Vec<slo::Objective>) {
-        self.ledger.replace(at, objectives);
     }
 
     /// What exchanges that begin from now on are counted with.
@@ -316,6 +313,7 @@ impl Board {
             arrived: None,
             tokens: 0,
             first_tokens: 0,
+            slices: None,
             untold: Vec::new(),
             messages: [0; 2],
             found: None,
@@ -327,6 +325,7 @@ impl Board {
         let Self {
             flights,
             load,
+            ledger,
             pauses,
             backends,
             sinks,
@@ -357,6 +356,10 @@ impl Board {
             flight.arrived = Some(at);
         }
         let headed = matches!(word, Word::Head(_));
+        if matches!(word, Word::Gap { .. }) {
+            ledger.lose();
+        }
+        let before = flight.tokens;
         match catch_unwind(AssertUnwindSafe(|| flight.word(at, word, bytes, load))) {
             Ok(stalls) => stalls
                 .into_iter()
@@ -375,6 +378,7 @@ impl Board {
             flight.bind(at, load, &sinks.instruments);
         }
         flight.tell_messages(&sinks.instruments);
+        flight.tell_slices(at, flight.tokens - before, ledger);
     }
 
     fn end(&mut self, mut flight: Flight, at: Moment, ending: Ending) {
@@ -393,7 +397,13 @@ impl Board {
         let unread = flight.unread(at);
         flight.look(at, unread, pauses, &sinks.instruments);
         load.leave(&flight.lane, flight.state);
+        let slices = flight.slices.take().unwrap_or_default();
+        let told = flight.tokens;
         let mut record = flight.end(at, ending, load, &sinks.instruments);
+        if let Some(call) = record.call.as_ref().filter(|_| !slices.is_empty()) {
+            let counted = call.output.as_ref().map_or(0, |output| output.counted);
+            ledger.stream(at, &slices, counted.saturating_sub(told));
+        }
         // Nothing came after it that could tell.
         record.blocked += unread;
         if let Some(found) = found {
@@ -401,10 +411,10 @@ impl Board {
         }
         charge(costs, &mut record, &sinks.instruments);
         let verdicts: Vec<_> = ledger.judge(&record).collect();
-        for (index, verdict) in verdicts {
-            ledger.note(at, index, verdict);
+        for (index, judged) in verdicts {
+            ledger.note(at, index, judged);
             if let (Some(call), Some(objective)) = (record.call.as_mut(), ledger.objective(index)) {
-                call.verdicts.push((objective.name.clone(), verdict));
+                call.verdicts.push((objective.name.clone(), judged.verdict));
             }
         }
         sinks.instruments.finished(&record, gate);

@@ -11,7 +11,7 @@ use crate::frame::Anomaly;
 use crate::label::{Dimension, Gate, Label, Limits, Name};
 use crate::observe::{Board, Phase, Sinks};
 use crate::record::{Closed, Complete, Outcome, Record};
-use crate::slo::{Indicator, Objective, Scope};
+use crate::slo::{Counting, Indicator, Objective, Scope};
 use crate::wire::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Open, RouteFacts,
     Scheme, Trace, Vantage, Who, Word,
@@ -162,6 +162,7 @@ fn objectives() -> Vec<Objective> {
         target: 0.9,
         window: Duration::from_secs(3_600),
         scope: Scope::default(),
+        counting: Counting::default(),
     };
     limits.map(objective).into()
 }

@@ -11,7 +11,7 @@ use tokengauge::frame::Anomaly;
 use tokengauge::label::{Gate, Label, Limits};
 use tokengauge::observe::{Board, Sinks};
 use tokengauge::record::Record;
-use tokengauge::slo::{Indicator, Objective, Scope};
+use tokengauge::slo::{Counting, Indicator, Objective, Scope};
 use tokengauge::wire::{Entry, ExchangeId, Word};
 
 use super::words::{ACCEPT, Scene};
@@ -126,6 +126,10 @@ fn objectives() -> Vec<Objective> {
         Indicator::TimeToFirstToken(second),
         Indicator::OutputRate(10.0),
         Indicator::Duration(second),
+        Indicator::SystemRate {
+            floor: 10.0,
+            min_streams: 1,
+        },
     ];
     let objective = |(name, indicator)| Objective {
         name: Label::known(name),
@@ -133,7 +137,8 @@ fn objectives() -> Vec<Objective> {
         target: 0.99,
         window: Duration::from_secs(86_400),
         scope: Scope::default(),
+        counting: Counting::default(),
     };
-    let names = ["available", "first", "rate", "duration"];
+    let names = ["available", "first", "rate", "duration", "system"];
     names.into_iter().zip(indicators).map(objective).collect()
 }

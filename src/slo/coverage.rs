@@ -1,0 +1,173 @@
+//! How much of a window was observed: since when, but for the times at which this program did not run.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// Gaps that are told apart. A process that restarts more often within a window runs ever more of it unobserved; the two
+/// gaps with the least between them are then taken for one, so that never more is said to be observed than was.
+const MOST_GAPS: usize = 64;
+
+/// A window counts as covered while no more than this part of it went unobserved. Nothing was served meanwhile, so no
+/// event is missing; but what the clients met with is not known, and a window that was mostly missed says little.
+const MISSED_AT_MOST: u32 = 10;
+
+/// When an objective was observed, on the time line of its windows.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Coverage {
+    since: Moment,
+    /// From when until when it was not, oldest first; they do not overlap.
+    gaps: Vec<(Moment, Moment)>,
+}
+
+impl Coverage {
+    pub(super) const fn since(since: Moment) -> Self {
+        Self {
+            since,
+            gaps: Vec::new(),
+        }
+    }
+
+    /// What was saved, if it is whole: nothing lies behind `now`, and gaps come in order.
+    pub(super) fn restored(
+        since: Moment,
+        gaps: Vec<(Moment, Moment)>,
+        now: Moment,
+    ) -> Option<Self> {
+        let mut before = since;
+        for &(from, to) in &gaps {
+            if from < before || to < from {
+                return None;
+            }
+            before = to;
+        }
+        (before <= now && gaps.len() <= MOST_GAPS).then_some(Self { since, gaps })
+    }
+
+    pub(super) const fn begun(&self) -> Moment {
+        self.since
+    }
+
+    pub(super) fn gaps(&self) -> &[(Moment, Moment)] {
+        &self.gaps
+    }
+
+    /// Nothing was observed between these two, both after all gaps so far.
+    pub(super) fn miss(&mut self, from: Moment, to: Moment) {
+        let from = self.gaps.last().map_or(from, |(_, end)| from.max(*end));
+        if from >= to {
+            return;
+        }
+        self.gaps.push((from, to));
+        if self.gaps.len() > MOST_GAPS {
+            self.join_the_nearest();
+        }
+    }
+
+    /// How much was observed of the `length` before `at`.
+    pub(super) fn observed(&self, at: Moment, length: Duration) -> Duration {
+        let begin = at.saturating_sub(length).max(self.since);
+        at.since(begin).saturating_sub(self.missed(begin, at))
+    }
+
+    /// Whether a window of this length that ends at `at` says what it claims to.
+    pub(super) fn covers(&self, at: Moment, length: Duration) -> bool {
+        let begin = at.saturating_sub(length);
+        at.since(self.since) >= length && self.missed(begin, at) <= length / MISSED_AT_MOST
+    }
+
+    fn missed(&self, begin: Moment, end: Moment) -> Duration {
+        let within = |&(from, to): &(Moment, Moment)| to.min(end).since(from.max(begin));
+        self.gaps.iter().map(within).sum()
+    }
+
+    fn join_the_nearest(&mut self) {
+        let between = |pair: &[(Moment, Moment)]| match pair {
+            [(_, end), (begin, _)] => begin.since(*end),
+            _ => Duration::MAX,
+        };
+        let pairs = self.gaps.windows(2).map(between).enumerate();
+        let Some((nearest, _)) = pairs.min_by_key(|(_, length)| *length) else {
+            return;
+        };
+        let (_, to) = self.gaps.remove(nearest + 1);
+        if let Some((_, end)) = self.gaps.get_mut(nearest) {
+            *end = to;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Moment {
+        Moment::from_secs(secs)
+    }
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn without_gaps_it_is_covered_from_its_beginning_on() {
+        let coverage = Coverage::since(at(100));
+        assert_eq!(coverage.observed(at(50), secs(300)), secs(0));
+        assert_eq!(coverage.observed(at(399), secs(300)), secs(299));
+        assert!(!coverage.covers(at(399), secs(300)));
+        assert!(coverage.covers(at(400), secs(300)));
+        assert_eq!(coverage.observed(at(999), secs(300)), secs(300));
+    }
+
+    #[test]
+    fn a_gap_of_a_tenth_is_borne_and_a_longer_one_until_it_has_left_enough() {
+        let mut coverage = Coverage::since(at(0));
+        coverage.miss(at(1_000), at(1_030));
+        assert!(coverage.covers(at(1_030), secs(300)));
+        assert_eq!(coverage.observed(at(1_030), secs(300)), secs(270));
+        coverage.miss(at(1_050), at(1_051));
+        assert!(!coverage.covers(at(1_051), secs(300)));
+        assert!(!coverage.covers(at(1_300), secs(300)));
+        assert!(coverage.covers(at(1_301), secs(300)), "a second has left");
+        assert_eq!(coverage.observed(at(9_999), secs(300)), secs(300));
+        assert!(
+            coverage.covers(at(1_051), secs(1_000)),
+            "half a minute of it"
+        );
+    }
+
+    #[test]
+    fn gaps_come_in_order_and_do_not_overlap() {
+        let mut coverage = Coverage::since(at(0));
+        coverage.miss(at(10), at(20));
+        coverage.miss(at(15), at(30));
+        coverage.miss(at(25), at(28));
+        assert_eq!(coverage.gaps(), [(at(10), at(20)), (at(20), at(30))]);
+        assert_eq!(coverage.observed(at(40), secs(40)), secs(20));
+    }
+
+    #[test]
+    fn ever_more_gaps_take_no_more_room_and_nothing_unobserved_is_said_to_be() {
+        let mut coverage = Coverage::since(at(0));
+        let mut observed = 0;
+        for gap in 1..=1_000 {
+            coverage.miss(at(gap * 10), at(gap * 10 + 1));
+            observed += 9;
+            assert!(coverage.observed(at(gap * 10 + 1), secs(90_000)) <= secs(observed + 1));
+        }
+        assert_eq!(coverage.gaps().len(), MOST_GAPS);
+    }
+
+    #[test]
+    fn what_was_saved_is_taken_back_if_it_is_whole() {
+        let restored = |gaps: &[(u64, u64)]| {
+            let gaps = gaps.iter().map(|(from, to)| (at(*from), at(*to)));
+            Coverage::restored(at(5), gaps.collect(), at(50)).is_some()
+        };
+        assert!(restored(&[]) && restored(&[(5, 10), (10, 50)]));
+        assert!(!restored(&[(4, 10)]), "before it began");
+        assert!(!restored(&[(10, 9)]) && !restored(&[(10, 20), (15, 30)]));
+        assert!(!restored(&[(10, 51)]), "after it was saved");
+        assert!(!restored(&[(6, 7); 65]));
+    }
+}

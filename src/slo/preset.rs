@@ -1,0 +1,191 @@
+//! Objectives by what the system is used for: what to promise where nobody has measured yet.
+
+use std::time::Duration;
+
+use crate::measure::rates;
+use crate::slo::Indicator;
+
+/// A kind of use, each with its own promises.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Preset {
+    /// People who read while it is written.
+    Chat,
+    /// Answers that are spoken while they are written.
+    Voice,
+    /// Assistants in an editor.
+    Code,
+    /// Jobs that nobody waits for.
+    Batch,
+    /// Programs that take many steps, each of which waits for the one before.
+    Agent,
+}
+
+/// One promise of a preset.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Promise {
+    /// What is put behind the preset's name.
+    pub name: &'static str,
+    pub indicator: Indicator,
+    pub target: f64,
+}
+
+/// 3 h 36 min of full outage in 30 days: room for one bad afternoon of a vendor.
+const AVAILABLE: f64 = 0.995;
+
+/// One exchange in twenty may be slow: prompts differ by a factor of a thousand in length, and a promise for all of them
+/// would be one for the longest.
+const MOSTLY: f64 = 0.95;
+
+/// One stream in a hundred may hang. It is rarer than to be slow, and worse: people give up on it.
+const SELDOM_STALLED: f64 = 0.99;
+
+impl Preset {
+    pub const ALL: [Self; 5] = [
+        Self::Chat,
+        Self::Voice,
+        Self::Code,
+        Self::Batch,
+        Self::Agent,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Voice => "voice",
+            Self::Code => "code",
+            Self::Batch => "batch",
+            Self::Agent => "agent",
+        }
+    }
+
+    pub const fn promises(self) -> &'static [Promise] {
+        match self {
+            Self::Chat => CHAT,
+            Self::Voice => VOICE,
+            Self::Code => CODE,
+            Self::Batch => BATCH,
+            Self::Agent => AGENT,
+        }
+    }
+}
+
+const fn promise(name: &'static str, indicator: Indicator, target: f64) -> Promise {
+    Promise {
+        name,
+        indicator,
+        target,
+    }
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const CHAT: &[Promise] = &[
+    promise("availability", Indicator::Availability, AVAILABLE),
+    // Half a second is taken for an answer that begins at once; from a second on attention wanders.
+    promise("ttft", Indicator::TimeToFirstToken(millis(500)), MOSTLY),
+    // Six times as fast as people read (240 words, some 320 tokens a minute): enough to skim by.
+    promise("output_rate", Indicator::OutputRate(30.0), MOSTLY),
+    promise("stall_free", Indicator::StallFree, SELDOM_STALLED),
+];
+
+const VOICE: &[Promise] = &[
+    promise("availability", Indicator::Availability, AVAILABLE),
+    // Turns in conversation are 200 ms apart; speech recognition and synthesis need their own share of what is borne.
+    // Visible, since thinking is not spoken.
+    promise(
+        "first_visible",
+        Indicator::FirstVisible(millis(300)),
+        MOSTLY,
+    ),
+    // Synthesis works on whole sentences: at this rate one of 25 tokens is there in a quarter of a second.
+    promise(
+        "output_rate",
+        Indicator::OutputRate(rates::VOICE_RATE),
+        MOSTLY,
+    ),
+    // A stall is dead air.
+    promise("stall_free", Indicator::StallFree, SELDOM_STALLED),
+];
+
+const CODE: &[Promise] = &[
+    promise("availability", Indicator::Availability, AVAILABLE),
+    // A second is how long a thought is held while waiting; prompts with files in them take longer to read than those of
+    // a chat.
+    promise("ttft", Indicator::TimeToFirstToken(millis(1_000)), MOSTLY),
+    // Code is not read word by word: 60 lines, some 600 tokens, are there in ten seconds.
+    promise("output_rate", Indicator::OutputRate(60.0), MOSTLY),
+    promise("stall_free", Indicator::StallFree, SELDOM_STALLED),
+];
+
+const BATCH: &[Promise] = &[
+    // Jobs are tried again: one in a hundred costs time, and nobody notices.
+    promise("availability", Indicator::Availability, 0.99),
+    // Where the clients of OpenAI and Anthropic give up by default.
+    promise(
+        "duration",
+        Indicator::Duration(Duration::from_secs(600)),
+        MOSTLY,
+    ),
+    // The long answers of jobs, 4,096 tokens, then take 7 of those 10 min. Total, since queueing and prefill cost a job
+    // as much as decoding does.
+    promise("total_rate", Indicator::TotalRate(10.0), MOSTLY),
+];
+
+const AGENT: &[Promise] = &[
+    // Of runs of 20 steps, one in fifty fails; at 99.5 % it would be one in ten.
+    promise("availability", Indicator::Availability, 0.999),
+    // 20 steps then spend 10 s waiting at most.
+    promise("ttft", Indicator::TimeToFirstToken(millis(500)), MOSTLY),
+    // The call of a tool, some 150 tokens, is written in 5 s.
+    promise("output_rate", Indicator::OutputRate(30.0), MOSTLY),
+    // Of runs of 20 steps, one in ten meets a stall; at 99 % it would be one in five.
+    promise("stall_free", Indicator::StallFree, 0.995),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/slo.md's tables, which say the same with reasons.
+    #[test]
+    fn the_page_holds_exactly_these_presets() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/slo.md"));
+        let page = page.unwrap();
+        let rows: Vec<Vec<&str>> = page
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .map(|line| line.split('|').map(str::trim).collect())
+            .filter(|row: &Vec<_>| row.len() == 7)
+            .collect();
+        let shown: Vec<_> = rows.iter().map(|row| row[1..5].join(" ")).collect();
+        let promised = Preset::ALL.into_iter().flat_map(|preset| {
+            preset.promises().iter().map(move |promise| {
+                let bound = match (promise.indicator.longest(), promise.indicator.lowest()) {
+                    (Some(longest), _) => format!("{longest:?}"),
+                    (_, Some(lowest)) => format!("{lowest} tokens/s"),
+                    (None, None) => "–".to_owned(),
+                };
+                let target = (promise.target * 1_000.0).round() / 10.0;
+                format!(
+                    "`{}` `{}` {bound} {target} %",
+                    preset.as_str(),
+                    promise.name
+                )
+            })
+        });
+        assert_eq!(shown, promised.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_preset_promises_to_be_there_and_only_batch_lets_one_wait() {
+        for preset in Preset::ALL {
+            let promises = preset.promises();
+            let has = |word: &str| promises.iter().any(|it| it.indicator.as_str() == word);
+            assert!(has("availability"), "{preset:?}");
+            let waits = !has("time_to_first_token") && !has("first_visible");
+            assert_eq!(waits, preset == Preset::Batch, "{preset:?}");
+        }
+    }
+}

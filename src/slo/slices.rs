@@ -1,0 +1,237 @@
+//! Time-slice objectives: a minute of the whole system is good or bad, not an exchange.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::record::Verdict;
+
+/// How long a slice is. Slices stand on a fixed grid: the n-th is n min ≤ at < (n + 1) min since the process began.
+pub const SLICE: Duration = Duration::from_secs(60);
+
+/// Between two looks at what is in flight. They come every 250 ms, and every second while nothing is open; this much
+/// later the process was stopped or starved, and nobody knows how many streams there were.
+const LONGEST_UNSEEN: Duration = Duration::from_secs(5);
+
+/// The slice that is open.
+#[derive(Clone, Debug)]
+pub(super) struct Slices {
+    /// In tokens per second.
+    floor: f64,
+    min_streams: u32,
+    /// Slices that begin before this count for nothing.
+    from: Moment,
+    number: u64,
+    tokens: u64,
+    /// The fewest streams at any look so far; `None` before the first.
+    fewest: Option<u32>,
+    /// Whether nothing of it went by unobserved.
+    whole: bool,
+    looked: Option<Moment>,
+}
+
+/// A slice that is over and counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Closed {
+    /// Its end.
+    pub(super) at: Moment,
+    pub(super) verdict: Verdict,
+}
+
+impl Slices {
+    pub(super) const fn new(floor: f64, min_streams: u32, from: Moment) -> Self {
+        Self {
+            floor,
+            min_streams,
+            from,
+            number: 0,
+            tokens: 0,
+            fewest: None,
+            whole: false,
+            looked: None,
+        }
+    }
+
+    /// So many streams are in flight at `at`. Gives the slice that this shows to be over.
+    pub(super) fn look(&mut self, at: Moment, streams: u32) -> Option<Closed> {
+        let closed = self.advance(at);
+        if !self.is_seen(at) {
+            self.whole = false;
+        }
+        self.fewest = Some(self.fewest.map_or(streams, |fewest| fewest.min(streams)));
+        self.looked = self.looked.max(Some(at));
+        closed
+    }
+
+    /// Output tokens arrived. What the observer hears of only after their slice was closed counts for the next.
+    pub(super) fn add(&mut self, at: Moment, tokens: u64) -> Option<Closed> {
+        let closed = self.advance(at);
+        self.tokens += tokens;
+        closed
+    }
+
+    /// Part of a stream went by unobserved.
+    pub(super) const fn lose(&mut self) {
+        self.whole = false;
+    }
+
+    fn is_seen(&self, at: Moment) -> bool {
+        self.looked
+            .is_some_and(|looked| at.since(looked) <= LONGEST_UNSEEN)
+    }
+
+    fn advance(&mut self, at: Moment) -> Option<Closed> {
+        let number = at.nanos() / nanos(SLICE);
+        if number <= self.number {
+            return None;
+        }
+        let closed = self.close(at);
+        self.number = number;
+        self.tokens = 0;
+        self.fewest = None;
+        self.whole = true;
+        closed
+    }
+
+    fn close(&self, at: Moment) -> Option<Closed> {
+        let begin = Moment::from_nanos(self.number.saturating_mul(nanos(SLICE)));
+        let counts = self.whole && self.is_seen(at) && begin >= self.from;
+        if !counts || self.fewest? < self.min_streams {
+            return None;
+        }
+        let rate = self.tokens as f64 / SLICE.as_secs_f64();
+        Some(Closed {
+            at: begin + SLICE,
+            verdict: if rate >= self.floor {
+                Verdict::Good
+            } else {
+                Verdict::Bad
+            },
+        })
+    }
+}
+
+const fn nanos(time: Duration) -> u64 {
+    Moment::from_secs(time.as_secs()).nanos()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_millis(millis)
+    }
+
+    fn slices() -> Slices {
+        Slices::new(10.0, 2, Moment::ZERO)
+    }
+
+    /// Looks every 250 ms from `from` up to and without `to`, with so many streams.
+    fn watch(slices: &mut Slices, from: u64, to: u64, streams: u32) -> Vec<Closed> {
+        let looks = (from..to).step_by(250);
+        looks
+            .filter_map(|millis| slices.look(at(millis), streams))
+            .collect()
+    }
+
+    fn closed(minute: u64, verdict: Verdict) -> Closed {
+        Closed {
+            at: Moment::from_secs(minute * 60),
+            verdict,
+        }
+    }
+
+    #[test]
+    fn a_minute_is_judged_once_when_the_next_has_begun() {
+        let mut slices = slices();
+        assert_eq!(watch(&mut slices, 0, 60_000, 2), [], "it had begun already");
+        assert_eq!(
+            slices.add(at(60_000), 600),
+            None,
+            "the first look is missing"
+        );
+        assert_eq!(watch(&mut slices, 60_000, 120_000, 2), []);
+        assert_eq!(slices.add(at(119_999), 599), None);
+        let good = watch(&mut slices, 120_000, 180_000, 3);
+        assert_eq!(good, [closed(2, Verdict::Good)]);
+        slices.add(at(179_999), 599);
+        let bad = slices.add(at(180_000), 5);
+        assert_eq!(bad, Some(closed(3, Verdict::Bad)), "599 of 600");
+        watch(&mut slices, 180_000, 240_000, 2);
+        slices.add(at(239_999), 595);
+        assert_eq!(
+            slices.look(at(240_000), 0),
+            Some(closed(4, Verdict::Good)),
+            "tokens count on both edges, and the look that closes it is of the next"
+        );
+    }
+
+    #[test]
+    fn a_minute_with_fewer_streams_at_any_look_counts_for_nothing() {
+        let mut slices = slices();
+        watch(&mut slices, 0, 90_000, 9);
+        assert_eq!(slices.look(at(90_000), 1), None);
+        assert_eq!(watch(&mut slices, 90_250, 180_000, 9), []);
+        assert_eq!(
+            watch(&mut slices, 180_000, 180_250, 9),
+            [closed(3, Verdict::Bad)]
+        );
+    }
+
+    #[test]
+    fn what_was_not_seen_whole_counts_for_nothing() {
+        let mut slices = slices();
+        watch(&mut slices, 0, 80_000, 2);
+        assert_eq!(watch(&mut slices, 84_750, 120_500, 2).len(), 1, "5 s apart");
+        watch(&mut slices, 120_500, 140_000, 2);
+        assert_eq!(watch(&mut slices, 144_750, 180_500, 2).len(), 1);
+        let mut slices = self::slices();
+        watch(&mut slices, 0, 80_000, 2);
+        assert_eq!(watch(&mut slices, 84_751, 120_500, 2), [], "a bit more");
+        assert_eq!(watch(&mut slices, 120_500, 180_500, 2).len(), 1);
+        slices.lose();
+        assert_eq!(watch(&mut slices, 180_500, 240_500, 2), []);
+    }
+
+    #[test]
+    fn a_leap_over_an_edge_spoils_both_sides_and_no_more() {
+        let mut slices = slices();
+        watch(&mut slices, 0, 118_000, 2);
+        assert_eq!(slices.look(at(124_000), 2), None, "its end was not seen");
+        assert_eq!(
+            watch(&mut slices, 124_250, 180_500, 2),
+            [],
+            "nor this beginning"
+        );
+        assert_eq!(watch(&mut slices, 180_500, 240_500, 2).len(), 1);
+        assert_eq!(slices.look(at(9_000_000), 2), None);
+    }
+
+    #[test]
+    fn tokens_that_open_a_minute_before_its_first_look_do_not_hide_a_gap() {
+        let mut slices = slices();
+        watch(&mut slices, 0, 118_000, 2);
+        assert_eq!(
+            slices.add(at(120_100), 9_999).map(|it| it.at),
+            Some(at(120_000))
+        );
+        assert_eq!(watch(&mut slices, 123_500, 180_500, 2), [], "5.5 s unseen");
+    }
+
+    #[test]
+    fn a_minute_that_begins_in_the_warm_up_counts_for_nothing() {
+        let mut slices = Slices::new(10.0, 1, Moment::from_secs(61));
+        let closed = watch(&mut slices, 0, 180_500, 1);
+        assert_eq!(closed, [self::closed(3, Verdict::Bad)]);
+    }
+
+    #[test]
+    fn words_that_come_late_count_for_the_slice_that_is_open() {
+        let mut slices = slices();
+        watch(&mut slices, 0, 120_000, 2);
+        watch(&mut slices, 120_000, 120_250, 2);
+        assert_eq!(slices.add(at(119_999), 600), None);
+        watch(&mut slices, 120_250, 180_000, 2);
+        assert_eq!(slices.look(at(180_000), 2), Some(closed(3, Verdict::Good)));
+    }
+}
