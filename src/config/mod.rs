@@ -25,6 +25,7 @@ use crate::wire::Vantage;
 use crate::{content, forward, label, listen, route, scrape, slo};
 
 mod args;
+mod backend;
 mod file;
 mod keys;
 mod load;

@@ -25,16 +25,6 @@ fn timings() -> Timings {
     }
 }
 
-fn usage() -> Usage {
-    Usage {
-        input: Some(120),
-        output: Some(101),
-        cache_read: Some(64),
-        reasoning: Some(20),
-        ..Usage::default()
-    }
-}
-
 fn quota() -> Quota {
     Quota {
         tokens: Allowance {
