@@ -3,7 +3,7 @@
 //! Two paths joined by one seam. The **data path** moves bytes and never waits for observation; the **observation
 //! path** is pure, synchronous arithmetic over stamped copies of those bytes. The modules stand in the data's order:
 //! bytes travel `listen` → `route` → `forward` → upstream and back through the `tee`; copies go `decode` → `frame` →
-//! `dialect` → `count` → `measure` → `record`, and from there to `load`, `slo` and `export`.
+//! `dialect` → `count` → `measure` → `record`, and from there to `load`, `slo`, `drift` and `export`.
 
 pub mod bell;
 pub mod clock;
@@ -30,6 +30,7 @@ pub mod record;
 
 pub mod admin;
 pub mod console;
+pub mod drift;
 pub mod export;
 pub mod load;
 pub mod slo;

@@ -49,8 +49,14 @@ impl<T: Clone + Default> Slots<T> {
     /// The slots with these numbers that are kept, oldest first. Slots that nobody wrote to are defaults or left out.
     pub fn range(&self, numbers: Range<u64>) -> impl Iterator<Item = &T> {
         let end = numbers.end.min(self.newest.saturating_add(1));
-        (numbers.start.max(self.oldest())..end)
-            .filter_map(|number| self.ring.get(self.place(number)?))
+        (numbers.start.max(self.oldest())..end).filter_map(|number| self.get(number))
+    }
+
+    /// The slot with this number; `None` where it is not kept, or nobody has written as far as to it.
+    pub fn get(&self, number: u64) -> Option<&T> {
+        let kept = (self.oldest()..=self.newest).contains(&number);
+        let place = self.place(number).filter(|_| kept)?;
+        self.ring.get(place)
     }
 
     /// Every slot that is kept, with its number, oldest first. Slots that nobody wrote to are defaults.

@@ -94,14 +94,25 @@ const TABLE: &[Row] = &[
     row(
         "observe/board",
         &[
-            "clock", "content", "cost", "count", "dialect", "engine", "export", "frame", "label",
-            "load", "measure", "record", "slo", "wire",
+            "clock", "content", "cost", "count", "dialect", "drift", "engine", "export", "frame",
+            "label", "load", "measure", "record", "slo", "wire",
         ],
     ),
     row("observe/task", &["clock", "diag", "tee", "wire"]),
     row("engine", &["clock", "label", "record::Warm"]),
     row("scrape", &["diag", "engine", "forward", "label"]),
-    row("load", &["clock", "label", "record", "slots", "wire"]),
+    row(
+        "load",
+        &[
+            "clock",
+            "label",
+            "measure::Band",
+            "measure::VOICE_RATE",
+            "record",
+            "slots",
+            "wire",
+        ],
+    ),
     row(
         "slo",
         &[
@@ -111,6 +122,17 @@ const TABLE: &[Row] = &[
             "measure::rates",
             "record",
             "slots",
+            "wire",
+        ],
+    ),
+    row(
+        "drift",
+        &[
+            "clock",
+            "label",
+            "load::Flow",
+            "load::MOST_FLOWS",
+            "record",
             "wire",
         ],
     ),
@@ -132,6 +154,7 @@ const TABLE: &[Row] = &[
             "dialect::Timings",
             "dialect::Usage",
             "engine",
+            "drift",
             "frame::Anomaly",
             "label",
             "load",
@@ -143,7 +166,17 @@ const TABLE: &[Row] = &[
     ),
     row(
         "admin",
-        &["clock", "diag", "export", "label", "load", "slo", "wire"],
+        &[
+            "clock",
+            "diag",
+            "drift",
+            "export",
+            "label",
+            "load",
+            "measure::Band",
+            "slo",
+            "wire",
+        ],
     ),
     row(
         "console",
@@ -152,9 +185,9 @@ const TABLE: &[Row] = &[
     row(
         "config",
         &[
-            "admin", "clock", "content", "cost", "count", "diag", "dialect", "engine", "export",
-            "forward", "label", "listen", "load", "observe", "route", "scrape", "slo", "tee",
-            "wire",
+            "admin", "clock", "content", "cost", "count", "diag", "dialect", "drift", "engine",
+            "export", "forward", "label", "listen", "load", "observe", "route", "scrape", "slo",
+            "tee", "wire",
         ],
     ),
     row("simulate", &["clock", "label"]),
@@ -187,6 +220,7 @@ const PURE: &[&str] = &[
     "engine",
     "load",
     "slo",
+    "drift",
 ];
 
 /// The most lines that a file may have before its tests. A reader holds about so much in mind at once; a file that

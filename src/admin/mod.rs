@@ -4,8 +4,10 @@
 //! is configured and sent. What is served comes from closures, so this module knows nothing of those it shows.
 
 mod objective;
+mod stats;
 
 pub use objective::Objective;
+pub use stats::{Facts, Stats};
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -43,6 +45,10 @@ pub struct Pages {
     pub streams: Page,
     /// Objectives, budgets and burn rates (JSON).
     pub slo: Page,
+    /// Throughput, percentiles, what is in flight, and drift (JSON).
+    pub stats: Page,
+    /// The lengths of late, as a baseline to compare with (JSON).
+    pub drift: Page,
     /// The values that metrics are told apart by (JSON).
     pub labels: Page,
 }
@@ -147,6 +153,8 @@ enum Wanted {
     Config,
     Streams,
     Slo,
+    Stats,
+    Drift,
     Labels,
     Index,
 }
@@ -160,6 +168,8 @@ impl Wanted {
             "/config" => Self::Config,
             "/streams" => Self::Streams,
             "/slo" => Self::Slo,
+            "/stats" => Self::Stats,
+            "/drift" => Self::Drift,
             "/labels" => Self::Labels,
             "/" => Self::Index,
             _ => return None,
@@ -170,7 +180,13 @@ impl Wanted {
     const fn is_open(self) -> bool {
         match self {
             Self::Live | Self::Ready | Self::Metrics(_) => true,
-            Self::Config | Self::Streams | Self::Slo | Self::Labels | Self::Index => false,
+            Self::Config
+            | Self::Streams
+            | Self::Slo
+            | Self::Stats
+            | Self::Drift
+            | Self::Labels
+            | Self::Index => false,
         }
     }
 }
@@ -182,6 +198,8 @@ const INDEX: &str = "tokengauge admin port\n\n\
     /config   the configuration in force, secrets redacted\n\
     /streams  exchanges in flight\n\
     /slo      objectives, budgets and burn rates\n\
+    /stats    throughput, percentiles, queue depth and drift, for those without a Prometheus\n\
+    /drift    lengths of prompts and answers of late, to save as a baseline\n\
     /labels   the names that metrics are told apart by\n";
 
 impl Desk {
@@ -218,6 +236,8 @@ impl Desk {
             Wanted::Config => typed("application/yaml", (self.pages.config)()),
             Wanted::Streams => typed("application/json", (self.pages.streams)()),
             Wanted::Slo => typed("application/json", (self.pages.slo)()),
+            Wanted::Stats => typed("application/json", (self.pages.stats)()),
+            Wanted::Drift => typed("application/json", (self.pages.drift)()),
             Wanted::Labels => typed("application/json", (self.pages.labels)()),
             Wanted::Index => text(StatusCode::OK, INDEX),
         }
@@ -286,6 +306,8 @@ mod tests {
             config: page("c"),
             streams: page("[]"),
             slo: page("[]"),
+            stats: page("{}"),
+            drift: page("{}"),
             labels: page("[]"),
         };
         let token = token.map(str::to_owned);
@@ -331,6 +353,8 @@ mod tests {
             ("/config", "c"),
             ("/streams", "[]"),
             ("/slo", "[]"),
+            ("/stats", "{}"),
+            ("/drift", "{}"),
             ("/labels", "[]"),
         ] {
             let answer = ask(address, path, "").await;
@@ -397,6 +421,8 @@ mod tests {
             config: page(),
             streams: page(),
             slo: page(),
+            stats: page(),
+            drift: page(),
             labels: page(),
         };
         let admin = Admin::bind(([0, 0, 0, 0], 0).into(), None, Arc::default(), pages)
@@ -409,10 +435,11 @@ mod tests {
                 .await
                 .starts_with("HTTP/1.1 200")
         );
-        assert!(
-            ask(address, "/config", "")
-                .await
-                .starts_with("HTTP/1.1 403")
-        );
+        for path in [
+            "/config", "/streams", "/slo", "/stats", "/drift", "/labels", "/",
+        ] {
+            let answer = ask(address, path, "").await;
+            assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+        }
     }
 }

@@ -1,30 +1,57 @@
-//! What `/slo` shows of an objective.
+//! What `/slo` shows of an objective: what is promised, and how it stands. `docs/admin.md` has the fields.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
 
 use crate::label::Label;
-use crate::slo;
+use crate::slo::{self, Counting, Indicator, Scope};
 
 /// One objective on `/slo`.
-#[derive(Debug, serde::Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Objective<'a> {
     name: &'a Label,
+    /// As the attribute `tokengauge.indicator` has it.
+    indicator: &'static str,
+    threshold: Option<Threshold>,
+    scope: &'a Scope,
+    counting: &'a Counting,
     target: f64,
     window_seconds: u64,
     good: u64,
     bad: u64,
+    excluded: u64,
     budget: Option<f64>,
-    burn: std::collections::BTreeMap<&'static str, Option<f64>>,
+    burn: BTreeMap<&'static str, Option<f64>>,
     covered_seconds: u64,
     exhaustion_seconds: Option<u64>,
 }
 
+/// Where good ends and bad begins.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Threshold {
+    /// The worst that is good.
+    value: f64,
+    /// As OpenTelemetry writes it.
+    unit: &'static str,
+    /// Whether good values lie up to it or from it on.
+    good: &'static str,
+}
+
 impl<'a> Objective<'a> {
     pub fn of(reading: &'a slo::Reading) -> Self {
+        let objective = &reading.objective;
         Self {
-            name: &reading.objective.name,
-            target: reading.objective.target,
-            window_seconds: reading.objective.window.as_secs(),
+            name: &objective.name,
+            indicator: objective.indicator.as_str(),
+            threshold: threshold(objective.indicator),
+            scope: &objective.scope,
+            counting: &objective.counting,
+            target: objective.target,
+            window_seconds: objective.window.as_secs(),
             good: reading.good,
             bad: reading.bad,
+            excluded: reading.excluded,
             budget: reading.budget,
             burn: slo::BURN_WINDOWS
                 .iter()
@@ -35,4 +62,18 @@ impl<'a> Objective<'a> {
             exhaustion_seconds: reading.exhaustion.map(|time| time.as_secs()),
         }
     }
+}
+
+fn threshold(indicator: Indicator) -> Option<Threshold> {
+    let time = indicator.longest().map(|within| Threshold {
+        value: within.as_secs_f64(),
+        unit: "s",
+        good: "up to",
+    });
+    let rate = indicator.lowest().map(|from| Threshold {
+        value: from,
+        unit: "{token}/s",
+        good: "from",
+    });
+    time.or(rate)
 }

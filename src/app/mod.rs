@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::admin::{self, Admin};
+use crate::admin::Admin;
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::export::{self, Instruments, RequestLog, Snapshot, Telemetry, request_log};
@@ -29,11 +29,13 @@ use crate::{diag, record::Record};
 
 mod budgets;
 mod engines;
+mod pages;
 mod readings;
 mod ways;
 
 use self::budgets::{Keeper, reserved};
 use self::engines::{backends, tell};
+use self::pages::pages;
 use self::readings::readings;
 use self::ways::{lane, unrouted, ways};
 
@@ -203,7 +205,7 @@ impl App {
         self.config.load_full()
     }
 
-    /// Puts a new configuration's routes, upstreams, objectives, tokenisers and request log in force; connections and exchanges go on.
+    /// Puts a new configuration's routes, upstreams, objectives, tokenisers, baseline and request log in force; connections and exchanges go on.
     ///
     /// # Errors
     /// Where its routes or upstreams cannot be set up, or its request log not be opened; then nothing changes.
@@ -220,6 +222,7 @@ impl App {
             board.capture(new.contents.clone());
             board.watch_backends(backends(&new));
             board.charge_by(new.costs.clone());
+            board.compare_with(new.drift.clone());
         });
         self.ways.store(Arc::new(ways));
         self.config.store(Arc::new(new));
@@ -376,6 +379,7 @@ fn board(config: &Config, gate: Arc<Gate>, sinks: Sinks) -> Result<Board, budget
     board.capture(config.contents.clone());
     board.watch_backends(backends(config));
     board.charge_by(config.costs.clone());
+    board.compare_with(config.drift.clone());
     for route in &config.routes {
         board.prime(&lane(&route.facts));
     }
@@ -427,37 +431,7 @@ async fn bind_admin(
     ready: &Arc<AtomicBool>,
 ) -> Result<Admin, StartError> {
     let resolved = config.load_full();
-    let pages = admin::Pages {
-        metrics: {
-            let telemetry = Arc::clone(&core.telemetry);
-            Box::new(move |format| telemetry.prometheus(format))
-        },
-        config: {
-            let config = Arc::clone(config);
-            Box::new(move || config.load().to_yaml())
-        },
-        streams: {
-            let observer = Arc::clone(&core.observer);
-            Box::new(move || json(&observer.settled(|board, at| board.streams(at))))
-        },
-        slo: {
-            let observer = Arc::clone(&core.observer);
-            Box::new(move || {
-                json(
-                    &observer
-                        .settled(Board::reading)
-                        .1
-                        .iter()
-                        .map(admin::Objective::of)
-                        .collect::<Vec<_>>(),
-                )
-            })
-        },
-        labels: {
-            let gate = Arc::clone(&core.gate);
-            Box::new(move || json(&gate.admitted()))
-        },
-    };
+    let pages = pages(config, core);
     let token = resolved
         .admin
         .token
@@ -466,8 +440,4 @@ async fn bind_admin(
     let address = resolved.admin.address;
     let bound = Admin::bind(address, token, Arc::clone(ready), pages).await;
     bound.map_err(|error| StartError::Admin(address, error))
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_else(|_| "null".to_owned())
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::export::{Losses, Readings, Snapshot};
 use crate::label::Gate;
-use crate::observe::Observer;
+use crate::observe::{Board, Observer};
 use crate::tee::Seam;
 
 /// The gauges' view: the observer is brought up to date, then read; `others` tells what it does not know. Weak, or observer and instruments would hold each
@@ -22,26 +22,20 @@ pub(super) fn readings(
         };
         // Before the observer is brought up to date, or it would always be 0.
         let backlog = seam.backlog();
-        let (load, slo, token_prices, budgets, backends) = observer.settled(|board, at| {
-            let (load, slo) = board.reading(at);
-            let token_prices = board.token_prices(&load);
-            (load, slo, token_prices, board.budgets(), board.backends(at))
-        });
+        let told = observer.settled(Board::snapshot);
         let lost = seam.lost();
         let losses = Losses {
             bytes: lost.bytes,
             exchanges: lost.exchanges,
             backlog,
         };
+        let known = others();
         Snapshot {
-            load,
-            slo,
-            backends,
-            token_prices,
-            budgets,
             losses,
             label_overflow: gate.refused().to_vec(),
-            ..others()
+            refused_requests: known.refused_requests,
+            request_log: known.request_log,
+            ..told
         }
     })
 }

@@ -117,6 +117,8 @@ pub const KEYS: &[Key] = &[
     key("request_log.path", None, true),
     key("request_log.rotate.size", Some("100MiB"), true),
     key("request_log.rotate.keep", Some("5"), true),
+    key("drift.baseline", Some("first"), true),
+    key("drift.exchanges", Some("1000"), true),
 ];
 
 /// What a reload from `old` to `new` does not take over: the keys that differ and count only from the next start on.

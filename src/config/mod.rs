@@ -22,7 +22,7 @@ use crate::export::request_log;
 use crate::label::Label;
 use crate::route::TraceHeaders;
 use crate::wire::Vantage;
-use crate::{content, forward, label, listen, route, scrape, slo};
+use crate::{content, drift, forward, label, listen, route, scrape, slo};
 
 mod args;
 mod backend;
@@ -96,6 +96,8 @@ pub struct Config {
     pub prices: Option<PathBuf>,
     /// Where each exchange is logged; off where absent.
     pub request_log: Option<request_log::Config>,
+    /// What the workload is compared with.
+    pub drift: drift::Config,
     pub export: ExportOverrides,
 }
 

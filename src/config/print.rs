@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::read::Field;
+use super::resolve::drift::{FIRST, OFF, YESTERDAY};
 use super::resolve::request_log::STDOUT;
 use super::url::{Page, Url};
 use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
@@ -11,6 +12,7 @@ use super::{Config, raw};
 use crate::content::{self, Policy};
 use crate::cost::{Allowance, Budget};
 use crate::count::{Assigned, Tokenisers};
+use crate::drift::{self, Baseline};
 use crate::engine::warm;
 use crate::export::request_log::{self, Place};
 use crate::forward::{self, identity};
@@ -70,6 +72,7 @@ impl Config {
                 format: Field::of(self.log.format),
             }),
             request_log: self.request_log.as_ref().map(request_log).into(),
+            drift: Field::of(drift(&self.drift)),
         }
     }
 
@@ -350,6 +353,19 @@ fn request_log(config: &request_log::Config) -> raw::RequestLog {
             )),
             keep: Field::of(config.rotate.keep),
         }),
+    }
+}
+
+fn drift(config: &drift::Config) -> raw::Drift {
+    let baseline = match &config.baseline {
+        Baseline::Off => OFF.into(),
+        Baseline::First => FIRST.into(),
+        Baseline::Yesterday => YESTERDAY.into(),
+        Baseline::File { path, .. } => path.clone(),
+    };
+    raw::Drift {
+        baseline: Field::of(baseline),
+        exchanges: Field::of(config.exchanges),
     }
 }
 

@@ -63,6 +63,8 @@ pub(super) struct File {
     pub(super) log: Field<Log>,
     /// One JSON line for each exchange, with every fact and no text; off where left out.
     pub(super) request_log: Field<RequestLog>,
+    /// Whether the workload changed: what the lengths of prompts and answers are compared with.
+    pub(super) drift: Field<Drift>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -442,4 +444,14 @@ pub(super) struct Rotate {
     /// How many that were put aside are kept: path.1 is the youngest.
     #[schemars(range(min = 0, max = 1_000))]
     pub(super) keep: Field<usize>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Drift {
+    /// first, yesterday, off, or a file that was saved from /drift of the admin port.
+    pub(super) baseline: Field<PathBuf>,
+    /// How many of the latest exchanges of a flow are compared with it, and how many the baseline first is made of.
+    #[schemars(range(min = 200, max = 10_000))]
+    pub(super) exchanges: Field<usize>,
 }

@@ -832,6 +832,7 @@ trace: continue
 propagators: [b3, tracecontext]
 log: {level: error, format: json}
 request_log: {path: stdout, rotate: {size: 2MiB, keep: 0}}
+drift: {baseline: yesterday, exchanges: 300}
 ";
     let config = text(file).unwrap();
     let printed = config.to_yaml();

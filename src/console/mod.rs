@@ -113,16 +113,17 @@ impl Row {
     /// A model may come by several routes: rates and counts add up. Percentiles do not, so those of the flow with the
     /// most exchanges stand for all.
     fn add(&mut self, flow: &load::FlowReading) {
-        if flow.finished >= self.finished || self.first_token_p50.is_none() {
-            let first = flow.time_to_first_token;
+        let recent = &flow.recent;
+        if recent.finished >= self.finished || self.first_token_p50.is_none() {
+            let first = recent.time_to_first_token;
             self.first_token_p50 = first.map(|it| it.p50).or(self.first_token_p50);
             self.first_token_p95 = first.map(|it| it.p95).or(self.first_token_p95);
-            self.per_stream = flow.output_rate.map(|it| it.p50).or(self.per_stream);
+            self.per_stream = recent.output_rate.map(|it| it.p50).or(self.per_stream);
         }
         self.output = sum(self.output, flow.output.latest);
         self.peak = sum(self.peak, flow.output.peak);
-        self.finished += flow.finished;
-        self.failed += flow.failed;
+        self.finished += recent.finished;
+        self.failed += recent.failed;
     }
 }
 
@@ -174,7 +175,7 @@ fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::label::Label;
-    use crate::load::{Flow, FlowReading, Lane, LaneReading, Percentiles, Throughput};
+    use crate::load::{Flow, FlowReading, Lane, LaneReading, Percentiles, Summary, Throughput};
     use crate::wire::Vantage;
 
     fn flow(model: &str, route: &str, latest: Option<f64>, finished: u64) -> FlowReading {
@@ -190,14 +191,16 @@ mod tests {
                 latest,
                 ..Throughput::default()
             },
-            time_to_first_token: Some(Percentiles {
-                p50: finished as f64,
-                p95: 2.0,
-                ..Percentiles::default()
-            }),
-            output_rate: None,
-            finished,
-            failed: 1,
+            recent: Summary {
+                time_to_first_token: Some(Percentiles {
+                    p50: finished as f64,
+                    p95: 2.0,
+                    ..Percentiles::default()
+                }),
+                finished,
+                failed: 1,
+                ..Summary::default()
+            },
         }
     }
 
@@ -219,6 +222,7 @@ mod tests {
                 flow("busy", "a", Some(10.0), 5),
                 flow("busy", "b", Some(5.0), 3),
             ],
+            ..load::Reading::default()
         };
         let live = [(Some("busy"), false), (Some("busy"), true), (None, false)]
             .map(|(model, waiting)| Live { model, waiting });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cost::TokenPrice;
+use crate::drift;
 use crate::engine;
 use crate::export::request_log;
 use crate::label::{Dimension, Label};
@@ -21,6 +22,7 @@ pub struct Snapshot {
     pub budgets: Vec<BudgetReading>,
     /// What a million output tokens cost on hardware that is paid by the hour.
     pub token_prices: Vec<TokenPrice>,
+    pub drift: drift::Reading,
     pub losses: Losses,
     /// Requests whose head was malformed or too large.
     pub refused_requests: u64,

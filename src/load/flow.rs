@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::load::recent::Recent;
+use crate::load::recent::{Recent, Segment};
 use crate::load::{Ended, Flow, FlowReading, LONGEST_WINDOW, Throughput};
 use crate::slots::Slots;
 
@@ -66,20 +66,36 @@ impl Track {
         now.saturating_sub(self.streamed.number(self.latest)) > FULL_SLOTS
     }
 
-    pub(super) fn reading(&self, at: Moment, flow: &Flow) -> FlowReading {
+    /// What is recent of it is added to `all` too.
+    pub(super) fn reading(&self, at: Moment, flow: &Flow, all: &mut Segment) -> FlowReading {
         let now = self.streamed.number(at);
-        let output = |seconds| sum(&self.streamed, now, seconds) + sum(&self.whole, now, seconds);
-        let input = |seconds| sum(&self.input, now, seconds);
-        let recent = self.recent.reading(at);
+        let recent = self.recent.segment(at);
+        all.merge(&recent);
         FlowReading {
             flow: flow.clone(),
-            input: throughput(now, None, input),
-            output: throughput(now, peak(&self.streamed, now), output),
-            time_to_first_token: recent.time_to_first_token,
-            output_rate: recent.output_rate,
-            finished: recent.finished,
-            failed: recent.failed,
+            input: throughput(now, None, |seconds| self.input_of(now, seconds)),
+            output: throughput(
+                now,
+                peak(now, |second| self.streamed_in(second)),
+                |seconds| self.output_of(now, seconds),
+            ),
+            recent: recent.summary(),
         }
+    }
+
+    /// Input tokens of the last `seconds` full seconds before the one called `now`.
+    pub(super) fn input_of(&self, now: u64, seconds: u64) -> f64 {
+        sum(&self.input, now, seconds)
+    }
+
+    /// The same of output, streamed and whole.
+    pub(super) fn output_of(&self, now: u64, seconds: u64) -> f64 {
+        sum(&self.streamed, now, seconds) + sum(&self.whole, now, seconds)
+    }
+
+    /// Output that was streamed in one second.
+    pub(super) fn streamed_in(&self, second: u64) -> f64 {
+        self.streamed.get(second).copied().unwrap_or(0.0)
     }
 }
 
@@ -106,7 +122,7 @@ fn spread(slots: &mut Slots<f64>, from: Moment, to: Moment, tokens: f64) {
 }
 
 /// Each window ends at the last full second: `now` is the slot that is still filling.
-fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) -> Throughput {
+pub(super) fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) -> Throughput {
     let mean = |seconds: u64| (now >= seconds).then(|| sum(seconds) / seconds as f64);
     let latest = now.min(10);
     Throughput {
@@ -124,9 +140,9 @@ fn sum(slots: &Slots<f64>, now: u64, seconds: u64) -> f64 {
 
 /// Told from the first full second on: the highest slot so far is true of what was seen, where a mean over part of a
 /// window would not be one over the window.
-fn peak(slots: &Slots<f64>, now: u64) -> Option<f64> {
-    let full = slots.range(now.saturating_sub(FULL_SLOTS)..now);
-    (now > 0).then(|| full.copied().fold(0.0, f64::max))
+pub(super) fn peak(now: u64, streamed: impl Fn(u64) -> f64) -> Option<f64> {
+    let full = now.saturating_sub(FULL_SLOTS)..now;
+    (now > 0).then(|| full.map(streamed).fold(0.0, f64::max))
 }
 
 #[cfg(test)]
@@ -147,7 +163,7 @@ mod tests {
     }
 
     fn at(track: &Track, moment: Moment) -> FlowReading {
-        track.reading(moment, &flow())
+        track.reading(moment, &flow(), &mut Segment::default())
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod flow;
 mod lanes;
 mod recent;
+mod total;
 
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ use crate::clock::Moment;
 use crate::label::{Label, OTHER};
 use crate::load::flow::Track;
 use crate::load::lanes::Lanes;
+use crate::load::recent::Segment;
+use crate::measure::Band;
+use crate::record::Series;
 use crate::wire::Vantage;
 
 /// What an exchange in flight is doing.
@@ -68,11 +72,43 @@ pub struct Flow {
     pub vantage: Vantage,
 }
 
-/// Load at one moment: what gauges, `/streams` and the console show.
+impl Flow {
+    pub fn of(series: &Series) -> Self {
+        Self {
+            provider: series.provider.clone(),
+            model: series.model.clone(),
+            route: series.route.clone(),
+            vantage: series.vantage,
+        }
+    }
+
+    /// Flows in the order of their names, as people look for them.
+    pub fn by_name(&self) -> impl Ord + use<'_> {
+        let Self {
+            provider,
+            model,
+            route,
+            vantage,
+        } = self;
+        (model, provider, route, vantage.as_str())
+    }
+}
+
+/// Load at one moment: what gauges, `/stats` and the console show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     pub lanes: Vec<LaneReading>,
     pub flows: Vec<FlowReading>,
+    pub total: TotalReading,
+}
+
+/// All flows together: the throughput of the system.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TotalReading {
+    pub input: Throughput,
+    /// Its peak is the highest second of all flows together, not the sum of their peaks.
+    pub output: Throughput,
+    pub recent: Summary,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -151,14 +187,29 @@ pub struct FlowReading {
     pub flow: Flow,
     pub input: Throughput,
     pub output: Throughput,
-    /// Time to first token over the last 5 min; `None` where no stream had one.
+    pub recent: Summary,
+}
+
+/// What the exchanges that ended in the last 5 min were like: in the latest ten segments of 30 s, of which one is
+/// filling. Percentiles are `None` where no exchange had such a value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Of streams that had a first token, in seconds.
     pub time_to_first_token: Option<Percentiles>,
-    /// Output TPS of the streams that ended in the last 5 min, in tokens per second.
+    /// Output TPS of rated streams, in tokens per second.
     pub output_rate: Option<Percentiles>,
-    /// Exchanges that ended in the last 5 min, and those of them that did not end well by anybody's fault but the
-    /// client's. As for percentiles, the last 5 min are the latest ten segments of 30 s, of which one is filling.
+    /// Of exchanges that ended well, in seconds.
+    pub duration: Option<Percentiles>,
+    /// TPOT of streams with two tokens and more, in seconds: the mean inter-token latency of each.
+    pub time_per_output_token: Option<Percentiles>,
+    /// How many ended.
     pub finished: u64,
+    /// Those of them that did not end well, by anybody's fault but the client's.
     pub failed: u64,
+    /// Rated streams by the band of their output TPS, in the order of [`Band::ALL`].
+    pub bands: [u64; Band::ALL.len()],
+    /// Those that kept up with speech ([`crate::measure::VOICE_RATE`]); they are in the highest band too.
+    pub voice: u64,
 }
 
 /// Tokens per second over windows that end at the reading's last full second. A mean is `None` before its window is
@@ -192,7 +243,8 @@ pub const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 
 /// How many flows are told apart in the life of a process; what comes beyond is counted under the name `other`. Models
 /// are bounded by their gate at 100, most of them of one provider and on one route, so this leaves each two and a half.
-/// A flow in use takes about 100 KiB and at most 210, nearly all of it histograms: 52 MiB if every one were busy at once.
+/// A flow in use takes about 200 KiB and at most 410, nearly all of it histograms: 103 MiB if every one were busy at once
+/// with everything from the fastest to the slowest; one to five are in use beside most applications.
 pub const MOST_FLOWS: usize = 256;
 
 /// Stands for one flow, for the life of the [`Load`] that gave it out: chunks are counted without hashing names.
@@ -208,6 +260,9 @@ pub struct Ended {
     pub time_to_first_token: Option<Duration>,
     /// Output TPS of rated streams, in tokens per second.
     pub output_rate: Option<f64>,
+    /// Of what ended well.
+    pub duration: Option<Duration>,
+    pub time_per_output_token: Option<Duration>,
 }
 
 /// Everything in flight, and the throughput of the last minutes.
@@ -299,15 +354,21 @@ impl Load {
 
     /// Every lane that is known, and every flow that was active within the longest window; the others are forgotten.
     pub fn reading(&mut self, at: Moment) -> Reading {
+        let mut recent = Segment::default();
         let tell = |(flow, track): &mut (Flow, Option<Box<Track>>)| {
             if track.as_ref().is_some_and(|track| track.is_idle(at)) {
                 *track = None;
             }
-            track.as_ref().map(|track| track.reading(at, flow))
+            let track = track.as_ref()?;
+            Some(track.reading(at, flow, &mut recent))
         };
+        let flows = self.flows.iter_mut().filter_map(tell).collect();
+        let tracks = self.flows.iter().filter_map(|(_, track)| track.as_deref());
+        let tracks: Vec<&Track> = tracks.collect();
         Reading {
             lanes: self.lanes.reading(),
-            flows: self.flows.iter_mut().filter_map(tell).collect(),
+            flows,
+            total: total::reading(at, &tracks, &recent),
         }
     }
 
@@ -387,7 +448,26 @@ mod tests {
         load.ended(Moment::from_secs(400), id, Ended::default());
         let flows = load.reading(Moment::from_secs(401)).flows;
         assert_eq!(flows[0].output.ten_seconds, Some(5.0));
-        assert_eq!(flows[0].finished, 1);
+        assert_eq!(flows[0].recent.finished, 1);
+    }
+
+    #[test]
+    fn the_total_has_the_percentiles_of_all_exchanges() {
+        let mut load = Load::new();
+        let ended = |millis| Ended {
+            duration: Some(Duration::from_millis(millis)),
+            ..Ended::default()
+        };
+        for (model, count, millis) in [("a", 90, 100), ("b", 10, 9_000)] {
+            let id = load.flow(&flow(model, Vantage::Outbound));
+            for _ in 0..count {
+                load.ended(Moment::from_secs(1), id, ended(millis));
+            }
+        }
+        let recent = load.reading(Moment::from_secs(2)).total.recent;
+        let duration = recent.duration.unwrap();
+        assert_eq!((recent.finished, duration.count), (100, 100));
+        assert!((duration.p50 - 0.1).abs() < 0.001 && (duration.p95 - 9.0).abs() < 0.05);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::clock::Moment;
-use crate::load::{Ended, LONGEST_WINDOW, Percentiles};
+use crate::load::{Ended, LONGEST_WINDOW, Percentiles, Summary};
+use crate::measure::{Band, VOICE_RATE};
 use crate::slots::Slots;
 
 /// Tenths of the longest window. The one that is filling counts as the tenth, so what is told covers 4½ to 5 min.
@@ -15,26 +16,19 @@ const SEGMENTS: u64 = LONGEST_WINDOW.as_secs() / SEGMENT.as_secs();
 /// Two significant digits: a percentile is right to 1 %.
 const DIGITS: u8 = 2;
 
-/// Histograms hold whole numbers: times in units of 100 µs, rates in hundredths of a token per second.
+/// Histograms hold whole numbers: times in units of 100 µs, rates in hundredths of a token per second, and times per token,
+/// of which a fast one is 1 ms, in microseconds.
 const UNITS_PER_SECOND: f64 = 10_000.0;
 const UNITS_PER_RATE: f64 = 100.0;
+const TOKEN_UNITS_PER_SECOND: f64 = 1_000_000.0;
 
-/// What lies above is told as this: one hour, or 360,000 tokens per second. It bounds a histogram at 10 KiB, and the
-/// twenty of a flow at 200 KiB (100 KiB where first tokens come within 5 s and rates stay below 300 tokens per second,
-/// since a histogram grows only as far as its highest value).
+/// What lies above is told as this: one hour, 360,000 tokens per second, or 36 s per token. It bounds a histogram at
+/// 10 KiB, and the forty of a flow at 400 KiB (200 KiB where first tokens come within 5 s, answers within a minute, and
+/// rates stay below 300 tokens per second, since a histogram grows only as far as its highest value).
 const HIGHEST: u64 = 36_000_000;
 
 #[derive(Debug)]
 pub(super) struct Recent(Slots<Segment>);
-
-/// What [`Recent`] knows at one moment.
-#[derive(Debug, Default)]
-pub(super) struct Summary {
-    pub(super) time_to_first_token: Option<Percentiles>,
-    pub(super) output_rate: Option<Percentiles>,
-    pub(super) finished: u64,
-    pub(super) failed: u64,
-}
 
 impl Recent {
     pub(super) fn new() -> Self {
@@ -47,51 +41,99 @@ impl Recent {
         let Some(segment) = self.0.slot(number) else {
             return;
         };
-        segment.finished += 1;
-        segment.failed += u64::from(ended.failed);
-        if let Some(time) = ended.time_to_first_token {
-            segment.times.record(time.as_secs_f64() * UNITS_PER_SECOND);
-        }
-        if let Some(rate) = ended.output_rate {
-            segment.rates.record(rate * UNITS_PER_RATE);
-        }
+        segment.ended(ended);
     }
 
-    pub(super) fn reading(&self, at: Moment) -> Summary {
+    /// All that is recent at `at`, in one.
+    pub(super) fn segment(&self, at: Moment) -> Segment {
         let now = self.0.number(at);
         let mut all = Segment::default();
         for segment in self.0.range((now + 1).saturating_sub(SEGMENTS)..now + 1) {
             all.merge(segment);
         }
-        Summary {
-            time_to_first_token: all.times.percentiles(UNITS_PER_SECOND),
-            output_rate: all.rates.percentiles(UNITS_PER_RATE),
-            finished: all.finished,
-            failed: all.failed,
-        }
+        all
     }
 }
 
 #[derive(Clone, Debug, Default)]
-struct Segment {
-    times: Values,
+pub(super) struct Segment {
+    first_tokens: Values,
     rates: Values,
+    durations: Values,
+    per_token: Values,
     finished: u64,
     failed: u64,
+    bands: [u64; Band::ALL.len()],
+    voice: u64,
 }
 
 impl Segment {
-    fn merge(&mut self, other: &Self) {
+    fn ended(&mut self, ended: Ended) {
+        let Ended {
+            failed,
+            time_to_first_token,
+            output_rate,
+            duration,
+            time_per_output_token,
+        } = ended;
+        self.finished += 1;
+        self.failed += u64::from(failed);
+        if let Some(time) = time_to_first_token {
+            let units = time.as_secs_f64() * UNITS_PER_SECOND;
+            self.first_tokens.record(units);
+        }
+        if let Some(time) = duration {
+            self.durations.record(time.as_secs_f64() * UNITS_PER_SECOND);
+        }
+        if let Some(time) = time_per_output_token {
+            let units = time.as_secs_f64() * TOKEN_UNITS_PER_SECOND;
+            self.per_token.record(units);
+        }
+        if let Some(rate) = output_rate {
+            self.rates.record(rate * UNITS_PER_RATE);
+            self.voice += u64::from(rate >= VOICE_RATE);
+            let counts = Band::ALL.into_iter().zip(&mut self.bands);
+            let own = Band::of(rate);
+            counts
+                .filter(|(band, _)| *band == own)
+                .for_each(|(_, count)| *count += 1);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
         let Self {
-            times,
+            first_tokens,
             rates,
+            durations,
+            per_token,
             finished,
             failed,
+            bands,
+            voice,
         } = other;
-        self.times.merge(times);
+        self.first_tokens.merge(first_tokens);
         self.rates.merge(rates);
+        self.durations.merge(durations);
+        self.per_token.merge(per_token);
         self.finished += finished;
         self.failed += failed;
+        for (sum, count) in self.bands.iter_mut().zip(bands) {
+            *sum += count;
+        }
+        self.voice += voice;
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        Summary {
+            time_to_first_token: self.first_tokens.percentiles(UNITS_PER_SECOND),
+            output_rate: self.rates.percentiles(UNITS_PER_RATE),
+            duration: self.durations.percentiles(UNITS_PER_SECOND),
+            time_per_output_token: self.per_token.percentiles(TOKEN_UNITS_PER_SECOND),
+            finished: self.finished,
+            failed: self.failed,
+            bands: self.bands,
+            voice: self.voice,
+        }
     }
 }
 
@@ -145,10 +187,13 @@ mod tests {
     use super::*;
 
     fn ended(millis: u64, rate: f64) -> Ended {
+        let time = Duration::from_millis(millis);
         Ended {
             failed: false,
-            time_to_first_token: Some(Duration::from_millis(millis)),
+            time_to_first_token: Some(time),
             output_rate: Some(rate),
+            duration: Some(2 * time),
+            time_per_output_token: Some(time / 1_000),
         }
     }
 
@@ -162,7 +207,7 @@ mod tests {
         for n in 1..=1_000 {
             recent.ended(Moment::from_millis(n * 290), ended(n * 10, n as f64 / 10.0));
         }
-        let summary = recent.reading(Moment::from_secs(290));
+        let summary = recent.segment(Moment::from_secs(290)).summary();
         let (times, rates) = (
             summary.time_to_first_token.unwrap(),
             summary.output_rate.unwrap(),
@@ -184,6 +229,25 @@ mod tests {
             near(told, exact);
         }
         assert_eq!((times.count, rates.count), (1_000, 1_000));
+        let (whole, token) = (
+            summary.duration.unwrap(),
+            summary.time_per_output_token.unwrap(),
+        );
+        near(whole.p95, 19.0);
+        near(token.p5, 0.000_5);
+        near(token.p95, 0.009_5);
+    }
+
+    #[test]
+    fn rated_streams_are_counted_by_band_and_the_bound_belongs_above() {
+        let mut recent = Recent::new();
+        for rate in [4.9, 5.0, 15.0, 29.9, 30.0, 60.0, 99.9, 100.0] {
+            recent.ended(Moment::ZERO, ended(10, rate));
+        }
+        recent.ended(Moment::ZERO, Ended::default());
+        let summary = recent.segment(Moment::ZERO).summary();
+        assert_eq!(summary.bands, [1, 1, 2, 1, 3]);
+        assert_eq!((summary.voice, summary.finished), (1, 9));
     }
 
     #[test]
@@ -191,7 +255,7 @@ mod tests {
         let mut recent = Recent::new();
         // Where a bucket is widest for its value: 32,768 units to 33,023.
         recent.ended(Moment::ZERO, ended(3_277, 327.68));
-        let rates = recent.reading(Moment::ZERO).output_rate.unwrap();
+        let rates = recent.segment(Moment::ZERO).summary().output_rate.unwrap();
         assert!((rates.p50 - 327.68).abs() < 0.004 * 327.68, "{}", rates.p50);
     }
 
@@ -204,7 +268,7 @@ mod tests {
         };
         recent.ended(Moment::from_secs(1), failed);
         recent.ended(Moment::from_secs(1), Ended::default());
-        let summary = recent.reading(Moment::from_secs(1));
+        let summary = recent.segment(Moment::from_secs(1)).summary();
         assert_eq!(
             (summary.time_to_first_token, summary.output_rate),
             (None, None)
@@ -217,7 +281,7 @@ mod tests {
         let mut recent = Recent::new();
         recent.ended(Moment::from_nanos(29_999_999_999), ended(100, 50.0));
         recent.ended(Moment::from_secs(30), ended(200, 50.0));
-        let finished = |nanos| recent.reading(Moment::from_nanos(nanos)).finished;
+        let finished = |nanos| recent.segment(Moment::from_nanos(nanos)).summary().finished;
         assert_eq!(finished(299_999_999_999), 2);
         assert_eq!(finished(300_000_000_000), 1);
         assert_eq!(finished(329_999_999_999), 1);
@@ -230,7 +294,7 @@ mod tests {
         for rate in [f64::MAX, f64::INFINITY, f64::NAN, -1.0] {
             recent.ended(Moment::ZERO, ended(u64::MAX / 1_000_000, rate));
         }
-        let summary = recent.reading(Moment::ZERO);
+        let summary = recent.segment(Moment::ZERO).summary();
         near(summary.time_to_first_token.unwrap().p99, 3_600.0);
         let rates = summary.output_rate.unwrap();
         near(rates.p99, 360_000.0);

@@ -8,6 +8,6 @@ pub mod stream;
 
 pub use pauses::Pauses;
 pub use points::{Points, Stage, Stages};
-pub use rates::{Band, Rates, Unrated};
+pub use rates::{Band, Rates, Unrated, VOICE_RATE};
 pub use stall::{Awaited, Patience, Silence, Stall, Stalls, Watch};
 pub use stream::{Sample, Stream};

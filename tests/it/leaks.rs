@@ -283,6 +283,8 @@ impl Watched {
             "/config",
             "/streams",
             "/slo",
+            "/stats",
+            "/drift",
             "/planted-in-admin-path?planted-in-admin-query",
         ] {
             for accept in ["*/*", "application/openmetrics-text; version=1.0.0"] {

@@ -23,6 +23,7 @@ mod leaks;
 mod lifecycle;
 mod network;
 mod request_log;
+mod stats;
 mod support;
 mod traces;
 mod websocket;

@@ -19,6 +19,7 @@ use crate::{label, listen};
 mod backends;
 mod content;
 mod cost;
+pub(super) mod drift;
 mod identity;
 mod indicator;
 mod objectives;
@@ -117,6 +118,7 @@ pub(super) fn resolve(
         ignored_propagators,
         log: log(file.log, args),
         request_log: request_log::resolve(file.request_log, problems),
+        drift: drift::resolve(file.drift, problems),
         export: export(file.export, problems),
     }
 }

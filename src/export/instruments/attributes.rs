@@ -6,7 +6,7 @@ use opentelemetry::{KeyValue, StringValue, Value};
 use crate::export::names::Attribute;
 use crate::export::names::attributes as key;
 use crate::label::Label;
-use crate::load::Lane;
+use crate::load::{Flow, Lane};
 use crate::record::Series;
 use crate::wire::RouteFacts;
 
@@ -52,6 +52,15 @@ pub fn of_series(series: &Series) -> Vec<KeyValue> {
         .filter_map(|(key, value)| Some(label(key, value.as_ref()?)));
     attributes.extend(named);
     sorted(attributes)
+}
+
+pub fn of_flow(flow: &Flow) -> Vec<KeyValue> {
+    sorted(vec![
+        label(key::PROVIDER, &flow.provider),
+        label(key::REQUEST_MODEL, &flow.model),
+        label(key::ROUTE, &flow.route),
+        word(key::VANTAGE, flow.vantage.as_str()),
+    ])
 }
 
 pub fn of_lane(lane: &Lane) -> Vec<KeyValue> {

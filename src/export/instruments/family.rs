@@ -7,7 +7,7 @@ use opentelemetry::metrics::{Counter, Histogram, Meter};
 use crate::export::config::GenAi;
 use crate::export::exemplars::Exemplars;
 use crate::export::instruments::traced::Traced;
-use crate::export::names::{Metric, cost, health, network, ours, standard};
+use crate::export::names::{Metric, cost, drift, health, network, ours, standard};
 
 /// Every synchronous instrument, and the standard's under the names that are configured.
 #[derive(Debug)]
@@ -144,8 +144,8 @@ impl Family {
             cost: cost::COST.fraction_counter(meter),
             unpriced: cost::UNPRICED.counter(meter),
             budget_used: cost::BUDGET_USED.fraction_counter(meter),
-            drift_counted: ours::DRIFT_COUNTED.counter(meter),
-            drift_reported: ours::DRIFT_REPORTED.counter(meter),
+            drift_counted: drift::COUNTED.counter(meter),
+            drift_reported: drift::REPORTED.counter(meter),
             anomalies: health::SELF_ANOMALIES.counter(meter),
             delay: health::SELF_DELAY.histogram(meter),
             left_out: health::SELF_LEFT_OUT.counter(meter),

@@ -36,6 +36,7 @@ mod backends;
 mod banded;
 pub mod bounded;
 mod closing;
+mod drift;
 mod ended;
 mod family;
 mod lane;

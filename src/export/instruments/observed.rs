@@ -5,9 +5,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
-use crate::export::instruments::attributes::{label, of_lane, sorted, with, word};
+use crate::export::instruments::attributes::{label, of_flow, of_lane, sorted, with, word};
 use crate::export::instruments::backends;
 use crate::export::instruments::bounded::Bounds;
+use crate::export::instruments::drift;
 use crate::export::instruments::spending;
 use crate::export::names::attributes as key;
 use crate::export::names::{Metric, health, ours};
@@ -22,6 +23,7 @@ pub type Current = Arc<ArcSwap<Snapshot>>;
 
 pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     load(meter, current, bounds);
+    drift::register(meter, current, bounds);
     objectives(meter, current);
     backends::register(meter, current);
     spending::register(meter, current);
@@ -78,12 +80,7 @@ fn load(meter: &Meter, current: &Current, bounds: Bounds) {
     let (current, flows) = (Arc::clone(current), bounds.series);
     ours::THROUGHPUT.observe_gauge(meter, move |gauge| {
         for flow in current.load().load.flows.iter().take(flows) {
-            let base = [
-                label(key::PROVIDER, &flow.flow.provider),
-                label(key::REQUEST_MODEL, &flow.flow.model),
-                label(key::ROUTE, &flow.flow.route),
-                word(key::VANTAGE, flow.flow.vantage.as_str()),
-            ];
+            let base = of_flow(&flow.flow);
             throughput(gauge, &base, "input", &flow.input);
             throughput(gauge, &base, "output", &flow.output);
         }

@@ -17,6 +17,7 @@ use crate::cost::TokenPrice;
 use crate::count::Source;
 use crate::dialect::Kind;
 use crate::dialect::Usage;
+use crate::drift;
 use crate::engine;
 use crate::export::collector::Picture;
 use crate::export::config::{ExemplarFilter, GenAi, Temporality};
@@ -26,7 +27,7 @@ use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{BudgetReading, prometheus, testing};
 use crate::label::Limits;
 use crate::load::Bound;
-use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Throughput};
+use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Summary, Throughput};
 use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::record::{LengthBand, Warm};
 use crate::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
@@ -142,6 +143,15 @@ fn snapshot() -> Snapshot {
             currency: Label::known("USD"),
             amount: 1.25,
         }],
+        drift: drift::Reading {
+            flows: vec![drift::FlowReading {
+                flow: flow(),
+                lengths: [drift::LengthReading {
+                    index: Some(0.3),
+                    ..drift::LengthReading::default()
+                }; 2],
+            }],
+        },
         losses: Losses {
             bytes: 10,
             exchanges: 1,
@@ -169,6 +179,15 @@ fn backend() -> engine::Reading {
     }
 }
 
+fn flow() -> Flow {
+    Flow {
+        provider: Label::known("openai"),
+        model: Label::known("gpt-4o"),
+        route: Label::known("default"),
+        vantage: Vantage::Outbound,
+    }
+}
+
 fn load() -> Reading {
     let throughput = Throughput {
         latest: None,
@@ -188,19 +207,12 @@ fn load() -> Reading {
             }),
         }],
         flows: vec![FlowReading {
-            flow: Flow {
-                provider: Label::known("openai"),
-                model: Label::known("gpt-4o"),
-                route: Label::known("default"),
-                vantage: Vantage::Outbound,
-            },
+            flow: flow(),
             input: throughput,
             output: throughput,
-            time_to_first_token: None,
-            output_rate: None,
-            finished: 0,
-            failed: 0,
+            recent: Summary::default(),
         }],
+        ..Reading::default()
     }
 }
 

@@ -11,6 +11,7 @@ pub mod attributes;
 pub mod backend;
 pub mod build;
 pub mod cost;
+pub mod drift;
 pub mod health;
 pub mod network;
 pub mod ours;

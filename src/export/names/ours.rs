@@ -7,7 +7,7 @@ use crate::export::names::attributes::{
     SILENCE, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE,
     UNRATED, VANTAGE, WAIT_PLACE, WINDOW,
 };
-use crate::export::names::{Kind, Metric, ROW, backend, cost, network};
+use crate::export::names::{Kind, Metric, ROW, backend, cost, drift, network};
 use crate::record::Became;
 
 /// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
@@ -82,8 +82,9 @@ pub static ALL: &[&Metric] = &[
     &SLO_BURN,
     &SLO_COVERED,
     &SLO_EXHAUSTION,
-    &DRIFT_COUNTED,
-    &DRIFT_REPORTED,
+    &drift::COUNTED,
+    &drift::REPORTED,
+    &drift::WORKLOAD,
 ];
 
 pub static TOKENS: Metric = Metric {
@@ -414,21 +415,5 @@ pub static SLO_EXHAUSTION: Metric = Metric {
     unit: "s",
     description: "Time until the budget is spent if it burns on as in the last hour. Absent where it will not be.",
     attributes: &[&[SLO, INDICATOR]],
-    ..ROW
-};
-
-pub static DRIFT_COUNTED: Metric = Metric {
-    name: "tokengauge.drift.counted",
-    unit: "{token}",
-    description: "Output tokens as counted here, over calls where reported and counted should agree: complete, the model's own encoding, no tools, nothing hidden.",
-    attributes: &[CALL, ENDED],
-    ..ROW
-};
-
-pub static DRIFT_REPORTED: Metric = Metric {
-    name: "tokengauge.drift.reported",
-    unit: "{token}",
-    description: "Output tokens as reported, over the same calls as tokengauge.drift.counted.",
-    attributes: &[CALL, ENDED],
     ..ROW
 };

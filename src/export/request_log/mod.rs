@@ -21,6 +21,7 @@ use arc_swap::ArcSwapOption;
 
 pub use documentation::{schema, table};
 pub use target::{Place, Rotate};
+pub use time::rfc3339;
 
 use crate::export::otlp::Lost;
 use crate::record::Record;

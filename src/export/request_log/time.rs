@@ -4,7 +4,7 @@ const NANOS: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
 
 /// RFC 3339 in UTC, to the nanosecond.
-pub(super) fn rfc3339(unix_nanos: u64) -> String {
+pub fn rfc3339(unix_nanos: u64) -> String {
     let (seconds, nanos) = (unix_nanos / NANOS, unix_nanos % NANOS);
     let (year, month, day) = date(seconds / DAY);
     let (hour, minute, second) = (seconds % DAY / 3_600, seconds % 3_600 / 60, seconds % 60);

@@ -11,7 +11,7 @@ use crate::load::{self, Flow, FlowId, Lane, Load, State};
 use crate::measure::{Pauses, Sample, Watch};
 use crate::observe::board::{Phase, StreamView};
 use crate::observe::exchange::Exchange;
-use crate::record::{Call, Outcome, Record, Series, Warm};
+use crate::record::{Call, Outcome, Record, Warm};
 use crate::wire::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
 
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Flight {
         let Some(series) = self.exchange.series() else {
             return;
         };
-        let flow = load.flow(&flow_of(&series));
+        let flow = load.flow(&Flow::of(&series));
         let live = instruments.live(&series);
         for sample in self.untold.drain(..) {
             if let Sample::Tokens { tokens, .. } = sample {
@@ -298,20 +298,14 @@ fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u6
     if let Some(input) = call.usage.and_then(|usage| usage.input) {
         load.input_spread(sent, points.token.unwrap_or(end), flow, input);
     }
-    let failed = record.outcome != Outcome::Ok && record.fault != Fault::Client;
+    let well = record.outcome == Outcome::Ok;
     let ended = load::Ended {
-        failed,
+        failed: !well && record.fault != Fault::Client,
         time_to_first_token: points.time_to_first_token().filter(|_| call.streamed),
         output_rate: call.rates.output,
+        // What is refused at once was not fast.
+        duration: points.duration().filter(|_| well),
+        time_per_output_token: call.rates.time_per_output_token,
     };
     load.ended(end, flow, ended);
-}
-
-fn flow_of(series: &Series) -> Flow {
-    Flow {
-        provider: series.provider.clone(),
-        model: series.model.clone(),
-        route: series.route.clone(),
-        vantage: series.vantage,
-    }
 }

@@ -18,8 +18,9 @@ use crate::clock::{Moment, Wall};
 use crate::content;
 use crate::cost::{Costs, Priced, TokenPrice};
 use crate::count::Tokenisers;
+use crate::drift::{self, Drift};
 use crate::engine::{self, Asked, Backend, Backends, Told};
-use crate::export::{BudgetReading, Instruments, Part};
+use crate::export::{BudgetReading, Instruments, Part, Snapshot};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
 use crate::load::{self, Lane, Load};
@@ -51,6 +52,7 @@ pub struct Board {
     flights: FxHashMap<ExchangeId, Box<Flight>>,
     load: Load,
     ledger: slo::Ledger,
+    drift: Drift,
     pauses: Pauses,
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
@@ -106,6 +108,7 @@ impl Board {
             flights: FxHashMap::default(),
             load: Load::new(),
             ledger: slo::Ledger::new(objectives),
+            drift: Drift::default(),
             pauses: Pauses::default(),
             gate,
             tokenisers: Tokenisers::default(),
@@ -219,6 +222,35 @@ impl Board {
         self.backends.asked(at, wall, upstream, told);
     }
 
+    /// Everything that is read rather than recorded, as far as it is known here.
+    pub fn snapshot(&mut self, at: Moment) -> Snapshot {
+        let (load, slo) = self.reading(at);
+        Snapshot {
+            token_prices: self.token_prices(&load),
+            budgets: self.budgets(),
+            drift: self.drift.reading(at),
+            backends: self.backends(at),
+            load,
+            slo,
+            ..Snapshot::default()
+        }
+    }
+
+    /// How far the workload has moved from its baseline.
+    pub fn drift(&mut self, at: Moment) -> drift::Reading {
+        self.drift.reading(at)
+    }
+
+    /// The lengths of late, to compare with later.
+    pub fn lengths(&self) -> drift::Saved {
+        self.drift.saved()
+    }
+
+    /// What the workload is compared with; where that changes, the comparison begins anew.
+    pub fn compare_with(&mut self, config: drift::Config) {
+        self.drift.replace(config);
+    }
+
     /// What exchanges that begin from now on are counted with.
     pub fn count_with(&mut self, tokenisers: Tokenisers) {
         self.tokenisers = tokenisers;
@@ -244,7 +276,7 @@ impl Board {
     }
 
     /// The budgets in force.
-    pub fn budgets(&self) -> Vec<BudgetReading> {
+    fn budgets(&self) -> Vec<BudgetReading> {
         let budgets = self.costs.budgets.iter();
         let reading = budgets.map(|budget| BudgetReading {
             name: budget.name.clone(),
@@ -256,7 +288,7 @@ impl Board {
     }
 
     /// What a million output tokens cost on hardware that is paid by the hour, under the load of `reading`.
-    pub fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
+    fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
         let sustained = |route: &Label| {
             let flows = reading
                 .flows
@@ -385,6 +417,7 @@ impl Board {
         let Self {
             load,
             ledger,
+            drift,
             pauses,
             backends,
             gate,
@@ -417,6 +450,7 @@ impl Board {
                 call.verdicts.push((objective.name.clone(), judged.verdict));
             }
         }
+        drift.ended(at, &record);
         sinks.instruments.finished(&record, gate);
         (sinks.record)(&record);
     }

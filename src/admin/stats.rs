@@ -1,0 +1,262 @@
+//! What `/stats` shows: the gauges and percentiles of the moment, for those without a Prometheus. `docs/admin.md` says of
+//! every field what it is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::clock::Wall;
+use crate::drift::{self, Direction};
+use crate::export::request_log::rfc3339;
+use crate::label::Label;
+use crate::load::{self, Flow, LaneReading, Percentiles, State, Summary, Throughput};
+use crate::measure::Band;
+use crate::wire::Vantage;
+
+/// The whole page.
+#[derive(Debug, Serialize)]
+pub struct Stats<'a> {
+    process: Process,
+    lanes: Vec<Lane<'a>>,
+    total: Traffic,
+    flows: Vec<FlowView<'a>>,
+    drift: Vec<DriftView<'a>>,
+}
+
+/// What the page is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// When the process began.
+    pub started: Wall,
+    /// For how long it has run.
+    pub uptime: Duration,
+    pub load: &'a load::Reading,
+    pub drift: &'a drift::Reading,
+}
+
+#[derive(Debug, Serialize)]
+struct Process {
+    version: &'static str,
+    started: String,
+    uptime_seconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Lane<'a> {
+    route: &'a Label,
+    vantage: Vantage,
+    /// Exchanges in flight by what they are doing.
+    in_flight: BTreeMap<&'static str, u64>,
+    queue_depth: u64,
+    stalled: u64,
+}
+
+/// A flow's names.
+#[derive(Debug, Serialize)]
+struct Names<'a> {
+    provider: &'a Label,
+    model: &'a Label,
+    route: &'a Label,
+    vantage: Vantage,
+}
+
+#[derive(Debug, Serialize)]
+struct FlowView<'a> {
+    #[serde(flatten)]
+    names: Names<'a>,
+    #[serde(flatten)]
+    traffic: Traffic,
+}
+
+/// Of one flow, or of all together.
+#[derive(Debug, Serialize)]
+struct Traffic {
+    throughput_tokens_per_second: Directions,
+    last_five_minutes: Recent,
+}
+
+#[derive(Debug, Serialize)]
+struct Directions {
+    input: Windows,
+    output: Windows,
+    total: Windows,
+}
+
+/// `None` before the window is covered.
+#[derive(Debug, Serialize)]
+struct Windows {
+    #[serde(rename = "10s")]
+    ten_seconds: Option<f64>,
+    #[serde(rename = "1m")]
+    minute: Option<f64>,
+    #[serde(rename = "5m")]
+    five_minutes: Option<f64>,
+    peak: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Recent {
+    finished: u64,
+    failed: u64,
+    time_to_first_token_seconds: Option<Percentiles>,
+    output_tokens_per_second: Option<Percentiles>,
+    duration_seconds: Option<Percentiles>,
+    time_per_output_token_seconds: Option<Percentiles>,
+    bands: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct DriftView<'a> {
+    #[serde(flatten)]
+    names: Names<'a>,
+    #[serde(flatten)]
+    lengths: BTreeMap<&'static str, drift::LengthReading>,
+}
+
+impl<'a> Stats<'a> {
+    pub fn of(facts: Facts<'a>) -> Self {
+        let Facts {
+            started,
+            uptime,
+            load,
+            drift,
+        } = facts;
+        let total = &load.total;
+        Self {
+            process: Process {
+                version: env!("CARGO_PKG_VERSION"),
+                started: rfc3339(started.unix_nanos()),
+                uptime_seconds: uptime.as_secs_f64(),
+            },
+            lanes: load.lanes.iter().map(Lane::of).collect(),
+            total: Traffic::of(&total.input, &total.output, &total.recent),
+            flows: flows(load),
+            drift: drift.flows.iter().map(DriftView::of).collect(),
+        }
+    }
+}
+
+fn flows(load: &load::Reading) -> Vec<FlowView<'_>> {
+    let mut flows: Vec<_> = load.flows.iter().collect();
+    flows.sort_by(|a, b| a.flow.by_name().cmp(&b.flow.by_name()));
+    let view = |reading: &'_ load::FlowReading| {
+        Traffic::of(&reading.input, &reading.output, &reading.recent)
+    };
+    flows
+        .into_iter()
+        .map(|reading| FlowView {
+            names: Names::of(&reading.flow),
+            traffic: view(reading),
+        })
+        .collect()
+}
+
+impl<'a> Lane<'a> {
+    fn of(reading: &'a LaneReading) -> Self {
+        let counts = State::ALL.into_iter().zip(reading.active);
+        Self {
+            route: &reading.lane.route,
+            vantage: reading.lane.vantage,
+            in_flight: counts
+                .map(|(state, count)| (state.as_str(), count))
+                .collect(),
+            queue_depth: reading.queue_depth(),
+            stalled: reading.silence.iter().map(|silence| silence.stalled).sum(),
+        }
+    }
+}
+
+impl<'a> Names<'a> {
+    const fn of(flow: &'a Flow) -> Self {
+        Self {
+            provider: &flow.provider,
+            model: &flow.model,
+            route: &flow.route,
+            vantage: flow.vantage,
+        }
+    }
+}
+
+impl Traffic {
+    fn of(input: &Throughput, output: &Throughput, recent: &Summary) -> Self {
+        Self {
+            throughput_tokens_per_second: Directions {
+                input: Windows::of(input),
+                output: Windows::of(output),
+                total: Windows::of(&both(input, output)),
+            },
+            last_five_minutes: Recent::of(recent),
+        }
+    }
+}
+
+/// Input and output together. There is no peak of both, since input is not streamed.
+fn both(input: &Throughput, output: &Throughput) -> Throughput {
+    let sum = |window: fn(&Throughput) -> Option<f64>| Some(window(input)? + window(output)?);
+    Throughput {
+        latest: sum(|of| of.latest),
+        ten_seconds: sum(|of| of.ten_seconds),
+        minute: sum(|of| of.minute),
+        five_minutes: sum(|of| of.five_minutes),
+        peak: None,
+    }
+}
+
+impl Windows {
+    const fn of(throughput: &Throughput) -> Self {
+        Self {
+            ten_seconds: throughput.ten_seconds,
+            minute: throughput.minute,
+            five_minutes: throughput.five_minutes,
+            peak: throughput.peak,
+        }
+    }
+}
+
+impl Recent {
+    fn of(summary: &Summary) -> Self {
+        let bands = Band::ALL.into_iter().map(Band::as_str).zip(summary.bands);
+        Self {
+            finished: summary.finished,
+            failed: summary.failed,
+            time_to_first_token_seconds: summary.time_to_first_token,
+            output_tokens_per_second: summary.output_rate,
+            duration_seconds: summary.duration,
+            time_per_output_token_seconds: summary.time_per_output_token,
+            bands: bands.chain([("voice", summary.voice)]).collect(),
+        }
+    }
+}
+
+impl<'a> DriftView<'a> {
+    fn of(reading: &'a drift::FlowReading) -> Self {
+        let lengths = Direction::ALL.into_iter().zip(reading.lengths);
+        Self {
+            names: Names::of(&reading.flow),
+            lengths: lengths
+                .map(|(direction, reading)| (direction.as_str(), reading))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn total_is_input_and_output_and_undefined_where_either_is() {
+        let throughput = |ten_seconds, minute, peak| Throughput {
+            ten_seconds,
+            minute,
+            peak,
+            ..Throughput::default()
+        };
+        let input = throughput(Some(7.0), Some(1.0), None);
+        let output = throughput(Some(3.0), None, Some(9.0));
+        let total = both(&input, &output);
+        assert_eq!(total.ten_seconds, Some(10.0));
+        assert_eq!((total.minute, total.peak), (None, None));
+    }
+}

@@ -1,0 +1,288 @@
+//! The population stability index: how far two distributions of lengths lie apart.
+
+use crate::drift::lengths::{Bucket, Lengths};
+
+/// Bins of the baseline: its deciles, as is customary.
+const BINS: u64 = 10;
+
+/// Fewer exchanges than this on either side tell nothing: chance alone makes 0.09 of 200 against 200, and
+/// from 0.1 on an index is commonly read as a change.
+pub const FEWEST: u64 = 200;
+
+/// The least share that a bin is taken to have, so that an empty one has a logarithm. It is what implementations
+/// commonly put in (rapidstats' `epsilon`, datasci-toolkit's `missing_value`); a bin that empties from a tenth to nothing
+/// then adds 0.69, which is what it should: one of ten bins that is gone is a great change by itself.
+const LEAST_SHARE: f64 = 0.0001;
+
+/// The bins that a baseline makes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Bins {
+    /// The last bucket of each bin but the last bin, which has no end. Ascending, at most nine.
+    ends: Vec<Bucket>,
+}
+
+impl Bins {
+    /// Cut at the baseline's deciles: the first bucket up to which at least *k* tenths of it lie, for *k* = 1…9.
+    ///
+    /// Where one bucket holds several deciles, bins fall together and there are fewer than ten. Where that is the
+    /// baseline's lowest bucket, a bin below it is made of those that fell away, empty in the baseline: or lengths that
+    /// all fell from one constant to a lower one would share its bin, and nothing would show.
+    pub(super) fn of(baseline: &Lengths) -> Self {
+        let mut ends: Vec<Bucket> = Vec::new();
+        let (mut seen, mut decile, mut lowest) = (0, 1, true);
+        for (bucket, count) in baseline.iter() {
+            seen += u64::from(count);
+            let before = decile;
+            while decile < BINS && seen * BINS >= decile * baseline.total() {
+                decile += 1;
+            }
+            if lowest && decile - before > 1 {
+                ends.extend(bucket.below());
+            }
+            if decile > before {
+                ends.push(bucket);
+            }
+            lowest = false;
+        }
+        Self { ends }
+    }
+
+    pub(super) const fn count(&self) -> usize {
+        self.ends.len() + 1
+    }
+
+    /// How many lengths lie in each bin.
+    fn counts(&self, lengths: &Lengths) -> Vec<u64> {
+        let mut counts = vec![0; self.count()];
+        for (bucket, count) in lengths.iter() {
+            let bin = self.ends.partition_point(|end| *end < bucket);
+            if let Some(sum) = counts.get_mut(bin) {
+                *sum += u64::from(count);
+            }
+        }
+        counts
+    }
+
+    /// The index of `current` against `baseline`. `None` where either holds nothing.
+    pub(super) fn index(&self, baseline: &Lengths, current: &Lengths) -> Option<f64> {
+        let shares = |lengths: &Lengths| {
+            let total = lengths.total();
+            (total > 0).then(|| {
+                let counts = self.counts(lengths).into_iter();
+                counts.map(move |count| count as f64 / total as f64)
+            })
+        };
+        Some(index(shares(current)?.zip(shares(baseline)?)))
+    }
+}
+
+/// Σ (p − q) × ln(p ÷ q) over the bins, of their shares p now and q in the baseline, neither taken as less than
+/// [`LEAST_SHARE`]. Never below 0, and the same in both directions.
+fn index(shares: impl Iterator<Item = (f64, f64)>) -> f64 {
+    shares
+        .map(|(p, q)| (p.max(LEAST_SHARE), q.max(LEAST_SHARE)))
+        .map(|(p, q)| (p - q) * (p / q).ln())
+        .sum()
+}
+
+/// What chance alone makes of an index on average, where nothing has changed: (bins − 1) × (1 ÷ n + 1 ÷ m) for n and m
+/// exchanges. (PSI ÷ (1/n + 1/m) is then χ² with bins − 1 degrees of freedom: B. Yurdakul, Statistical Properties of
+/// Population Stability Index, Western Michigan University, 2018.)
+pub(super) fn by_chance(bins: usize, baseline: u64, current: u64) -> f64 {
+    (bins.saturating_sub(1)) as f64 * (1.0 / baseline as f64 + 1.0 / current as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lengths(of: impl IntoIterator<Item = u64>) -> Lengths {
+        let mut lengths = Lengths::default();
+        of.into_iter()
+            .for_each(|length| lengths.add(Bucket::of(length), 1));
+        lengths
+    }
+
+    fn of(baseline: &Lengths, current: &Lengths) -> f64 {
+        Bins::of(baseline).index(baseline, current).unwrap()
+    }
+
+    fn close(told: f64, exact: f64) {
+        assert!((told - exact).abs() < 1e-9, "{told} for {exact}");
+    }
+
+    /// Worked by hand. Two bins, half and half, to 0.6 and 0.4: 0.1 × ln 1.2 + (−0.1) × ln 0.8 = 0.1 × ln 1.5. Three, of
+    /// 0.2, 0.3, 0.5 to 0.3, 0.3, 0.4: 0.1 × ln 1.5 + 0 + 0.1 × ln 1.25 = 0.1 × ln 1.875.
+    #[test]
+    fn the_index_is_what_one_works_out_by_hand() {
+        close(
+            index([(0.6, 0.5), (0.4, 0.5)].into_iter()),
+            0.1 * 1.5_f64.ln(),
+        );
+        close(
+            index([(0.3, 0.2), (0.3, 0.3), (0.4, 0.5)].into_iter()),
+            0.062_860_865_942_237_43,
+        );
+        let emptied = index([(0.0, 0.1), (1.0, 0.9)].into_iter());
+        close(
+            emptied,
+            0.0999 * 1_000_f64.ln() + 0.1 * (1.0 / 0.9_f64).ln(),
+        );
+        assert!(emptied > 0.69);
+    }
+
+    /// Lengths 1…50, twenty of each: bins of five lengths. All moved up by five: the first bin empties, nine hold what
+    /// they held (the former neighbour's), and the last holds twice as much.
+    #[test]
+    fn a_shift_by_one_bin_is_what_one_works_out_by_hand() {
+        let baseline = lengths((0..1_000).map(|n| 1 + n % 50));
+        let shifted = lengths((0..1_000).map(|n| 6 + n % 50));
+        assert_eq!(Bins::of(&baseline).counts(&baseline), [100; 10]);
+        let exact = 0.0999 * 1_000_f64.ln() + 0.1 * 2_f64.ln();
+        close(of(&baseline, &shifted), exact);
+        assert!(exact > 0.25);
+        close(of(&baseline, &baseline), 0.0);
+    }
+
+    #[test]
+    fn heavy_ties_make_fewer_bins() {
+        // Six tenths are cut off at 256 tokens.
+        let capped = lengths((0..1_000).map(|n| if n < 600 { 256 } else { 1 + n % 40 }));
+        let bins = Bins::of(&capped);
+        assert_eq!(bins.count(), 6, "{bins:?}");
+        let freed = lengths((0..1_000).map(|n| if n < 600 { 300 + n } else { 1 + n % 40 }));
+        assert!(of(&capped, &freed) > 0.25);
+    }
+
+    #[test]
+    fn a_constant_that_moves_is_seen_both_ways() {
+        let constant = |length| lengths(std::iter::repeat_n(length, 500));
+        for (from, to) in [(100, 50), (100, 200), (0, 1)] {
+            let index = of(&constant(from), &constant(to));
+            assert!(index > 9.0, "{from} to {to}: {index}");
+        }
+        assert_eq!(Bins::of(&constant(100)).count(), 3);
+        assert_eq!(Bins::of(&constant(0)).count(), 2, "nothing is below 0");
+        close(of(&constant(100), &constant(100)), 0.0);
+    }
+
+    #[test]
+    fn nothing_against_something_is_undefined() {
+        let some = lengths([1, 2, 3]);
+        let none = Lengths::default();
+        assert_eq!(Bins::of(&some).index(&some, &none), None);
+        assert_eq!(Bins::of(&none).index(&none, &some), None);
+    }
+
+    /// A generator of numbers that anybody can repeat (Knuth's MMIX).
+    fn numbers(mut state: u64) -> impl Iterator<Item = u64> {
+        std::iter::repeat_with(move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        })
+    }
+
+    /// Exponential with mean 400: much like prompts, short ones many and long ones few.
+    fn sample(seed: u64, count: usize) -> Lengths {
+        let uniform = numbers(seed).map(|n| (n as f64 + 1.0) / 2_147_483_649.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, below 400 × 22"
+        )]
+        lengths(uniform.map(|u| (-400.0 * u.ln()) as u64).take(count))
+    }
+
+    #[test]
+    fn of_an_unchanged_workload_it_is_on_average_what_chance_makes() {
+        for (baseline, current) in [(200, 200), (1_000, 1_000), (5_000, 300)] {
+            let trials = 300;
+            let sum: f64 = (0..trials)
+                .map(|trial| {
+                    of(
+                        &sample(2 * trial, baseline),
+                        &sample(2 * trial + 1, current),
+                    )
+                })
+                .sum();
+            let mean = sum / trials as f64;
+            let expected = by_chance(10, baseline as u64, current as u64);
+            assert!(
+                (mean / expected - 1.0).abs() < 0.15,
+                "{mean} where {expected} is expected"
+            );
+        }
+    }
+
+    #[test]
+    fn a_workload_that_doubled_is_told_from_chance() {
+        let doubled = lengths(sample(1, 1_000).iter().flat_map(|(bucket, count)| {
+            std::iter::repeat_n(2 * bucket.shortest(), count as usize)
+        }));
+        assert!(of(&sample(2, 1_000), &doubled) > 0.25);
+    }
+
+    /// The same from the list of lengths alone, as one would write it without a histogram.
+    fn of_lists(baseline: &[u64], current: &[u64]) -> f64 {
+        let mut sorted = baseline.to_vec();
+        sorted.sort_unstable();
+        let mut ends: Vec<u64> = (1..10)
+            .map(|decile| sorted[(decile * sorted.len()).div_ceil(10) - 1])
+            .collect();
+        let tied = ends.iter().filter(|end| **end == sorted[0]).count() > 1;
+        if tied && sorted[0] > 0 {
+            ends.insert(0, sorted[0] - 1);
+        }
+        ends.dedup();
+        let shares = |list: &[u64]| {
+            let mut counts = vec![0.0; ends.len() + 1];
+            for length in list {
+                counts[ends.iter().filter(|end| *end < length).count()] += 1.0 / list.len() as f64;
+            }
+            counts
+        };
+        index(shares(current).into_iter().zip(shares(baseline)))
+    }
+
+    proptest! {
+        /// Below 64 tokens every length has its own bucket; above, lengths that stand on the grid do.
+        #[test]
+        fn it_equals_the_index_of_the_lists(
+            baseline in prop::collection::vec(0_u64..64, 1..300),
+            current in prop::collection::vec(0_u64..64, 1..300),
+            doublings in 0_u32..10,
+        ) {
+            let scale = |list: &[u64]| list.iter().map(|n| (32 + n / 2) << doublings).collect::<Vec<_>>();
+            for (baseline, current) in [(baseline.clone(), current.clone()), (scale(&baseline), scale(&current))] {
+                let told = of(&lengths(baseline.iter().copied()), &lengths(current.iter().copied()));
+                let exact = of_lists(&baseline, &current);
+                prop_assert!((told - exact).abs() < 1e-9, "{} for {}", told, exact);
+            }
+        }
+
+        #[test]
+        fn no_index_is_below_zero_and_each_is_the_same_both_ways(
+            one in prop::collection::vec(any::<u64>(), 1..300),
+            other in prop::collection::vec(0_u64..100_000, 1..300),
+        ) {
+            let (one, other) = (lengths(one), lengths(other));
+            let bins = Bins::of(&one);
+            let there = bins.index(&one, &other).unwrap();
+            let back = bins.index(&other, &one).unwrap();
+            prop_assert!(there >= 0.0 && there.is_finite());
+            prop_assert!((there - back).abs() < 1e-9);
+            prop_assert!(bins.count() <= 10);
+        }
+
+        #[test]
+        fn every_length_lies_in_one_bin(list in prop::collection::vec(any::<u64>(), 1..300)) {
+            let lengths = lengths(list.iter().copied());
+            let counts = Bins::of(&lengths).counts(&lengths);
+            prop_assert_eq!(counts.iter().sum::<u64>(), list.len() as u64);
+        }
+    }
+}

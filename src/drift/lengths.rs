@@ -1,0 +1,141 @@
+//! How often each length occurred: a histogram on a fixed grid, so that two of them can be compared bucket by bucket.
+
+/// Each doubling of the length is cut into so many buckets. So lengths below 64 are told apart exactly, and longer ones to
+/// 1 part in 32 (3 %), which is finer than any tenth of a distribution that an index could tell from another.
+const PER_DOUBLING: u64 = 32;
+
+/// 16,777,215 tokens, well above every context window there is. What is longer is taken for this.
+const LONGEST: u64 = (1 << 24) - 1;
+
+/// Below [`PER_DOUBLING`] one bucket for each length, then 19 doublings up to [`LONGEST`].
+const BUCKETS: usize = 640;
+
+/// A place on the grid.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Bucket(u16);
+
+impl Bucket {
+    pub(super) fn of(length: u64) -> Self {
+        let length = length.min(LONGEST);
+        let doublings = (length / PER_DOUBLING).checked_ilog2().unwrap_or(0);
+        let place = u64::from(doublings) * PER_DOUBLING + (length >> doublings);
+        Self(u16::try_from(place).unwrap_or(u16::MAX))
+    }
+
+    /// The shortest length in it: what it is written as.
+    pub(super) fn shortest(self) -> u64 {
+        let place = u64::from(self.0);
+        let doublings = (place / PER_DOUBLING).saturating_sub(1);
+        (place - doublings * PER_DOUBLING) << doublings
+    }
+
+    /// The one just below; `None` where it is the first.
+    pub(super) fn below(self) -> Option<Self> {
+        self.0.checked_sub(1).map(Self)
+    }
+}
+
+/// 2.5 KiB.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Lengths {
+    counts: Box<[u32]>,
+    total: u64,
+}
+
+impl Default for Lengths {
+    fn default() -> Self {
+        Self {
+            counts: vec![0; BUCKETS].into(),
+            total: 0,
+        }
+    }
+}
+
+impl Lengths {
+    pub(super) fn add(&mut self, bucket: Bucket, times: u32) {
+        if let Some(count) = self.counts.get_mut(usize::from(bucket.0)) {
+            let before = *count;
+            *count = before.saturating_add(times);
+            self.total += u64::from(*count - before);
+        }
+    }
+
+    /// Takes back one that was added.
+    pub(super) fn remove(&mut self, bucket: Bucket) {
+        if let Some(count) = self.counts.get_mut(usize::from(bucket.0))
+            && *count > 0
+        {
+            *count -= 1;
+            self.total -= 1;
+        }
+    }
+
+    /// How many lengths were added.
+    pub(super) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The buckets that hold something, shortest first, each with how often.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Bucket, u32)> {
+        let places = (0_u16..).map(Bucket);
+        let all = places.zip(self.counts.iter().copied());
+        all.filter(|(_, count)| *count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_grid_has_no_gap_and_ends_at_the_longest() {
+        let mut before = None;
+        for place in 0..u16::try_from(BUCKETS).unwrap() {
+            let shortest = Bucket(place).shortest();
+            assert_eq!(Bucket::of(shortest), Bucket(place));
+            if let Some(longest) = shortest.checked_sub(1) {
+                assert_eq!(Some(Bucket::of(longest)), before, "{longest}");
+            }
+            before = Some(Bucket(place));
+        }
+        assert_eq!(Some(Bucket::of(LONGEST)), before);
+        assert_eq!(Some(Bucket::of(u64::MAX)), before);
+        assert_eq!(Bucket::of(0).below(), None);
+    }
+
+    #[test]
+    fn what_is_removed_was_never_there() {
+        let mut lengths = Lengths::default();
+        lengths.add(Bucket::of(7), 2);
+        lengths.add(Bucket::of(900), 1);
+        lengths.remove(Bucket::of(7));
+        lengths.remove(Bucket::of(8));
+        let held: Vec<_> = lengths.iter().collect();
+        assert_eq!(held, [(Bucket::of(7), 1), (Bucket::of(900), 1)]);
+        assert_eq!(lengths.total(), 2);
+    }
+
+    #[test]
+    fn a_bucket_that_is_full_loses_no_more_than_it_must() {
+        let mut lengths = Lengths::default();
+        lengths.add(Bucket::of(7), u32::MAX);
+        lengths.add(Bucket::of(7), 1);
+        assert_eq!(lengths.total(), u64::from(u32::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn a_length_is_known_to_one_part_in_32(length in 0..=LONGEST) {
+            let told = Bucket::of(length).shortest();
+            prop_assert!(told <= length && (length - told) * 32 <= length, "{} for {}", told, length);
+            prop_assert!(length >= 64 || told == length);
+        }
+
+        #[test]
+        fn longer_lengths_lie_in_later_buckets(one in any::<u64>(), other in any::<u64>()) {
+            prop_assert_eq!(one <= other, Bucket::of(one) <= Bucket::of(other) && one <= other);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A baseline as it is saved: JSON that the admin port's `/drift` writes and the key `drift.baseline` reads.
+
+use serde::{Deserialize, Serialize};
+
+use crate::drift::lengths::{Bucket, Lengths};
+use crate::drift::{Direction, FEWEST};
+use crate::label::{LONGEST_NAME, Label};
+use crate::load::{Flow, MOST_FLOWS};
+use crate::wire::Vantage;
+
+/// The lengths of each flow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Saved(Vec<(Flow, [Lengths; Direction::ALL.len()])>);
+
+/// Why a file is no baseline, and what to do about it. Nothing of the file is quoted: it may be another one, with
+/// secrets in it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Unusable {
+    #[error(
+        "this is no saved baseline (line {line}, column {column}); save one with `curl http://127.0.0.1:4001/drift`"
+    )]
+    Malformed { line: usize, column: usize },
+    #[error("its version is {0}, and this program reads version {VERSION}; save it anew")]
+    Version(u64),
+    #[error("it holds more than {MOST_FLOWS} flows, which no baseline does; save it anew")]
+    TooMany,
+    #[error("its flow {0} is there twice, or has a name that no flow has; save it anew")]
+    Flow(usize),
+    #[error(
+        "none of its flows has {FEWEST} exchanges, and nothing can be told from fewer; save it when there are more"
+    )]
+    TooFew,
+}
+
+/// Of the format.
+const VERSION: u64 = 1;
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: u64,
+    flows: Vec<Entry>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    provider: String,
+    model: String,
+    route: String,
+    vantage: Vantage,
+    /// Pairs of a length in tokens and how many exchanges had it, or one a little above it.
+    input: Vec<(u64, u32)>,
+    output: Vec<(u64, u32)>,
+}
+
+impl Saved {
+    pub(super) fn of(flows: Vec<(Flow, [Lengths; Direction::ALL.len()])>) -> Self {
+        let mut flows = flows;
+        flows.sort_by(|(a, _), (b, _)| a.by_name().cmp(&b.by_name()));
+        Self(flows)
+    }
+
+    /// # Errors
+    /// Where this is no baseline, or one from which nothing can be told.
+    pub fn read(json: &[u8]) -> Result<Self, Unusable> {
+        let file: File = serde_json::from_slice(json).map_err(|error| Unusable::Malformed {
+            line: error.line(),
+            column: error.column(),
+        })?;
+        if file.version != VERSION {
+            return Err(Unusable::Version(file.version));
+        }
+        if file.flows.len() > MOST_FLOWS {
+            return Err(Unusable::TooMany);
+        }
+        let mut flows: Vec<(Flow, _)> = Vec::with_capacity(file.flows.len());
+        for (index, entry) in file.flows.into_iter().enumerate() {
+            let flow = entry.flow().ok_or(Unusable::Flow(index + 1))?;
+            if flows.iter().any(|(other, _)| *other == flow) {
+                return Err(Unusable::Flow(index + 1));
+            }
+            flows.push((flow, [lengths(&entry.input), lengths(&entry.output)]));
+        }
+        let all = flows.iter().flat_map(|(_, lengths)| lengths);
+        if all.map(Lengths::total).max() < Some(FEWEST) {
+            return Err(Unusable::TooFew);
+        }
+        Ok(Self::of(flows))
+    }
+
+    pub fn to_json(&self) -> String {
+        let entry = |(flow, lengths): &(Flow, [Lengths; Direction::ALL.len()])| {
+            let [input, output] = lengths.each_ref().map(pairs);
+            Entry {
+                provider: flow.provider.to_string(),
+                model: flow.model.to_string(),
+                route: flow.route.to_string(),
+                vantage: flow.vantage,
+                input,
+                output,
+            }
+        };
+        let file = File {
+            version: VERSION,
+            flows: self.0.iter().map(entry).collect(),
+        };
+        // Of texts and numbers nothing can fail to be written.
+        serde_json::to_string(&file).unwrap_or_default()
+    }
+
+    pub(super) fn lengths(&self, flow: &Flow, direction: Direction) -> Option<Lengths> {
+        let (_, [input, output]) = self.0.iter().find(|(saved, _)| saved == flow)?;
+        Some(match direction {
+            Direction::Input => input.clone(),
+            Direction::Output => output.clone(),
+        })
+    }
+}
+
+impl Entry {
+    fn flow(&self) -> Option<Flow> {
+        let label = |text: &str| {
+            let fits = !text.is_empty() && text.len() <= LONGEST_NAME;
+            fits.then(|| Label::known(text))
+        };
+        Some(Flow {
+            provider: label(&self.provider)?,
+            model: label(&self.model)?,
+            route: label(&self.route)?,
+            vantage: self.vantage,
+        })
+    }
+}
+
+fn lengths(pairs: &[(u64, u32)]) -> Lengths {
+    let mut lengths = Lengths::default();
+    for (length, times) in pairs {
+        lengths.add(Bucket::of(*length), *times);
+    }
+    lengths
+}
+
+fn pairs(lengths: &Lengths) -> Vec<(u64, u32)> {
+    let pair = |(bucket, times): (Bucket, u32)| (bucket.shortest(), times);
+    lengths.iter().map(pair).collect()
+}

@@ -1,0 +1,259 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::label::Label;
+use crate::wire::Vantage;
+
+const HOUR: u64 = 3_600;
+
+fn flow(model: &str) -> Flow {
+    Flow {
+        provider: Label::known("openai"),
+        model: Label::known(model),
+        route: Label::known("default"),
+        vantage: Vantage::Gateway,
+    }
+}
+
+fn drift(baseline: Baseline, exchanges: usize) -> Drift {
+    let mut drift = Drift::default();
+    drift.replace(Config {
+        baseline,
+        exchanges,
+    });
+    drift
+}
+
+fn at(hours: u64) -> Moment {
+    Moment::from_secs(hours * HOUR)
+}
+
+/// So many exchanges, spread over 100 lengths from `from` on, both ways.
+fn note(drift: &mut Drift, hours: u64, count: u64, from: u64) {
+    for n in 0..count {
+        let length = Some(from + n % 100);
+        drift.note(at(hours), &flow("m"), [length, length]);
+    }
+}
+
+fn told(drift: &mut Drift, hours: u64) -> LengthReading {
+    let reading = drift.reading(at(hours));
+    assert_eq!(reading.flows.len(), 1);
+    let [input, output] = reading.flows[0].lengths;
+    assert_eq!(input, output);
+    input
+}
+
+#[test]
+fn the_first_exchanges_are_the_baseline_and_are_not_compared_with_themselves() {
+    let mut drift = drift(Baseline::First, 300);
+    note(&mut drift, 0, 300, 1);
+    let reading = told(&mut drift, 0);
+    assert_eq!((reading.baseline, reading.current), (300, 0));
+    note(&mut drift, 0, 199, 1);
+    assert_eq!(told(&mut drift, 0).index, None, "one too few");
+    note(&mut drift, 0, 1, 100);
+    let reading = told(&mut drift, 0);
+    assert!(reading.index < Some(0.01), "{reading:?}");
+    assert_eq!(reading.by_chance, Some(9.0 * (1.0 / 300.0 + 1.0 / 200.0)));
+    assert_eq!((reading.bins, reading.current), (Some(10), 200));
+    note(&mut drift, 0, 300, 1_000);
+    let reading = told(&mut drift, 0);
+    assert_eq!((reading.baseline, reading.current), (300, 300));
+    assert!(reading.index > Some(0.25), "{reading:?}");
+}
+
+#[test]
+fn a_baseline_of_the_first_says_nothing_before_it_is_whole() {
+    let mut drift = drift(Baseline::First, 1_000);
+    note(&mut drift, 0, 999, 1);
+    let reading = told(&mut drift, 0);
+    assert_eq!(
+        (reading.baseline, reading.current, reading.index),
+        (999, 0, None)
+    );
+}
+
+#[test]
+fn what_changed_back_is_unchanged_again() {
+    let mut drift = drift(Baseline::First, 200);
+    for (from, changed) in [(1, false), (1, false), (500, true), (1, false)] {
+        note(&mut drift, 0, 200, from);
+        let index = told(&mut drift, 0).index.unwrap_or(0.0);
+        assert_eq!(index > 0.25, changed, "{from}: {index}");
+    }
+}
+
+#[test]
+fn a_day_is_compared_with_the_day_before_from_its_first_moment_on() {
+    let mut drift = drift(Baseline::Yesterday, 500);
+    note(&mut drift, 0, 600, 1);
+    note(&mut drift, 23, 600, 1);
+    let reading = told(&mut drift, 23);
+    assert_eq!((reading.baseline, reading.current), (0, 500));
+    assert_eq!(reading.index, None, "there was no yesterday");
+    let reading = told(&mut drift, 24);
+    assert_eq!((reading.baseline, reading.current), (1_200, 0));
+    note(&mut drift, 25, 300, 1_000);
+    assert!(told(&mut drift, 47).index > Some(0.25));
+    note(&mut drift, 48, 300, 1_000);
+    let reading = told(&mut drift, 48);
+    assert_eq!((reading.baseline, reading.index), (300, Some(0.0)));
+}
+
+#[test]
+fn a_day_without_traffic_is_no_baseline() {
+    let mut drift = drift(Baseline::Yesterday, 500);
+    note(&mut drift, 1, 300, 1);
+    note(&mut drift, 49, 300, 1);
+    let reading = told(&mut drift, 49);
+    assert_eq!((reading.baseline, reading.index), (0, None));
+    note(&mut drift, 30, 1, 1);
+    assert_eq!(
+        told(&mut drift, 49).current,
+        301,
+        "what comes late is of today"
+    );
+}
+
+#[test]
+fn a_baseline_that_was_saved_is_compared_with_by_flow() {
+    let mut before = drift(Baseline::First, 200);
+    note(&mut before, 0, 500, 1);
+    let saved = Saved::read(before.saved().to_json().as_bytes()).unwrap();
+    let path = PathBuf::from("baseline.json");
+    let mut after = drift(
+        Baseline::File {
+            path,
+            saved: Arc::new(saved),
+        },
+        200,
+    );
+    note(&mut after, 0, 200, 1);
+    let reading = told(&mut after, 0);
+    assert_eq!((reading.baseline, reading.index), (200, Some(0.0)));
+    for n in 0..400 {
+        after.note(at(0), &flow("new"), [Some(n), None]);
+    }
+    let reading = after.reading(at(0));
+    let names: Vec<_> = reading
+        .flows
+        .iter()
+        .map(|told| told.flow.model.as_str())
+        .collect();
+    assert_eq!(names, ["m", "new"]);
+    let [input, output] = reading.flows[1].lengths;
+    assert_eq!((input.baseline, input.current, input.index), (0, 200, None));
+    assert_eq!(output.current, 0);
+}
+
+#[test]
+fn what_is_saved_is_the_latest_or_the_baseline_while_that_is_short() {
+    let mut drift = drift(Baseline::First, 300);
+    note(&mut drift, 0, 250, 1);
+    let saved = |drift: &Drift| drift.saved().lengths(&flow("m"), Direction::Input).unwrap();
+    assert_eq!(saved(&drift).total(), 250);
+    note(&mut drift, 0, 50 + 199, 1);
+    assert_eq!(saved(&drift).total(), 300);
+    note(&mut drift, 0, 1, 1);
+    assert_eq!(saved(&drift).total(), 200);
+}
+
+#[test]
+fn a_file_that_is_no_baseline_is_refused_with_why_and_what_to_do() {
+    let entry = |model: &str, count: u32| {
+        format!(
+            "{{\"provider\":\"p\",\"model\":\"{model}\",\"route\":\"r\",\"vantage\":\"gateway\",\
+             \"input\":[[10,{count}]],\"output\":[]}}"
+        )
+    };
+    let file = |flows: &str| format!("{{\"version\":1,\"flows\":[{flows}]}}");
+    let many = vec![entry("m", 200); MOST_FLOWS + 1].join(",");
+    for (text, expected) in [
+        (
+            String::new(),
+            "this is no saved baseline (line 1, column 0)",
+        ),
+        (
+            "sk-planted: secret".to_owned(),
+            "this is no saved baseline (line 1, column 1)",
+        ),
+        (
+            file(&entry("m", 200)).replace("10,", "-10,"),
+            "this is no saved baseline (line 1,",
+        ),
+        (
+            file(&entry("m", 200)).replace("200", "4294967296"),
+            "this is no saved baseline (line 1,",
+        ),
+        (
+            file(&entry("m", 200)).replace("gateway", "sideways"),
+            "this is no saved baseline (line 1,",
+        ),
+        (
+            file("").replace('1', "2"),
+            "its version is 2, and this program reads version 1",
+        ),
+        (file(&many), "it holds more than 256 flows"),
+        (
+            file(&[entry("a", 200), entry("a", 3)].join(",")),
+            "its flow 2 is there twice",
+        ),
+        (
+            file(&entry("", 200)),
+            "its flow 1 is there twice, or has a name that no flow has",
+        ),
+        (file(&entry(&"x".repeat(257), 200)), "its flow 1 is"),
+        (
+            file(&entry("m", 199)),
+            "none of its flows has 200 exchanges",
+        ),
+        (file(""), "none of its flows has 200 exchanges"),
+    ] {
+        let told = Saved::read(text.as_bytes()).unwrap_err().to_string();
+        assert!(told.starts_with(expected), "{told}");
+        assert!(
+            !told.contains("planted") && told.contains("; save"),
+            "{told}"
+        );
+    }
+    assert!(Saved::read(file(&entry("m", 200)).as_bytes()).is_ok());
+}
+
+#[test]
+fn other_settings_begin_anew_and_the_same_ones_change_nothing() {
+    let mut drift = drift(Baseline::First, 300);
+    note(&mut drift, 0, 10, 1);
+    drift.replace(Config {
+        baseline: Baseline::First,
+        exchanges: 300,
+    });
+    assert_eq!(told(&mut drift, 0).baseline, 10);
+    drift.replace(Config::default());
+    assert_eq!(drift.reading(at(0)), Reading::default());
+}
+
+#[test]
+fn flows_beyond_the_bound_are_not_compared() {
+    let mut drift = drift(Baseline::First, 200);
+    for n in 0..2 * MOST_FLOWS {
+        drift.note(at(0), &flow(&n.to_string()), [Some(1), None]);
+    }
+    assert_eq!(drift.reading(at(0)).flows.len(), MOST_FLOWS);
+}
+
+proptest! {
+    /// Whatever was counted: saved and read, it is the same.
+    #[test]
+    fn a_baseline_comes_back_as_it_was_saved(
+        lists in prop::collection::vec((any::<u64>(), 0_u64..5_000), 200..400),
+        models in 1_usize..4,
+    ) {
+        let mut drift = drift(Baseline::First, 1_000);
+        for (n, (input, output)) in lists.into_iter().cycle().take(200 * models).enumerate() {
+            drift.note(at(0), &flow(&format!("m{}", n % models)), [Some(input), Some(output)]);
+        }
+        let saved = drift.saved();
+        prop_assert_eq!(Saved::read(saved.to_json().as_bytes()).unwrap(), saved);
+    }
+}

@@ -1,0 +1,399 @@
+//! `/slo`, `/stats` and `/drift` of the real program before the simulated backend: what they say is what the request log
+//! says of the same exchanges.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokengauge::simulate::{self, Ledger, Profile};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::support::process::{CALL, Process};
+use crate::support::{Raw, within};
+
+/// Stands in every prompt, header and query.
+const PLANTED: &str = "planted-secret";
+
+struct Rig {
+    process: Process,
+    folder: TempDir,
+}
+
+impl Rig {
+    async fn start(profiles: &[&str], config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let process = before(simulator(profiles).await, folder.path(), config).await;
+        Self { process, folder }
+    }
+
+    async fn page(&self, path: &str) -> Value {
+        let (head, body) = self.process.page(path).await;
+        assert!(head.contains("content-type: application/json"), "{head}");
+        assert!(!body.contains("planted"), "{body}");
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+    }
+
+    /// The lines of the request log, as soon as there are so many.
+    async fn logged(&self, count: usize) -> Vec<Value> {
+        let path = self.folder.path().join("log");
+        let wait = async {
+            loop {
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+                match lines {
+                    Ok(lines) if lines.len() >= count => break lines,
+                    _ => tokio::task::yield_now().await,
+                }
+            }
+        };
+        within("lines of the request log", wait).await
+    }
+}
+
+async fn simulator(profiles: &[&str]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let models: Vec<Profile> = profiles.iter().map(|it| it.parse().unwrap()).collect();
+    let config = simulate::Config { models, seed: 1 };
+    let ledger = Arc::new(Ledger::default());
+    tokio::spawn(simulate::serve(
+        listener,
+        config,
+        ledger,
+        std::future::pending(),
+    ));
+    address
+}
+
+async fn before(upstream: SocketAddr, folder: &Path, config: &str) -> Process {
+    let path = folder.join("config.yaml");
+    let log = folder.join("log");
+    let text = format!(
+        "version: 1\nupstreams: {{sim: {{url: \"http://{upstream}\"}}}}\nrequest_log: {{path: {}}}\n{config}\n",
+        log.display()
+    );
+    fs::write(&path, text).unwrap();
+    Process::start(&["--config", path.to_str().unwrap()], &[]).await
+}
+
+async fn call(proxy: SocketAddr, model: &str, stream: bool, words: u64) {
+    ask(proxy, model, stream, "", words).await;
+}
+
+async fn ask(proxy: SocketAddr, model: &str, stream: bool, own: &str, words: u64) {
+    let prompt = format!(
+        "{PLANTED}{own}{}",
+        " word".repeat(usize::try_from(words).unwrap())
+    );
+    let body = format!(
+        "{{\"model\":\"{model}\",\"stream\":{stream},\"messages\":[{{\"role\":\"user\",\"content\":\"{prompt}\"}}]}}"
+    );
+    let length = body.len();
+    let mut client = Raw::connect(proxy).await;
+    client
+        .write(format!(
+            "POST {CALL}?key={PLANTED} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {PLANTED}\r\n\
+             Connection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+        .await;
+    assert!(client.read_to_end().await.starts_with(b"HTTP/1.1 "));
+}
+
+/// 200 whole answers to prompts of `words`…`words` + 49 words. No two requests of two rounds are the same, since the
+/// simulated backend gives the same answer to the same request.
+async fn prompts(process: &Process, round: u64, words: u64) {
+    for n in 0..200 {
+        let own = format!("{:06}", 1_000 * round + n);
+        ask(process.address, "at-once", false, &own, words + n % 50).await;
+    }
+}
+
+/// The value up to which so many hundredths of the values lie, by nearest rank.
+fn percentile(values: &mut [f64], percent: usize) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let rank = (percent * values.len()).div_ceil(100);
+    values[rank.max(1) - 1]
+}
+
+/// `told` holds the percentiles of `values`, to 1 % and to half of the `unit` in which they are kept.
+fn agree(told: &Value, mut values: Vec<f64>, unit: f64) {
+    assert_eq!(told["count"], values.len(), "{told}");
+    for (name, percent) in [("p5", 5), ("p50", 50), ("p95", 95), ("p99", 99)] {
+        let exact = percentile(&mut values, percent);
+        let told = told[name].as_f64().unwrap();
+        let off = (told - exact).abs();
+        assert!(
+            off <= 0.01 * exact + unit / 2.0,
+            "{name}: {told} for {exact}"
+        );
+    }
+}
+
+/// `/stats` and the request log after 18 streams and 6 whole answers of the model `steady`, and a 503.
+async fn after_25_calls() -> (Value, Vec<Value>) {
+    let steady =
+        "steady:prefill-ms=2,step-ms=5,batch-ms=0.2,jitter=0.3,tokens=30-60,chunk-tokens=1";
+    let rig = Rig::start(&[steady, "failing:fail=1,status=503"], "").await;
+    let mut calls = JoinSet::new();
+    for n in 0..24 {
+        calls.spawn(call(rig.process.address, "steady", n % 4 != 0, n));
+    }
+    calls.join_all().await;
+    call(rig.process.address, "failing", true, 1).await;
+    let lines = rig.logged(25).await;
+    (rig.page("/stats").await, lines)
+}
+
+#[tokio::test]
+async fn percentiles_and_counts_are_those_of_the_request_log() {
+    let (stats, mut lines) = after_25_calls().await;
+    lines.retain(|line| line["call"]["series"]["model"] == "steady");
+    let flows = stats["flows"].as_array().unwrap();
+    let flow = flows.iter().find(|flow| flow["model"] == "steady").unwrap();
+    let recent = &flow["last_five_minutes"];
+    assert_eq!(
+        (&recent["finished"], &recent["failed"]),
+        (&24.into(), &0.into())
+    );
+    let values = |pointer: &str| -> Vec<f64> {
+        let value = |line: &Value| line.pointer(pointer)?.as_f64();
+        lines.iter().filter_map(value).collect()
+    };
+    let rates = values("/call/rates/output");
+    assert!(!rates.is_empty());
+    assert_eq!(values("/points/token").len(), 18, "whole answers have none");
+    for (field, pointer, unit) in [
+        ("time_to_first_token_seconds", "/points/token", 0.000_1),
+        ("output_tokens_per_second", "/call/rates/output", 0.01),
+        (
+            "time_per_output_token_seconds",
+            "/call/rates/time_per_output_token",
+            0.000_001,
+        ),
+        ("duration_seconds", "/points/end", 0.000_1),
+    ] {
+        agree(&recent[field], values(pointer), unit);
+    }
+    let bands = &recent["bands"];
+    for (band, from, to) in [
+        ("<5", 0.0, 5.0),
+        ("5-15", 5.0, 15.0),
+        ("15-30", 15.0, 30.0),
+        ("30-60", 30.0, 60.0),
+        (">=60", 60.0, f64::MAX),
+        ("voice", 100.0, f64::MAX),
+    ] {
+        let within = rates.iter().filter(|rate| (from..to).contains(*rate));
+        assert_eq!(bands[band], within.count(), "{band} of {bands}");
+    }
+}
+
+#[tokio::test]
+async fn the_sum_takes_in_every_flow_and_the_process_says_who_it_is() {
+    let (stats, lines) = after_25_calls().await;
+    let total = &stats["total"]["last_five_minutes"];
+    assert_eq!(
+        (&total["finished"], &total["failed"]),
+        (&25.into(), &1.into())
+    );
+    assert_eq!(total["duration_seconds"]["count"], 24, "a 503 is not fast");
+    assert_eq!(total["time_to_first_token_seconds"]["count"], 18);
+    let throughput = &stats["total"]["throughput_tokens_per_second"];
+    assert_eq!(throughput["total"]["5m"], Value::Null, "not covered");
+    let lane = &stats["lanes"][0];
+    assert_eq!(
+        (&lane["route"], &lane["queue_depth"]),
+        (&"sim".into(), &0.into())
+    );
+    assert_eq!(lane["in_flight"]["streaming"], 0);
+    let process = &stats["process"];
+    assert_eq!(process["version"], env!("CARGO_PKG_VERSION"));
+    assert!(process["uptime_seconds"].as_f64() > Some(0.0));
+    assert!(
+        process["started"].as_str() < lines[0]["time"].as_str(),
+        "{process}"
+    );
+}
+
+#[tokio::test]
+async fn the_peak_is_told_from_the_first_full_second_on() {
+    let rig = Rig::start(&["sim-fast"], "").await;
+    call(rig.process.address, "sim-fast", true, 1).await;
+    let told = async {
+        loop {
+            let mut stats = rig.page("/stats").await;
+            let throughput = stats["total"]["throughput_tokens_per_second"].take();
+            if throughput["output"]["peak"].as_f64() > Some(0.0) {
+                break (throughput, stats);
+            }
+        }
+    };
+    let (throughput, stats) = within("a peak", told).await;
+    assert_eq!(throughput["input"]["peak"], Value::Null, "no stream");
+    assert_eq!(
+        throughput["total"]["peak"],
+        Value::Null,
+        "no sum of the two"
+    );
+    let flow = &stats["flows"][0]["throughput_tokens_per_second"];
+    assert_eq!(flow["output"]["peak"], throughput["output"]["peak"]);
+}
+
+#[tokio::test]
+async fn what_is_in_flight_is_told_by_what_it_does() {
+    let rig = Rig::start(&["slow:prefill-ms=600000"], "").await;
+    let body = "{\"model\":\"slow\",\"stream\":true,\"messages\":[]}";
+    let mut client = rig.process.client().await;
+    let length = body.len();
+    client
+        .write(format!(
+            "POST {CALL} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+        .await;
+    let waits = async {
+        loop {
+            let stats = rig.page("/stats").await;
+            if stats["lanes"][0]["in_flight"]["waiting"] == 1 {
+                break stats;
+            }
+        }
+    };
+    let stats = within("a stream that waits", waits).await;
+    assert_eq!(stats["lanes"][0]["queue_depth"], 1);
+    assert_eq!(stats["flows"], Value::Array(Vec::new()));
+    drop(client);
+}
+
+#[tokio::test]
+async fn objectives_are_told_with_their_definition() {
+    let objectives = "objectives:\n\
+        - {name: up, indicator: availability, target: 99.5%}\n\
+        - {name: quick, indicator: ttft, threshold: 250ms, target: 0.9, window: 7d, scope: {route: sim, model: s*}}\n\
+        - {name: steady, indicator: output_rate, threshold: 15, target: 0.5}\n";
+    let rig = Rig::start(&["sim-fast"], objectives).await;
+    call(rig.process.address, "sim-fast", false, 1).await;
+    rig.logged(1).await;
+    let page = rig.page("/slo").await;
+    let [up, quick, steady] = page.as_array().unwrap().as_slice() else {
+        panic!("{page}");
+    };
+    assert_eq!(
+        (&up["indicator"], &up["threshold"]),
+        (&"availability".into(), &Value::Null)
+    );
+    assert_eq!(
+        (&up["good"], &up["bad"], &up["budget"]),
+        (&1.into(), &0.into(), &1.0.into())
+    );
+    assert_eq!(up["window_seconds"], 30 * 86_400);
+    assert_eq!(quick["target"], 0.9);
+    assert_eq!(quick["indicator"], "time_to_first_token");
+    let threshold = serde_json::json!({"value": 0.25, "unit": "s", "good": "up to"});
+    assert_eq!(quick["threshold"], threshold);
+    assert_eq!(
+        quick["scope"],
+        serde_json::json!({"route": "sim", "model": "s*"})
+    );
+    assert_eq!(
+        (&quick["good"], &quick["budget"]),
+        (&0.into(), &Value::Null)
+    );
+    let threshold = serde_json::json!({"value": 15.0, "unit": "{token}/s", "good": "from"});
+    assert_eq!(steady["threshold"], threshold);
+    let burn = up["burn"].as_object().unwrap();
+    assert_eq!(burn.len(), 7);
+    assert!(
+        burn.values().all(Value::is_null),
+        "no window is covered: {up}"
+    );
+}
+
+#[tokio::test]
+async fn longer_prompts_are_drift_and_a_saved_baseline_takes_them_for_usual() {
+    const AT_ONCE: &str =
+        "at-once:prefill-ms=0,prefill-us-per-token=0,step-ms=0,batch-ms=0,tokens=1-40";
+    let rig = Rig::start(&[AT_ONCE], "drift: {exchanges: 200}").await;
+    prompts(&rig.process, 1, 1).await;
+    let drift = rig.page("/stats").await["drift"].take();
+    let input = &drift[0]["input"];
+    assert_eq!(
+        (&input["baseline"], &input["current"]),
+        (&200.into(), &0.into())
+    );
+    assert_eq!(input["index"], Value::Null);
+    assert_eq!(rig.process.count(&["drift_workload"]).await, 0, "not told");
+
+    prompts(&rig.process, 2, 1).await;
+    let drift = rig.page("/stats").await["drift"].take();
+    for direction in ["input", "output"] {
+        let lengths = &drift[0][direction];
+        assert!(lengths["index"].as_f64() < Some(0.25), "{drift}");
+        assert_eq!(lengths["by_chance"], 0.09, "{drift}");
+        assert_eq!(lengths["bins"], 10);
+    }
+
+    prompts(&rig.process, 3, 200).await;
+    let drift = rig.page("/stats").await["drift"].take();
+    assert!(drift[0]["input"]["index"].as_f64() > Some(0.25), "{drift}");
+    assert!(drift[0]["output"]["index"].as_f64() < Some(0.25), "{drift}");
+    let exported = [
+        "tokengauge_drift_workload_ratio{",
+        "type=\"input\"",
+        "model=\"at-once\"",
+    ];
+    assert!(rig.process.seconds(&exported).await > 0.25);
+
+    let (_, saved) = rig.process.page("/drift").await;
+    assert!(!saved.contains("planted"), "{saved}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("baseline.json");
+    fs::write(&file, saved).unwrap();
+    let config = format!("drift: {{exchanges: 200, baseline: {}}}", file.display());
+    let later = Rig::start(&[AT_ONCE], &config).await;
+    prompts(&later.process, 4, 200).await;
+    let drift = later.page("/stats").await["drift"].take();
+    let input = &drift[0]["input"];
+    assert_eq!(
+        (&input["baseline"], &input["current"]),
+        (&200.into(), &200.into())
+    );
+    assert!(
+        input["index"].as_f64() < Some(0.1),
+        "the same prompts: {drift}"
+    );
+    prompts(&later.process, 5, 1).await;
+    let drift = later.page("/stats").await["drift"].take();
+    assert!(drift[0]["input"]["index"].as_f64() > Some(0.25), "{drift}");
+}
+
+#[tokio::test]
+async fn without_drift_nothing_is_kept() {
+    let rig = Rig::start(
+        &["at-once:prefill-ms=0,step-ms=0,tokens=1"],
+        "drift: {baseline: off}",
+    )
+    .await;
+    call(rig.process.address, "at-once", false, 1).await;
+    assert_eq!(rig.page("/stats").await["drift"], Value::Array(Vec::new()));
+    assert_eq!(rig.page("/drift").await["flows"], Value::Array(Vec::new()));
+}
+
+#[tokio::test]
+async fn the_pages_are_as_closed_as_the_streams() {
+    let upstream = simulator(&["m"]).await;
+    let arguments = ["--upstream", &format!("http://{upstream}")];
+    let environment = [("TOKENGAUGE_ADMIN_TOKEN", "open-sesame")];
+    let process = Process::start(&arguments, &environment).await;
+    for page in ["/streams", "/slo", "/stats", "/drift"] {
+        let (closed, body) = process.page(page).await;
+        assert!(closed.starts_with("HTTP/1.1 403"), "{page}: {closed}");
+        assert!(body.contains("admin token"), "{body}");
+        let header = "Authorization: Bearer open-sesame\r\n";
+        let (open, _) = process.page_with(page, header).await;
+        assert!(open.starts_with("HTTP/1.1 200"), "{page}: {open}");
+    }
+}
