@@ -105,6 +105,8 @@ const TABLE: &[Row] = &[
         "load",
         &[
             "clock",
+            "dialect::Allowance",
+            "dialect::Quota",
             "label",
             "measure::Band",
             "measure::VOICE_RATE",

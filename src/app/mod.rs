@@ -130,7 +130,6 @@ impl App {
         let forwarder = Forwarder::new(forward::Parts {
             ways: Arc::clone(&ways),
             seam: Arc::clone(&core.seam),
-            most_exchanges: None,
             unrouted: Arc::new(unrouted(&config)),
             propagation,
         });
@@ -224,7 +223,9 @@ impl App {
             board.charge_by(new.costs.clone());
             board.compare_with(new.drift.clone());
         });
-        self.ways.store(Arc::new(ways));
+        let ways = Arc::new(ways);
+        let before = self.ways.swap(Arc::clone(&ways));
+        ways.enforce(&before);
         self.config.store(Arc::new(new));
         Ok(())
     }
@@ -248,6 +249,7 @@ impl App {
         }
         .emit();
         stop.send_replace(true);
+        forwarder.drain();
         let deadline = tokio::time::Instant::now() + drain;
         let mut open = Vec::new();
         for task in serving {

@@ -24,11 +24,8 @@ pub(super) fn ways(config: &Config, before: Option<&Ways>) -> Result<Ways, Start
     let routes = Table::new(config.routes.clone())?;
     let key = config.identity_key.as_ref().map_or("", Secret::expose);
     let identity = Identity::new(config.identity.clone(), key.as_bytes());
-    Ok(Ways::new(
-        routes,
-        upstreams.collect::<Result<_, _>>()?,
-        identity,
-    ))
+    let upstreams = upstreams.collect::<Result<_, _>>()?;
+    Ok(Ways::new(routes, upstreams, identity, before))
 }
 
 pub(super) fn unrouted(config: &Config) -> RouteFacts {

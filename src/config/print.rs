@@ -201,10 +201,24 @@ fn route(route: &route::Config, contents: &content::Routes) -> raw::Route {
         trace: Field::of(route.trace),
         stall_after: Field::of(Length(facts.stall_after)),
         hung_after: Field::of(Length(facts.hung_after)),
+        admission: route.admission.map(admission).into(),
         content: contents
             .of(&facts.name)
             .map(|policy| content(policy))
             .into(),
+    }
+}
+
+fn admission(limits: route::Admission) -> raw::Admission {
+    let route::Admission {
+        max_in_flight,
+        queue,
+        wait,
+    } = limits;
+    raw::Admission {
+        max_in_flight: Field::of(max_in_flight),
+        queue: Field::of(queue),
+        wait: Field::of(Length(wait)),
     }
 }
 

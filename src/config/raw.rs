@@ -178,8 +178,25 @@ pub(super) struct Route {
     pub(super) stall_after: Field<Length>,
     /// A stream that brings no first token for this long hangs. Checked, but nothing acts on it yet.
     pub(super) hung_after: Field<Length>,
+    /// How many of its requests are on their way at once, and what becomes of further ones. No limit, unless it says so
+    /// here.
+    pub(super) admission: Field<Admission>,
     /// Prompts and answers word for word, on spans. Off, unless it says otherwise here.
     pub(super) content: Field<Content>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["max_in_flight"]))]
+pub(super) struct Admission {
+    /// Requests that were sent on and whose answers have not ended.
+    #[schemars(range(min = 1, max = 65_536))]
+    pub(super) max_in_flight: Field<usize>,
+    /// Further ones that wait for a place; beyond them the answer is 429.
+    #[schemars(range(min = 0, max = 65_536))]
+    pub(super) queue: Field<usize>,
+    /// How long each of them waits at most; then the answer is 429.
+    pub(super) wait: Field<Length>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

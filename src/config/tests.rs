@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::load::load_text;
 use super::*;
 use crate::export::request_log::Place;
+use crate::route::Admission;
 use crate::slo::Indicator;
 
 const FILE: &str = "f.yaml";
@@ -813,6 +814,7 @@ upstreams:
 routes:
   - {name: r, match: {host: \"*.Example.com\", prefix: /v1/}, upstream: a, strip: true, dialect: openai, provider: vllm,
      vantage: inbound, trace: continue, stall_after: 1500ms, hung_after: 5m,
+     admission: {max_in_flight: 8, queue: 0, wait: 90s},
      content: {capture: true, max_bytes: 2KiB, redact: [emails, /a+/]}}
 objectives:
   - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, min_output_tokens: 50, warmup: 5m,
@@ -933,7 +935,7 @@ fn schema_table_of_keys_and_documentation_agree() {
 #[test]
 fn the_defaults_in_the_table_are_the_defaults() {
     let file = "version: 1\nupstreams: {a: {url: http://a, metrics: {}, warm: {}}}\nrequest_log: {path: a}\n\
-                routes: [{upstream: a, content: {capture: true}}]\n\
+                routes: [{upstream: a, content: {capture: true}, admission: {max_in_flight: 1}}]\n\
                 identity: {tenant: {headers: [a]}, session: {headers: [a]}, variant: {headers: [a]}}\n\
                 cost: {budgets: [{name: a, tokens: 1}]}\n";
     let config = text(file).unwrap();
@@ -1088,4 +1090,33 @@ fn content_is_captured_only_where_a_route_says_so_and_by_patterns_that_are_some(
     assert!(told("{capture: true, redact: [/a*/]}").contains("at least one character"));
     let many = vec!["emails"; 65].join(", ");
     assert!(told(&format!("{{capture: true, redact: [{many}]}}")).contains("at most 64"));
+}
+
+#[test]
+fn a_limit_says_how_many_at_once_and_the_rest_has_defaults() {
+    let base = "version: 1\nupstreams: {a: {url: http://a}}\nroutes: [{upstream: a, admission: ";
+    let read = |admission: &str| text(&format!("{base}{admission}}}]\n"));
+    let told = |admission: &str| read(admission).unwrap_err().to_string();
+    let limits = |admission: &str| read(admission).unwrap().routes[0].admission;
+    let expected = Admission {
+        max_in_flight: 8,
+        queue: Admission::QUEUE,
+        wait: Admission::WAIT,
+    };
+    assert_eq!(limits("{max_in_flight: 8}"), Some(expected));
+    let none = text("version: 1\nupstreams: {a: {url: http://a}}\n").unwrap();
+    assert_eq!(none.routes[0].admission, None);
+    let missing = told("{queue: 3}");
+    assert!(
+        missing.contains("max_in_flight") && missing.contains("how many requests"),
+        "{missing}"
+    );
+    let zero = told("{max_in_flight: 0}");
+    assert!(
+        zero.contains("routes[0].admission.max_in_flight") && zero.contains("from 1 to 65536"),
+        "{zero}"
+    );
+    assert!(told("{max_in_flight: 1, queue: 65537}").contains("from 0 to 65536"));
+    assert!(told("{max_in_flight: 1, wait: 1ms}").contains("from 10ms to 10m"));
+    assert!(told("{max_in_fligt: 1}").contains("max_in_flight"));
 }

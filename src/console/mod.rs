@@ -211,6 +211,7 @@ mod tests {
             vantage: Vantage::Outbound,
         };
         let load = load::Reading {
+            quotas: Vec::new(),
             lanes: vec![LaneReading {
                 lane,
                 active: [1, 2, 3, 4],

@@ -16,7 +16,7 @@ use crate::export::sampling::{Kept, Reason};
 use crate::label::Name;
 use crate::measure::{Stage, Stalls};
 use crate::record::{Call, Connection, Outcome, Record, WebSocket};
-use crate::wire::{Direction, Ending};
+use crate::wire::{Direction, Ending, Fault};
 
 /// `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` of the protocol.
 const SERVER: u64 = 2;
@@ -35,7 +35,8 @@ impl Style {
     }
 }
 
-/// The SERVER span, and the CLIENT span unless this proxy refused the request; each says why the trace is kept.
+/// The SERVER span, and the CLIENT span unless this proxy refused the request or never came to let it in; each says
+/// why the trace is kept.
 pub fn spans(record: &Record, style: &Style, kept: Kept) -> Vec<Encoded> {
     let client = has_client(record).then(|| client(record, style));
     let spans = [Some(server(record, style)), client];
@@ -61,7 +62,7 @@ pub const fn innermost(record: &Record) -> [u8; 8] {
 }
 
 const fn has_client(record: &Record) -> bool {
-    !matches!(record.ending, Ending::Rejected(_))
+    record.points.admit.is_some() && !matches!(record.ending, Ending::Rejected(_))
 }
 
 fn server(record: &Record, style: &Style) -> Writer {
@@ -95,6 +96,7 @@ fn server(record: &Record, style: &Style) -> Writer {
     if let Some(socket) = &record.websocket {
         span.websocket(socket);
     }
+    span.seconds(key::QUEUE_EDGE, record.edge_wait);
     if http.own {
         span.truth(key::OWN_RESPONSE, true);
     }
@@ -408,14 +410,15 @@ pub fn protocol_version(version: http::Version) -> &'static str {
     }
 }
 
-/// Whether the exchange failed as the client's request sees it: a 4xx answer is the client's own doing, and so is
-/// leaving early.
+/// Whether the exchange failed as the client's request sees it: a 4xx answer is the client's own doing, but for this
+/// proxy's 429, and so is leaving early.
 pub fn failed_for_the_client(record: &Record) -> bool {
     let refused = record
         .http
         .status
         .is_some_and(|status| (400..500).contains(&status));
-    record.error_type.is_some() && !refused && record.outcome != Outcome::Cancelled
+    let asked_amiss = refused && record.fault != Fault::Proxy;
+    record.error_type.is_some() && !asked_amiss && record.outcome != Outcome::Cancelled
 }
 
 /// In parts.
@@ -599,6 +602,7 @@ mod tests {
         "server.address=gateway.example.com",
         "http.request.body.size=812",
         "http.response.body.size=20480",
+        "tokengauge.queue.edge=0.075",
         "tokengauge.network.rtt=0.004",
         "tokengauge.network.rtt_least=0.003",
         "tokengauge.network.retransmits=0",

@@ -119,6 +119,7 @@ pub fn plain() -> Record {
     Record {
         exchange: ExchangeId(7),
         wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
+        edge_wait: Some(Duration::from_millis(75)),
         points,
         stages: points.stages(),
         route: route(),

@@ -1,10 +1,13 @@
 //! Answers of the proxy itself: why a request did not reach an upstream, or why no answer came back.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde_json::json;
 
+use super::exchange::Failed;
 use super::source::Source;
 use crate::label::Label;
 use crate::wire::{Ending, Failure, Limit, Refusal};
@@ -15,9 +18,8 @@ pub(super) fn status(ending: Ending) -> StatusCode {
         Ending::UpstreamFailed(_) => StatusCode::BAD_GATEWAY,
         Ending::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
         Ending::Rejected(Refusal::NoRoute) => StatusCode::NOT_FOUND,
-        Ending::Rejected(Refusal::Overload | Refusal::Draining) | Ending::Drained => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Ending::Rejected(Refusal::Overload) => StatusCode::TOO_MANY_REQUESTS,
+        Ending::Rejected(Refusal::Draining) | Ending::Drained => StatusCode::SERVICE_UNAVAILABLE,
         Ending::Rejected(Refusal::BadRequest)
         | Ending::ClientBroke
         | Ending::ClientGone
@@ -25,10 +27,14 @@ pub(super) fn status(ending: Ending) -> StatusCode {
     }
 }
 
-/// A short JSON error in the shape that OpenAI clients know. `cause` says more, where there is more to say; it comes
-/// from sockets, TLS and hyper, never from a URL or a header, so no secret can be in it.
-pub(super) fn own(ending: Ending, upstream: Option<&Label>, cause: &str) -> Response<Source> {
-    let (kind, what) = describe(ending);
+/// A short JSON error in the shape that OpenAI clients know.
+pub(super) fn own(failed: &Failed, upstream: Option<&Label>) -> Response<Source> {
+    let Failed {
+        ending,
+        cause,
+        retry_after,
+    } = failed;
+    let (kind, what) = describe(*ending);
     let mut message = format!("tokengauge: {what}");
     if let Some(upstream) = upstream {
         message.push_str(&format!(" (upstream {upstream})"));
@@ -37,7 +43,7 @@ pub(super) fn own(ending: Ending, upstream: Option<&Label>, cause: &str) -> Resp
         message.push_str(": ");
         message.push_str(cause);
     }
-    let status = status(ending);
+    let status = status(*ending);
     let error = json!({"error": {
         "message": message,
         "type": format!("tokengauge_{kind}"),
@@ -50,7 +56,16 @@ pub(super) fn own(ending: Ending, upstream: Option<&Label>, cause: &str) -> Resp
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CONTENT_LENGTH, length);
+    if let Some(time) = retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(*time)));
+    }
     response
+}
+
+/// Rounded up, and at least 1: 0 would be an invitation.
+fn whole_seconds(time: Duration) -> u64 {
+    let more = u64::from(time.subsec_nanos() > 0);
+    (time.as_secs() + more).max(1)
 }
 
 fn describe(ending: Ending) -> (&'static str, &'static str) {
@@ -66,7 +81,9 @@ fn describe(ending: Ending) -> (&'static str, &'static str) {
             ("upstream_timeout", "the time limit of the exchange ran out")
         }
         Ending::Rejected(Refusal::NoRoute) => ("no_route", "no route fits this host and path"),
-        Ending::Rejected(Refusal::Overload) => ("overload", "more exchanges than its limit allows"),
+        Ending::Rejected(Refusal::Overload) => {
+            ("overload", "this route takes no more requests at once")
+        }
         Ending::Rejected(Refusal::Draining) | Ending::Drained => ("draining", "shutting down"),
         Ending::Rejected(Refusal::BadRequest) => ("bad_request", "this request cannot be sent on"),
         Ending::ClientBroke | Ending::ClientGone | Ending::Complete => {

@@ -2,16 +2,19 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, request};
-use hyper::body::{Body as _, Incoming};
+use http_body::Body as _;
+use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::upgrade::OnUpgrade;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::forwarder::{fail, head};
+use super::admission::{Held, Place};
+use super::forwarder::{Phase, fail, head};
 use super::source::{Lease, Source};
 use super::tunnel::Tunnel;
 use super::upstream::{Channel, Upstream};
@@ -25,17 +28,21 @@ use crate::wire::{Connected, Ending, Failure, Limit, Refusal};
 pub(super) struct Exchange {
     pub(super) upstream: Arc<Upstream>,
     pub(super) tap: Tap,
-    pub(super) permit: Option<OwnedSemaphorePermit>,
+    /// None where the route has no limit.
+    pub(super) place: Option<Place>,
     pub(super) deadline: Option<Instant>,
-    pub(super) cut: watch::Receiver<bool>,
+    pub(super) phase: watch::Receiver<Phase>,
 }
 
 /// Why there is no response to hand back.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) ending: Ending,
-    /// What is known beyond the ending; empty where nothing is.
+    /// What is known beyond the ending; empty where nothing is. It comes from this program, sockets, TLS and hyper, never
+    /// from a URL or a header, so no secret can be in it.
     pub(super) cause: String,
+    /// When it is worth trying again, where that is known.
+    pub(super) retry_after: Option<Duration>,
 }
 
 impl Failed {
@@ -43,6 +50,7 @@ impl Failed {
         Self {
             ending,
             cause: String::new(),
+            retry_after: None,
         }
     }
 }
@@ -58,7 +66,7 @@ impl Exchange {
     pub(super) async fn run(
         mut self,
         mut parts: request::Parts,
-        body: Incoming,
+        body: Held,
         stripped: usize,
     ) -> Response<Answer> {
         let client = parts.extensions.remove::<OnUpgrade>();
@@ -123,8 +131,8 @@ impl Exchange {
         connected.map_err(|error| match error {
             connect::Error::TimedOut => Failed::of(Ending::TimedOut(Limit::Connect)),
             connect::Error::Failed(failure, cause) => Failed {
-                ending: Ending::UpstreamFailed(failure),
                 cause,
+                ..Failed::of(Ending::UpstreamFailed(failure))
             },
         })
     }
@@ -215,8 +223,8 @@ impl Exchange {
             Ending::UpstreamFailed(Failure::BeforeHead)
         };
         Failed {
-            ending,
             cause: error.to_string(),
+            ..Failed::of(ending)
         }
     }
 
@@ -224,9 +232,9 @@ impl Exchange {
         let Self {
             upstream,
             tap,
-            permit,
+            place,
             deadline,
-            cut,
+            phase,
         } = self;
         let Received {
             mut response,
@@ -243,23 +251,23 @@ impl Exchange {
                 client,
                 upstream: theirs,
                 tap: tap.clone(),
-                permit,
+                place,
             };
-            tokio::spawn(until_cut(tunnel, cut));
+            tokio::spawn(until_cut(tunnel, phase));
             return Response::from_parts(parts, Answer::silent(Source::own(Bytes::new()), tap));
         }
         let limits = Limits {
             idle: upstream.config.timeouts.idle,
             deadline,
         };
-        let source = Source::upstream(body, lease, permit);
+        let source = Source::upstream(body, lease, place);
         Response::from_parts(parts, ResponseBody::new(source, tap, limits))
     }
 }
 
-async fn until_cut(tunnel: Tunnel, mut cut: watch::Receiver<bool>) {
+async fn until_cut(tunnel: Tunnel, mut phase: watch::Receiver<Phase>) {
     tokio::select! {
         () = tunnel.run() => {}
-        _ = cut.wait_for(|cut| *cut) => {}
+        _ = phase.wait_for(|phase| *phase == Phase::Cut) => {}
     }
 }

@@ -5,19 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST};
 use http::{HeaderMap, Request, Response, request};
 use hyper::body::Incoming;
 use hyper::service::Service;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::admission::{Door, Entry, Full, Held, Meanwhile, Place, overload};
 use super::exchange::{Exchange, Failed};
 use super::identity::Identity;
 use super::upstream::Upstream;
-use super::ways::Ways;
+use super::ways::{Found, Ways};
 use super::{Answer, Propagation, answer, query};
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::label::{Label, Name};
 use crate::route::TraceHeaders;
 use crate::tcp::Connection;
@@ -34,8 +35,6 @@ pub struct Parts {
     /// Swapped for others on a reload; each exchange keeps the one it began with.
     pub ways: Arc<ArcSwap<Ways>>,
     pub seam: Arc<Seam>,
-    /// Exchanges open at once; further ones are refused. `None` is no limit.
-    pub most_exchanges: Option<usize>,
     /// What is said of a request that no route fits.
     pub unrouted: Arc<RouteFacts>,
     pub propagation: Propagation,
@@ -46,10 +45,19 @@ pub struct Parts {
 pub struct Forwarder {
     ways: Arc<ArcSwap<Ways>>,
     seam: Arc<Seam>,
-    places: Option<Arc<Semaphore>>,
     unrouted: Arc<RouteFacts>,
     propagation: Propagation,
-    cut: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
+}
+
+/// How far the proxy's own end has come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Phase {
+    Serving,
+    /// What has begun may finish; who waits for a place is sent away.
+    Draining,
+    /// What has not finished is ended.
+    Cut,
 }
 
 /// Who sent a request, as far as its connection tells.
@@ -66,7 +74,18 @@ struct Way {
     upstream: Option<Arc<Upstream>>,
     stripped: usize,
     trace: TraceHeaders,
+    door: Option<Arc<Door>>,
     identity: Arc<Identity>,
+}
+
+/// A request that is there, as far as its being let in concerns it.
+struct Arrived {
+    parts: request::Parts,
+    body: Held,
+    /// When it was received; then, when it was let in.
+    at: Moment,
+    /// Of the whole exchange.
+    deadline: Option<Instant>,
 }
 
 impl Forwarder {
@@ -74,18 +93,15 @@ impl Forwarder {
         let Parts {
             ways,
             seam,
-            most_exchanges,
             unrouted,
             propagation,
         } = parts;
         Arc::new(Self {
             ways,
             seam,
-            places: most_exchanges
-                .map(|most| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)))),
             unrouted,
             propagation,
-            cut: watch::Sender::new(false),
+            phase: watch::Sender::new(Phase::Serving),
         })
     }
 
@@ -97,11 +113,16 @@ impl Forwarder {
         }
     }
 
+    /// Sends away whoever waits for a place, and from here on whoever would have to: elsewhere there may be one.
+    pub fn drain(&self) {
+        self.phase.send_replace(Phase::Draining);
+    }
+
     /// Ends what no listener holds (upgraded exchanges), and has everything that ends from here on count as cut off
     /// by this proxy. For a drain whose time is up.
     pub fn cut(&self) {
         self.seam.cut();
-        self.cut.send_replace(true);
+        self.phase.send_replace(Phase::Cut);
     }
 
     /// Answers `request`, always: a failure is an answer too.
@@ -125,65 +146,110 @@ impl Forwarder {
         }
         let tap = self.seam.open(open, at);
         let Way {
-            upstream, stripped, ..
+            upstream,
+            stripped,
+            door,
+            ..
         } = way;
         let Some(upstream) = upstream else {
-            return self.refuse(&tap, Refusal::NoRoute);
+            return fail(&tap, &Failed::of(Ending::Rejected(Refusal::NoRoute)), None);
         };
-        let permit = match self.place() {
-            Ok(permit) => permit,
-            Err(refusal) => return self.refuse(&tap, refusal),
+        let total = upstream.config().timeouts.total;
+        let mut arrived = Arrived {
+            parts,
+            body: Held::new(body),
+            at,
+            deadline: total.map(|total| Instant::now() + total),
         };
+        let place = match door {
+            None => None,
+            Some(door) => match self.admit(&door, &tap, &mut arrived).await {
+                Ok(place) => Some(place),
+                Err(failed) => return fail(&tap, &failed, None),
+            },
+        };
+        let Arrived {
+            parts,
+            body,
+            at,
+            deadline,
+        } = arrived;
         tap.admitted(at);
-        let deadline = upstream
-            .config()
-            .timeouts
-            .total
-            .map(|total| Instant::now() + total);
         let exchange = Exchange {
             upstream,
             tap,
-            permit,
+            place,
             deadline,
-            cut: self.cut.subscribe(),
+            phase: self.phase.subscribe(),
         };
         exchange.run(parts, body, stripped).await
     }
 
+    /// A place for the exchange, at once or after a while in the queue. Boxed there: most exchanges never wait.
+    async fn admit(
+        &self,
+        door: &Arc<Door>,
+        tap: &Tap,
+        arrived: &mut Arrived,
+    ) -> Result<Place, Failed> {
+        let queued = match door.enter() {
+            Ok(Entry::Inside(place)) => return Ok(place),
+            Ok(Entry::Queued(queued)) => queued,
+            Err(Full(limits)) => return Err(overload(&limits, "the queue is full")),
+        };
+        tap.queued(clock::now());
+        // Who asks whether to send the body at all shall not send it to be told 429.
+        let asks = arrived.parts.headers.contains_key(EXPECT);
+        let meanwhile = Meanwhile {
+            body: (!asks).then_some(&mut arrived.body),
+            deadline: arrived.deadline,
+            phase: self.phase.subscribe(),
+        };
+        let turn = Box::pin(queued.turn(meanwhile)).await;
+        arrived.at = clock::now();
+        if let Err(Failed {
+            ending: ending @ Ending::ClientBroke,
+            ..
+        }) = turn
+        {
+            // Before the answer that nobody will read: what ended it was not that.
+            tap.end(arrived.at, ending);
+        }
+        turn
+    }
+
     fn choose(&self, parts: &request::Parts) -> Way {
         let ways = self.ways.load();
-        let (target, upstream) = ways.find(host(parts), parts.uri.path());
-        Way {
-            facts: target.map_or_else(
-                || Arc::clone(&self.unrouted),
-                |target| Arc::clone(&target.facts),
-            ),
-            upstream: upstream.cloned(),
-            stripped: target.map_or(0, |target| target.stripped),
-            trace: target.map_or_else(TraceHeaders::default, |target| target.trace),
-            identity: Arc::clone(ways.identity()),
+        let identity = Arc::clone(ways.identity());
+        match ways.find(host(parts), parts.uri.path()) {
+            None => Way {
+                facts: Arc::clone(&self.unrouted),
+                upstream: None,
+                stripped: 0,
+                trace: TraceHeaders::default(),
+                door: None,
+                identity,
+            },
+            Some(Found {
+                target,
+                upstream,
+                door,
+            }) => Way {
+                facts: Arc::clone(&target.facts),
+                upstream: upstream.cloned(),
+                stripped: target.stripped,
+                trace: target.trace,
+                door: door.cloned(),
+                identity,
+            },
         }
-    }
-
-    fn place(&self) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
-        let Some(places) = &self.places else {
-            return Ok(None);
-        };
-        match Arc::clone(places).try_acquire_owned() {
-            Ok(permit) => Ok(Some(permit)),
-            Err(_) => Err(Refusal::Overload),
-        }
-    }
-
-    fn refuse(&self, tap: &Tap, refusal: Refusal) -> Response<Answer> {
-        fail(tap, &Failed::of(Ending::Rejected(refusal)), None)
     }
 }
 
 /// Says that the exchange failed, and answers so.
 pub(super) fn fail(tap: &Tap, failed: &Failed, upstream: Option<&Label>) -> Response<Answer> {
-    let Failed { ending, cause } = failed;
-    let response = answer::own(*ending, upstream, cause);
+    let ending = &failed.ending;
+    let response = answer::own(failed, upstream);
     let at = clock::now();
     tap.head(at, head(&response, true));
     tap.end(at, *ending);

@@ -7,6 +7,7 @@
 //! **What is repeated.** Nothing that wrote a byte. hyper gives a request back where its idle connection turned out
 //! closed before anything was written, and only then a new connection gets it, once.
 
+mod admission;
 mod answer;
 mod ask;
 mod connect;
@@ -27,8 +28,7 @@ mod wire_io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hyper::body::Incoming;
-
+use self::admission::Held;
 pub use self::ask::{Asker, Unanswered};
 pub use self::connect::SetupError;
 pub use self::forwarder::{Client, ForwardService, Forwarder, Parts};
@@ -46,7 +46,7 @@ use crate::tee::body::{RequestBody, ResponseBody};
 pub type Answer = ResponseBody<Source>;
 
 /// The body of every request it sends.
-type Upload = RequestBody<Incoming>;
+type Upload = RequestBody<Held>;
 
 /// One upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -151,7 +151,7 @@ mod tests {
             size_of::<Upload>(),
         );
         assert!(
-            sizes.0 <= 256 && sizes.1 <= 1024 && sizes.2 <= 64,
+            sizes.0 <= 256 && sizes.1 <= 1024 && sizes.2 <= 72,
             "{sizes:?}"
         );
     }

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::sync::OwnedSemaphorePermit;
 
+use super::admission::Place;
 use super::link::Link;
 use super::upstream::Upstream;
 
@@ -17,7 +17,7 @@ use super::upstream::Upstream;
 pub struct Source {
     kind: Kind,
     /// The exchange's place under the limit; free again when the body is gone.
-    _permit: Option<OwnedSemaphorePermit>,
+    _place: Option<Place>,
 }
 
 #[derive(Debug)]
@@ -42,15 +42,11 @@ impl Source {
     pub(super) fn own(body: Bytes) -> Self {
         Self {
             kind: Kind::Own((!body.is_empty()).then_some(body)),
-            _permit: None,
+            _place: None,
         }
     }
 
-    pub(super) fn upstream(
-        incoming: Incoming,
-        lease: Option<Lease>,
-        permit: Option<OwnedSemaphorePermit>,
-    ) -> Self {
+    pub(super) fn upstream(incoming: Incoming, lease: Option<Lease>, place: Option<Place>) -> Self {
         let kind = match lease {
             None => Kind::Fed(incoming),
             Some(lease) if incoming.is_end_stream() => {
@@ -61,7 +57,7 @@ impl Source {
         };
         Self {
             kind,
-            _permit: permit,
+            _place: place,
         }
     }
 }

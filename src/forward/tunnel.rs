@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
-use tokio::sync::OwnedSemaphorePermit;
 
+use super::admission::Place;
 use crate::clock;
 use crate::tee::Tap;
 use crate::wire::{Blocked, Direction, Ending, Failure};
@@ -18,7 +18,7 @@ pub(super) struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) upstream: OnUpgrade,
     pub(super) tap: Tap,
-    pub(super) permit: Option<OwnedSemaphorePermit>,
+    pub(super) place: Option<Place>,
 }
 
 impl Tunnel {
@@ -28,7 +28,7 @@ impl Tunnel {
             client,
             upstream,
             tap,
-            permit: _permit,
+            place: _place,
         } = self;
         let Ok(upstream) = upstream.await else {
             tap.end(clock::now(), Ending::UpstreamFailed(Failure::Protocol));

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::admission::Door;
 use super::{Config, Identity, Upstream};
 use crate::label::Label;
 use crate::route::{Table, Target};
@@ -12,16 +13,55 @@ use crate::route::{Table, Target};
 pub struct Ways {
     routes: Table,
     upstreams: HashMap<Label, Arc<Upstream>>,
+    /// By the names of the routes that have a limit.
+    doors: HashMap<Label, Arc<Door>>,
     identity: Arc<Identity>,
 }
 
+/// Where one request goes.
+pub(super) struct Found<'a> {
+    pub(super) target: &'a Target,
+    /// `None` where the route names none that there is.
+    pub(super) upstream: Option<&'a Arc<Upstream>>,
+    /// `None` where all are let in at once.
+    pub(super) door: Option<&'a Arc<Door>>,
+}
+
 impl Ways {
-    pub fn new(routes: Table, upstreams: Vec<Arc<Upstream>>, identity: Identity) -> Self {
+    /// Routes keep the doors that they had `before`, with whoever is inside and waits: see [`enforce`](Self::enforce).
+    pub fn new(
+        routes: Table,
+        upstreams: Vec<Arc<Upstream>>,
+        identity: Identity,
+        before: Option<&Self>,
+    ) -> Self {
         let named = |upstream: Arc<Upstream>| (upstream.config().name.clone(), upstream);
+        let door = |target: &Target| {
+            let (name, limits) = (&target.facts.name, target.admission?);
+            let known = before.and_then(|ways| ways.doors.get(name).cloned());
+            Some((name.clone(), known.unwrap_or_else(|| Door::new(limits))))
+        };
+        let doors = routes.targets().filter_map(door).collect();
         Self {
             routes,
             upstreams: upstreams.into_iter().map(named).collect(),
+            doors,
             identity: Arc::new(identity),
+        }
+    }
+
+    /// Puts these routes' limits in force in place of those `before`, where they have kept their doors. Apart from
+    /// [`new`](Self::new), because a reload may yet fail between the two.
+    pub fn enforce(&self, before: &Self) {
+        for target in self.routes.targets() {
+            if let Some(door) = self.doors.get(&target.facts.name) {
+                door.limit(target.admission);
+            }
+        }
+        for (name, door) in &before.doors {
+            if !self.doors.contains_key(name) {
+                door.limit(None);
+            }
         }
     }
 
@@ -36,14 +76,16 @@ impl Ways {
         &self.identity
     }
 
-    pub(super) fn find(
-        &self,
-        host: Option<&str>,
-        path: &str,
-    ) -> (Option<&Target>, Option<&Arc<Upstream>>) {
-        let target = self.routes.find(host, path);
-        let upstream = target.and_then(|target| self.upstreams.get(&target.upstream));
-        (target, upstream)
+    pub(super) fn find(&self, host: Option<&str>, path: &str) -> Option<Found<'_>> {
+        let target = self.routes.find(host, path)?;
+        let limited = target.admission.is_some();
+        Some(Found {
+            target,
+            upstream: self.upstreams.get(&target.upstream),
+            door: limited
+                .then(|| self.doors.get(&target.facts.name))
+                .flatten(),
+        })
     }
 }
 
@@ -58,7 +100,7 @@ mod tests {
         let upstream = Upstream::new(config(1)).unwrap();
         let routes = Table::new(Vec::new()).unwrap();
         let identity = Identity::new(identity::Config::default(), b"");
-        let ways = Ways::new(routes, vec![Arc::clone(&upstream)], identity);
+        let ways = Ways::new(routes, vec![Arc::clone(&upstream)], identity, None);
         let same = ways.upstream(&config(1)).unwrap();
         assert!(Arc::ptr_eq(&same, &upstream), "its pool is kept");
         assert!(ways.upstream(&config(2)).is_none());

@@ -7,8 +7,13 @@
 
 mod flow;
 mod lanes;
+mod quota;
 mod recent;
+mod retries;
 mod total;
+
+pub use self::quota::{Limited, QuotaReading, Quotas};
+pub use self::retries::{Identity, Retries, Sign};
 
 use std::time::Duration;
 
@@ -100,6 +105,8 @@ pub struct Reading {
     pub lanes: Vec<LaneReading>,
     pub flows: Vec<FlowReading>,
     pub total: TotalReading,
+    /// What is left of the caller's limits; the board's to fill in.
+    pub quotas: Vec<QuotaReading>,
 }
 
 /// All flows together: the throughput of the system.
@@ -369,6 +376,7 @@ impl Load {
             lanes: self.lanes.reading(),
             flows,
             total: total::reading(at, &tracks, &recent),
+            quotas: Vec::new(),
         }
     }
 

@@ -129,6 +129,11 @@ impl Calling {
         self.is_stream() && !unread && !self.lost && !self.answer.failed && !self.is_finished(false)
     }
 
+    /// What the answer's head says is left of the caller's limits.
+    pub(super) const fn quota(&self) -> Option<Quota> {
+        self.quota
+    }
+
     /// Whether part of the answer's body went by unread.
     pub(super) const fn is_lost(&self) -> bool {
         self.lost

@@ -10,16 +10,16 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::content::{Budget, Policy};
 use crate::count::Tokenisers;
-use crate::dialect;
+use crate::dialect::{self, Quota};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
 use crate::load::State;
-use crate::measure::{Awaited, Patience, Pauses, Points, Sample, Stall, Watch};
+use crate::measure::{Awaited, Patience, Pauses, Points, Sample, Stall, Watch, edge_wait};
 use crate::observe::calling::{Calling, Closing};
 use crate::observe::network::Sides;
 use crate::observe::socket::Socket;
 use crate::record::{self, Answered, Http, Record, Series, WebSocket};
-use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Headers, Open, Word};
+use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Open, Word};
 
 /// The status of an upgrade.
 const SWITCHING: u16 = 101;
@@ -46,6 +46,8 @@ pub struct Exchange {
     request_bytes: u64,
     response_bytes: u64,
     blocked: Duration,
+    /// It waits for a place under its route's limit.
+    queued: bool,
     queue_depth: u32,
     gap: bool,
     broken: bool,
@@ -93,6 +95,7 @@ impl Exchange {
             request_bytes: 0,
             response_bytes: 0,
             blocked: Duration::ZERO,
+            queued: false,
             queue_depth: 0,
             gap: false,
             broken: false,
@@ -111,7 +114,9 @@ impl Exchange {
     pub fn word(&mut self, at: Moment, word: Word, bytes: &[u8], out: &mut impl FnMut(Sample)) {
         match word {
             Word::Open(_) | Word::End(_) | Word::Trailers(_) => {}
+            Word::Queued => self.queued = self.points.admit.is_none(),
             Word::Admitted => {
+                self.queued = false;
                 self.points.admit = Some(at);
                 self.watch.progress(at, Awaited::FirstToken);
             }
@@ -194,6 +199,7 @@ impl Exchange {
         let mut record = Record {
             exchange: self.id,
             wall: self.open.wall,
+            edge_wait: edge_wait(self.open.starts(), self.open.wall),
             points: self.points,
             stages: self.points.stages(),
             route: Arc::clone(&self.open.route),
@@ -236,6 +242,7 @@ impl Exchange {
     /// What the exchange counts as while it is in flight.
     pub fn state(&self) -> State {
         match &self.call {
+            _ if self.queued => State::Queued,
             Some(call) if !call.is_stream() => State::Unstreamed,
             Some(_) if self.points.token.is_some() => State::Streaming,
             Some(_) => State::Waiting,
@@ -283,6 +290,11 @@ impl Exchange {
     /// The model that was asked for.
     pub fn model(&self) -> Option<&Name> {
         self.call.as_ref()?.asked()
+    }
+
+    /// What the answer's head says is left of the caller's limits.
+    pub fn quota(&self) -> Option<Quota> {
+        self.call.as_ref()?.quota()
     }
 
     /// What went by since the exchange went on as a WebSocket.
@@ -454,6 +466,11 @@ impl Exchange {
         }
     }
 
+    fn http(&mut self) -> Http {
+        let bytes = [self.request_bytes, self.response_bytes];
+        Http::of(&mut self.open, self.head.as_deref_mut(), bytes)
+    }
+
     fn closing(&self, record: &Record, answering: bool) -> Closing {
         Closing {
             points: self.points,
@@ -463,25 +480,6 @@ impl Exchange {
             answering,
             queue_depth: self.queue_depth,
             websocket: record.websocket,
-        }
-    }
-
-    fn http(&mut self) -> Http {
-        let head = self.head.as_deref_mut();
-        Http {
-            method: self.open.method.clone(),
-            path: self.open.path.clone(),
-            host: self.open.host.clone(),
-            scheme: self.open.scheme,
-            version: self.open.version,
-            status: head.as_ref().map(|head| head.status),
-            own: head.as_ref().is_some_and(|head| head.own),
-            client: self.open.client,
-            request_bytes: self.request_bytes,
-            response_bytes: self.response_bytes,
-            request_headers: std::mem::take(&mut self.open.headers),
-            response_headers: head
-                .map_or_else(Headers::default, |head| std::mem::take(&mut head.headers)),
         }
     }
 }

@@ -25,6 +25,8 @@ mod backend_tests;
 #[cfg(test)]
 mod ends;
 #[cfg(test)]
+mod queue_tests;
+#[cfg(test)]
 mod stall_tests;
 #[cfg(test)]
 mod tests;

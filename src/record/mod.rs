@@ -28,7 +28,8 @@ use crate::frame::Anomaly;
 use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stages, Stalls};
 use crate::wire::{
-    Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,
+    Connected, Ending, ExchangeId, Fault, Head, Headers, Open, RouteFacts, Scheme, Trace, Vantage,
+    Who,
 };
 
 /// Everything that is known of one exchange after its end.
@@ -36,6 +37,8 @@ use crate::wire::{
 pub struct Record {
     pub exchange: ExchangeId,
     pub wall: Wall,
+    /// How long it was on its way before it reached this proxy, where a proxy before it says when it was received there.
+    pub edge_wait: Option<Duration>,
     pub points: Points,
     pub stages: Stages,
     pub route: Arc<RouteFacts>,
@@ -98,6 +101,28 @@ pub struct Http {
     pub response_bytes: u64,
     pub request_headers: Headers,
     pub response_headers: Headers,
+}
+
+impl Http {
+    /// Takes the headers out of both heads; `bytes` of the request's body and of the response's.
+    pub fn of(open: &mut Open, head: Option<&mut Head>, bytes: [u64; 2]) -> Self {
+        let [request_bytes, response_bytes] = bytes;
+        Self {
+            method: open.method.clone(),
+            path: open.path.clone(),
+            host: open.host.clone(),
+            scheme: open.scheme,
+            version: open.version,
+            status: head.as_ref().map(|head| head.status),
+            own: head.as_ref().is_some_and(|head| head.own),
+            client: open.client,
+            request_bytes,
+            response_bytes,
+            request_headers: std::mem::take(&mut open.headers),
+            response_headers: head
+                .map_or_else(Headers::default, |head| std::mem::take(&mut head.headers)),
+        }
+    }
 }
 
 /// A call of a known API.

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,27 @@ pub struct Config {
     /// The name of the upstream.
     pub upstream: Label,
     pub trace: TraceHeaders,
+    /// `None` is no limit.
+    pub admission: Option<Admission>,
+}
+
+/// How many exchanges of a route go on at once, and what becomes of further ones: they wait, then they are answered 429.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Admission {
+    /// Exchanges that were let in and are not over; of each process, not of all that serve the route.
+    pub max_in_flight: usize,
+    /// Further ones that wait for a place, the first come first.
+    pub queue: usize,
+    /// The longest time that each of them waits.
+    pub wait: Duration,
+}
+
+impl Admission {
+    /// Eight rounds of what one busy engine takes at a time; more would wait in vain, since each waits for a short time
+    /// only.
+    pub const QUEUE: usize = 64;
+    /// About as long as a person waits for a first word; whoever comes back later has a better place by then.
+    pub const WAIT: Duration = Duration::from_secs(5);
 }
 
 /// What becomes of a request's trace headers.
@@ -57,6 +79,7 @@ pub struct Target {
     /// Bytes of the path's beginning that are taken off.
     pub stripped: usize,
     pub trace: TraceHeaders,
+    pub admission: Option<Admission>,
 }
 
 #[derive(Debug, thiserror::Error, Eq, PartialEq)]
@@ -117,6 +140,7 @@ impl Route {
             strip,
             upstream,
             trace,
+            admission,
         } = config;
         if !prefix.is_empty() && !prefix.starts_with('/') {
             return Err(Error::Prefix(facts.name.clone()));
@@ -129,6 +153,7 @@ impl Route {
             upstream,
             stripped,
             trace,
+            admission,
         };
         Ok(Self {
             host,
@@ -209,8 +234,6 @@ fn without_port(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::wire::Vantage;
 
@@ -233,6 +256,7 @@ mod tests {
             strip: true,
             upstream: Label::known(name),
             trace: TraceHeaders::default(),
+            admission: None,
         }
     }
 

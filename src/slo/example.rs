@@ -40,6 +40,7 @@ pub(crate) fn stream() -> Record {
         ..Points::default()
     };
     Record {
+        edge_wait: None,
         exchange: ExchangeId(1),
         wall: Wall::default(),
         points,

@@ -64,6 +64,10 @@ impl Tap {
         self.0.id
     }
 
+    pub fn queued(&self, at: Moment) {
+        self.0.say(at, Word::Queued);
+    }
+
     pub fn admitted(&self, at: Moment) {
         self.0.say(at, Word::Admitted);
     }

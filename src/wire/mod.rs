@@ -52,6 +52,8 @@ pub struct Entry {
 pub enum Word {
     /// The request's head was received. Always the first word of an exchange.
     Open(Box<Open>),
+    /// No place was free under its route's admission limit: the exchange waits for one.
+    Queued,
     /// The exchange passed the admission limit (comes right after `Open` where there is none).
     Admitted,
     /// A connection to the upstream is in hand. Said again, followed by another `Sent`, where a connection used again
@@ -127,6 +129,14 @@ pub struct Open {
     pub conversation: Option<Name>,
     pub who: Who,
     pub cell: Arc<Cell>,
+}
+
+impl Open {
+    /// When proxies before this one received the request, by their own word.
+    pub fn starts(&self) -> impl Iterator<Item = &str> {
+        let names = ["x-request-start", "x-queue-start"];
+        names.into_iter().filter_map(|name| self.headers.get(name))
+    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -328,7 +338,7 @@ pub enum Refusal {
     NoRoute,
     /// The request line, its headers or its body are not acceptable.
     BadRequest,
-    /// More exchanges than `limits` allow.
+    /// More exchanges than the route's admission limit allows, and no place in its queue or none in time.
     Overload,
     /// The proxy is shutting down.
     Draining,

@@ -9,6 +9,7 @@
 
 mod aborts;
 mod admin;
+mod admission;
 mod bounds;
 mod budgets;
 mod coded;

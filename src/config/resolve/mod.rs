@@ -16,6 +16,7 @@ use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, r
 use crate::count::Tokenisers;
 use crate::{label, listen};
 
+mod admission;
 mod backends;
 mod content;
 mod cost;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::upstreams::Upstreams;
-use super::{check_name, content, length_within, upstreams};
+use super::{admission, check_name, content, length_within, upstreams};
 use crate::config::problem::{Mark, Problems, suggestion};
 use crate::config::read::{Field, Given};
 use crate::config::url::{self, Target};
@@ -271,6 +271,7 @@ fn route(
     if let Field::Given(dialect) = &value.dialect {
         check_dialect(&dialect.value, dialect.mark, problems);
     }
+    let admission = admission::resolve(value.admission, problems);
     let upstream = upstream_of(value.upstream, mark, known, problems)?;
     Some(route::Config {
         facts: Arc::new(RouteFacts {
@@ -289,6 +290,7 @@ fn route(
         strip,
         upstream: upstream.name.clone(),
         trace: value.trace.value().unwrap_or(known.defaults.trace),
+        admission,
     })
 }
 
@@ -342,6 +344,7 @@ fn everything(
         prefix,
         upstream: upstream.name.clone(),
         trace: defaults.trace,
+        admission: None,
     }
 }
 

@@ -53,7 +53,8 @@ struct Times {
     first_token: Slot<BoundTraced<f64>>,
     output_token: Slot<BoundTraced<f64>>,
     blocked: Slot<BoundTraced<f64>>,
-    queue_wait: Slot<BoundTraced<f64>>,
+    /// In the order of [`waits`].
+    queue_waits: [Slot<BoundTraced<f64>>; 3],
     stages: [Slot<BoundTraced<f64>>; Stage::ALL.len()],
     /// In the order of [`phases`].
     backend_stages: [Slot<BoundTraced<f64>>; 5],
@@ -107,6 +108,7 @@ impl Ended {
         let error = error.as_slice();
         self.durations(record, call, error, marks);
         self.points(record, marks);
+        self.waits(record, call, marks);
         if call.streamed {
             self.first(record, call, marks);
         }
@@ -181,7 +183,7 @@ impl Ended {
     }
 
     fn points(&self, record: &Record, marks: &mut Marks<'_>) {
-        let (points, family, times) = (&record.points, &*self.family, &self.times);
+        let (family, times) = (&*self.family, &self.times);
         for (stage, length) in record.stages.iter() {
             let own = [word(key::STAGE, stage.as_str())];
             let mut slots = times.stages.iter().zip(Stage::ALL);
@@ -197,13 +199,17 @@ impl Ended {
                 .of(&family.blocked, &self.base, &[])
                 .record(blocked, marks);
         }
-        if let Some(admit) = points.admit {
-            let waited = seconds(admit.since(points.accept));
-            let own = [word(key::WAIT_PLACE, "admission")];
-            times
-                .queue_wait
-                .of(&family.queue_wait, &self.base, &own)
-                .record(waited, marks);
+    }
+
+    /// Where it was held back.
+    fn waits(&self, record: &Record, call: &Call, marks: &mut Marks<'_>) {
+        let slots = self.times.queue_waits.iter();
+        for (slot, (place, waited)) in slots.zip(waits(record, call)) {
+            if let Some(waited) = waited {
+                let own = [word(key::WAIT_PLACE, place)];
+                slot.of(&self.family.queue_wait, &self.base, &own)
+                    .record(seconds(waited), marks);
+            }
         }
     }
 
@@ -403,6 +409,18 @@ fn by_modality(tokens: u64, split: &ByModality) -> [Option<u64>; MODALITIES.len(
         *last = Some(rest).filter(|rest| *rest > 0 || named == 0);
     }
     parts
+}
+
+fn waits(record: &Record, call: &Call) -> [(&'static str, Option<Duration>); 3] {
+    let points = &record.points;
+    [
+        ("edge", record.edge_wait),
+        (
+            "admission",
+            points.admit.map(|admit| admit.since(points.accept)),
+        ),
+        ("backend", call.timings.and_then(|timings| timings.queue)),
+    ]
 }
 
 fn phases(timings: &Timings) -> [(&'static str, Option<Duration>); 5] {

@@ -7,7 +7,7 @@ use opentelemetry::metrics::{Counter, Histogram, Meter};
 use crate::export::config::GenAi;
 use crate::export::exemplars::Exemplars;
 use crate::export::instruments::traced::Traced;
-use crate::export::names::{Metric, cost, drift, health, network, ours, standard};
+use crate::export::names::{Metric, cost, drift, health, network, ours, quota, standard};
 
 /// Every synchronous instrument, and the standard's under the names that are configured.
 #[derive(Debug)]
@@ -43,6 +43,7 @@ pub struct Family {
     pub retransmits: Counter<u64>,
     pub queue_wait: Traced<f64>,
     pub messages: Counter<u64>,
+    pub retries: Counter<u64>,
     pub started: Counter<u64>,
     pub finished: Counter<u64>,
     pub choices: Counter<u64>,
@@ -138,6 +139,7 @@ impl Family {
             retransmits: network::RETRANSMITS.counter(meter),
             queue_wait: traced.histogram(&ours::QUEUE_WAIT),
             messages: ours::WEBSOCKET_MESSAGES.counter(meter),
+            retries: quota::CLIENT_RETRIES.counter(meter),
             started: ours::REQUESTS_STARTED.counter(meter),
             finished: ours::REQUESTS_FINISHED.counter(meter),
             choices: ours::CHOICES_FINISHED.counter(meter),

@@ -6,7 +6,7 @@ use crate::export::instruments::attributes::{of_lane, with, word};
 use crate::export::instruments::family::Family;
 use crate::export::instruments::network::Connections;
 use crate::export::names::attributes as key;
-use crate::load::Lane;
+use crate::load::{Lane, Sign};
 
 #[derive(Debug)]
 pub struct LaneCounters {
@@ -14,6 +14,7 @@ pub struct LaneCounters {
     pub waiting: BoundCounter<f64>,
     /// From the client, and from the upstream.
     pub messages: [BoundCounter<u64>; 2],
+    retries: [BoundCounter<u64>; Sign::ALL.len()],
     pub connections: Connections,
 }
 
@@ -30,7 +31,18 @@ impl LaneCounters {
                 let own = [word(key::DIRECTION, direction)];
                 family.messages.bind(&with(&base, &own))
             }),
+            retries: Sign::ALL.map(|sign| {
+                let own = [word(key::SIGN, sign.as_str())];
+                family.retries.bind(&with(&base, &own))
+            }),
             connections: Connections::new(base),
+        }
+    }
+
+    pub fn retried(&self, sign: Sign) {
+        let mut counters = self.retries.iter().zip(Sign::ALL);
+        if let Some((counter, _)) = counters.find(|(_, known)| *known == sign) {
+            counter.add(1);
         }
     }
 }

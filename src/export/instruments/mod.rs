@@ -26,7 +26,7 @@ use crate::export::snapshot::Readings;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
 use crate::frame::Anomaly;
 use crate::label::{Dimension, Gate, Label, Limits, Name, OTHER};
-use crate::load::Lane;
+use crate::load::{Lane, Sign};
 use crate::measure::Stage;
 use crate::record::{Bands, Became, Call, Outcome, Record, Series};
 use crate::wire::RouteFacts;
@@ -43,6 +43,7 @@ mod lane;
 mod live;
 mod network;
 pub mod observed;
+mod quota;
 mod slot;
 mod spending;
 mod traced;
@@ -185,6 +186,11 @@ impl Instruments {
         for (counter, number) in lane.messages.iter().zip(numbers) {
             counter.add(number);
         }
+    }
+
+    /// An exchange began that repeats an earlier one.
+    pub fn retried(&self, lane: &Lane, sign: Sign) {
+        self.lane(lane).retried(sign);
     }
 
     /// A part of this proxy had its turn so much later than that was due.

@@ -9,6 +9,7 @@ use crate::export::instruments::attributes::{label, of_flow, of_lane, sorted, wi
 use crate::export::instruments::backends;
 use crate::export::instruments::bounded::Bounds;
 use crate::export::instruments::drift;
+use crate::export::instruments::quota;
 use crate::export::instruments::spending;
 use crate::export::names::attributes as key;
 use crate::export::names::{Metric, health, ours};
@@ -24,6 +25,7 @@ pub type Current = Arc<ArcSwap<Snapshot>>;
 pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     load(meter, current, bounds);
     drift::register(meter, current, bounds);
+    quota::register(meter, current, bounds);
     objectives(meter, current);
     backends::register(meter, current);
     spending::register(meter, current);

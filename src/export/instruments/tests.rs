@@ -15,8 +15,7 @@ use super::*;
 use crate::clock::Moment;
 use crate::cost::TokenPrice;
 use crate::count::Source;
-use crate::dialect::Kind;
-use crate::dialect::Usage;
+use crate::dialect::{Allowance, Kind, Usage};
 use crate::drift;
 use crate::engine;
 use crate::export::collector::Picture;
@@ -27,7 +26,9 @@ use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{BudgetReading, prometheus, testing};
 use crate::label::Limits;
 use crate::load::Bound;
-use crate::load::{Flow, FlowReading, LaneReading, Reading, Silence, Summary, Throughput};
+use crate::load::{
+    Flow, FlowReading, LaneReading, Limited, QuotaReading, Reading, Silence, Summary, Throughput,
+};
 use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::record::{LengthBand, Warm};
 use crate::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
@@ -188,6 +189,19 @@ fn flow() -> Flow {
     }
 }
 
+fn quotas() -> Vec<QuotaReading> {
+    let quota = |limited| QuotaReading {
+        flow: flow(),
+        limited,
+        allowance: Allowance {
+            limit: Some(500),
+            remaining: (limited != Limited::InputTokens).then_some(499),
+            reset: (limited == Limited::Tokens).then_some(Duration::from_secs(17)),
+        },
+    };
+    Limited::ALL.map(quota).to_vec()
+}
+
 fn load() -> Reading {
     let throughput = Throughput {
         latest: None,
@@ -197,6 +211,7 @@ fn load() -> Reading {
         peak: Some(120.0),
     };
     Reading {
+        quotas: quotas(),
         lanes: vec![LaneReading {
             lane: lane_of(&testing::route()),
             active: [1, 2, 3, 4],
@@ -903,6 +918,28 @@ fn gauges_show_the_snapshot() {
         Some(3.0)
     );
     assert_eq!(value("tokengauge.self.build", &[]), Some(1.0));
+}
+
+#[test]
+fn what_vendors_have_left_is_told_by_what_they_limit() {
+    let (_instruments, collector) = start(GenAi::Latest);
+    let points = points(&collector.scrape());
+    let value = |name: &str, with: &[&str]| one(&points, name, with);
+    assert_eq!(
+        value("tokengauge.quota.requests.remaining", &[]),
+        Some(499.0)
+    );
+    let tokens = |name, limited: &str| value(name, &[&format!("tokengauge.limited={limited}")]);
+    let (remaining, limit) = (
+        "tokengauge.quota.tokens.remaining",
+        "tokengauge.quota.tokens.limit",
+    );
+    assert_eq!(tokens(remaining, "output_tokens"), Some(499.0));
+    assert_eq!(tokens(remaining, "input_tokens"), None, "not said");
+    assert_eq!(tokens(remaining, "requests"), None, "of another unit");
+    assert_eq!(tokens(limit, "input_tokens"), Some(500.0));
+    assert_eq!(tokens("tokengauge.quota.reset", "tokens"), Some(17.0));
+    assert_eq!(tokens("tokengauge.quota.reset", "requests"), None);
 }
 
 #[test]

@@ -85,7 +85,9 @@ attributes! {
     PART "tokengauge.part" Closed(&["runtime", "observer"]), "Whose turn was late: that of the runtime that moves the bytes, or of the thread that observes them.";
     POINT "tokengauge.point" Closed(&["head", "byte", "event", "token", "visible"]), "A clock point.";
     BOUND "tokengauge.bound" Closed(&["exact", "upper"]), "`exact`: queued here + waiting in the engine, by its own word. `upper`: queued here + awaiting their first token, an upper bound.";
-    WAIT_PLACE "tokengauge.where" Closed(&["admission"]), "Where the exchange was held back.";
+    WAIT_PLACE "tokengauge.where" Closed(&["edge", "admission", "backend"]), "Where the call was held back: before it reached this proxy (by `X-Request-Start` or `X-Queue-Start`), by the route's own limit, or at the backend by the backend's own word.";
+    LIMITED "tokengauge.limited" Closed(&["requests", "tokens", "input_tokens", "output_tokens"]), "What the provider limits. `tokens`: input and output together.";
+    SIGN "tokengauge.sign" Closed(&["retry_count", "idempotency_key", "request_id"]), "By what a retry is known: `x-stainless-retry-count` above 0; an `idempotency-key` that was there before; the `x-request-id`, path and length of a request that did not end well.";
     CONNECT_STAGE "tokengauge.connect_stage" Closed(&["wait", "dns", "tcp", "tls"]), "A part of having a connection. `wait` is what no connecting of the exchange itself explains: another exchange was making the shared HTTP/2 connection, or an idle connection turned out closed.";
     SIDE "tokengauge.side" Closed(&["client", "upstream"]), "Whose connection: the client's to this proxy, or this proxy's to the upstream.";
     DIRECTION "tokengauge.direction" Closed(&["request", "response"]), "Which way it went: from the client to the upstream, or back.";
@@ -145,7 +147,7 @@ mod tests {
     use crate::export::Part;
     use crate::frame::Anomaly;
     use crate::label::Dimension;
-    use crate::load::{Bound, State};
+    use crate::load::{Bound, Limited, Sign, State};
     use crate::measure::{Awaited, Band, Silence, Stage, Unrated};
     use crate::record::{Became, LengthBand, Outcome, Warm};
     use crate::slo::{BURN_WINDOWS, Indicator};
@@ -167,6 +169,8 @@ mod tests {
         assert_eq!(closed(ENGINE), Engine::ALL.map(Engine::as_str));
         assert_eq!(closed(WARM), Warm::ALL.map(Warm::as_str));
         assert_eq!(closed(ASKED), Asked::ALL.map(Asked::as_str));
+        assert_eq!(closed(LIMITED), Limited::ALL.map(Limited::as_str));
+        assert_eq!(closed(SIGN), Sign::ALL.map(Sign::as_str));
         assert_eq!(closed(UNRATED), Unrated::ALL.map(Unrated::as_str));
         assert_eq!(closed(AWAITED), Awaited::ALL.map(Awaited::as_str));
         assert_eq!(closed(SILENCE), Silence::ALL.map(Silence::as_str));

@@ -7,7 +7,7 @@ use crate::export::names::attributes::{
     SILENCE, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE,
     UNRATED, VANTAGE, WAIT_PLACE, WINDOW,
 };
-use crate::export::names::{Kind, Metric, ROW, backend, cost, drift, network};
+use crate::export::names::{Kind, Metric, ROW, backend, cost, drift, network, quota};
 use crate::record::Became;
 
 /// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
@@ -64,6 +64,12 @@ pub static ALL: &[&Metric] = &[
     &backend::PREFIX_CACHE,
     &backend::SCRAPE_AGE,
     &backend::WARM_STATE,
+    &quota::QUOTA_REQUESTS_REMAINING,
+    &quota::QUOTA_REQUESTS_LIMIT,
+    &quota::QUOTA_TOKENS_REMAINING,
+    &quota::QUOTA_TOKENS_LIMIT,
+    &quota::QUOTA_RESET,
+    &quota::CLIENT_RETRIES,
     &WEBSOCKET_MESSAGES,
     &REQUESTS_STARTED,
     &REQUESTS_FINISHED,
@@ -303,10 +309,10 @@ pub static QUEUE_WAIT: Metric = Metric {
     name: "tokengauge.queue.wait",
     kind: Kind::Histogram,
     unit: "s",
-    description: "Time for which a call was held back: admit − accept.",
+    description: "Time for which a call was held back, by where. `admission` is admit − accept, of every call that was let in; the other two are told where somebody says so, and a time that nobody knows is not 0.",
     attributes: &[CALL, ENDED, &[WAIT_PLACE]],
     buckets: SECONDS,
-    ..ROW
+    combinations: 3,
 };
 
 pub static WEBSOCKET_MESSAGES: Metric = Metric {

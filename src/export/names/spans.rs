@@ -93,6 +93,7 @@ attributes! {
     SAMPLING_REASON "tokengauge.sampling.reason" Closed(&["parent", "always_on", "ratio", "error", "stall", "objective"]), "What first spoke for keeping the trace. At the head: the caller, or the sampler. At the end, where the head had not chosen it: it failed, stalled, or broke an objective. Both spans.";
     SAMPLING_RATIO "tokengauge.sampling.ratio" Any, "Where the reason is `ratio`: the share that is chosen. Both spans.";
     SAMPLING_AGAINST_PARENT "tokengauge.sampling.against_parent" Closed(&["true"]), "Only where the caller had said that its trace is not sampled: its own spans are nowhere. Both spans.";
+    QUEUE_EDGE "tokengauge.queue.edge" Any, "How long the request was on its way before it reached this proxy, by the `X-Request-Start` or `X-Queue-Start` of a proxy before it, in seconds; where one says so. SERVER span.";
     OWN_RESPONSE "tokengauge.own_response" Closed(&["true"]), "Only where this proxy itself wrote the answer. SERVER span.";
     CONNECTION_REUSED "tokengauge.connection.reused" Closed(&["true", "false"]), "Whether an idle upstream connection was used again. CLIENT span.";
     CONNECT_WAIT "tokengauge.connect.wait" Any, "Waiting for a connection that another exchange was making, or on an idle one that turned out closed, in seconds; where there was any. CLIENT span.";

@@ -23,6 +23,7 @@ pub(super) fn line(record: &Record) -> Line<'_> {
     let Record {
         exchange,
         wall,
+        edge_wait,
         points,
         stages,
         route,
@@ -58,6 +59,7 @@ pub(super) fn line(record: &Record) -> Line<'_> {
         fault: fault.as_str(),
         blocked: blocked.as_secs_f64(),
         error_type: text(error_type.as_ref()),
+        edge_wait: edge_wait.map(|wait| wait.as_secs_f64()),
         connection: connected.as_ref().map(connection),
         network: self::network(network),
         websocket: websocket.as_ref().map(self::websocket),

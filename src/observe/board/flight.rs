@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::dialect::Quota;
 use crate::engine::Backends;
 use crate::export::{Instruments, Live};
 use crate::label::Label;
@@ -35,6 +36,8 @@ pub(super) struct Flight {
     pub(super) messages: [u64; 2],
     /// The backend of a call that was admitted, and how warm that was then; `None` where nobody asks.
     pub(super) found: Option<(Label, Warm)>,
+    /// Where its request has an id.
+    pub(super) identity: Option<load::Identity>,
 }
 
 /// Bound instruments of one series.
@@ -153,6 +156,12 @@ impl Flight {
             live.sample(sample);
         }
         self.live = Some(Meters { live, flow });
+    }
+
+    /// What the answer's head says is left of the caller's limits, and of whose.
+    pub(super) fn quota(&mut self) -> Option<(Flow, Quota)> {
+        let quota = self.exchange.quota()?;
+        Some((Flow::of(&self.exchange.series()?), quota))
     }
 
     /// Tells the messages that have gone by since the last telling.

@@ -28,7 +28,7 @@ use crate::measure::{Awaited, Pauses, pauses};
 use crate::observe::board::flight::Flight;
 use crate::observe::exchange::Exchange;
 use crate::observe::network::{Ask, Kernel};
-use crate::record::Record;
+use crate::record::{Outcome, Record};
 use crate::slo;
 use crate::wire::{Direction, Ending, Entry, ExchangeId, Open, Word};
 
@@ -54,6 +54,8 @@ pub struct Board {
     ledger: slo::Ledger,
     drift: Drift,
     pauses: Pauses,
+    quotas: load::Quotas,
+    retries: load::Retries,
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
     kernel: Kernel,
@@ -110,6 +112,8 @@ impl Board {
             ledger: slo::Ledger::new(objectives),
             drift: Drift::default(),
             pauses: Pauses::default(),
+            quotas: load::Quotas::default(),
+            retries: load::Retries::default(),
             gate,
             tokenisers: Tokenisers::default(),
             kernel: Kernel::default(),
@@ -140,7 +144,8 @@ impl Board {
                     self.sinks.instruments.odd(Anomaly::Panic, 1);
                 }
             }
-            word @ (Word::Admitted
+            word @ (Word::Queued
+            | Word::Admitted
             | Word::Connected(_)
             | Word::Sent
             | Word::RequestEnd
@@ -181,6 +186,7 @@ impl Board {
     /// Load and objectives at `at`.
     pub fn reading(&mut self, at: Moment) -> (load::Reading, Vec<slo::Reading>) {
         let mut load = self.load.reading(at);
+        load.quotas = self.quotas.reading(at);
         let places: FxHashMap<Lane, usize> = load
             .lanes
             .iter()
@@ -326,6 +332,10 @@ impl Board {
             route: open.route.name.clone(),
             vantage: open.route.vantage,
         };
+        let (retry, identity) = self.retries.opened(at, &open);
+        if let Some(sign) = retry {
+            self.sinks.instruments.retried(&lane, sign);
+        }
         let cell = Arc::clone(&open.cell);
         let gate = Arc::clone(&self.gate);
         let policy = self.contents.of(&open.route.name).map(Arc::clone);
@@ -349,6 +359,7 @@ impl Board {
             untold: Vec::new(),
             messages: [0; 2],
             found: None,
+            identity,
         };
         self.flights.insert(id, Box::new(flight));
     }
@@ -360,6 +371,7 @@ impl Board {
             ledger,
             pauses,
             backends,
+            quotas,
             sinks,
             ..
         } = self;
@@ -398,6 +410,9 @@ impl Board {
                 .for_each(|sample| flight.tell_stall(sample, &sinks.instruments)),
             Err(_) => flight.exchange.break_off(),
         }
+        if let Some((flow, quota)) = headed.then(|| flight.quota()).flatten() {
+            quotas.say(at, &flow, &quota);
+        }
         let state = flight.exchange.state();
         if headed || state != flight.state || !blocked.is_zero() {
             flight.tell_time(at, blocked, &sinks.instruments);
@@ -420,6 +435,7 @@ impl Board {
             drift,
             pauses,
             backends,
+            retries,
             gate,
             costs,
             sinks,
@@ -430,12 +446,16 @@ impl Board {
         let unread = flight.unread(at);
         flight.look(at, unread, pauses, &sinks.instruments);
         load.leave(&flight.lane, flight.state);
+        let identity = flight.identity;
         let slices = flight.slices.take().unwrap_or_default();
         let told = flight.tokens;
         let mut record = flight.end(at, ending, load, &sinks.instruments);
         if let Some(call) = record.call.as_ref().filter(|_| !slices.is_empty()) {
             let counted = call.output.as_ref().map_or(0, |output| output.counted);
             ledger.stream(at, &slices, counted.saturating_sub(told));
+        }
+        if let Some(identity) = identity.filter(|_| record.outcome != Outcome::Ok) {
+            retries.failed(at, identity);
         }
         // Nothing came after it that could tell.
         record.blocked += unread;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use socket2::SockRef;
+use tokengauge::route::Admission;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -77,7 +78,13 @@ async fn play(cell: &Cell, way: Way) -> super::table::Facts {
         "limit `idle`" => timeouts.idle = Some(SHORT),
         "limit `total`" => timeouts.total = Some(LONG),
         "upstream refuses the connection" => setup.upstream.port = nobody().await.port(),
-        "too many exchanges" => setup.most_exchanges = Some(0),
+        "too many exchanges" => {
+            setup.admission = Some(Admission {
+                max_in_flight: 0,
+                queue: 0,
+                wait: SHORT,
+            });
+        }
         _ => {}
     }
     let mut rig = Rig::start(setup).await;

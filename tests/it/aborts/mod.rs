@@ -3,7 +3,7 @@
 mod drain;
 mod http1;
 mod http2;
-mod rig;
+pub mod rig;
 mod slow;
 mod storm;
 mod stream;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tokengauge::route::Admission;
 use tokio::net::TcpListener;
 
 use crate::support::{Backend, Proxy, Setup, lines, settle};
@@ -332,11 +333,15 @@ async fn a_connection_that_the_upstream_means_to_close_is_not_kept() {
 }
 
 #[tokio::test]
-async fn no_route_is_a_404_and_overload_a_503() {
+async fn no_route_is_a_404_and_overload_a_429() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.prefix = "/v1".to_owned();
-    setup.most_exchanges = Some(1);
+    setup.admission = Some(Admission {
+        max_in_flight: 1,
+        queue: 0,
+        wait: Duration::from_secs(3),
+    });
     let mut proxy = setup.start().await;
     let (status, error) = answer_to(&proxy, "GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(status, "HTTP/1.1 404 Not Found");
@@ -346,7 +351,7 @@ async fn no_route_is_a_404_and_overload_a_503() {
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
     let (status, error) = answer_to(&proxy, GET).await;
-    assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+    assert_eq!(status, "HTTP/1.1 429 Too Many Requests");
     assert_eq!(error["error"]["type"], "tokengauge_overload");
     upstream
         .write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -357,7 +362,7 @@ async fn no_route_is_a_404_and_overload_a_503() {
     drop(first);
     let words = proxy.words().await;
     assert_eq!(words[0], "Open Own(404) End(Rejected(NoRoute))");
-    assert_eq!(words[2], "Open Own(503) End(Rejected(Overload))");
+    assert_eq!(words[2], "Open Own(429) End(Rejected(Overload))");
     assert!(
         words[3].ends_with("End(ClientGone)"),
         "the place was free again: {words:?}"

@@ -15,7 +15,7 @@ use tokengauge::forward::{
 };
 use tokengauge::label::Label;
 use tokengauge::listen::{self, Address, Connections, Listener};
-use tokengauge::route::{self, Table, TraceHeaders};
+use tokengauge::route::{self, Admission, Table, TraceHeaders};
 use tokengauge::tee::{self, Batch, Seam};
 use tokengauge::wire::{
     Direction, Ending, Entry, ExchangeId, Open, RouteFacts, Scheme, Vantage, Word,
@@ -132,6 +132,9 @@ pub struct Proxy {
     pub address: SocketAddr,
     pub seam: Arc<Seam>,
     pub forwarder: Arc<Forwarder>,
+    ways: Arc<ArcSwap<Ways>>,
+    route: route::Config,
+    upstream: Arc<Upstream>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<Connections>,
     said: Vec<Entry>,
@@ -144,7 +147,7 @@ pub struct Setup {
     pub upstream: forward::Config,
     pub tee: tee::Config,
     pub prefix: String,
-    pub most_exchanges: Option<usize>,
+    pub admission: Option<Admission>,
     pub trace: TraceHeaders,
     pub propagation: Propagation,
     pub identity: identity::Config,
@@ -159,7 +162,7 @@ impl Setup {
             upstream: forward::Config::to(name, false, &host, upstream.port()),
             tee: tee::Config::default(),
             prefix: String::new(),
-            most_exchanges: None,
+            admission: None,
             trace: TraceHeaders::default(),
             propagation: Propagation::default(),
             identity: identity::Config::default(),
@@ -175,16 +178,17 @@ impl Setup {
             prefix: self.prefix,
             upstream: self.upstream.name.clone(),
             trace: self.trace,
+            admission: self.admission,
         };
         let seam = Arc::new(Seam::new(self.tee));
+        let upstream = Upstream::new(self.upstream).unwrap();
+        let table = Table::new(vec![route.clone()]).unwrap();
+        let identity = Identity::new(self.identity, b"");
+        let ways = Ways::new(table, vec![Arc::clone(&upstream)], identity, None);
+        let ways = Arc::new(ArcSwap::from_pointee(ways));
         let forwarder = Forwarder::new(forward::Parts {
-            ways: Arc::new(ArcSwap::from_pointee(Ways::new(
-                Table::new(vec![route]).unwrap(),
-                vec![Upstream::new(self.upstream).unwrap()],
-                Identity::new(self.identity, b""),
-            ))),
+            ways: Arc::clone(&ways),
             seam: Arc::clone(&seam),
-            most_exchanges: self.most_exchanges,
             unrouted: Arc::new(self::facts("none")),
             propagation: self.propagation,
         });
@@ -211,6 +215,9 @@ impl Setup {
             address,
             seam,
             forwarder,
+            ways,
+            route,
+            upstream,
             stop: Some(stop),
             serving,
             said: Vec::new(),
@@ -240,6 +247,27 @@ impl Proxy {
 
     pub async fn client(&self) -> Raw<TcpStream> {
         Raw::connect(self.address).await
+    }
+
+    /// What a reload does that changes the route's limit.
+    pub fn limit(&self, admission: Option<Admission>) {
+        let route = route::Config {
+            admission,
+            ..self.route.clone()
+        };
+        let table = Table::new(vec![route]).unwrap();
+        let upstreams = vec![Arc::clone(&self.upstream)];
+        let before = self.ways.load_full();
+        let identity = Identity::new(identity::Config::default(), b"");
+        let ways = Arc::new(Ways::new(table, upstreams, identity, Some(&before)));
+        self.ways.store(Arc::clone(&ways));
+        ways.enforce(&before);
+    }
+
+    /// Exchanges that were let in so far.
+    pub fn admitted(&mut self) -> usize {
+        self.drain();
+        self.said(|word| matches!(word, Word::Admitted))
     }
 
     /// Stops accepting; what is left are the connections.
@@ -334,7 +362,9 @@ fn short(word: &Word) -> String {
         Word::Closed(direction) => format!("Closed({direction:?})"),
         Word::End(Ending::Complete) => "Complete".to_owned(),
         Word::End(ending) => format!("End({ending:?})"),
-        Word::Admitted | Word::Sent | Word::RequestEnd | Word::Upgraded => format!("{word:?}"),
+        Word::Queued | Word::Admitted | Word::Sent | Word::RequestEnd | Word::Upgraded => {
+            format!("{word:?}")
+        }
     }
 }
 

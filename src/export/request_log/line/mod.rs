@@ -67,6 +67,10 @@ part! {
     known {
         /// What went wrong: the provider's type or code, a status code, or a word of ours. Absent on success.
         error_type: &'a str,
+        /// How long the request was on its way before `time`, by the `X-Request-Start` or `X-Queue-Start` of a proxy before
+        /// this one; absent where neither is a time of the last hour.
+        #[schemars(extend("x-unit" = "s"))]
+        edge_wait: f64,
         /// Whom the request said it was for, by the headers that the configuration names.
         who: Who<'a>,
         /// How the connection to the upstream was had; absent where there was none.

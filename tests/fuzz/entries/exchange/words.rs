@@ -268,6 +268,7 @@ impl Act {
         let letter = script.byte();
         let millis = i64::from(script.byte().cast_signed());
         let what = match letter {
+            b'w' => What::Say(|| Word::Queued),
             b'a' => What::Say(|| Word::Admitted),
             b's' => What::Say(|| Word::Sent),
             b'r' => What::Say(|| Word::RequestEnd),

@@ -1,0 +1,263 @@
+//! What is left of the caller's limits with each provider, as the heads of the latest answers told.
+//!
+//! The numbers are the provider's, about an account that others may use too, and they are only as fresh as the last
+//! answer. So each has an age at which it is told no more, and how much of its time is left until it is reset is worked
+//! out anew for each reading.
+
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use crate::clock::Moment;
+use crate::dialect::{Allowance, Quota};
+use crate::load::Flow;
+
+/// Told at least for this long, though it was reset meanwhile: providers that fill up steadily tell of resets within
+/// milliseconds, and nobody reads gauges that often. Until the next answer it errs on the low side.
+const SHORTEST: Duration = Duration::from_secs(60);
+
+/// Told no longer than this without a newer one: others use up the same account.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// As many as there are flows; the one that was said longest ago gives way.
+const MOST_FLOWS: usize = super::MOST_FLOWS;
+
+/// What a provider limits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Limited {
+    Requests,
+    /// Input and output together.
+    Tokens,
+    InputTokens,
+    OutputTokens,
+}
+
+impl Limited {
+    pub const ALL: [Self; 4] = [
+        Self::Requests,
+        Self::Tokens,
+        Self::InputTokens,
+        Self::OutputTokens,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Tokens => "tokens",
+            Self::InputTokens => "input_tokens",
+            Self::OutputTokens => "output_tokens",
+        }
+    }
+
+    pub const fn of(self, quota: &Quota) -> Allowance {
+        match self {
+            Self::Requests => quota.requests,
+            Self::Tokens => quota.tokens,
+            Self::InputTokens => quota.input_tokens,
+            Self::OutputTokens => quota.output_tokens,
+        }
+    }
+}
+
+/// One limit of one flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QuotaReading {
+    pub flow: Flow,
+    pub limited: Limited,
+    /// Its `reset` counts from the reading; `None` where it was not said or is over.
+    pub allowance: Allowance,
+}
+
+/// The latest word on every limit.
+#[derive(Debug, Default)]
+pub struct Quotas(FxHashMap<Flow, [Option<Said>; Limited::ALL.len()]>);
+
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    at: Moment,
+    allowance: Allowance,
+}
+
+impl Quotas {
+    /// The head of an answer said `quota` at `at`.
+    pub fn say(&mut self, at: Moment, flow: &Flow, quota: &Quota) {
+        if self.0.len() >= MOST_FLOWS && !self.0.contains_key(flow) {
+            self.give_way(at);
+        }
+        let known = self.0.entry(flow.clone()).or_default();
+        for (slot, limited) in known.iter_mut().zip(Limited::ALL) {
+            let allowance = limited.of(quota);
+            let newer = slot.is_none_or(|said| said.at <= at);
+            if newer && allowance != Allowance::default() {
+                *slot = Some(Said { at, allowance });
+            }
+        }
+    }
+
+    /// All that is fresh enough, in the order of [`Limited::ALL`] for each flow.
+    pub fn reading(&mut self, at: Moment) -> Vec<QuotaReading> {
+        self.forget(at);
+        let mut readings = Vec::new();
+        for (flow, known) in &self.0 {
+            for (said, limited) in known.iter().zip(Limited::ALL) {
+                let fresh = said.filter(|said| said.is_fresh(at));
+                readings.extend(fresh.map(|said| QuotaReading {
+                    flow: flow.clone(),
+                    limited,
+                    allowance: said.now(at),
+                }));
+            }
+        }
+        readings
+    }
+
+    fn forget(&mut self, at: Moment) {
+        self.0
+            .retain(|_, known| known.iter().flatten().any(|said| said.is_fresh(at)));
+    }
+
+    fn give_way(&mut self, at: Moment) {
+        self.forget(at);
+        if self.0.len() < MOST_FLOWS {
+            return;
+        }
+        let latest = |known: &[Option<Said>]| known.iter().flatten().map(|said| said.at).max();
+        let oldest = self.0.iter().min_by_key(|(_, known)| latest(*known));
+        if let Some(flow) = oldest.map(|(flow, _)| flow.clone()) {
+            self.0.remove(&flow);
+        }
+    }
+}
+
+impl Said {
+    fn is_fresh(&self, at: Moment) -> bool {
+        let reset = self.allowance.reset.unwrap_or(LONGEST);
+        at.since(self.at) <= reset.clamp(SHORTEST, LONGEST)
+    }
+
+    fn now(&self, at: Moment) -> Allowance {
+        let passed = at.since(self.at);
+        let left = |reset: Duration| reset.checked_sub(passed).filter(|left| !left.is_zero());
+        Allowance {
+            reset: self.allowance.reset.and_then(left),
+            ..self.allowance
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::label::Label;
+    use crate::wire::Vantage;
+
+    fn flow(model: &str) -> Flow {
+        Flow {
+            provider: Label::known("openai"),
+            model: Label::known(model),
+            route: Label::known("default"),
+            vantage: Vantage::Outbound,
+        }
+    }
+
+    const fn left(remaining: u64, reset: Option<Duration>) -> Allowance {
+        Allowance {
+            limit: Some(500),
+            remaining: Some(remaining),
+            reset,
+        }
+    }
+
+    fn requests(remaining: u64, reset: Option<u64>) -> Quota {
+        Quota {
+            requests: left(remaining, reset.map(Duration::from_secs)),
+            ..Quota::default()
+        }
+    }
+
+    const AT: Moment = Moment::from_secs(1_000);
+
+    /// Remaining and seconds until the reset, `after` seconds.
+    fn told(quotas: &mut Quotas, after: u64) -> Vec<(Limited, Option<u64>, Option<u64>)> {
+        let readings = quotas.reading(AT + Duration::from_secs(after));
+        let told = |reading: &QuotaReading| {
+            let allowance = reading.allowance;
+            let reset = allowance.reset.map(|reset| reset.as_secs());
+            (reading.limited, allowance.remaining, reset)
+        };
+        readings.iter().map(told).collect()
+    }
+
+    #[test]
+    fn the_latest_word_counts_whatever_order_it_is_told_in() {
+        let mut quotas = Quotas::default();
+        assert_eq!(told(&mut quotas, 0), []);
+        quotas.say(AT, &flow("a"), &requests(40, None));
+        quotas.say(
+            AT.saturating_sub(Duration::from_secs(1)),
+            &flow("a"),
+            &requests(90, None),
+        );
+        assert_eq!(told(&mut quotas, 0), [(Limited::Requests, Some(40), None)]);
+        quotas.say(AT + Duration::from_secs(1), &flow("a"), &requests(39, None));
+        assert_eq!(told(&mut quotas, 1), [(Limited::Requests, Some(39), None)]);
+    }
+
+    #[test]
+    fn what_an_answer_does_not_say_stands_as_it_was() {
+        let mut quotas = Quotas::default();
+        quotas.say(AT, &flow("a"), &requests(40, None));
+        let tokens = Quota {
+            input_tokens: left(0, Some(Duration::from_secs(90))),
+            ..Quota::default()
+        };
+        quotas.say(AT + Duration::from_secs(10), &flow("a"), &tokens);
+        assert_eq!(
+            told(&mut quotas, 20),
+            [
+                (Limited::Requests, Some(40), None),
+                (Limited::InputTokens, Some(0), Some(80))
+            ],
+            "nothing left is a number"
+        );
+    }
+
+    #[test]
+    fn it_is_told_until_its_reset_but_for_a_minute_at_least_and_five_at_most() {
+        for (reset, last) in [
+            (Some(0), 60),
+            (Some(1), 60),
+            (Some(90), 90),
+            (Some(9_000), 300),
+            (None, 300),
+        ] {
+            let mut quotas = Quotas::default();
+            quotas.say(AT, &flow("a"), &requests(7, reset));
+            assert_eq!(told(&mut quotas, last).len(), 1, "{reset:?}");
+            assert_eq!(told(&mut quotas, last + 1), [], "{reset:?}");
+            assert!(quotas.0.is_empty(), "and then forgotten");
+        }
+        let mut quotas = Quotas::default();
+        quotas.say(AT, &flow("a"), &requests(7, Some(1)));
+        assert_eq!(
+            told(&mut quotas, 1),
+            [(Limited::Requests, Some(7), None)],
+            "a reset that is over"
+        );
+    }
+
+    #[test]
+    fn beyond_the_bound_the_oldest_gives_way() {
+        let mut quotas = Quotas::default();
+        for number in 0..2 * MOST_FLOWS as u64 {
+            let at = AT + Duration::from_millis(number);
+            quotas.say(at, &flow(&number.to_string()), &requests(number, None));
+            assert!(quotas.0.len() <= MOST_FLOWS);
+        }
+        let least = told(&mut quotas, 1)
+            .iter()
+            .map(|(_, remaining, _)| remaining.unwrap())
+            .min();
+        assert_eq!(least, Some(MOST_FLOWS as u64), "the first half is gone");
+    }
+}

@@ -1,0 +1,267 @@
+//! Where a call is held back, on literal moments: what the board tells of it while it is, and after.
+
+use std::sync::{Arc, Mutex};
+
+use crate::dialect::Allowance;
+use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
+use crate::label::{Gate, Limits, Name};
+use crate::load::{Limited, QuotaReading};
+use crate::measure::Stage;
+use crate::observe::tests::{STREAMED, at, chunk, open};
+use crate::observe::{Board, Phase, Sinks};
+use crate::record::{Outcome, Record};
+use crate::wire::{Blocked, Direction, Ending, Entry, ExchangeId, Head, Headers, Refusal, Word};
+
+type Pairs<'a> = &'a [(&'static str, &'a str)];
+
+struct Scene {
+    board: Board,
+    collector: export::collector::Collector,
+    records: Arc<Mutex<Vec<Record>>>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (config, _) = export::Config::from_env(|_| None);
+        let readings = Readings::new(Snapshot::default);
+        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let records: Arc<Mutex<Vec<Record>>> = Arc::default();
+        let all = Arc::clone(&records);
+        let sinks = Sinks {
+            instruments,
+            record: Box::new(move |record: &Record| all.lock().unwrap().push(record.clone())),
+        };
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        Self {
+            board: Board::new(Vec::new(), gate, sinks),
+            collector,
+            records,
+        }
+    }
+
+    fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
+        let entry = Entry {
+            exchange: ExchangeId(id),
+            at: at(millis),
+            word,
+        };
+        self.board.take(entry, bytes.as_bytes());
+    }
+
+    fn open(&mut self, id: u64, millis: u64, headers: Pairs<'_>) {
+        let mut opened = open("/v1/chat/completions");
+        opened.headers = of(headers);
+        opened.length = Some(STREAMED.len() as u64);
+        self.say(id, millis, Word::Open(Box::new(opened)), "");
+    }
+
+    fn send(&mut self, id: u64, millis: u64) {
+        self.say(id, millis, Word::Admitted, "");
+        self.say(id, millis, Word::Sent, "");
+        self.say(id, millis, arrival(Direction::Request, STREAMED), STREAMED);
+        self.say(id, millis, Word::RequestEnd, "");
+    }
+
+    fn head(&mut self, id: u64, millis: u64, status: u16, headers: Pairs<'_>) {
+        let mut all = vec![("content-type", "text/event-stream")];
+        all.extend(headers);
+        let head = Head {
+            status,
+            version: http::Version::HTTP_11,
+            headers: of(&all),
+            length: None,
+            own: false,
+        };
+        self.say(id, millis, Word::Head(Box::new(head)), "");
+    }
+
+    fn finish(&mut self, id: u64, millis: u64) {
+        let text = [
+            chunk(r#"{"content":"Hello"}"#, "null"),
+            chunk("{}", r#""stop""#),
+            "[DONE]".to_owned(),
+        ];
+        let text = text.map(|event| format!("data: {event}\n\n")).concat();
+        self.say(id, millis, arrival(Direction::Response, &text), &text);
+        self.say(id, millis, Word::End(Ending::Complete), "");
+    }
+
+    /// Queued, waiting, streaming, unstreamed.
+    fn active(&mut self, millis: u64) -> [u64; 4] {
+        let (load, _) = self.board.reading(at(millis));
+        load.lanes[0].active
+    }
+
+    fn metric(&self, start: &str, with: &str) -> Option<f64> {
+        let text = prometheus::text(&self.collector.scrape());
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(start) && line.contains(with))?;
+        line.rsplit_once(' ')?.1.parse().ok()
+    }
+
+    fn retries(&self, sign: &str) -> Option<f64> {
+        let with = format!("sign=\"{sign}\"");
+        self.metric("tokengauge_client_retries_total", &with)
+    }
+}
+
+fn of(headers: Pairs<'_>) -> Headers {
+    let named = |(name, value): &(&'static str, &str)| Some((*name, Name::new(value)?));
+    headers.iter().filter_map(named).collect()
+}
+
+fn arrival(direction: Direction, text: &str) -> Word {
+    Word::Arrival {
+        direction,
+        len: u32::try_from(text.len()).unwrap(),
+        blocked: Blocked::default(),
+    }
+}
+
+#[test]
+fn an_exchange_is_queued_from_when_it_must_wait_until_it_is_let_in() {
+    let mut scene = Scene::new();
+    scene.open(1, 1_000, &[]);
+    assert_eq!(scene.active(1_000)[0], 0, "nobody has said that it waits");
+    scene.say(1, 1_000, Word::Queued, "");
+    assert_eq!(scene.active(1_000), [1, 0, 0, 0]);
+    let stream = &scene.board.streams(at(1_500))[0];
+    assert_eq!((stream.phase, stream.stalled), (Phase::Queued, false));
+    // Its stall clock does not run: nobody was asked yet.
+    scene.board.sweep(at(100_000));
+    assert!(!scene.board.streams(at(100_000))[0].stalled);
+    scene.send(1, 101_000);
+    assert_eq!(scene.active(101_000), [0, 1, 0, 0]);
+    scene.head(1, 102_000, 200, &[]);
+    scene.finish(1, 103_000);
+    assert_eq!(scene.active(103_000), [0; 4]);
+    let record = scene.records.lock().unwrap().pop().unwrap();
+    let (stage, length) = record.stages.iter().next().unwrap();
+    assert_eq!((stage, length.as_secs()), (Stage::Admission, 100));
+    let waited = "tokengauge_queue_wait_seconds_sum";
+    assert_eq!(scene.metric(waited, "where=\"admission\""), Some(100.0));
+    assert_eq!(scene.metric(waited, "where=\"edge\""), None, "nobody says");
+    let waiting = "tokengauge_stream_time_seconds_total";
+    let told = scene.metric(waiting, "state=\"waiting\"");
+    assert_eq!(told, Some(2.0), "the queue is no time of a stream");
+}
+
+#[test]
+fn who_leaves_or_is_sent_away_from_the_queue_ended_in_admission() {
+    for (ending, outcome) in [
+        (Ending::ClientGone, Outcome::Cancelled),
+        (Ending::ClientBroke, Outcome::Cancelled),
+        (Ending::Rejected(Refusal::Overload), Outcome::Rejected),
+        (Ending::Rejected(Refusal::Draining), Outcome::Rejected),
+    ] {
+        let mut scene = Scene::new();
+        scene.open(1, 1_000, &[]);
+        scene.say(1, 1_000, Word::Queued, "");
+        scene.say(1, 3_000, Word::End(ending), "");
+        assert_eq!(scene.active(3_000), [0; 4]);
+        let record = scene.records.lock().unwrap().pop().unwrap();
+        assert_eq!(record.outcome, outcome);
+        assert_eq!(
+            export::span::number(&record),
+            1,
+            "nothing was tried upstream"
+        );
+        let finished = "tokengauge_requests_finished_total";
+        assert_eq!(scene.metric(finished, "stage=\"admission\""), Some(1.0));
+    }
+}
+
+#[test]
+fn what_was_waited_elsewhere_stands_beside_it() {
+    let mut scene = Scene::new();
+    // `open` is at 1,800,000,000 s by the wall clock.
+    scene.open(
+        1,
+        1_000,
+        &[
+            ("x-request-start", "t=1799999999.750"),
+            ("x-queue-start", "1799999998500"),
+        ],
+    );
+    scene.send(1, 1_000);
+    scene.head(1, 1_100, 200, &[("x-queue-time", "125")]);
+    scene.finish(1, 1_200);
+    let waited = |place: &str| {
+        scene.metric(
+            "tokengauge_queue_wait_seconds_sum",
+            &format!("where=\"{place}\""),
+        )
+    };
+    let edge = waited("edge").unwrap();
+    assert!((edge - 1.5).abs() < 1e-5, "{edge}");
+    assert_eq!(waited("admission"), Some(0.0));
+    assert_eq!(waited("backend"), Some(0.125));
+}
+
+#[test]
+fn vendors_limits_are_those_of_the_latest_head_while_the_answer_still_streams() {
+    let mut scene = Scene::new();
+    for (id, millis, left) in [(1, 1_000, "40"), (2, 2_000, "39")] {
+        scene.open(id, millis, &[]);
+        scene.send(id, millis);
+        let headers = [
+            ("x-ratelimit-remaining-requests", left),
+            ("x-ratelimit-limit-requests", "50"),
+            ("x-ratelimit-reset-requests", "90s"),
+        ];
+        scene.head(id, millis, 200, &headers);
+    }
+    scene.finish(1, 3_000);
+    let (load, _) = scene.board.reading(at(12_000));
+    let [
+        QuotaReading {
+            flow,
+            limited,
+            allowance,
+        },
+    ] = &load.quotas[..]
+    else {
+        panic!("{:?}", load.quotas);
+    };
+    assert_eq!(
+        (flow.provider.as_str(), flow.model.as_str()),
+        ("openai", "gpt-4o")
+    );
+    let expected = Allowance {
+        limit: Some(50),
+        remaining: Some(39),
+        reset: Some(std::time::Duration::from_secs(80)),
+    };
+    assert_eq!((*limited, *allowance), (Limited::Requests, expected));
+    assert!(scene.board.reading(at(93_000)).0.quotas.is_empty());
+}
+
+#[test]
+fn a_retry_is_counted_once_when_it_begins() {
+    let mut scene = Scene::new();
+    let id = [("x-request-id", "r1")];
+    scene.open(1, 1_000, &id);
+    for sign in ["retry_count", "idempotency_key", "request_id"] {
+        assert_eq!(scene.retries(sign), Some(0.0), "told before the first");
+    }
+    scene.send(1, 1_000);
+    scene.head(1, 1_100, 503, &[]);
+    scene.say(1, 1_200, Word::End(Ending::Complete), "");
+    scene.open(2, 2_000, &id);
+    assert_eq!(scene.retries("request_id"), Some(1.0));
+    scene.send(2, 2_000);
+    scene.head(2, 2_100, 200, &[]);
+    scene.finish(2, 2_200);
+    scene.open(3, 3_000, &id);
+    assert_eq!(
+        scene.retries("request_id"),
+        Some(1.0),
+        "the second went well"
+    );
+    let both = [("x-stainless-retry-count", "1"), ("idempotency-key", "k")];
+    scene.open(4, 4_000, &both);
+    scene.open(5, 5_000, &[("idempotency-key", "k")]);
+    assert_eq!(scene.retries("retry_count"), Some(1.0));
+    assert_eq!(scene.retries("idempotency_key"), Some(1.0));
+}

@@ -1,0 +1,192 @@
+//! However an exchange ends, its place is free again: of one place, the next to come gets it.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::{LONG, limit};
+use crate::support::{Backend, Proxy, Raw, Setup, settle};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab";
+const SHORT: Duration = Duration::from_millis(20);
+const UPGRADE: &str =
+    "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const SWITCHING: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+/// A client and an upstream with one exchange between them, which has the only place.
+struct Scene {
+    backend: Backend,
+    proxy: Proxy,
+    client: Raw<TcpStream>,
+    upstream: Raw<TcpStream>,
+}
+
+impl Scene {
+    async fn start(request: &str, change: impl FnOnce(&mut Setup)) -> Self {
+        let backend = Backend::start().await;
+        let mut setup = Setup::to(backend.address);
+        setup.admission = limit(1, 1, LONG);
+        // So that each exchange has a connection of its own.
+        setup.upstream.pool_size = 0;
+        change(&mut setup);
+        let proxy = setup.start().await;
+        let mut client = proxy.client().await;
+        client.write(request).await;
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        Self {
+            backend,
+            proxy,
+            client,
+            upstream,
+        }
+    }
+
+    /// The next request waits as long as the exchange goes on, and no longer.
+    async fn then(mut self, end: impl AsyncFnOnce(&mut Self)) {
+        let mut next = self.proxy.client().await;
+        next.write(GET).await;
+        settle().await;
+        assert!(!self.backend.has_another().await, "it waits");
+        end(&mut self).await;
+        self.backend.accept().await.read_head().await;
+    }
+
+    fn leave(&mut self) {
+        // Taking it out of the scene closes it.
+        let client = std::mem::replace(&mut self.client.0, unconnected());
+        drop(client);
+    }
+
+    fn fail(&mut self) {
+        drop(std::mem::replace(&mut self.upstream.0, unconnected()));
+    }
+}
+
+/// Stands where a connection was.
+fn unconnected() -> TcpStream {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    TcpStream::from_std(stream).unwrap()
+}
+
+async fn start(request: &str) -> Scene {
+    Scene::start(request, |_| {}).await
+}
+
+#[tokio::test]
+async fn when_the_answer_ends() {
+    for (request, answer) in [
+        (GET, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+        (GET, "HTTP/1.1 204 No Content\r\n\r\n"),
+        (
+            GET,
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+        ),
+        (
+            "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",
+        ),
+    ] {
+        start(request)
+            .await
+            .then(async |scene: &mut Scene| scene.upstream.write(answer).await)
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn when_the_client_leaves_before_or_after_the_head() {
+    start(GET)
+        .await
+        .then(async |scene: &mut Scene| scene.leave())
+        .await;
+    let mut scene = start(GET).await;
+    scene.upstream.write(HALF).await;
+    scene.client.read_until("ab").await;
+    scene.then(async |scene: &mut Scene| scene.leave()).await;
+}
+
+#[tokio::test]
+async fn when_the_upstream_fails_before_or_after_the_head() {
+    start(GET)
+        .await
+        .then(async |scene: &mut Scene| scene.fail())
+        .await;
+    let mut scene = start(GET).await;
+    scene.upstream.write(HALF).await;
+    scene.client.read_until("ab").await;
+    scene.then(async |scene: &mut Scene| scene.fail()).await;
+}
+
+#[tokio::test]
+async fn when_a_time_limit_runs_out() {
+    let limits = [
+        |setup: &mut Setup| setup.upstream.timeouts.head = Some(SHORT),
+        |setup: &mut Setup| setup.upstream.timeouts.total = Some(SHORT),
+    ];
+    for limit in limits {
+        let mut scene = Scene::start(GET, limit).await;
+        assert!(scene.client.read_head().await.contains(" 504 "));
+        let mut next = scene.proxy.client().await;
+        next.write(GET).await;
+        scene.backend.accept().await.read_head().await;
+    }
+    let mut scene = Scene::start(GET, |setup| setup.upstream.timeouts.idle = Some(SHORT)).await;
+    scene.upstream.write(HALF).await;
+    scene.client.read_to_end().await;
+    let mut next = scene.proxy.client().await;
+    next.write(GET).await;
+    scene.backend.accept().await.read_head().await;
+}
+
+#[tokio::test]
+async fn when_nothing_is_ever_sent_on() {
+    let unreachable = Backend::start().await;
+    let mut setup = Setup::to(unreachable.address);
+    drop(unreachable);
+    setup.admission = limit(1, 0, LONG);
+    let mut proxy = setup.start().await;
+    for _ in 0..3 {
+        let mut client = proxy.client().await;
+        client.write(GET).await;
+        assert!(client.read_head().await.contains(" 502 "));
+        let mut client = proxy.client().await;
+        client
+            .write("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n")
+            .await;
+        assert!(client.read_head().await.contains(" 400 "));
+    }
+    assert_eq!(proxy.words().await.len(), 6);
+}
+
+#[tokio::test]
+async fn when_a_tunnel_closes_and_not_before() {
+    let mut scene = start(UPGRADE).await;
+    scene.upstream.write(SWITCHING).await;
+    scene.client.read_head().await;
+    scene.client.write("ping").await;
+    scene.upstream.read_until("ping").await;
+    scene
+        .then(async |scene: &mut Scene| {
+            scene.leave();
+            scene.fail();
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn when_a_drains_time_is_up() {
+    let mut scene = start(UPGRADE).await;
+    scene.upstream.write(SWITCHING).await;
+    scene.client.read_head().await;
+    scene.proxy.forwarder.cut();
+    // What is cut has no place any more, and who comes then is not sent away for want of one.
+    assert_eq!(scene.client.read_to_end().await, b"");
+    let mut next = scene.proxy.client().await;
+    next.write(GET).await;
+    scene.backend.accept().await.read_head().await;
+}
