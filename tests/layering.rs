@@ -94,11 +94,13 @@ const TABLE: &[Row] = &[
     row(
         "observe/board",
         &[
-            "clock", "content", "cost", "count", "dialect", "drift", "export", "frame", "label",
-            "load", "measure", "record", "slo", "wire",
+            "clock", "content", "cost", "count", "dialect", "drift", "engine", "export", "frame",
+            "label", "load", "measure", "record", "slo", "wire",
         ],
     ),
     row("observe/task", &["clock", "diag", "tee", "wire"]),
+    row("engine", &["clock", "label", "record::Warm"]),
+    row("scrape", &["diag", "engine", "forward", "label"]),
     row(
         "load",
         &[
@@ -153,6 +155,7 @@ const TABLE: &[Row] = &[
             "dialect::RequestFacts",
             "dialect::Timings",
             "dialect::Usage",
+            "engine",
             "drift",
             "frame::Anomaly",
             "label",
@@ -184,8 +187,9 @@ const TABLE: &[Row] = &[
     row(
         "config",
         &[
-            "admin", "clock", "content", "cost", "count", "diag", "dialect", "drift", "export",
-            "forward", "label", "listen", "load", "observe", "route", "slo", "tee", "wire",
+            "admin", "clock", "content", "cost", "count", "diag", "dialect", "drift", "engine",
+            "export", "forward", "label", "listen", "load", "observe", "route", "scrape", "slo",
+            "tee", "wire",
         ],
     ),
     row("simulate", &["clock", "label"]),
@@ -215,6 +219,7 @@ const PURE: &[&str] = &[
     "observe/exchange",
     "observe/network",
     "observe/reading",
+    "engine",
     "load",
     "slo",
     "drift",

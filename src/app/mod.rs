@@ -13,15 +13,14 @@ use tokio::task::JoinHandle;
 use crate::admin::Admin;
 use crate::config::Config;
 use crate::console::{Live, View};
-use crate::export::{
-    self, Instruments, Losses, Readings, RequestLog, Snapshot, Telemetry, request_log,
-};
+use crate::export::{self, Instruments, RequestLog, Snapshot, Telemetry, request_log};
 use crate::forward::{self, Client, Forwarder, Propagation, Ways};
 use crate::label::{Gate, Label, Name};
 use crate::listen::{self, Connections, Listener, Peer};
 use crate::load;
 use crate::observe::{Board, Observer, Phase, Sinks};
 use crate::route;
+use crate::scrape::{self, Scraper};
 use crate::slo;
 use crate::tcp::Kernel;
 use crate::tee::{self, Seam};
@@ -29,11 +28,15 @@ use crate::wire::{RouteFacts, Scheme};
 use crate::{diag, record::Record};
 
 mod budgets;
+mod engines;
+mod pages;
+mod readings;
 mod ways;
 
 use self::budgets::{Keeper, reserved};
-mod pages;
+use self::engines::{backends, tell};
 use self::pages::pages;
+use self::readings::readings;
 use self::ways::{lane, unrouted, ways};
 
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
@@ -66,6 +69,7 @@ struct Core {
     observer: Arc<Observer>,
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
+    scraper: Scraper,
     /// Writes error budgets, where they are kept over a restart.
     keeper: Option<Keeper>,
     gate: Arc<Gate>,
@@ -95,6 +99,8 @@ pub enum StartError {
     Telemetry(#[from] export::telemetry::StartError),
     #[error(transparent)]
     RequestLog(#[from] request_log::Error),
+    #[error(transparent)]
+    Scrape(#[from] scrape::Error),
     #[error(transparent)]
     Budgets(#[from] budgets::Error),
     #[error("the observer's thread cannot be started: {0}")]
@@ -205,6 +211,7 @@ impl App {
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
         let ways = ways(&new, Some(&self.ways.load()))?;
         self.core.request_log.reload(new.request_log.as_ref())?;
+        self.core.scraper.reload(&new.scrapes)?;
         self.core.observer.settled(|board, at| {
             for route in &new.routes {
                 board.prime(&lane(&route.facts));
@@ -212,6 +219,7 @@ impl App {
             board.replace_objectives(at, new.objectives.clone());
             board.count_with(new.tokenizers.clone());
             board.capture(new.contents.clone());
+            board.watch_backends(backends(&new));
             board.charge_by(new.costs.clone());
             board.compare_with(new.drift.clone());
         });
@@ -318,11 +326,13 @@ impl Core {
         let keep = |path: &PathBuf| Keeper::start(path.clone(), Arc::clone(&observer));
         let keeper = config.slo_state.as_ref().map(keep);
         drop(desk.set(Arc::downgrade(&observer)));
+        let scraper = Scraper::start(&config.scrapes, tell(&observer))?;
         Ok(Self {
             seam,
             observer,
             telemetry,
             request_log,
+            scraper,
             keeper: keeper.transpose()?,
             gate,
         })
@@ -346,9 +356,11 @@ impl Core {
             observer,
             telemetry,
             request_log,
+            scraper,
             keeper,
             gate: _,
         } = self;
+        drop(scraper);
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.
         let (delivered, logged, kept) = tokio::join!(
@@ -361,45 +373,13 @@ impl Core {
     }
 }
 
-/// The gauges' view: the observer is brought up to date, then read; `others` tells what it does not know. Weak, or observer and instruments would hold each
-/// other for ever.
-fn readings(
-    desk: &Arc<OnceLock<std::sync::Weak<Observer>>>,
-    seam: &Arc<Seam>,
-    gate: &Arc<Gate>,
-    others: Box<dyn Fn() -> Snapshot + Send + Sync>,
-) -> Readings {
-    let (desk, seam, gate) = (Arc::clone(desk), Arc::clone(seam), Arc::clone(gate));
-    Readings::new(move || {
-        let Some(observer) = desk.get().and_then(std::sync::Weak::upgrade) else {
-            return Snapshot::default();
-        };
-        // Before the observer is brought up to date, or it would always be 0.
-        let backlog = seam.backlog();
-        let told = observer.settled(Board::snapshot);
-        let lost = seam.lost();
-        let losses = Losses {
-            bytes: lost.bytes,
-            exchanges: lost.exchanges,
-            backlog,
-        };
-        let known = others();
-        Snapshot {
-            losses,
-            label_overflow: gate.refused().to_vec(),
-            refused_requests: known.refused_requests,
-            request_log: known.request_log,
-            ..told
-        }
-    })
-}
-
 /// The board as it is before the first exchange.
 fn board(config: &Config, gate: Arc<Gate>, sinks: Sinks) -> Result<Board, budgets::Error> {
     let mut board = Board::new(config.objectives.clone(), gate, sinks);
     board.count_with(config.tokenizers.clone());
     ask_kernel(&mut board);
     board.capture(config.contents.clone());
+    board.watch_backends(backends(config));
     board.charge_by(config.costs.clone());
     board.compare_with(config.drift.clone());
     for route in &config.routes {

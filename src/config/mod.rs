@@ -17,12 +17,15 @@ pub use watch::Watch;
 
 use crate::cost::Costs;
 use crate::count::Tokenisers;
+use crate::engine::warm;
 use crate::export::request_log;
+use crate::label::Label;
 use crate::route::TraceHeaders;
 use crate::wire::Vantage;
-use crate::{content, drift, forward, label, listen, route, slo};
+use crate::{content, drift, forward, label, listen, route, scrape, slo};
 
 mod args;
+mod backend;
 mod file;
 mod keys;
 mod load;
@@ -57,6 +60,10 @@ pub struct Config {
     pub listeners: Vec<listen::Config>,
     pub admin: Admin,
     pub upstreams: Vec<forward::Config>,
+    /// Of the upstreams whose engine's own metrics are read.
+    pub scrapes: Vec<scrape::Config>,
+    /// Of the upstreams that are asked whether they have warmed up.
+    pub warm: Vec<(Label, warm::Config)>,
     pub routes: Vec<route::Config>,
     /// The routes whose prompts and answers are captured.
     pub contents: content::Routes,

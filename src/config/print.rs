@@ -6,18 +6,19 @@ use std::path::PathBuf;
 use super::read::Field;
 use super::resolve::drift::{FIRST, OFF, YESTERDAY};
 use super::resolve::request_log::STDOUT;
-use super::url::Url;
+use super::url::{Page, Url};
 use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
 use super::{Config, raw};
 use crate::content::{self, Policy};
 use crate::cost::{Allowance, Budget};
 use crate::count::{Assigned, Tokenisers};
 use crate::drift::{self, Baseline};
+use crate::engine::warm;
 use crate::export::request_log::{self, Place};
 use crate::forward::{self, identity};
 use crate::label::{self, Pattern};
 use crate::slo::{Exclusion, Indicator, Objective, Scope};
-use crate::{listen, route};
+use crate::{listen, route, scrape};
 
 impl Config {
     /// Everything, defaults included, as YAML; secrets are redacted.
@@ -29,7 +30,13 @@ impl Config {
     fn file(&self) -> raw::File {
         let upstream = |upstream: &forward::Config| {
             let name = upstream.name.to_string();
-            (name, Field::of(self::upstream(upstream)))
+            let mut written = self::upstream(upstream);
+            let mut scrapes = self.scrapes.iter();
+            let scrape = scrapes.find(|scrape| scrape.upstream == upstream.name);
+            written.metrics = scrape.map(|scrape| metrics(scrape, upstream)).into();
+            let warm = self.warm.iter().find(|(name, _)| *name == upstream.name);
+            written.warm = warm.map(|(_, config)| self::warm(config)).into();
+            (name, Field::of(written))
         };
         raw::File {
             version: Field::of(1),
@@ -135,6 +142,44 @@ fn upstream(upstream: &forward::Config) -> raw::Upstream {
             idle: Field::of(Length(upstream.pool_idle)),
             size: Field::of(upstream.pool_size),
         }),
+        metrics: Field::Absent,
+        warm: Field::Absent,
+    }
+}
+
+fn metrics(scrape: &scrape::Config, upstream: &forward::Config) -> raw::Metrics {
+    let to = &scrape.to;
+    let url = Url {
+        tls: to.tls,
+        host: to.host.clone(),
+        port: to.port,
+        base_path: to.base_path.clone(),
+    };
+    let same = (to.tls, &to.host, to.port) == (upstream.tls, &upstream.host, upstream.port);
+    raw::Metrics {
+        url: Field::of(if same && !url.base_path.is_empty() {
+            Page::Path(url.base_path)
+        } else {
+            Page::Url(url)
+        }),
+        engine: Field::of(raw::Engine::of(scrape.engine)),
+        interval: Field::of(Length(scrape.interval)),
+        timeout: Field::of(Length(scrape.timeout)),
+    }
+}
+
+fn warm(config: &warm::Config) -> raw::Warm {
+    let warm::Config {
+        idle,
+        exchanges,
+        young,
+        load,
+    } = config;
+    raw::Warm {
+        idle: Field::of(Length(*idle)),
+        exchanges: Field::of(*exchanges),
+        young: Field::of(Length(*young)),
+        load: Field::of(Length(*load)),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(super) use super::backend::{Engine, Metrics, Warm};
 use super::read::Field;
 use super::url::Url;
 use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
@@ -116,6 +117,10 @@ pub(super) struct Upstream {
     pub(super) timeouts: Field<Timeouts>,
     /// Idle connections that are kept to be used again.
     pub(super) pool: Field<Pool>,
+    /// Where the engine behind it tells its own metrics; off where left out.
+    pub(super) metrics: Field<Metrics>,
+    /// When the engine behind it counts as warm; nobody asks where left out.
+    pub(super) warm: Field<Warm>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]

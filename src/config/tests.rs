@@ -265,6 +265,28 @@ fn hosts_are_names_wildcards_and_addresses_as_clients_send_them() {
 }
 
 #[test]
+fn an_engine_is_asked_at_its_upstream_or_where_the_url_says() {
+    let file = "version: 1\nroutes: [{upstream: a}]\nupstreams:\n  \
+                a: {url: \"https://h:8443/v1\", ca_file: ca.pem, metrics: {}}\n  \
+                b: {url: \"http://h\", metrics: {url: \"http://m:8002/metrics/\"}}\n  \
+                c: {url: \"http://h\"}\n";
+    let config = text(file).unwrap();
+    let asked = config.scrapes.iter().map(|scrape| {
+        let to = &scrape.to;
+        let place = (to.tls, to.host.as_str(), to.port, to.base_path.as_str());
+        (scrape.upstream.as_str(), place, to.ca_file.is_some())
+    });
+    assert_eq!(
+        asked.collect::<Vec<_>>(),
+        [
+            ("a", (true, "h", 8443, "/metrics"), true),
+            ("b", (false, "m", 8002, "/metrics/"), false),
+        ]
+    );
+    assert_eq!(config.warm, []);
+}
+
+#[test]
 fn upstreams_are_checked() {
     let cases = [
         ("upstreams: {}", "2:1: upstreams: no upstream is left"),
@@ -291,6 +313,22 @@ fn upstreams_are_checked() {
         (
             "upstreams: {a: {url: http://a, pool: {idle: 1h}}}",
             "2:45: upstreams.a.pool.idle: 1h lies outside",
+        ),
+        (
+            "upstreams: {a: {url: http://a, metrics: {url: \"http://me:x@a/metrics\"}}}",
+            "2:47: upstreams.a.metrics.url: the URL holds credentials",
+        ),
+        (
+            "upstreams: {a: {url: http://a, metrics: {engine: vlm}}}",
+            "2:50: upstreams.a.metrics.engine: \"vlm\" is not known here; did you mean \"vllm\"?",
+        ),
+        (
+            "upstreams: {a: {url: http://a, metrics: {interval: 10ms}}}",
+            "2:52: upstreams.a.metrics.interval: 10ms lies outside",
+        ),
+        (
+            "upstreams: {a: {url: http://a, warm: {exchanges: 2000}}}",
+            "2:50: upstreams.a.warm.exchanges: 2000 lies outside",
         ),
         (
             "upstreams: {a: {url: http://a}, b: {url: http://b}}",
@@ -769,7 +807,10 @@ listeners:
 admin: {address: \"[::1]:9\"}
 upstreams:
   a: {url: \"http://[::1]:8000/v1\", protocol: http2, keep_host: true, ca_file: ca.pem,
-      timeouts: {connect: off, head: 1m, idle: 90s, total: 1h}, pool: {idle: 1s, size: 0}}
+      timeouts: {connect: off, head: 1m, idle: 90s, total: 1h}, pool: {idle: 1s, size: 0},
+      metrics: {url: /m/, engine: sglang, interval: 9s, timeout: 800ms},
+      warm: {idle: 2h, exchanges: 7, young: 0s, load: 40ms}}
+  b: {url: \"http://b\", metrics: {url: \"https://c:8002\"}, warm: {}}
 routes:
   - {name: r, match: {host: \"*.Example.com\", prefix: /v1/}, upstream: a, strip: true, dialect: openai, provider: vllm,
      vantage: inbound, trace: continue, stall_after: 1500ms, hung_after: 5m,
@@ -893,7 +934,7 @@ fn schema_table_of_keys_and_documentation_agree() {
 
 #[test]
 fn the_defaults_in_the_table_are_the_defaults() {
-    let file = "version: 1\nupstreams: {a: {url: http://a}}\nrequest_log: {path: a}\n\
+    let file = "version: 1\nupstreams: {a: {url: http://a, metrics: {}, warm: {}}}\nrequest_log: {path: a}\n\
                 routes: [{upstream: a, content: {capture: true}, admission: {max_in_flight: 1}}]\n\
                 identity: {tenant: {headers: [a]}, session: {headers: [a]}, variant: {headers: [a]}}\n\
                 cost: {budgets: [{name: a, tokens: 1}]}\n";

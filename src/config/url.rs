@@ -139,6 +139,71 @@ impl JsonSchema for Url {
     }
 }
 
+/// Where a page is: a path on an upstream's host, or a URL of its own.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Page {
+    /// Starts with `/`.
+    Path(String),
+    /// Its base path is the page's; a `/` at its end counts.
+    Url(Url),
+}
+
+impl FromStr for Page {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let path = if text.starts_with('/') {
+            prefix(text)?
+        } else {
+            String::new()
+        };
+        let last = if text.ends_with('/') { "/" } else { "" };
+        if text.starts_with('/') {
+            return Ok(Self::Path(path + last));
+        }
+        let mut url: Url = text.parse()?;
+        url.base_path.push_str(last);
+        Ok(Self::Url(url))
+    }
+}
+
+impl fmt::Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => f.write_str(path),
+            Self::Url(url) => url.fmt(f),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Page {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for Page {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for Page {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Page".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^(https?://[^/?#@]+)?(/[^?#]*)?$" })
+    }
+}
+
 /// What `--upstream` takes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Target {
@@ -239,6 +304,32 @@ mod tests {
             path.base_path, "/an@sign",
             "only before the path is @ a mark of credentials"
         );
+    }
+
+    #[test]
+    fn a_page_is_a_path_or_a_url_and_keeps_its_last_slash() {
+        for text in [
+            "/metrics",
+            "/metrics/",
+            "/",
+            "http://h:8002/metrics",
+            "https://h/metrics/",
+        ] {
+            assert_eq!(text.parse::<Page>().unwrap().to_string(), text);
+        }
+        let cases = [
+            ("metrics", "no scheme"),
+            ("/metrics?format=x", "no path"),
+            ("http://user:secret@h/metrics", "credentials"),
+            ("http://h/metrics?key=secret", "query"),
+        ];
+        for (text, part) in cases {
+            let error = text.parse::<Page>().unwrap_err().to_string();
+            assert!(
+                error.contains(part) && !error.contains("secret"),
+                "{text}: {error}"
+            );
+        }
     }
 
     #[test]

@@ -215,6 +215,7 @@ mod tests {
             lanes: vec![LaneReading {
                 lane,
                 active: [1, 2, 3, 4],
+                backend_waiting: None,
                 silence: [load::Silence::default(); 2],
             }],
             flows: vec![

@@ -212,6 +212,40 @@ impl BudgetsWritten {
     }
 }
 
+/// The metrics of the engine behind an upstream cannot be read; told once for each kind of failure until they can be.
+#[derive(Debug)]
+pub struct ScrapeFails<'a> {
+    pub upstream: &'a str,
+    pub problem: &'a str,
+}
+
+impl ScrapeFails<'_> {
+    pub fn emit(&self) {
+        tracing::warn!(
+            upstream = self.upstream,
+            problem = self.problem,
+            "the engine's metrics cannot be read"
+        );
+    }
+}
+
+/// They are read: for the first time, or again.
+#[derive(Debug)]
+pub struct ScrapeWorks<'a> {
+    pub upstream: &'a str,
+    pub engine: &'a str,
+}
+
+impl ScrapeWorks<'_> {
+    pub fn emit(&self) {
+        tracing::info!(
+            upstream = self.upstream,
+            engine = self.engine,
+            "the engine's metrics are read"
+        );
+    }
+}
+
 /// All is sent that could be; the process ends.
 #[derive(Debug)]
 pub struct Stopped {

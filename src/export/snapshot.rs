@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::cost::TokenPrice;
 use crate::drift;
+use crate::engine;
 use crate::export::request_log;
 use crate::label::{Dimension, Label};
 use crate::load;
@@ -16,6 +17,8 @@ use crate::slo;
 pub struct Snapshot {
     pub load: load::Reading,
     pub slo: Vec<slo::Reading>,
+    /// Of the engines of which something is asked.
+    pub backends: Vec<engine::Reading>,
     pub budgets: Vec<BudgetReading>,
     /// What a million output tokens cost on hardware that is paid by the hour.
     pub token_prices: Vec<TokenPrice>,

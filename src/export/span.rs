@@ -368,6 +368,9 @@ impl Writer {
         self.text(key::COMPLETE, call.complete.as_str());
         self.stalls(record, &call.stalls);
         self.integer(key::QUEUE_DEPTH, Some(call.queue_depth));
+        if let Some(warm) = call.warm {
+            self.text(key::WARM, warm.as_str());
+        }
         self.seconds(
             key::BLOCKED,
             Some(record.blocked).filter(|time| !time.is_zero()),
@@ -676,6 +679,7 @@ mod tests {
         "tokengauge.token.source=reported",
         "tokengauge.complete=true",
         "tokengauge.queue.depth=3",
+        "tokengauge.warm=warming",
         "tokengauge.slo.ttft=good",
         "tokengauge.sampling.reason=always_on",
     ];

@@ -11,7 +11,7 @@ use crate::measure::rates::Tokens;
 use crate::measure::{Points, Rates, Stalls};
 use crate::record::{
     Bands, Became, Call, Complete, Connection, Cost, Http, LengthBand, Network, Outcome, Output,
-    Record, Series, Verdict,
+    Record, Series, Verdict, Warm,
 };
 use crate::wire::{
     Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,
@@ -228,6 +228,7 @@ pub fn streamed() -> Record {
             rates: Rates::of_stream(&points, tokens, Duration::ZERO, true),
             complete: Complete::True,
             queue_depth: 3,
+            warm: Some(Warm::Warming),
             stalls: Stalls::default(),
             cost: Some(Cost {
                 amount: 0.0125,

@@ -9,6 +9,7 @@
 
 mod admission;
 mod answer;
+mod ask;
 mod connect;
 mod exchange;
 mod forwarder;
@@ -28,6 +29,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::admission::Held;
+pub use self::ask::{Asker, Unanswered};
 pub use self::connect::SetupError;
 pub use self::forwarder::{Client, ForwardService, Forwarder, Parts};
 pub use self::identity::Identity;

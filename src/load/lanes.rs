@@ -38,6 +38,7 @@ impl Lanes {
             lane: lane.clone(),
             active: *active,
             silence: Default::default(),
+            backend_waiting: None,
         };
         let mut lanes: Vec<_> = self.0.iter().map(reading).collect();
         lanes.sort_by(|a, b| {

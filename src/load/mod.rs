@@ -125,6 +125,28 @@ pub struct LaneReading {
     pub active: [u64; State::ALL.len()],
     /// Streams without a token for a while: before their first one, and after it.
     pub silence: [Silence; 2],
+    /// Requests that wait in the engine behind the route, where it says so and no other route leads there.
+    pub backend_waiting: Option<u64>,
+}
+
+/// How well a queue's depth is known.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Bound {
+    /// Queued here + waiting in the engine, by its own word.
+    Exact,
+    /// Queued here + awaiting their first token, which includes prefill.
+    Upper,
+}
+
+impl Bound {
+    pub const ALL: [Self; 2] = [Self::Exact, Self::Upper];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Upper => "upper",
+        }
+    }
 }
 
 /// Streams that are awaited to bring a token.
@@ -145,9 +167,20 @@ impl Silence {
 }
 
 impl LaneReading {
-    /// Queued here + awaiting their first token: an upper bound, since waiting includes prefill.
+    /// As well as it is known: see [`Bound`].
     pub const fn queue_depth(&self) -> u64 {
-        queue_depth(&self.active)
+        let [queued, _, _, _] = self.active;
+        match self.backend_waiting {
+            Some(waiting) => queued.saturating_add(waiting),
+            None => queue_depth(&self.active),
+        }
+    }
+
+    pub const fn bound(&self) -> Bound {
+        match self.backend_waiting {
+            Some(_) => Bound::Exact,
+            None => Bound::Upper,
+        }
     }
 }
 

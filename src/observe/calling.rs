@@ -391,6 +391,7 @@ impl Calling {
             rates,
             complete,
             queue_depth: closing.queue_depth,
+            warm: None,
             cost: None,
             verdicts: Vec::new(),
             stalls: Stalls::default(),

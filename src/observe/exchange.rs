@@ -302,6 +302,11 @@ impl Exchange {
         Some(self.socket.as_ref()?.facts())
     }
 
+    /// Whether it is a call of a known API, as far as it is known.
+    pub const fn is_call(&self) -> bool {
+        self.call.is_some()
+    }
+
     /// Whether what its live metrics are told apart by is as well known as it will be.
     pub fn is_settled(&self) -> bool {
         let switched = self.head.as_ref().map(|head| head.status == SWITCHING);

@@ -21,6 +21,8 @@ pub use task::Observer;
 #[cfg(test)]
 mod accounting;
 #[cfg(test)]
+mod backend_tests;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod queue_tests;

@@ -156,6 +156,8 @@ pub struct Call {
     pub complete: Complete,
     /// Queue depth when the exchange was admitted.
     pub queue_depth: u32,
+    /// How the exchange found its backend when it was admitted; `None` where nobody asks.
+    pub warm: Option<Warm>,
     /// When it brought no token for longer than its route allows. All of them are over.
     pub stalls: Stalls,
     /// What it cost; `None` where it used nothing, or where that has no price.
@@ -183,6 +185,29 @@ impl Complete {
             Self::True => "true",
             Self::Cut => "cut",
             Self::Unobserved => "unobserved",
+        }
+    }
+}
+
+/// How warm the backend was that answered.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Warm {
+    /// It had to load before it could answer.
+    Cold,
+    /// It answered, and had not settled.
+    Warming,
+    Warm,
+}
+
+impl Warm {
+    pub const ALL: [Self; 3] = [Self::Cold, Self::Warming, Self::Warm];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Warming => "warming",
+            Self::Warm => "warm",
         }
     }
 }

@@ -136,6 +136,7 @@ fn call() -> Call {
         },
         complete: Complete::True,
         queue_depth: 0,
+        warm: None,
         stalls: Stalls::default(),
         cost: None,
         verdicts: Vec::new(),

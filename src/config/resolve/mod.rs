@@ -14,9 +14,10 @@ use super::read::{Field, Given};
 use super::value::{Length, Size};
 use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
 use crate::count::Tokenisers;
-use crate::{forward, label, listen};
+use crate::{label, listen};
 
 mod admission;
+mod backends;
 mod content;
 mod cost;
 pub(super) mod drift;
@@ -73,12 +74,7 @@ pub(super) fn resolve(
     };
     let listeners = listeners(file.listeners, args, problems);
     let admin = admin(file.admin, above, problems);
-    if let Some(message) = address_taken_twice(&listeners, &admin) {
-        match listening {
-            Some(mark) => problems.at(mark, message),
-            None => problems.outside("--listen", message),
-        }
-    }
+    tell_taken_twice(listening, &listeners, &admin, problems);
     let vantage = args.vantage.or(file.vantage.value()).unwrap_or_default();
     let written = routes::Written {
         file: root,
@@ -96,11 +92,13 @@ pub(super) fn resolve(
         tenants: identity.tenant.is_some(),
     };
     let objectives = objectives::resolve(file.objectives, known, problems);
-    proxies(&mut paths.upstreams, above, problems);
+    proxies(&mut paths, above, problems);
     Config {
         listeners,
         admin,
         upstreams: paths.upstreams,
+        scrapes: paths.scrapes,
+        warm: paths.warm,
         routes: paths.routes,
         contents: paths.contents,
         objectives,
@@ -131,14 +129,15 @@ fn prices_file(cost: &Field<raw::Cost>) -> Option<std::path::PathBuf> {
     cost.clone().value()?.prices.value()
 }
 
-/// The proxies on the way out that the environment names.
-fn proxies(upstreams: &mut [forward::Config], above: Above<'_>, problems: &mut Problems) {
+/// The proxies on the way out that the environment names: to upstreams, and to the pages of the engines behind them.
+fn proxies(paths: &mut routes::Paths, above: Above<'_>, problems: &mut Problems) {
     let (proxy, wrong) = proxy::from_env(above.environment);
     for (variable, wrong) in wrong {
         problems.outside(variable, wrong.to_string());
     }
-    for upstream in upstreams {
-        upstream.proxy = proxy.for_host(upstream.tls, &upstream.host, upstream.port);
+    let pages = paths.scrapes.iter_mut().map(|scrape| &mut scrape.to);
+    for to in paths.upstreams.iter_mut().chain(pages) {
+        to.proxy = proxy.for_host(to.tls, &to.host, to.port);
     }
 }
 
@@ -236,6 +235,22 @@ fn listener(written: Given<raw::Listener>, problems: &mut Problems) -> Option<li
 /// nothing.
 const HEAD_TIMEOUTS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
+
+/// `listening`: where the file says so.
+fn tell_taken_twice(
+    listening: Option<Mark>,
+    listeners: &[listen::Config],
+    admin: &Admin,
+    problems: &mut Problems,
+) {
+    let Some(message) = address_taken_twice(listeners, admin) else {
+        return;
+    };
+    match listening {
+        Some(mark) => problems.at(mark, message),
+        None => problems.outside("--listen", message),
+    }
+}
 
 /// Said of the first address that is; a port of 0 is another one each time.
 fn address_taken_twice(listeners: &[listen::Config], admin: &Admin) -> Option<String> {

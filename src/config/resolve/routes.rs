@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::upstreams::Upstreams;
 use super::{admission, check_name, content, length_within, upstreams};
 use crate::config::problem::{Mark, Problems, suggestion};
 use crate::config::read::{Field, Given};
@@ -14,10 +15,11 @@ use crate::config::value::Wrong;
 use crate::config::{RunArgs, raw};
 use crate::content::{Policy, Routes};
 use crate::dialect;
+use crate::engine::warm;
 use crate::label::Label;
 use crate::route::TraceHeaders;
 use crate::wire::{RouteFacts, Vantage};
-use crate::{forward, route};
+use crate::{forward, route, scrape};
 
 /// A pause that a reader notices: 30 tokens late at a modest 15 per second.
 const STALL_AFTER: Duration = Duration::from_secs(2);
@@ -44,6 +46,8 @@ pub(super) struct Written {
 
 pub(super) struct Paths {
     pub(super) upstreams: Vec<forward::Config>,
+    pub(super) scrapes: Vec<scrape::Config>,
+    pub(super) warm: Vec<(Label, warm::Config)>,
     pub(super) routes: Vec<route::Config>,
     /// Also of routes that are wrong in some other way, so that what refers to them is not called wrong too.
     pub(super) route_names: Vec<String>,
@@ -70,7 +74,11 @@ pub(super) fn resolve(
         Field::Given(given) => given.value.keys().cloned().collect(),
         Field::Absent | Field::Wrong => Vec::new(),
     };
-    let upstreams = upstreams::resolve(written.upstreams, problems);
+    let Upstreams {
+        all: upstreams,
+        scrapes,
+        warm,
+    } = upstreams::resolve(written.upstreams, problems);
     let known = Known {
         names: &names,
         upstreams: &upstreams,
@@ -86,6 +94,8 @@ pub(super) fn resolve(
     }
     Paths {
         upstreams,
+        scrapes,
+        warm,
         routes,
         route_names,
         contents: contents.into_iter().collect(),
@@ -369,6 +379,8 @@ fn from_flags(args: &RunArgs, defaults: Defaults, problems: &mut Problems) -> Pa
         .collect();
     Paths {
         upstreams,
+        scrapes: Vec::new(),
+        warm: Vec::new(),
         routes,
         route_names,
         contents: Routes::default(),

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{check_name, length_within, within};
+use super::{backends, check_name, length_within, within};
 use crate::config::problem::Problems;
 use crate::config::raw;
 use crate::config::read::{Field, Given};
 use crate::config::url::Url;
 use crate::config::value::Limit;
-use crate::forward;
+use crate::engine::warm;
 use crate::label::Label;
+use crate::{forward, scrape};
 
 /// A time limit shorter than this fails everything; one longer than a day is `off`.
 const LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
@@ -19,9 +20,10 @@ const LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::fr
 pub(super) fn resolve(
     written: Field<BTreeMap<String, Field<raw::Upstream>>>,
     problems: &mut Problems,
-) -> Vec<forward::Config> {
+) -> Upstreams {
+    let mut upstreams = Upstreams::default();
     let Some(Given { value, mark }) = written.given() else {
-        return Vec::new();
+        return upstreams;
     };
     if value.is_empty() {
         problems.at(
@@ -29,12 +31,11 @@ pub(super) fn resolve(
             "no upstream is left; add one, such as `openai: {url: https://api.openai.com}`",
         );
     }
-    let mut upstreams = Vec::new();
     for (name, written) in value {
         match written {
             Field::Given(given) => {
                 check_name(&name, given.mark, problems);
-                upstreams.extend(upstream(&name, given, problems));
+                upstream(&name, given, &mut upstreams, problems);
             }
             Field::Absent => problems.missing(
                 mark,
@@ -47,11 +48,21 @@ pub(super) fn resolve(
     upstreams
 }
 
+/// All of them, and what is wanted to be known of the engines behind them.
+#[derive(Default)]
+pub(super) struct Upstreams {
+    pub(super) all: Vec<forward::Config>,
+    pub(super) scrapes: Vec<scrape::Config>,
+    pub(super) warm: Vec<(Label, warm::Config)>,
+}
+
+/// Adds it to the others, unless it has no URL.
 fn upstream(
     name: &str,
     written: Given<raw::Upstream>,
+    upstreams: &mut Upstreams,
     problems: &mut Problems,
-) -> Option<forward::Config> {
+) -> Option<()> {
     let Given { value, mark } = written;
     let timeouts = value.timeouts.value().unwrap_or_default();
     let usual = forward::Timeouts::default();
@@ -83,7 +94,12 @@ fn upstream(
         Some(raw::Protocol::Http1) => forward::Protocol::Http1,
         None => config.protocol,
     };
-    Some(config)
+    let scrape = backends::scrape(&config, value.metrics, problems);
+    let warm = backends::warm(&config, value.warm, problems);
+    upstreams.all.push(config);
+    upstreams.scrapes.extend(scrape);
+    upstreams.warm.extend(warm);
+    Some(())
 }
 
 /// The upstream at `url`, with defaults for everything else.

@@ -69,7 +69,10 @@ impl Bounds {
             calls
         } else if metric.has(key::ROUTE) {
             lanes
-        } else if metric.has(key::SLO) || metric.has(key::BUDGET) {
+        } else if [key::SLO, key::UPSTREAM, key::BUDGET]
+            .into_iter()
+            .any(|configured| metric.has(configured))
+        {
             LANES
         } else {
             1

@@ -32,6 +32,7 @@ use crate::record::{Bands, Became, Call, Outcome, Record, Series};
 use crate::wire::RouteFacts;
 
 mod attributes;
+mod backends;
 mod banded;
 pub mod bounded;
 mod closing;

@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use crate::export::instruments::attributes::{label, of_flow, of_lane, sorted, with, word};
+use crate::export::instruments::backends;
 use crate::export::instruments::bounded::Bounds;
 use crate::export::instruments::drift;
 use crate::export::instruments::quota;
@@ -26,6 +27,7 @@ pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     drift::register(meter, current, bounds);
     quota::register(meter, current, bounds);
     objectives(meter, current);
+    backends::register(meter, current);
     spending::register(meter, current);
     observer(meter, current);
     health::SELF_BUILD.observe_count_gauge(meter, |gauge| {
@@ -50,7 +52,8 @@ fn load(meter: &Meter, current: &Current, bounds: Bounds) {
     let depth = Arc::clone(current);
     ours::QUEUE_DEPTH.observe_count_gauge(meter, move |gauge| {
         for reading in depth.load().load.lanes.iter().take(lanes) {
-            let attributes = with(&of_lane(&reading.lane), &[word(key::BOUND, "upper")]);
+            let bound = word(key::BOUND, reading.bound().as_str());
+            let attributes = with(&of_lane(&reading.lane), &[bound]);
             gauge.observe(reading.queue_depth(), &attributes);
         }
     });

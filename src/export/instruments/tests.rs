@@ -17,6 +17,7 @@ use crate::cost::TokenPrice;
 use crate::count::Source;
 use crate::dialect::{Allowance, Kind, Usage};
 use crate::drift;
+use crate::engine;
 use crate::export::collector::Picture;
 use crate::export::config::{ExemplarFilter, GenAi, Temporality};
 use crate::export::names;
@@ -24,11 +25,12 @@ use crate::export::names::attributes::Values;
 use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{BudgetReading, prometheus, testing};
 use crate::label::Limits;
+use crate::load::Bound;
 use crate::load::{
     Flow, FlowReading, LaneReading, Limited, QuotaReading, Reading, Silence, Summary, Throughput,
 };
 use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
-use crate::record::LengthBand;
+use crate::record::{LengthBand, Warm};
 use crate::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
 use crate::wire::Vantage;
 
@@ -130,6 +132,7 @@ fn snapshot() -> Snapshot {
             objective("rate", Indicator::OutputRate(15.5)),
             objective("duration", Indicator::Duration(Duration::from_secs(60))),
         ],
+        backends: vec![backend()],
         budgets: vec![BudgetReading {
             name: Label::known("acme-month"),
             unit: Label::known("USD"),
@@ -158,6 +161,22 @@ fn snapshot() -> Snapshot {
         refused_requests: 4,
         label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
         ..Snapshot::default()
+    }
+}
+
+fn backend() -> engine::Reading {
+    engine::Reading {
+        upstream: Label::known("gpu"),
+        engine: Some(engine::Engine::Vllm),
+        scrape_age: Some(2.5),
+        waiting: Some(3),
+        running: Some(21),
+        kv_cache: Some(0.75),
+        prefix_cache: Some(0.25),
+        asleep: Some(false),
+        warm: Some(Warm::Warming),
+        asked: Some([7, 1, 0, 0, 0, 0, 0, 0]),
+        implausible: 2,
     }
 }
 
@@ -196,6 +215,7 @@ fn load() -> Reading {
         lanes: vec![LaneReading {
             lane: lane_of(&testing::route()),
             active: [1, 2, 3, 4],
+            backend_waiting: None,
             silence: [1, 2].map(|stalled| Silence {
                 stalled,
                 longest: Some(Duration::from_secs(10 * stalled)),
@@ -430,6 +450,45 @@ fn every_registered_attribute_is_used() {
         let label = format!("{}=\"", attribute.key.replace('.', "_"));
         assert!(text.contains(&label), "{}", attribute.key);
     }
+}
+
+#[test]
+fn a_backend_is_told_as_far_as_it_is_known() {
+    let text = prometheus::text(&representative());
+    let vllm = "tokengauge_engine=\"vllm\"";
+    for (series, labels, value) in [
+        ("backend_requests{", [vllm, "state=\"waiting\""], "3"),
+        ("backend_requests{", [vllm, "state=\"running\""], "21"),
+        (
+            "backend_kv_cache_ratio{",
+            [vllm, "upstream=\"gpu\""],
+            "0.75",
+        ),
+        ("backend_prefix_cache_ratio{", [vllm, ""], "0.25"),
+        ("backend_scrape_age_seconds{", [vllm, ""], "2.5"),
+        ("backend_warm{", ["warm=\"cold\"", ""], "0"),
+        ("backend_warm{", ["warm=\"warming\"", ""], "1"),
+        ("backend_warm{", ["warm=\"warm\"", ""], "0"),
+        ("self_scrapes_total{", ["asked=\"unreachable\"", ""], "1"),
+        ("self_implausible_total{", ["upstream=\"gpu\"", ""], "2"),
+    ] {
+        let found: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with(&format!("tokengauge_{series}")))
+            .filter(|line| labels.iter().all(|label| line.contains(label)))
+            .filter_map(|line| line.rsplit_once(' '))
+            .map(|(_, value)| value)
+            .collect();
+        assert_eq!(found, [value], "{series} {labels:?}");
+    }
+}
+
+#[test]
+fn a_queue_is_exact_where_the_engine_tells_it() {
+    let mut lane = load().lanes.remove(0);
+    assert_eq!((lane.queue_depth(), lane.bound()), (3, Bound::Upper));
+    lane.backend_waiting = Some(9);
+    assert_eq!((lane.queue_depth(), lane.bound()), (10, Bound::Exact));
 }
 
 /// The token-wise rules of Prometheus' own translator (`UnderscoreEscapingWithSuffixes`), written down once more.

@@ -74,7 +74,7 @@ attributes! {
     TOKEN_KIND "tokengauge.token.kind" Closed(&["prompt", "text", "reasoning", "tool", "refusal", "transcript", "uncached", "cache_read", "cache_write", "output", "hidden"]), "What the tokens are. Of `tokengauge.tokens`: prompt, text, reasoning, tool, refusal, transcript. Of `tokengauge.usage`: uncached, cache_read, cache_write (together the input), output, reasoning, hidden (together the output).";
     TOKEN_SOURCE "tokengauge.token.source" Closed(&["counted", "estimated", "reported"]), "`counted` with the model's own encoding, `estimated` with another or from bytes, `reported` by the provider (of `tokengauge.cost` alone).";
     STREAM_STATE "tokengauge.stream.state" Closed(&["waiting", "streaming", "blocked"]), "waiting for the first token, streaming, or blocked by a client that does not read.";
-    STATE "tokengauge.state" Closed(&["queued", "waiting", "streaming", "unstreamed"]), "What an exchange in flight is doing.";
+    STATE "tokengauge.state" Closed(&["queued", "waiting", "streaming", "unstreamed", "running"]), "What an exchange in flight is doing. Of `tokengauge.backend.requests`, where the engine tells it: waiting, running.";
     WINDOW "tokengauge.window" Closed(&["10s", "1m", "5m", "peak", "30m", "1h", "2h", "6h", "1d", "3d"]), "The window looked at. Of `tokengauge.throughput`: 10s, 1m, 5m, peak. Of `tokengauge.slo.burn`: 5m, 30m, 1h, 2h, 6h, 1d, 3d.";
     BAND "tokengauge.band" Closed(&["<5", "5-15", "15-30", "30-60", ">=60", "voice"]), "Experience band by output tokens per second; `voice` (at least 100) is counted beside >=60.";
     UNRATED "tokengauge.unrated" Closed(&["no_token", "few_tokens", "short_decode", "below_total", "unobserved"]), "Why a stream has no output rate.";
@@ -84,7 +84,7 @@ attributes! {
     SILENCE "tokengauge.silence" Closed(&["silent", "pinging"]), "What came instead of tokens when the stall was raised: nothing, or pings, comments and events without a token.";
     PART "tokengauge.part" Closed(&["runtime", "observer"]), "Whose turn was late: that of the runtime that moves the bytes, or of the thread that observes them.";
     POINT "tokengauge.point" Closed(&["head", "byte", "event", "token", "visible"]), "A clock point.";
-    BOUND "tokengauge.bound" Closed(&["exact", "upper"]), "Whether the number is exact or an upper bound.";
+    BOUND "tokengauge.bound" Closed(&["exact", "upper"]), "`exact`: queued here + waiting in the engine, by its own word. `upper`: queued here + awaiting their first token, an upper bound.";
     WAIT_PLACE "tokengauge.where" Closed(&["edge", "admission", "backend"]), "Where the call was held back: before it reached this proxy (by `X-Request-Start` or `X-Queue-Start`), by the route's own limit, or at the backend by the backend's own word.";
     LIMITED "tokengauge.limited" Closed(&["requests", "tokens", "input_tokens", "output_tokens"]), "What the provider limits. `tokens`: input and output together.";
     SIGN "tokengauge.sign" Closed(&["retry_count", "idempotency_key", "request_id"]), "By what a retry is known: `x-stainless-retry-count` above 0; an `idempotency-key` that was there before; the `x-request-id`, path and length of a request that did not end well.";
@@ -106,6 +106,10 @@ attributes! {
     SIGNAL "tokengauge.signal" Closed(&["metrics", "traces"]), "Which export.";
     DROP_REASON "tokengauge.reason" Closed(&["queue_full", "failed", "shutdown"]), "Why it was dropped.";
     OMISSION "tokengauge.omission" Closed(&["not_understood", "truncated"]), "Why content was left out.";
+    UPSTREAM "tokengauge.upstream" Configured, "The upstream's name.";
+    ENGINE "tokengauge.engine" Closed(&["vllm", "sglang", "tgi", "tensorrt_llm", "llama_cpp", "triton", "nim"]), "Whose metrics were read.";
+    WARM "tokengauge.warm" Closed(&["cold", "warming", "warm"]), "How warm a backend is. `cold`: it has to load before it can answer; `warming`: it answers and has not settled.";
+    ASKED "tokengauge.asked" Closed(&["ok", "unreachable", "timeout", "redirect", "status", "too_large", "content", "unknown"]), "How asking an engine for its metrics ended. `content`: the answer holds no metrics; `unknown`: none of an engine that is known.";
     VERSION "tokengauge.version" Any, "The version of this program.";
 }
 
@@ -139,12 +143,13 @@ pub const LANE: &[Attribute] = &[ROUTE, VANTAGE];
 mod tests {
     use super::*;
     use crate::dialect::{Kind, Operation};
+    use crate::engine::{Asked, Engine};
     use crate::export::Part;
     use crate::frame::Anomaly;
     use crate::label::Dimension;
-    use crate::load::{Limited, Sign, State};
+    use crate::load::{Bound, Limited, Sign, State};
     use crate::measure::{Awaited, Band, Silence, Stage, Unrated};
-    use crate::record::{Became, LengthBand, Outcome};
+    use crate::record::{Became, LengthBand, Outcome, Warm};
     use crate::slo::{BURN_WINDOWS, Indicator};
     use crate::wire::{ConnectStage, Fault, Vantage};
 
@@ -159,7 +164,11 @@ mod tests {
     fn closed_lists_are_the_words_of_their_enums() {
         assert_eq!(closed(OPERATION), Operation::ALL.map(Operation::as_str));
         assert_eq!(closed(VANTAGE), Vantage::ALL.map(Vantage::as_str));
-        assert_eq!(closed(STATE), State::ALL.map(State::as_str));
+        assert_eq!(closed(STATE)[..4], State::ALL.map(State::as_str));
+        assert_eq!(closed(BOUND), Bound::ALL.map(Bound::as_str));
+        assert_eq!(closed(ENGINE), Engine::ALL.map(Engine::as_str));
+        assert_eq!(closed(WARM), Warm::ALL.map(Warm::as_str));
+        assert_eq!(closed(ASKED), Asked::ALL.map(Asked::as_str));
         assert_eq!(closed(LIMITED), Limited::ALL.map(Limited::as_str));
         assert_eq!(closed(SIGN), Sign::ALL.map(Sign::as_str));
         assert_eq!(closed(UNRATED), Unrated::ALL.map(Unrated::as_str));

@@ -3,7 +3,7 @@
 use crate::export::names::attributes::{
     ANOMALY, DIMENSION, DROP_REASON, OMISSION, PART, RESULT, SIGNAL, VERSION,
 };
-use crate::export::names::{Kind, Metric, ROW};
+use crate::export::names::{Kind, Metric, ROW, backend};
 use crate::frame::Anomaly;
 use crate::label::Dimension;
 
@@ -25,6 +25,8 @@ pub static ALL: &[&Metric] = &[
     &SELF_LEFT_OUT,
     &SELF_LOGGED,
     &SELF_UNLOGGED,
+    &backend::SELF_SCRAPES,
+    &backend::SELF_IMPLAUSIBLE,
     &SELF_DELAY,
     &SELF_BUILD,
 ];

@@ -8,6 +8,7 @@
 use std::fmt::{self, Write};
 
 pub mod attributes;
+pub mod backend;
 pub mod build;
 pub mod cost;
 pub mod drift;

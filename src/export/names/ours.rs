@@ -7,7 +7,7 @@ use crate::export::names::attributes::{
     SILENCE, SLO, STAGE, STATE, STATUS, STREAM_STATE, TOKEN_KIND, TOKEN_SOURCE, TOKEN_TYPE,
     UNRATED, VANTAGE, WAIT_PLACE, WINDOW,
 };
-use crate::export::names::{Kind, Metric, ROW, cost, drift, network, quota};
+use crate::export::names::{Kind, Metric, ROW, backend, cost, drift, network, quota};
 use crate::record::Became;
 
 /// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
@@ -59,6 +59,11 @@ pub static ALL: &[&Metric] = &[
     &ACTIVE_REQUESTS,
     &QUEUE_DEPTH,
     &QUEUE_WAIT,
+    &backend::REQUESTS,
+    &backend::KV_CACHE,
+    &backend::PREFIX_CACHE,
+    &backend::SCRAPE_AGE,
+    &backend::WARM_STATE,
     &quota::QUOTA_REQUESTS_REMAINING,
     &quota::QUOTA_REQUESTS_LIMIT,
     &quota::QUOTA_TOKENS_REMAINING,
@@ -294,7 +299,7 @@ pub static QUEUE_DEPTH: Metric = Metric {
     name: "tokengauge.queue.depth",
     kind: Kind::Gauge,
     unit: "{request}",
-    description: "Exchanges held back here and streams awaiting their first token: an upper bound of the backend's queue, since it includes prefill.",
+    description: "The queue that a request finds. Exact where the engine behind the route says how many wait in it and no other route leads there: those + what is held back here. Else streams held back here or awaiting their first token: an upper bound, since it includes prefill.",
     attributes: &[LANE, &[BOUND]],
     combinations: 2,
     ..ROW

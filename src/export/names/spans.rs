@@ -126,6 +126,7 @@ attributes! {
     TOKEN_SOURCE "tokengauge.token.source" Closed(&["reported", "counted", "estimated"]), "Where N, the number of output tokens in the rates, comes from.";
     COMPLETE "tokengauge.complete" Closed(&["true", "cut", "unobserved"]), "Whether what was counted is all there was.";
     QUEUE_DEPTH "tokengauge.queue.depth" Any, "Queue depth when the exchange was admitted.";
+    WARM "tokengauge.warm" Closed(&["cold", "warming", "warm"]), "How the exchange found its backend when it was admitted, where that is asked (`upstreams.*.warm`).";
     BLOCKED "tokengauge.client.blocked" Any, "Time in which the client did not read, in seconds; only where there was any.";
     STALLS "tokengauge.stalls" Any, "How often the stream stalled; only where it did. Each of the first 16 has an event `stall`.";
     STALLED "tokengauge.stalled" Any, "How long it was stalled, all stalls together, in seconds; only where it was.";

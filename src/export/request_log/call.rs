@@ -37,6 +37,7 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
         rates,
         complete,
         queue_depth,
+        warm,
         stalls,
         cost,
         verdicts,
@@ -63,6 +64,7 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
         rates: self::rates(rates),
         complete: complete.as_str(),
         queue_depth: *queue_depth,
+        warm: warm.map(record::Warm::as_str),
         usage: usage.as_ref().map(self::usage),
         output: output
             .as_ref()

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::dialect::Quota;
+use crate::engine::Backends;
 use crate::export::{Instruments, Live};
+use crate::label::Label;
 use crate::load::{self, Flow, FlowId, Lane, Load, State};
 use crate::measure::{Pauses, Sample, Watch};
 use crate::observe::board::{Phase, StreamView};
 use crate::observe::exchange::Exchange;
-use crate::record::{Call, Outcome, Record};
+use crate::record::{Call, Outcome, Record, Warm};
 use crate::wire::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
 
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub(super) struct Flight {
     pub(super) untold: Vec<Sample>,
     /// Messages told so far, from the client and from the upstream.
     pub(super) messages: [u64; 2],
+    /// The backend of a call that was admitted, and how warm that was then; `None` where nobody asks.
+    pub(super) found: Option<(Label, Warm)>,
     /// Where its request has an id.
     pub(super) identity: Option<load::Identity>,
 }
@@ -44,6 +48,13 @@ pub(super) struct Meters {
 }
 
 impl Flight {
+    /// The exchange was admitted. Only calls of a known API work a backend: health checks and pages warm nothing up.
+    pub(super) fn admitted(&mut self, at: Moment, backends: &mut Backends) {
+        if self.found.is_none() && self.exchange.is_call() {
+            self.found = backends.admitted(at, &self.lane.route);
+        }
+    }
+
     /// Reads the stall clock; see [`Exchange::look`].
     pub(super) fn look(
         &mut self,
@@ -261,6 +272,24 @@ impl Flight {
                 Waiting::Client => "client",
             },
         }
+    }
+}
+
+/// Writes into the record how the call found its backend, as is known by its end.
+pub(super) fn found(
+    backends: &mut Backends,
+    at: Moment,
+    (upstream, found): (Label, Warm),
+    record: &mut Record,
+) {
+    let well = record.outcome == Outcome::Ok;
+    if let Some(call) = &mut record.call {
+        let load = call.timings.and_then(|timings| timings.load);
+        call.warm = Some(if well {
+            backends.answered(at, &upstream, found, load)
+        } else {
+            found
+        });
     }
 }
 

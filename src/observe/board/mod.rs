@@ -14,11 +14,12 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::clock::Moment;
+use crate::clock::{Moment, Wall};
 use crate::content;
 use crate::cost::{Costs, Priced, TokenPrice};
 use crate::count::Tokenisers;
 use crate::drift::{self, Drift};
+use crate::engine::{self, Asked, Backend, Backends, Told};
 use crate::export::{BudgetReading, Instruments, Part, Snapshot};
 use crate::frame::Anomaly;
 use crate::label::{Gate, Label, Name};
@@ -58,6 +59,7 @@ pub struct Board {
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
     kernel: Kernel,
+    backends: Backends,
     /// The routes whose content is captured, and the memory that this may take.
     contents: content::Routes,
     budget: content::Budget,
@@ -115,6 +117,7 @@ impl Board {
             gate,
             tokenisers: Tokenisers::default(),
             kernel: Kernel::default(),
+            backends: Backends::default(),
             contents: content::Routes::default(),
             budget: content::Budget::default(),
             costs: Costs::default(),
@@ -134,6 +137,9 @@ impl Board {
                     return;
                 };
                 self.kernel.ask(flight.exchange.sides(), true);
+                if let Some((upstream, _)) = &flight.found {
+                    self.backends.left(at, upstream);
+                }
                 if catch_unwind(AssertUnwindSafe(|| self.end(*flight, at, ending))).is_err() {
                     self.sinks.instruments.odd(Anomaly::Panic, 1);
                 }
@@ -201,7 +207,25 @@ impl Board {
                 }
             }
         }
+        for reading in &mut load.lanes {
+            reading.backend_waiting = self.backends.waiting(at, &reading.lane.route);
+        }
         (load, self.ledger.reading(at))
+    }
+
+    /// What is known of the backends at `at`.
+    pub fn backends(&self, at: Moment) -> Vec<engine::Reading> {
+        self.backends.readings(at)
+    }
+
+    /// Of which backends something is wanted to be known.
+    pub fn watch_backends(&mut self, backends: Vec<Backend>) {
+        self.backends.replace(backends);
+    }
+
+    /// The metrics of the engine behind `upstream` were read at `at`, which is `wall` on the wall clock, or not.
+    pub fn asked(&mut self, at: Moment, wall: Wall, upstream: &Label, told: Result<Told, Asked>) {
+        self.backends.asked(at, wall, upstream, told);
     }
 
     /// Everything that is read rather than recorded, as far as it is known here.
@@ -211,6 +235,7 @@ impl Board {
             token_prices: self.token_prices(&load),
             budgets: self.budgets(),
             drift: self.drift.reading(at),
+            backends: self.backends(at),
             load,
             slo,
             ..Snapshot::default()
@@ -333,6 +358,7 @@ impl Board {
             slices: None,
             untold: Vec::new(),
             messages: [0; 2],
+            found: None,
             identity,
         };
         self.flights.insert(id, Box::new(flight));
@@ -344,6 +370,7 @@ impl Board {
             load,
             ledger,
             pauses,
+            backends,
             quotas,
             sinks,
             ..
@@ -357,6 +384,7 @@ impl Board {
             flight
                 .exchange
                 .set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
+            flight.admitted(at, backends);
         }
         let blocked = if let Word::Arrival { blocked, .. } = &word {
             blocked.duration()
@@ -406,12 +434,14 @@ impl Board {
             ledger,
             drift,
             pauses,
+            backends,
             retries,
             gate,
             costs,
             sinks,
             ..
         } = self;
+        let found = flight.found.take();
         flight.tell_time(at, Duration::ZERO, &sinks.instruments);
         let unread = flight.unread(at);
         flight.look(at, unread, pauses, &sinks.instruments);
@@ -429,6 +459,9 @@ impl Board {
         }
         // Nothing came after it that could tell.
         record.blocked += unread;
+        if let Some(found) = found {
+            flight::found(backends, at, found, &mut record);
+        }
         charge(costs, &mut record, &sinks.instruments);
         let verdicts: Vec<_> = ledger.judge(&record).collect();
         for (index, judged) in verdicts {

@@ -5,6 +5,7 @@
 
 mod content;
 mod dialects;
+mod engines;
 mod exchange;
 mod frames;
 mod inflaters;
@@ -19,6 +20,7 @@ mod traces;
 
 pub use content::content;
 pub use dialects::{STATUSES, dialects, floods};
+pub use engines::engines;
 pub use exchange::{CODINGS, HEAD_STATUSES, board, exchange};
 pub use frames::{CONTENT_TYPES, JSON, aws, elements, lines, sniffed, sse};
 pub use inflaters::{br, codings, deflate, gzip, zstd};

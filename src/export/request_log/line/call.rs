@@ -31,6 +31,8 @@ part! {
         backend: Backend,
         /// What the provider says is left of the caller's limits.
         quota: Quota,
+        /// How it found its backend when it was admitted, where that is asked: `cold`, `warming` or `warm`.
+        warm: &'static str,
         /// When it brought no token for longer than its route allows; absent where it always did.
         stalls: Stalls,
         /// How long prompt and answer are, in bands of tokens: `<128`, `128-512`, `512-2k`, `2k-8k`, `8k-32k`, `>=32k`.

@@ -1,0 +1,41 @@
+//! What gauges read, put together of what the observer and the others tell.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::export::{Losses, Readings, Snapshot};
+use crate::label::Gate;
+use crate::observe::{Board, Observer};
+use crate::tee::Seam;
+
+/// The gauges' view: the observer is brought up to date, then read; `others` tells what it does not know. Weak, or observer and instruments would hold each
+/// other for ever.
+pub(super) fn readings(
+    desk: &Arc<OnceLock<Weak<Observer>>>,
+    seam: &Arc<Seam>,
+    gate: &Arc<Gate>,
+    others: Box<dyn Fn() -> Snapshot + Send + Sync>,
+) -> Readings {
+    let (desk, seam, gate) = (Arc::clone(desk), Arc::clone(seam), Arc::clone(gate));
+    Readings::new(move || {
+        let Some(observer) = desk.get().and_then(Weak::upgrade) else {
+            return Snapshot::default();
+        };
+        // Before the observer is brought up to date, or it would always be 0.
+        let backlog = seam.backlog();
+        let told = observer.settled(Board::snapshot);
+        let lost = seam.lost();
+        let losses = Losses {
+            bytes: lost.bytes,
+            exchanges: lost.exchanges,
+            backlog,
+        };
+        let known = others();
+        Snapshot {
+            losses,
+            label_overflow: gate.refused().to_vec(),
+            refused_requests: known.refused_requests,
+            request_log: known.request_log,
+            ..told
+        }
+    })
+}

@@ -1,0 +1,422 @@
+//! The backends behind the upstreams: the last reading of each, and how warm it is.
+
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::clock::{Moment, Wall};
+use crate::engine::warm::{self, Machine};
+use crate::engine::{Asked, Engine, Numbers, Prefix, Told};
+use crate::label::Label;
+use crate::record::Warm;
+
+/// What is wanted to be known of one upstream.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Backend {
+    pub upstream: Label,
+    /// The routes that lead there.
+    pub routes: Vec<Label>,
+    /// When a reading says no longer how it is; `None` where its metrics are not read.
+    pub stale_after: Option<Duration>,
+    /// `None` where nobody asks whether it is warm.
+    pub warm: Option<warm::Config>,
+}
+
+impl Backend {
+    /// Whether the same is wanted to be known of the same upstream.
+    fn watches_as(&self, other: &Self) -> bool {
+        let Self {
+            upstream,
+            routes: _,
+            stale_after,
+            warm,
+        } = self;
+        (upstream, stale_after, warm) == (&other.upstream, &other.stale_after, &other.warm)
+    }
+}
+
+/// What is known of one backend at one moment. What is undefined or stale is `None`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reading {
+    pub upstream: Label,
+    /// The one whose names were last understood.
+    pub engine: Option<Engine>,
+    /// Seconds since its metrics were last read; `None` before the first time.
+    pub scrape_age: Option<f64>,
+    /// Requests that wait in the engine.
+    pub waiting: Option<u64>,
+    /// Requests that the engine works on.
+    pub running: Option<u64>,
+    /// Share of the KV cache that is in use, 0 to 1.
+    pub kv_cache: Option<f64>,
+    /// Share of what was looked up in the prefix cache that was there, 0 to 1, between the last two readings.
+    pub prefix_cache: Option<f64>,
+    pub asleep: Option<bool>,
+    pub warm: Option<Warm>,
+    /// How often it was asked, by how that ended, in the order of [`Asked::ALL`]; `None` where it is not asked.
+    #[serde(skip)]
+    pub asked: Option<[u64; Asked::ALL.len()]>,
+    /// Numbers that could not be true.
+    #[serde(skip)]
+    pub implausible: u64,
+}
+
+/// Every backend of which something is wanted to be known.
+#[derive(Debug, Default)]
+pub struct Backends {
+    all: Vec<Known>,
+    /// Which of them a route leads to.
+    of_route: FxHashMap<Label, usize>,
+}
+
+/// What is known of one of them.
+#[derive(Debug)]
+struct Known {
+    backend: Backend,
+    engine: Option<Engine>,
+    last: Option<(Moment, Numbers)>,
+    prefix_cache: Option<f64>,
+    asked: [u64; Asked::ALL.len()],
+    implausible: u64,
+    machine: Option<Machine>,
+}
+
+impl Backends {
+    /// Puts others in their place. What is known of an upstream is kept, unless something else is wanted to be known.
+    pub fn replace(&mut self, backends: Vec<Backend>) {
+        let mut before = std::mem::take(&mut self.all);
+        let mut known = |backend: Backend| {
+            let stays = |known: &Known| known.backend.watches_as(&backend);
+            match before.iter().position(stays) {
+                Some(place) => Known {
+                    backend,
+                    ..before.swap_remove(place)
+                },
+                None => Known::new(backend),
+            }
+        };
+        self.all = backends.into_iter().map(&mut known).collect();
+        self.of_route.clear();
+        for (place, known) in self.all.iter().enumerate() {
+            for route in &known.backend.routes {
+                self.of_route.insert(route.clone(), place);
+            }
+        }
+    }
+
+    /// An upstream's metrics were read at `at`, which is `wall` on the wall clock, or not.
+    pub fn asked(&mut self, at: Moment, wall: Wall, upstream: &Label, told: Result<Told, Asked>) {
+        let Some(known) = self.find(upstream) else {
+            return;
+        };
+        let how = told.as_ref().map_or_else(|failed| *failed, |_| Asked::Ok);
+        for (kind, number) in Asked::ALL.into_iter().zip(&mut known.asked) {
+            *number += u64::from(kind == how);
+        }
+        if let Ok(told) = told {
+            known.told(at, wall, told);
+        }
+    }
+
+    /// A call was admitted on `route`: to which upstream it goes, and how it finds the backend. `None` where nobody asks.
+    pub fn admitted(&mut self, at: Moment, route: &Label) -> Option<(Label, Warm)> {
+        let known = self.all.get_mut(*self.of_route.get(route)?)?;
+        let found = known.machine.as_mut()?.admitted(at);
+        Some((known.backend.upstream.clone(), found))
+    }
+
+    /// A call that was admitted is over, whatever way.
+    pub fn left(&mut self, at: Moment, upstream: &Label) {
+        if let Some(machine) = self.machine(upstream) {
+            machine.left(at);
+        }
+    }
+
+    /// It was answered well: see [`Machine::answered`].
+    pub fn answered(
+        &mut self,
+        at: Moment,
+        upstream: &Label,
+        found: Warm,
+        load: Option<Duration>,
+    ) -> Warm {
+        match self.machine(upstream) {
+            Some(machine) => machine.answered(at, found, load),
+            None => found,
+        }
+    }
+
+    /// The requests that wait in the engine behind `route`, where that is the only one that leads there: the queue of an
+    /// upstream that several routes share cannot be told apart by route.
+    pub fn waiting(&self, at: Moment, route: &Label) -> Option<u64> {
+        let known = self.all.get(*self.of_route.get(route)?)?;
+        let alone = known.backend.routes.len() == 1;
+        known.fresh(at).filter(|_| alone)?.waiting
+    }
+
+    /// All of them, in the order of the configuration.
+    pub fn readings(&self, at: Moment) -> Vec<Reading> {
+        self.all.iter().map(|known| known.reading(at)).collect()
+    }
+
+    fn find(&mut self, upstream: &Label) -> Option<&mut Known> {
+        self.all
+            .iter_mut()
+            .find(|known| known.backend.upstream == *upstream)
+    }
+
+    fn machine(&mut self, upstream: &Label) -> Option<&mut Machine> {
+        self.find(upstream)?.machine.as_mut()
+    }
+}
+
+impl Known {
+    fn new(backend: Backend) -> Self {
+        let machine = backend.warm.map(Machine::new);
+        Self {
+            backend,
+            engine: None,
+            last: None,
+            prefix_cache: None,
+            asked: Default::default(),
+            implausible: 0,
+            machine,
+        }
+    }
+
+    fn told(&mut self, at: Moment, wall: Wall, told: Told) {
+        let Told {
+            engine,
+            numbers,
+            implausible,
+        } = told;
+        self.implausible += implausible;
+        let before = self.last.filter(|_| self.engine == Some(engine));
+        let before = before.map(|(_, numbers)| numbers);
+        self.prefix_cache = match share(before, numbers) {
+            Ok(share) => share,
+            Err(Impossible) => {
+                self.implausible += 1;
+                None
+            }
+        };
+        self.engine = Some(engine);
+        self.last = Some((at, numbers));
+        if let Some(machine) = &mut self.machine {
+            machine.told(at, wall, numbers.started, numbers.asleep);
+        }
+    }
+
+    /// The last numbers, while they say how it is.
+    fn fresh(&self, at: Moment) -> Option<&Numbers> {
+        let (read, numbers) = self.last.as_ref()?;
+        (at.since(*read) <= self.backend.stale_after?).then_some(numbers)
+    }
+
+    fn reading(&self, at: Moment) -> Reading {
+        let fresh = self.fresh(at);
+        let age = |(read, _): &(Moment, Numbers)| at.since(*read).as_secs_f64();
+        Reading {
+            upstream: self.backend.upstream.clone(),
+            engine: self.engine,
+            scrape_age: self.last.as_ref().map(age),
+            waiting: fresh.and_then(|numbers| numbers.waiting),
+            running: fresh.and_then(|numbers| numbers.running),
+            kv_cache: fresh.and_then(|numbers| numbers.kv_cache),
+            prefix_cache: fresh.and(self.prefix_cache),
+            asleep: fresh.and_then(|numbers| numbers.asleep),
+            warm: self.machine.as_ref().map(|machine| machine.state(at)),
+            asked: self.backend.stale_after.map(|_| self.asked),
+            implausible: self.implausible,
+        }
+    }
+}
+
+/// More was found than was looked up.
+#[derive(Clone, Copy, Debug)]
+struct Impossible;
+
+/// What was there of what was looked up since the reading before; `None` where nothing was looked up, and where the
+/// counters have begun anew.
+fn share(before: Option<Numbers>, now: Numbers) -> Result<Option<f64>, Impossible> {
+    let (queries, hits) = match now.prefix {
+        None => return Ok(None),
+        Some(Prefix::Share(share)) => return Ok(Some(share)),
+        Some(Prefix::Counted { queries, hits }) => (queries, hits),
+    };
+    let Some(Numbers {
+        prefix:
+            Some(Prefix::Counted {
+                queries: queries_before,
+                hits: hits_before,
+            }),
+        started,
+        ..
+    }) = before
+    else {
+        return Ok(None);
+    };
+    let (queries, hits) = (queries - queries_before, hits - hits_before);
+    let began_anew = queries < 0.0 || hits < 0.0 || started != now.started;
+    if began_anew || queries <= 0.0 {
+        return Ok(None);
+    }
+    if hits > queries {
+        return Err(Impossible);
+    }
+    Ok(Some(hits / queries))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STALE: Duration = Duration::from_secs(15);
+    const WALL: Wall = Wall::from_unix_nanos(1_700_000_000_000_000_000);
+
+    fn gpu() -> Label {
+        Label::known("gpu")
+    }
+
+    fn backend(routes: &[&str]) -> Backend {
+        Backend {
+            upstream: gpu(),
+            routes: routes.iter().map(|route| Label::known(route)).collect(),
+            stale_after: Some(STALE),
+            warm: None,
+        }
+    }
+
+    fn backends(routes: &[&str]) -> Backends {
+        let mut backends = Backends::default();
+        backends.replace(vec![backend(routes)]);
+        backends
+    }
+
+    fn told(waiting: u64, queries: f64, hits: f64) -> Result<Told, Asked> {
+        Ok(Told {
+            engine: Engine::Vllm,
+            numbers: Numbers {
+                waiting: Some(waiting),
+                kv_cache: Some(0.5),
+                prefix: Some(Prefix::Counted { queries, hits }),
+                ..Numbers::default()
+            },
+            implausible: 0,
+        })
+    }
+
+    fn ask(backends: &mut Backends, at: u64, told: Result<Told, Asked>) -> Reading {
+        backends.asked(Moment::from_secs(at), WALL, &gpu(), told);
+        backends.readings(Moment::from_secs(at)).remove(0)
+    }
+
+    #[test]
+    fn a_hit_rate_is_that_of_the_last_interval() {
+        let mut backends = backends(&["chat"]);
+        let mut share = |at, queries, hits| {
+            let reading = ask(&mut backends, at, told(0, queries, hits));
+            (reading.prefix_cache, reading.implausible)
+        };
+        assert_eq!(
+            share(0, 1_000.0, 900.0),
+            (None, 0),
+            "since when is not known"
+        );
+        assert_eq!(share(5, 1_100.0, 925.0), (Some(0.25), 0));
+        assert_eq!(
+            share(10, 1_100.0, 925.0),
+            (None, 0),
+            "nothing was looked up"
+        );
+        assert_eq!(share(15, 50.0, 10.0), (None, 0), "counters have begun anew");
+        assert_eq!(share(20, 60.0, 20.0), (Some(1.0), 0));
+        assert_eq!(share(25, 61.0, 30.0), (None, 1), "more hits than queries");
+        assert_eq!(share(30, 71.0, 30.0), (Some(0.0), 1));
+    }
+
+    #[test]
+    fn counters_of_a_new_process_are_not_compared_even_where_they_are_higher() {
+        let mut backends = backends(&["chat"]);
+        let mut share = |at, queries, started: u64| {
+            let mut told = told(0, queries, 0.0).unwrap();
+            told.numbers.started = Some(Wall::from_unix_nanos(started));
+            ask(&mut backends, at, Ok(told)).prefix_cache
+        };
+        assert_eq!(share(0, 10.0, 1), None);
+        assert_eq!(share(5, 20.0, 2), None);
+        assert_eq!(share(10, 30.0, 2), Some(0.0));
+    }
+
+    #[test]
+    fn a_reading_ages_and_a_stale_one_leaves_only_its_age() {
+        let mut backends = backends(&["chat"]);
+        let before = backends.readings(Moment::from_secs(9)).remove(0);
+        assert_eq!((before.scrape_age, before.engine), (None, None));
+        assert_eq!(before.asked, Some([0; 8]), "told as 0 from the start on");
+        ask(&mut backends, 10, told(4, 0.0, 0.0));
+        let fresh = ask(&mut backends, 25, Err(Asked::Timeout));
+        assert_eq!((fresh.waiting, fresh.scrape_age), (Some(4), Some(15.0)));
+        assert_eq!(fresh.asked, Some([1, 0, 1, 0, 0, 0, 0, 0]));
+        let stale = ask(&mut backends, 26, Err(Asked::Timeout));
+        assert_eq!((stale.waiting, stale.kv_cache), (None, None));
+        assert_eq!(
+            (stale.scrape_age, stale.engine),
+            (Some(16.0), Some(Engine::Vllm))
+        );
+        let back = ask(&mut backends, 30, told(1, 0.0, 0.0));
+        assert_eq!((back.waiting, back.scrape_age), (Some(1), Some(0.0)));
+    }
+
+    #[test]
+    fn the_engines_queue_is_that_of_a_route_which_alone_leads_there() {
+        let chat = Label::known("chat");
+        let mut alone = backends(&["chat"]);
+        assert_eq!(alone.waiting(Moment::ZERO, &chat), None);
+        ask(&mut alone, 0, told(7, 0.0, 0.0));
+        assert_eq!(alone.waiting(Moment::from_secs(15), &chat), Some(7));
+        assert_eq!(alone.waiting(Moment::from_secs(16), &chat), None);
+        assert_eq!(alone.waiting(Moment::ZERO, &Label::known("other")), None);
+        let mut shared = backends(&["chat", "batch"]);
+        ask(&mut shared, 0, told(7, 0.0, 0.0));
+        assert_eq!(shared.waiting(Moment::ZERO, &chat), None);
+    }
+
+    #[test]
+    fn a_reload_keeps_what_is_known_of_those_that_stay() {
+        let mut backends = backends(&["chat"]);
+        ask(&mut backends, 0, told(7, 0.0, 0.0));
+        backends.replace(vec![backend(&["batch"])]);
+        assert_eq!(backends.readings(Moment::ZERO)[0].waiting, Some(7));
+        let waiting = |route| backends.waiting(Moment::ZERO, &Label::known(route));
+        assert_eq!((waiting("chat"), waiting("batch")), (None, Some(7)));
+        let slower = Backend {
+            stale_after: Some(STALE * 2),
+            ..backend(&["batch"])
+        };
+        backends.replace(vec![slower]);
+        assert_eq!(backends.readings(Moment::ZERO)[0].waiting, None);
+    }
+
+    #[test]
+    fn a_call_finds_a_backend_in_a_state_only_where_somebody_asks() {
+        let chat = Label::known("chat");
+        let mut unasked = backends(&["chat"]);
+        assert_eq!(unasked.admitted(Moment::ZERO, &chat), None);
+        let mut backends = Backends::default();
+        backends.replace(vec![Backend {
+            stale_after: None,
+            warm: Some(warm::Config::default()),
+            ..backend(&["chat"])
+        }]);
+        let found = backends.admitted(Moment::ZERO, &chat);
+        assert_eq!(found, Some((gpu(), Warm::Warming)));
+        backends.left(Moment::ZERO, &gpu());
+        let load = Some(Duration::from_secs(2));
+        let state = backends.answered(Moment::ZERO, &gpu(), Warm::Warming, load);
+        assert_eq!(state, Warm::Cold);
+        let reading = backends.readings(Moment::ZERO).remove(0);
+        assert_eq!((reading.warm, reading.asked), (Some(Warm::Warming), None));
+    }
+}

@@ -1,0 +1,248 @@
+//! The text that a metrics endpoint answers with: Prometheus' format 0.0.4, and OpenMetrics, as far as both say numbers.
+//!
+//! One pass, line by line, nothing kept and nothing copied: a line that is no sample is `None` and the next one is read.
+//! Comments (`HELP`, `TYPE`, `UNIT`, `EOF`), time stamps and exemplars are passed over: what is asked for is known by its
+//! name, and the latest reading is the one that counts.
+
+use std::borrow::Cow;
+
+/// No engine's line comes near it: the longest ones name every option of a cache as a label.
+const LONGEST_LINE: usize = 16 << 10;
+
+/// Labels of one sample that are looked at. Engines have about ten; Prometheus' own default limit is 30.
+const MOST_LABELS: usize = 64;
+
+/// One number: `name{labels} value`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample<'a> {
+    pub name: &'a str,
+    /// As written between the braces; checked.
+    labels: &'a str,
+    /// Whatever a float can be: not a number and infinite too.
+    pub value: f64,
+}
+
+/// The samples of `body`, in order; `None` stands for a line that is neither a sample, nor a comment, nor empty.
+pub fn samples(body: &[u8]) -> impl Iterator<Item = Option<Sample<'_>>> {
+    body.split(|byte| *byte == b'\n').filter_map(|line| {
+        let line = line.trim_ascii();
+        let says_something = !line.is_empty() && line.first() != Some(&b'#');
+        says_something.then(|| sample(line))
+    })
+}
+
+impl<'a> Sample<'a> {
+    /// The value of the label `key`; empty where there is none, as Prometheus has it.
+    pub fn label(&self, key: &str) -> Cow<'a, str> {
+        let found = self.labels().find(|(name, _)| *name == key);
+        found.map(|(_, value)| value).unwrap_or_default()
+    }
+
+    /// In the order in which they are written.
+    pub fn labels(&self) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + use<'a> {
+        let mut rest = self.labels;
+        std::iter::from_fn(move || {
+            let (name, value, after) = label(rest)?;
+            rest = after;
+            Some((name, unescaped(value)))
+        })
+    }
+}
+
+fn sample(line: &[u8]) -> Option<Sample<'_>> {
+    if line.len() > LONGEST_LINE {
+        return None;
+    }
+    let line = std::str::from_utf8(line).ok()?;
+    let (name, rest) = line.split_at(end_of(line, is_of_metric));
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let rest = rest.trim_ascii_start();
+    let (labels, rest) = match rest.strip_prefix('{') {
+        Some(inside) => braced(inside)?,
+        None => ("", rest),
+    };
+    let value = rest.split_ascii_whitespace().next()?;
+    Some(Sample {
+        name,
+        labels,
+        value: number(value)?,
+    })
+}
+
+/// What stands before the closing brace, and what behind it.
+fn braced(inside: &str) -> Option<(&str, &str)> {
+    let mut rest = inside;
+    for _ in 0..=MOST_LABELS {
+        rest = rest.trim_ascii_start();
+        if let Some(after) = rest.strip_prefix('}') {
+            let length = inside.len() - rest.len();
+            return Some((inside.get(..length)?, after));
+        }
+        (_, _, rest) = label(rest)?;
+    }
+    None
+}
+
+/// One `name="value"` and the comma behind it: the name, the value as it is written, and what follows.
+fn label(text: &str) -> Option<(&str, &str, &str)> {
+    let text = text.trim_ascii_start();
+    let (name, rest) = text.split_at(end_of(text, is_of_label));
+    let quoted = rest.trim_ascii_start().strip_prefix('=')?;
+    let value = quoted.trim_ascii_start().strip_prefix('"')?;
+    let length = closing_quote(value)?;
+    let (value, rest) = (value.get(..length)?, value.get(length + 1..)?);
+    let rest = rest.trim_ascii_start();
+    let rest = match rest.strip_prefix(',') {
+        Some(next) => next,
+        None if rest.is_empty() || rest.starts_with('}') => rest,
+        None => return None,
+    };
+    (!name.is_empty()).then_some((name, value, rest))
+}
+
+fn closing_quote(value: &str) -> Option<usize> {
+    let mut escaped = false;
+    value.bytes().position(|byte| {
+        let closes = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        closes
+    })
+}
+
+fn unescaped(value: &str) -> Cow<'_, str> {
+    if !value.contains('\\') {
+        return value.into();
+    }
+    let mut text = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match (character, character == '\\') {
+            (_, true) => match characters.next() {
+                Some('n') => text.push('\n'),
+                Some(known @ ('\\' | '"')) => text.push(known),
+                // Not an escape: as it is written.
+                Some(other) => text.extend(['\\', other]),
+                None => text.push('\\'),
+            },
+            (character, false) => text.push(character),
+        }
+    }
+    text.into()
+}
+
+/// As Go writes floats. Rust reads `infinity` and the like too, which does no harm.
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok()
+}
+
+fn end_of(text: &str, is_inside: fn(u8) -> bool) -> usize {
+    text.bytes()
+        .position(|byte| !is_inside(byte))
+        .unwrap_or(text.len())
+}
+
+const fn is_of_metric(byte: u8) -> bool {
+    is_of_label(byte) || byte == b':'
+}
+
+const fn is_of_label(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Name, labels and value.
+    type Read<'a> = (&'a str, Vec<(&'a str, String)>, f64);
+
+    fn one(line: &str) -> Option<Read<'_>> {
+        let sample = samples(line.as_bytes()).next()??;
+        let labels = sample.labels().map(|(name, value)| (name, value.into()));
+        Some((sample.name, labels.collect(), sample.value))
+    }
+
+    #[test]
+    fn a_sample_is_read_in_every_form_that_the_formats_allow() {
+        let plain = |line| one(line).map(|(name, _, value)| (name, value));
+        assert_eq!(plain("a 1"), Some(("a", 1.0)));
+        assert_eq!(plain("\t a:b_c \t 2.5e-1\r"), Some(("a:b_c", 0.25)));
+        assert_eq!(plain("a 1 1395066363000"), Some(("a", 1.0)));
+        assert_eq!(
+            plain("a_total 1 # {trace_id=\"x\"} 0.5 1.2"),
+            Some(("a_total", 1.0))
+        );
+        assert_eq!(plain("a{} +Inf"), Some(("a", f64::INFINITY)));
+        assert_eq!(plain("a{}-Inf"), Some(("a", f64::NEG_INFINITY)));
+        assert!(plain("a NaN").unwrap().1.is_nan());
+        assert_eq!(plain("a 1.7976931348623157e+308"), Some(("a", f64::MAX)));
+    }
+
+    #[test]
+    fn labels_may_hold_what_closes_them_elsewhere() {
+        let (_, labels, value) = one(r#"a { x = "} 7", y="\"\\\n\t,é", } 3"#).unwrap();
+        let expected = [("x", "} 7".to_owned()), ("y", "\"\\\n\\t,é".to_owned())];
+        assert_eq!((labels.as_slice(), value), (expected.as_slice(), 3.0));
+        let line = r#"a{x="1",y="2"} 0"#;
+        let sample = samples(line.as_bytes()).next().unwrap().unwrap();
+        assert_eq!((&*sample.label("y"), &*sample.label("z")), ("2", ""));
+    }
+
+    #[test]
+    fn what_is_no_sample_is_told_and_the_next_line_is_read() {
+        for line in [
+            "a",
+            "a{",
+            "a{x} 1",
+            "a{x=1} 1",
+            "a{x=\"1} 1",
+            "a{x=\"1\"",
+            "a{x=\"1\"y=\"2\"} 1",
+            "a one",
+            "1a 1",
+            "{\"a.b\"} 1",
+            "<html>",
+            "\u{e9} 1",
+            "a{,} 1",
+        ] {
+            assert_eq!(one(line), None, "{line}");
+        }
+        let long = format!("a{{x=\"{}\"}} 1", "y".repeat(LONGEST_LINE));
+        assert_eq!(one(&long), None);
+        let many = format!("a{{{}}} 1", "x=\"\",".repeat(MOST_LABELS + 1));
+        assert_eq!(one(&many), None);
+        let body = b"# HELP a b\n\n# TYPE a gauge\n\xff 1\na 1\n# EOF";
+        let read: Vec<bool> = samples(body).map(|sample| sample.is_some()).collect();
+        assert_eq!(read, [false, true]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_to_their_end(body in proptest::collection::vec(any::<u8>(), 0..400)) {
+            for sample in samples(&body).flatten() {
+                prop_assert!(sample.labels().count() <= MOST_LABELS);
+            }
+        }
+
+        #[test]
+        fn what_was_written_is_what_is_read(
+            name in "[a-z_:][a-z0-9_:]{0,9}",
+            labels in proptest::collection::vec(("[a-z_][a-z0-9_]{0,5}", ".{0,9}"), 0..9),
+            value in any::<f64>(),
+        ) {
+            let quote = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let written: Vec<String> = labels.iter().map(|(key, text)| format!("{key}=\"{}\"", quote(text))).collect();
+            let line = format!("{name}{{{}}} {value:?} 17", written.join(","));
+            let (read_name, read_labels, read_value) = one(&line).unwrap();
+            let read_labels: Vec<(String, String)> =
+                read_labels.into_iter().map(|(key, text)| (key.to_owned(), text)).collect();
+            prop_assert_eq!(read_name, name);
+            prop_assert_eq!(read_labels, labels);
+            prop_assert!(read_value.to_bits() == value.to_bits() || value.is_nan() && read_value.is_nan());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What is read of the pages in `tests/fixtures/engines`: written by each engine's documentation and source.
+
+use crate::clock::Wall;
+use crate::engine::{Engine, Numbers, Prefix, read};
+
+fn page(name: &str) -> Vec<u8> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/engines");
+    std::fs::read(format!("{folder}/{name}.prom")).unwrap()
+}
+
+/// What is read is the same whether the engine is recognised or named.
+fn told(name: &str, engine: Engine) -> Numbers {
+    let page = page(name);
+    let told = read(&page, None).unwrap();
+    assert_eq!((told.engine, told.implausible), (engine, 0), "{name}");
+    assert_eq!(read(&page, Some(engine)), Ok(told));
+    told.numbers
+}
+
+fn requests(waiting: u64, running: u64) -> Numbers {
+    Numbers {
+        waiting: Some(waiting),
+        running: Some(running),
+        ..Numbers::default()
+    }
+}
+
+fn started(millis: u64) -> Option<Wall> {
+    Some(Wall::from_unix_nanos(millis * 1_000_000))
+}
+
+#[test]
+fn vllm() {
+    let expected = Numbers {
+        kv_cache: Some(0.837_104_072_398_190_1),
+        prefix: Some(Prefix::Counted {
+            queries: 1_500_000.0,
+            hits: 600_000.0,
+        }),
+        started: started(1_763_820_134_240),
+        asleep: Some(false),
+        ..requests(3, 21)
+    };
+    let told = told("vllm", Engine::Vllm);
+    // A float of seconds since 1970 holds a fifth of a microsecond.
+    let apart = |a: Option<Wall>, b: Option<Wall>| {
+        a.unwrap().unix_nanos().abs_diff(b.unwrap().unix_nanos())
+    };
+    assert!(apart(told.started, expected.started) < 1_000);
+    let started = expected.started;
+    assert_eq!(Numbers { started, ..told }, expected);
+}
+
+#[test]
+fn vllm_before_version_1() {
+    let told = told("vllm_v0", Engine::Vllm);
+    assert_eq!((told.waiting, told.running), (Some(1), Some(4)));
+    assert_eq!(told.kv_cache, Some(0.145_027_092_125_225_78));
+    assert_eq!(told.prefix, None, "-1 says that there is none");
+}
+
+#[test]
+fn sglang() {
+    let expected = Numbers {
+        kv_cache: Some(0.31),
+        prefix: Some(Prefix::Share(0.5)),
+        ..requests(3, 25)
+    };
+    assert_eq!(told("sglang", Engine::Sglang), expected);
+}
+
+#[test]
+fn tgi() {
+    assert_eq!(told("tgi", Engine::Tgi), requests(6, 14));
+}
+
+#[test]
+fn tensorrt_llm() {
+    let expected = Numbers {
+        kv_cache: Some(0.515_625),
+        prefix: Some(Prefix::Counted {
+            queries: 10_000.0,
+            hits: 4_000.0,
+        }),
+        started: started(1_763_820_000_000),
+        ..requests(5, 31)
+    };
+    assert_eq!(told("tensorrt_llm", Engine::TensorrtLlm), expected);
+}
+
+#[test]
+fn nim() {
+    let told = told("nim", Engine::Nim);
+    assert_eq!((told.waiting, told.running), (Some(2), Some(7)));
+    assert_eq!(told.kv_cache, Some(0.0625));
+    assert!(told.started.is_some());
+}
+
+#[test]
+fn triton_with_the_tensorrt_llm_backend_and_without() {
+    let expected = Numbers {
+        kv_cache: Some(0.4875),
+        ..requests(4, 16)
+    };
+    assert_eq!(told("triton", Engine::Triton), expected);
+    let plain = told("triton_plain", Engine::Triton);
+    assert_eq!((plain.waiting, plain.running), (Some(5), None));
+}
+
+#[test]
+fn llama_cpp_of_now_and_of_before() {
+    assert_eq!(told("llama_cpp", Engine::LlamaCpp), requests(46, 4));
+    let older = Numbers {
+        kv_cache: Some(0.375),
+        ..requests(0, 1)
+    };
+    assert_eq!(told("llama_cpp_older", Engine::LlamaCpp), older);
+}
+
+#[test]
+fn openmetrics_says_the_same() {
+    let expected = Numbers {
+        prefix: Some(Prefix::Counted {
+            queries: 100.0,
+            hits: 25.0,
+        }),
+        ..requests(0, 2)
+    };
+    assert_eq!(told("openmetrics", Engine::Vllm), expected);
+}

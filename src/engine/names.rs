@@ -1,0 +1,147 @@
+//! Which name of which engine means what.
+
+use crate::engine::Engine;
+
+/// What a number is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum What {
+    /// Requests that wait for their turn.
+    Waiting,
+    /// Requests that are worked on.
+    Running,
+    /// Share of the KV cache that is in use, 0 to 1.
+    KvCache,
+    /// Counter of what was looked up in the prefix cache, in tokens or blocks.
+    Queries,
+    /// Counter of what of it was there.
+    Hits,
+    /// Counter of what of it was not there, for engines that have no counter of queries.
+    Misses,
+    /// Share of what was looked up that was there, 0 to 1, by the engine's own reckoning.
+    PrefixShare,
+    /// 1 where the engine is awake, 0 where it sleeps.
+    Awake,
+}
+
+impl What {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Waiting,
+        Self::Running,
+        Self::KvCache,
+        Self::Queries,
+        Self::Hits,
+        Self::Misses,
+        Self::PrefixShare,
+        Self::Awake,
+    ];
+}
+
+/// One name of one engine. Of two rows that mean the same the one that stands first is read, where it is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Name {
+    pub(super) engine: Engine,
+    pub(super) what: What,
+    pub(super) name: &'static str,
+    /// Of all series of the name only those with this label.
+    pub(super) only: Option<(&'static str, &'static str)>,
+}
+
+/// When the process began, in seconds since 1970: the Prometheus client libraries' own, whichever engine uses one.
+pub(super) const PROCESS_START: &str = "process_start_time_seconds";
+
+/// Labels that tell apart processes which do the same work together. Each of them reports all of it.
+pub(super) const SAME_WORK: [&str; 3] = ["tp_rank", "pp_rank", "moe_ep_rank"];
+
+/// A label whose series are parts of the one in which it is empty.
+pub(super) const PART: &str = "priority";
+
+const fn name(engine: Engine, what: What, name: &'static str) -> Name {
+    Name {
+        engine,
+        what,
+        name,
+        only: None,
+    }
+}
+
+const fn only(name: Name, label: &'static str, value: &'static str) -> Name {
+    Name {
+        only: Some((label, value)),
+        ..name
+    }
+}
+
+use Engine::{LlamaCpp, Nim, Sglang, TensorrtLlm, Tgi, Triton, Vllm};
+use What::{Awake, Hits, KvCache, Misses, PrefixShare, Queries, Running, Waiting};
+
+/// vLLM's and NIM's `_perc` are shares all the same: 1 is all of it, by their own documentation.
+pub(super) const NAMES: &[Name] = &[
+    name(Vllm, Waiting, "vllm:num_requests_waiting"),
+    name(Vllm, Running, "vllm:num_requests_running"),
+    name(Vllm, KvCache, "vllm:kv_cache_usage_perc"),
+    name(Vllm, KvCache, "vllm:gpu_cache_usage_perc"),
+    name(Vllm, Queries, "vllm:prefix_cache_queries_total"),
+    name(Vllm, Queries, "vllm:gpu_prefix_cache_queries_total"),
+    name(Vllm, Hits, "vllm:prefix_cache_hits_total"),
+    name(Vllm, Hits, "vllm:gpu_prefix_cache_hits_total"),
+    name(Vllm, PrefixShare, "vllm:gpu_prefix_cache_hit_rate"),
+    only(
+        name(Vllm, Awake, "vllm:engine_sleep_state"),
+        "sleep_state",
+        "awake",
+    ),
+    name(Sglang, Waiting, "sglang:num_queue_reqs"),
+    name(Sglang, Running, "sglang:num_running_reqs"),
+    name(Sglang, KvCache, "sglang:token_usage"),
+    name(Sglang, PrefixShare, "sglang:cache_hit_rate"),
+    name(Tgi, Waiting, "tgi_queue_size"),
+    name(Tgi, Running, "tgi_batch_current_size"),
+    name(TensorrtLlm, Waiting, "trtllm_num_requests_waiting"),
+    name(TensorrtLlm, Running, "trtllm_num_requests_running"),
+    name(TensorrtLlm, KvCache, "trtllm_kv_cache_utilization"),
+    name(TensorrtLlm, Hits, "trtllm_kv_cache_reused_blocks_total"),
+    name(TensorrtLlm, Misses, "trtllm_kv_cache_missed_blocks_total"),
+    name(TensorrtLlm, PrefixShare, "trtllm_kv_cache_hit_rate"),
+    name(LlamaCpp, Waiting, "llamacpp:requests_deferred"),
+    name(LlamaCpp, Running, "llamacpp:requests_processing"),
+    name(LlamaCpp, KvCache, "llamacpp:kv_cache_usage_ratio"),
+    only(
+        name(Triton, Waiting, "nv_trt_llm_request_metrics"),
+        "request_type",
+        "waiting",
+    ),
+    name(Triton, Waiting, "nv_inference_pending_request_count"),
+    only(
+        name(Triton, Running, "nv_trt_llm_request_metrics"),
+        "request_type",
+        "scheduled",
+    ),
+    only(
+        name(Triton, KvCache, "nv_trt_llm_kv_cache_block_metrics"),
+        "kv_cache_block_type",
+        "fraction",
+    ),
+    name(Nim, Waiting, "num_requests_waiting"),
+    name(Nim, Running, "num_requests_running"),
+    name(Nim, KvCache, "gpu_cache_usage_perc"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_engine_is_known_and_the_page_shows_every_name() {
+        let page = include_str!("../../docs/engine-metrics.md");
+        for engine in Engine::ALL {
+            let tells = |what| move |row: &&Name| row.engine == engine && row.what == what;
+            assert!(NAMES.iter().any(|row| tells(Waiting)(&row)), "{engine:?}");
+            let written = format!("`{}`", engine.as_str());
+            assert!(page.contains(&written), "{written}");
+        }
+        for row in NAMES {
+            assert!(page.contains(row.name), "{}", row.name);
+            assert!(What::ALL.contains(&row.what));
+        }
+    }
+}

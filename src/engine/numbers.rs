@@ -1,0 +1,403 @@
+//! A metrics page → the few numbers that every engine has under another name.
+//!
+//! An engine writes a number once for each model, data-parallel rank or pool that it has. Requests are summed over these
+//! series. Of KV caches the fullest is told, because it is the one that makes requests wait, which a mean would hide.
+//! Counters are summed, so that their ratio weighs each cache by its use; shares that the engine itself reckoned are
+//! averaged, since their weights are not told. Series that differ only in a rank that shares the work
+//! ([`names::SAME_WORK`]) tell of the same requests: the greatest is taken.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::FxHashMap;
+
+use crate::clock::Wall;
+use crate::engine::exposition::{Sample, samples};
+use crate::engine::names::{NAMES, PART, PROCESS_START, SAME_WORK, What};
+use crate::engine::{Asked, Engine};
+
+/// Series of one name that are told apart: models × ranks of the largest deployments behind one page, four times over.
+/// What has more is not summed but left out, because the sum of a part is no sum.
+const MOST_SERIES: usize = 1_024;
+
+/// Up to here a float counts by ones. Nothing that is counted reaches it.
+const MOST_COUNTED: f64 = 9_007_199_254_740_992.0;
+
+/// What one page says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Told {
+    pub engine: Engine,
+    pub numbers: Numbers,
+    /// Numbers that were there and cannot be true: negative, not finite, a share above 1. They are left out.
+    pub implausible: u64,
+}
+
+/// `None` where the engine does not say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Numbers {
+    pub waiting: Option<u64>,
+    pub running: Option<u64>,
+    /// Share that is in use, 0 to 1.
+    pub kv_cache: Option<f64>,
+    pub prefix: Option<Prefix>,
+    /// When the process began, by the engine's clock.
+    pub started: Option<Wall>,
+    pub asleep: Option<bool>,
+}
+
+/// How much of what was looked up in the prefix cache was there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Prefix {
+    /// Since the engine's start, in tokens or in blocks: what happened of late is the difference of two pages.
+    Counted { queries: f64, hits: f64 },
+    /// 0 to 1, by the engine's own reckoning.
+    Share(f64),
+}
+
+/// Reads a page. `engine` is the one that wrote it, where that is known; else it is the first of [`Engine::ALL`] of which
+/// a name is there.
+///
+/// # Errors
+/// [`Asked::Content`] where no line is a sample, [`Asked::Unknown`] where none is known of the engine.
+pub fn read(body: &[u8], engine: Option<Engine>) -> Result<Told, Asked> {
+    let mut heard = Heard::default();
+    let mut any = false;
+    for sample in samples(body).flatten() {
+        any = true;
+        heard.take(&sample);
+    }
+    if !any {
+        return Err(Asked::Content);
+    }
+    let known = |engine: &Engine| {
+        What::ALL
+            .iter()
+            .any(|what| heard.of(*engine, *what).is_some())
+    };
+    let found = match engine {
+        Some(engine) => Some(engine).filter(known),
+        None => Engine::ALL.into_iter().find(known),
+    };
+    Ok(heard.told(found.ok_or(Asked::Unknown)?))
+}
+
+/// What was heard of each of [`NAMES`], and of the process's start.
+#[derive(Debug, Default)]
+struct Heard {
+    names: [Series; NAMES.len()],
+    started: Series,
+}
+
+/// The series of one name, each by what tells it apart.
+#[derive(Debug, Default)]
+struct Series {
+    values: FxHashMap<u64, f64>,
+    too_many: bool,
+}
+
+impl Heard {
+    fn take(&mut self, sample: &Sample<'_>) {
+        if sample.name == PROCESS_START {
+            self.started.take(sample);
+        }
+        for (name, series) in NAMES.iter().zip(&mut self.names) {
+            let chosen = |(label, value)| sample.label(label) == value;
+            if name.name == sample.name && name.only.is_none_or(chosen) {
+                series.take(sample);
+            }
+        }
+    }
+
+    fn of(&self, engine: Engine, what: What) -> Option<&Series> {
+        let mut names = NAMES.iter().zip(&self.names);
+        let found = names.find(|(name, series)| {
+            (name.engine, name.what) == (engine, what) && !series.values.is_empty()
+        });
+        found.map(|(_, series)| series)
+    }
+
+    fn told(&self, engine: Engine) -> Told {
+        let mut implausible = 0;
+        let mut number = |what: What, fold: fn(&Series) -> Result<f64, Implausible>| {
+            let told = fold(self.of(engine, what)?);
+            implausible += u64::from(told.is_err());
+            told.ok()
+        };
+        let waiting = number(What::Waiting, Series::sum);
+        let running = number(What::Running, Series::sum);
+        let kv_cache = number(What::KvCache, Series::fullest);
+        let queries = number(What::Queries, Series::sum);
+        let hits = number(What::Hits, Series::sum);
+        let misses = number(What::Misses, Series::sum);
+        let share = number(What::PrefixShare, Series::mean_share).filter(|share| !share.is_nan());
+        let awake = number(What::Awake, Series::fullest);
+        let started = (!self.started.values.is_empty()).then(|| self.started.latest());
+        implausible += u64::from(started.is_some_and(|started| started.is_err()));
+        let queries = queries.or(hits.zip(misses).map(|(hits, misses)| hits + misses));
+        let counted = queries
+            .zip(hits)
+            .map(|(queries, hits)| Prefix::Counted { queries, hits });
+        Told {
+            engine,
+            numbers: Numbers {
+                waiting: waiting.map(whole),
+                running: running.map(whole),
+                kv_cache,
+                prefix: counted.or(share.map(Prefix::Share)),
+                started: started.and_then(Result::ok),
+                asleep: awake.map(|awake| awake < 0.5),
+            },
+            implausible,
+        }
+    }
+}
+
+/// A number that cannot be true.
+#[derive(Clone, Copy, Debug)]
+struct Implausible;
+
+impl Series {
+    fn take(&mut self, sample: &Sample<'_>) {
+        let mut labels: Vec<_> = sample.labels().collect();
+        if labels
+            .iter()
+            .any(|(key, value)| *key == PART && !value.is_empty())
+        {
+            return;
+        }
+        labels.retain(|(key, _)| !SAME_WORK.contains(key));
+        labels.sort_unstable();
+        let mut hasher = DefaultHasher::new();
+        labels.hash(&mut hasher);
+        let key = hasher.finish();
+        if self.values.len() >= MOST_SERIES && !self.values.contains_key(&key) {
+            self.too_many = true;
+            return;
+        }
+        let known = self.values.entry(key).or_insert(sample.value);
+        // What is not a number stays: it makes the whole implausible.
+        if sample.value.is_nan() || *known < sample.value {
+            *known = sample.value;
+        }
+    }
+
+    /// Requests at this moment, or what was counted since the start, over all series.
+    fn sum(&self) -> Result<f64, Implausible> {
+        let sum: f64 = self.each_within(MOST_COUNTED)?.sum();
+        if sum <= MOST_COUNTED {
+            Ok(sum)
+        } else {
+            Err(Implausible)
+        }
+    }
+
+    /// The greatest of shares.
+    fn fullest(&self) -> Result<f64, Implausible> {
+        Ok(self.each_within(1.0)?.fold(0.0, f64::max))
+    }
+
+    /// The mean of shares. Not a number where none is told: vLLM before version 1 says −1 as long as it has looked
+    /// nothing up.
+    fn mean_share(&self) -> Result<f64, Implausible> {
+        let untold = |value: &f64| (*value + 1.0).abs() < f64::EPSILON;
+        let told = Self {
+            values: self
+                .values
+                .iter()
+                .filter(|(_, value)| !untold(value))
+                .map(|(key, value)| (*key, *value))
+                .collect(),
+            too_many: self.too_many,
+        };
+        let (sum, number) = told
+            .each_within(1.0)?
+            .fold((0.0, 0.0), |(sum, number), share| {
+                (sum + share, number + 1.0)
+            });
+        Ok(sum / number)
+    }
+
+    /// The latest of times in seconds since 1970.
+    fn latest(&self) -> Result<Wall, Implausible> {
+        let latest = self.each_within(MOST_SECONDS)?.fold(0.0, f64::max);
+        let since = std::time::Duration::try_from_secs_f64(latest).map_err(|_| Implausible)?;
+        Ok(Wall::default() + since)
+    }
+
+    /// Every value, each of which lies between 0 and `most`.
+    fn each_within(&self, most: f64) -> Result<impl Iterator<Item = f64> + '_, Implausible> {
+        let plausible = |value: &f64| (0.0..=most).contains(value);
+        if self.too_many || !self.values.values().all(plausible) {
+            return Err(Implausible);
+        }
+        Ok(self.values.values().copied())
+    }
+}
+
+/// The year 2500: what lies behind it is no time in seconds.
+const MOST_SECONDS: f64 = 16_725_225_600.0;
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "held between 0 and 2^53 before"
+)]
+fn whole(requests: f64) -> u64 {
+    requests.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn numbers(body: &str) -> Numbers {
+        let told = read(body.as_bytes(), None).unwrap();
+        assert_eq!(told.implausible, 0, "{body}");
+        told.numbers
+    }
+
+    fn implausible(line: &str) -> (Numbers, u64) {
+        let told = read(line.as_bytes(), None).unwrap();
+        (told.numbers, told.implausible)
+    }
+
+    #[test]
+    fn requests_are_summed_over_models_and_ranks_and_the_fullest_cache_is_told() {
+        let body = "
+vllm:num_requests_waiting{engine=\"0\",model_name=\"a\"} 3.0
+vllm:num_requests_waiting{engine=\"1\",model_name=\"a\"} 4.0
+vllm:kv_cache_usage_perc{engine=\"0\"} 0.25
+vllm:kv_cache_usage_perc{engine=\"1\"} 0.75
+vllm:prefix_cache_queries_total{engine=\"0\"} 100.0
+vllm:prefix_cache_queries_total{engine=\"1\"} 300.0
+vllm:prefix_cache_hits_total{engine=\"0\"} 50.0
+vllm:prefix_cache_hits_total{engine=\"1\"} 30.0
+";
+        let told = numbers(body);
+        assert_eq!((told.waiting, told.running), (Some(7), None));
+        assert_eq!(told.kv_cache, Some(0.75));
+        let expected = Prefix::Counted {
+            queries: 400.0,
+            hits: 80.0,
+        };
+        assert_eq!(told.prefix, Some(expected));
+    }
+
+    #[test]
+    fn ranks_that_share_the_work_and_parts_of_a_sum_are_not_counted_twice() {
+        let body = "
+sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"\"} 5
+sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"1\",priority=\"\"} 5
+sglang:num_running_reqs{dp_rank=\"1\",tp_rank=\"2\",priority=\"\"} 2
+sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"1\"} 4
+sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
+";
+        assert_eq!(numbers(body).running, Some(7));
+    }
+
+    #[test]
+    fn the_newer_name_goes_before_the_older_one() {
+        let body = "vllm:gpu_cache_usage_perc 0.9\nvllm:kv_cache_usage_perc 0.1\n";
+        assert_eq!(numbers(body).kv_cache, Some(0.1));
+    }
+
+    #[test]
+    fn what_cannot_be_true_is_left_out_alone() {
+        for lie in ["NaN", "-1", "+Inf", "1e300"] {
+            let body = format!("vllm:num_requests_waiting {lie}\nvllm:num_requests_running 2\n");
+            let (told, lies) = implausible(&body);
+            assert_eq!(
+                (told.waiting, told.running, lies),
+                (None, Some(2), 1),
+                "{lie}"
+            );
+        }
+        // 85 for 85 %: a reader that took it for a share would say that the cache is 85 times full.
+        let (told, lies) = implausible(
+            "vllm:kv_cache_usage_perc{engine=\"0\"} 85\nvllm:kv_cache_usage_perc{engine=\"1\"} 0\n",
+        );
+        assert_eq!((told.kv_cache, lies), (None, 1));
+        // Together they are more than a float holds: what is not finite has no share.
+        let huge = "trtllm_kv_cache_reused_blocks_total 1e308\ntrtllm_kv_cache_missed_blocks_total 1e308\n";
+        let (told, lies) = implausible(huge);
+        assert_eq!((told.prefix, lies), (None, 2));
+        let (told, lies) =
+            implausible("vllm:num_requests_running 0\nprocess_start_time_seconds -5\n");
+        assert_eq!((told.started, lies), (None, 1));
+    }
+
+    #[test]
+    fn nothing_looked_up_yet_is_no_rate() {
+        let body = "vllm:gpu_prefix_cache_hit_rate -1.0\nvllm:num_requests_running 0\n";
+        assert_eq!(numbers(body).prefix, None);
+        assert_eq!(
+            numbers("sglang:cache_hit_rate 0.5\n").prefix,
+            Some(Prefix::Share(0.5))
+        );
+    }
+
+    #[test]
+    fn an_engine_is_asleep_where_none_of_it_is_awake() {
+        let state = |awake: u8| {
+            format!(
+                "vllm:engine_sleep_state{{sleep_state=\"awake\"}} {awake}\nvllm:engine_sleep_state{{sleep_state=\"discard_all\"}} 0\n"
+            )
+        };
+        assert_eq!(numbers(&state(0)).asleep, Some(true));
+        assert_eq!(numbers(&state(1)).asleep, Some(false));
+        assert_eq!(numbers("tgi_queue_size 1").asleep, None);
+    }
+
+    #[test]
+    fn a_page_without_a_known_number_says_why() {
+        assert_eq!(read(b"<html>no</html>", None), Err(Asked::Content));
+        assert_eq!(read(b"", None), Err(Asked::Content));
+        assert_eq!(read(b"up 1\n", None), Err(Asked::Unknown));
+        assert_eq!(
+            read(b"tgi_queue_size 1\n", Some(Engine::Vllm)),
+            Err(Asked::Unknown)
+        );
+        let both = b"num_requests_waiting 1\nvllm:num_requests_waiting 2\n";
+        assert_eq!(read(both, None).unwrap().engine, Engine::Vllm);
+        assert_eq!(
+            read(both, Some(Engine::Nim)).unwrap().numbers.waiting,
+            Some(1)
+        );
+    }
+
+    #[test]
+    fn a_flood_of_series_is_bounded_and_no_sum() {
+        use std::fmt::Write;
+        let mut body = String::from("tgi_queue_size 1\n");
+        for model in 0..MOST_SERIES + 1 {
+            writeln!(body, "tgi_batch_current_size{{m=\"{model}\"}} 1").unwrap();
+        }
+        let (told, lies) = implausible(&body);
+        assert_eq!((told.waiting, told.running, lies), (Some(1), None, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_plausible_whatever_the_values(
+            lines in proptest::collection::vec((0..NAMES.len(), any::<f64>(), 0_u8..3), 1..40),
+        ) {
+            let body: String = lines
+                .iter()
+                .map(|(at, value, rank)| {
+                    let (key, chosen) = NAMES[*at].only.unwrap_or(("x", "y"));
+                    format!("{}{{{key}=\"{chosen}\",dp_rank=\"{rank}\"}} {value:?}\n", NAMES[*at].name)
+                })
+                .collect();
+            let Numbers { kv_cache, prefix, .. } = read(body.as_bytes(), None).unwrap().numbers;
+            prop_assert!(kv_cache.is_none_or(|share| (0.0..=1.0).contains(&share)));
+            let plausible = match prefix {
+                Some(Prefix::Share(share)) => (0.0..=1.0).contains(&share),
+                Some(Prefix::Counted { queries, hits }) => queries >= 0.0 && hits >= 0.0,
+                None => true,
+            };
+            prop_assert!(plausible);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a board tells of backends, and what it writes into the records of calls to them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::clock::Wall;
+use crate::engine::{Backend, Engine, Numbers, Told, warm};
+use crate::export::{self, Instruments, Readings, Snapshot};
+use crate::label::{Gate, Label, Limits, Name};
+use crate::load::Bound;
+use crate::observe::tests::{at, open};
+use crate::observe::{Board, Sinks};
+use crate::record::{Record, Warm};
+use crate::wire::{Blocked, Direction, Ending, Entry, ExchangeId, Head, Word};
+
+const ASKED: &str =
+    r#"{"model":"qwen3:4b","stream":false,"messages":[{"role":"user","content":"Hi"}]}"#;
+
+struct Stage {
+    board: Board,
+    records: Arc<Mutex<Vec<Record>>>,
+    next: u64,
+}
+
+impl Stage {
+    fn new(warm: Option<warm::Config>) -> Self {
+        let (config, _) = export::Config::from_env(|_| None);
+        let readings = Readings::new(Snapshot::default);
+        let (instruments, _) = Instruments::new(&config, Limits::default(), readings);
+        let records = Arc::<Mutex<Vec<Record>>>::default();
+        let kept = Arc::clone(&records);
+        let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
+        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let sinks = Sinks {
+            instruments,
+            record,
+        };
+        let mut board = Board::new(Vec::new(), gate, sinks);
+        board.watch_backends(vec![Backend {
+            upstream: Label::known("gpu"),
+            routes: vec![Label::known("default")],
+            stale_after: Some(Duration::from_secs(15)),
+            warm,
+        }]);
+        Self {
+            board,
+            records,
+            next: 0,
+        }
+    }
+
+    fn say(&mut self, millis: u64, word: Word, bytes: &[u8]) {
+        let entry = Entry {
+            exchange: ExchangeId(self.next),
+            at: at(millis),
+            word,
+        };
+        self.board.take(entry, bytes);
+    }
+
+    fn body(&mut self, millis: u64, direction: Direction, text: &str) {
+        let word = Word::Arrival {
+            direction,
+            len: u32::try_from(text.len()).unwrap(),
+            blocked: Blocked::default(),
+        };
+        self.say(millis, word, text.as_bytes());
+    }
+
+    /// One exchange that takes 100 ms, with `path`, answered with `status`; how its record says it found the backend.
+    fn exchange(&mut self, millis: u64, path: &str, status: u16, load: u64) -> Option<Warm> {
+        self.next += 1;
+        self.say(millis, Word::Open(Box::new(open(path))), b"");
+        self.say(millis, Word::Admitted, b"");
+        self.say(millis, Word::Sent, b"");
+        self.body(millis, Direction::Request, ASKED);
+        self.say(millis, Word::RequestEnd, b"");
+        let kind = Name::new("application/json").unwrap();
+        let head = Head {
+            status,
+            version: http::Version::HTTP_11,
+            headers: [("content-type", kind)].into_iter().collect(),
+            length: None,
+            own: false,
+        };
+        self.say(millis + 50, Word::Head(Box::new(head)), b"");
+        let answer = format!(
+            r#"{{"model":"qwen3:4b","message":{{"role":"assistant","content":"Hi"}},"done_reason":"stop","done":true,"load_duration":{load},"eval_count":1,"eval_duration":7}}"#
+        );
+        self.body(millis + 60, Direction::Response, &answer);
+        self.say(millis + 100, Word::End(Ending::Complete), b"");
+        let record = self.records.lock().unwrap().pop().unwrap();
+        record.call.and_then(|call| call.warm)
+    }
+
+    fn chat(&mut self, millis: u64, load: u64) -> Option<Warm> {
+        self.exchange(millis, "/api/chat", 200, load)
+    }
+
+    fn state(&self, millis: u64) -> Option<Warm> {
+        self.board.backends(at(millis)).remove(0).warm
+    }
+}
+
+#[test]
+fn each_call_carries_how_it_found_its_backend() {
+    let mut stage = Stage::new(Some(warm::Config::default()));
+    let seconds = 1_000_000_000;
+    let found = [3 * seconds, 1, 1, 1, 1].map(|load| stage.chat(1_000, load));
+    let expected = [
+        Warm::Cold,
+        Warm::Warming,
+        Warm::Warming,
+        Warm::Warming,
+        Warm::Warm,
+    ];
+    assert_eq!(found, expected.map(Some));
+    assert_eq!(stage.state(2_000), Some(Warm::Warm));
+    assert_eq!(
+        stage.state(302_000),
+        Some(Warm::Warming),
+        "nobody came for 5 min"
+    );
+}
+
+#[test]
+fn failures_and_what_is_no_call_warm_nothing_up() {
+    let mut stage = Stage::new(Some(warm::Config::default()));
+    for _ in 0..5 {
+        assert_eq!(
+            stage.exchange(1_000, "/api/chat", 500, 1),
+            Some(Warm::Warming)
+        );
+        assert_eq!(stage.exchange(1_000, "/health", 200, 1), None);
+    }
+    assert_eq!(stage.state(2_000), Some(Warm::Warming));
+}
+
+#[test]
+fn nobody_who_does_not_ask_is_told() {
+    let mut stage = Stage::new(None);
+    assert_eq!(stage.chat(1_000, 3_000_000_000), None);
+    assert_eq!(stage.state(2_000), None);
+}
+
+#[test]
+fn a_calls_own_end_is_never_lost_whatever_way_it_ends() {
+    let mut stage = Stage::new(Some(warm::Config::default()));
+    stage.next = 1;
+    stage.say(0, Word::Open(Box::new(open("/api/chat"))), b"");
+    stage.say(0, Word::Admitted, b"");
+    stage.say(1_000, Word::End(Ending::ClientGone), b"");
+    for second in [2, 3, 4] {
+        stage.chat(second * 1_000, 1);
+    }
+    assert_eq!(stage.state(5_000), Some(Warm::Warm));
+    assert_eq!(stage.state(304_099), Some(Warm::Warm));
+    assert_eq!(
+        stage.state(304_100),
+        Some(Warm::Warming),
+        "it is idle: nobody is with it"
+    );
+}
+
+#[test]
+fn the_queue_is_exact_while_the_engine_tells_it() {
+    let mut stage = Stage::new(None);
+    let lane = crate::load::Lane {
+        route: Label::known("default"),
+        vantage: crate::wire::Vantage::Outbound,
+    };
+    stage.board.prime(&lane);
+    let mut depth = |millis| {
+        let lane = stage.board.reading(at(millis)).0.lanes.remove(0);
+        (lane.queue_depth(), lane.bound())
+    };
+    assert_eq!(depth(0), (0, Bound::Upper));
+    let told = Told {
+        engine: Engine::Vllm,
+        numbers: Numbers {
+            waiting: Some(7),
+            ..Numbers::default()
+        },
+        implausible: 0,
+    };
+    stage
+        .board
+        .asked(at(0), Wall::default(), &Label::known("gpu"), Ok(told));
+    let mut depth = |millis| {
+        let lane = stage.board.reading(at(millis)).0.lanes.remove(0);
+        (lane.queue_depth(), lane.bound())
+    };
+    assert_eq!(depth(15_000), (7, Bound::Exact));
+    assert_eq!(depth(15_001), (0, Bound::Upper));
+}

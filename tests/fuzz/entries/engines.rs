@@ -1,0 +1,70 @@
+//! Metrics pages of engines: whatever an endpoint answers is read to its end, what is told of it can be true, and what the
+//! readings of two pages come to is a share.
+
+use std::time::Duration;
+
+use tokengauge::clock::{Moment, Wall};
+use tokengauge::engine::exposition::samples;
+use tokengauge::engine::{Asked, Backend, Backends, Engine, Numbers, Prefix, Told, read};
+use tokengauge::label::Label;
+
+use super::script::Script;
+
+/// The first byte chooses the engine that is named, if any; a line of dashes parts two pages, which are read one after the
+/// other.
+pub fn engines(input: &[u8]) {
+    let mut script = Script::new(input);
+    let named = Engine::ALL.get(usize::from(script.digit())).copied();
+    let rest = script.rest();
+    let parted = rest.windows(4).position(|bytes| bytes == b"\n---");
+    let (one, two) = rest.split_at(parted.unwrap_or(rest.len()));
+    let upstream = Label::known("a");
+    let mut backends = Backends::default();
+    backends.replace(vec![Backend {
+        upstream: upstream.clone(),
+        routes: vec![Label::known("a")],
+        stale_after: Some(Duration::from_secs(1)),
+        warm: Some(Default::default()),
+    }]);
+    for page in [one, two] {
+        let any = samples(page).flatten().fold(false, |_, sample| {
+            assert!(!sample.name.is_empty());
+            assert!(sample.labels().all(|(name, _)| !name.is_empty()));
+            true
+        });
+        let told = read(page, named);
+        match &told {
+            Ok(told) => check(told, named),
+            Err(failed) => assert_eq!(*failed == Asked::Content, !any),
+        }
+        backends.asked(Moment::ZERO, Wall::default(), &upstream, told);
+        for reading in backends.readings(Moment::ZERO) {
+            let share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
+            assert!(share(reading.kv_cache) && share(reading.prefix_cache));
+        }
+    }
+}
+
+fn check(told: &Told, named: Option<Engine>) {
+    assert!(named.is_none_or(|named| named == told.engine));
+    let Numbers {
+        waiting,
+        running,
+        kv_cache,
+        prefix,
+        started: _,
+        asleep: _,
+    } = told.numbers;
+    assert!(
+        [waiting, running]
+            .iter()
+            .flatten()
+            .all(|number| *number <= 1 << 53)
+    );
+    assert!(kv_cache.is_none_or(|share| (0.0..=1.0).contains(&share)));
+    match prefix {
+        Some(Prefix::Share(share)) => assert!((0.0..=1.0).contains(&share)),
+        Some(Prefix::Counted { queries, hits }) => assert!(queries >= 0.0 && hits >= 0.0),
+        None => {}
+    }
+}
