@@ -38,4 +38,5 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod diag;
+pub mod report;
 pub mod simulate;

@@ -185,9 +185,11 @@ const TABLE: &[Row] = &[
         "config",
         &[
             "admin", "clock", "content", "cost", "count", "diag", "dialect", "drift", "export",
-            "forward", "label", "listen", "load", "observe", "route", "slo", "tee", "wire",
+            "forward", "label", "listen", "load", "observe", "report", "route", "slo", "tee",
+            "wire",
         ],
     ),
+    row("report", &["label"]),
     row("simulate", &["clock", "label"]),
     row("app", ALL),
     row("cli", ALL),
@@ -218,6 +220,15 @@ const PURE: &[&str] = &[
     "load",
     "slo",
     "drift",
+    "report/accept",
+    "report/bootstrap",
+    "report/compare",
+    "report/knee",
+    "report/slices",
+    "report/statistics",
+    "report/steady",
+    "report/table",
+    "report/window",
 ];
 
 /// The most lines that a file may have before its tests. A reader holds about so much in mind at once; a file that
