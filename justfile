@@ -48,6 +48,10 @@ clients: build
 timeline: build
     .ci/run timeline
 
+# `tokengauge report` on a million lines against figures computed independently
+report: build
+    .ci/run report
+
 # Everything in one process, for as long as it is watched
 demo *arguments:
     cargo run --release -- demo {{ arguments }}

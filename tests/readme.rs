@@ -54,7 +54,7 @@ fn every_option_named_in_the_text_is_an_option_of_some_command() {
         .filter(|word| word.starts_with("--"))
         .collect();
     assert!(!named.is_empty());
-    let helps = ["run", "demo", "simulate", "check", "schema"].map(help);
+    let helps = ["run", "demo", "simulate", "report", "check", "schema"].map(help);
     for option in named {
         assert!(
             helps.iter().any(|help| has_option(help, option)),

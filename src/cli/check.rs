@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::config::{self, Errors};
 use crate::export::request_log;
+use crate::report;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -27,6 +28,8 @@ pub struct CheckArgs {
 pub enum SchemaOf {
     Config,
     RequestLog,
+    Report,
+    Accept,
     Prices,
 }
 
@@ -43,6 +46,8 @@ pub(super) fn schema(of: SchemaOf) -> String {
     let schema = match of {
         SchemaOf::Config => config::schema(),
         SchemaOf::RequestLog => request_log::schema(),
+        SchemaOf::Report => report::schema(),
+        SchemaOf::Accept => config::acceptance_schema(),
         SchemaOf::Prices => config::prices_schema(),
     };
     format!("{:#}", schema.as_value())

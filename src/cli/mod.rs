@@ -11,6 +11,7 @@ use crate::config::{self, Errors, Log, LogFormat, LogLevel, RunArgs};
 mod check;
 pub mod demo;
 pub mod log;
+pub mod report;
 pub mod run;
 pub mod simulate;
 
@@ -34,6 +35,10 @@ Examples:
 
   Validate a configuration file and see what it amounts to:
     tokengauge check --print tokengauge.yaml
+
+  Say what a request log amounts to, and whether a release keeps its limits:
+    tokengauge report requests.jsonl
+    tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
 
   Let an editor complete and check the file:
     tokengauge schema > tokengauge.schema.json";
@@ -60,9 +65,12 @@ pub enum Command {
     Demo(demo::Args),
     /// Run a simulated LLM backend: OpenAI-compatible, paced like a real engine, with stalls and failures on request
     Simulate(simulate::Args),
+    /// Evaluate request logs: throughput, latency, errors and cost, A against B, and limits to be kept
+    Report(report::Args),
     /// Validate a configuration file: every error with its line, its key and its remedy
     Check(check::CheckArgs),
-    /// Print the JSON Schema of the configuration file, of a line of the request log, or of the file of prices
+    /// Print the JSON Schema of the configuration file, of a line of the request log, of the file of prices, of a report,
+    /// or of the limits that a report is held to
     Schema {
         #[arg(default_value = "config")]
         of: check::SchemaOf,
@@ -75,6 +83,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Run(args) => ended(run::run(args, config::environment)),
         Command::Demo(args) => ended(demonstrated(args)),
         Command::Simulate(args) => ended(simulated(args)),
+        Command::Report(args) => report::run(args),
         Command::Check(args) => answer(check::check(&args)),
         Command::Schema { of } => answer(Ok::<_, Errors>(check::schema(of))),
     }

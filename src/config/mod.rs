@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use acceptance::{acceptance, acceptance_schema};
 pub use args::RunArgs;
 pub use keys::{KEYS, Key, differences};
 pub use load::{check, load, prices_schema, schema};
@@ -24,6 +25,7 @@ use crate::route::TraceHeaders;
 use crate::wire::Vantage;
 use crate::{content, drift, forward, label, listen, route, scrape, slo};
 
+mod acceptance;
 mod args;
 mod backend;
 mod file;

@@ -23,6 +23,7 @@ mod identity;
 mod leaks;
 mod lifecycle;
 mod network;
+mod report;
 mod request_log;
 mod stats;
 mod support;

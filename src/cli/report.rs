@@ -1,0 +1,299 @@
+//! `tokengauge report`: figures over request logs, and whether they keep their limits.
+
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use crate::config::{self, value::Length};
+use crate::report::compare::Settings;
+use crate::report::dimension::{Dimension, NoSelector, Selector};
+use crate::report::read::{File, sha256};
+use crate::report::window::Cut;
+use crate::report::{self, Compare, Report, Request, Side};
+
+/// Evaluate request logs: throughput, latency, errors and cost, A against B, and limits to be kept
+///
+/// Reads what `request_log` writes. Cuts off warm-up and ramp-down, finds the steady state and says so, and tells for each group
+/// of requests output TPS, time to first token, inter-token latency (time per output token), duration, errors, tokens and
+/// cost. docs/report.md has the definitions.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub struct Args {
+    /// Request logs, rotated ones too and in any order; .gz is unpacked, - is standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// What requests are grouped by: model, route, variant, tenant, session, conversation, provider, operation, stream,
+    /// server, outcome, error, input_band, output_band
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        default_value = "model,route,variant,tenant"
+    )]
+    pub by: Vec<Dimension>,
+
+    /// Only requests of which this holds; may be given several times
+    #[arg(long = "where", value_name = "NAME=VALUE")]
+    pub only: Vec<Selector>,
+
+    /// Compare two kinds of requests of one run, the first being A
+    #[arg(long, value_name = "NAME=A,NAME=B", value_parser = pair, conflicts_with = "baseline")]
+    pub compare: Option<Pair>,
+
+    /// Compare with another run: its files are A, the others B; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Vec<PathBuf>,
+
+    /// What to cut off the beginning: auto finds the steady state; a time (60s), a number of requests, or none
+    #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
+    pub warmup: Cut,
+
+    /// What to cut off the end, likewise
+    #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
+    pub ramp_down: Cut,
+
+    /// Limits to be kept (YAML); exits with 1 if one is broken
+    #[arg(long, value_name = "FILE")]
+    pub accept: Option<PathBuf>,
+
+    /// Confidence of intervals, as a share or a percentage
+    #[arg(long, value_name = "SHARE", default_value = "95%", value_parser = confidence)]
+    pub confidence: f64,
+
+    /// Resamples of the bootstrap
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    pub resamples: u32,
+
+    /// Of all random numbers: the same seed and the same input give the same report
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// What is written to standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+
+    /// Write a page with tables and plots that needs no other file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// A and B.
+#[derive(Clone, Debug)]
+pub struct Pair(Selector, Selector);
+
+/// What is written to standard output.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+const AFTER: &str = "\
+Examples:
+  How each model did, and each tenant on it:
+    tokengauge report --by model,tenant requests.jsonl requests.jsonl.1
+
+  A page of one benchmark run:
+    tokengauge report run.jsonl --html run.html
+
+  Was variant b as good as a, in the same traffic?
+    tokengauge report requests.jsonl --compare variant=a,variant=b
+
+  May this build be released?
+    tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
+
+Exit status: 0 if all limits are kept, 1 if one is broken, 2 if there is no report.";
+
+/// Exit status where there is no report: clap's own for a wrong command line.
+const NO_REPORT: u8 = 2;
+
+fn cut(text: &str) -> Result<Cut, String> {
+    if let Ok(count) = text.parse() {
+        return Ok(Cut::Requests(count));
+    }
+    match text {
+        "auto" => Ok(Cut::Auto),
+        "none" => Ok(Cut::Nothing),
+        text => {
+            let length: Result<Length, _> = text.parse();
+            let remedy = "write auto, none, a time such as 60s, or a number of requests";
+            length
+                .map(|Length(length)| Cut::Time(length))
+                .map_err(|_| remedy.to_owned())
+        }
+    }
+}
+
+fn pair(text: &str) -> Result<Pair, String> {
+    let sides = text
+        .split_once(',')
+        .ok_or("name two sides, such as variant=a,variant=b")?;
+    let side = |text: &str| text.parse().map_err(|wrong: NoSelector| wrong.to_string());
+    let (a, b): (Selector, Selector) = (side(sides.0)?, side(sides.1)?);
+    if a == b {
+        return Err(format!("both sides are {a}; name two that differ"));
+    }
+    Ok(Pair(a, b))
+}
+
+fn confidence(text: &str) -> Result<f64, String> {
+    let share: config::value::Share = text
+        .parse()
+        .map_err(|wrong: config::value::Wrong| wrong.to_string())?;
+    Ok(share.0)
+}
+
+/// Evaluates, writes what came out, and says by its status whether the limits are kept.
+pub(super) fn run(args: Args) -> ExitCode {
+    match evaluated(args) {
+        Ok(status) => status,
+        Err(wrong) => {
+            // Where standard error cannot be written to either, there is nobody left to tell.
+            drop(writeln!(io::stderr().lock(), "{wrong}"));
+            ExitCode::from(NO_REPORT)
+        }
+    }
+}
+
+fn evaluated(args: Args) -> Result<ExitCode, Box<dyn Display>> {
+    let (format, html) = (args.format, args.html.clone());
+    let request = request(args)?;
+    let report = report::evaluate(&request).map_err(boxed)?;
+    for warning in report.warnings() {
+        drop(writeln!(io::stderr().lock(), "{warning}"));
+    }
+    if let Some(path) = html {
+        let written = fs::write(&path, report::html::render(&report));
+        written.map_err(|error| boxed(format!("{} cannot be written: {error}", path.display())))?;
+    }
+    print(&report, format)?;
+    Ok(match report.accepted() {
+        Some(false) => ExitCode::FAILURE,
+        None | Some(true) => ExitCode::SUCCESS,
+    })
+}
+
+fn boxed(wrong: impl Display + 'static) -> Box<dyn Display> {
+    Box::new(wrong)
+}
+
+fn request(args: Args) -> Result<Request, Box<dyn Display>> {
+    let acceptance = args
+        .accept
+        .map(|path| config::acceptance(&path))
+        .transpose()
+        .map_err(boxed)?;
+    let compare = match args.compare {
+        Some(Pair(a, b)) => Compare::Within { a, b },
+        None if args.baseline.is_empty() => Compare::Nothing,
+        None => Compare::Runs,
+    };
+    let compares = acceptance
+        .as_ref()
+        .is_some_and(|(acceptance, _)| acceptance.compares());
+    if compares && matches!(compare, Compare::Nothing) {
+        let wrong = "--accept: the file limits a change or a difference, but nothing is compared; \
+                     give --compare or --baseline";
+        return Err(boxed(wrong));
+    }
+    let runs = matches!(compare, Compare::Runs);
+    let file = |path, side| File {
+        path,
+        side: if runs { side } else { Side::Neither },
+    };
+    let baseline = args.baseline.into_iter().map(|path| file(path, Side::A));
+    Ok(Request {
+        files: baseline
+            .chain(args.files.into_iter().map(|path| file(path, Side::B)))
+            .collect(),
+        by: args.by,
+        only: args.only,
+        compare,
+        warmup: args.warmup,
+        ramp_down: args.ramp_down,
+        settings: Settings {
+            seed: args.seed,
+            resamples: usize::try_from(args.resamples).unwrap_or(usize::MAX),
+            confidence: args.confidence,
+        },
+        acceptance: acceptance.map(|(acceptance, text)| (acceptance, sha256(text.as_bytes()))),
+    })
+}
+
+fn print(report: &Report, format: Format) -> Result<(), Box<dyn Display>> {
+    let text = match format {
+        Format::Text => report::text::render(report),
+        Format::Json => serde_json::to_string_pretty(report).map_err(boxed)? + "\n",
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // A reader that has gone (`| head`) is no failure.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(boxed(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Alone {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Alone::try_parse_from(line.split(' ')).map(|alone| alone.args)
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let line = "x a.jsonl b.gz --by session --where model=m --compare variant=a,variant=b --warmup 60s \
+                    --ramp-down 5 --confidence 0.9 --seed 7";
+        let args = parse(line).unwrap();
+        assert_eq!(args.files.len(), 2);
+        assert_eq!(args.by, [Dimension::Session]);
+        assert_eq!(
+            (args.warmup, args.ramp_down),
+            (Cut::Time(Duration::from_secs(60)), Cut::Requests(5))
+        );
+        assert!((args.confidence - 0.9).abs() < 1e-12);
+        let request = request(args).ok().unwrap();
+        assert!(matches!(request.compare, Compare::Within { .. }));
+        let defaults = parse("x log").unwrap();
+        assert_eq!((defaults.by.len(), defaults.warmup), (4, Cut::Auto));
+        let runs = request_of("x new --baseline old");
+        let sides: Vec<Side> = runs.files.iter().map(|file| file.side).collect();
+        assert_eq!(sides, [Side::A, Side::B]);
+    }
+
+    fn request_of(line: &str) -> Request {
+        request(parse(line).unwrap()).ok().unwrap()
+    }
+
+    #[test]
+    fn wrong_ones_are_refused() {
+        for wrong in [
+            "x",
+            "x log --by colour",
+            "x log --compare variant=a",
+            "x log --compare variant=a,variant=a",
+            "x log --compare variant=a,colour=b",
+            "x log --compare variant=a,variant=b --baseline old",
+            "x log --warmup soon",
+            "x log --confidence 2",
+            "x log --resamples 1",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The limits of `tokengauge report --accept`: read like the configuration, with every error at once and its place.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::Deserialize;
+
+use super::problem::{Errors, Place, Problems};
+use super::read::{self, Field, Given};
+use super::value::Length;
+use super::{file, tree};
+use crate::report::Quality;
+use crate::report::accept::{Acceptance, Bound, Limit, On, Undecided};
+use crate::report::compare::{Measure, Statistic};
+
+/// The fewest requests that a figure must rest on, where the file does not say: the least number of which one in
+/// twenty, a 95th percentile, is more than a handful.
+const FEWEST: u64 = 100;
+
+/// Limits that a run must keep.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    /// The version of this format: 1.
+    #[schemars(range(min = 1, max = 1))]
+    version: Field<u64>,
+    /// The fewest requests, on each side, that a figure must rest on; with fewer a limit is undecided.
+    min_requests: Field<u64>,
+    /// What an undecided limit counts as.
+    undecided: Field<Counts>,
+    /// Output tokens per second of one stream.
+    output_tps: Field<Series>,
+    /// Time to first token, such as 500ms.
+    ttft: Field<Series>,
+    /// Time per output token, such as 40ms.
+    itl: Field<Series>,
+    /// Such as 10s.
+    duration: Field<Series>,
+    /// A share, such as 1%.
+    error_rate: Field<Figure>,
+    /// Mean cost of a request, by currency.
+    cost: Field<BTreeMap<String, Field<Figure>>>,
+    /// Shares of requests by what became of their choices.
+    quality: Field<Qualities>,
+    /// Shares of requests by finish reason.
+    finish: Field<BTreeMap<String, Field<Figure>>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Counts {
+    Broken,
+    Held,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Series {
+    mean: Field<Figure>,
+    p5: Field<Figure>,
+    p50: Field<Figure>,
+    p95: Field<Figure>,
+    p99: Field<Figure>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Qualities {
+    complete: Field<Figure>,
+    empty: Field<Figure>,
+    refused: Field<Figure>,
+    filtered: Field<Figure>,
+    tool_json_invalid: Field<Figure>,
+    unfinished: Field<Figure>,
+}
+
+/// Limits of one figure.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Figure {
+    /// It must not be less.
+    min: Field<String>,
+    /// It must not be more.
+    max: Field<String>,
+    /// B ÷ A − 1, such as -5%.
+    change: Field<Range>,
+    /// B − A, in the figure's own unit.
+    difference: Field<Range>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Range {
+    min: Field<String>,
+    max: Field<String>,
+}
+
+/// The limits in `path`, and the text that they were read from.
+///
+/// # Errors
+/// All that is wrong with the file.
+pub fn acceptance(path: &Path) -> Result<(Acceptance, String), Errors> {
+    let text = file::read(path)?;
+    let acceptance = acceptance_of(&text, path)?;
+    Ok((acceptance, text))
+}
+
+fn acceptance_of(text: &str, path: &Path) -> Result<Acceptance, Errors> {
+    let mut problems = Problems::of_file(path);
+    let root = tree::parse(text, &mut problems);
+    let file: Option<Given<File>> = root.and_then(|root| read::read(&root, &mut problems).given());
+    let acceptance = file
+        .map(|file| resolve(file, &mut problems))
+        .unwrap_or_else(|| Acceptance {
+            fewest: FEWEST,
+            undecided: Undecided::default(),
+            limits: Vec::new(),
+        });
+    if acceptance.limits.is_empty() && problems.count() == 0 {
+        let message = "the file limits nothing; write a limit, such as `ttft: {p95: {max: 500ms}}`";
+        problems.in_file(Place::START, String::new(), message);
+    }
+    problems.into_result(acceptance)
+}
+
+/// The JSON Schema of the file.
+pub fn acceptance_schema() -> Schema {
+    schema_for!(File)
+}
+
+fn resolve(file: Given<File>, problems: &mut Problems) -> Acceptance {
+    let File {
+        version,
+        min_requests,
+        undecided,
+        output_tps,
+        ttft,
+        itl,
+        duration,
+        error_rate,
+        cost,
+        quality,
+        finish,
+    } = file.value;
+    let version = version.required(problems, file.mark, "version", "write `version: 1`");
+    if let Some(version) = version.filter(|version| version.value != 1) {
+        problems.at(
+            version.mark,
+            "this program reads version 1 only; write `version: 1`",
+        );
+    }
+    let mut limits = Limits {
+        found: Vec::new(),
+        problems,
+    };
+    limits.series(output_tps, &Measure::OutputTps);
+    limits.series(ttft, &Measure::Ttft);
+    limits.series(itl, &Measure::Itl);
+    limits.series(duration, &Measure::Duration);
+    limits.figure(
+        error_rate,
+        &Measure::ErrorRate,
+        Statistic::Mean,
+        "error_rate",
+    );
+    for (currency, figure) in cost.value().unwrap_or_default() {
+        let key = format!("cost.{currency}");
+        limits.figure(figure, &Measure::Cost(currency), Statistic::Mean, &key);
+    }
+    if let Some(qualities) = quality.value() {
+        limits.qualities(qualities);
+    }
+    for (reason, figure) in finish.value().unwrap_or_default() {
+        let key = format!("finish.{reason}");
+        limits.figure(figure, &Measure::Finish(reason), Statistic::Mean, &key);
+    }
+    Acceptance {
+        fewest: min_requests.value().unwrap_or(FEWEST),
+        undecided: match undecided.value() {
+            None | Some(Counts::Broken) => Undecided::Broken,
+            Some(Counts::Held) => Undecided::Held,
+        },
+        limits: limits.found,
+    }
+}
+
+struct Limits<'p> {
+    found: Vec<Limit>,
+    problems: &'p mut Problems,
+}
+
+impl Limits<'_> {
+    fn series(&mut self, series: Field<Series>, measure: &Measure) {
+        let Some(Series {
+            mean,
+            p5,
+            p50,
+            p95,
+            p99,
+        }) = series.value()
+        else {
+            return;
+        };
+        let figures = Statistic::ALL.into_iter().zip([mean, p5, p50, p95, p99]);
+        for (statistic, figure) in figures {
+            let key = format!("{}.{}", measure.name(), statistic.as_str());
+            self.figure(figure, measure, statistic, &key);
+        }
+    }
+
+    fn qualities(&mut self, qualities: Qualities) {
+        let Qualities {
+            complete,
+            empty,
+            refused,
+            filtered,
+            tool_json_invalid,
+            unfinished,
+        } = qualities;
+        let figures = [
+            complete,
+            empty,
+            refused,
+            filtered,
+            tool_json_invalid,
+            unfinished,
+        ];
+        for (quality, figure) in Quality::ALL.into_iter().zip(figures) {
+            let key = format!("quality.{}", quality.as_str());
+            self.figure(figure, &Measure::Quality(quality), Statistic::Mean, &key);
+        }
+    }
+
+    fn figure(
+        &mut self,
+        figure: Field<Figure>,
+        measure: &Measure,
+        statistic: Statistic,
+        key: &str,
+    ) {
+        let Some(Figure {
+            min,
+            max,
+            change,
+            difference,
+        }) = figure.value()
+        else {
+            return;
+        };
+        let range = |range: Field<Range>| {
+            range
+                .value()
+                .map_or_else(Default::default, |Range { min, max }| (min, max))
+        };
+        for (on, word, (min, max)) in [
+            (On::Value, "", (min, max)),
+            (On::Change, ".change", range(change)),
+            (On::Difference, ".difference", range(difference)),
+        ] {
+            for (bound, name, text) in [(Bound::Min, "min", min), (Bound::Max, "max", max)] {
+                let Some(text) = text.given() else {
+                    continue;
+                };
+                match number(&text.value, on, measure) {
+                    Ok(value) => self.found.push(Limit {
+                        key: format!("{key}{word}.{name}"),
+                        measure: measure.clone(),
+                        statistic,
+                        on,
+                        bound,
+                        value,
+                    }),
+                    Err(remedy) => {
+                        let message = format!("\"{}\" is no such limit; {remedy}", text.value);
+                        self.problems.at(text.mark, message);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A limit in the unit of what is limited, or what to write instead. Only what is relative may be below 0.
+fn number(text: &str, on: On, measure: &Measure) -> Result<f64, &'static str> {
+    let (digits, sign) = match text.strip_prefix('-') {
+        Some(digits) if on != On::Value => (digits, -1.0),
+        Some(_) | None => (text, 1.0),
+    };
+    let share = |remedy| {
+        let percent = digits.strip_suffix('%').ok_or(remedy)?;
+        // Not ÷ 100: 99.9 ÷ 100 is another number than 0.999.
+        plain(&format!("{}e-2", percent.trim_end())).ok_or(remedy)
+    };
+    let size = match (on, measure) {
+        (On::Change, _) => share("write a percentage, such as 10% or -5%"),
+        (_, Measure::ErrorRate | Measure::Quality(_) | Measure::Finish(_)) => {
+            share("write a percentage, such as 1%")
+        }
+        (_, Measure::OutputTps) => plain(digits).ok_or("write tokens per second, such as 30"),
+        (_, Measure::Cost(_)) => plain(digits).ok_or("write an amount of money, such as 0.002"),
+        (_, Measure::Ttft | Measure::Itl | Measure::Duration) => {
+            time(digits).ok_or("write a number and a unit (ms, s), such as 500ms or 2.5s")
+        }
+    }?;
+    Ok(sign * size)
+}
+
+fn plain(text: &str) -> Option<f64> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite() && *number >= 0.0);
+    number.filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Seconds. Finer than a [`Length`], which is whole milliseconds: between two tokens there may be less than one.
+fn time(text: &str) -> Option<f64> {
+    if let Ok(Length(length)) = text.parse() {
+        return Some(length.as_secs_f64());
+    }
+    let (number, scale) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(number), _) => (number, 1e-3),
+        (None, Some(number)) => (number, 1.0),
+        (None, None) => return None,
+    };
+    plain(number).map(|number| number * scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(text: &str) -> Vec<(String, f64)> {
+        let acceptance = acceptance_of(text, Path::new("f")).unwrap();
+        acceptance
+            .limits
+            .into_iter()
+            .map(|limit| (limit.key, limit.value))
+            .collect()
+    }
+
+    fn wrong(text: &str) -> String {
+        acceptance_of(text, Path::new("f")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn limits_are_read_in_the_units_that_they_are_written_in() {
+        let text = "version: 1\nmin_requests: 20\nundecided: held\n\
+            output_tps: {p50: {min: 30, change: {min: -5%}}, mean: {difference: {min: -2.5}}}\n\
+            ttft: {p95: {max: 500ms, difference: {max: 1.5s}}}\nitl: {p99: {max: 0.5ms}}\nduration: {mean: {max: 1m}}\n\
+            error_rate: {max: 1%, difference: {max: 0.5%}}\ncost: {USD: {max: 0.002, change: {max: 0%}}}\n\
+            quality: {empty: {max: 2%}}\nfinish: {length: {max: 10%}}\n";
+        let expected = [
+            ("output_tps.mean.difference.min", -2.5),
+            ("output_tps.p50.min", 30.0),
+            ("output_tps.p50.change.min", -0.05),
+            ("ttft.p95.max", 0.5),
+            ("ttft.p95.difference.max", 1.5),
+            ("itl.p99.max", 0.0005),
+            ("duration.mean.max", 60.0),
+            ("error_rate.max", 0.01),
+            ("error_rate.difference.max", 0.005),
+            ("cost.USD.max", 0.002),
+            ("cost.USD.change.max", 0.0),
+            ("quality.empty.max", 0.02),
+            ("finish.length.max", 0.1),
+        ];
+        assert_eq!(
+            limits(text),
+            expected.map(|(key, value)| (key.to_owned(), value))
+        );
+        let acceptance = acceptance_of(text, Path::new("f")).unwrap();
+        assert_eq!(
+            (acceptance.fewest, acceptance.undecided),
+            (20, Undecided::Held)
+        );
+        assert!(acceptance.compares());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
+        let text = "version: 1\nttft: {p95: {max: 500}}\nerror_rate: {max: 0.01}\noutput_tps:\n  p50: {min: -3}\n  p90: {min: 3}\n";
+        assert_eq!(
+            wrong(text),
+            "f:2:19: ttft.p95.max: \"500\" is no such limit; write a number and a unit (ms, s), such as 500ms or 2.5s\n\
+             f:3:19: error_rate.max: \"0.01\" is no such limit; write a percentage, such as 1%\n\
+             f:5:14: output_tps.p50.min: \"-3\" is no such limit; write tokens per second, such as 30\n\
+             f:6:3: output_tps.p90: there is no such key; did you mean \"p50\"?"
+        );
+        assert!(wrong("version: 1\n").contains("limits nothing"));
+        assert!(wrong("").contains("limits nothing"));
+        assert!(wrong("ttft: {p50: {max: 1s}}\n").contains("version: this key is missing"));
+        assert!(wrong("version: 2\nttft: {p50: {max: 1s}}\n").contains("version 1 only"));
+    }
+}

@@ -1,0 +1,165 @@
+//! A stream of bytes → blocks of whole lines, each bounded.
+
+use std::io::{self, Read};
+use std::mem;
+
+use memchr::{memchr, memrchr};
+
+/// Bytes of a block, and of the longest line: a line of a request log has a few thousand, and 40,000 at the most.
+pub(super) const BLOCK: usize = 1 << 20;
+
+/// Cuts `source` at ends of lines.
+pub(super) struct Blocks<R> {
+    source: R,
+    /// The beginning of a line whose end has not been read; shorter than a block.
+    carry: Vec<u8>,
+    /// Inside of a line that is too long.
+    skipping: bool,
+    ended: bool,
+    /// Why reading ended before the source did; told after what came before.
+    failed: Option<io::Error>,
+    too_long: u64,
+}
+
+impl<R: Read> Blocks<R> {
+    pub(super) const fn new(source: R) -> Self {
+        Self {
+            source,
+            carry: Vec::new(),
+            skipping: false,
+            ended: false,
+            failed: None,
+            too_long: 0,
+        }
+    }
+
+    /// The next lines, in one piece; `None` after the last.
+    pub(super) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        while !self.ended {
+            let mut block = mem::take(&mut self.carry);
+            let room = BLOCK.saturating_sub(block.len());
+            block.reserve_exact(room);
+            let read = self
+                .source
+                .by_ref()
+                .take(room as u64)
+                .read_to_end(&mut block);
+            self.failed = read.err();
+            self.ended = self.failed.is_some() || block.len() < BLOCK;
+            if let Some(lines) = self.whole(block) {
+                return Ok(Some(lines));
+            }
+        }
+        self.failed.take().map_or(Ok(None), Err)
+    }
+
+    /// The whole lines of `block`; what is left of it is carried on.
+    fn whole(&mut self, mut block: Vec<u8>) -> Option<Vec<u8>> {
+        let full = block.len() >= BLOCK;
+        if self.skipping {
+            let end = memchr(b'\n', &block)?;
+            block.drain(..=end);
+            self.skipping = false;
+        }
+        if self.ended {
+            // The last line may lack its end.
+            return (!block.is_empty()).then_some(block);
+        }
+        if let Some(end) = memrchr(b'\n', &block) {
+            self.carry = block.split_off(end + 1);
+            return Some(block);
+        }
+        if full && block.len() >= BLOCK {
+            self.too_long += 1;
+            self.skipping = true;
+        } else {
+            self.carry = block;
+        }
+        None
+    }
+
+    pub(super) const fn too_long(&self) -> u64 {
+        self.too_long
+    }
+
+    pub(super) fn into_source(self) -> R {
+        self.source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(text: &[u8]) -> (Vec<Vec<u8>>, u64) {
+        let mut blocks = Blocks::new(text);
+        let mut found = Vec::new();
+        while let Some(block) = blocks.next().unwrap() {
+            found.push(block);
+        }
+        (found, blocks.too_long())
+    }
+
+    #[test]
+    fn lines_stay_whole_over_blocks_and_the_last_needs_no_end() {
+        let line = [vec![b'x'; 1_000], vec![b'\n']].concat();
+        let mut text = line.repeat(3_000);
+        text.extend_from_slice(b"last");
+        let (blocks, too_long) = all(&text);
+        assert!(blocks.len() >= 3);
+        assert!(blocks.iter().all(|block| block.len() <= BLOCK));
+        assert!(
+            blocks
+                .iter()
+                .rev()
+                .skip(1)
+                .all(|block| block.ends_with(b"\n"))
+        );
+        assert_eq!((blocks.concat(), too_long), (text, 0));
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_left_out_and_counted() {
+        let long = vec![b'y'; BLOCK * 2 + 5];
+        for (before, after) in [("", ""), ("a\n", "b\nc\n"), ("a\n", ""), ("", "b")] {
+            let after_long = if after.is_empty() {
+                String::new()
+            } else {
+                format!("\n{after}")
+            };
+            let text = [before.as_bytes(), &long, after_long.as_bytes()].concat();
+            let (blocks, too_long) = all(&text);
+            assert_eq!(blocks.concat(), [before, after].concat().as_bytes());
+            assert_eq!(too_long, 1);
+        }
+    }
+
+    #[test]
+    fn what_came_before_a_failure_is_handed_on_and_then_the_failure_told() {
+        struct Breaks(bool);
+        impl Read for Breaks {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                if mem::replace(&mut self.0, true) {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                buffer[..2].copy_from_slice(b"a\n");
+                Ok(2)
+            }
+        }
+        let mut blocks = Blocks::new(Breaks(false));
+        assert_eq!(blocks.next().unwrap().unwrap(), b"a\n");
+        assert!(blocks.next().is_err());
+        assert!(blocks.next().unwrap().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_else_is_changed(text in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..2_000)) {
+            let (blocks, too_long) = all(&text);
+            prop_assert_eq!(blocks.concat(), text);
+            prop_assert_eq!(too_long, 0);
+        }
+    }
+}

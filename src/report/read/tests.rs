@@ -1,0 +1,131 @@
+use std::fs;
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use proptest::prelude::*;
+
+use super::*;
+
+fn line(second: u32, variant: &str, tps: f64) -> String {
+    format!(
+        r#"{{"time":"2026-01-01T00:00:{second:02}Z","outcome":"ok","points":{{"end":1}},"who":{{"variant":"{variant}"}},"call":{{"series":{{"model":"m","stream":true}},"rates":{{"output":{tps}}}}}}}"#
+    )
+}
+
+fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> File {
+    let path = folder.path().join(name);
+    fs::write(&path, bytes).unwrap();
+    File {
+        path,
+        side: Side::Neither,
+    }
+}
+
+fn by_variant() -> Selection {
+    Selection {
+        by: vec![Dimension::Variant],
+        sides: Sides::By {
+            a: "variant=a".parse().unwrap(),
+            b: "variant=b".parse().unwrap(),
+        },
+        ..Selection::default()
+    }
+}
+
+#[test]
+fn plain_and_packed_files_are_read_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    packer
+        .write_all(format!("{}\n\n", line(2, "b", 2.0)).as_bytes())
+        .unwrap();
+    let files = [
+        file(&folder, "log.1.gz", &packer.finish().unwrap()),
+        file(&folder, "log", line(1, "a", 1.0).as_bytes()),
+    ];
+    let log = read(&files, &by_variant()).unwrap();
+    let sides: Vec<Side> = log.rows.iter().map(|row| row.side).collect();
+    assert_eq!(sides, [Side::B, Side::A]);
+    assert_eq!(log.groups.iter().collect::<Vec<_>>(), ["b", "a"]);
+    assert_eq!((log.lines.read, log.lines.calls), (2, 2));
+    assert_eq!(log.inputs[1].bytes, line(1, "a", 1.0).len() as u64);
+    assert_ne!(log.inputs[0].sha256, log.inputs[1].sha256);
+}
+
+#[test]
+fn what_cannot_be_read_is_counted_and_the_rest_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "{}\nnot json\n{{\"time\":\"yesterday\",\"outcome\":\"ok\",\"call\":{{}}}}\n{}\n{}\n{{\"time\":\"2026",
+        line(1, "a", 1.0),
+        r#"{"time":"2026-01-01T00:00:00Z","outcome":"ok"}"#,
+        line(2, "b", 1.0),
+    );
+    let long = [vec![b'['; blocks::BLOCK + 1], b"\n".to_vec()].concat();
+    let files = [
+        file(&folder, "log", &[long, text.into_bytes()].concat()),
+        file(&folder, "broken.gz", b"\x1f\x8b\x08 no gzip"),
+    ];
+    let selection = Selection {
+        only: vec!["variant=a".parse().unwrap()],
+        ..Selection::default()
+    };
+    let log = read(&files, &selection).unwrap();
+    let expected = Lines {
+        read: 7,
+        calls: 1,
+        plain: 1,
+        filtered: 1,
+        unreadable: 3,
+        too_long: 1,
+        beyond: 0,
+    };
+    assert_eq!(log.lines, expected);
+    assert_eq!(log.inputs[0].broken, None);
+    assert!(log.inputs[1].broken.is_some());
+}
+
+#[test]
+fn a_file_that_is_not_there_is_an_error_that_names_it() {
+    let path = PathBuf::from("/nowhere/log");
+    let files = [File {
+        path,
+        side: Side::Neither,
+    }];
+    let error = read(&files, &Selection::default()).unwrap_err().to_string();
+    assert!(error.starts_with("/nowhere/log cannot be read"), "{error}");
+}
+
+#[test]
+fn groups_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let text: String = (0..MOST_GROUPS + 5)
+        .map(|n| line(1, &format!("v{n}"), 1.0) + "\n")
+        .collect();
+    let log = read(&[file(&folder, "log", text.as_bytes())], &by_variant()).unwrap();
+    assert_eq!(log.groups.iter().len(), MOST_GROUPS + 1);
+    assert_eq!(log.rows.iter().filter(|row| row.group == 10_000).count(), 5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A good log with something cut out of it, or put into it, is read for the rest.
+    #[test]
+    fn no_garbage_fails(
+        cut in 0_usize..600,
+        length in 0_usize..200,
+        garbage in proptest::collection::vec(any::<u8>(), 0..300),
+    ) {
+        let mut text = (0..4).map(|n| line(n, "a", 1.0) + "\n").collect::<String>().into_bytes();
+        let from = cut.min(text.len());
+        let to = (from + length).min(text.len());
+        text.splice(from..to, garbage);
+        let text = [text.as_slice(), b"\n", line(9, "b", 1.0).as_bytes()].concat();
+        let batch = Batch::parse(&text, Side::Neither, &by_variant());
+        let Lines { read, calls, plain, filtered, unreadable, .. } = batch.lines;
+        prop_assert_eq!(read, calls + plain + filtered + unreadable);
+        prop_assert_eq!(batch.rows.last().map(|row| row.side), Some(Side::B));
+    }
+}

@@ -1,0 +1,243 @@
+//! `tokengauge report` as its users run it: what it prints and writes, and its exit status.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// A log of `requests` calls, one each 100 ms; every tenth of them failed, and each variant has half of them.
+fn log(folder: &Path, name: &str, requests: u64, ttft: f64, tps: f64) -> PathBuf {
+    let mut text = String::new();
+    for n in 0..requests {
+        let (seconds, tenths) = (n / 10, n % 10);
+        let (minutes, seconds) = (seconds / 60, seconds % 60);
+        let outcome = if n % 10 == 9 { "error" } else { "ok" };
+        let variant = if n % 2 == 0 { "a" } else { "<b>" };
+        // Known values that vary: 5 different ones, in turn.
+        let vary = 1.0 + (n % 5) as f64 / 100.0;
+        let (first, rate) = (ttft * vary, tps * vary);
+        let last = first + 100.0 / rate;
+        let itl = 1.0 / rate;
+        writeln!(
+            text,
+            r#"{{"time":"2026-01-01T10:{minutes:02}:{seconds:02}.{tenths}Z","exchange":{n},"outcome":"{outcome}","points":{{"token":{first},"last":{last},"end":{last}}},"route":{{"name":"main","vantage":"gateway"}},"who":{{"variant":"{variant}","session":"s{}"}},"call":{{"complete":"true","series":{{"model":"m & n","stream":true,"provider":"p","operation":"chat"}},"rates":{{"output":{rate},"time_per_output_token":{itl}}},"usage":{{"input":50,"output":100}},"output":{{"tokens":100,"source":"reported"}},"response":{{"streamed":true,"finish_reasons":["stop"]}},"choices":{{"complete":1}},"cost":{{"amount":0.001,"currency":"USD"}}}}}}"#,
+            n % 7
+        )
+        .unwrap();
+    }
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn report(arguments: &[&str], files: &[&Path]) -> Output {
+    let program = env!("CARGO_BIN_EXE_tokengauge");
+    Command::new(program)
+        .arg("report")
+        .args(files)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn json(arguments: &[&str], files: &[&Path]) -> Value {
+    let output = report(&[arguments, &["--format", "json"]].concat(), files);
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn limits(folder: &Path, text: &str) -> String {
+    let path = folder.join("limits.yaml");
+    fs::write(&path, format!("version: 1\n{text}\n")).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn figures_groups_and_hashes_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = log(folder.path(), "log", 600, 0.2, 50.0);
+    let told = json(&["--warmup", "none", "--ramp-down", "none"], &[&log]);
+    let all = &told["subjects"][0]["statistics"];
+    assert_eq!(
+        (&all["requests"], &all["error_rate"]),
+        (&600.into(), &0.1.into())
+    );
+    // Rates 50, 50.5 … 52 in turn; each tenth request, which would have had 52, failed.
+    assert_eq!(all["output_tps"]["n"], 540);
+    let mean = all["output_tps"]["mean"].as_f64().unwrap();
+    let expected = (2.0 * (50.0 + 50.5 + 51.0 + 51.5) + 52.0) / 9.0;
+    assert!((mean - expected).abs() < 1e-9, "{mean} {expected}");
+    assert!((all["cost"]["USD"]["total"].as_f64().unwrap() - 0.6).abs() < 1e-9);
+    assert_eq!(all["quality"]["shares"]["complete"], 1.0);
+    assert_eq!(
+        told["by"],
+        serde_json::json!(["model", "route", "variant", "tenant"])
+    );
+    assert_eq!(told["groups"].as_array().unwrap().len(), 2);
+    assert_eq!(told["groups"][0]["key"]["variant"], "a");
+    assert_eq!(told["configuration"], serde_json::json!(["unknown"]));
+    assert_eq!(told["inputs"][0]["sha256"].as_str().unwrap().len(), 64);
+    let sessions = json(&["--by", "session", "--where", "variant=a"], &[&log]);
+    assert_eq!(sessions["groups"].as_array().unwrap().len(), 7);
+    assert_eq!(sessions["lines"]["filtered"], 300);
+}
+
+#[test]
+fn the_steady_state_is_said_and_the_text_is_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = log(folder.path(), "log", 600, 0.2, 50.0);
+    let output = report(&[], &[&log]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "Steady state: 2026-01-01T10:00:",
+        "MSER-5",
+        "m & n",
+        "Output TPS (tokens/s)",
+        "cut before",
+        "type 7",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let few = self::log(folder.path(), "few", 50, 0.2, 50.0);
+    let output = report(&[], &[&few]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("No steady state was found (fewer than 100 requests)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn two_runs_are_compared_and_the_same_seed_gives_the_same_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = log(folder.path(), "old", 600, 0.2, 50.0);
+    let new = log(folder.path(), "new", 600, 0.2, 40.0);
+    let baseline = ["--baseline", old.to_str().unwrap(), "--resamples", "200"];
+    let told = json(&baseline, &[&new]);
+    let measures = told["comparison"]["measures"].as_array().unwrap();
+    let tps = measures
+        .iter()
+        .find(|measure| measure["measure"] == "output_tps")
+        .unwrap();
+    let change = &tps["statistics"][0]["change"];
+    let [value, low, high] = ["value", "low", "high"].map(|end| change[end].as_f64().unwrap());
+    assert!(
+        (value + 0.2).abs() < 0.01 && low < value && value < high && high < -0.19,
+        "{change}"
+    );
+    assert_eq!(json(&baseline, &[&new])["comparison"], told["comparison"]);
+    let seed = [&baseline[..], &["--seed", "2"]].concat();
+    assert_ne!(
+        json(&seed, &[&new])["comparison"]["measures"],
+        told["comparison"]["measures"]
+    );
+}
+
+#[test]
+fn the_exit_status_says_whether_limits_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = log(folder.path(), "old", 600, 0.2, 50.0);
+    let new = log(folder.path(), "new", 600, 0.2, 40.0);
+    let old_name = old.to_str().unwrap();
+    for (text, compare, status) in [
+        (
+            "ttft: {p95: {max: 500ms}}\nerror_rate: {max: 11%}\ncost: {USD: {max: 0.002}}",
+            &[][..],
+            0,
+        ),
+        ("ttft: {p95: {max: 100ms}}", &[], 1),
+        ("quality: {complete: {min: 99%}, empty: {max: 0%}}", &[], 0),
+        (
+            "output_tps: {p50: {change: {min: -25%}}}",
+            &["--baseline", old_name],
+            0,
+        ),
+        (
+            "output_tps: {p50: {change: {min: -5%}}}",
+            &["--baseline", old_name],
+            1,
+        ),
+        (
+            "ttft: {mean: {difference: {max: 10ms}}}",
+            &["--baseline", old_name],
+            0,
+        ),
+        ("min_requests: 5000\nttft: {p95: {max: 500ms}}", &[], 1),
+        (
+            "undecided: held\nmin_requests: 5000\nttft: {p95: {max: 500ms}}",
+            &[],
+            0,
+        ),
+        ("ttft: {p95: {change: {max: 1%}}}", &[], 2),
+        ("ttft: {p95: {most: 1s}}", &[], 2),
+    ] {
+        let limits = limits(folder.path(), text);
+        let arguments = [&["--accept", &limits, "--resamples", "200"], compare].concat();
+        let output = report(&arguments, &[&new]);
+        assert_eq!(output.status.code(), Some(status), "{text}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(said.contains("ACCEPTED"), status == 0, "{said}");
+        assert_eq!(said.contains("REFUSED"), status == 1, "{said}");
+        assert_eq!(output.stderr.is_empty(), status != 2);
+    }
+    assert_eq!(report(&[], &[Path::new("/nowhere")]).status.code(), Some(2));
+    assert_eq!(report(&["--by", "colour"], &[&new]).status.code(), Some(2));
+}
+
+#[test]
+fn garbage_is_skipped_and_told_and_only_garbage_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = log(folder.path(), "log", 10, 0.2, 50.0);
+    let mut text = fs::read(&log).unwrap();
+    text.extend_from_slice(b"{\"time\": \xff\xfe}\nnonsense\n");
+    fs::write(&log, text).unwrap();
+    let output = report(&[], &[&log]);
+    assert!(output.status.success());
+    for told in [output.stdout, output.stderr] {
+        let told = String::from_utf8(told).unwrap();
+        assert!(told.contains("2 lines are no JSON"), "{told}");
+    }
+    let garbage = folder.path().join("garbage");
+    fs::write(&garbage, "nonsense\n").unwrap();
+    let output = report(&[], &[&garbage]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no call of a known API"));
+}
+
+#[test]
+fn the_page_needs_nothing_else_and_what_logs_say_is_text_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = log(folder.path(), "log", 600, 0.2, 50.0);
+    let page = folder.path().join("page.html");
+    let limits = limits(folder.path(), "ttft: {p95: {max: 500ms}}");
+    let compare = ["--compare", "variant=a,variant=<b>", "--resamples", "200"];
+    let arguments = [
+        &["--html", page.to_str().unwrap(), "--accept", &limits],
+        &compare[..],
+    ]
+    .concat();
+    assert!(report(&arguments, &[&log]).status.success());
+    let page = fs::read_to_string(&page).unwrap();
+    assert!(page.contains("m &amp; n") && page.contains("&lt;b&gt;"));
+    assert!(!page.contains("<b>") && !page.contains("m & n"));
+    // Six panels over time, and throughput against concurrency.
+    assert_eq!(page.matches("<svg").count(), 7);
+    for outside in [
+        "<script", "<link", "<img", "src=", "href=", "url(", "@import", "http:", "https:",
+    ] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(!page.contains("NaN") && page.contains("Accepted"));
+    let tags = [
+        "html", "head", "body", "style", "table", "tr", "td", "th", "p", "h1", "h2", "svg", "div",
+        "text",
+    ];
+    for tag in tags {
+        let opened =
+            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+}
