@@ -14,7 +14,7 @@ use tokengauge::label::{Gate, Label, Limits, Name};
 use tokengauge::observe::{Board, Sinks};
 use tokengauge::wire::{
     Blocked, Cell, Connected, Direction, Ending, Entry, ExchangeId, Head, Headers, Open,
-    RouteFacts, Scheme, Trace, Vantage, Word,
+    RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
 
 const WORDS: [&str; 10] = [
@@ -124,6 +124,7 @@ fn open(route: &Arc<RouteFacts>) -> Open {
             ..Trace::default()
         },
         conversation: None,
+        who: Who::default(),
         connection: None,
         cell: Arc::new(Cell::default()),
     }

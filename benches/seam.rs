@@ -37,7 +37,7 @@ use tokengauge::label::{Label, Name};
 use tokengauge::tee::body::{Limits, ResponseBody};
 use tokengauge::tee::{self, Batch, Seam, Tap};
 use tokengauge::wire::{
-    Blocked, Cell, Direction, Headers, Open, RouteFacts, Scheme, Trace, Vantage, Word,
+    Blocked, Cell, Direction, Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
 
 /// One event as engines write it: one token, 218 bytes.
@@ -125,6 +125,7 @@ fn open(seam: &Arc<Seam>) -> Tap {
         route: Arc::new(facts),
         trace: Trace::default(),
         conversation: None,
+        who: Who::default(),
         connection: None,
         cell: Arc::<Cell>::default(),
     };

@@ -172,6 +172,7 @@ const TABLE: &[Row] = &[
             "clock",
             "diag",
             "drift",
+            "engine::Reading",
             "export",
             "label",
             "load",

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::clock::Wall;
 use crate::drift::{self, Direction};
+use crate::engine::Reading as BackendReading;
 use crate::export::request_log::rfc3339;
 use crate::label::Label;
 use crate::load::{self, Flow, LaneReading, Percentiles, State, Summary, Throughput};
@@ -22,6 +23,8 @@ pub struct Stats<'a> {
     total: Traffic,
     flows: Vec<FlowView<'a>>,
     drift: Vec<DriftView<'a>>,
+    /// What engines say of themselves.
+    backends: &'a [BackendReading],
 }
 
 /// What the page is made of.
@@ -33,6 +36,7 @@ pub struct Facts<'a> {
     pub uptime: Duration,
     pub load: &'a load::Reading,
     pub drift: &'a drift::Reading,
+    pub backends: &'a [BackendReading],
 }
 
 #[derive(Debug, Serialize)]
@@ -121,6 +125,7 @@ impl<'a> Stats<'a> {
             uptime,
             load,
             drift,
+            backends,
         } = facts;
         let total = &load.total;
         Self {
@@ -133,6 +138,7 @@ impl<'a> Stats<'a> {
             total: Traffic::of(&total.input, &total.output, &total.recent),
             flows: flows(load),
             drift: drift.flows.iter().map(DriftView::of).collect(),
+            backends,
         }
     }
 }

@@ -210,7 +210,9 @@ impl App {
     /// Where its routes or upstreams cannot be set up, or its request log not be opened; then nothing changes.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
         let ways = ways(&new, Some(&self.ways.load()))?;
-        self.core.request_log.reload(new.request_log.as_ref())?;
+        self.core
+            .request_log
+            .reload(new.request_log.as_ref(), &new.fingerprint())?;
         self.core.scraper.reload(&new.scrapes)?;
         self.core.observer.settled(|board, at| {
             for route in &new.routes {
@@ -289,7 +291,10 @@ impl Core {
         }));
         let gate = Arc::new(Gate::new(config.labels, reserved(config)));
         let desk = Arc::new(OnceLock::new());
-        let request_log = Arc::new(RequestLog::start(config.request_log.as_ref())?);
+        let request_log = Arc::new(RequestLog::start(
+            config.request_log.as_ref(),
+            &config.fingerprint(),
+        )?);
         let others = {
             let request_log = Arc::clone(&request_log);
             Box::new(move || Snapshot {

@@ -54,13 +54,16 @@ fn started() -> Wall {
 }
 
 fn stats(observer: &Observer, started: Wall) -> String {
-    let (at, (load, _), drift) =
-        observer.settled(|board, at| (at, board.reading(at), board.drift(at)));
+    let (at, (load, _), drift, backends) = observer.settled(|board, at| {
+        let (reading, drift) = (board.reading(at), board.drift(at));
+        (at, reading, drift, board.backends(at))
+    });
     json(&Stats::of(Facts {
         started,
         uptime: at.since(Moment::ZERO),
         load: &load,
         drift: &drift,
+        backends: &backends,
     }))
 }
 

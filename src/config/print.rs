@@ -27,6 +27,13 @@ impl Config {
         serde_saphyr::to_string(&self.file()).unwrap_or_default()
     }
 
+    /// 16 hexadecimal digits of the SHA-256 of [`to_yaml`](Self::to_yaml): equal settings have equal ones.
+    pub fn fingerprint(&self) -> String {
+        let digest = ring::digest::digest(&ring::digest::SHA256, self.to_yaml().as_bytes());
+        let digits = digest.as_ref().iter().take(8);
+        digits.map(|byte| format!("{byte:02x}")).collect()
+    }
+
     fn file(&self) -> raw::File {
         let upstream = |upstream: &forward::Config| {
             let name = upstream.name.to_string();
@@ -255,6 +262,7 @@ fn objective(objective: &Objective) -> raw::Objective {
         Exclusion::RateLimited => raw::Exclusion::RateLimited,
         Exclusion::Overload => raw::Exclusion::Overload,
         Exclusion::Shutdown => raw::Exclusion::Shutdown,
+        Exclusion::Warming => raw::Exclusion::Warming,
     };
     raw::Objective {
         // What it amounted to is what is printed.

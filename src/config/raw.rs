@@ -267,6 +267,7 @@ pub(super) enum Exclusion {
     RateLimited,
     Overload,
     Shutdown,
+    Warming,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]

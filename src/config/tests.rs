@@ -581,7 +581,7 @@ fn what_does_not_go_together_in_an_objective_is_told() {
         ),
         (
             "indicator: availability, exclude: [timeouts]",
-            "\"timeouts\" is not known here; there is rate_limited, overload, shutdown",
+            "\"timeouts\" is not known here; there is rate_limited, overload, shutdown, warming",
         ),
         (
             "indicator: availability, scope: {operation: chats}",
@@ -818,7 +818,7 @@ routes:
      content: {capture: true, max_bytes: 2KiB, redact: [emails, /a+/]}}
 objectives:
   - {name: o, indicator: output_rate, threshold: 12.5, target: 99.9%, window: 7d, min_output_tokens: 50, warmup: 5m,
-     exclude: [shutdown, rate_limited], scope: {route: r, model: gpt-*, tenant: acme, operation: chat, stream: true}}
+     exclude: [shutdown, rate_limited, warming], scope: {route: r, model: gpt-*, tenant: acme, operation: chat, stream: true}}
   - {name: d, indicator: duration, threshold: 90s, target: 0.5}
   - {name: s, indicator: system_rate, threshold: 500, min_streams: 8, target: 99%}
   - {preset: voice, name: v, window: 90d}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::record::{Call, Record};
+use crate::record::{Call, Record, Warm};
 use crate::slo::{Indicator, seconds};
 use crate::wire::{Ending, Refusal};
 
@@ -21,12 +21,12 @@ pub struct Counting {
     /// Verdicts on rates of exchanges with fewer output tokens than this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_output_tokens: Option<u32>,
-    /// Failures that are held against nobody; each at most once.
+    /// What is held against nobody; each at most once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<Exclusion>,
 }
 
-/// A failure whose weight is the operator's decision.
+/// What weighs as the operator decides.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exclusion {
@@ -36,16 +36,24 @@ pub enum Exclusion {
     Overload,
     /// This proxy was shutting down: it refused the request, or cut the stream when its time was up.
     Shutdown,
+    /// The backend was cold or warming. No failure: the exchange counts for nothing, good or bad.
+    Warming,
 }
 
 impl Exclusion {
-    pub const ALL: [Self; 3] = [Self::RateLimited, Self::Overload, Self::Shutdown];
+    pub const ALL: [Self; 4] = [
+        Self::RateLimited,
+        Self::Overload,
+        Self::Shutdown,
+        Self::Warming,
+    ];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RateLimited => "rate_limited",
             Self::Overload => "overload",
             Self::Shutdown => "shutdown",
+            Self::Warming => "warming",
         }
     }
 
@@ -57,6 +65,7 @@ impl Exclusion {
                 record.ending,
                 Ending::Drained | Ending::Rejected(Refusal::Draining)
             ),
+            Self::Warming => false,
         }
     }
 }
@@ -65,6 +74,12 @@ impl Counting {
     /// Whether how it failed is held against nobody.
     pub(super) fn excuses(&self, record: &Record) -> bool {
         self.exclude.iter().any(|it| it.covers(record))
+    }
+
+    /// Whether its backend had not settled, and that is held against nobody.
+    pub(super) fn is_burning_in(&self, call: &Call) -> bool {
+        let settled = call.warm.is_none_or(|warm| warm == Warm::Warm);
+        !settled && self.exclude.contains(&Exclusion::Warming)
     }
 
     /// Whether it is too short for a verdict of this indicator.

@@ -29,6 +29,7 @@ impl Objective {
         let standing = Standing::of(record, counting);
         let verdict = indicator.judge(record, call, standing)?;
         let left_out = record.points.accept < Moment::ZERO + counting.warmup
+            || counting.is_burning_in(call)
             || counting.is_too_short(*indicator, call);
         let tokens = matches!(indicator, Indicator::TokensAboveRate(_));
         Some(Judged {
@@ -231,6 +232,7 @@ mod tests {
     use crate::dialect::Operation;
     use crate::measure::{Awaited, Silence, Stall, Stalls};
     use crate::record::Output;
+    use crate::record::Warm;
     use crate::slo::example::{at, objective, stream};
     use crate::slo::{Counting, Exclusion};
     use crate::wire::{Failure, Limit, Refusal};
@@ -628,6 +630,12 @@ mod tests {
         assert_eq!(excused(&[Exclusion::Overload]), [false, true, false, false]);
         assert_eq!(excused(&[Exclusion::Shutdown]), [false, false, true, true]);
         assert_eq!(excused(&Exclusion::ALL), [true; 4]);
+        let mut early = stream();
+        early.call.as_mut().unwrap().warm = Some(Warm::Warming);
+        assert_eq!(told(&[Exclusion::Warming], &early), EXCLUDED);
+        assert_eq!(told(&[Exclusion::Shutdown], &early), GOOD);
+        early.call.as_mut().unwrap().warm = Some(Warm::Warm);
+        assert_eq!(told(&[Exclusion::Warming], &early), GOOD);
         assert_eq!(told(&Exclusion::ALL, &stream()), GOOD);
         assert_eq!(told(&Exclusion::ALL, &refused(500)), BAD);
     }

@@ -136,7 +136,7 @@ fn agree(told: &Value, mut values: Vec<f64>, unit: f64) {
 /// `/stats` and the request log after 18 streams and 6 whole answers of the model `steady`, and a 503.
 async fn after_25_calls() -> (Value, Vec<Value>) {
     let steady =
-        "steady:prefill-ms=2,step-ms=5,batch-ms=0.2,jitter=0.3,tokens=30-60,chunk-tokens=1";
+        "steady:prefill-ms=60,step-ms=5,batch-ms=0.2,jitter=0.3,tokens=30-60,chunk-tokens=1";
     let rig = Rig::start(&[steady, "failing:fail=1,status=503"], "").await;
     let mut calls = JoinSet::new();
     for n in 0..24 {
@@ -163,6 +163,7 @@ async fn percentiles_and_counts_are_those_of_the_request_log() {
         let value = |line: &Value| line.pointer(pointer)?.as_f64();
         lines.iter().filter_map(value).collect()
     };
+    // The prefill is longer than the first token's share of a steady decode, or no stream would be rated.
     let rates = values("/call/rates/output");
     assert!(!rates.is_empty());
     assert_eq!(values("/points/token").len(), 18, "whole answers have none");

@@ -232,6 +232,7 @@ fn exclusions(written: Field<Vec<Field<raw::Exclusion>>>) -> Vec<Exclusion> {
             raw::Exclusion::RateLimited => Exclusion::RateLimited,
             raw::Exclusion::Overload => Exclusion::Overload,
             raw::Exclusion::Shutdown => Exclusion::Shutdown,
+            raw::Exclusion::Warming => Exclusion::Warming,
         })
         .collect();
     exclude.sort_unstable();

@@ -9,7 +9,8 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::export::request_log::call::call;
 use crate::export::request_log::line::{
-    Connection, Ending, Http, Line, Network, Points, Route, Stages, TcpFacts, Trace, WebSocket, Who,
+    Config, Connection, Ending, Http, Line, Network, Points, Route, Stages, TcpFacts, Trace,
+    WebSocket, Who,
 };
 use crate::export::request_log::time::rfc3339;
 use crate::export::span::protocol_version;
@@ -19,7 +20,7 @@ use crate::record::{self, Record};
 use crate::wire::{self, Connected, Direction, Failure, Headers, Limit, Refusal, RouteFacts};
 
 /// Everything that the record says but its text.
-pub(super) fn line(record: &Record) -> Line<'_> {
+pub(super) fn line<'a>(record: &'a Record, fingerprint: &'a str) -> Line<'a> {
     let Record {
         exchange,
         wall,
@@ -48,6 +49,7 @@ pub(super) fn line(record: &Record) -> Line<'_> {
     Line {
         time: rfc3339(wall.unix_nanos()),
         exchange: exchange.0,
+        config: Config { hash: fingerprint },
         route: self::route(route),
         who: self::who(who),
         trace: self::trace(trace),

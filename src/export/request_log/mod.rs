@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 pub use documentation::{schema, table};
 pub use target::{Place, Rotate};
@@ -41,6 +41,8 @@ pub struct Config {
 /// The log, if there is one.
 #[derive(Debug)]
 pub struct RequestLog {
+    /// Of the configuration in force.
+    fingerprint: ArcSwap<String>,
     running: ArcSwapOption<Running>,
     counters: Arc<Counters>,
 }
@@ -95,14 +97,17 @@ impl Counters {
 }
 
 impl RequestLog {
+    /// `fingerprint`: of the configuration, which each line carries.
+    ///
     /// # Errors
     /// Where the file cannot be opened, or the thread not be started.
-    pub fn start(config: Option<&Config>) -> Result<Self, Error> {
+    pub fn start(config: Option<&Config>, fingerprint: &str) -> Result<Self, Error> {
         let log = Self {
+            fingerprint: ArcSwap::default(),
             running: ArcSwapOption::empty(),
             counters: Arc::default(),
         };
-        log.reload(config)?;
+        log.reload(config, fingerprint)?;
         Ok(log)
     }
 
@@ -112,7 +117,8 @@ impl RequestLog {
         let Some(running) = &*running else { return };
         let mut line = Vec::with_capacity(USUAL_LINE);
         // Of texts, numbers and maps with texts as keys nothing can fail to be written.
-        if serde_json::to_writer(&mut line, &facts::line(record)).is_ok() {
+        if serde_json::to_writer(&mut line, &facts::line(record, &self.fingerprint.load())).is_ok()
+        {
             line.push(b'\n');
             running.writer.offer(&line);
         }
@@ -122,7 +128,7 @@ impl RequestLog {
     ///
     /// # Errors
     /// As at the start; then all goes on as before.
-    pub fn reload(&self, config: Option<&Config>) -> Result<(), Error> {
+    pub fn reload(&self, config: Option<&Config>, fingerprint: &str) -> Result<(), Error> {
         let before = self.running.load_full();
         let Some(config) = config else {
             self.running.store(None);
@@ -146,6 +152,7 @@ impl RequestLog {
                 self.running.store(Some(Arc::new(Running { writer })));
             }
         }
+        self.fingerprint.store(Arc::new(fingerprint.to_owned()));
         Ok(())
     }
 

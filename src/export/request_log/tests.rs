@@ -120,7 +120,7 @@ fn complete(call: &mut Call) {
 }
 
 fn value(record: &Record) -> Value {
-    serde_json::to_value(facts::line(record)).unwrap()
+    serde_json::to_value(facts::line(record, "0123456789abcdef")).unwrap()
 }
 
 /// The fields of a line, or of the schema, each with its type. What stands under `*` or `[]` is one field.
@@ -299,7 +299,7 @@ fn record(log: &RequestLog, exchange: u64) {
 fn lines_stand_in_the_order_of_ends_and_all_are_written_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    let log = RequestLog::start(Some(&log_to(&path))).unwrap();
+    let log = RequestLog::start(Some(&log_to(&path)), "").unwrap();
     let order = [5, 3, 4, 1, 2];
     order.iter().for_each(|exchange| record(&log, *exchange));
     assert!(log.stop(Duration::from_secs(30)));
@@ -313,26 +313,29 @@ fn lines_stand_in_the_order_of_ends_and_all_are_written_at_the_end() {
 fn a_reload_turns_it_on_moves_it_opens_it_anew_and_turns_it_off() {
     let folder = tempfile::tempdir().unwrap();
     let [one, two, moved] = ["one", "two", "moved"].map(|name| folder.path().join(name));
-    let log = RequestLog::start(None).unwrap();
+    let log = RequestLog::start(None, "").unwrap();
     record(&log, 1);
-    log.reload(Some(&log_to(&one))).unwrap();
+    log.reload(Some(&log_to(&one)), "").unwrap();
     record(&log, 2);
-    log.reload(Some(&log_to(&two))).unwrap();
+    log.reload(Some(&log_to(&two)), "").unwrap();
     record(&log, 3);
     while log.counts().written < 2 {
         std::thread::yield_now();
     }
     fs::rename(&two, &moved).unwrap();
-    log.reload(Some(&log_to(&two))).unwrap();
+    log.reload(Some(&log_to(&two)), "").unwrap();
     record(&log, 4);
     let nowhere = folder.path().join("no folder").join("log");
-    let refused = log.reload(Some(&log_to(&nowhere))).unwrap_err().to_string();
+    let refused = log
+        .reload(Some(&log_to(&nowhere)), "")
+        .unwrap_err()
+        .to_string();
     assert!(
         refused.contains("no folder/log cannot be opened"),
         "{refused}"
     );
     record(&log, 5);
-    log.reload(None).unwrap();
+    log.reload(None, "").unwrap();
     record(&log, 6);
     assert_eq!(exchanges(&one), [2]);
     assert_eq!((exchanges(&moved), exchanges(&two)), (vec![3], vec![4, 5]));

@@ -166,7 +166,7 @@ fn from_many_threads_at_once_no_place_is_lost_or_won() {
     };
     let come = |door: &Arc<Door>, stay: &dyn Fn(Place), number: usize| match door.enter() {
         Ok(Entry::Inside(place)) => stay(place),
-        Ok(Entry::Queued(queued)) if number % 3 == 0 => drop(queued),
+        Ok(Entry::Queued(queued)) if number.is_multiple_of(3) => drop(queued),
         Ok(Entry::Queued(queued)) => {
             while !queued.is_let_in() {
                 std::thread::yield_now();

@@ -44,6 +44,8 @@ part! {
         time: String,
         /// Numbers the exchanges of one process in the order in which they began, from 1.
         exchange: u64,
+        /// The configuration in force when it ended.
+        config: Config<'a>,
         /// Where it went.
         route: Route<'a>,
         /// Its place in a trace.
@@ -84,6 +86,16 @@ part! {
         /// What was odd in what went by: each kind with how often.
         anomalies: BTreeMap<&'static str, u64>,
     }
+}
+
+part! {
+    Config<'a>
+    always {
+        /// The first 16 hexadecimal digits of the SHA-256 of all settings as `check --print` shows them: secrets play no
+        /// part.
+        hash: &'a str,
+    }
+    known {}
 }
 
 part! {

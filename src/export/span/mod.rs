@@ -14,9 +14,14 @@ use crate::export::encode::{Encoded, Frame, Writer};
 use crate::export::names::{Attribute, spans as key};
 use crate::export::sampling::{Kept, Reason};
 use crate::label::Name;
-use crate::measure::{Stage, Stalls};
+use crate::measure::Stalls;
 use crate::record::{Call, Connection, Outcome, Record, WebSocket};
 use crate::wire::{Direction, Ending, Fault};
+
+mod words;
+
+pub use self::words::{method, protocol_version};
+use self::words::{of_stage, without_port};
 
 /// `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` of the protocol.
 const SERVER: u64 = 2;
@@ -391,25 +396,6 @@ fn attribute(attribute: Attribute, value: Value) -> KeyValue {
     }
 }
 
-/// The method as a label and span name: one of those the standard knows, else `_OTHER`.
-pub fn method(method: &http::Method) -> &'static str {
-    const KNOWN: [&str; 9] = [
-        "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE",
-    ];
-    let known = KNOWN.into_iter().find(|known| *known == method.as_str());
-    known.unwrap_or("_OTHER")
-}
-
-pub fn protocol_version(version: http::Version) -> &'static str {
-    match version {
-        http::Version::HTTP_09 => "0.9",
-        http::Version::HTTP_10 => "1.0",
-        http::Version::HTTP_2 => "2",
-        http::Version::HTTP_3 => "3",
-        _ => "1.1",
-    }
-}
-
 /// Whether the exchange failed as the client's request sees it: a 4xx answer is the client's own doing, but for this
 /// proxy's 429, and so is leaving early.
 pub fn failed_for_the_client(record: &Record) -> bool {
@@ -475,29 +461,6 @@ fn events(record: &Record) -> impl Iterator<Item = (&'static str, Moment)> {
     events
         .into_iter()
         .filter_map(|(name, at)| Some((name, at?)))
-}
-
-const fn of_stage(stage: Stage) -> Attribute {
-    match stage {
-        Stage::Admission => key::STAGE_ADMISSION,
-        Stage::Connect => key::STAGE_CONNECT,
-        Stage::Upload => key::STAGE_UPLOAD,
-        Stage::Headers => key::STAGE_HEADERS,
-        Stage::FirstByte => key::STAGE_FIRST_BYTE,
-        Stage::FirstEvent => key::STAGE_FIRST_EVENT,
-        Stage::FirstToken => key::STAGE_FIRST_TOKEN,
-        Stage::Thinking => key::STAGE_THINKING,
-        Stage::Decode => key::STAGE_DECODE,
-        Stage::Tail => key::STAGE_TAIL,
-    }
-}
-
-/// The host of a `Host` header; an IPv6 address keeps its brackets.
-fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if !name.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
-        Some(_) | None => host,
-    }
 }
 
 #[cfg(test)]
