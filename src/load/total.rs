@@ -8,7 +8,7 @@ use crate::load::recent::Segment;
 /// Means add up. The peak is looked for in the sums of the seconds, since flows peak apart. `recent`: of all tracks.
 pub(super) fn reading(at: Moment, tracks: &[&Track], recent: &Segment) -> TotalReading {
     let now = at.since(Moment::ZERO).as_secs();
-    let sum = |of: &dyn Fn(&Track) -> f64| tracks.iter().map(|track| of(track)).sum::<f64>();
+    let sum = |of: &dyn Fn(&Track) -> f64| tracks.iter().fold(0.0, |sum, track| sum + of(track));
     TotalReading {
         input: throughput(now, None, |seconds| {
             sum(&|track| track.input_of(now, seconds))

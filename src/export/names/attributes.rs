@@ -77,7 +77,7 @@ attributes! {
     STATE "tokengauge.state" Closed(&["queued", "waiting", "streaming", "unstreamed", "running"]), "What an exchange in flight is doing. Of `tokengauge.backend.requests`, where the engine tells it: waiting, running.";
     WINDOW "tokengauge.window" Closed(&["10s", "1m", "5m", "peak", "30m", "1h", "2h", "6h", "1d", "3d"]), "The window looked at. Of `tokengauge.throughput`: 10s, 1m, 5m, peak. Of `tokengauge.slo.burn`: 5m, 30m, 1h, 2h, 6h, 1d, 3d.";
     BAND "tokengauge.band" Closed(&["<5", "5-15", "15-30", "30-60", ">=60", "voice"]), "Experience band by output tokens per second; `voice` (at least 100) is counted beside >=60.";
-    UNRATED "tokengauge.unrated" Closed(&["no_token", "few_tokens", "short_decode", "below_total", "unobserved"]), "Why a stream has no output rate.";
+    UNRATED "tokengauge.unrated" Closed(&["no_token", "few_tokens", "short_decode", "unobserved"]), "Why a stream has no output rate.";
     STAGE "tokengauge.stage" Closed(&["admission", "connect", "upload", "headers", "first_byte", "first_event", "first_token", "thinking", "decode", "tail"]), "A gap between neighbouring clock points. Of `tokengauge.requests.finished`: the stage in which the exchange ended.";
     BACKEND_STAGE "tokengauge.backend_stage" Closed(&["queue", "load", "prefill", "decode", "total"]), "A phase by the backend's own clock: waiting, loading the model, reading the prompt, generating, all of it.";
     AWAITED "tokengauge.awaited" Closed(&["first_token", "next_token"]), "What a stream is awaited to bring.";

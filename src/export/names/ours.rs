@@ -211,7 +211,7 @@ pub static REQUEST_UNRATED: Metric = Metric {
     unit: "{request}",
     description: "Streams without an output TPS, by reason.",
     attributes: &[CALL, ENDED, &[UNRATED]],
-    combinations: 5,
+    combinations: 4,
     ..ROW
 };
 

@@ -278,7 +278,7 @@ part! {
         /// Output TPS: (N − n₁) ÷ (last − token − blocked).
         #[schemars(extend("x-unit" = "{token}/s"))]
         output: f64,
-        /// Why a stream has none: `no_token`, `few_tokens`, `short_decode`, `below_total` or `unobserved`.
+        /// Why a stream has none: `no_token`, `few_tokens`, `short_decode` or `unobserved`.
         unrated: &'static str,
         /// Total TPS: N ÷ end.
         #[schemars(extend("x-unit" = "{token}/s"))]
