@@ -174,9 +174,9 @@ pub(super) struct Route {
     pub(super) vantage: Field<Vantage>,
     /// Overrides what becomes of trace headers.
     pub(super) trace: Field<TraceHeaders>,
-    /// A stream that brings no token for this long after its first has stalled. Checked, but nothing acts on it yet.
+    /// A stream that brings no token for this long after its first has stalled. Nothing is cut for it.
     pub(super) stall_after: Field<Length>,
-    /// A stream that brings no first token for this long hangs. Checked, but nothing acts on it yet.
+    /// A stream that brings no first token for this long hangs. Nothing is cut for it.
     pub(super) hung_after: Field<Length>,
     /// How many of its requests are on their way at once, and what becomes of further ones. No limit, unless it says so
     /// here.
