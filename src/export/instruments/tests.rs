@@ -977,6 +977,39 @@ fn distinct(n: u16) -> Record {
 }
 
 #[test]
+fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
+    let limits = Limits {
+        models: 1,
+        ..Limits::default()
+    };
+    let readings = Readings::new(Snapshot::default);
+    let (instruments, collector) = Instruments::new(&Config::default(), limits, readings);
+    let gate = Gate::new(
+        Limits {
+            tenants: 100_000,
+            ..limits
+        },
+        [],
+    );
+    for tenant in 0..1_000 {
+        let mut record = testing::streamed();
+        let call = record.call.as_mut().unwrap();
+        call.series.tenant = Some(Label::known(&format!("tenant-{tenant}")));
+        instruments.finished(&record, &gate);
+    }
+    let text = prometheus::text(&collector.scrape());
+    let finished = |label: &str| {
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("tokengauge_requests_finished_total{"));
+        lines.filter(|line| line.contains(label)).count()
+    };
+    assert!(finished("=\"tenant-0\"") == 1 && finished("=\"tenant-999\"") == 0);
+    assert_eq!(finished("tokengauge_tenant=\"other\""), 1);
+    assert_eq!(finished("gen_ai_request_model=\"other\""), 0);
+}
+
+#[test]
 fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
     let limits = Limits {
         models: 5,
