@@ -186,7 +186,7 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    /// In the order of [`Estimates`].
+    /// In the order of `Estimates`.
     pub const ALL: [Self; 5] = [Self::Mean, Self::P5, Self::P50, Self::P95, Self::P99];
 
     pub const fn as_str(self) -> &'static str {

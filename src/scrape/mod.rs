@@ -1,7 +1,7 @@
 //! Asks engines for their own metrics, on a runtime of its own: neither the data path nor an export waits for a page that
 //! is large, late or never comes.
 //!
-//! What a page says is read by [`engine::read`](crate::engine::read); here is only the asking. One task for each endpoint,
+//! What a page says is read by [`engine::read`]; here is only the asking. One task for each endpoint,
 //! one question at a time, over a connection of its own.
 
 use std::io;

@@ -1,6 +1,6 @@
 //! The report as one page that needs nothing else: no script, no font, no image from elsewhere.
 //!
-//! Every text that comes from a log passes [`escaped`]. Colours follow the reader's system, light or dark.
+//! Every text that comes from a log passes `escaped`. Colours follow the reader's system, light or dark.
 
 mod plot;
 
