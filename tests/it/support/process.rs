@@ -176,11 +176,17 @@ impl Process {
         self.log.borrow().clone()
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until all that it logged is there.
     pub async fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap();
         let waiting = tokio::task::spawn_blocking(move || child.wait().unwrap());
-        within("the process's end", waiting).await.unwrap()
+        let status = within("the process's end", waiting).await.unwrap();
+        let mut log = self.log.clone();
+        within("the end of its log", async {
+            while log.changed().await.is_ok() {}
+        })
+        .await;
+        status
     }
 
     async fn told_address(&self, message: &str) -> SocketAddr {
