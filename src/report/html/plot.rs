@@ -12,8 +12,8 @@ const LEFT: f64 = 60.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 22.0;
-/// Lines across the plot.
-const RULES: u8 = 4;
+/// Lines across the plot, about.
+const RULES: f64 = 4.0;
 /// Colours of the style sheet.
 const COLOURS: usize = 3;
 
@@ -97,52 +97,52 @@ impl Plot<'_> {
     }
 
     fn axes(&self, out: &mut String) {
-        for rule in 0..=RULES {
-            let part = f64::from(rule) / f64::from(RULES);
-            let (x, y) = (part * self.x.most, part * self.y.most);
-            let (across, down) = (
-                self.across(x),
-                self.down(if self.y.most > 0.0 { y } else { 0.0 }),
-            );
+        for y in rules(self.y.most) {
+            let down = self.down(y);
             put!(
                 out,
                 "<line class=\"rule\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{down:.1}\" y2=\"{down:.1}\"/>\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
                 WIDTH - RIGHT,
                 LEFT - 6.0,
                 down + 4.0,
-                number(y)
+                tick(y)
             );
+        }
+        for x in rules(self.x.most) {
             put!(
                 out,
-                "<text x=\"{across:.1}\" y=\"{:.1}\" text-anchor=\"{}\">{} {}</text>\n",
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{} {}</text>\n",
+                self.across(x),
                 HEIGHT - 6.0,
-                if rule == RULES { "end" } else { "middle" },
-                number(x),
+                tick(x),
                 escaped(self.x.name)
             );
         }
     }
 
     fn line(&self, out: &mut String, line: &Line) {
-        let mut path = String::new();
+        let (mut path, mut alone) = (String::new(), String::new());
         let mut drawing = false;
         for (place, point) in line.points.iter().enumerate() {
             let Some((x, y)) = *point else {
                 drawing = false;
                 continue;
             };
-            let command = if drawing { 'L' } else { 'M' };
-            put!(path, "{command}{:.1} {:.1}", self.across(x), self.down(y));
-            // A point between two gaps shows as a dot.
-            let alone = !drawing && line.points.get(place + 1).is_none_or(Option::is_none);
-            path.push_str(if alone { "h1" } else { "" });
-            drawing = true;
+            let (x, y) = (self.across(x), self.down(y));
+            if !drawing && line.points.get(place + 1).is_none_or(Option::is_none) {
+                // Between two gaps: a dot.
+                put!(alone, "M{x:.1} {y:.1}h0");
+            } else {
+                let command = if drawing { 'L' } else { 'M' };
+                put!(path, "{command}{x:.1} {y:.1}");
+                drawing = true;
+            }
         }
         let dashed = if line.dashed { " dashed" } else { "" };
         put!(
             out,
-            "<path class=\"c{}{dashed}\" d=\"{path}\"/>\n",
+            "<path class=\"c{0}{dashed}\" d=\"{path}\"/><path class=\"c{0} alone\" d=\"{alone}\"/>\n",
             line.colour % COLOURS
         );
     }
@@ -162,6 +162,28 @@ impl Plot<'_> {
             );
         }
     }
+}
+
+/// Round numbers from 0 to `most`: steps of 1, 2, 2.5 or 5 times a power of ten, at most [`RULES`] of them.
+fn rules(most: f64) -> impl Iterator<Item = f64> {
+    let wanted = most / RULES;
+    let power = 10_f64.powf(wanted.log10().floor());
+    let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
+    let step = steps.into_iter().find(|step| *step >= wanted);
+    // An axis without a length has its beginning.
+    let step = step.filter(|step| step.is_normal()).unwrap_or(f64::MAX);
+    (0..=4_u8)
+        .map(move |place| f64::from(place) * step)
+        .take_while(move |value| *value <= most)
+}
+
+/// A round number without the zeros that only say how exact it is.
+fn tick(value: f64) -> String {
+    let text = number(value);
+    if !text.contains('.') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// How far along an axis; 0 where the axis has no length.
@@ -201,11 +223,25 @@ mod tests {
         };
         let svg = plot.render();
         assert!(
-            svg.contains("d=\"M60.0 168.0h1M474.0 96.0L888.0 24.0\""),
+            svg.contains("d=\"M474.0 96.0L888.0 24.0\"")
+                && svg.contains("alone\" d=\"M60.0 168.0h0\""),
             "{svg}"
         );
         assert!(svg.contains("a&lt;b") && !svg.contains("a<b"));
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    }
+
+    #[test]
+    fn axes_have_round_numbers() {
+        let told = |most: f64| rules(most).collect::<Vec<_>>();
+        assert_eq!(told(273.3), [0.0, 100.0, 200.0]);
+        assert_eq!(told(10.0), [0.0, 2.5, 5.0, 7.5, 10.0]);
+        assert_eq!(told(22.39), [0.0, 10.0, 20.0]);
+        assert_eq!(told(4.0), [0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(told(0.0), [0.0]);
+        assert!(told(0.0244).len() > 2);
+        let ticks = [0.0, 0.02, 2.5, 40.0, 1_000.0].map(tick);
+        assert_eq!(ticks, ["0", "0.02", "2.5", "40", "1000"]);
     }
 
     #[test]
