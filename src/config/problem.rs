@@ -51,6 +51,12 @@ impl Errors {
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()
     }
+
+    /// The file of each problem that has one.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        let places = self.0.iter().filter_map(|problem| problem.place.as_ref());
+        places.map(|(file, _)| file.as_path())
+    }
 }
 
 /// One problem a line.

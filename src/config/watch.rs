@@ -1,7 +1,7 @@
 //! Reading the file again: when it has changed, and when somebody says so (SIGHUP).
 
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::signal::unix::Signal;
@@ -23,7 +23,7 @@ pub struct Watch {
     environment: fn(&str) -> Option<String>,
     /// The file as last seen. Compared whole rather than by a hash: it is small, and time stamps and inodes lie.
     seen: Option<Result<String, Errors>>,
-    /// The file of prices that it named when it was last right, as then seen.
+    /// The file of prices that it names, as last seen.
     prices: Option<(PathBuf, Result<String, Errors>)>,
     /// As last loaded: one that is still the same is not read again.
     tokenizers: Tokenisers,
@@ -45,16 +45,23 @@ impl Watch {
     pub fn load(&mut self) -> Result<Config, Errors> {
         let text = self.args.config.as_deref().map(file::read);
         self.seen.clone_from(&text);
-        // Before they are read for good: what changes in between is then seen as a change.
-        let known = self.prices.take().map(|(path, _)| path);
-        self.prices = known.map(looked_at);
+        // Before it is read for good: what changes in between is then seen as a change.
+        let known = self.prices.take().map(|(path, _)| looked_at(path));
         let text = text.transpose()?;
         let environment = &self.environment;
-        let config = load_text(text.as_deref(), &self.args, environment, &self.tokenizers)?;
-        let same = |(known, _): &(PathBuf, _)| Some(known) == config.prices.as_ref();
-        if !self.prices.as_ref().is_some_and(same) {
-            self.prices = config.prices.clone().map(looked_at);
-        }
+        let loaded = load_text(text.as_deref(), &self.args, environment, &self.tokenizers);
+        let named = match &loaded {
+            Ok(config) => config.prices.clone(),
+            // Mended prices have to be seen too, also where the configuration that names them never was in force.
+            Err(errors) => {
+                let other = |file: &&Path| Some(*file) != self.args.config.as_deref();
+                let wrong = errors.files().find(other).map(Path::to_owned);
+                wrong.or_else(|| known.as_ref().map(|(path, _)| path.clone()))
+            }
+        };
+        let same = |(path, _): &(PathBuf, _)| Some(path) == named.as_ref();
+        self.prices = known.filter(same).or_else(|| named.clone().map(looked_at));
+        let config = loaded?;
         self.tokenizers = config.tokenizers.clone();
         Ok(config)
     }
@@ -98,7 +105,6 @@ fn looked_at(path: PathBuf) -> (PathBuf, Result<String, Errors>) {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::path::Path;
 
     use super::*;
 
@@ -169,6 +175,28 @@ mod tests {
         assert!((input(loaded) - 3.5).abs() < 1e-9, "mended");
         std::fs::remove_file(&prices).unwrap();
         assert!(watch.load_if_changed().unwrap().is_err(), "gone");
+    }
+
+    #[test]
+    fn prices_that_were_wrong_when_they_were_first_named_are_read_once_they_are_mended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        write(&path("c.yaml"), "a");
+        let mut watch = watch(&path("c.yaml"));
+        assert!(watch.load().is_ok());
+        std::fs::write(path("p.yaml"), "version: 1\nmodels: [{model: m}]\n").unwrap();
+        let text = format!(
+            "version: 1\nupstreams: {{a: {{url: \"http://a\"}}}}\ncost: {{prices: {}}}\n",
+            path("p.yaml").display()
+        );
+        std::fs::write(path("c.yaml"), text).unwrap();
+        assert!(watch.load_if_changed().unwrap().is_err());
+        assert!(watch.load_if_changed().is_none(), "it is told once");
+        let mended = "version: 1\ncurrency: USD\nmodels: [{model: m, input: 1}]\n";
+        std::fs::write(path("p.yaml"), mended).unwrap();
+        let loaded = watch.load_if_changed().unwrap().unwrap();
+        assert_eq!(loaded.costs.prices.models.len(), 1);
+        assert!(watch.load_if_changed().is_none());
     }
 
     #[test]
