@@ -144,6 +144,8 @@ impl RequestLog {
             };
             Error::Open { place, problem }
         })?;
+        // Before the first line that may carry it.
+        self.fingerprint.store(Arc::new(fingerprint.to_owned()));
         match before {
             Some(before) => before.writer.go_on_with(target),
             None => {
@@ -152,7 +154,6 @@ impl RequestLog {
                 self.running.store(Some(Arc::new(Running { writer })));
             }
         }
-        self.fingerprint.store(Arc::new(fingerprint.to_owned()));
         Ok(())
     }
 
