@@ -208,6 +208,7 @@ impl App {
     ///
     /// # Errors
     /// Where its routes or upstreams cannot be set up, or its request log not be opened; then nothing changes.
+    /// Where the thread that asks engines cannot be started; then nothing has changed but the request log.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
         let ways = ways(&new, Some(&self.ways.load()))?;
         self.core

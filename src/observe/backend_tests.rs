@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::clock::Wall;
+use crate::cost::{Costs, Prices, Rental};
 use crate::engine::{Backend, Engine, Numbers, Told, warm};
 use crate::export::{self, Instruments, Readings, Snapshot};
 use crate::label::{Gate, Label, Limits, Name};
@@ -192,4 +193,29 @@ fn the_queue_is_exact_while_the_engine_tells_it() {
     };
     assert_eq!(depth(15_000), (7, Bound::Exact));
     assert_eq!(depth(15_001), (0, Bound::Upper));
+}
+
+/// One token in 300 s on hardware of 36 an hour: 3 for the one, 3 million for a million.
+#[test]
+fn a_token_costs_what_its_hardware_does_at_the_load_of_its_route() {
+    let mut stage = Stage::new(None);
+    let rental = |route: &str| Rental {
+        route: Label::known(route),
+        hour: 36.0,
+        currency: Label::known("USD"),
+    };
+    let prices = Prices {
+        rentals: vec![rental("default"), rental("idle")],
+        ..Prices::default()
+    };
+    stage.board.charge_by(Costs {
+        prices,
+        budgets: Vec::new(),
+    });
+    stage.chat(310_000, 1);
+    let mut told = stage.board.snapshot(at(320_000)).token_prices;
+    assert_eq!(told.len(), 1, "{told:?}");
+    let price = told.remove(0);
+    assert_eq!(price.route.as_str(), "default");
+    assert!((price.amount - 3e6).abs() < 1.0, "{}", price.amount);
 }

@@ -173,6 +173,16 @@ async fn an_engine_is_asked_and_its_queue_makes_the_depth_exact() {
     assert_eq!(depth, Some(3.0));
     assert_eq!(told(&process, &[DEPTH, "bound=\"upper\""]).await, None);
     assert!(told(&process, &AGE).await.unwrap() >= 0.0);
+    let stats: Value = serde_json::from_str(&process.page("/stats").await.1).unwrap();
+    let shown = &stats["backends"][0];
+    assert_eq!(
+        (&shown["upstream"], &shown["engine"]),
+        (&"gpu".into(), &"vllm".into())
+    );
+    assert_eq!(
+        (&shown["waiting"], &shown["running"]),
+        (&3.into(), &21.into())
+    );
     let prefix = ["tokengauge_backend_prefix_cache_ratio{"];
     assert_eq!(told(&process, &prefix).await, None, "of no interval yet");
     let more = VLLM

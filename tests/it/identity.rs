@@ -81,6 +81,8 @@ async fn who_a_request_is_for_is_told_where_it_may_be() {
         call(&process, &backend, tenant, status).await;
         let told = lines(&log, number + 1).await.pop().unwrap();
         assert_eq!(told["who"]["tenant"], tenant);
+        let hash = told["config"]["hash"].as_str().unwrap();
+        assert!(hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
         assert_eq!(told["who"]["session"], "run-7");
         assert_eq!(told["call"]["series"]["tenant"], label);
     }
