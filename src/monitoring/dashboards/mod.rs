@@ -19,7 +19,9 @@ mod render;
 mod unit;
 mod variables;
 
+mod health;
 mod overview;
+mod slo;
 
 pub use dashboard::Dashboard;
 pub use panel::{
@@ -30,7 +32,7 @@ pub use variables::{Scope, Variable};
 
 /// All of them.
 pub fn all() -> Vec<Dashboard> {
-    vec![overview::dashboard()]
+    vec![overview::dashboard(), slo::dashboard(), health::dashboard()]
 }
 
 /// All of them, as files.
