@@ -212,7 +212,7 @@ const TABLE: &[Row] = &[
             "wire",
         ],
     ),
-    row("monitoring", &[]),
+    row("monitoring", &["export::names", "export::prometheus"]),
     row("report", &["label"]),
     row("simulate", &["clock", "label"]),
     row("app", ALL),
