@@ -40,7 +40,6 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod diag;
-pub mod monitoring;
 pub mod report;
 pub mod scrape;
 pub mod simulate;
