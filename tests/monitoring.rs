@@ -14,3 +14,5 @@ mod dashboards;
 mod lint;
 #[path = "monitoring/promql.rs"]
 mod promql;
+#[path = "monitoring/rules.rs"]
+mod rules;
