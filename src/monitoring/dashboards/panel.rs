@@ -21,6 +21,8 @@ pub struct Panel {
     pub(super) decimals: Option<u32>,
     /// Lines whose unit is another one; they have an axis of their own, on the right.
     pub(super) axes: Vec<(&'static str, Unit)>,
+    /// Lines that have a colour of their own.
+    pub(super) colours: Vec<(&'static str, Colour)>,
     /// Words and colours in place of numbers.
     pub(super) words: Vec<(f64, &'static str, Colour)>,
     pub(super) links: Vec<Link>,
@@ -181,6 +183,7 @@ impl Panel {
             range: (None, None),
             decimals: None,
             axes: Vec::new(),
+            colours: Vec::new(),
             words: Vec::new(),
             links: Vec::new(),
         }
@@ -213,6 +216,13 @@ impl Panel {
     ) -> Self {
         self.axes.push((name, unit));
         self.line(name, text)
+    }
+
+    /// The colour of a line, where it means something. Its name holds no `{{label}}`.
+    #[must_use]
+    pub fn coloured(mut self, name: &'static str, colour: Colour) -> Self {
+        self.colours.push((name, colour));
+        self
     }
 
     /// A column of a table.

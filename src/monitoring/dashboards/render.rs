@@ -210,6 +210,10 @@ impl Panel {
                 ],
             )
         });
+        let colours = self.colours.iter().map(|(name, colour)| {
+            let fixed = json!({ "mode": "fixed", "fixedColor": colour.as_str() });
+            by_name(name, vec![json!({ "id": "color", "value": fixed })])
+        });
         let columns = self.queries.iter().filter_map(|query| {
             let unit = query.unit?;
             Some(by_name(
@@ -237,7 +241,11 @@ impl Panel {
             let to = json!([{ "title": link.title, "url": link.url, "targetBlank": false }]);
             by_name(link.column, vec![json!({ "id": "links", "value": to })])
         });
-        axes.chain(columns).chain(keys).chain(links).collect()
+        axes.chain(colours)
+            .chain(columns)
+            .chain(keys)
+            .chain(links)
+            .collect()
     }
 
     fn transformations(&self) -> Value {
