@@ -26,7 +26,22 @@ impl Panel {
             "targets": self.targets(),
             "transformations": self.transformations(),
         });
-        merged(common, asks)
+        merged(merged(common, asks), self.plugin_version())
+    }
+
+    /// Grafana takes the options of an `xychart` without a version for those of before 11.1 and rewrites them, to
+    /// nothing that it can draw.
+    fn plugin_version(&self) -> Value {
+        match self.kind {
+            Kind::XyChart => json!({ "pluginVersion": "11.1.0" }),
+            Kind::Stat
+            | Kind::TimeSeries(_)
+            | Kind::Heatmap
+            | Kind::BarGauge
+            | Kind::Table(_)
+            | Kind::StateTimeline
+            | Kind::Text(_) => json!({}),
+        }
     }
 
     fn type_name(&self) -> &'static str {
