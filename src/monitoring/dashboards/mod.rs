@@ -19,7 +19,11 @@ mod render;
 mod unit;
 mod variables;
 
+mod compare;
 mod overview;
+mod saturation;
+mod streaming;
+mod workload;
 
 pub use dashboard::Dashboard;
 pub use panel::{
@@ -30,7 +34,13 @@ pub use variables::{Scope, Variable};
 
 /// All of them.
 pub fn all() -> Vec<Dashboard> {
-    vec![overview::dashboard()]
+    vec![
+        overview::dashboard(),
+        streaming::dashboard(),
+        saturation::dashboard(),
+        workload::dashboard(),
+        compare::dashboard(),
+    ]
 }
 
 /// All of them, as files.
