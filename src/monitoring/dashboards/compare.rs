@@ -23,8 +23,10 @@ pub(super) fn dashboard() -> Dashboard {
         "A (blue): ${a_provider} · ${a_model} · ${a_variant}   against   B (orange): ${b_provider} · ${b_model} · ${b_variant}",
         summary(),
     )
-    .row("Is B faster", faster())
+    .row("Is B faster", speed())
+    .row("Is B sooner", latency())
     .row("Is B shorter or worse", worse())
+    .row("How it ends badly", [by_kind(Side::A), by_kind(Side::B)])
     .row("What B costs", costs())
 }
 
@@ -103,38 +105,45 @@ fn ratio(question: &str, over: Over) -> String {
     format!("({}) / (({}) > 0)", of(Side::B), of(Side::A))
 }
 
-const OUTPUT_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (\
+const OUTPUT_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (
     increase(tokengauge_request_output_rate_per_second_bucket{<side>}[<range>]))) >= 0";
-const OUTPUT_RATE_P10: &str = "histogram_quantile(0.1, sum by (le) (\
+const OUTPUT_RATE_P10: &str = "histogram_quantile(0.1, sum by (le) (
     increase(tokengauge_request_output_rate_per_second_bucket{<side>}[<range>]))) >= 0";
-const TOTAL_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (\
+const TOTAL_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (
     increase(tokengauge_request_total_rate_per_second_bucket{<side>}[<range>]))) >= 0";
 /// In tokens of one encoding, so that it compares across vendors.
-const TEXT_RATE: &str = "sum(increase(tokengauge_tokens_standard_total{<side>, gen_ai_request_stream=\"true\"}[<range>])) / \
-     (sum(increase(tokengauge_stream_time_seconds_total{<side>, tokengauge_stream_state=\"streaming\"}[<range>])) > 0)";
-const FIRST_TOKEN_P50: &str = "histogram_quantile(0.5, sum by (le) (\
-    increase(tokengauge_time_to_seconds_bucket{<side>, tokengauge_point=\"token\"}[<range>]))) >= 0";
-const FIRST_TOKEN_P95: &str = "histogram_quantile(0.95, sum by (le) (\
-    increase(tokengauge_time_to_seconds_bucket{<side>, tokengauge_point=\"token\"}[<range>]))) >= 0";
-const INTER_TOKEN_P50: &str = "histogram_quantile(0.5, sum by (le) (\
+const TEXT_RATE: &str = r#"sum(increase(tokengauge_tokens_standard_total{<side>, gen_ai_request_stream="true"}[<range>])) /
+    (sum(increase(tokengauge_stream_time_seconds_total{<side>, tokengauge_stream_state="streaming"}[<range>])) > 0)"#;
+const FIRST_TOKEN_P50: &str = r#"histogram_quantile(0.5, sum by (le) (
+    increase(tokengauge_time_to_seconds_bucket{<side>, tokengauge_point="token"}[<range>]))) >= 0"#;
+const FIRST_TOKEN_P95: &str = r#"histogram_quantile(0.95, sum by (le) (
+    increase(tokengauge_time_to_seconds_bucket{<side>, tokengauge_point="token"}[<range>]))) >= 0"#;
+const INTER_TOKEN_P50: &str = "histogram_quantile(0.5, sum by (le) (
     increase(tokengauge_inter_token_seconds_bucket{<side>}[<range>]))) >= 0";
-const INTER_TOKEN_P95: &str = "histogram_quantile(0.95, sum by (le) (\
+const INTER_TOKEN_P95: &str = "histogram_quantile(0.95, sum by (le) (
     increase(tokengauge_inter_token_seconds_bucket{<side>}[<range>]))) >= 0";
 /// In tokens of one encoding as well.
-const LENGTH: &str = "sum(increase(tokengauge_tokens_standard_total{<side>}[<range>])) / \
+const LENGTH: &str = "sum(increase(tokengauge_tokens_standard_total{<side>}[<range>])) /
     (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)";
-const FAILED: &str = "sum(increase(tokengauge_requests_finished_total{<side>, \
-    tokengauge_outcome=~\"error|timeout|truncated|rejected\"}[<range>])) / \
-    (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)";
-const TRUNCATED: &str = "sum(increase(tokengauge_requests_finished_total{<side>, tokengauge_outcome=\"truncated\"}[<range>])) / \
-     (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)";
-const ENDED_BADLY: &str = "sum(increase(tokengauge_choices_finished_total{<side>, tokengauge_choice!=\"complete\"}[<range>])) / \
-     (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)";
-const ENDED_BADLY_BY_KIND: &str = "sum by (tokengauge_choice) (\
-    increase(tokengauge_choices_finished_total{<side>, tokengauge_choice!=\"complete\"}[<range>])) \
-    / on () group_left () (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)";
+/// No series of a failure is no failure, where there were requests.
+const FAILED: &str = r#"(
+    sum(increase(tokengauge_requests_finished_total{<side>, tokengauge_outcome=~"error|timeout|truncated|rejected"}[<range>]))
+    or 0 * sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))
+) / (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)"#;
+const TRUNCATED: &str = r#"(
+    sum(increase(tokengauge_requests_finished_total{<side>, tokengauge_outcome="truncated"}[<range>]))
+    or 0 * sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))
+) / (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)"#;
+const ENDED_BADLY: &str = r#"(
+    sum(increase(tokengauge_choices_finished_total{<side>, tokengauge_choice!="complete"}[<range>]))
+    or 0 * sum(increase(tokengauge_choices_finished_total{<side>}[<range>]))
+) / (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
+const ENDED_BADLY_BY_KIND: &str = r#"sum by (tokengauge_choice) (
+    increase(tokengauge_choices_finished_total{<side>, tokengauge_choice!="complete"}[<range>]))
+    / on () group_left () (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
 /// By currency: none is turned into another.
-const COST: &str = "1000 * sum by (tokengauge_currency) (increase(tokengauge_cost_total{<side>}[<range>])) \
+const COST: &str =
+    "1000 * sum by (tokengauge_currency) (increase(tokengauge_cost_total{<side>}[<range>]))
     / on () group_left () (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)";
 const REQUESTS: &str = "sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0";
 
@@ -294,7 +303,7 @@ fn ratios(
     })
 }
 
-fn faster() -> Vec<Panel> {
+fn speed() -> Vec<Panel> {
     vec![
         twin(
             "Output TPS, p50",
@@ -332,6 +341,11 @@ fn faster() -> Vec<Panel> {
              tokengauge_stream_time_seconds_total, B ÷ A.",
             &[("total TPS, p50", TOTAL_RATE_P50), ("text", TEXT_RATE)],
         ),
+    ]
+}
+
+fn latency() -> Vec<Panel> {
+    vec![
         twin(
             "First token, p50",
             Unit::Seconds,
@@ -408,26 +422,27 @@ fn worse() -> Vec<Panel> {
             "Above 1 B is worse: shares of tokengauge_requests_finished_total, B ÷ A.",
             &[("failed", FAILED), ("truncated", TRUNCATED)],
         ),
-        by_kind(
-            "A: how choices ended badly",
-            "A's share of choices, by what became of them: tokengauge_choices_finished_total.",
-            Side::A,
-        ),
-        by_kind(
-            "B: how choices ended badly",
-            "B's share of choices, by what became of them: tokengauge_choices_finished_total.",
-            Side::B,
-        ),
     ]
 }
 
-fn by_kind(title: &'static str, description: &'static str, side: Side) -> Panel {
+fn by_kind(side: Side) -> Panel {
+    let (title, description) = match side {
+        Side::A => (
+            "A: how choices ended badly",
+            "A's share of choices, by what became of them: tokengauge_choices_finished_total.",
+        ),
+        Side::B => (
+            "B: how choices ended badly",
+            "B's share of choices, by what became of them: tokengauge_choices_finished_total.",
+        ),
+    };
     time_series(title, Unit::Share, description)
         .line(
             "{{tokengauge_choice}}",
             asked(ENDED_BADLY_BY_KIND, side, Over::Step),
         )
         .stacked()
+        .empty("None")
 }
 
 fn costs() -> Vec<Panel> {

@@ -14,6 +14,7 @@ use crate::monitoring::Files;
 mod dashboard;
 pub mod faults;
 mod panel;
+mod quantile;
 pub mod query;
 mod render;
 mod unit;
