@@ -21,8 +21,10 @@ mod unit;
 mod variables;
 
 mod compare;
+mod health;
 mod overview;
 mod saturation;
+mod slo;
 mod streaming;
 mod workload;
 
@@ -37,10 +39,12 @@ pub use variables::{Scope, Variable};
 pub fn all() -> Vec<Dashboard> {
     vec![
         overview::dashboard(),
+        slo::dashboard(),
         streaming::dashboard(),
         saturation::dashboard(),
         workload::dashboard(),
         compare::dashboard(),
+        health::dashboard(),
     ]
 }
 

@@ -1,5 +1,7 @@
 //! Panels as Grafana reads them: classic JSON of schema version 39.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::panel::{Drawing, Kind, Panel, Query, Stacking, Table};
@@ -252,10 +254,14 @@ impl Panel {
                 vec![json!({ "id": "unit", "value": Unit::Text.as_str() })],
             )
         });
-        let links = self.links.iter().map(|link| {
-            let to = json!([{ "title": link.title, "url": link.url, "targetBlank": false }]);
-            by_name(link.column, vec![json!({ "id": "links", "value": to })])
-        });
+        let mut linked: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+        for link in &self.links {
+            let to = json!({ "title": link.title, "url": link.url, "targetBlank": false });
+            linked.entry(link.column).or_default().push(to);
+        }
+        let links = linked
+            .into_iter()
+            .map(|(column, to)| by_name(column, vec![json!({ "id": "links", "value": to })]));
         axes.chain(colours)
             .chain(columns)
             .chain(keys)
