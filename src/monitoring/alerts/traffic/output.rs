@@ -16,58 +16,40 @@ const DEVIATION: &str = "model:tokengauge_live_rate:mad6h";
 const BAND: &str = "model:tokengauge_live_rate:lower_band";
 
 pub(super) fn rules(values: &Values) -> Vec<Rule> {
-    let mut rules = now(values);
-    rules.push(drop(values).into());
-    rules.push(anomaly(values).into());
-    rules.push(collapse(values).into());
-    rules
+    vec![
+        now(values),
+        drop(values).into(),
+        anomaly(values).into(),
+        collapse(values).into(),
+    ]
 }
 
-/// The live rate, where enough streams had part in it: those that ended, and those in flight.
-fn now(values: &Values) -> Vec<Rule> {
-    let template = template(values).with("least", values.output_rate.min_streams);
-    vec![
-        record(
-            "model:tokengauge_output_tokens:rate3m",
-            template.fill(
-                r#"
-                sum by (<call>) (
-                  rate(tokengauge_tokens_total{<only>, gen_ai_token_type="output", gen_ai_request_stream="true", gen_ai_request_model!="other"}[3m])
-                )
-                "#,
-            ),
-        ),
-        record(
-            "model:tokengauge_streaming:rate3m",
-            template.fill(
-                r#"
-                sum by (<call>) (
-                  rate(tokengauge_stream_time_seconds_total{<only>, tokengauge_stream_state="streaming", gen_ai_request_model!="other"}[3m])
-                )
-                "#,
-            ),
-        ),
-        record(
-            "model:tokengauge_streams:seen3m",
-            template.fill(
-                r#"
-                model:tokengauge_streaming:rate3m
-                + sum by (<call>) (
-                  increase(tokengauge_requests_finished_total{<only>, gen_ai_request_stream="true", gen_ai_request_model!="other"}[3m])
-                )
-                "#,
-            ),
-        ),
-        record(
-            NOW,
-            template.fill(
-                r"
-                model:tokengauge_output_tokens:rate3m / (model:tokengauge_streaming:rate3m > 0)
-                and model:tokengauge_streams:seen3m >= <least>
-                ",
-            ),
-        ),
-    ]
+/// The live rate, where enough streams had part in it: those that ended, and those in flight. It is one query: what
+/// Prometheus takes in between two would be in one side of the share alone.
+fn now(values: &Values) -> Rule {
+    let expr = template(values)
+        .with("least", values.output_rate.min_streams)
+        .fill(
+            r#"
+            sum by (<call>) (
+              rate(tokengauge_tokens_total{<only>, gen_ai_token_type="output", gen_ai_request_stream="true", gen_ai_request_model!="other"}[3m])
+            )
+            / (
+              sum by (<call>) (
+                rate(tokengauge_stream_time_seconds_total{<only>, tokengauge_stream_state="streaming", gen_ai_request_model!="other"}[3m])
+              ) > 0
+            )
+            and (
+              sum by (<call>) (
+                increase(tokengauge_requests_finished_total{<only>, gen_ai_request_stream="true", gen_ai_request_model!="other"}[3m])
+              )
+              + sum by (<call>) (
+                rate(tokengauge_stream_time_seconds_total{<only>, tokengauge_stream_state="streaming", gen_ai_request_model!="other"}[3m])
+              )
+            ) >= <least>
+            "#,
+        );
+    record(NOW, expr)
 }
 
 /// The rate over an hour, and what the rate of now is compared with.
