@@ -9,6 +9,7 @@ pub mod bell;
 pub mod clock;
 pub mod label;
 pub mod slots;
+pub mod vitals;
 pub mod wire;
 
 pub mod forward;
