@@ -34,6 +34,7 @@ pub mod console;
 pub mod drift;
 pub mod export;
 pub mod load;
+pub mod monitoring;
 pub mod slo;
 
 pub mod app;

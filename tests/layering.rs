@@ -195,6 +195,7 @@ const TABLE: &[Row] = &[
             "slo", "tee", "wire",
         ],
     ),
+    row("monitoring", &["export::names", "export::prometheus"]),
     row("report", &["label"]),
     row("simulate", &["clock", "label"]),
     row("app", ALL),

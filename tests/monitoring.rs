@@ -1,0 +1,16 @@
+//! What is made for those who watch is right: every query asks for what is emitted, every dashboard keeps the rules of
+//! Grafana's linter, and the files in the repository are those that the program generates.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "this is a test: what is not as expected shall end it"
+)]
+
+#[path = "monitoring/dashboards.rs"]
+mod dashboards;
+#[path = "monitoring/lint.rs"]
+mod lint;
+#[path = "monitoring/promql.rs"]
+mod promql;
