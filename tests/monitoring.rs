@@ -18,3 +18,5 @@ mod lint;
 mod pages;
 #[path = "monitoring/promql.rs"]
 mod promql;
+#[path = "monitoring/stack.rs"]
+mod stack;

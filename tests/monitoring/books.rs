@@ -291,7 +291,8 @@ impl Known {
             None => names.contains(name),
         };
         let begins = |beginnings: &[&str]| beginnings.iter().any(|it| name.starts_with(it));
-        if begins(&["tokengauge_", "gen_ai_", "slo:", "process_"]) {
+        let recorded = begins(&["slo:"]) || name.contains(":tokengauge_");
+        if recorded || begins(&["tokengauge_", "gen_ai_", "process_"]) {
             has(&self.prometheus)
         } else if begins(&["tokengauge.", "gen_ai."]) && !is_file(name) {
             // Objectives have names of their own.
