@@ -26,7 +26,7 @@ TREATMENTS = {
     "limited": (1, {"x-simulate-status": "429"}, None),
     "failed": (1, {"x-simulate-status": "503"}, None),
 }
-MODELS = {"sim-typical": 5, "sim-fast": 3, "sim-slow": 1, "sim-reasoning": 1}
+MODELS = {"sim-typical": 5, "sim-fast": 3, "sim-slow": 1, "sim-reasoning": 1, "gpt-4o-mini": 1}
 TENANTS = {"acme": 3, "globex": 1}
 VARIANTS = {"a": 1, "b": 1}
 MOST_IN_FLIGHT = 64

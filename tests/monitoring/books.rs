@@ -103,16 +103,14 @@ fn alerts() -> Vec<Rule> {
     all
 }
 
-/// What is written in `alerts/*.rules.yaml`, recordings before what asks for them.
+/// What is written in `alerts/*.rules.yaml`.
 fn rules() -> Vec<Rule> {
-    let mut all: Vec<Rule> = fs::read_dir(root().join("alerts"))
+    fs::read_dir(root().join("alerts"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.to_string_lossy().ends_with(".rules.yaml"))
         .flat_map(|path| read_rules(&fs::read_to_string(path).unwrap()))
-        .collect();
-    all.sort_by_key(|rule| !rule.recorded);
-    all
+        .collect()
 }
 
 /// Reads rules as `tokengauge alerts` lays them out: a key on each line, an expression in its line or in a block below it.
@@ -144,6 +142,7 @@ fn read_rules(text: &str) -> Vec<Rule> {
             }),
             ("expr", Some(_)) if value == "|" => block = Some(indent),
             ("expr", Some(rule)) => value.clone_into(&mut rule.expr),
+            ("- name" | "interval" | "rules" | "labels" | "annotations", _) => {}
             (_, Some(rule)) => {
                 rule.fields.insert(key.to_owned(), value.to_owned());
             }
@@ -226,18 +225,31 @@ fn astray(alert: &Rule) -> Vec<String> {
     .collect()
 }
 
-/// Knows what is emitted and what the rules record.
+/// Knows what is emitted and what the rules record. A recording is known once what it asks for is.
 fn checker() -> Checker {
-    let target: Vec<&str> = TARGET_LABELS.to_vec();
-    let mut checker = Checker::new().knows("up", &target);
-    for rule in rules().iter().filter(|rule| rule.recorded) {
-        let labels: Labels = checker.rule(&rule.expr).0.unwrap_or_default();
-        let labels: Vec<&str> = labels
-            .iter()
-            .chain(rule.fields.keys())
-            .map(String::as_str)
-            .collect();
-        checker = checker.knows(&rule.name, &labels);
+    let mut checker = Checker::new().knows("up", TARGET_LABELS);
+    let mut unknown = rules();
+    unknown.retain(|rule| rule.recorded);
+    while !unknown.is_empty() {
+        let before = unknown.len();
+        let mut later = Vec::new();
+        for rule in unknown {
+            let (labels, wrong) = checker.rule(&rule.expr);
+            if wrong.iter().any(|what| what.ends_with("nothing emits it")) {
+                later.push(rule);
+                continue;
+            }
+            let labels: Labels = labels.unwrap_or_default();
+            let labels = labels.iter().chain(rule.fields.keys());
+            let labels: Vec<&str> = labels.map(String::as_str).collect();
+            checker = checker.knows(&rule.name, &labels);
+        }
+        let names: Vec<&str> = later.iter().map(|rule| rule.name.as_str()).collect();
+        assert!(
+            later.len() < before,
+            "what these ask for is nowhere: {names:?}"
+        );
+        unknown = later;
     }
     checker
 }
@@ -258,11 +270,12 @@ impl Known {
         });
         let keys = || attributes::ALL.iter().chain(spans::ALL).map(|it| it.key);
         let labels = keys().map(label_name);
-        let recorded = rules().into_iter().filter(|rule| rule.recorded);
+        let recorded = || rules().into_iter().filter(|rule| rule.recorded);
         Self {
             prometheus: series
                 .chain(labels)
-                .chain(recorded.map(|rule| rule.name))
+                .chain(recorded().map(|rule| rule.name))
+                .chain(recorded().flat_map(|rule| rule.fields.into_keys()))
                 .chain(NEITHER.iter().map(|&name| name.to_owned()))
                 .collect(),
             opentelemetry: names::metrics()
