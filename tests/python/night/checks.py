@@ -1,0 +1,179 @@
+"""What must hold of what the three stores hold."""
+import collections
+import dataclasses
+import math
+import re
+
+from night import panels
+from night.phases import GAP
+from night.scene import COLLECTOR, LOCAL, NATIVE, SCRAPE, WAYS
+
+# The proxy's own that move while nothing goes through it: what is sent and scraped, and the process itself.
+RESTLESS = re.compile(r"process_|tokengauge_self_(export|scrapes|delay|memory|cpu)|tokengauge_backend_scrape_age")
+# Labels that say where a series is from. They differ by the way that it came.
+ORIGIN = {"job", "instance", "cluster", "namespace", "k8s_cluster_name", "k8s_namespace_name"}
+# What the Collector's exporter adds: the rest of the resource, and the scope.
+RESOURCE = re.compile(r"(service|telemetry|otel_scope|host|process|os|container)_\w+")
+# Metrics of a scrape itself, and what rules write.
+FOREIGN = re.compile(r"(up|scrape_\w+|target_info|ALERTS\w*|sloth_slo_info|.*:.*)$")
+
+
+def identity(labels):
+    """The labels of a series but for where it is from, with bounds as numbers."""
+    kept = {key: value for key, value in labels.items() if key not in ORIGIN and not RESOURCE.fullmatch(key)}
+    if "le" in kept:
+        kept["le"] = float(kept["le"])
+    return tuple(sorted(kept.items(), key=str))
+
+
+def agreement(stores, tally, night):
+    """The three ways give the same names, the same labels and, once all is quiet, the same numbers."""
+    start, end = night["began"], night["ended"]
+    names, keys, numbers = {}, {}, {}
+    for way in WAYS:
+        keys[way] = collections.defaultdict(set)
+        for labels in stores[way].ask("series", **{"match[]": '{job="tokengauge"}', "start": start, "end": end}):
+            if not FOREIGN.match(labels["__name__"]):
+                keys[way][labels["__name__"]] |= {key for key, _ in identity(labels)}
+        names[way] = set(keys[way])
+        found = stores[way].now('{job="tokengauge",__name__=~".+_(total|bucket|sum|count)"}', end)
+        numbers[way] = {identity(labels): value for labels, value in found
+                        if not FOREIGN.match(labels["__name__"]) and not RESTLESS.match(labels["__name__"])}
+    for way in (COLLECTOR, NATIVE):
+        tally.check(f"{way}: the same metrics as {SCRAPE}", names[way] == names[SCRAPE], sorted(names[way] ^ names[SCRAPE]))
+        odd = {name: sorted(keys[way][name] ^ keys[SCRAPE][name]) for name in names[way] & names[SCRAPE]
+               if keys[way][name] != keys[SCRAPE][name]}
+        tally.check(f"{way}: the same labels as {SCRAPE}", not odd, odd)
+        tally.check(f"{way}: the same series as {SCRAPE}, once all is quiet", numbers[way].keys() == numbers[SCRAPE].keys(),
+                    sorted(numbers[way].keys() ^ numbers[SCRAPE].keys(), key=str)[:6])
+        odd = [(key, value, numbers[way][key]) for key, value in numbers[SCRAPE].items()
+               if key in numbers[way] and not math.isclose(value, numbers[way][key], rel_tol=1e-9, abs_tol=1e-9)]
+        tally.check(f"{way}: every counter and histogram is that of {SCRAPE}, once all is quiet", not odd, odd[:6])
+    print(f"     {len(names[SCRAPE])} metrics; {len(numbers[SCRAPE])} counters and buckets compared", flush=True)
+
+
+def truths(stores, tally, night):
+    """What the stores say of the normal load, against what the backends were told to do and what the client saw."""
+    end = night["phases"][0]["ended"]
+    span = min(30, int(end - night["phases"][0]["began"]) - 5)
+    records = [one for one in night["records"] if one["fate"] is None]
+    hosted = [one for one in records if one["stream"] and one["model"] == "gpt-4o" and end - span <= one["ended"] < end]
+    requests = sum(end - span <= one["ended"] < end for one in records) / span
+    output = sum(one["output"] for one in records if end - span <= one["ended"] < end) / span
+    for way in WAYS:
+        def near(what, query, truth, tolerance):
+            found = stores[way].now(query, end)
+            value = found[0][1] if len(found) == 1 else math.nan
+            tally.check(f"{way}: {what} is {truth:.4g}, within {tolerance:.0%}", abs(value - truth) <= tolerance * truth,
+                        f"{value:.5g} ({len(found)} series)")
+
+        call = 'gen_ai_request_model="gpt-4o",gen_ai_request_stream="true"'
+        window = f"[{span}s]"
+        near("live output TPS of each stream",
+             f'sum(rate(tokengauge_tokens_total{{{call},gen_ai_token_type="output"}}{window})) / '
+             f'sum(rate(tokengauge_stream_time_seconds_total{{{call},tokengauge_stream_state="streaming"}}{window}))', 1000 / GAP, 0.05)
+        near("output TPS of ended streams",
+             f"sum(rate(tokengauge_request_output_rate_per_second_sum{{{call}}}{window})) / "
+             f"sum(rate(tokengauge_request_output_rate_per_second_count{{{call}}}{window}))", 1000 / GAP, 0.05)
+        near("live output TPS of the engine's streams",
+             f'sum(rate(tokengauge_tokens_total{{gen_ai_request_model="{LOCAL}",gen_ai_token_type="output"}}{window})) / '
+             f'sum(rate(tokengauge_stream_time_seconds_total{{gen_ai_request_model="{LOCAL}",tokengauge_stream_state="streaming"}}{window}))',
+             1000 / 25, 0.05)
+        near("requests each second", f"sum(rate(tokengauge_requests_finished_total{window}))", requests, 0.1)
+        near("system output TPS, as reported", f'sum(rate(tokengauge_usage_total{{tokengauge_token_kind=~"output.*|reasoning.*"}}{window}))', output, 0.1)
+        near("time to first token",
+             f'sum(rate(tokengauge_time_to_seconds_sum{{{call},tokengauge_point="token"}}{window})) / '
+             f'sum(rate(tokengauge_time_to_seconds_count{{{call},tokengauge_point="token"}}{window}))',
+             0.150, 0.2 + night["latest"] / 0.150)
+    tally.check("the load had streams to judge by", len(hosted) > 20, len(hosted))
+
+
+def totals(stores, tally, night):
+    """Whole numbers of the whole night: calls, tokens and failures."""
+    records, end = night["records"], night["ended"]
+    rejected = lambda one: one["status"] >= 400
+    expected = {
+        "calls": ("sum(tokengauge_requests_finished_total)", len(records)),
+        "answers 503": ('sum(tokengauge_requests_finished_total{http_response_status_code="503"})',
+                        sum(one["status"] == 503 for one in records)),
+        "answers 429": ('sum(tokengauge_requests_finished_total{http_response_status_code="429"})',
+                        sum(one["status"] == 429 for one in records)),
+        "broken streams": ('sum(tokengauge_requests_finished_total{tokengauge_outcome="truncated"})',
+                           sum(one["fate"] == "cut" for one in records)),
+        "aborted streams": ('sum(tokengauge_requests_finished_total{tokengauge_outcome="cancelled"})',
+                            sum(one["fate"] == "abort" for one in records)),
+        "output tokens as reported": ("sum(gen_ai_client_inference_usage_output_tokens_total)",
+                                      sum(one["output"] for one in records if not rejected(one))),
+        "input tokens as reported": ("sum(gen_ai_client_inference_usage_input_tokens_total)",
+                                     sum(one["input"] for one in records if not rejected(one))),
+    }
+    for way in WAYS:
+        for what, (query, truth) in expected.items():
+            found = stores[way].now(query, end)
+            tally.check(f"{way}: {what} of the night", [value for _, value in found] == [truth], f"{found}, not {truth}")
+
+
+# Rates of what goes on while nothing goes through the proxy.
+STEADY = re.compile(r"process_|tokengauge_self_|scrape")
+
+
+@dataclasses.dataclass(frozen=True)
+class MayBeEmpty:
+    """A panel, or one query of it, that shows nothing in the night, and why."""
+
+    dashboard: str
+    panel: str
+    why: str
+    query: str = ""
+
+    def fits(self, query):
+        return bool(re.fullmatch(self.dashboard, query.dashboard) and re.fullmatch(self.panel, query.panel)
+                    and re.search(self.query, query.text))
+
+
+class PanelCheck:
+    """Every panel of every dashboard in one store."""
+
+    def __init__(self, store, night, tally, interval, exceptions):
+        self.store, self.night, self.tally, self.interval, self.exceptions = store, night, tally, interval, exceptions
+        self.used = set()
+        self.asked = 0
+
+    def all(self, dashboards):
+        loaded = [phase for phase in self.night["phases"] if phase["name"] != "idle"]
+        busy, idle = [phase["ended"] for phase in loaded], self.night["ended"]
+        for dashboard in dashboards.values():
+            for choice in (panels.ALL, panels.ONE):
+                variables = panels.Variables(dashboard, self.store, busy[0], busy[-1] - self.night["began"], choice, self.interval)
+                self.tally.check(f"{self.store.way}: every variable of {dashboard['uid']} finds values", not variables.without,
+                                 variables.without)
+                for query in panels.queries(dashboard):
+                    self.one(query, variables, choice, busy, idle)
+
+    def one(self, query, variables, choice, busy, idle):
+        where = f"{self.store.way}: {query} ({choice})"
+        text = variables.fill(query.text)
+        unknown = variables.unknown(query.text)
+        if unknown:
+            self.tally.check(f"{where}: its variables are there", False, unknown)
+            return
+        try:
+            points = [point for _, series in self.store.range(text, self.night["began"], busy[-1], 5) for point in series]
+            at_ends = [value for at in (busy if query.instant else ()) for _, value in self.store.now(text, at)]
+            quiet = self.store.now(text, idle)
+        except ValueError as error:
+            self.tally.check(f"{where}: it can be asked", False, error)
+            return
+        self.asked += 1
+        values = [value for _, value in points] + at_ends
+        odd = [value for value in [*values, *(value for _, value in quiet)] if math.isnan(value) or math.isinf(value)]
+        self.tally.check(f"{where}: never NaN or infinite", not odd, f"{len(odd)} of {len(values)}: {text}")
+        excused = next((rule for rule in self.exceptions if rule.fits(query)), None)
+        shown = bool(at_ends if query.instant else points)
+        if excused is None:
+            self.tally.check(f"{where}: not empty under load", shown, text)
+        else:
+            self.used.add((excused, shown))
+        if "$__rate_interval" in query.text and not STEADY.search(query.text):
+            moving = [(labels, value) for labels, value in quiet if abs(value) > 1e-9]
+            self.tally.check(f"{where}: empty or 0 when idle", not moving, (moving[:3], text))

@@ -1,0 +1,2 @@
+"""Pictures of dashboards (to be written)."""
+def draw_all(*_): pass
