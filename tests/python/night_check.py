@@ -69,7 +69,7 @@ def run(phase, scene, load, watch, divide):
         silenced = all((way, second, first) in watch.silenced for way in WAYS for first, second in phase.inhibits)
         if firing and silenced:
             break
-    return {"name": phase.name, "began": began, "ended": time.time()}
+    return {"name": phase.name, "began": began, "ended": time.time(), "calls": len(phase.calls)}
 
 
 def night(args, rules, routing):

@@ -39,19 +39,18 @@ def slowed(calls, factor):
     return [but(call, gap_ms=call.gap_ms * factor) if call.stream and call.prefix == "/hosted" else call for call in calls]
 
 
-BURN = ("LLMErrorBudgetBurnFast", "LLMErrorBudgetBurnSlow")
-# Long windows remember: what was bad burns on, and what has too few events is told for as long.
-LINGERING = (*BURN, "LLMObjectiveTooFewEvents", "LLMWorkloadDrift", "LLMCostSpike", "LLMBudgetForecastExceeded")
+# Windows of a day and longer hold all of the night from its beginning on: what they say has no time.
+LINGERING = ("LLMErrorBudgetBurnSlow", "LLMObjectiveTooFewEvents", "LLMWorkloadDrift", "LLMCostSpike", "LLMBudgetForecastExceeded")
 
 NIGHT = (
-    Phase("normal", NORMAL, 65, may=LINGERING, why="the hour that later ones are compared with"),
+    Phase("normal", NORMAL, 65, why="the hour that later ones are compared with"),
     Phase("longer prompts", [but(call, prompt=1200, ttft_ms=4 * call.ttft_ms) for call in NORMAL], 12,
           may=("LLMTTFTDegraded",), why="slower to begin, and as fast as before: not the model's pace"),
     Phase("another model", [but(call, model="gpt-4-turbo", gap_ms=2.5 * call.gap_ms) if call.model == "gpt-4o" else call
                             for call in NORMAL], 12, may=("LLMTTFTDegraded",), why="a slower model by its own choice"),
-    Phase("normal again", NORMAL, 20),
+    Phase("normal again", NORMAL, 14),
     Phase("slow tokens", slowed(NORMAL, 2), 8, fires=("LLMOutputTPSDrop",), may=("LLMOutputTPSAnomaly",)),
-    Phase("recovery", NORMAL, 22, may=("LLMOutputTPSDrop", "LLMOutputTPSAnomaly")),
+    Phase("recovery", NORMAL, 16, may=("LLMOutputTPSDrop", "LLMOutputTPSAnomaly")),
     Phase("stalls", faulty(None, "stall", None), 12, fires=("LLMStreamsStalled",), may=("LLMOutputTPSDrop", "LLMOutputTPSAnomaly")),
     Phase("provider down", faulty("unavailable", "unavailable", "unavailable", "unavailable", None), 10,
           fires=("LLMProviderDown", "LLMErrorBudgetBurnFast")),
@@ -59,5 +58,5 @@ NIGHT = (
           fires=("LLMProviderErrors", "LLMOutputTPSDrop"), inhibits=(("LLMProviderDown", "LLMOutputTPSDrop"),)),
     Phase("rate limits", faulty("limited", None), 10, fires=("LLMRateLimited",)),
     Phase("truncated and aborted", faulty("cut", "abort", None), 12, fires=("LLMStreamsTruncated",)),
-    Phase("idle", [], 30),
+    Phase("idle", [], 40),
 )
