@@ -9,6 +9,7 @@ pub mod bell;
 pub mod clock;
 pub mod label;
 pub mod slots;
+pub mod vitals;
 pub mod wire;
 
 pub mod forward;
@@ -33,6 +34,7 @@ pub mod console;
 pub mod drift;
 pub mod export;
 pub mod load;
+pub mod monitoring;
 pub mod slo;
 
 pub mod app;

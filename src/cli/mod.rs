@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use crate::config::{self, Errors, Log, LogFormat, LogLevel, RunArgs};
 
 mod check;
+mod dashboards;
 pub mod demo;
 pub mod log;
 pub mod report;
@@ -69,6 +70,8 @@ pub enum Command {
     Report(report::Args),
     /// Validate a configuration file: every error with its line, its key and its remedy
     Check(check::CheckArgs),
+    /// Write Grafana's dashboards, or check that a folder has them as they are generated
+    Dashboards(dashboards::Args),
     /// Print the JSON Schema of the configuration file, of a line of the request log, of the file of prices, of a report,
     /// or of the limits that a report is held to
     Schema {
@@ -85,6 +88,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Simulate(args) => ended(simulated(args)),
         Command::Report(args) => report::run(args),
         Command::Check(args) => answer(check::check(&args)),
+        Command::Dashboards(args) => answer(dashboards::run(&args)),
         Command::Schema { of } => answer(Ok::<_, Errors>(check::schema(of))),
     }
 }

@@ -8,11 +8,12 @@ from night.scene import LOCAL
 GAP, FIRST = 20, 150
 HOSTED = Call("/hosted", "gpt-4o", GAP, FIRST, 60)
 SMALL = Call("/hosted", "gpt-4o-mini", GAP / 2, FIRST, 100, tenant="globex", variant="B")
+# Of four at once one waits in the proxy, one in the engine, and two are worked on.
 OWN = Call("/local", LOCAL, 25, 100, 50)
 WHOLE = Call("/hosted", "gpt-4o", 5, 50, 40, stream=False)
 
 but = dataclasses.replace
-NORMAL = [*[HOSTED] * 3, but(HOSTED, tenant="globex"), but(HOSTED, variant="B"), SMALL, SMALL, OWN, OWN, OWN, WHOLE]
+NORMAL = [*[HOSTED] * 3, but(HOSTED, tenant="globex"), but(HOSTED, variant="B"), SMALL, SMALL, *[OWN] * 4, WHOLE]
 
 
 @dataclasses.dataclass(frozen=True)

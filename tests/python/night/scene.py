@@ -41,7 +41,7 @@ routes:
     strip: true
     provider: vllm
     stall_after: 1s
-    admission: {{max_in_flight: 2, queue: 64, wait: 60s}}
+    admission: {{max_in_flight: 3, queue: 64, wait: 60s}}
 identity:
   tenant: {{headers: [x-tenant]}}
   variant: {{headers: [x-variant]}}
@@ -214,9 +214,10 @@ class Scene(Processes):
         self.proxy()
 
     def backends(self):
-        for name, models in (("hosted", ("gpt-4o", "gpt-4o-mini", "gpt-4-turbo")), ("engine", (LOCAL,))):
+        hosted = [f"{model}:jitter=0,requests-per-minute=6000" for model in ("gpt-4o", "gpt-4o-mini", "gpt-4-turbo")]
+        for name, models in (("hosted", hosted), ("engine", [f"{LOCAL}:jitter=0,slots=2,prefix-hits=0.3"])):
             command = [self.args.binary, "simulate", "--listen", f"127.0.0.1:{self.ports[name]}"]
-            self.start(name, command + [part for model in models for part in ("--model", f"{model}:jitter=0")], self.ports[name])
+            self.start(name, command + [part for model in models for part in ("--model", model)], self.ports[name])
 
     def proxy(self):
         prices, configuration = self.folder / "prices.yaml", self.folder / "tokengauge.yaml"
