@@ -110,12 +110,12 @@ def looked_at(args, folder, tally):
         pages.alerts(stores, tally, told)
         pages.promptness(stores, tally, told)
         tally.check("there are dashboards", dashboards, args.dashboards)
-        used = set()
-        for way in WAYS:
-            check = checks.PanelCheck(stores[way], told, tally, INTERVAL * 5, MAY_BE_EMPTY)
+        asked = {way: checks.PanelCheck(stores[way], told, tally, INTERVAL * 5, MAY_BE_EMPTY) for way in WAYS}
+        for way, check in asked.items():
             check.all(dashboards)
-            used |= check.used
-            print(f"     {way}: {check.asked} queries of {len(dashboards)} dashboards", flush=True)
+            print(f"     {way}: {len(check.steady)} queries of {len(dashboards)} dashboards, variables filled in", flush=True)
+        checks.alike(asked, tally)
+        used = {one for check in asked.values() for one in check.used}
         for row in MAY_BE_EMPTY:
             tally.check(f"'{row.dashboard} · {row.panel}' is rightly excused: {row.why}", {shown for one, shown in used if one == row} == {False})
         if args.pictures:

@@ -61,7 +61,7 @@ def truths(stores, tally, night):
     requests = sum(end - span <= one["ended"] < end for one in records) / span
     output = sum(one["output"] for one in records if end - span <= one["ended"] < end) / span
     for way in WAYS:
-        def near(what, query, truth, tolerance):
+        def holds(what, query, truth, tolerance):
             found = stores[way].now(query, end)
             value = found[0][1] if len(found) == 1 else math.nan
             tally.check(f"{way}: {what} is {truth:.4g}, within {tolerance:.0%}", abs(value - truth) <= tolerance * truth,
@@ -69,19 +69,19 @@ def truths(stores, tally, night):
 
         call = 'gen_ai_request_model="gpt-4o",gen_ai_request_stream="true"'
         window = f"[{span}s]"
-        near("live output TPS of each stream",
+        holds("live output TPS of each stream",
              f'sum(rate(tokengauge_tokens_total{{{call},gen_ai_token_type="output"}}{window})) / '
              f'sum(rate(tokengauge_stream_time_seconds_total{{{call},tokengauge_stream_state="streaming"}}{window}))', 1000 / GAP, 0.05)
-        near("output TPS of ended streams",
+        holds("output TPS of ended streams",
              f"sum(rate(tokengauge_request_output_rate_per_second_sum{{{call}}}{window})) / "
              f"sum(rate(tokengauge_request_output_rate_per_second_count{{{call}}}{window}))", 1000 / GAP, 0.05)
-        near("live output TPS of the engine's streams",
+        holds("live output TPS of the engine's streams",
              f'sum(rate(tokengauge_tokens_total{{gen_ai_request_model="{LOCAL}",gen_ai_token_type="output"}}{window})) / '
              f'sum(rate(tokengauge_stream_time_seconds_total{{gen_ai_request_model="{LOCAL}",tokengauge_stream_state="streaming"}}{window}))',
              1000 / 25, 0.05)
-        near("requests each second", f"sum(rate(tokengauge_requests_finished_total{window}))", requests, 0.1)
-        near("system output TPS, as reported", f'sum(rate(tokengauge_usage_total{{tokengauge_token_kind=~"output.*|reasoning.*"}}{window}))', output, 0.1)
-        near("time to first token",
+        holds("requests each second", f"sum(rate(tokengauge_requests_finished_total{window}))", requests, 0.1)
+        holds("system output TPS, as reported", f'sum(rate(tokengauge_usage_total{{tokengauge_token_kind=~"output.*|reasoning.*"}}{window}))', output, 0.1)
+        holds("time to first token",
              f'sum(rate(tokengauge_time_to_seconds_sum{{{call},tokengauge_point="token"}}{window})) / '
              f'sum(rate(tokengauge_time_to_seconds_count{{{call},tokengauge_point="token"}}{window}))',
              0.150, 0.2 + night["latest"] / 0.150)
@@ -117,6 +117,27 @@ def totals(stores, tally, night):
 STEADY = re.compile(r"process_|tokengauge_self_|scrape")
 
 
+def alike(checks, tally):
+    """Every query says the same of the normal load in every store: the same series, and the same numbers but for when each
+    was written down. `checks` by the way."""
+    for key, told in checks[SCRAPE].steady.items():
+        for way in (COLLECTOR, NATIVE):
+            other = checks[way].steady.get(key, {})
+            where = f"{way}: {key[0]} ({key[1]})"
+            tally.check(f"{where}: the same series as {SCRAPE}", other.keys() == told.keys(), sorted(other.keys() ^ told.keys(), key=str)[:4])
+            odd = {one: (value, other[one]) for one, value in told.items() if one in other and not near(value, other[one])}
+            tally.check(f"{where}: numbers as {SCRAPE} has them", not odd or MOMENTARY.search(key[0].text), list(odd.items())[:3])
+
+
+# Gauges of the moment, which the three ways look at in different moments; and what is rare enough to be seen by one only.
+MOMENTARY = re.compile(r"active_requests|queue_depth|backend_|idle|self_|process_|stall|quota_|scrape|timestamp|time\(")
+
+
+def near(one, other):
+    """Within a fifth. Windows of different beginnings hold a call more or less."""
+    return math.isclose(one, other, rel_tol=0.2, abs_tol=0.05)
+
+
 @dataclasses.dataclass(frozen=True)
 class MayBeEmpty:
     """A panel, or one query of it, that shows nothing in the night, and why."""
@@ -137,7 +158,8 @@ class PanelCheck:
     def __init__(self, store, night, tally, interval, exceptions):
         self.store, self.night, self.tally, self.interval, self.exceptions = store, night, tally, interval, exceptions
         self.used = set()
-        self.asked = 0
+        # What each query said at the end of the normal load: of the store that is compared with the others.
+        self.steady = {}
 
     def all(self, dashboards):
         loaded = [phase for phase in self.night["phases"] if phase["name"] != "idle"]
@@ -164,7 +186,7 @@ class PanelCheck:
         except ValueError as error:
             self.tally.check(f"{where}: it can be asked", False, error)
             return
-        self.asked += 1
+        self.steady[query, choice] = {identity(labels): value for labels, value in self.store.now(text, busy[0])}
         values = [value for _, value in points] + at_ends
         odd = [value for value in [*values, *(value for _, value in quiet)] if math.isnan(value) or math.isinf(value)]
         self.tally.check(f"{where}: never NaN or infinite", not odd, f"{len(odd)} of {len(values)}: {text}")

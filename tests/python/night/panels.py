@@ -37,7 +37,10 @@ def panels(dashboard):
 
 
 def queries(dashboard):
-    """Every query in it that goes to Prometheus."""
+    """Every query in it that goes to Prometheus, those of its annotations too."""
+    for annotation in dashboard.get("annotations", {}).get("list", ()):
+        if annotation.get("expr"):
+            yield Query(dashboard["uid"], f"annotation {annotation['name']}", "A", annotation["expr"], False)
     for panel in panels(dashboard):
         for target in panel.get("targets", ()):
             if target.get("expr"):
