@@ -25,7 +25,7 @@ import time
 
 from night import checks, pages, panels, picture
 from night.load import Load
-from night.phases import NIGHT
+from night.phases import LINGERING, NIGHT
 from night.scene import INTERVAL, WAYS, WORDS, Scene, Stores
 from rig import PATIENCE, Tally, forget_the_machine
 
@@ -67,7 +67,8 @@ def run(phase, scene, load, watch, divide):
         states = [store.alerts() for store in scene.stores.stores.values()]
         firing = all(state.get(name) == "firing" for state in states for name in phase.fires)
         silenced = all((way, second, first) in watch.silenced for way in WAYS for first, second in phase.inhibits)
-        if firing and silenced:
+        calm = not any(one == "firing" and name not in LINGERING for state in states for name, one in state.items())
+        if firing and silenced and (calm or not phase.calms):
             break
     return {"name": phase.name, "began": began, "ended": time.time(), "calls": len(phase.calls)}
 
@@ -83,10 +84,11 @@ def night(args, rules, routing):
         began = time.time()
         phases = [run(phase, scene, load, watch, args.divide) for phase in NIGHT]
         load.stop()
-        time.sleep(3 * INTERVAL)
+        # The Alertmanager tells what is over with its group's next message.
+        time.sleep(300 / args.divide + 2 * INTERVAL)
         watch.stop()
         told = {
-            "began": began, "ended": time.time() - INTERVAL, "phases": phases, "latest": load.latest, "divide": args.divide,
+            "began": began, "ended": time.time() - 2 * INTERVAL, "phases": phases, "latest": load.latest, "divide": args.divide,
             "records": [dataclasses.asdict(one) for one in load.records], "failed": load.failed,
             "refused": scene.splitter.refused, "arrived": scene.pager.arrived, "silenced": sorted(watch.silenced)}
         (scene.folder / "night.json").write_text(json.dumps(told))
@@ -114,6 +116,7 @@ def looked_at(args, folder, tally):
         for way, check in asked.items():
             check.all(dashboards)
             print(f"     {way}: {len(check.steady)} queries of {len(dashboards)} dashboards, variables filled in", flush=True)
+            checks.true_panels(check, tally, told)
         checks.alike(asked, tally)
         used = {one for check in asked.values() for one in check.used}
         for row in MAY_BE_EMPTY:

@@ -5,7 +5,7 @@ import math
 import re
 
 from night import panels
-from night.phases import GAP
+from night.phases import GAP, HOSTED, OWN
 from night.scene import COLLECTOR, LOCAL, NATIVE, SCRAPE, WAYS
 
 # The proxy's own that move while nothing goes through it: what is sent and scraped, and the process itself.
@@ -52,40 +52,68 @@ def agreement(stores, tally, night):
     print(f"     {len(names[SCRAPE])} metrics; {len(numbers[SCRAPE])} counters and buckets compared", flush=True)
 
 
-def truths(stores, tally, night):
-    """What the stores say of the normal load, against what the backends were told to do and what the client saw."""
-    end = night["phases"][0]["ended"]
-    span = min(30, int(end - night["phases"][0]["began"]) - 5)
-    records = [one for one in night["records"] if one["fate"] is None]
-    hosted = [one for one in records if one["stream"] and one["model"] == "gpt-4o" and end - span <= one["ended"] < end]
-    requests = sum(end - span <= one["ended"] < end for one in records) / span
-    output = sum(one["output"] for one in records if end - span <= one["ended"] < end) / span
-    for way in WAYS:
-        def holds(what, query, truth, tolerance):
-            found = stores[way].now(query, end)
-            value = found[0][1] if len(found) == 1 else math.nan
-            tally.check(f"{way}: {what} is {truth:.4g}, within {tolerance:.0%}", abs(value - truth) <= tolerance * truth,
-                        f"{value:.5g} ({len(found)} series)")
+# Of the normal load, by what it is called below.
+PACE, LOCAL_PACE, REQUESTS, OUTPUT, FIRST_TOKEN, FAILED = "pace", "the engine's pace", "requests", "output", "first token", "failed"
+# Dashboard, panel, query, variables, and the truth that it must tell.
+PANELS = (
+    ("tokengauge-overview", "Requests", "A", panels.ALL, REQUESTS),
+    ("tokengauge-overview", "TPS of the system", "A", panels.ALL, OUTPUT),
+    ("tokengauge-overview", "TPS per stream", "A", panels.ONE, PACE),
+    ("tokengauge-overview", "Failed: them", "A", panels.ALL, FAILED),
+    ("tokengauge-overview", "Failed: us", "A", panels.ALL, FAILED),
+)
 
-        call = 'gen_ai_request_model="gpt-4o",gen_ai_request_stream="true"'
-        window = f"[{span}s]"
-        holds("live output TPS of each stream",
-             f'sum(rate(tokengauge_tokens_total{{{call},gen_ai_token_type="output"}}{window})) / '
-             f'sum(rate(tokengauge_stream_time_seconds_total{{{call},tokengauge_stream_state="streaming"}}{window}))', 1000 / GAP, 0.05)
-        holds("output TPS of ended streams",
-             f"sum(rate(tokengauge_request_output_rate_per_second_sum{{{call}}}{window})) / "
-             f"sum(rate(tokengauge_request_output_rate_per_second_count{{{call}}}{window}))", 1000 / GAP, 0.05)
-        holds("live output TPS of the engine's streams",
-             f'sum(rate(tokengauge_tokens_total{{gen_ai_request_model="{LOCAL}",gen_ai_token_type="output"}}{window})) / '
-             f'sum(rate(tokengauge_stream_time_seconds_total{{gen_ai_request_model="{LOCAL}",tokengauge_stream_state="streaming"}}{window}))',
-             1000 / 25, 0.05)
-        holds("requests each second", f"sum(rate(tokengauge_requests_finished_total{window}))", requests, 0.1)
-        holds("system output TPS, as reported", f'sum(rate(tokengauge_usage_total{{tokengauge_token_kind=~"output.*|reasoning.*"}}{window}))', output, 0.1)
-        holds("time to first token",
-             f'sum(rate(tokengauge_time_to_seconds_sum{{{call},tokengauge_point="token"}}{window})) / '
-             f'sum(rate(tokengauge_time_to_seconds_count{{{call},tokengauge_point="token"}}{window}))',
-             0.150, 0.2 + night["latest"] / 0.150)
-    tally.check("the load had streams to judge by", len(hosted) > 20, len(hosted))
+
+def truth(night):
+    """What the backends were told to do and what the client saw, of the end of the normal load: value and tolerance."""
+    end = night["phases"][0]["ended"]
+    span = min(20, int(end - night["phases"][0]["began"]) - 5)
+    ended = [one for one in night["records"] if end - span <= one["ended"] < end]
+    return span, {
+        PACE: (1000 / GAP, 0.05), LOCAL_PACE: (1000 / OWN.gap_ms, 0.05), REQUESTS: (len(ended) / span, 0.1),
+        OUTPUT: (sum(one["output"] for one in ended) / span, 0.1), FAILED: (0, 0),
+        # What the machine is late by is in it, too.
+        FIRST_TOKEN: (HOSTED.ttft_ms / 1000, 0.2 + night["latest"] / HOSTED.ttft_ms * 1000)}
+
+
+def truths(stores, tally, night):
+    """What the stores say of the normal load, by queries of this check."""
+    span, known = truth(night)
+    end, window = night["phases"][0]["ended"], f"[{span}s]"
+    call = 'gen_ai_request_model="gpt-4o",gen_ai_request_stream="true"'
+    local = f'gen_ai_request_model="{LOCAL}"'
+    live = ('sum(rate(tokengauge_tokens_total{{{0},gen_ai_token_type="output"}}{1})) / '
+            'sum(rate(tokengauge_stream_time_seconds_total{{{0},tokengauge_stream_state="streaming"}}{1}))')
+    mean = "sum(rate({0}_sum{{{1}}}{2})) / sum(rate({0}_count{{{1}}}{2}))"
+    asked = (
+        ("live output TPS of each stream", live.format(call, window), PACE),
+        ("output TPS of ended streams", mean.format("tokengauge_request_output_rate_per_second", call, window), PACE),
+        ("live output TPS of each of the engine's streams", live.format(local, window), LOCAL_PACE),
+        ("requests each second", f"sum(rate(tokengauge_requests_finished_total{window}))", REQUESTS),
+        ("output TPS of the system, as counted", f'sum(rate(tokengauge_tokens_total{{gen_ai_token_type="output"}}{window}))', OUTPUT),
+        ("output TPS of the system, as reported",
+         f'sum(rate(tokengauge_usage_total{{tokengauge_token_kind=~"output|reasoning|hidden"}}{window}))', OUTPUT),
+        ("time to first token", mean.format("tokengauge_time_to_seconds", f'{call},tokengauge_point="token"', window), FIRST_TOKEN),
+    )
+    for way in WAYS:
+        for what, query, name in asked:
+            found = stores[way].now(query, end)
+            told(tally, f"{way}: {what}", [value for _, value in found], known[name])
+
+
+def told(tally, what, values, known):
+    value, tolerance = known
+    held = len(values) == 1 and abs(values[0] - value) <= tolerance * value
+    tally.check(f"{what} is {value:.4g}, within {tolerance:.0%}", held, values)
+
+
+def true_panels(check, tally, night):
+    """What panels say of the normal load, where that is known."""
+    _, known = truth(night)
+    by_name = {(query.dashboard, query.panel, query.ref, choice): values for (query, choice), values in check.steady.items()}
+    for uid, panel, ref, choice, name in PANELS:
+        values = by_name.get((uid, panel, ref, choice), {})
+        told(tally, f"{check.store.way}: {uid} · {panel} · {ref} ({choice})", list(values.values()), known[name])
 
 
 def totals(stores, tally, night):

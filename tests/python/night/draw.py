@@ -10,7 +10,7 @@ NAMED = {"green": "#73bf69", "yellow": "#f2cc0c", "orange": "#ff9830", "red": "#
          "text": "#ccccdc", "transparent": "#ccccdc"}
 GRID, FAINT, TEXT = "#2c3036", "#8e8e9d", "#ccccdc"
 # Room for the numbers of the axes, in pixels.
-LEFT, BOTTOM, TOP, LINE = 58, 18, 4, 14
+LEFT, BOTTOM, TOP, LINE = 64, 18, 4, 14
 
 
 def escaped(text):

@@ -5,7 +5,7 @@ import pathlib
 import re
 
 ALL, ONE = "All", "one value"
-MACRO = re.compile(r"\$\{(\w+)(?::\w+)?\}|\[\[(\w+)\]\]|\$(\w+)")
+MACRO = re.compile(r"\$\{([A-Za-z_]\w*)(?::\w+)?\}|\[\[(\w+)\]\]|\$([A-Za-z_]\w*)")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,36 +28,39 @@ class Phase:
     may: tuple = ()
     # Pairs of alerts: the first silences the second at the Alertmanager.
     inhibits: tuple = ()
+    # Whether it lasts until no alert fires any more.
+    calms: bool = False
     why: str = ""
 
 
-def faulty(*fates):
-    """Normal load of the hosted models in which calls fare so, in turn."""
-    return [but(call, fates=fates) if call.stream and call.prefix == "/hosted" else call for call in NORMAL]
+def hosted(change, streams=True):
+    """Normal load, but for calls of the hosted models."""
+    return [change(call) if call.prefix == "/hosted" and (call.stream or not streams) else call for call in NORMAL]
 
 
-def slowed(calls, factor):
-    return [but(call, gap_ms=call.gap_ms * factor) if call.stream and call.prefix == "/hosted" else call for call in calls]
+def faring(*fates):
+    return lambda call: but(call, fates=fates)
 
 
-# Windows of a day and longer hold all of the night from its beginning on: what they say has no time.
-LINGERING = ("LLMErrorBudgetBurnSlow", "LLMObjectiveTooFewEvents", "LLMWorkloadDrift", "LLMCostSpike", "LLMBudgetForecastExceeded")
+DROP, BURN = "LLMOutputTPSDrop", "LLMErrorBudgetBurnFast"
+DOWN = ("unavailable",) * 12
+# Windows of six hours and more hold all of the night from its beginning on: what they say has no time.
+LINGERING = ("LLMErrorBudgetBurnSlow", "LLMObjectiveTooFewEvents", "LLMWorkloadDrift", "LLMOutputTPSAnomaly")
 
 NIGHT = (
-    Phase("normal", NORMAL, 65, why="the hour that later ones are compared with"),
-    Phase("longer prompts", [but(call, prompt=1200, ttft_ms=4 * call.ttft_ms) for call in NORMAL], 12,
-          may=("LLMTTFTDegraded",), why="slower to begin, and as fast as before: not the model's pace"),
+    Phase("normal", NORMAL, 60, why="the hour that later ones are compared with"),
+    Phase("longer prompts", [but(call, prompt=1200, ttft_ms=10 * call.ttft_ms) for call in NORMAL], 12, fires=("LLMTTFTDegraded",),
+          why="slower to begin, and as fast as before: not the model's pace"),
     Phase("another model", [but(call, model="gpt-4-turbo", gap_ms=2.5 * call.gap_ms) if call.model == "gpt-4o" else call
-                            for call in NORMAL], 12, may=("LLMTTFTDegraded",), why="a slower model by its own choice"),
-    Phase("normal again", NORMAL, 14),
-    Phase("slow tokens", slowed(NORMAL, 2), 8, fires=("LLMOutputTPSDrop",), may=("LLMOutputTPSAnomaly",)),
-    Phase("recovery", NORMAL, 16, may=("LLMOutputTPSDrop", "LLMOutputTPSAnomaly")),
-    Phase("stalls", faulty(None, "stall", None), 12, fires=("LLMStreamsStalled",), may=("LLMOutputTPSDrop", "LLMOutputTPSAnomaly")),
-    Phase("provider down", faulty("unavailable", "unavailable", "unavailable", "unavailable", None), 10,
-          fires=("LLMProviderDown", "LLMErrorBudgetBurnFast")),
-    Phase("down and slow", slowed(faulty("unavailable", "unavailable", None), 3), 8,
-          fires=("LLMProviderErrors", "LLMOutputTPSDrop"), inhibits=(("LLMProviderDown", "LLMOutputTPSDrop"),)),
-    Phase("rate limits", faulty("limited", None), 10, fires=("LLMRateLimited",)),
-    Phase("truncated and aborted", faulty("cut", "abort", None), 12, fires=("LLMStreamsTruncated",)),
-    Phase("idle", [], 40),
+                            for call in NORMAL], 12, why="slower by its nature"),
+    Phase("normal again", NORMAL, 12),
+    Phase("slow tokens", hosted(lambda call: but(call, gap_ms=2 * call.gap_ms)), 8, fires=(DROP,), why="the pace halves, the load does not"),
+    Phase("recovery", NORMAL, 14),
+    Phase("stalls", hosted(faring(None, "stall", None)), 12, fires=("LLMStreamsStalled",), may=(DROP,)),
+    Phase("provider down", hosted(faring("unavailable"), streams=False), 8, fires=("LLMProviderDown", BURN), may=("LLMProviderErrors",)),
+    Phase("down and slow", hosted(faring("unavailable"), streams=False) + [but(HOSTED, gap_ms=3 * GAP, tokens=20, fates=(*DOWN, None))] * 10, 8,
+          fires=("LLMProviderDown", "LLMProviderErrors", DROP), inhibits=(("LLMProviderDown", DROP),)),
+    Phase("rate limits", hosted(faring("limited", None)), 10, fires=("LLMRateLimited",), may=(BURN,)),
+    Phase("truncated and aborted", hosted(faring("cut", "abort", None)), 12, fires=("LLMStreamsTruncated",), may=(BURN,)),
+    Phase("idle", [], 40, calms=True),
 )

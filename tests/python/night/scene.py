@@ -50,7 +50,7 @@ drift: {{exchanges: 200}}
 objectives:
   - {{name: availability, indicator: availability, target: 99.5%}}
   - {{name: first-token, indicator: ttft, threshold: 2s, target: 95%}}
-  - {{name: output-rate, indicator: output_rate, threshold: 15, target: 95%}}
+  - {{name: output-rate, indicator: output_rate, threshold: 10, target: 95%}}
   - {{name: stall-free, indicator: stall_free, target: 90%}}
 cost:
   prices: {prices}

@@ -3,7 +3,7 @@ import math
 
 SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"), (1, ""))
 TIMES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs"))
-RATES = {"reqps": "req/s", "cps": "c/s", "cpm": "c/min", "ops": "ops/s"}
+RATES = {"reqps": "req/s", "cps": "c/s", "cpm": "c/m", "ops": "ops/s"}
 
 
 def written(value, unit, decimals=None):
