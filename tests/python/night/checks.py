@@ -174,6 +174,8 @@ class MayBeEmpty:
     panel: str
     why: str
     query: str = ""
+    # Whether it is another machine's to show something.
+    depends: bool = False
 
     def fits(self, query):
         return bool(re.fullmatch(self.dashboard, query.dashboard) and re.fullmatch(self.panel, query.panel)
