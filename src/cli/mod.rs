@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::{self, Errors, Log, LogFormat, LogLevel, RunArgs};
 
+pub mod alerts;
 mod check;
 mod dashboards;
 pub mod demo;
@@ -72,6 +73,8 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Write Grafana's dashboards, or check that a folder has them as they are generated
     Dashboards(dashboards::Args),
+    /// Make Prometheus' rules of alerts, or check that a folder has them
+    Alerts(alerts::Args),
     /// Print the JSON Schema of the configuration file, of a line of the request log, of the file of prices, of a report,
     /// or of the limits that a report is held to
     Schema {
@@ -89,6 +92,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Check(args) => answer(check::check(&args)),
         Command::Dashboards(args) => answer(dashboards::run(&args)),
+        Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
         Command::Schema { of } => answer(Ok::<_, Errors>(check::schema(of))),
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use acceptance::{acceptance, acceptance_schema};
+pub use alerting::alert_values;
 pub use args::RunArgs;
 pub use keys::{KEYS, Key, differences};
 pub use load::{check, load, prices_schema, schema};
@@ -26,6 +27,7 @@ use crate::wire::Vantage;
 use crate::{content, drift, forward, label, listen, route, scrape, slo};
 
 mod acceptance;
+mod alerting;
 mod args;
 mod backend;
 mod file;

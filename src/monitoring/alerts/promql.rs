@@ -1,0 +1,148 @@
+//! PromQL with marks for what all rules share, and its durations.
+
+use std::fmt::Display;
+
+use crate::monitoring::alerts::span::{Divisor, Span};
+use crate::monitoring::alerts::values::Values;
+
+/// The labels that tell one deployment from another, whichever way its series came. What a series lacks stays absent.
+const SCOPE: &str = "cluster, k8s_cluster_name, namespace, k8s_namespace_name, job";
+
+/// Text with marks, each a word between `<` and `>`:
+///
+/// - `<scope>`: the labels that tell one deployment from another, for `by (…)`;
+/// - `{<only>}`, or `{<only>, …}`: the matchers that the values want on every selector of a metric;
+/// - any other: a value, given to [`Template::with`].
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    marks: Vec<(String, String)>,
+}
+
+impl Template {
+    pub(super) fn new(values: &Values) -> Self {
+        let only = values.selector.as_str();
+        let (alone, before) = if only.is_empty() {
+            (String::new(), String::new())
+        } else {
+            (format!("{{{only}}}"), format!("{only}, "))
+        };
+        Self {
+            marks: vec![
+                ("<scope>".to_owned(), SCOPE.to_owned()),
+                ("{<only>}".to_owned(), alone),
+                ("<only>, ".to_owned(), before),
+            ],
+        }
+    }
+
+    /// The same with a value for the mark `<name>`.
+    pub(super) fn with(mut self, name: &str, value: impl Display) -> Self {
+        self.marks.push((format!("<{name}>"), value.to_string()));
+        self
+    }
+
+    /// `text` with its marks filled in, and without the indentation that its lines have in common in the source.
+    pub(super) fn fill(&self, text: &str) -> String {
+        let filled = |text: String, (mark, value): &(String, String)| text.replace(mark, value);
+        self.marks.iter().fold(dedented(text), filled)
+    }
+}
+
+/// The lines of `text` without what they are all indented by, and without empty ones before and after.
+fn dedented(text: &str) -> String {
+    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let lines = || text.lines().filter(|line| !line.trim().is_empty());
+    let common = lines().map(indent).min().unwrap_or_default();
+    let cut: Vec<&str> = lines().filter_map(|line| line.get(common..)).collect();
+    cut.join("\n")
+}
+
+/// `expr` with each duration divided: windows, offsets and steps of subqueries.
+///
+/// A duration is a word that begins with a digit and that [`Span`] can read. Such words are none in names (`rate5m` does
+/// not begin with a digit), nor in texts, which are passed over.
+pub(super) fn divided(expr: &str, by: Divisor) -> String {
+    let mut out = String::with_capacity(expr.len());
+    let mut rest = expr;
+    while let Some(first) = rest.chars().next() {
+        let length = token(rest, first);
+        let (token, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
+        match token.parse::<Span>() {
+            Ok(span) if first.is_ascii_digit() => out.push_str(&by.of(span).to_string()),
+            Ok(_) | Err(_) => out.push_str(token),
+        }
+        rest = after;
+    }
+    out
+}
+
+/// The length in bytes of the token that `text` begins with: a text in quotes, a word (a name, a number, a duration), or
+/// a character.
+fn token(text: &str, first: char) -> usize {
+    match first {
+        '"' | '\'' | '`' => quoted(text, first),
+        first if is_word(first) => text.find(|c| !is_word(c)).unwrap_or(text.len()),
+        first => first.len_utf8(),
+    }
+}
+
+const fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.')
+}
+
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        if c == quote && !escaped {
+            return at + c.len_utf8();
+        }
+        escaped = c == '\\' && !escaped && quote != '`';
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    #[test]
+    fn durations_are_divided_and_nothing_else_is() {
+        let by = Divisor(NonZeroU32::new(60).unwrap());
+        for (expr, expected) in [
+            ("rate(x[5m])", "rate(x[5s])"),
+            ("x offset 1h30m > 30", "x offset 1m30s > 30"),
+            ("max_over_time(a[1d:5m])", "max_over_time(a[24m:5s])"),
+            ("slo:sli_error:ratio_rate5m", "slo:sli_error:ratio_rate5m"),
+            ("x{w=\"5m\", y='\\'5m'}[1m]", "x{w=\"5m\", y='\\'5m'}[1s]"),
+            ("x > 14.4 and y > 1e3", "x > 14.4 and y > 1e3"),
+            (
+                "label_replace(x, \"a\", `5m\\`, \"\", \"1m\")",
+                "label_replace(x, \"a\", `5m\\`, \"\", \"1m\")",
+            ),
+        ] {
+            assert_eq!(divided(expr, by), expected);
+        }
+    }
+
+    #[test]
+    fn marks_are_filled_and_an_empty_selector_leaves_no_trace() {
+        let text = "
+            sum by (<scope>) (x{<only>}) > <least>
+              and y{<only>, a=\"b\"}
+        ";
+        let mut values = crate::config::alert_values(None).unwrap();
+        let template = Template::new(&values).with("least", 5);
+        assert_eq!(
+            template.fill(text),
+            format!("sum by ({SCOPE}) (x) > 5\n  and y{{a=\"b\"}}")
+        );
+        values.selector = "team=\"a\"".parse().unwrap();
+        let template = Template::new(&values).with("least", 5);
+        assert_eq!(
+            template.fill(text),
+            format!("sum by ({SCOPE}) (x{{team=\"a\"}}) > 5\n  and y{{team=\"a\", a=\"b\"}}")
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! Series that are computed ahead: what alerts share, and objectives under sloth's names, so that its dashboards work.
+//!
+//! Sums are of counters' increases, so a restart, or a replica that is gone, changes nothing in what was counted before.
+//! All shares are of sums, so every event weighs the same, over 30 days too.
+
+use crate::monitoring::alerts::promql::Template;
+use crate::monitoring::alerts::rule::{Group, Recording, Rule};
+use crate::monitoring::alerts::span::Span;
+use crate::monitoring::alerts::values::Values;
+
+/// Windows that are looked up in the counters themselves, in the order in which burn rates need them.
+const SHORT: [&str; 3] = ["5m", "30m", "1h"];
+const MEDIUM: [&str; 2] = ["2h", "6h"];
+
+/// Windows that are added up from five minutes each: over 30 days the counters of a fleet are more samples than Prometheus
+/// lets one query load.
+const LONG: [&str; 3] = ["1d", "3d", "30d"];
+
+pub(super) fn groups(values: &Values) -> Vec<Group> {
+    let template = Template::new(values);
+    let counted = |windows: &[&str]| -> Vec<Rule> {
+        let rules = |window| [events(&template, window), errors(window)];
+        windows.iter().copied().flat_map(rules).collect()
+    };
+    let mut fast = counted(&SHORT);
+    fast.extend(targets(&template));
+    let mut slow = counted(&MEDIUM);
+    slow.extend(
+        LONG.into_iter()
+            .flat_map(|window| [added_up(window), errors(window)]),
+    );
+    slow.extend(period());
+    vec![
+        Group {
+            name: "tokengauge-slo-fast",
+            interval: Span::seconds(30),
+            rules: fast,
+        },
+        Group {
+            name: "tokengauge-slo-increments",
+            // As long as what it counts: each event is in one increment, and in no other.
+            interval: Span::minutes(5),
+            rules: vec![increments(&template)],
+        },
+        Group {
+            name: "tokengauge-slo-slow",
+            interval: Span::minutes(2),
+            rules: slow,
+        },
+    ]
+}
+
+/// The name of an objective's increments: what [`LONG`] windows are added up from.
+const INCREMENTS: &str = "slo:tokengauge_slo_events:increment5m";
+
+/// Good and bad events of each objective in a window, with sloth's labels beside its own.
+fn events(template: &Template, window: &str) -> Rule {
+    counted(template, &name(window), window)
+}
+
+fn increments(template: &Template) -> Rule {
+    counted(template, INCREMENTS, "5m")
+}
+
+fn name(window: &str) -> String {
+    format!("slo:tokengauge_slo_events:increase{window}")
+}
+
+fn counted(template: &Template, record: &str, window: &str) -> Rule {
+    let expr = template.clone().with("window", window).fill(
+        r#"
+        label_replace(
+          label_replace(
+            sum by (<scope>, tokengauge_slo, tokengauge_indicator, tokengauge_result) (
+              increase(tokengauge_slo_events_total{<only>}[<window>])
+            ),
+            "sloth_slo", "$1", "tokengauge_slo", "(.+)"
+          ),
+          "sloth_id", "tokengauge-$1", "tokengauge_slo", "(.+)"
+        )
+        "#,
+    );
+    record_with(record, expr, &[SERVICE])
+}
+
+/// Sloth's name for what an objective belongs to.
+const SERVICE: (&str, &str) = ("sloth_service", "tokengauge");
+
+fn added_up(window: &str) -> Rule {
+    let expr = format!("sum_over_time({INCREMENTS}[{window}])");
+    record_with(&name(window), expr, &[])
+}
+
+/// The share of bad events; nothing where there were none at all.
+fn errors(window: &str) -> Rule {
+    let events = name(window);
+    let expr = format!(
+        "{events}{{tokengauge_result=\"bad\"}}\n\
+         / ignoring (tokengauge_result)\n\
+         (sum without (tokengauge_result) ({events}) > 0)"
+    );
+    let record = format!("slo:sli_error:ratio_rate{window}");
+    record_with(&record, expr, &[("sloth_window", window)])
+}
+
+/// What is promised, and what may fail. Targets are told by every process: while a new one is rolled out the stricter
+/// counts, and for 15 minutes a process that is gone is still believed.
+fn targets(template: &Template) -> Vec<Rule> {
+    let objective = template.fill(
+        r#"
+        label_replace(
+          label_replace(
+            max by (<scope>, tokengauge_slo, tokengauge_indicator) (
+              last_over_time(tokengauge_slo_objective_ratio{<only>}[15m])
+            ),
+            "sloth_slo", "$1", "tokengauge_slo", "(.+)"
+          ),
+          "sloth_id", "tokengauge-$1", "tokengauge_slo", "(.+)"
+        )
+        "#,
+    );
+    let info =
+        "count_values without () (\"sloth_objective\", round(slo:objective:ratio * 100, 0.0001))";
+    vec![
+        record_with("slo:objective:ratio", objective, &[SERVICE]),
+        record_with(
+            "slo:error_budget:ratio",
+            "1 - slo:objective:ratio".to_owned(),
+            &[],
+        ),
+        record_with(
+            "slo:time_period:days",
+            "slo:objective:ratio * 0 + 30".to_owned(),
+            &[],
+        ),
+        record_with("slo:current_burn_rate:ratio", burn("5m"), &[]),
+        record_with(
+            "sloth_slo_info",
+            info.to_owned(),
+            &[("sloth_mode", "tokengauge"), ("sloth_spec", "tokengauge")],
+        ),
+    ]
+}
+
+fn period() -> [Rule; 2] {
+    let remaining = "1 - slo:period_burn_rate:ratio".to_owned();
+    [
+        record_with("slo:period_burn_rate:ratio", burn("30d"), &[]),
+        record_with("slo:period_error_budget_remaining:ratio", remaining, &[]),
+    ]
+}
+
+/// How many times too fast the budget is spent, over a window.
+pub(super) fn burn(window: &str) -> String {
+    format!("slo:sli_error:ratio_rate{window} / ignoring (sloth_window) slo:error_budget:ratio")
+}
+
+fn record_with(record: &str, expr: String, labels: &[(&'static str, &str)]) -> Rule {
+    let labels = labels.iter().map(|&(name, value)| (name, value.to_owned()));
+    Recording {
+        record: record.to_owned(),
+        expr,
+        labels: labels.collect(),
+    }
+    .into()
+}

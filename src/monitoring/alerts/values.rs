@@ -1,0 +1,258 @@
+//! The values that rules are made with: `alerts/values.yaml`, or what a user's file says instead.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde::{Deserialize, Deserializer};
+
+use crate::monitoring::alerts::span::Span;
+
+/// The file of defaults, comments included.
+pub const DEFAULTS: &str = include_str!("../../../alerts/values.yaml");
+
+/// Everything that may differ from one fleet to another. What each value means stands in the file of defaults.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Values {
+    pub links: Links,
+    pub jobs: Vec<Text>,
+    pub selector: Selector,
+    pub slo: Slo,
+    pub health: Health,
+}
+
+/// What annotations lead to; without the slash at the end.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Links {
+    pub runbooks: Text,
+    pub grafana: Text,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slo {
+    pub burn_1h: Factor,
+    pub burn_6h: Factor,
+    pub burn_1d: Factor,
+    pub burn_3d: Factor,
+    pub min_events: u64,
+    pub min_bad_events: u64,
+    pub min_events_1d: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Health {
+    pub absent_for: Span,
+    pub down_for: Span,
+    pub export_failed_share: Share,
+    pub export_min_failed: u64,
+    pub export_dropped: u64,
+    pub unobserved_share: Share,
+    pub min_unobserved: u64,
+    pub anomaly_share: Share,
+    pub min_anomalies: u64,
+    pub memory_share: Share,
+}
+
+/// Reads a type from its text, which is how a file's scalars come.
+macro_rules! read_from_text {
+    ($($type:ty),+) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
+            }
+        }
+    )+};
+}
+
+read_from_text!(Text, Share, Factor, Selector);
+
+/// A text that can stand in quotes as it is, in PromQL and in YAML: a link, a job.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Text(String);
+
+impl Text {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Text {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let odd = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '"' | '\\');
+        if text.is_empty() || text.contains(odd) {
+            return Err(format!(
+                "\"{text}\" is empty, or holds spaces, quotes or backslashes; write it without them"
+            ));
+        }
+        Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A share above 0 and at most 1: `5%` or `0.05`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(f64);
+
+impl Share {
+    /// As people read it: `5 %`.
+    pub fn percent(self) -> String {
+        format!("{} %", (self.0 * 1e4).round() / 1e2)
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = match text.strip_suffix('%') {
+            // Not ÷ 100: 99.9 ÷ 100 is another number than 0.999.
+            Some(percent) => number(&format!("{}e-2", percent.trim_end())),
+            None => number(text),
+        };
+        number
+            .filter(|share| *share > 0.0 && *share <= 1.0)
+            .map(Self)
+            .ok_or_else(|| {
+                format!(
+                    "\"{text}\" is no share; write one above 0% and up to 100%, such as 5% or 0.05"
+                )
+            })
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How many times; above 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factor(f64);
+
+impl FromStr for Factor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        number(text)
+            .filter(|factor| *factor > 0.0)
+            .map(Self)
+            .ok_or_else(|| format!("\"{text}\" is no number above 0; write one, such as 3 or 14.4"))
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    let begins = text.starts_with(|c: char| c.is_ascii_digit());
+    text.parse()
+        .ok()
+        .filter(|it: &f64| begins && it.is_finite())
+}
+
+/// Matchers as they stand between braces, or nothing.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Selector(String);
+
+impl Selector {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A label, how it is matched, and a text in double quotes.
+static MATCHER: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r#"^\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(=~|!~|!=|=)\s*"([^"\\\n]|\\.)*"\s*(,|$)"#).ok()
+});
+
+impl FromStr for Selector {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut rest = text.trim();
+        while !rest.is_empty() {
+            let matcher = MATCHER.as_ref().and_then(|matcher| matcher.find(rest));
+            let Some(after) = matcher.and_then(|found| rest.get(found.end()..)) else {
+                return Err(format!(
+                    "\"{rest}\" is no list of matchers; write labels with values in double quotes, such as \
+                     'cluster=\"prod\", team=~\"a|b\"'"
+                ));
+            };
+            rest = after;
+        }
+        Ok(Self(text.trim().trim_end_matches(',').to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_value_is_read_in_its_units() {
+        assert_eq!("5%".parse(), Ok(Share(0.05)));
+        assert_eq!("99.9%".parse(), Ok(Share(0.999)));
+        assert_eq!("1".parse(), Ok(Share(1.0)));
+        assert_eq!(Share(0.07).percent(), "7 %");
+        assert_eq!("14.4".parse(), Ok(Factor(14.4)));
+        assert_eq!(
+            "a=\"b\", c=~\"d|e\"".parse::<Selector>().unwrap().as_str(),
+            "a=\"b\", c=~\"d|e\""
+        );
+        assert_eq!("".parse(), Ok(Selector::default()));
+        assert_eq!(
+            "https://a/b/".parse::<Text>().unwrap().as_str(),
+            "https://a/b"
+        );
+    }
+
+    #[test]
+    fn what_is_no_value_is_refused_with_its_remedy() {
+        for wrong in ["0", "0%", "101%", "1.5", "x", "", "-1%", "inf", "NaN"] {
+            assert!(
+                wrong.parse::<Share>().unwrap_err().contains("such as 5%"),
+                "{wrong}"
+            );
+        }
+        for wrong in ["0", "-3", "x", "", "inf"] {
+            assert!(
+                wrong.parse::<Factor>().unwrap_err().contains("such as 3"),
+                "{wrong}"
+            );
+        }
+        for wrong in [
+            "a",
+            "a=b",
+            "a=\"b",
+            "a=\"b\" c=\"d\"",
+            "a=\"b\"} or x{",
+            ",",
+        ] {
+            assert!(
+                wrong.parse::<Selector>().unwrap_err().contains("such as"),
+                "{wrong}"
+            );
+        }
+        for wrong in ["", "a b", "a\"", "a\\"] {
+            assert!(wrong.parse::<Text>().is_err(), "{wrong}");
+        }
+    }
+}
