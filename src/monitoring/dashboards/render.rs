@@ -28,7 +28,18 @@ impl Panel {
             "targets": self.targets(),
             "transformations": self.transformations(),
         });
-        merged(common, asks)
+        let panel = merged(common, asks);
+        match self.kind {
+            // Grafana 11.0 takes a chart without a version for one of the form before, and rewrites it.
+            Kind::XyChart => merged(panel, json!({ "pluginVersion": "11.1.0" })),
+            Kind::Stat
+            | Kind::TimeSeries(_)
+            | Kind::Heatmap
+            | Kind::BarGauge
+            | Kind::Table(_)
+            | Kind::StateTimeline
+            | Kind::Text(_) => panel,
+        }
     }
 
     fn type_name(&self) -> &'static str {
