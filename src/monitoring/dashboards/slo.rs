@@ -25,8 +25,8 @@ pub(super) fn dashboard() -> Dashboard {
     .folded("As each process tells it", told())
 }
 
-/// Absent where there were no events, and where the rules are not loaded.
-const NOTHING_RECORDED: &str = "No events";
+/// There were no events in the window, or the rules are not loaded, or not for long enough.
+const NOTHING_RECORDED: &str = "Not recorded";
 
 fn left() -> Panel {
     stat(
