@@ -13,14 +13,14 @@ pub(super) fn dashboard() -> Dashboard {
          where answers are shorter or end badly.",
     )
     .scope(Scope::Lane)
-    .variable(provider("a_provider", "A: provider"))
-    .variable(model("a_model", "A: model"))
-    .variable(variant("a_variant", "A: variant"))
-    .variable(provider("b_provider", "B: provider"))
-    .variable(model("b_model", "B: model"))
-    .variable(variant("b_variant", "B: variant"))
+    .variable(provider("provider_a", "A: provider"))
+    .variable(model("model_a", "A: model"))
+    .variable(variant("variant_a", "A: variant"))
+    .variable(provider("provider_b", "B: provider"))
+    .variable(model("model_b", "B: model"))
+    .variable(variant("variant_b", "B: variant"))
     .row(
-        "A (blue): ${a_provider} · ${a_model} · ${a_variant}   against   B (orange): ${b_provider} · ${b_model} · ${b_variant}",
+        "A (blue): ${provider_a} · ${model_a} · ${variant_a}   against   B (orange): ${provider_b} · ${model_b} · ${variant_b}",
         summary(),
     )
     .row("Is B faster", speed())
@@ -64,12 +64,12 @@ impl Side {
     const fn matchers(self) -> &'static str {
         match self {
             Self::A => {
-                "<lane>, gen_ai_provider_name=~\"$a_provider\", gen_ai_request_model=~\"$a_model\", \
-                 tokengauge_variant=~\"$a_variant\""
+                "<lane>, gen_ai_provider_name=~\"$provider_a\", gen_ai_request_model=~\"$model_a\", \
+                 tokengauge_variant=~\"$variant_a\""
             }
             Self::B => {
-                "<lane>, gen_ai_provider_name=~\"$b_provider\", gen_ai_request_model=~\"$b_model\", \
-                 tokengauge_variant=~\"$b_variant\""
+                "<lane>, gen_ai_provider_name=~\"$provider_b\", gen_ai_request_model=~\"$model_b\", \
+                 tokengauge_variant=~\"$variant_b\""
             }
         }
     }
@@ -498,15 +498,15 @@ mod tests {
         assert!(texts.len() > 50, "{}", texts.len());
         for text in texts {
             // With a model's name of some length in the place of each variable.
-            let long = text.replace("$a_model", "meta-llama/Llama-3.1-405B-Instruct");
-            let long = long.replace("$b_model", "meta-llama/Llama-3.1-405B-Instruct");
+            let long = text.replace("$model_a", "meta-llama/Llama-3.1-405B-Instruct");
+            let long = long.replace("$model_b", "meta-llama/Llama-3.1-405B-Instruct");
             assert!(long.len() < LONGEST, "{}: {long:.80}", long.len());
         }
     }
 
     #[test]
     fn each_side_asks_for_its_own_and_nothing_is_left_open() {
-        for (side, own, other) in [(Side::A, "$a_", "$b_"), (Side::B, "$b_", "$a_")] {
+        for (side, own, other) in [(Side::A, "_a\"", "_b\""), (Side::B, "_b\"", "_a\"")] {
             for (_, _, question) in SPEED.iter().chain(PRICE) {
                 let text = asked(question, side, Over::Shown);
                 assert!(text.contains(own) && !text.contains(other), "{text}");
