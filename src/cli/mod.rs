@@ -71,10 +71,10 @@ pub enum Command {
     Report(report::Args),
     /// Validate a configuration file: every error with its line, its key and its remedy
     Check(check::CheckArgs),
-    /// Make Prometheus' rules of alerts, or check that a folder has them
-    Alerts(alerts::Args),
     /// Write Grafana's dashboards, or check that a folder has them as they are generated
     Dashboards(dashboards::Args),
+    /// Make Prometheus' rules of alerts, or check that a folder has them
+    Alerts(alerts::Args),
     /// Print the JSON Schema of the configuration file, of a line of the request log, of the file of prices, of a report,
     /// or of the limits that a report is held to
     Schema {
@@ -91,8 +91,8 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Simulate(args) => ended(simulated(args)),
         Command::Report(args) => report::run(args),
         Command::Check(args) => answer(check::check(&args)),
-        Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
         Command::Dashboards(args) => answer(dashboards::run(&args)),
+        Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
         Command::Schema { of } => answer(Ok::<_, Errors>(check::schema(of))),
     }
 }
