@@ -9,6 +9,7 @@ pub mod bell;
 pub mod clock;
 pub mod label;
 pub mod slots;
+pub mod vitals;
 pub mod wire;
 
 pub mod forward;
@@ -33,13 +34,13 @@ pub mod console;
 pub mod drift;
 pub mod export;
 pub mod load;
+pub mod monitoring;
 pub mod slo;
 
 pub mod app;
 pub mod cli;
 pub mod config;
 pub mod diag;
-pub mod monitoring;
 pub mod report;
 pub mod scrape;
 pub mod simulate;

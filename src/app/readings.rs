@@ -6,6 +6,7 @@ use crate::export::{Losses, Readings, Snapshot};
 use crate::label::Gate;
 use crate::observe::{Board, Observer};
 use crate::tee::Seam;
+use crate::vitals::Vitals;
 
 /// The gauges' view: the observer is brought up to date, then read; `others` tells what it does not know. Weak, or observer and instruments would hold each
 /// other for ever.
@@ -35,6 +36,7 @@ pub(super) fn readings(
             label_overflow: gate.refused().to_vec(),
             refused_requests: known.refused_requests,
             request_log: known.request_log,
+            vitals: Vitals::read(),
             ..told
         }
     })

@@ -10,6 +10,7 @@ use crate::config::{self, Errors, Log, LogFormat, LogLevel, RunArgs};
 
 pub mod alerts;
 mod check;
+mod dashboards;
 pub mod demo;
 pub mod log;
 pub mod report;
@@ -70,6 +71,8 @@ pub enum Command {
     Report(report::Args),
     /// Validate a configuration file: every error with its line, its key and its remedy
     Check(check::CheckArgs),
+    /// Write Grafana's dashboards, or check that a folder has them as they are generated
+    Dashboards(dashboards::Args),
     /// Make Prometheus' rules of alerts, or check that a folder has them
     Alerts(alerts::Args),
     /// Print the JSON Schema of the configuration file, of a line of the request log, of the file of prices, of a report,
@@ -88,6 +91,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Simulate(args) => ended(simulated(args)),
         Command::Report(args) => report::run(args),
         Command::Check(args) => answer(check::check(&args)),
+        Command::Dashboards(args) => answer(dashboards::run(&args)),
         Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
         Command::Schema { of } => answer(Ok::<_, Errors>(check::schema(of))),
     }

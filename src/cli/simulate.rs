@@ -12,7 +12,7 @@ use crate::simulate::{self, Config, Ledger, Profile, profile};
 /// Serve a simulated LLM backend that speaks OpenAI's API
 ///
 /// Answers POST */chat/completions, */completions and */embeddings and GET */models, streaming or whole, with made-up
-/// text at the pace of its models. Use it to try tokengauge, or anything else that talks to an LLM, without one.
+/// text at the pace of its models, and GET /metrics with vLLM's names for what the engine is doing. Use it to try tokengauge, or anything else that talks to an LLM, without one.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = after_help())]
 pub struct Args {
@@ -46,6 +46,9 @@ Model options:
   tools=true                                  calls a tool whenever one is offered
   role-chunk=false                            streams begin without a role-only chunk
   ping-ms=500                                 sends comments while it waits
+  slots=8                                     answers generated at once; further requests wait their turn
+  prefix-hits=0.3                             share of each prompt that is found in the prefix cache
+  requests-per-minute=600                     beyond it 429; what is left stands in x-ratelimit-* headers
   stall=0.1  stall-after=20  stall-ms=3000    one in ten is silent for 3 s after 20 tokens
   fail=0.05  status=429                       one in twenty is an error
   cut=0.02  cut-after=30                      one in fifty breaks off after 30 tokens

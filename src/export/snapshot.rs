@@ -11,6 +11,7 @@ use crate::export::request_log;
 use crate::label::{Dimension, Label};
 use crate::load;
 use crate::slo;
+use crate::vitals::Vitals;
 
 /// One moment's state of everything that is read rather than recorded.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,7 @@ pub struct Snapshot {
     pub refused_requests: u64,
     /// How often a label value had to be called `other`: [`crate::label::Gate::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
+    pub vitals: Vitals,
     /// Lines of the request log.
     pub request_log: request_log::Counts,
     /// How often a *combination* of admitted values was one too many. Set by the collector.

@@ -9,8 +9,9 @@ use http::{Response, StatusCode};
 
 use crate::clock;
 use crate::simulate::answer::{Answer, Faults, Stream, Whole};
+use crate::simulate::engine::Engine;
 use crate::simulate::ledger::Tally;
-use crate::simulate::pace::{Engine, Fate, Overrides, Pace, Work};
+use crate::simulate::pace::{Fate, Overrides, Pace, Work};
 use crate::simulate::profile::UsagePolicy;
 use crate::simulate::request::{Api, Refused, Request};
 use crate::simulate::script::{Script, Wish};
@@ -30,13 +31,28 @@ pub struct Job {
 }
 
 impl Job {
-    pub async fn run(mut self, mut tally: Tally) -> Response<Answer> {
+    pub async fn run(self, tally: Tally) -> Response<Answer> {
         if let Some(status) = self.fate.status {
             return refuse(
                 Refused::new(status, "the simulation was told to fail", None),
                 tally,
             );
         }
+        let allowance = match self.engine.admit(clock::now()) {
+            Ok(allowance) => allowance,
+            Err(spent) => {
+                let refused = Refused::new(429, "too many requests in a minute", None);
+                return spent.told(refuse(refused, tally));
+            }
+        };
+        let answer = self.answer(tally).await;
+        match allowance {
+            Some(allowance) => allowance.told(answer),
+            None => answer,
+        }
+    }
+
+    async fn answer(mut self, mut tally: Tally) -> Response<Answer> {
         let wish = Wish {
             api: self.api,
             tokens: self.overrides.tokens,
@@ -53,7 +69,7 @@ impl Job {
         };
         let control = (&self.overrides, self.fate);
         let mut pace = Pace::start(
-            self.engine.enter(),
+            self.engine.enter().await,
             control,
             work,
             self.random.fork(),
@@ -133,6 +149,16 @@ pub fn refuse(refused: Refused, mut tally: Tally) -> Response<Answer> {
 
 pub fn json(status: StatusCode, whole: Whole) -> Response<Answer> {
     respond(status, "application/json", Answer::Whole(Box::new(whole)))
+}
+
+/// A metrics page in Prometheus' text format.
+pub fn metrics(page: String) -> Response<Answer> {
+    let whole = Whole::plain(page.into());
+    respond(
+        StatusCode::OK,
+        "text/plain; version=0.0.4; charset=utf-8",
+        Answer::Whole(Box::new(whole)),
+    )
 }
 
 fn respond(status: StatusCode, content_type: &'static str, answer: Answer) -> Response<Answer> {

@@ -7,6 +7,7 @@
 
 pub mod answer;
 mod embed;
+pub mod engine;
 mod job;
 pub mod ledger;
 pub mod pace;
@@ -37,8 +38,9 @@ use tokio::task::JoinSet;
 
 use crate::label::Name;
 use crate::simulate::answer::{Answer, Whole};
-use crate::simulate::job::{Job, json, refuse};
-use crate::simulate::pace::{Engine, Fate, Overrides};
+use crate::simulate::engine::Engine;
+use crate::simulate::job::{Job, json, metrics, refuse};
+use crate::simulate::pace::{Fate, Overrides};
 use crate::simulate::request::{Api, Refused};
 
 pub use crate::simulate::ledger::{Ended, Entry, Ledger, Usage};
@@ -143,6 +145,9 @@ impl Backend {
         if head.method == Method::GET && path.ends_with("/models") {
             let names = self.engines.iter().map(|it| it.profile.name.as_str());
             return json(StatusCode::OK, Whole::plain(voice::models(names, CREATED)));
+        }
+        if head.method == Method::GET && path == "/metrics" {
+            return metrics(engine::page(&self.engines));
         }
         let api = match Api::of(path) {
             Some(api) if head.method == Method::POST => api,

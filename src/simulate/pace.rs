@@ -1,13 +1,12 @@
 //! When each piece of an answer is due, and what befalls the answer on its way.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
 use http::HeaderMap;
 
 use crate::clock::Moment;
+use crate::simulate::engine::Busy;
 use crate::simulate::profile::Profile;
 
 /// What a single request may ask of the simulation, in headers `x-simulate-…`: they outrank the model's profile.
@@ -94,37 +93,6 @@ impl Fate {
     }
 }
 
-/// One model at work: how many answers it is generating right now.
-#[derive(Debug)]
-pub struct Engine {
-    pub profile: Profile,
-    active: AtomicU32,
-}
-
-impl Engine {
-    pub fn new(profile: Profile) -> Self {
-        Self {
-            profile,
-            active: AtomicU32::new(0),
-        }
-    }
-
-    pub fn enter(self: &Arc<Self>) -> Busy {
-        self.active.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(self))
-    }
-}
-
-/// A place in an engine's batch, until dropped.
-#[derive(Debug)]
-pub struct Busy(Arc<Engine>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// The schedule of one answer. Due times are absolute: a piece that went out late does not delay the next, so the
 /// average rate holds although timers are a millisecond coarse.
 #[derive(Debug)]
@@ -146,8 +114,9 @@ impl Pace {
         random: Rng,
         at: Moment,
     ) -> Self {
-        let profile = &busy.0.profile;
-        let prompt = u32::try_from(work.prompt_tokens).unwrap_or(u32::MAX);
+        let profile = busy.profile();
+        let read = work.prompt_tokens - busy.found(work.prompt_tokens);
+        let prompt = u32::try_from(read).unwrap_or(u32::MAX);
         let prefill = profile.prefill + profile.prefill_per_token.saturating_mul(prompt);
         let mut pace = Self {
             gap: overrides.gap,
@@ -186,10 +155,10 @@ impl Pace {
         if let Some(gap) = self.gap {
             return gap;
         }
-        let engine = &self.busy.0;
-        let active = engine.active.load(Ordering::Relaxed);
-        let step = engine.profile.step + engine.profile.step_per_stream.saturating_mul(active);
-        let jitter = engine.profile.jitter * (2.0 * self.random.f64() - 1.0);
+        let profile = self.busy.profile();
+        let batch = self.busy.batch();
+        let step = profile.step + profile.step_per_stream.saturating_mul(batch);
+        let jitter = profile.jitter * (2.0 * self.random.f64() - 1.0);
         step.mul_f64((1.0 + jitter).max(0.0))
     }
 }
@@ -204,7 +173,10 @@ pub struct Work {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::simulate::engine::Engine;
 
     const WORK: Work = Work {
         prompt_tokens: 1_000,
@@ -217,7 +189,7 @@ mod tests {
 
     fn pace(engine: &Arc<Engine>, fate: Fate, work: Work) -> Pace {
         Pace::start(
-            engine.enter(),
+            engine.enter_now(),
             (&Overrides::default(), fate),
             work,
             Rng::with_seed(1),
@@ -235,7 +207,7 @@ mod tests {
             engine("m:prefill-ms=10,prefill-us-per-token=20,step-ms=5,batch-ms=1,jitter=0");
         let mut alone = pace(&engine, Fate::default(), WORK);
         assert_eq!([millis(alone.next(1)), millis(alone.next(1))], [30, 36]);
-        let others: Vec<_> = (0..9).map(|_| engine.enter()).collect();
+        let others: Vec<_> = (0..9).map(|_| engine.enter_now()).collect();
         assert_eq!(millis(alone.next(2)), 36 + 2 * 15);
         drop(others);
         assert_eq!(millis(alone.next(1)), 66 + 6);

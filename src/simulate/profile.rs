@@ -28,6 +28,12 @@ pub struct Profile {
     pub role_chunk: bool,
     /// Sends a comment this often while nothing else is sent.
     pub ping: Option<Duration>,
+    /// Answers that are generated at once; further requests wait, the first come first.
+    pub slots: Option<u32>,
+    /// The share of each prompt that is found in the prefix cache, and need not be read.
+    pub prefix_hits: f64,
+    /// Requests that are taken in a minute, of one caller or of many; beyond them the answer is 429.
+    pub requests_per_minute: Option<u32>,
     pub stall: Stall,
     pub failure: Failure,
     pub truncation: Truncation,
@@ -129,6 +135,9 @@ impl Profile {
             usage: UsagePolicy::OnRequest,
             role_chunk: true,
             ping: None,
+            slots: None,
+            prefix_hits: 0.0,
+            requests_per_minute: None,
             stall: Stall::default(),
             failure: Failure::default(),
             truncation: Truncation::default(),
@@ -164,6 +173,9 @@ impl Profile {
             "role-chunk" => self.role_chunk = number(key, value)?,
             "usage" => self.usage = number(key, value)?,
             "ping-ms" => self.ping = Some(millis(key, value)?).filter(|every| !every.is_zero()),
+            "slots" => self.slots = Some(positive(key, value)?),
+            "prefix-hits" => self.prefix_hits = share(key, value)?,
+            "requests-per-minute" => self.requests_per_minute = Some(positive(key, value)?),
             "stall" => self.stall.probability = share(key, value)?,
             "stall-after" => self.stall.after = number(key, value)?,
             "stall-ms" => self.stall.length = millis(key, value)?,
@@ -179,7 +191,7 @@ impl Profile {
 
 /// The keys of [`Profile::from_str`], for help texts.
 pub const KEYS: &str = "prefill-ms, prefill-us-per-token, step-ms, batch-ms, jitter, tokens, chunk-tokens, hidden, \
-                        reasoning, tools, role-chunk, usage, ping-ms, stall, stall-after, stall-ms, fail, status, cut, \
+                        reasoning, tools, role-chunk, usage, ping-ms, slots, prefix-hits, requests-per-minute, stall, stall-after, stall-ms, fail, status, cut, \
                         cut-after";
 
 /// `NAME` or `NAME:key=value,key=value…`, on top of the default model of that name.
@@ -235,6 +247,15 @@ fn number<T: FromStr>(key: &str, value: &str) -> Result<T, ProfileError> {
     let wanted =
         "a value it can take (a whole number, true or false, or never, on-request or always)";
     value.parse().map_err(|_| bad(key, value, wanted))
+}
+
+fn positive(key: &str, value: &str) -> Result<u32, ProfileError> {
+    let wanted = "a whole number from 1";
+    value
+        .parse()
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| bad(key, value, wanted))
 }
 
 fn decimal(key: &str, value: &str, wanted: &'static str, most: f64) -> Result<f64, ProfileError> {
@@ -372,6 +393,7 @@ mod tests {
         let error = |text: &str| text.parse::<Profile>().unwrap_err().to_string();
         assert!(error("m:speed=3").contains("unknown key `speed`"));
         assert!(error("m:jitter=2").contains("`jitter=2` is not a share"));
+        assert!(error("m:slots=0").contains("whole number from 1"));
         assert!(error("m:status=200").contains("between 400 and 599"));
         assert!(error("m:tokens=9-3").contains("range"));
         assert!(error(":tokens=9").contains("name"));

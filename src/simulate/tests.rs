@@ -61,6 +61,17 @@ impl Running {
         (status, serde_json::from_slice(&body).unwrap())
     }
 
+    async fn get(&self, path: &str) -> String {
+        let socket = TcpStream::connect(self.address).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::get(path).header("host", "simulate");
+        let request = request.body(Full::new(Bytes::new())).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
     /// The data frames of a stream as they arrived, and whether it ended well.
     async fn stream(&self, body: &str, headers: &[(&str, &str)]) -> (Vec<String>, bool) {
         let mut body = self
@@ -337,4 +348,36 @@ async fn http_2_is_spoken_too() {
         .unwrap()
         .to_bytes();
     assert!(body.ends_with(b"data: [DONE]\n\n"));
+}
+
+#[tokio::test]
+async fn a_limit_s_headers_and_the_engine_s_page_are_there_to_be_read() {
+    let backend = start(&["m:requests-per-minute=2,slots=4,tokens=1,prefix-hits=1"]).await;
+    let body = r#"{"model":"m","messages":[{"role":"user","content":"Hello there"}]}"#;
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let answer = backend.post("/v1/chat/completions", body, &[]).await;
+        let left = answer.headers().get("x-ratelimit-remaining-requests");
+        told.push((answer.status().as_u16(), left.unwrap().clone()));
+        answer.into_body().collect().await.unwrap();
+    }
+    assert_eq!(
+        told,
+        [
+            (200, "1".parse().unwrap()),
+            (200, "0".parse().unwrap()),
+            (429, "0".parse().unwrap())
+        ]
+    );
+    let page = backend.get("/metrics").await;
+    for line in [
+        "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0.0",
+        "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\"} 0.0",
+    ] {
+        assert!(page.lines().any(|it| it == line), "{page}");
+    }
+    assert!(
+        !page.contains("queries_total{engine=\"0\",model_name=\"m\"} 0.0"),
+        "{page}"
+    );
 }

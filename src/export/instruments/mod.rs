@@ -43,6 +43,7 @@ mod lane;
 mod live;
 mod network;
 pub mod observed;
+mod process;
 mod quota;
 mod slot;
 mod spending;

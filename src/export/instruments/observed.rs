@@ -9,6 +9,7 @@ use crate::export::instruments::attributes::{label, of_flow, of_lane, sorted, wi
 use crate::export::instruments::backends;
 use crate::export::instruments::bounded::Bounds;
 use crate::export::instruments::drift;
+use crate::export::instruments::process;
 use crate::export::instruments::quota;
 use crate::export::instruments::spending;
 use crate::export::names::attributes as key;
@@ -30,6 +31,7 @@ pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     backends::register(meter, current);
     spending::register(meter, current);
     observer(meter, current);
+    process::register(meter, current);
     health::SELF_BUILD.observe_count_gauge(meter, |gauge| {
         gauge.observe(
             1,

@@ -32,6 +32,7 @@ use crate::load::{
 use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::record::{LengthBand, Warm};
 use crate::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
+use crate::vitals::{CpuTime, Vitals};
 use crate::wire::Vantage;
 
 /// Every point as `name{key="value",…}` with its value; of histograms their count.
@@ -159,6 +160,15 @@ fn snapshot() -> Snapshot {
             backlog: 5,
         },
         refused_requests: 4,
+        vitals: Vitals {
+            cpu: Some(CpuTime {
+                user: Duration::from_millis(2_500),
+                system: Duration::from_millis(500),
+            }),
+            resident: Some(20 << 20),
+            memory_limit: Some(64 << 20),
+            cpu_limit: Some(0.5),
+        },
         label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
         ..Snapshot::default()
     }
@@ -918,6 +928,19 @@ fn gauges_show_the_snapshot() {
         Some(3.0)
     );
     assert_eq!(value("tokengauge.self.build", &[]), Some(1.0));
+}
+
+#[test]
+fn what_the_process_takes_and_may_take() {
+    let (_instruments, collector) = start(GenAi::Latest);
+    let points = points(&collector.scrape());
+    let value = |name: &str, with: &[&str]| one(&points, name, with);
+    assert_eq!(value("process.cpu.time", &["cpu.mode=user"]), Some(2.5));
+    assert_eq!(value("process.cpu.time", &["cpu.mode=system"]), Some(0.5));
+    let mebibytes = |count: f64| Some(count * f64::from(1 << 20));
+    assert_eq!(value("process.memory.usage", &[]), mebibytes(20.0));
+    assert_eq!(value("tokengauge.self.memory_limit", &[]), mebibytes(64.0));
+    assert_eq!(value("tokengauge.self.cpu_limit", &[]), Some(0.5));
 }
 
 #[test]

@@ -110,6 +110,7 @@ attributes! {
     ENGINE "tokengauge.engine" Closed(&["vllm", "sglang", "tgi", "tensorrt_llm", "llama_cpp", "triton", "nim"]), "Whose metrics were read.";
     WARM "tokengauge.warm" Closed(&["cold", "warming", "warm"]), "How warm a backend is. `cold`: it has to load before it can answer; `warming`: it answers and has not settled.";
     ASKED "tokengauge.asked" Closed(&["ok", "unreachable", "timeout", "redirect", "status", "too_large", "content", "unknown"]), "How asking an engine for its metrics ended. `content`: the answer holds no metrics; `unknown`: none of an engine that is known.";
+    CPU_MODE "cpu.mode" Closed(&["user", "system"]), "Of the CPU time: in the program itself, or in the kernel on its behalf.";
     VERSION "tokengauge.version" Any, "The version of this program.";
 }
 

@@ -80,6 +80,20 @@ impl Metric {
             .build();
     }
 
+    /// A counter of what comes in fractions, that somebody else keeps.
+    pub fn observe_fraction_counter(
+        &self,
+        meter: &Meter,
+        read: impl Fn(&dyn AsyncInstrument<f64>) + Send + Sync + 'static,
+    ) {
+        meter
+            .f64_observable_counter(self.name)
+            .with_unit(self.unit)
+            .with_description(self.description)
+            .with_callback(read)
+            .build();
+    }
+
     pub fn observe_up_down(
         &self,
         meter: &Meter,

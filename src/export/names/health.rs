@@ -3,7 +3,7 @@
 use crate::export::names::attributes::{
     ANOMALY, DIMENSION, DROP_REASON, OMISSION, PART, RESULT, SIGNAL, VERSION,
 };
-use crate::export::names::{Kind, Metric, ROW, backend};
+use crate::export::names::{Kind, Metric, ROW, backend, process};
 use crate::frame::Anomaly;
 use crate::label::Dimension;
 
@@ -28,6 +28,10 @@ pub static ALL: &[&Metric] = &[
     &backend::SELF_SCRAPES,
     &backend::SELF_IMPLAUSIBLE,
     &SELF_DELAY,
+    &process::CPU_TIME,
+    &process::MEMORY,
+    &process::SELF_MEMORY_LIMIT,
+    &process::SELF_CPU_LIMIT,
     &SELF_BUILD,
 ];
 

@@ -15,6 +15,7 @@ pub mod drift;
 pub mod health;
 pub mod network;
 pub mod ours;
+pub mod process;
 pub mod quota;
 pub mod spans;
 pub mod standard;

@@ -15,13 +15,12 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, HistogramDataPoint, Me
 
 use crate::export::collector::Picture;
 use crate::export::exemplars::{Exemplar, Taken};
-use crate::export::prometheus::names::label_name;
 
 mod format;
 mod names;
 
 pub use format::Format;
-pub use names::{Kind, name};
+pub use names::{Kind, label_name, name};
 
 /// In the text format.
 pub fn text(picture: &Picture) -> String {

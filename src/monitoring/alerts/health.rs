@@ -29,12 +29,11 @@ fn telemetry_absent(values: &Values) -> Option<Alert> {
         Template::new(values)
             .with("job", job)
             .with("window", window)
-            .with("down_for", values.health.down_for)
             .fill(
                 r#"
                 absent_over_time(tokengauge_self_build{<only>, job="<job>"}[<window>])
                 or
-                max_over_time(up{<only>, job="<job>"}[<down_for>]) == 0
+                up{<only>, job="<job>"} == 0
                 "#,
             )
     };
@@ -48,7 +47,7 @@ fn telemetry_absent(values: &Values) -> Option<Alert> {
         name: "TokengaugeTelemetryAbsent",
         severity: Severity::Critical,
         expr,
-        hold: Some(Span::minutes(1)),
+        hold: Some(values.health.down_for),
         keep_firing_for: None,
         summary: "Nothing is heard of {{ $labels.job }}{{ with $labels.instance }} at {{ . }}{{ end }}".to_owned(),
         description: format!(

@@ -90,7 +90,7 @@ impl Writer {
         }
         self.line(depth, &format!("{key}: >-"));
         let mut line = String::new();
-        for word in text.split(' ') {
+        for word in words(text) {
             if !line.is_empty() && 2 * (depth + 1) + line.len() + 1 + word.len() > WIDTH {
                 self.line(depth + 1, &line);
                 line.clear();
@@ -98,10 +98,26 @@ impl Writer {
             if !line.is_empty() {
                 line.push(' ');
             }
-            line.push_str(word);
+            line.push_str(&word);
         }
         self.line(depth + 1, &line);
     }
+}
+
+/// The words of a text; what stands between `{{` and `}}` is one.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for part in text.split(' ') {
+        let open = |word: &&mut String| word.matches("{{").count() > word.matches("}}").count();
+        match words.last_mut().filter(open) {
+            Some(word) => {
+                word.push(' ');
+                word.push_str(part);
+            }
+            None => words.push(part.to_owned()),
+        }
+    }
+    words
 }
 
 /// A text of one line, in quotes only where YAML would take it for something else.

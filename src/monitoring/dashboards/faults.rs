@@ -1,0 +1,163 @@
+//! What a dashboard must not be: a panel without a unit, a title or a description, a query for what nothing emits.
+//!
+//! It looks at the JSON, so that it sees what Grafana will. Whether a query is PromQL, and asks each metric for labels of
+//! its own only, is for the tests to say: they have a parser.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::monitoring::emitted::emitted;
+
+/// How names that are ours begin; others (`ALERTS`, recorded series) are not in the registry.
+const OURS: &[&str] = &["tokengauge_", "gen_ai_", "http_", "process_"];
+
+/// What is wrong with a dashboard, a sentence for each.
+pub fn faults(dashboard: &Value) -> Vec<String> {
+    let known = vocabulary();
+    let mut found = Vec::new();
+    for panel in panels(dashboard) {
+        let title = text(panel, "/title");
+        let mut fault = |what: &str| found.push(format!("panel {title:?}: {what}"));
+        if title.is_empty() {
+            fault("no title");
+        }
+        if text(panel, "/type") == "row" {
+            continue;
+        }
+        if text(panel, "/description").is_empty() {
+            fault("no description");
+        }
+        if text(panel, "/type") == "text" {
+            continue;
+        }
+        if text(panel, "/fieldConfig/defaults/unit").is_empty() {
+            fault("no unit");
+        }
+        let queries = queries(panel);
+        if queries.is_empty() {
+            fault("no query");
+        }
+        for query in queries {
+            if has_marker(query) {
+                fault(&format!("a marker that stands for nothing: {query}"));
+            }
+            for word in words(query).filter(|word| ours(word) && !known.contains(*word)) {
+                fault(&format!("{word} is no metric and no label"));
+            }
+        }
+    }
+    found
+}
+
+/// All panels, those in folded rows too.
+pub fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
+    array(dashboard, "/panels")
+        .flat_map(|panel| std::iter::once(panel).chain(array(panel, "/panels")))
+}
+
+/// The queries of a panel.
+pub fn queries(panel: &Value) -> Vec<&str> {
+    array(panel, "/targets")
+        .map(|target| text(target, "/expr"))
+        .collect()
+}
+
+fn array<'a>(value: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
+    (value.pointer(path).and_then(Value::as_array))
+        .into_iter()
+        .flatten()
+}
+
+fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    let found = value.pointer(path).and_then(Value::as_str);
+    found.unwrap_or_default().trim()
+}
+
+/// Every name of a series and of a label that is emitted.
+fn vocabulary() -> BTreeSet<String> {
+    emitted()
+        .into_iter()
+        .flat_map(|(name, labels)| std::iter::once(name).chain(labels))
+        .collect()
+}
+
+fn ours(word: &str) -> bool {
+    OURS.iter().any(|prefix| word.starts_with(prefix))
+}
+
+/// Whether a word in angle brackets is left: a comparison has something else on one of its sides.
+fn has_marker(query: &str) -> bool {
+    query.split('<').skip(1).any(|rest| {
+        rest.split_once('>')
+            .is_some_and(|(word, _)| word.chars().all(|c| c.is_ascii_lowercase()))
+    })
+}
+
+/// The words of a query that stand outside of quotation marks.
+fn words(query: &str) -> impl Iterator<Item = &str> {
+    query
+        .split('"')
+        .step_by(2)
+        .flat_map(|part| part.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn panel(change: impl FnOnce(&mut Value)) -> Vec<String> {
+        let mut panel = json!({
+            "title": "T", "description": "d", "type": "stat",
+            "fieldConfig": { "defaults": { "unit": "s" } },
+            "targets": [{ "expr": "sum(tokengauge_active_requests{job=~\"$job\"})" }],
+        });
+        change(&mut panel);
+        // In a folded row, where it is as easily overlooked.
+        faults(&json!({ "panels": [{ "title": "R", "type": "row", "panels": [panel] }] }))
+    }
+
+    #[test]
+    fn a_whole_panel_has_no_fault() {
+        assert_eq!(panel(|_| {}), [""; 0]);
+    }
+
+    #[test]
+    fn each_fault_is_found() {
+        for (path, value, told) in [
+            ("/title", json!(" "), "no title"),
+            ("/description", json!(""), "no description"),
+            ("/fieldConfig/defaults/unit", json!(""), "no unit"),
+            ("/fieldConfig", json!(null), "no unit"),
+            ("/targets", json!([]), "no query"),
+            (
+                "/targets/0/expr",
+                json!("tokengauge_active_request"),
+                "tokengauge_active_request is no metric and no label",
+            ),
+            (
+                "/targets/0/expr",
+                json!("sum by (tokengauge_rout) (tokengauge_active_requests)"),
+                "tokengauge_rout is no metric and no label",
+            ),
+            (
+                "/targets/0/expr",
+                json!("tokengauge_active_requests{<lanes>}"),
+                "a marker that stands for nothing: tokengauge_active_requests{<lanes>}",
+            ),
+        ] {
+            let found = panel(|panel| *panel.pointer_mut(path).unwrap() = value);
+            assert_eq!(found.len(), 1, "{path}: {found:?}");
+            assert!(found[0].ends_with(told), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn text_in_quotation_marks_is_no_name() {
+        let query = "label_replace(tokengauge_active_requests, \"x\", \"tokengauge_nothing\", \"job\", \"\")";
+        let found = panel(|panel| *panel.pointer_mut("/targets/0/expr").unwrap() = json!(query));
+        assert_eq!(found, [""; 0]);
+    }
+}

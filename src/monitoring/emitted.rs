@@ -1,0 +1,78 @@
+//! What this program emits, in Prometheus' names: what a query can ask for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::export::names::{self, Metric};
+use crate::export::prometheus::{self, label_name};
+
+/// Names of series, each with the labels of its own that they can have. A histogram is three series.
+pub type Emitted = BTreeMap<String, BTreeSet<String>>;
+
+/// Labels that stores and collectors add, and those that resource attributes become where they are promoted.
+pub const TARGET_LABELS: &[&str] = &[
+    "job",
+    "instance",
+    "cluster",
+    "namespace",
+    "k8s_cluster_name",
+    "k8s_namespace_name",
+];
+
+/// Everything in the registry.
+pub fn emitted() -> Emitted {
+    names::metrics().flat_map(series).collect()
+}
+
+fn series(metric: &Metric) -> Vec<(String, BTreeSet<String>)> {
+    let kind = kind(metric.kind);
+    let name = prometheus::name(metric.name, metric.unit, kind);
+    let labels: BTreeSet<String> = metric
+        .attributes()
+        .map(|attribute| label_name(attribute.key))
+        .collect();
+    match kind {
+        prometheus::Kind::Counter | prometheus::Kind::Gauge => vec![(name, labels)],
+        prometheus::Kind::Histogram => {
+            let mut bounded = labels.clone();
+            bounded.insert("le".into());
+            vec![
+                (format!("{name}_bucket"), bounded),
+                (format!("{name}_sum"), labels.clone()),
+                (format!("{name}_count"), labels),
+            ]
+        }
+    }
+}
+
+/// What goes up and down is a gauge to Prometheus.
+const fn kind(kind: names::Kind) -> prometheus::Kind {
+    match kind {
+        names::Kind::Counter => prometheus::Kind::Counter,
+        names::Kind::UpDownCounter | names::Kind::Gauge => prometheus::Kind::Gauge,
+        names::Kind::Histogram => prometheus::Kind::Histogram,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_named_as_it_is_exposed() {
+        let emitted = emitted();
+        for name in [
+            "tokengauge_tokens_total",
+            "tokengauge_stream_time_seconds_total",
+            "tokengauge_active_requests",
+            "tokengauge_slo_budget_ratio",
+            "tokengauge_request_output_rate_per_second_bucket",
+            "tokengauge_time_to_seconds_sum",
+        ] {
+            assert!(emitted.contains_key(name), "{name}");
+        }
+        let has = |series: &str, label: &str| emitted[series].contains(label);
+        assert!(has("tokengauge_time_to_seconds_bucket", "le"));
+        assert!(!has("tokengauge_time_to_seconds_count", "le"));
+        assert!(has("tokengauge_tokens_total", "gen_ai_request_model"));
+    }
+}

@@ -1,0 +1,172 @@
+//! Limits of the control groups that this process is in, of version 1 and 2.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
+
+/// From here on version 1 means "no limit": it has no word for it and writes the largest number of whole pages.
+const UNLIMITED: u64 = 1 << 60;
+
+/// The lowest limits of the process's group and of all groups around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    pub memory: Option<u64>,
+    pub cpus: Option<f64>,
+}
+
+/// `mounted` is where the cgroup file system is (`/sys/fs/cgroup`), `groups` what `/proc/self/cgroup` says
+/// (cgroups(7)): lines of `number:controllers:path`, without controllers for version 2.
+pub fn limits(mounted: &Path, groups: &str) -> Limits {
+    let mut limits = Limits::default();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let holds = |name| controllers.split(',').any(|it| it == name);
+        if controllers.is_empty() {
+            for folder in around(mounted, path) {
+                limits.memory = lowest(limits.memory, number(&folder.join("memory.max")));
+                limits.cpus = lowest(limits.cpus, quota(&folder.join("cpu.max")));
+            }
+        }
+        if holds("memory") {
+            for folder in around(&mounted.join(controllers), path) {
+                let limit = number(&folder.join("memory.limit_in_bytes"));
+                limits.memory = lowest(limits.memory, limit);
+            }
+        }
+        if holds("cpu") {
+            for folder in around(&mounted.join(controllers), path) {
+                limits.cpus = lowest(limits.cpus, quota_of_version_1(&folder));
+            }
+        }
+    }
+    limits
+}
+
+/// The group's folder and those around it, up to where the controller is mounted. Within a container only the innermost
+/// may be there, and as the mount itself: then the folders of the path are missing, and tell nothing.
+fn around(mounted: &Path, path: &str) -> Vec<PathBuf> {
+    let names = Path::new(path).components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
+            None
+        }
+    });
+    let mut folders = vec![mounted.to_owned()];
+    let mut folder = mounted.to_owned();
+    for name in names {
+        folder.push(name);
+        folders.push(folder.clone());
+    }
+    folders
+}
+
+/// A file that holds a number of bytes, or `max`.
+fn number(file: &Path) -> Option<u64> {
+    parsed(&fs::read_to_string(file).ok()?).filter(|bytes| *bytes > 0 && *bytes < UNLIMITED)
+}
+
+/// `cpu.max`: microseconds of CPU time in each period, or `max`, and the period.
+fn quota(file: &Path) -> Option<f64> {
+    let text = fs::read_to_string(file).ok()?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    cores(parsed(quota)?, parsed(period)?)
+}
+
+/// The same of version 1, where −1 is "no limit".
+fn quota_of_version_1(folder: &Path) -> Option<f64> {
+    let read = |name| parsed(&fs::read_to_string(folder.join(name)).ok()?);
+    cores(read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?)
+}
+
+fn cores(quota: u32, period: u32) -> Option<f64> {
+    (quota > 0 && period > 0).then(|| f64::from(quota) / f64::from(period))
+}
+
+fn parsed<T: FromStr>(text: &str) -> Option<T> {
+    text.trim().parse().ok()
+}
+
+fn lowest<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if other < one { other } else { one }),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_lowest_limit_around_counts() {
+        let root = tree(&[
+            ("pods/memory.max", "400\n"),
+            ("pods/cpu.max", "max 100000\n"),
+            ("pods/one/memory.max", "300\n"),
+            ("pods/one/cpu.max", "150000 100000\n"),
+            ("pods/one/inner/memory.max", "max\n"),
+            ("pods/two/memory.max", "1\n"),
+        ]);
+        let expected = Limits {
+            memory: Some(300),
+            cpus: Some(1.5),
+        };
+        assert_eq!(limits(root.path(), "0::/pods/one/inner\n"), expected);
+    }
+
+    /// A container sees its own group as the root of what is mounted.
+    #[test]
+    fn a_container_s_own_group_is_the_mount() {
+        let root = tree(&[("memory.max", "134217728\n"), ("cpu.max", "10000 100000\n")]);
+        let expected = Limits {
+            memory: Some(128 << 20),
+            cpus: Some(0.1),
+        };
+        assert_eq!(limits(root.path(), "0::/\n"), expected);
+        assert_eq!(limits(root.path(), "0::/../../elsewhere\n"), expected);
+    }
+
+    #[test]
+    fn version_1_has_a_tree_for_each_controller() {
+        let root = tree(&[
+            ("memory/box/memory.limit_in_bytes", "268435456\n"),
+            ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("cpu,cpuacct/box/cpu.cfs_quota_us", "200000\n"),
+            ("cpu,cpuacct/box/cpu.cfs_period_us", "100000\n"),
+            ("cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
+            ("cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+        ]);
+        let groups = "9:name=systemd:/box\n4:memory:/box\n2:cpu,cpuacct:/box\n0::/\n";
+        let expected = Limits {
+            memory: Some(256 << 20),
+            cpus: Some(2.0),
+        };
+        assert_eq!(limits(root.path(), groups), expected);
+    }
+
+    #[test]
+    fn without_a_limit_there_is_none() {
+        let root = tree(&[
+            ("memory.max", "max\n"),
+            ("cpu.max", "max 100000\n"),
+            ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+        ]);
+        let none = Limits::default();
+        assert_eq!(limits(root.path(), "0::/\n4:memory:/\n"), none);
+        assert_eq!(limits(root.path(), "nonsense\n0:\n"), none);
+        assert_eq!(limits(Path::new("/nowhere"), "0::/\n"), none);
+    }
+}
