@@ -18,5 +18,7 @@ mod lint;
 mod pages;
 #[path = "monitoring/promql.rs"]
 mod promql;
+#[path = "monitoring/rules.rs"]
+mod rules;
 #[path = "monitoring/stack.rs"]
 mod stack;

@@ -65,14 +65,43 @@ fn every_link_leads_to_a_dashboard_of_the_set() {
     }
 }
 
+/// Labels that the rules in `alerts/` keep of whatever they aggregate.
+const KEPT: &[&str] = &[
+    "cluster",
+    "k8s_cluster_name",
+    "namespace",
+    "k8s_namespace_name",
+    "job",
+];
+
 /// With what rules record, and what Prometheus makes of alerts.
 fn checker() -> Checker {
-    Checker::new()
-        .knows(
-            "ALERTS",
-            &["alertname", "alertstate", "severity", "job", "sloth_slo"],
-        )
-        .knows("up", &["job", "instance", "cluster", "namespace"])
+    const OBJECTIVE: &[&str] = &[
+        "tokengauge_slo",
+        "tokengauge_indicator",
+        "sloth_id",
+        "sloth_service",
+        "sloth_slo",
+    ];
+    let objective = [KEPT, OBJECTIVE].concat();
+    let window = [&objective[..], &["sloth_window"]].concat();
+    let alert = [KEPT, &["alertname", "alertstate", "severity", "sloth_slo"]].concat();
+    let mut checker = Checker::new().knows("ALERTS", &alert);
+    for name in [
+        "slo:objective:ratio",
+        "slo:error_budget:ratio",
+        "slo:time_period:days",
+        "slo:current_burn_rate:ratio",
+        "slo:period_burn_rate:ratio",
+        "slo:period_error_budget_remaining:ratio",
+    ] {
+        // Made of a ratio over a window, and with the window left out.
+        checker = checker.knows(name, &objective);
+    }
+    for length in ["5m", "30m", "1h", "2h", "6h", "1d", "3d", "30d"] {
+        checker = checker.knows(&format!("slo:sli_error:ratio_rate{length}"), &window);
+    }
+    checker
 }
 
 /// All queries, of panels, variables and annotations, with where they stand.

@@ -58,6 +58,11 @@ const EXCLUSIONS: &[Exclusion] = &[
         reason: "an alert is about a service; its rule leaves out the instance",
     },
     Exclusion {
+        rule: "target-instance-rule",
+        series: "slo:",
+        reason: "a budget is the service's; rules add up its instances",
+    },
+    Exclusion {
         rule: "target-job-rule",
         series: "ALERTS",
         reason: "the matcher has an empty alternative, for alerts about all jobs",
