@@ -44,6 +44,14 @@ MAY_BE_EMPTY = (
     MayBeEmpty("tokengauge-health", "Asking engines for their metrics", "every number was plausible", query="implausible"),
     MayBeEmpty("tokengauge-slo", "Burn rate of 1 h, by process", HOURS),
     MayBeEmpty("tokengauge-slo", "Objectives, by process", HOURS, query="exhaustion"),
+    MayBeEmpty("tokengauge-slo", "Objectives", "nothing burns the first objective's budget until all of it is spent at once",
+               query="time_period:days", choice=panels.ONE),
+    MayBeEmpty("tokengauge-saturation", "Tokens left", "the simulated backend limits requests alone"),
+    MayBeEmpty("tokengauge-saturation", "Depth of the queue", "the hosted route has no engine that tells its queue", query="exact", choice=panels.ONE),
+    MayBeEmpty("tokengauge-saturation", "Turned away here", "the hosted route lets everybody in", choice=panels.ONE),
+    MayBeEmpty("tokengauge-workload", "Length of .*, now and a day ago", "the night is no day", query="offset 1d"),
+    MayBeEmpty("tokengauge-workload", "Hardware by the hour.*", "the hosted route has no hardware", choice=panels.ONE),
+    MayBeEmpty("tokengauge-workload", "Calls without a price", "what is hosted has prices", choice=panels.ONE),
 )
 
 

@@ -41,7 +41,7 @@ routes:
     strip: true
     provider: vllm
     stall_after: 1s
-    admission: {{max_in_flight: 3, queue: 64, wait: 60s}}
+    admission: {{max_in_flight: 3, queue: 4, wait: 60s}}
 identity:
   tenant: {{headers: [x-tenant]}}
   variant: {{headers: [x-variant]}}
