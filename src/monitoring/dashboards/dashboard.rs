@@ -216,10 +216,8 @@ fn annotations() -> Value {
     ])
 }
 
-/// Alerts of the rules in `alerts/`. An alert keeps the labels of its expression, so the job is there unless the alert
-/// is about all of them.
-const FIRING: &str = "sum by (alertname, severity) (ALERTS{alertstate=\"firing\", \
-                      alertname=~\"(LLM|Tokengauge).+\", job=~\"$job|\"})";
+/// Alerts of the rules in `alerts/`.
+const FIRING: &str = "sum by (alertname, severity) (ALERTS{alertstate=\"firing\", <alert>})";
 
 /// A version that was not there five minutes before.
 const DEPLOYS: &str = "group by (job, tokengauge_version) (tokengauge_self_build{<process>}) \

@@ -2,6 +2,7 @@
 //!
 //! | marker | stands for the variables |
 //! |---|---|
+//! | `<alert>` | job (or none), cluster, namespace; and only alerts of ours |
 //! | `<fleet>` | job, cluster, namespace |
 //! | `<process>` | these and instance |
 //! | `<lane>` | these, vantage and route |
@@ -11,9 +12,14 @@
 //! gen_ai_token_type="output"}`. Cluster and namespace have two labels, one by scrape and one by OTLP; a series has one of
 //! them, or none, and the matcher of a label that is absent takes the empty alternative.
 
-/// Matchers of what is told of a service, whichever of its processes told it.
-const FLEET: &str = "job=~\"$job\", cluster=~\"$cluster|\", k8s_cluster_name=~\"$cluster|\", \
+/// Where a service runs.
+const PLACE: &str = "cluster=~\"$cluster|\", k8s_cluster_name=~\"$cluster|\", \
                      namespace=~\"$namespace|\", k8s_namespace_name=~\"$namespace|\"";
+/// Matchers of what is told of a service, whichever of its processes told it.
+const FLEET: &str = "job=~\"$job\", <place>";
+/// Of the alerts that come with this program. An alert has the labels of its expression: the job is there, unless the
+/// alert is about something that several share.
+const ALERT: &str = "alertname=~\"(LLM|Tokengauge).+\", job=~\"$job|\", <place>";
 const PROCESS: &str = "<fleet>, instance=~\"$instance\"";
 const LANE: &str = "<process>, tokengauge_vantage=\"$vantage\", tokengauge_route=~\"$route\"";
 const CALL: &str = "<lane>, gen_ai_provider_name=~\"$provider\", gen_ai_request_model=~\"$model\"";
@@ -27,6 +33,8 @@ pub fn expanded(text: &str) -> String {
         ("<lane>", LANE),
         ("<process>", PROCESS),
         ("<fleet>", FLEET),
+        ("<alert>", ALERT),
+        ("<place>", PLACE),
     ] {
         text = text.replace(marker, matchers);
     }

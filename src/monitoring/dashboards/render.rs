@@ -1,5 +1,7 @@
 //! Panels as Grafana reads them: classic JSON of schema version 39.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::panel::{Drawing, Kind, Panel, Query, Stacking, Table};
@@ -26,7 +28,22 @@ impl Panel {
             "targets": self.targets(),
             "transformations": self.transformations(),
         });
-        merged(common, asks)
+        merged(merged(common, asks), self.plugin_version())
+    }
+
+    /// Grafana takes the options of an `xychart` without a version for those of before 11.1 and rewrites them, to
+    /// nothing that it can draw.
+    fn plugin_version(&self) -> Value {
+        match self.kind {
+            Kind::XyChart => json!({ "pluginVersion": "11.1.0" }),
+            Kind::Stat
+            | Kind::TimeSeries(_)
+            | Kind::Heatmap
+            | Kind::BarGauge
+            | Kind::Table(_)
+            | Kind::StateTimeline
+            | Kind::Text(_) => json!({}),
+        }
     }
 
     fn type_name(&self) -> &'static str {
@@ -49,7 +66,7 @@ impl Panel {
     }
 
     fn target(&self, at: usize, query: &Query) -> Value {
-        let text = expanded(query.text);
+        let text = expanded(&query.text);
         let (instant, format) = match self.kind {
             Kind::Stat | Kind::BarGauge => (true, "time_series"),
             Kind::Table(_) => (true, "table"),
@@ -210,6 +227,10 @@ impl Panel {
                 ],
             )
         });
+        let colours = self.colours.iter().map(|(name, colour)| {
+            let fixed = json!({ "mode": "fixed", "fixedColor": colour.as_str() });
+            by_name(name, vec![json!({ "id": "color", "value": fixed })])
+        });
         let columns = self.queries.iter().filter_map(|query| {
             let unit = query.unit?;
             Some(by_name(
@@ -233,11 +254,19 @@ impl Panel {
                 vec![json!({ "id": "unit", "value": Unit::Text.as_str() })],
             )
         });
-        let links = self.links.iter().map(|link| {
-            let to = json!([{ "title": link.title, "url": link.url, "targetBlank": false }]);
-            by_name(link.column, vec![json!({ "id": "links", "value": to })])
-        });
-        axes.chain(columns).chain(keys).chain(links).collect()
+        let mut linked: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+        for link in &self.links {
+            let to = json!({ "title": link.title, "url": link.url, "targetBlank": false });
+            linked.entry(link.column).or_default().push(to);
+        }
+        let links = linked
+            .into_iter()
+            .map(|(column, to)| by_name(column, vec![json!({ "id": "links", "value": to })]));
+        axes.chain(colours)
+            .chain(columns)
+            .chain(keys)
+            .chain(links)
+            .collect()
     }
 
     fn transformations(&self) -> Value {

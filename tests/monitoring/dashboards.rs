@@ -1,0 +1,151 @@
+//! Every dashboard: its queries, its links, and its file in the repository.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+use tokengauge::monitoring::dashboards::{self, faults};
+
+use super::promql::Checker;
+
+/// What is in the repository is what the program generates.
+#[test]
+fn the_files_are_as_they_are_generated() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
+    let different = dashboards::files()
+        .differences(&folder, |name| name.ends_with(".json"))
+        .unwrap();
+    assert_eq!(
+        different,
+        [],
+        "to write them anew: cargo run -- dashboards --out dashboards"
+    );
+}
+
+#[test]
+fn no_panel_lacks_what_a_reader_needs() {
+    for dashboard in dashboards::all() {
+        assert_eq!(
+            faults::faults(&dashboard.json()),
+            [""; 0],
+            "{}",
+            dashboard.uid()
+        );
+    }
+}
+
+#[test]
+fn every_query_parses_and_asks_for_what_is_there() {
+    let checker = checker();
+    let mut wrong = Vec::new();
+    for (place, query) in queries() {
+        wrong.extend(
+            checker
+                .dashboard(&query)
+                .into_iter()
+                .map(|what| format!("{place}: {what}")),
+        );
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// A link that leads nowhere, or sets what the other side does not have, is found by whoever needs it most.
+#[test]
+fn every_link_leads_to_a_dashboard_of_the_set() {
+    let uids: BTreeSet<&str> = dashboards::all()
+        .iter()
+        .map(dashboards::Dashboard::uid)
+        .collect();
+    for dashboard in dashboards::all() {
+        let text = dashboard.json().to_string();
+        for link in text.split("/d/").skip(1) {
+            let uid = link.split(['?', '/', '"', ')', ' ']).next().unwrap();
+            assert!(uids.contains(uid), "{} links to {uid}", dashboard.uid());
+        }
+    }
+}
+
+/// Labels that the rules in `alerts/` keep of whatever they aggregate.
+const KEPT: &[&str] = &[
+    "cluster",
+    "k8s_cluster_name",
+    "namespace",
+    "k8s_namespace_name",
+    "job",
+];
+
+/// With what rules record, and what Prometheus makes of alerts.
+fn checker() -> Checker {
+    const OBJECTIVE: &[&str] = &[
+        "tokengauge_slo",
+        "tokengauge_indicator",
+        "sloth_id",
+        "sloth_service",
+        "sloth_slo",
+    ];
+    let objective = [KEPT, OBJECTIVE].concat();
+    let window = [&objective[..], &["sloth_window"]].concat();
+    let alert = [KEPT, &["alertname", "alertstate", "severity", "sloth_slo"]].concat();
+    let mut checker = Checker::new().knows("ALERTS", &alert);
+    for name in [
+        "slo:objective:ratio",
+        "slo:error_budget:ratio",
+        "slo:time_period:days",
+        "slo:current_burn_rate:ratio",
+        "slo:period_burn_rate:ratio",
+        "slo:period_error_budget_remaining:ratio",
+    ] {
+        // Made of a ratio over a window, and with the window left out.
+        checker = checker.knows(name, &objective);
+    }
+    for length in ["5m", "30m", "1h", "2h", "6h", "1d", "3d", "30d"] {
+        checker = checker.knows(&format!("slo:sli_error:ratio_rate{length}"), &window);
+    }
+    checker
+}
+
+/// All queries, of panels, variables and annotations, with where they stand.
+fn queries() -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for dashboard in dashboards::all() {
+        let json = dashboard.json();
+        let mut add = |what: &Value, query: &str| {
+            let place = format!("{}, {}", dashboard.uid(), what.as_str().unwrap_or_default());
+            all.push((place, query.to_owned()));
+        };
+        for panel in faults::panels(&json) {
+            for query in faults::queries(panel) {
+                add(&panel["title"], query);
+            }
+        }
+        for annotation in json["annotations"]["list"].as_array().unwrap() {
+            if let Some(query) = annotation["expr"].as_str() {
+                add(&annotation["name"], query);
+            }
+        }
+        for variable in json["templating"]["list"].as_array().unwrap() {
+            if variable["type"] == "query" {
+                add(
+                    &variable["name"],
+                    &asked(variable["query"].as_str().unwrap()),
+                );
+            }
+        }
+    }
+    assert!(!all.is_empty());
+    all
+}
+
+/// What a variable's query asks the store: `label_values(SELECTOR, LABEL)` for the values of a label of what it selects.
+fn asked(query: &str) -> String {
+    let inner = |function: &str| {
+        query
+            .strip_prefix(function)
+            .and_then(|rest| rest.strip_suffix(')'))
+    };
+    if let Some(inner) = inner("label_values(") {
+        let (selector, label) = inner.rsplit_once(", ").unwrap();
+        return format!("group by ({label}) ({selector})");
+    }
+    inner("query_result(").unwrap().to_owned()
+}
