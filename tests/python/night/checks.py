@@ -207,6 +207,15 @@ class PanelCheck:
                                  variables.without)
                 for query in panels.queries(dashboard):
                     self.one(query, variables, choice, busy, idle)
+                self.tables(dashboard, variables, busy[-1])
+
+    def tables(self, dashboard, variables, at):
+        """Grafana makes one row of what has the same labels: a query with one more has rows of its own."""
+        for panel in (one for one in panels.panels(dashboard) if one["type"] == "table"):
+            found = {target["refId"]: self.store.now(variables.fill(target["expr"]), at) for target in panel["targets"]}
+            names = {ref: sorted({key for labels, _ in series for key in labels if key != "__name__"}) for ref, series in found.items() if series}
+            self.tally.check(f"{self.store.way}: the columns of {dashboard['uid']} · {panel['title']} have the same labels",
+                             len({tuple(one) for one in names.values()}) == 1, names)
 
     def one(self, query, variables, choice, busy, idle):
         where = f"{self.store.way}: {query} ({choice})"
