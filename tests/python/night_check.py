@@ -13,13 +13,13 @@ tokens, stalls, errors, rate limits, broken streams, and nothing. Then every que
 0 when nothing failed.
 """
 import argparse
-import collections
 import dataclasses
 import json
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -27,7 +27,7 @@ from night import checks, pages, panels, picture
 from night.checks import MayBeEmpty
 from night.load import Load
 from night.phases import LINGERING, NIGHT
-from night.scene import INTERVAL, WAYS, WORDS, Scene, Stores
+from night.scene import INTERVAL, WAYS, Scene, Stores
 from rig import PATIENCE, Tally, forget_the_machine
 
 DURATION = re.compile(r"\b(?:\d+(?:ms|[smhdwy]))+\b")
@@ -193,7 +193,6 @@ def main():
     if args.again:
         folder = pathlib.Path(args.again)
     else:
-        import tempfile
         rules = generated(args, pathlib.Path(tempfile.mkdtemp(prefix="night-rules-")), tally)
         folder = night(args, rules, (pathlib.Path(args.alerts) / "alertmanager.yaml").read_text())
     looked_at(args, folder, tally)
