@@ -4,13 +4,21 @@
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::string_slice,
     clippy::unwrap_used,
     reason = "this is a test: what is not as expected shall end it"
 )]
 
+#[path = "monitoring/books.rs"]
+mod books;
 #[path = "monitoring/dashboards.rs"]
 mod dashboards;
 #[path = "monitoring/lint.rs"]
 mod lint;
+mod pages;
 #[path = "monitoring/promql.rs"]
 mod promql;
+#[path = "monitoring/rules.rs"]
+mod rules;
+#[path = "monitoring/stack.rs"]
+mod stack;

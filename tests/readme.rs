@@ -1,5 +1,5 @@
-//! What the README tells a reader to type or to open is there: every file that it links to, every option of every
-//! command in it, every metric that it names.
+//! What pages tell a reader to type or to open is there: every file and heading that one links to, every option of every
+//! command in it, every page of the admin port. What they name of metrics is held by `tests/monitoring`.
 
 #![expect(
     clippy::panic,
@@ -7,43 +7,72 @@
     reason = "this is a test: what is not as expected shall end it"
 )]
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+mod pages;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
+
+use pages::{blocks, code_spans, read, root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
 
+const COMMANDS: [&str; 8] = [
+    "run",
+    "demo",
+    "simulate",
+    "report",
+    "check",
+    "schema",
+    "dashboards",
+    "alerts",
+];
+
 #[test]
-fn every_linked_file_exists() {
-    for page in [
-        "README.md",
-        "ARCHITECTURE.md",
-        "CONTRIBUTING.md",
-        "docs/adr/README.md",
-    ] {
-        let folder = root().join(page).parent().unwrap().to_owned();
-        let links = links(&read(page));
-        assert!(!links.is_empty(), "{page} links to nothing");
-        for link in links {
-            assert!(folder.join(&link).exists(), "{page} links to {link}");
+fn every_link_leads_to_a_file_and_a_heading() {
+    let pages = pages::all();
+    assert!(pages.len() > 40, "{pages:?}");
+    let dead: Vec<String> = pages
+        .iter()
+        .flat_map(|page| {
+            let dead = dead_links(page, &read(page));
+            dead.into_iter().map(move |link| format!("{page}: {link}"))
+        })
+        .collect();
+    assert!(dead.is_empty(), "\n{}", dead.join("\n"));
+}
+
+#[test]
+fn every_page_of_the_admin_port_that_is_asked_for_is_there() {
+    let admin = read("docs/admin.md");
+    let mut asked = 0;
+    for page in pages::all() {
+        for path in admin_paths(&read(&page)) {
+            asked += 1;
+            assert!(admin.contains(&format!("| `{path}` |")), "{page}: {path}");
         }
     }
+    assert!(asked > 20, "{asked}");
 }
 
 #[test]
 fn every_option_shown_with_a_command_is_an_option_of_that_command() {
-    let commands = commands(&read("README.md"));
-    assert!(commands.len() >= 5, "{commands:?}");
-    for (subcommand, options) in commands {
-        let help = help(&subcommand);
-        for option in options {
-            assert!(
-                has_option(&help, &option),
-                "README shows `tokengauge {subcommand} {option}`, which --help does not know"
-            );
+    let helps: BTreeMap<&str, String> = COMMANDS.map(|command| (command, help(command))).into();
+    let mut shown = 0;
+    for page in pages::all() {
+        for (subcommand, options) in commands(&read(&page)) {
+            shown += 1;
+            let help = helps
+                .get(subcommand.as_str())
+                .unwrap_or_else(|| panic!("{page} shows `tokengauge {subcommand}`"));
+            for option in options {
+                assert!(
+                    has_option(help, &option),
+                    "{page} shows `tokengauge {subcommand} {option}`, which --help does not know"
+                );
+            }
         }
     }
+    assert!(shown >= 10, "{shown}");
 }
 
 #[test]
@@ -54,27 +83,11 @@ fn every_option_named_in_the_text_is_an_option_of_some_command() {
         .filter(|word| word.starts_with("--"))
         .collect();
     assert!(!named.is_empty());
-    let helps = ["run", "demo", "simulate", "report", "check", "schema"].map(help);
+    let helps = COMMANDS.map(help);
     for option in named {
         assert!(
             helps.iter().any(|help| has_option(help, option)),
             "README names {option}, which no --help knows"
-        );
-    }
-}
-
-#[test]
-fn every_metric_named_is_documented() {
-    let documented = read("docs/telemetry.md");
-    let readme = read("README.md");
-    let names: BTreeSet<&str> = code_spans(&readme)
-        .filter(|span| span.starts_with("tokengauge."))
-        .collect();
-    assert!(names.len() >= 8, "{names:?}");
-    for name in names {
-        assert!(
-            documented.contains(&format!("`{name}`")),
-            "docs/telemetry.md does not know {name}"
         );
     }
 }
@@ -92,7 +105,7 @@ fn the_reading_of_a_page_finds_commands_and_links() {
     let page = "See [a](docs/a.md#part), [b](https://example.com) and `tokengauge.x`.\n\
         ```sh\nKEY=1 tokengauge run --listen 127.0.0.1:1 \\\n  --drain=5s   # --not-this\n\
         cargo run --release -- demo --for 10s\ncargo test --all\n```\n";
-    assert_eq!(links(page), ["docs/a.md"]);
+    assert_eq!(links(page), [("docs/a.md", "part")]);
     assert_eq!(code_spans(page).collect::<Vec<_>>(), ["tokengauge.x"]);
     let found = commands(page);
     let expected = [
@@ -106,16 +119,21 @@ fn the_reading_of_a_page_finds_commands_and_links() {
         )
     });
     assert_eq!(found, expected);
+    assert_eq!(
+        headings("# A b\n## The `x`: *y*\n```\n# no\n```\n## A b\n#no"),
+        BTreeSet::from(["a-b", "the-x-y", "a-b-1"].map(str::to_owned))
+    );
+    let page = "[a](README.md) [b](README.md#status) [c](README.md#nowhere) [d](none.md) [e](#here) [f](#there)\n# Here\n";
+    assert_eq!(
+        dead_links("CONTRIBUTING.md", page),
+        ["README.md#nowhere", "none.md#", "#here", "#there"]
+    );
+    assert_eq!(
+        admin_paths("`curl -s http://127.0.0.1:4001/slo | jq .` and http://localhost:4001/nothing"),
+        ["/slo", "/nothing"]
+    );
     assert!(has_option("  --for <TIME>  Ends by itself", "--for"));
     assert!(!has_option("  --format <F>  How", "--for"));
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(page: &str) -> String {
-    fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
 }
 
 fn help(subcommand: &str) -> String {
@@ -132,26 +150,78 @@ fn has_option(help: &str, option: &str) -> bool {
         .any(|word| word == option)
 }
 
-/// Targets of links to files, without their fragment.
-fn links(page: &str) -> Vec<String> {
-    page.split("](")
-        .skip(1)
+/// Targets of links into this repository: a file, which may be empty, and a heading, which may be.
+fn links(page: &str) -> Vec<(&str, &str)> {
+    // Code has brackets of its own.
+    page.split("```")
+        .step_by(2)
+        .flat_map(|prose| prose.split("](").skip(1))
         .filter_map(|rest| rest.split_once(')'))
-        .map(|(target, _)| target.split('#').next().unwrap_or_default().to_owned())
-        .filter(|target| !target.is_empty() && !target.contains("://"))
+        .map(|(target, _)| target.split_once('#').unwrap_or((target, "")))
+        .filter(|(file, _)| !file.contains("://"))
         .collect()
 }
 
-/// Text in single backticks outside code blocks.
-fn code_spans(page: &str) -> impl Iterator<Item = &str> {
-    let prose = page.split("```").step_by(2);
-    prose.flat_map(|text| text.split('`').skip(1).step_by(2))
+/// Links of a page that lead to no file, or to no heading of one.
+fn dead_links(page: &str, text: &str) -> Vec<String> {
+    let folder = root().join(page).parent().unwrap().to_owned();
+    links(text)
+        .into_iter()
+        .filter(|(file, heading)| {
+            let target = match *file {
+                "" => root().join(page),
+                file => folder.join(file),
+            };
+            let headed = || {
+                let there = std::fs::read_to_string(&target).unwrap_or_default();
+                headings(&there).contains(*heading)
+            };
+            !target.exists() || (!heading.is_empty() && !headed())
+        })
+        .map(|(file, heading)| format!("{file}#{heading}"))
+        .collect()
 }
 
-/// Every command of ours in the page's code blocks: its subcommand, and the options given to it.
+/// What the headings of a page are called in links: lower case, `-` for spaces, without what is neither letter nor digit.
+fn headings(page: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for line in page.split("```").step_by(2).flat_map(str::lines) {
+        let Some((_, text)) = line
+            .split_once("# ")
+            .filter(|it| it.0.chars().all(|c| c == '#'))
+        else {
+            continue;
+        };
+        let slug: String = text
+            .to_lowercase()
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect();
+        let again = (1..).map(|n| format!("{slug}-{n}"));
+        let name = std::iter::once(slug.clone())
+            .chain(again)
+            .find(|it| !found.contains(it));
+        found.extend(name);
+    }
+    found
+}
+
+/// Paths of the admin port that a page asks for, in commands and in its text.
+fn admin_paths(page: &str) -> Vec<String> {
+    page.split(":4001/")
+        .skip(1)
+        .map(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric());
+            format!("/{}", rest.split_at(end.unwrap_or(rest.len())).0)
+        })
+        .collect()
+}
+
+/// Every command of ours in the page's blocks of shell: its subcommand, and the options given to it.
 fn commands(page: &str) -> Vec<(String, Vec<String>)> {
-    let blocks = page.split("```").skip(1).step_by(2).collect::<String>();
-    blocks
+    blocks(page, "sh")
+        .concat()
         .replace("\\\n", " ")
         .lines()
         .filter_map(|line| {

@@ -1,8 +1,8 @@
-//! What is made from the registry of names for those who watch this proxy: dashboards for Grafana, rules of alerts for
+//! What is made from the registry of names for those who watch this proxy: dashboards for Grafana, and rules of alerts for
 //! Prometheus.
 //!
 //! Everything here is text in, text out: [`dashboards`] say which panels there are and what they ask, [`alerts`] which rules
-//! there are, [`Files`] is what comes out, to be written to a folder or held against one.
+//! there are and when they fire. [`Files`] is what comes out, to be written to a folder or held against one.
 
 pub mod alerts;
 pub mod dashboards;

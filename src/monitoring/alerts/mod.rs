@@ -9,6 +9,7 @@ mod recording;
 pub mod rule;
 mod slo;
 pub mod span;
+pub mod traffic;
 pub mod values;
 mod yaml;
 
@@ -29,8 +30,12 @@ pub struct Rules {
 pub fn rules(values: &Values) -> Vec<Rules> {
     let rules = |name, groups| Rules { name, groups };
     vec![
-        rules("recording", recording::groups(values)),
+        rules(
+            "recording",
+            [recording::groups(values), traffic::recordings(values)].concat(),
+        ),
         rules("slo", slo::groups(values)),
+        rules("traffic", traffic::groups(values)),
         rules("health", health::groups(values)),
     ]
 }

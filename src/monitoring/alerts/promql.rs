@@ -6,7 +6,7 @@ use crate::monitoring::alerts::span::{Divisor, Span};
 use crate::monitoring::alerts::values::Values;
 
 /// The labels that tell one deployment from another, whichever way its series came. What a series lacks stays absent.
-const SCOPE: &str = "cluster, k8s_cluster_name, namespace, k8s_namespace_name, job";
+pub(super) const SCOPE: &str = "cluster, k8s_cluster_name, namespace, k8s_namespace_name, job";
 
 /// Text with marks, each a word between `<` and `>`:
 ///

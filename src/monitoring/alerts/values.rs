@@ -8,6 +8,9 @@ use regex::Regex;
 use serde::{Deserialize, Deserializer};
 
 use crate::monitoring::alerts::span::Span;
+use crate::monitoring::alerts::traffic::thresholds::{
+    Latency, Money, OutputRate, Provider, Quality,
+};
 
 /// The file of defaults, comments included.
 pub const DEFAULTS: &str = include_str!("../../../alerts/values.yaml");
@@ -20,6 +23,11 @@ pub struct Values {
     pub jobs: Vec<Text>,
     pub selector: Selector,
     pub slo: Slo,
+    pub output_rate: OutputRate,
+    pub latency: Latency,
+    pub provider: Provider,
+    pub quality: Quality,
+    pub money: Money,
     pub health: Health,
 }
 

@@ -14,14 +14,19 @@ use crate::monitoring::Files;
 mod dashboard;
 pub mod faults;
 mod panel;
+mod quantile;
 pub mod query;
 mod render;
 mod unit;
 mod variables;
 
+mod compare;
 mod health;
 mod overview;
+mod saturation;
 mod slo;
+mod streaming;
+mod workload;
 
 pub use dashboard::Dashboard;
 pub use panel::{
@@ -32,7 +37,15 @@ pub use variables::{Scope, Variable};
 
 /// All of them.
 pub fn all() -> Vec<Dashboard> {
-    vec![overview::dashboard(), slo::dashboard(), health::dashboard()]
+    vec![
+        overview::dashboard(),
+        slo::dashboard(),
+        streaming::dashboard(),
+        saturation::dashboard(),
+        workload::dashboard(),
+        compare::dashboard(),
+        health::dashboard(),
+    ]
 }
 
 /// All of them, as files.

@@ -1,5 +1,7 @@
 //! Panels as they are written: what each shows, in which unit, and what it asks.
 
+use std::borrow::Cow;
+
 use super::unit::Unit;
 
 /// One panel.
@@ -19,6 +21,8 @@ pub struct Panel {
     pub(super) decimals: Option<u32>,
     /// Lines whose unit is another one; they have an axis of their own, on the right.
     pub(super) axes: Vec<(&'static str, Unit)>,
+    /// Lines that have a colour of their own.
+    pub(super) colours: Vec<(&'static str, Colour)>,
     /// Words and colours in place of numbers.
     pub(super) words: Vec<(f64, &'static str, Colour)>,
     pub(super) links: Vec<Link>,
@@ -67,7 +71,7 @@ pub(super) struct Query {
     /// The legend, with `{{label}}` for a label's value; empty for Grafana's own.
     pub(super) name: &'static str,
     /// PromQL with markers.
-    pub(super) text: &'static str,
+    pub(super) text: Cow<'static, str>,
     /// Of a table's column, where it is not the panel's.
     pub(super) unit: Option<Unit>,
 }
@@ -179,6 +183,7 @@ impl Panel {
             range: (None, None),
             decimals: None,
             axes: Vec::new(),
+            colours: Vec::new(),
             words: Vec::new(),
             links: Vec::new(),
         }
@@ -186,16 +191,16 @@ impl Panel {
 
     /// The one query of a panel. See [`super::query`] for the markers in it.
     #[must_use]
-    pub fn query(self, text: &'static str) -> Self {
+    pub fn query(self, text: impl Into<Cow<'static, str>>) -> Self {
         self.line("", text)
     }
 
     /// One of several queries. In its name `{{label}}` stands for a label's value.
     #[must_use]
-    pub fn line(mut self, name: &'static str, text: &'static str) -> Self {
+    pub fn line(mut self, name: &'static str, text: impl Into<Cow<'static, str>>) -> Self {
         self.queries.push(Query {
             name,
-            text,
+            text: text.into(),
             unit: None,
         });
         self
@@ -203,17 +208,34 @@ impl Panel {
 
     /// A line in another unit, with an axis on the right. Its name holds no `{{label}}`.
     #[must_use]
-    pub fn right(mut self, name: &'static str, unit: Unit, text: &'static str) -> Self {
+    pub fn right(
+        mut self,
+        name: &'static str,
+        unit: Unit,
+        text: impl Into<Cow<'static, str>>,
+    ) -> Self {
         self.axes.push((name, unit));
         self.line(name, text)
     }
 
+    /// The colour of a line, where it means something. Its name holds no `{{label}}`.
+    #[must_use]
+    pub fn coloured(mut self, name: &'static str, colour: Colour) -> Self {
+        self.colours.push((name, colour));
+        self
+    }
+
     /// A column of a table.
     #[must_use]
-    pub fn column(mut self, title: &'static str, unit: Unit, text: &'static str) -> Self {
+    pub fn column(
+        mut self,
+        title: &'static str,
+        unit: Unit,
+        text: impl Into<Cow<'static, str>>,
+    ) -> Self {
         self.queries.push(Query {
             name: title,
-            text,
+            text: text.into(),
             unit: Some(unit),
         });
         self

@@ -28,17 +28,21 @@ impl Panel {
             "targets": self.targets(),
             "transformations": self.transformations(),
         });
-        let panel = merged(common, asks);
+        merged(merged(common, asks), self.plugin_version())
+    }
+
+    /// Grafana takes the options of an `xychart` without a version for those of before 11.1 and rewrites them, to
+    /// nothing that it can draw.
+    fn plugin_version(&self) -> Value {
         match self.kind {
-            // Grafana 11.0 takes a chart without a version for one of the form before, and rewrites it.
-            Kind::XyChart => merged(panel, json!({ "pluginVersion": "11.1.0" })),
+            Kind::XyChart => json!({ "pluginVersion": "11.1.0" }),
             Kind::Stat
             | Kind::TimeSeries(_)
             | Kind::Heatmap
             | Kind::BarGauge
             | Kind::Table(_)
             | Kind::StateTimeline
-            | Kind::Text(_) => panel,
+            | Kind::Text(_) => json!({}),
         }
     }
 
@@ -62,7 +66,7 @@ impl Panel {
     }
 
     fn target(&self, at: usize, query: &Query) -> Value {
-        let text = expanded(query.text);
+        let text = expanded(&query.text);
         let (instant, format) = match self.kind {
             Kind::Stat | Kind::BarGauge => (true, "time_series"),
             Kind::Table(_) => (true, "table"),
@@ -223,6 +227,10 @@ impl Panel {
                 ],
             )
         });
+        let colours = self.colours.iter().map(|(name, colour)| {
+            let fixed = json!({ "mode": "fixed", "fixedColor": colour.as_str() });
+            by_name(name, vec![json!({ "id": "color", "value": fixed })])
+        });
         let columns = self.queries.iter().filter_map(|query| {
             let unit = query.unit?;
             Some(by_name(
@@ -254,7 +262,11 @@ impl Panel {
         let links = linked
             .into_iter()
             .map(|(column, to)| by_name(column, vec![json!({ "id": "links", "value": to })]));
-        axes.chain(columns).chain(keys).chain(links).collect()
+        axes.chain(colours)
+            .chain(columns)
+            .chain(keys)
+            .chain(links)
+            .collect()
     }
 
     fn transformations(&self) -> Value {

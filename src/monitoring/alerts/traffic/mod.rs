@@ -1,0 +1,207 @@
+//! Alerts on the traffic that is observed: rates, latency, providers, quality and money.
+//!
+//! They compare a flow with itself. A flow is what has one provider, model, route and vantage; where a model is not yet
+//! vouched for, or no part of the matter, less. Tenants, variants, names of models that answered and replicas are added
+//! up: counters first, shares and means of the sums. A replica that is gone, or begins anew, moves both sides of a share
+//! alike.
+//!
+//! Each alert asks for a least number of calls, and says nothing where there are none: no share is made of nothing, so
+//! none is NaN. Models beyond the bound (`other`) are left out of what depends on the model: their mix changes.
+
+mod latency;
+mod money;
+mod output;
+mod provider;
+mod quality;
+pub mod thresholds;
+
+use std::fmt::Display;
+
+use crate::monitoring::alerts::promql::{SCOPE, Template};
+use crate::monitoring::alerts::rule::{Group, Recording, Rule};
+use crate::monitoring::alerts::span::Span;
+use crate::monitoring::alerts::values::Values;
+
+/// The alerts, each behind the series that it needs fresh.
+pub(super) fn groups(values: &Values) -> Vec<Group> {
+    let group = |name, interval, rules| Group {
+        name,
+        interval,
+        rules,
+    };
+    vec![
+        group(
+            "tokengauge-output",
+            Span::seconds(30),
+            output::rules(values),
+        ),
+        group(
+            "tokengauge-latency",
+            Span::seconds(30),
+            latency::rules(values),
+        ),
+        group(
+            "tokengauge-provider",
+            Span::seconds(30),
+            provider::rules(values),
+        ),
+        group(
+            "tokengauge-quality",
+            Span::minutes(1),
+            quality::rules(values),
+        ),
+        group("tokengauge-money", Span::minutes(1), money::rules(values)),
+    ]
+}
+
+/// What traffic is compared with: series over an hour and longer, which change slowly.
+pub(super) fn recordings(values: &Values) -> Vec<Group> {
+    let references = [
+        output::references(values),
+        latency::references(values),
+        money::increments(values),
+    ];
+    let baselines = [
+        output::bands(values),
+        quality::variants(values),
+        money::budgets(values),
+    ];
+    vec![
+        Group {
+            name: "tokengauge-references",
+            interval: Span::minutes(1),
+            rules: references.concat(),
+        },
+        Group {
+            name: "tokengauge-baselines",
+            interval: Span::minutes(5),
+            rules: baselines.concat(),
+        },
+    ]
+}
+
+/// A template with the labels that flows are told apart by, for `by (…)`:
+///
+/// - `<lane>`: route and vantage; `<provider>`: and provider; `<call>`: and model;
+/// - `<variant>`: provider, model, vantage and variant, whatever the route.
+fn template(values: &Values) -> Template {
+    let lane = format!("{SCOPE}, tokengauge_vantage, tokengauge_route");
+    let provider = format!("{lane}, gen_ai_provider_name");
+    let call = format!("{provider}, gen_ai_request_model");
+    let variant = format!(
+        "{SCOPE}, tokengauge_vantage, gen_ai_provider_name, gen_ai_request_model, tokengauge_variant"
+    );
+    Template::new(values)
+        .with("lane", lane)
+        .with("provider", provider)
+        .with("call", call)
+        .with("variant", variant)
+}
+
+fn record(name: impl Into<String>, expr: impl Into<String>) -> Rule {
+    Recording {
+        record: name.into(),
+        expr: expr.into(),
+        labels: Vec::new(),
+    }
+    .into()
+}
+
+/// Which of a day ago and a week ago is believed where both are known: the one that accuses less.
+#[derive(Clone, Copy, Debug)]
+enum Believed {
+    Lower,
+    Higher,
+}
+
+impl Believed {
+    const fn operator(self) -> &'static str {
+        match self {
+            Self::Lower => "<=",
+            Self::Higher => ">=",
+        }
+    }
+}
+
+/// `series` a day ago or a week ago; whichever there is, where there is one of them.
+fn days_ago(series: &str, believed: Believed) -> String {
+    let operator = believed.operator();
+    format!(
+        "{series} offset 1d {operator} {series} offset 1w\n\
+         or {series} offset 1w\n\
+         or {series} offset 1d"
+    )
+}
+
+/// As [`days_ago`]; in the first day what it was ten minutes ago, before what is looked at now began.
+fn formerly(series: &str, believed: Believed) -> String {
+    format!("{}\nor {series} offset 10m", days_ago(series, believed))
+}
+
+/// The share of `some` exchanges among `all`, both as matchers, in a window: above `share`, and of at least `least`.
+fn share_of_exchanges(
+    values: &Values,
+    window: Span,
+    [some, all]: [&str; 2],
+    (share, least): (impl Display, u64),
+) -> String {
+    template(values)
+        .with("some", some)
+        .with("all", all)
+        .with("window", window)
+        .with("share", share)
+        .with("least", least)
+        .fill(
+            r"
+            sum by (<provider>) (increase(tokengauge_requests_finished_total{<only>, <some>}[<window>]))
+            / (sum by (<provider>) (increase(tokengauge_requests_finished_total{<only>, <all>}[<window>])) > 0)
+            > <share>
+            and sum by (<provider>) (increase(tokengauge_requests_finished_total{<only>, <some>}[<window>])) >= <least>
+            ",
+        )
+}
+
+/// A flow in an annotation, of alerts by `<call>`.
+const CALL: &str = "{{ $labels.gen_ai_request_model }} ({{ $labels.gen_ai_provider_name }}, route {{ $labels.tokengauge_route }}, \
+                    vantage {{ $labels.tokengauge_vantage }})";
+
+/// Likewise, of alerts by `<provider>`.
+const PROVIDER: &str = "{{ $labels.gen_ai_provider_name }} (route {{ $labels.tokengauge_route }}, vantage \
+                        {{ $labels.tokengauge_vantage }})";
+
+/// Likewise, of alerts by `<lane>`.
+const LANE: &str =
+    "route {{ $labels.tokengauge_route }} (vantage {{ $labels.tokengauge_vantage }})";
+
+const SHARE: &str = "{{ $value | humanizePercentage }}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_days_the_one_that_accuses_less_is_believed() {
+        assert_eq!(
+            formerly("x", Believed::Higher),
+            "x offset 1d >= x offset 1w\nor x offset 1w\nor x offset 1d\nor x offset 10m"
+        );
+    }
+
+    #[test]
+    fn no_mark_is_left_unfilled() {
+        let values = crate::config::alert_values(None).unwrap();
+        let groups = [groups(&values), recordings(&values)].concat();
+        for rule in groups.iter().flat_map(|group| &group.rules) {
+            let (first, _) = rule.expr().split_once('<').unwrap_or_default();
+            assert!(
+                !rule
+                    .expr()
+                    .split('<')
+                    .skip(1)
+                    .any(|after| after.starts_with(|c: char| c.is_ascii_alphabetic())),
+                "{first}: {}",
+                rule.expr()
+            );
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What calls cost, by currency and never across currencies, and what is left of budgets.
+
+use crate::monitoring::alerts::rule::{Alert, Recording, Rule, Severity};
+use crate::monitoring::alerts::span::Span;
+use crate::monitoring::alerts::traffic::{Believed, SHARE, days_ago, record, template};
+use crate::monitoring::alerts::values::Values;
+
+const COST: &str = "currency:tokengauge_cost:per_hour1h";
+const COST_REFERENCE: &str = "currency:tokengauge_cost:reference";
+const INCREMENT: &str = "budget:tokengauge_budget_used:increase1h";
+const USED: &str = "budget:tokengauge_budget_used:ratio";
+const FORECAST: &str = "budget:tokengauge_budget_forecast:ratio";
+const BUDGET: &str = "<scope>, tokengauge_budget_name, tokengauge_budget_unit";
+
+pub(super) fn rules(values: &Values) -> Vec<Rule> {
+    let cost = template(values).fill(
+        "sum by (<scope>, tokengauge_vantage, tokengauge_currency) (rate(tokengauge_cost_total{<only>}[1h])) * 3600",
+    );
+    vec![
+        record(COST, cost),
+        record(COST_REFERENCE, days_ago(COST, Believed::Higher)),
+        cost_spike(values).into(),
+        budget(values).into(),
+    ]
+}
+
+/// A total over routes and models: money that is spent elsewhere than before is no spike.
+fn cost_spike(values: &Values) -> Alert {
+    let (ratio, least) = (values.money.cost_ratio, values.money.cost_per_hour);
+    Alert {
+        name: "LLMCostSpike",
+        severity: Severity::Warning,
+        expr: format!("{COST} > {ratio} * {COST_REFERENCE}\nand {COST} > {least}"),
+        hold: Some(Span::minutes(10)),
+        keep_firing_for: Some(Span::minutes(30)),
+        summary:
+            "Calls cost {{ $value | printf \"%.2f\" }} {{ $labels.tokengauge_currency }} an hour"
+                .to_owned(),
+        description: format!(
+            "In the last hour calls cost {{{{ $value | printf \"%.2f\" }}}} {{{{ $labels.tokengauge_currency }}}} (job \
+             {{{{ $labels.job }}}}, vantage {{{{ $labels.tokengauge_vantage }}}}): more than {ratio} times as much as in the same \
+             hour a day and a week ago, and more than {least}."
+        ),
+        dashboard: "tokengauge-workload",
+    }
+}
+
+/// A window that budgets may have. PromQL takes no window from a metric, so there is a rule for each, which takes those
+/// budgets whose window it is. A budget over another window has no forecast.
+struct Window {
+    length: &'static str,
+    /// What `tokengauge.budget.window` says of it, in seconds.
+    seconds: u64,
+    /// How far ahead is looked, and how long before now that part of the window began which will have left it by then.
+    ahead: (&'static str, &'static str),
+    /// The last hours, whose rate is taken to go on, and how many times they fit into what is ahead.
+    recent: (&'static str, u64),
+}
+
+const WINDOWS: [Window; 4] = [
+    Window {
+        length: "1h",
+        seconds: 3_600,
+        ahead: ("15m", "45m"),
+        recent: ("15m", 1),
+    },
+    Window {
+        length: "1d",
+        seconds: 86_400,
+        ahead: ("4h", "20h"),
+        recent: ("2h", 2),
+    },
+    Window {
+        length: "7d",
+        seconds: 604_800,
+        ahead: ("1d", "6d"),
+        recent: ("6h", 4),
+    },
+    Window {
+        length: "30d",
+        seconds: 2_592_000,
+        ahead: ("3d", "27d"),
+        recent: ("6h", 12),
+    },
+];
+
+/// What a fleet used in an hour: what is used in a week or a month is added up from these.
+pub(super) fn increments(values: &Values) -> Vec<Rule> {
+    vec![record(INCREMENT, used(values, "1h", ""))]
+}
+
+/// The share of each budget that is used, and the share that will be: what is used in the window, more what is used ahead
+/// at the rate of the last hours, less what leaves the window meanwhile.
+pub(super) fn budgets(values: &Values) -> Vec<Rule> {
+    let now = WINDOWS.iter().map(|window| {
+        let used = over(values, window.length, window.length, "");
+        of_limit(values, USED, window, &used)
+    });
+    let then = WINDOWS.iter().map(|window| {
+        let (ahead, since) = window.ahead;
+        let (recent, times) = window.recent;
+        let text = template(values)
+            .with("limit", limit(values))
+            .with("used", over(values, window.length, window.length, ""))
+            .with("times", times)
+            .with("recent", used(values, recent, ""))
+            .with(
+                "leaves",
+                over(values, window.length, ahead, &format!(" offset {since}")),
+            )
+            .fill("(<used> + <times> * <recent> - (<leaves> or 0 * <limit>))");
+        of_limit(values, FORECAST, window, &text)
+    });
+    now.chain(then).collect()
+}
+
+fn used(values: &Values, span: &str, offset: &str) -> String {
+    template(values)
+        .with("span", span)
+        .with("offset", offset)
+        .fill(&format!(
+            "sum by ({BUDGET}) (increase(tokengauge_budget_used_total{{<only>}}[<span>]<offset>))"
+        ))
+}
+
+/// What was used in `span`, for a budget whose window is `window`: looked up in the counters up to a day, and added up by
+/// hours beyond that, because a month of a fleet's counters is more than one query may load.
+fn over(values: &Values, window: &str, span: &str, offset: &str) -> String {
+    match window {
+        "1h" | "1d" => used(values, span, offset),
+        _ => format!("sum_over_time({INCREMENT}[{span}:1h]{offset})"),
+    }
+}
+
+fn limit(values: &Values) -> String {
+    template(values).fill(&format!(
+        "max by ({BUDGET}) (tokengauge_budget_limit{{<only>}})"
+    ))
+}
+
+/// `used` as a share of the limits of those budgets that have this window.
+fn of_limit(values: &Values, name: &str, window: &Window, used: &str) -> Rule {
+    let expr = template(values)
+        .with("limit", limit(values))
+        .with("seconds", window.seconds)
+        .fill(&format!(
+            "{used}\n/ (<limit> > 0)\nand max by ({BUDGET}) (tokengauge_budget_window_seconds{{<only>}}) == <seconds>"
+        ));
+    Recording {
+        record: name.to_owned(),
+        expr,
+        labels: vec![("tokengauge_budget_window", window.length.to_owned())],
+    }
+    .into()
+}
+
+fn budget(values: &Values) -> Alert {
+    let least = values.money.budget_used;
+    Alert {
+        name: "LLMBudgetForecastExceeded",
+        severity: Severity::Warning,
+        expr: format!("{FORECAST} > 1\nand {USED} >= {least}\nor {USED} > 1"),
+        hold: Some(Span::minutes(10)),
+        keep_firing_for: Some(Span::minutes(30)),
+        summary: "Budget {{ $labels.tokengauge_budget_name }} will not last".to_owned(),
+        description: format!(
+            "At the rate of the last hours budget {{{{ $labels.tokengauge_budget_name }}}} (in \
+             {{{{ $labels.tokengauge_budget_unit }}}}, over {{{{ $labels.tokengauge_budget_window }}}}) will be at {SHARE} of its \
+             limit before long. More than {} of it is used.",
+            least.percent()
+        ),
+        dashboard: "tokengauge-workload",
+    }
+}

@@ -1,0 +1,468 @@
+//! Two variants or two models side by side: is B faster than A, and what for.
+//!
+//! Every question is written once, with two markers more than [`super::query`] has: `<side>` stands for the matchers of A
+//! or of B, `<range>` for the time looked at. All answers are quotients or quantiles, so `increase` serves for any range.
+
+use super::{Colour, Dashboard, Panel, Scope, Unit, Variable, stat, table, time_series};
+
+pub(super) fn dashboard() -> Dashboard {
+    Dashboard::new(
+        "tokengauge-compare",
+        "tokengauge · compare",
+        "Two variants or two models side by side: A is blue, B is orange, and every ratio is B ÷ A. Faster is not better \
+         where answers are shorter or end badly.",
+    )
+    .scope(Scope::Lane)
+    .variable(provider("a_provider", "A: provider"))
+    .variable(model("a_model", "A: model"))
+    .variable(variant("a_variant", "A: variant"))
+    .variable(provider("b_provider", "B: provider"))
+    .variable(model("b_model", "B: model"))
+    .variable(variant("b_variant", "B: variant"))
+    .row(
+        "A (blue): ${a_provider} · ${a_model} · ${a_variant}   against   B (orange): ${b_provider} · ${b_model} · ${b_variant}",
+        summary(),
+    )
+    .row("Is B faster", speed())
+    .row("Is B sooner", latency())
+    .row("Is B shorter or worse", worse())
+    .row("How it ends badly", [by_kind(Side::A), by_kind(Side::B)])
+    .row("What B costs", costs())
+}
+
+const fn provider(name: &'static str, label: &'static str) -> Variable {
+    Variable::several(
+        name,
+        label,
+        "label_values(tokengauge_requests_finished_total{<lane>}, gen_ai_provider_name)",
+    )
+}
+
+const fn model(name: &'static str, label: &'static str) -> Variable {
+    Variable::several(
+        name,
+        label,
+        "label_values(tokengauge_requests_finished_total{<lane>}, gen_ai_request_model)",
+    )
+}
+
+const fn variant(name: &'static str, label: &'static str) -> Variable {
+    Variable::several(
+        name,
+        label,
+        "label_values(tokengauge_requests_finished_total{<lane>}, tokengauge_variant)",
+    )
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    A,
+    B,
+}
+
+impl Side {
+    const fn matchers(self) -> &'static str {
+        match self {
+            Self::A => {
+                "<lane>, gen_ai_provider_name=~\"$a_provider\", gen_ai_request_model=~\"$a_model\", \
+                 tokengauge_variant=~\"$a_variant\""
+            }
+            Self::B => {
+                "<lane>, gen_ai_provider_name=~\"$b_provider\", gen_ai_request_model=~\"$b_model\", \
+                 tokengauge_variant=~\"$b_variant\""
+            }
+        }
+    }
+}
+
+/// What time an answer is about.
+#[derive(Clone, Copy)]
+enum Over {
+    /// Each step of a time series.
+    Step,
+    /// All that is shown.
+    Shown,
+}
+
+impl Over {
+    const fn range(self) -> &'static str {
+        match self {
+            Self::Step => "$__rate_interval",
+            Self::Shown => "$__range",
+        }
+    }
+}
+
+fn asked(question: &str, side: Side, over: Over) -> String {
+    question
+        .replace("<side>", side.matchers())
+        .replace("<range>", over.range())
+}
+
+/// B ÷ A; absent where A is 0.
+fn ratio(question: &str, over: Over) -> String {
+    let of = |side| asked(question, side, over);
+    format!("({}) / (({}) > 0)", of(Side::B), of(Side::A))
+}
+
+const OUTPUT_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (
+    increase(tokengauge_request_output_rate_per_second_bucket{<side>}[<range>]))) >= 0";
+const OUTPUT_RATE_P10: &str = "histogram_quantile(0.1, sum by (le) (
+    increase(tokengauge_request_output_rate_per_second_bucket{<side>}[<range>]))) >= 0";
+const TOTAL_RATE_P50: &str = "histogram_quantile(0.5, sum by (le) (
+    increase(tokengauge_request_total_rate_per_second_bucket{<side>}[<range>]))) >= 0";
+/// In tokens of one encoding, so that it compares across vendors.
+const TEXT_RATE: &str = r#"sum(increase(tokengauge_tokens_standard_total{<side>, gen_ai_request_stream="true"}[<range>])) /
+    (sum(increase(tokengauge_stream_time_seconds_total{<side>, tokengauge_stream_state="streaming"}[<range>])) > 0)"#;
+const FIRST_TOKEN_P50: &str = r#"histogram_quantile(0.5, sum by (le) (
+    increase(tokengauge_time_to_seconds_bucket{<side>, tokengauge_point="token"}[<range>]))) >= 0"#;
+const FIRST_TOKEN_P95: &str = r#"histogram_quantile(0.95, sum by (le) (
+    increase(tokengauge_time_to_seconds_bucket{<side>, tokengauge_point="token"}[<range>]))) >= 0"#;
+const INTER_TOKEN_P50: &str = "histogram_quantile(0.5, sum by (le) (
+    increase(tokengauge_inter_token_seconds_bucket{<side>}[<range>]))) >= 0";
+const INTER_TOKEN_P95: &str = "histogram_quantile(0.95, sum by (le) (
+    increase(tokengauge_inter_token_seconds_bucket{<side>}[<range>]))) >= 0";
+/// In tokens of one encoding as well.
+const LENGTH: &str = "sum(increase(tokengauge_tokens_standard_total{<side>}[<range>])) /
+    (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)";
+/// No series of a failure is no failure, where there were requests.
+const FAILED: &str = r#"(
+    sum(increase(tokengauge_requests_finished_total{<side>, tokengauge_outcome=~"error|timeout|truncated|rejected"}[<range>]))
+    or 0 * sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))
+) / (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)"#;
+const TRUNCATED: &str = r#"(
+    sum(increase(tokengauge_requests_finished_total{<side>, tokengauge_outcome="truncated"}[<range>]))
+    or 0 * sum(increase(tokengauge_requests_finished_total{<side>}[<range>]))
+) / (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)"#;
+const ENDED_BADLY: &str = r#"(
+    sum(increase(tokengauge_choices_finished_total{<side>, tokengauge_choice!="complete"}[<range>]))
+    or 0 * sum(increase(tokengauge_choices_finished_total{<side>}[<range>]))
+) / (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
+const ENDED_BADLY_BY_KIND: &str = r#"sum by (tokengauge_choice) (
+    increase(tokengauge_choices_finished_total{<side>, tokengauge_choice!="complete"}[<range>]))
+    / on () group_left () (sum(increase(tokengauge_choices_finished_total{<side>}[<range>])) > 0)"#;
+/// By currency: none is turned into another.
+const COST: &str =
+    "1000 * sum by (tokengauge_currency) (increase(tokengauge_cost_total{<side>}[<range>]))
+    / on () group_left () (sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0)";
+const REQUESTS: &str = "sum(increase(tokengauge_requests_finished_total{<side>}[<range>])) > 0";
+
+/// A row of the table: what it is called, which way is better, and the question.
+const MEASURES: &[(&str, &str, &str)] = &[
+    ("Output TPS, p50", "higher", OUTPUT_RATE_P50),
+    ("Output TPS, p10", "higher", OUTPUT_RATE_P10),
+    ("Total TPS, p50", "higher", TOTAL_RATE_P50),
+    ("Text while streaming, o200k tokens/s", "higher", TEXT_RATE),
+    ("First token, p50, s", "lower", FIRST_TOKEN_P50),
+    ("First token, p95, s", "lower", FIRST_TOKEN_P95),
+    ("Between tokens, p50, s", "lower", INTER_TOKEN_P50),
+    ("Between tokens, p95, s", "lower", INTER_TOKEN_P95),
+    ("Length of a choice, o200k tokens", "as long", LENGTH),
+    ("Failed requests, share", "lower", FAILED),
+    ("Truncated answers, share", "lower", TRUNCATED),
+    ("Choices that ended badly, share", "lower", ENDED_BADLY),
+    ("Cost of 1,000 requests, $1", "lower", COST),
+    ("Requests", "–", REQUESTS),
+];
+
+/// All rows of the table for one side. The cost's currency becomes a part of its name.
+fn measures(side: Side) -> String {
+    let rows: Vec<String> = MEASURES
+        .iter()
+        .map(|(measure, better, question)| {
+            let (from, all) = if measure.contains("$1") {
+                ("tokengauge_currency", "(.+)")
+            } else {
+                ("", "")
+            };
+            let asked = asked(question, side, Over::Shown);
+            format!(
+                "label_replace(label_replace({asked}, \"better\", \"{better}\", \"\", \"\"), \
+                 \"measure\", \"{measure}\", \"{from}\", \"{all}\")"
+            )
+        })
+        .collect();
+    format!("sum by (measure, better) ({})", rows.join(" or "))
+}
+
+fn summary() -> Vec<Panel> {
+    let of = |side| measures(side);
+    let ratios = format!("{} / ({} > 0)", of(Side::B), of(Side::A));
+    vec![
+        verdict(),
+        ratio_stat(
+            "Output TPS, B ÷ A",
+            "Median output TPS of streams in the time range, B ÷ A: tokengauge_request_output_rate_per_second. Above 1 B is \
+             faster.",
+            OUTPUT_RATE_P50,
+        ),
+        ratio_stat(
+            "First token, B ÷ A",
+            "95th percentile of the time to first token in the time range, B ÷ A: tokengauge_time_to_seconds, point token. \
+             Above 1 B keeps people waiting longer.",
+            FIRST_TOKEN_P95,
+        ),
+        ratio_stat(
+            "Length of answers, B ÷ A",
+            "Tokens of a choice in o200k_base in the time range, B ÷ A: tokengauge_tokens_standard_total ÷ \
+             tokengauge_choices_finished_total. Well below 1 B says less.",
+            LENGTH,
+        ),
+        points_stat(
+            "Ended badly, B − A",
+            "Share of choices that were refused, filtered, empty or unfinished, or whose tool arguments are no JSON, in the \
+             time range, B − A: tokengauge_choices_finished_total. Above 0 B is worse.",
+            ENDED_BADLY,
+        ),
+        points_stat(
+            "Failed, B − A",
+            "Share of requests that ended in error, timeout, truncated or rejected, in the time range, B − A: \
+             tokengauge_requests_finished_total. Above 0 B is worse.",
+            FAILED,
+        ),
+        table(
+            "A against B",
+            Unit::Number,
+            "Each measure over the time range, for A, for B, and B ÷ A, with the way that is better; a ratio is absent where \
+             A is 0. The panels below have each measure over time, and its formula.",
+        )
+        .key("measure", "Measure")
+        .key("better", "Better is")
+        .column("A", Unit::Number, of(Side::A))
+        .column("B", Unit::Number, of(Side::B))
+        .column("B ÷ A", Unit::Times, ratios)
+        .decimals(3)
+        .size(24, 16),
+    ]
+}
+
+/// Faster by more than 5 %, and a tenth shorter, or one choice or request in a hundred more that ended badly.
+fn verdict() -> Panel {
+    let of = |question, side| asked(question, side, Over::Shown);
+    let more = |question| {
+        format!(
+            "(({}) - ({}) > bool 0.01)",
+            of(question, Side::B),
+            of(question, Side::A)
+        )
+    };
+    let faster = format!("({} > bool 1.05)", ratio(OUTPUT_RATE_P50, Over::Shown));
+    let shorter = format!("({} < bool 0.9)", ratio(LENGTH, Over::Shown));
+    stat(
+        "B is faster but shorter or worse",
+        Unit::Number,
+        "Yes, if in the time range B's median output TPS (tokengauge_request_output_rate_per_second) is more than 5 % above \
+         A's, and its choices are more than 10 % shorter (tokengauge_tokens_standard_total ÷ \
+         tokengauge_choices_finished_total), or the share of those that ended badly, or of requests that failed \
+         (tokengauge_requests_finished_total), is more than one point higher.",
+    )
+    .query(format!(
+        "{faster} * clamp_max({shorter} + {} + {}, 1)",
+        more(ENDED_BADLY),
+        more(FAILED)
+    ))
+    .word(0.0, "No", Colour::Green)
+    .word(1.0, "Yes", Colour::Red)
+    .judged(Colour::Green, &[(1.0, Colour::Red)])
+}
+
+fn ratio_stat(title: &'static str, description: &'static str, question: &str) -> Panel {
+    stat(title, Unit::Times, description)
+        .query(ratio(question, Over::Shown))
+        .decimals(2)
+}
+
+fn points_stat(title: &'static str, description: &'static str, question: &str) -> Panel {
+    let of = |side| asked(question, side, Over::Shown);
+    stat(title, Unit::Share, description)
+        .query(format!("({}) - ({})", of(Side::B), of(Side::A)))
+        .decimals(1)
+}
+
+/// A and B over time, each in its own colour.
+fn twin(title: &'static str, unit: Unit, description: &'static str, question: &str) -> Panel {
+    time_series(title, unit, description)
+        .line("A", asked(question, Side::A, Over::Step))
+        .line("B", asked(question, Side::B, Over::Step))
+        .coloured("A", Colour::Blue)
+        .coloured("B", Colour::Orange)
+        .size(8, 7)
+}
+
+/// B ÷ A over time; 1 is a line of its own.
+fn ratios(
+    title: &'static str,
+    description: &'static str,
+    questions: &[(&'static str, &str)],
+) -> Panel {
+    let panel = time_series(title, Unit::Times, description)
+        .lines_at(&[(1.0, Colour::Yellow)])
+        .size(8, 7);
+    questions.iter().fold(panel, |panel, (name, question)| {
+        panel.line(name, ratio(question, Over::Step))
+    })
+}
+
+fn speed() -> Vec<Panel> {
+    vec![
+        twin(
+            "Output TPS, p50",
+            Unit::TokensPerSecond,
+            "Half of the streams ran slower, prefill excluded: tokengauge_request_output_rate_per_second.",
+            OUTPUT_RATE_P50,
+        ),
+        twin(
+            "Output TPS, p10",
+            Unit::TokensPerSecond,
+            "One stream in ten ran slower: tokengauge_request_output_rate_per_second.",
+            OUTPUT_RATE_P10,
+        ),
+        ratios(
+            "Output TPS, B ÷ A",
+            "Above 1 B is faster: tokengauge_request_output_rate_per_second, B ÷ A.",
+            &[("p50", OUTPUT_RATE_P50), ("p10", OUTPUT_RATE_P10)],
+        ),
+        twin(
+            "Total TPS, p50",
+            Unit::TokensPerSecond,
+            "Half of the calls were slower from beginning to end, prefill included: tokengauge_request_total_rate_per_second.",
+            TOTAL_RATE_P50,
+        ),
+        twin(
+            "Text while streaming",
+            Unit::TokensPerSecond,
+            "Text in tokens of one encoding (o200k_base), so that models with different tokenisers compare: \
+             tokengauge_tokens_standard_total of streams ÷ tokengauge_stream_time_seconds_total (streaming).",
+            TEXT_RATE,
+        ),
+        ratios(
+            "Total TPS and text, B ÷ A",
+            "Above 1 B is faster: tokengauge_request_total_rate_per_second, and tokengauge_tokens_standard_total ÷ \
+             tokengauge_stream_time_seconds_total, B ÷ A.",
+            &[("total TPS, p50", TOTAL_RATE_P50), ("text", TEXT_RATE)],
+        ),
+    ]
+}
+
+fn latency() -> Vec<Panel> {
+    vec![
+        twin(
+            "First token, p50",
+            Unit::Seconds,
+            "Half of the streams waited longer for their first token: tokengauge_time_to_seconds, point token.",
+            FIRST_TOKEN_P50,
+        ),
+        twin(
+            "First token, p95",
+            Unit::Seconds,
+            "One stream in twenty waited longer for its first token: tokengauge_time_to_seconds, point token.",
+            FIRST_TOKEN_P95,
+        ),
+        ratios(
+            "First token, B ÷ A",
+            "Below 1 B answers sooner: tokengauge_time_to_seconds, point token, B ÷ A.",
+            &[("p50", FIRST_TOKEN_P50), ("p95", FIRST_TOKEN_P95)],
+        ),
+        twin(
+            "Between tokens, p50",
+            Unit::Seconds,
+            "Gap between token-bearing chunks ÷ tokens in the later one: tokengauge_inter_token_seconds.",
+            INTER_TOKEN_P50,
+        ),
+        twin(
+            "Between tokens, p95",
+            Unit::Seconds,
+            "One gap in twenty is longer: tokengauge_inter_token_seconds.",
+            INTER_TOKEN_P95,
+        ),
+        ratios(
+            "Between tokens, B ÷ A",
+            "Below 1 B is faster: tokengauge_inter_token_seconds, B ÷ A.",
+            &[("p50", INTER_TOKEN_P50), ("p95", INTER_TOKEN_P95)],
+        ),
+    ]
+}
+
+fn worse() -> Vec<Panel> {
+    vec![
+        twin(
+            "Length of answers",
+            Unit::Tokens,
+            "Tokens of a choice in one encoding (o200k_base): tokengauge_tokens_standard_total ÷ \
+             tokengauge_choices_finished_total. Shorter answers are over sooner, and may say less.",
+            LENGTH,
+        ),
+        twin(
+            "Choices that ended badly",
+            Unit::Share,
+            "Share of choices that were refused, filtered, empty or unfinished, or whose tool arguments are no JSON: \
+             tokengauge_choices_finished_total.",
+            ENDED_BADLY,
+        ),
+        ratios(
+            "Length and bad ends, B ÷ A",
+            "tokengauge_tokens_standard_total ÷ tokengauge_choices_finished_total, and the share of choices that ended badly, \
+             B ÷ A. Length below 1: B says less. Bad ends above 1: B is worse.",
+            &[("length", LENGTH), ("ended badly", ENDED_BADLY)],
+        ),
+        twin(
+            "Failed requests",
+            Unit::Share,
+            "Share of requests that ended in error, timeout, truncated or rejected: tokengauge_requests_finished_total.",
+            FAILED,
+        ),
+        twin(
+            "Truncated answers",
+            Unit::Share,
+            "Share of requests whose answer the upstream broke off: tokengauge_requests_finished_total.",
+            TRUNCATED,
+        ),
+        ratios(
+            "Failures, B ÷ A",
+            "Above 1 B is worse: shares of tokengauge_requests_finished_total, B ÷ A.",
+            &[("failed", FAILED), ("truncated", TRUNCATED)],
+        ),
+    ]
+}
+
+fn by_kind(side: Side) -> Panel {
+    let (title, description) = match side {
+        Side::A => (
+            "A: how choices ended badly",
+            "A's share of choices, by what became of them: tokengauge_choices_finished_total.",
+        ),
+        Side::B => (
+            "B: how choices ended badly",
+            "B's share of choices, by what became of them: tokengauge_choices_finished_total.",
+        ),
+    };
+    time_series(title, Unit::Share, description)
+        .line(
+            "{{tokengauge_choice}}",
+            asked(ENDED_BADLY_BY_KIND, side, Over::Step),
+        )
+        .stacked()
+        .empty("None")
+}
+
+fn costs() -> Vec<Panel> {
+    vec![
+        time_series(
+            "Cost of 1,000 requests",
+            Unit::Money,
+            "By the table of prices, failed requests included, in the currency that the legend names: 1,000 × \
+             tokengauge_cost_total ÷ tokengauge_requests_finished_total.",
+        )
+        .line("A, {{tokengauge_currency}}", asked(COST, Side::A, Over::Step))
+        .line("B, {{tokengauge_currency}}", asked(COST, Side::B, Over::Step))
+        .empty("Nothing that has a price")
+        .size(12, 7),
+        ratios(
+            "Cost, B ÷ A",
+            "Below 1 B is cheaper: tokengauge_cost_total ÷ tokengauge_requests_finished_total, B ÷ A, each currency by itself.",
+            &[("{{tokengauge_currency}}", COST)],
+        )
+        .empty("Nothing that has a price")
+        .size(12, 7),
+    ]
+}

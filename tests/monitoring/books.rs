@@ -1,0 +1,419 @@
+//! Runbooks and rules belong together: each alert has its page, each page its alert, and whatever a page tells a reader to
+//! ask for is there. What pages name of series and attributes is held here too; `tests/readme.rs` holds the rest of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use tokengauge::export::names::{self, attributes, spans};
+use tokengauge::export::prometheus::label_name;
+use tokengauge::monitoring::emitted::{TARGET_LABELS, emitted};
+
+use super::pages::{self, blocks, code_spans, read, root};
+use super::promql::{Checker, Labels};
+
+const SECTIONS: [&str; 4] = ["Meaning", "Impact", "Diagnosis", "Mitigation"];
+
+/// What begins like a series or an attribute and is none of ours: types of errors, and what engines tell.
+const NEITHER: &[&str] = &[
+    "tokengauge_overload",
+    "tokengauge_draining",
+    "process_start_time_seconds",
+];
+
+#[test]
+fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
+    let alerts = alerts();
+    assert!(alerts.len() >= 24, "{}", alerts.len());
+    assert_eq!(unpaired(&alerts, &runbooks()), [""; 0]);
+}
+
+#[test]
+fn every_runbook_has_its_sections_in_their_order() {
+    for (name, text) in runbooks() {
+        assert_eq!(misbuilt(&name, &text), [""; 0]);
+    }
+}
+
+#[test]
+fn the_index_has_every_alert_with_its_severity() {
+    assert_eq!(
+        missing(&alerts(), &read("docs/runbooks/README.md")),
+        [""; 0]
+    );
+}
+
+#[test]
+fn every_link_of_an_alert_leads_to_what_is_here() {
+    for alert in alerts() {
+        assert_eq!(astray(&alert), [""; 0], "{}", alert.name);
+    }
+}
+
+#[test]
+fn every_query_on_a_page_parses_and_asks_for_what_is_there() {
+    let checker = checker();
+    let mut queries = 0;
+    let mut wrong = Vec::new();
+    for page in pages::all() {
+        for query in blocks(&read(&page), "promql") {
+            queries += 1;
+            let found = checker.dashboard(query);
+            wrong.extend(found.iter().map(|what| format!("{page}: {what}\n{query}")));
+        }
+    }
+    assert!(queries > 100, "{queries}");
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_series_and_attribute_that_a_page_names_exists() {
+    let known = Known::new();
+    let mut wrong = Vec::new();
+    for page in pages::all()
+        .iter()
+        .filter(|page| !page.starts_with("docs/adr"))
+    {
+        let found = known.strangers(&read(page));
+        wrong.extend(found.iter().map(|name| format!("{page}: {name}")));
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_threshold_that_a_runbook_names_is_in_the_file_of_values() {
+    let keys = keys(&read("alerts/values.yaml"));
+    assert!(keys.len() > 10, "{keys:?}");
+    for (name, text) in runbooks() {
+        assert_eq!(unset(&text, &keys), [""; 0], "{name}");
+    }
+}
+
+/// A rule of Prometheus, as far as its text is of interest here.
+struct Rule {
+    name: String,
+    recorded: bool,
+    expr: String,
+    /// Its labels and annotations.
+    fields: BTreeMap<String, String>,
+}
+
+fn alerts() -> Vec<Rule> {
+    let mut all = rules();
+    all.retain(|rule| !rule.recorded);
+    all
+}
+
+/// What is written in `alerts/*.rules.yaml`.
+fn rules() -> Vec<Rule> {
+    fs::read_dir(root().join("alerts"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().ends_with(".rules.yaml"))
+        .flat_map(|path| read_rules(&fs::read_to_string(path).unwrap()))
+        .collect()
+}
+
+/// Reads rules as `tokengauge alerts` lays them out: a key on each line, an expression in its line or in a block below it.
+fn read_rules(text: &str) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    let mut block = None;
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        let line = line.trim();
+        if let Some(depth) = block {
+            if line.is_empty() || indent > depth {
+                let rule = rules.last_mut().unwrap();
+                rule.expr.push_str(line);
+                rule.expr.push('\n');
+                continue;
+            }
+            block = None;
+        }
+        let Some((key, value)) = line.split_once(": ").or(line.split_once(':')) else {
+            continue;
+        };
+        let value = value.trim().trim_matches('"');
+        match (key, rules.last_mut()) {
+            ("- record" | "- alert", _) => rules.push(Rule {
+                name: value.to_owned(),
+                recorded: key == "- record",
+                expr: String::new(),
+                fields: BTreeMap::new(),
+            }),
+            ("expr", Some(_)) if value == "|" => block = Some(indent),
+            ("expr", Some(rule)) => value.clone_into(&mut rule.expr),
+            ("- name" | "interval" | "rules" | "labels" | "annotations", _) => {}
+            (_, Some(rule)) => {
+                rule.fields.insert(key.to_owned(), value.to_owned());
+            }
+            (_, None) => {}
+        }
+    }
+    rules
+}
+
+/// Runbooks by name, without the two pages that are about all of them.
+fn runbooks() -> BTreeMap<String, String> {
+    pages::all()
+        .iter()
+        .filter_map(|page| {
+            let name = page.strip_prefix("docs/runbooks/")?.strip_suffix(".md")?;
+            Some((name.to_owned(), read(page)))
+        })
+        .filter(|(name, _)| !["README", "whose-fault"].contains(&name.as_str()))
+        .collect()
+}
+
+fn unpaired(alerts: &[Rule], runbooks: &BTreeMap<String, String>) -> Vec<String> {
+    let alerts: BTreeSet<&str> = alerts.iter().map(|alert| alert.name.as_str()).collect();
+    let books: BTreeSet<&str> = runbooks.keys().map(String::as_str).collect();
+    let without = alerts
+        .difference(&books)
+        .map(|it| format!("{it}: no runbook"));
+    let beside = books
+        .difference(&alerts)
+        .map(|it| format!("{it}: no alert"));
+    without.chain(beside).collect()
+}
+
+fn misbuilt(name: &str, text: &str) -> Vec<String> {
+    let headings: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
+    let mut expected = vec![format!("# {name}")];
+    expected.extend(SECTIONS.map(|section| format!("## {section}")));
+    if headings != expected {
+        return vec![format!("{name}: {headings:?}")];
+    }
+    text.split("\n## ")
+        .skip(1)
+        .filter(|section| {
+            section
+                .split_once('\n')
+                .is_none_or(|it| it.1.trim().is_empty())
+        })
+        .map(|section| format!("{name}: {section} is empty"))
+        .collect()
+}
+
+fn missing(alerts: &[Rule], index: &str) -> Vec<String> {
+    alerts
+        .iter()
+        .map(|Rule { name, fields, .. }| {
+            format!("| [{name}]({name}.md) | {} |", fields["severity"])
+        })
+        .filter(|row| !index.contains(row))
+        .collect()
+}
+
+/// Links of an alert whose last part names no file of this repository.
+fn astray(alert: &Rule) -> Vec<String> {
+    let target = |field: &str, folder: &str, ending: &str| {
+        let url = alert.fields.get(field).map_or("", String::as_str);
+        let last = url.rsplit('/').next().unwrap_or_default();
+        let file = format!("{folder}/{last}{ending}");
+        (last.is_empty() || !root().join(&file).is_file()).then(|| format!("{field}: {url}"))
+    };
+    let book = alert.fields.get("runbook_url").map_or("", String::as_str);
+    let own =
+        (!book.ends_with(&format!("/{}.md", alert.name))).then(|| format!("runbook_url: {book}"));
+    [
+        target("runbook_url", "docs/runbooks", ""),
+        target("dashboard_url", "dashboards", ".json"),
+        own,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Knows what is emitted and what the rules record. A recording is known once what it asks for is.
+fn checker() -> Checker {
+    let mut checker = Checker::new().knows("up", TARGET_LABELS);
+    let mut unknown = rules();
+    unknown.retain(|rule| rule.recorded);
+    while !unknown.is_empty() {
+        let before = unknown.len();
+        let mut later = Vec::new();
+        for rule in unknown {
+            let (labels, wrong) = checker.rule(&rule.expr);
+            if wrong.iter().any(|what| what.ends_with("nothing emits it")) {
+                later.push(rule);
+                continue;
+            }
+            let labels: Labels = labels.unwrap_or_default();
+            let labels = labels.iter().chain(rule.fields.keys());
+            let labels: Vec<&str> = labels.map(String::as_str).collect();
+            checker = checker.knows(&rule.name, &labels);
+        }
+        let names: Vec<&str> = later.iter().map(|rule| rule.name.as_str()).collect();
+        assert!(
+            later.len() < before,
+            "what these ask for is nowhere: {names:?}"
+        );
+        unknown = later;
+    }
+    checker
+}
+
+/// All names that a page may use for series, labels, metrics and attributes.
+struct Known {
+    /// With underscores: series, histograms without their ending, labels, and what rules record.
+    prometheus: BTreeSet<String>,
+    /// With dots: metrics, and attributes of metrics and spans.
+    opentelemetry: BTreeSet<String>,
+}
+
+impl Known {
+    fn new() -> Self {
+        let series = emitted().into_keys().flat_map(|name| {
+            let whole = name.strip_suffix("_bucket").map(str::to_owned);
+            whole.into_iter().chain([name])
+        });
+        let keys = || attributes::ALL.iter().chain(spans::ALL).map(|it| it.key);
+        let labels = keys().map(label_name);
+        let recorded = || rules().into_iter().filter(|rule| rule.recorded);
+        Self {
+            prometheus: series
+                .chain(labels)
+                .chain(recorded().map(|rule| rule.name))
+                .chain(recorded().flat_map(|rule| rule.fields.into_keys()))
+                .chain(NEITHER.iter().map(|&name| name.to_owned()))
+                .collect(),
+            opentelemetry: names::metrics()
+                .map(|metric| metric.name)
+                .chain(keys())
+                .map(str::to_owned)
+                .collect(),
+        }
+    }
+
+    /// Names in code spans that look like ours and are not known.
+    fn strangers(&self, page: &str) -> Vec<String> {
+        code_spans(page)
+            .map(|span| {
+                let end = span.find(|c: char| !(c.is_ascii_alphanumeric() || "_:.*".contains(c)));
+                &span[..end.unwrap_or(span.len())]
+            })
+            .filter(|name| !self.knows(name))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        let has = |names: &BTreeSet<String>| match name.strip_suffix('*') {
+            Some(beginning) => names.iter().any(|name| name.starts_with(beginning)),
+            None => names.contains(name),
+        };
+        let begins = |beginnings: &[&str]| beginnings.iter().any(|it| name.starts_with(it));
+        let recorded = begins(&["slo:"]) || name.contains(":tokengauge_");
+        if recorded || begins(&["tokengauge_", "gen_ai_", "process_"]) {
+            has(&self.prometheus)
+        } else if begins(&["tokengauge.", "gen_ai."]) && !is_file(name) {
+            // Objectives have names of their own.
+            has(&self.opentelemetry) || name.starts_with("tokengauge.slo.")
+        } else {
+            true
+        }
+    }
+}
+
+fn is_file(name: &str) -> bool {
+    [".yaml", ".json"]
+        .iter()
+        .any(|ending| name.ends_with(ending))
+}
+
+/// Keys of a file of values that stand in another one, with a dot between them.
+fn keys(values: &str) -> BTreeSet<String> {
+    let mut outer = "";
+    let mut keys = BTreeSet::new();
+    for line in values
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+    {
+        let Some((key, _)) = line.split_once(':') else {
+            continue;
+        };
+        match key.strip_prefix("  ") {
+            None => outer = key,
+            Some(inner) => {
+                keys.insert(format!("{outer}.{}", inner.trim()));
+            }
+        }
+    }
+    keys
+}
+
+/// Thresholds that a page names and the file of values does not.
+fn unset(page: &str, keys: &BTreeSet<String>) -> Vec<String> {
+    let outer: BTreeSet<&str> = keys
+        .iter()
+        .filter_map(|key| Some(key.split_once('.')?.0))
+        .collect();
+    code_spans(page)
+        .filter(|span| {
+            span.split_once('.')
+                .is_some_and(|(first, _)| outer.contains(first))
+        })
+        .filter(|span| match span.strip_suffix('*') {
+            Some(beginning) => !keys.iter().any(|key| key.starts_with(beginning)),
+            None => !keys.contains(*span),
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn what_does_not_belong_together_is_found() {
+    let rules = "groups:\n  - name: a\n    rules:\n      - record: slo:x:ratio\n        expr: up\n      - alert: A\n        \
+        expr: |\n          up == 0\n          or up\n        labels:\n          severity: warning\n        annotations:\n          \
+        runbook_url: https://example.com/docs/runbooks/B.md\n          dashboard_url: http://localhost:3000/d/nowhere\n";
+    let mut rules = read_rules(rules);
+    assert_eq!(
+        (rules[0].name.as_str(), rules[0].expr.as_str()),
+        ("slo:x:ratio", "up")
+    );
+    assert_eq!(rules[1].expr, "up == 0\nor up\n");
+    rules.remove(0);
+    let books = BTreeMap::from([("B".to_owned(), String::new())]);
+    assert_eq!(unpaired(&rules, &books), ["A: no runbook", "B: no alert"]);
+    assert_eq!(
+        missing(&rules, "| [A](A.md) | critical |"),
+        ["| [A](A.md) | warning |"]
+    );
+    assert_eq!(astray(&rules[0]).len(), 3);
+
+    let page = "# A\n\n## Meaning\n\nx\n\n## Impact\n\n\n## Diagnosis\n\nx\n\n## Mitigation\n\nx\n";
+    assert_eq!(misbuilt("A", page), ["A: Impact\n\n is empty"]);
+    assert_eq!(misbuilt("B", page).len(), 1);
+    let swapped = page.replace("Meaning", "Cause");
+    assert_eq!(misbuilt("A", &swapped).len(), 1);
+}
+
+#[test]
+fn names_and_thresholds_that_are_nowhere_are_found() {
+    let known = Known::new();
+    let page = "`tokengauge_tokens_total` `tokengauge_tokens` `tokengauge_route=\"a\"` `tokengauge.tokens` `tokengauge.token` \
+        `tokengauge_time_to_seconds` `tokengauge_quota_*` `tokengauge_quote_*` `slo:nothing:ratio` `tokengauge.yaml`";
+    assert_eq!(
+        known.strangers(page),
+        [
+            "tokengauge_tokens",
+            "tokengauge.token",
+            "tokengauge_quote_*",
+            "slo:nothing:ratio"
+        ]
+    );
+    let keys =
+        keys("jobs: [a]\n# x: y\nhealth:\n  # a\n  absent_for: 10m\nslo:\n  burn_1h: 14.4\n");
+    assert_eq!(
+        keys,
+        BTreeSet::from(["health.absent_for", "slo.burn_1h"].map(str::to_owned))
+    );
+    assert_eq!(
+        unset(
+            "`health.absent_for` `health.*` `health.absent` `slo.brun_*` `a.b`",
+            &keys
+        ),
+        ["health.absent", "slo.brun_*"]
+    );
+}

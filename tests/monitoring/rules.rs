@@ -1,0 +1,376 @@
+//! Rules of alerts: each asks for what is emitted, a rehearsal's copy differs in its durations alone, and each alert is
+//! tested to fire and not to fire.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use promql_parser::parser::{self, Expr, Offset};
+use promql_parser::util::{ExprVisitor, walk_expr};
+use serde_json::Value;
+use tokengauge::config;
+use tokengauge::monitoring::alerts::rule::{Alert, Rule};
+use tokengauge::monitoring::alerts::span::{Divisor, Span};
+use tokengauge::monitoring::alerts::values::Values;
+use tokengauge::monitoring::alerts::{Rules, divided, files, is_generated, rules};
+
+use crate::promql::{Checker, selectors};
+
+#[test]
+fn every_rule_asks_for_what_is_emitted_or_recorded_before() {
+    let all = rules(&values());
+    let mut checker = Checker::new().knows("up", &["job", "instance", "cluster", "namespace"]);
+    let mut wrong = Vec::new();
+    // Files stand in the order in which they need each other; within a file a group may need any other.
+    let mut left: Vec<&Rule> = all.iter().flat_map(each).collect();
+    while let Some(at) = left
+        .iter()
+        .position(|rule| checker.rule(rule.expr()).1.is_empty())
+    {
+        let rule = left.remove(at);
+        let labels = checker.rule(rule.expr()).0.unwrap();
+        if let Rule::Record(recording) = rule {
+            let own = recording.labels.iter().map(|(name, _)| *name);
+            let labels: Vec<&str> = labels.iter().map(String::as_str).chain(own).collect();
+            checker = checker.knows(&recording.record, &labels);
+        }
+    }
+    for rule in left {
+        wrong.extend(checker.rule(rule.expr()).1);
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// A mark that nobody filled in would parse as a comparison.
+#[test]
+fn no_mark_is_left_in_a_rule() {
+    let left = regex::Regex::new("<[a-z_]+>").unwrap();
+    for file in files(&rules(&values()), &values().links).iter() {
+        assert_eq!(
+            left.find(file.1).map(|found| found.as_str()),
+            None,
+            "{}",
+            file.0
+        );
+    }
+}
+
+#[test]
+fn a_selector_stands_on_every_metric_that_is_emitted() {
+    let mut values = values();
+    values.selector = "team=\"a\"".parse().unwrap();
+    let mut seen = 0;
+    for rule in rules(&values).iter().flat_map(each) {
+        for selector in selectors(rule.expr()) {
+            let name = selector.name.clone().unwrap();
+            if name.contains(':') {
+                continue;
+            }
+            seen += 1;
+            let has = |matcher: &promql_parser::label::Matcher| matcher.name == "team";
+            assert!(
+                selector.matchers.matchers.iter().any(has),
+                "{name}: {}",
+                rule.expr()
+            );
+        }
+    }
+    assert!(seen > 10);
+}
+
+/// Where the others look up what a job, a fleet or an objective tells, none asks for one bucket by its bound: stores
+/// write bounds in different ways.
+#[test]
+fn no_rule_names_a_bound() {
+    for rule in rules(&values()).iter().flat_map(each) {
+        for selector in selectors(rule.expr()) {
+            let has = |matcher: &promql_parser::label::Matcher| matcher.name == "le";
+            assert!(
+                !selector.matchers.matchers.iter().any(has),
+                "{}",
+                rule.expr()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rehearsal_differs_in_its_durations_and_by_exactly_that_factor() {
+    for by in [60, 7] {
+        let by = Divisor(NonZeroU32::new(by).unwrap());
+        let original = rules(&values());
+        let copy = divided(rules(&values()), by);
+        let of =
+            |times: Vec<Span>| -> Vec<Span> { times.into_iter().map(|time| by.of(time)).collect() };
+        assert_eq!(original.len(), copy.len());
+        for (one, other) in original.iter().zip(&copy) {
+            let (one, other) = (normal(one), normal(other));
+            assert_eq!(one.text, other.text);
+            assert_eq!(of(one.durations), other.durations, "{}", one.text);
+        }
+    }
+}
+
+/// Rules without their durations, and the durations in the order in which they stand.
+struct Normal {
+    text: String,
+    durations: Vec<Span>,
+}
+
+fn normal(rules: &Rules) -> Normal {
+    let mut durations = Vec::new();
+    let mut text = rules.name.to_owned();
+    for group in &rules.groups {
+        text.push_str(&format!("\n{}", group.name));
+        durations.push(group.interval);
+        for rule in &group.rules {
+            let (expr, inside) = without_durations(rule.expr());
+            durations.extend(inside);
+            match rule {
+                Rule::Record(recording) => {
+                    text.push_str(&format!(
+                        "\n{} {:?} {expr}",
+                        recording.record, recording.labels
+                    ));
+                }
+                Rule::Alert(alert) => {
+                    durations.extend(alert.hold.into_iter().chain(alert.keep_firing_for));
+                    let has = (alert.hold.is_some(), alert.keep_firing_for.is_some());
+                    let Alert {
+                        name,
+                        severity,
+                        summary,
+                        description,
+                        dashboard,
+                        ..
+                    } = alert;
+                    text.push_str(&format!(
+                        "\n{name} {severity:?} {summary} {description} {dashboard} {has:?} {expr}"
+                    ));
+                }
+            }
+        }
+    }
+    Normal { text, durations }
+}
+
+/// The expression as the parser writes it, with an hour in the place of each duration, and these durations.
+fn without_durations(expr: &str) -> (String, Vec<Span>) {
+    struct Found(Vec<Duration>);
+    impl Found {
+        fn offset(&mut self, offset: Option<&Offset>) {
+            match offset {
+                Some(Offset::Pos(time) | Offset::Neg(time)) => self.0.push(*time),
+                None => {}
+            }
+        }
+    }
+    impl ExprVisitor for Found {
+        type Error = ();
+
+        fn pre_visit(&mut self, expression: &Expr) -> Result<bool, ()> {
+            match expression {
+                Expr::MatrixSelector(matrix) => {
+                    self.0.push(matrix.range);
+                    self.offset(matrix.vs.offset.as_ref());
+                }
+                Expr::VectorSelector(selector) => self.offset(selector.offset.as_ref()),
+                Expr::Subquery(subquery) => {
+                    self.0.push(subquery.range);
+                    self.0.extend(subquery.step);
+                    self.offset(subquery.offset.as_ref());
+                }
+                _ => {}
+            }
+            Ok(true)
+        }
+    }
+    let parsed = parser::parse(expr).unwrap();
+    let mut found = Found(Vec::new());
+    walk_expr(&mut found, &parsed).unwrap();
+    let spans = found
+        .0
+        .iter()
+        .map(|time| format!("{}ms", time.as_millis()).parse().unwrap());
+    (blanked(&parsed), spans.collect())
+}
+
+/// Debug output of the tree tells everything in it; times are the only `Duration`s there.
+fn blanked(expression: &Expr) -> String {
+    let mut expression = expression.clone();
+    blank(&mut expression);
+    format!("{expression:?}")
+}
+
+/// Puts an hour in the place of each duration.
+fn blank(expression: &mut Expr) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let offset = |offset: &mut Option<Offset>| match offset {
+        Some(Offset::Pos(time) | Offset::Neg(time)) => *time = HOUR,
+        None => {}
+    };
+    match expression {
+        Expr::Aggregate(aggregate) => {
+            blank(&mut aggregate.expr);
+            if let Some(param) = &mut aggregate.param {
+                blank(param);
+            }
+        }
+        Expr::Unary(unary) => blank(&mut unary.expr),
+        Expr::Binary(binary) => {
+            blank(&mut binary.lhs);
+            blank(&mut binary.rhs);
+        }
+        Expr::Paren(paren) => blank(&mut paren.expr),
+        Expr::Subquery(subquery) => {
+            subquery.range = HOUR;
+            subquery.step = subquery.step.map(|_| HOUR);
+            offset(&mut subquery.offset);
+            blank(&mut subquery.expr);
+        }
+        Expr::VectorSelector(selector) => offset(&mut selector.offset),
+        Expr::MatrixSelector(matrix) => {
+            matrix.range = HOUR;
+            offset(&mut matrix.vs.offset);
+        }
+        Expr::Call(call) => call.args.args.iter_mut().for_each(|arg| blank(arg)),
+        Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
+    }
+}
+
+#[test]
+fn what_differs_in_more_than_durations_is_found() {
+    let (one, times) = without_durations("rate(x[1h] offset 5m) > 3");
+    assert_eq!(times.len(), 2);
+    assert_eq!(without_durations("rate(x[2h] offset 1m) > 3").0, one);
+    for other in [
+        "rate(x[1h] offset 5m) > 4",
+        "rate(y[1h] offset 5m) > 3",
+        "rate(x[1h]) > 3",
+        "increase(x[1h] offset 5m) > 3",
+        "rate(x[1h] offset -5m) > 3",
+        "max_over_time(rate(x[1h] offset 5m)[1h:5m]) > 3",
+    ] {
+        assert_ne!(without_durations(other).0, one, "{other}");
+    }
+}
+
+/// The operator's object holds the groups of all files, in the same words.
+#[test]
+fn prometheus_rule_holds_what_the_files_hold() {
+    let files = files(&rules(&values()), &values().links);
+    let mut groups = Vec::new();
+    let mut object = Value::Null;
+    for (name, text) in files.iter() {
+        assert!(is_generated(name), "{name}");
+        let mut read: Value = serde_saphyr::from_str(text).unwrap();
+        if name == "prometheusrule.yaml" {
+            object = read;
+        } else {
+            groups.append(read["groups"].as_array_mut().unwrap());
+        }
+    }
+    assert_eq!(object["kind"], "PrometheusRule");
+    assert_eq!(object["metadata"]["labels"]["role"], "alert-rules");
+    let held = object["spec"]["groups"].as_array().unwrap();
+    assert_eq!(held.len(), groups.len());
+    for group in groups {
+        assert!(held.contains(&group), "{group}");
+    }
+}
+
+#[test]
+fn every_alert_is_tested_to_fire_and_not_to_fire() {
+    let tests = tested();
+    for alert in alerts() {
+        let (fires, rests) = tests.get(alert.name).copied().unwrap_or_default();
+        assert!(
+            fires > 0,
+            "no file in alerts/tests expects {} to fire",
+            alert.name
+        );
+        assert!(
+            rests > 0,
+            "no file in alerts/tests expects {} not to fire",
+            alert.name
+        );
+    }
+    let known: BTreeSet<String> = alerts()
+        .into_iter()
+        .map(|alert| alert.name.to_owned())
+        .collect();
+    for name in tests.keys() {
+        assert!(
+            known.contains(name),
+            "alerts/tests names {name}, which is no alert"
+        );
+    }
+}
+
+/// By name of an alert: how many tests expect it to fire, and how many that nothing of that name fires.
+fn tested() -> BTreeMap<String, (usize, usize)> {
+    let mut tested: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for path in test_files() {
+        let read: Value = serde_saphyr::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        let cases = read["tests"].as_array().unwrap().iter();
+        for case in cases.flat_map(|test| test["alert_rule_test"].as_array().into_iter().flatten())
+        {
+            let count = tested
+                .entry(case["alertname"].as_str().unwrap().to_owned())
+                .or_default();
+            // Left out it is an empty list to promtool, and a forgotten one to everybody else.
+            let expected = case["exp_alerts"].as_array().unwrap();
+            if expected.is_empty() {
+                count.1 += 1;
+            } else {
+                count.0 += 1;
+            }
+        }
+    }
+    tested
+}
+
+#[test]
+fn every_test_file_is_for_rules_of_this_folder() {
+    for path in test_files() {
+        let read: Value = serde_saphyr::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        for file in read["rule_files"].as_array().unwrap() {
+            let file = file.as_str().unwrap().strip_prefix("../").unwrap();
+            assert!(
+                root().join("alerts").join(file).exists(),
+                "{}: {file}",
+                path.display()
+            );
+        }
+    }
+}
+
+fn test_files() -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join("alerts/tests")).unwrap();
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    assert!(paths.len() > 2);
+    paths
+}
+
+fn alerts() -> Vec<Alert> {
+    let all = rules(&values());
+    let alerts = all.iter().flat_map(each).filter_map(|rule| match rule {
+        Rule::Alert(alert) => Some(alert.clone()),
+        Rule::Record(_) => None,
+    });
+    alerts.collect()
+}
+
+fn each(rules: &Rules) -> impl Iterator<Item = &Rule> {
+    rules.groups.iter().flat_map(|group| &group.rules)
+}
+
+fn values() -> Values {
+    config::alert_values(None).unwrap()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

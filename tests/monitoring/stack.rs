@@ -1,0 +1,124 @@
+//! The local stack in `deploy/compose`, as far as it can be held without Docker: what it mounts is there, what it runs is
+//! pinned, and nothing of it is open to a network or to the machine.
+
+use std::path::Path;
+
+use super::pages::{read, root};
+
+const FOLDER: &str = "deploy/compose";
+
+#[test]
+fn what_the_stack_mounts_is_there_and_what_it_runs_is_pinned() {
+    let compose = read(&format!("{FOLDER}/compose.yaml"));
+    assert!(compose.matches("image:").count() >= 6);
+    assert!(mounts(&compose).len() >= 10, "{:?}", mounts(&compose));
+    assert_eq!(faults(&compose), [""; 0]);
+    let from = read(&format!("{FOLDER}/Dockerfile"));
+    for line in from.lines().filter(|line| line.starts_with("FROM ")) {
+        assert!(pinned(line.split(' ').nth(1).unwrap()), "{line}");
+    }
+}
+
+/// Grafana opens on this dashboard, and exemplars lead to this data source.
+#[test]
+fn what_grafana_is_told_fits_together() {
+    let compose = read(&format!("{FOLDER}/compose.yaml"));
+    let home = value(&compose, "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH");
+    let file = Path::new(home).file_name().unwrap();
+    assert!(root().join("dashboards").join(file).is_file(), "{home}");
+    let sources = read(&format!("{FOLDER}/grafana/datasources/datasources.yaml"));
+    assert!(sources.contains("datasourceUid: tempo"));
+    assert!(sources.contains("uid: tempo\n"));
+}
+
+/// Rules and dashboards tell namespaces and clusters apart by these.
+#[test]
+fn the_stack_and_the_examples_promote_the_same_labels() {
+    let promoted = |page: &str| {
+        let text = read(page);
+        let list = text.split("promote_resource_attributes:\n").nth(1).unwrap();
+        list.lines()
+            .map(str::trim)
+            .take_while(|line| line.starts_with("- "))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let here = promoted("deploy/compose/prometheus.yaml");
+    assert!(
+        here.contains(&"- k8s.namespace.name".to_owned()),
+        "{here:?}"
+    );
+    assert_eq!(here, promoted("examples/prometheus.yaml"));
+}
+
+fn faults(compose: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for line in compose.lines().map(str::trim) {
+        if let Some(image) = line.strip_prefix("image: ")
+            && !pinned(image)
+        {
+            faults.push(format!("not pinned: {image}"));
+        }
+        if line.starts_with("privileged") || line.contains("docker.sock") {
+            faults.push(line.to_owned());
+        }
+    }
+    for (source, options) in mounts(compose) {
+        if !root().join(FOLDER).join(source).exists() {
+            faults.push(format!("not there: {source}"));
+        }
+        if options != "ro" {
+            faults.push(format!("may be written: {source}"));
+        }
+    }
+    let ports = compose.split("ports:\n").skip(1).flat_map(|rest| {
+        rest.lines()
+            .map(str::trim)
+            .take_while(|line| line.starts_with("- "))
+    });
+    faults.extend(
+        ports
+            .filter(|port| !port.starts_with("- \"127.0.0.1:"))
+            .map(|port| format!("open to all: {port}")),
+    );
+    faults
+}
+
+/// An image by a tag with a number in it, or the one that is built here.
+fn pinned(image: &str) -> bool {
+    image == "tokengauge:local"
+        || (image.split_once(':')).is_some_and(|(_, tag)| tag.chars().any(|c| c.is_ascii_digit()))
+}
+
+/// Files and folders of the repository that are mounted, each with the mount's options.
+fn mounts(compose: &str) -> Vec<(&str, &str)> {
+    compose
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- "))
+        .filter(|mount| mount.starts_with('.'))
+        .filter_map(|mount| mount.split_once(":/"))
+        .map(|(source, rest)| (source, rest.split_once(':').map_or("", |it| it.1)))
+        .collect()
+}
+
+fn value<'t>(text: &'t str, key: &str) -> &'t str {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(key));
+    line.unwrap_or_default().trim_start_matches(':').trim()
+}
+
+#[test]
+fn what_is_wrong_with_a_stack_is_found() {
+    let compose = "services:\n  a:\n    image: a/b\n    privileged: true\n    volumes:\n      - ./nothing:/x:ro\n      \
+        - ./compose.yaml:/y\n    ports:\n      - \"9090:9090\"\n  b:\n    image: a/b:latest\n";
+    assert_eq!(
+        faults(compose),
+        [
+            "not pinned: a/b",
+            "privileged: true",
+            "not pinned: a/b:latest",
+            "not there: ./nothing",
+            "may be written: ./compose.yaml",
+            "open to all: - \"9090:9090\"",
+        ]
+    );
+}

@@ -1,0 +1,1 @@
+"""The parts of night_check.py."""
