@@ -13,13 +13,13 @@ tokens, stalls, errors, rate limits, broken streams, and nothing. Then every que
 0 when nothing failed.
 """
 import argparse
-import collections
 import dataclasses
 import json
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -27,7 +27,7 @@ from night import checks, pages, panels, picture
 from night.checks import MayBeEmpty
 from night.load import Load
 from night.phases import LINGERING, NIGHT
-from night.scene import INTERVAL, WAYS, WORDS, Scene, Stores
+from night.scene import INTERVAL, WAYS, Scene, Stores
 from rig import PATIENCE, Tally, forget_the_machine
 
 DURATION = re.compile(r"\b(?:\d+(?:ms|[smhdwy]))+\b")
@@ -44,6 +44,14 @@ MAY_BE_EMPTY = (
     MayBeEmpty("tokengauge-health", "Asking engines for their metrics", "every number was plausible", query="implausible"),
     MayBeEmpty("tokengauge-slo", "Burn rate of 1 h, by process", HOURS),
     MayBeEmpty("tokengauge-slo", "Objectives, by process", HOURS, query="exhaustion"),
+    MayBeEmpty("tokengauge-slo", "Objectives", "nothing burns the first objective's budget until all of it is spent at once",
+               query="time_period:days", choice=panels.ONE),
+    MayBeEmpty("tokengauge-saturation", "Tokens left", "the simulated backend limits requests alone"),
+    MayBeEmpty("tokengauge-saturation", "Depth of the queue", "the hosted route has no engine that tells its queue", query="exact", choice=panels.ONE),
+    MayBeEmpty("tokengauge-saturation", "Turned away here", "the hosted route lets everybody in", choice=panels.ONE),
+    MayBeEmpty("tokengauge-workload", "Length of .*, now and a day ago", "the night is no day", query="offset 1d"),
+    MayBeEmpty("tokengauge-workload", "Hardware by the hour.*", "the hosted route has no hardware", choice=panels.ONE),
+    MayBeEmpty("tokengauge-workload", "Calls without a price", "what is hosted has prices", choice=panels.ONE),
 )
 
 
@@ -185,7 +193,6 @@ def main():
     if args.again:
         folder = pathlib.Path(args.again)
     else:
-        import tempfile
         rules = generated(args, pathlib.Path(tempfile.mkdtemp(prefix="night-rules-")), tally)
         folder = night(args, rules, (pathlib.Path(args.alerts) / "alertmanager.yaml").read_text())
     looked_at(args, folder, tally)

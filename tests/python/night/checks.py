@@ -152,13 +152,17 @@ def alike(checks, tally):
         for way in (COLLECTOR, NATIVE):
             other = checks[way].steady.get(key, {})
             where = f"{way}: {key[0]} ({key[1]})"
-            tally.check(f"{where}: the same series as {SCRAPE}", other.keys() == told.keys(), sorted(other.keys() ^ told.keys(), key=str)[:4])
+            tally.check(f"{where}: the same series as {SCRAPE}", other.keys() == told.keys() or FLEETING.search(key[0].text), sorted(other.keys() ^ told.keys(), key=str)[:4])
             odd = {one: (value, other[one]) for one, value in told.items() if one in other and not near(value, other[one])}
             tally.check(f"{where}: numbers as {SCRAPE} has them", not odd or MOMENTARY.search(key[0].text), list(odd.items())[:3])
 
 
 # Gauges of the moment, which the three ways look at in different moments; and what is rare enough to be seen by one only.
 MOMENTARY = re.compile(r"active_requests|queue_depth|backend_|idle|self_|process_|stall|quota_|scrape|timestamp|time\(")
+
+
+# Told for a moment only.
+FLEETING = re.compile(r"quota_reset|stream_idle")
 
 
 def near(one, other):
@@ -174,11 +178,13 @@ class MayBeEmpty:
     panel: str
     why: str
     query: str = ""
+    # With which variables; with both where it is not said.
+    choice: str = ""
     # Whether it is another machine's to show something.
     depends: bool = False
 
-    def fits(self, query):
-        return bool(re.fullmatch(self.dashboard, query.dashboard) and re.fullmatch(self.panel, query.panel)
+    def fits(self, query, choice):
+        return bool(self.choice in ("", choice) and re.fullmatch(self.dashboard, query.dashboard) and re.fullmatch(self.panel, query.panel)
                     and re.search(self.query, query.text))
 
 
@@ -201,6 +207,15 @@ class PanelCheck:
                                  variables.without)
                 for query in panels.queries(dashboard):
                     self.one(query, variables, choice, busy, idle)
+                self.tables(dashboard, variables, busy[-1])
+
+    def tables(self, dashboard, variables, at):
+        """Grafana makes one row of what has the same labels: a query with one more has rows of its own."""
+        for panel in (one for one in panels.panels(dashboard) if one["type"] == "table"):
+            found = {target["refId"]: self.store.now(variables.fill(target["expr"]), at) for target in panel["targets"]}
+            names = {ref: sorted({key for labels, _ in series for key in labels if key != "__name__"}) for ref, series in found.items() if series}
+            self.tally.check(f"{self.store.way}: the columns of {dashboard['uid']} · {panel['title']} have the same labels",
+                             len({tuple(one) for one in names.values()}) == 1, names)
 
     def one(self, query, variables, choice, busy, idle):
         where = f"{self.store.way}: {query} ({choice})"
@@ -220,7 +235,7 @@ class PanelCheck:
         values = [value for _, value in points] + at_ends
         odd = [value for value in [*values, *(value for _, value in quiet)] if math.isnan(value) or math.isinf(value)]
         self.tally.check(f"{where}: never NaN or infinite", not odd, f"{len(odd)} of {len(values)}: {text}")
-        excused = next((rule for rule in self.exceptions if rule.fits(query)), None)
+        excused = next((rule for rule in self.exceptions if rule.fits(query, choice)), None)
         shown = bool(at_ends if query.instant else points)
         if excused is None:
             self.tally.check(f"{where}: not empty under load", shown, text)

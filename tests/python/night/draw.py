@@ -104,7 +104,7 @@ def time_series(panel, lines, width, height, span, step):
     other = {one["matcher"]["options"]: {it["id"]: it["value"] for it in one["properties"]}
              for one in panel["fieldConfig"].get("overrides", ()) if one["matcher"]["id"] == "byName"}
     mode = custom.get("stacking", {}).get("mode", "none")
-    coloured = [(name, COLOURS[at % len(COLOURS)], points) for at, (name, points) in enumerate(lines)]
+    coloured = [(name, fixed(other.get(name, {})) or COLOURS[at % len(COLOURS)], points) for at, (name, points) in enumerate(lines)]
     on_right = {name for name, *_ in coloured if other.get(name, {}).get("custom.axisPlacement") == "right"}
     if mode != "none":
         coloured = stacked(coloured, mode == "percent")
@@ -141,6 +141,11 @@ def time_series(panel, lines, width, height, span, step):
         parts += [f'<line x1="{frame.left}" x2="{frame.right}" y1="{frame.y(one):.1f}" y2="{frame.y(one):.1f}" stroke="{NAMED["red"]}" '
                   'stroke-dasharray="6 4" stroke-opacity=".7"/>' for one in steps]
     return svg(width, height, parts + legend)
+
+
+def fixed(properties):
+    """The colour that an override gives a line."""
+    return NAMED.get(properties.get("color", {}).get("fixedColor"))
 
 
 def path(points):

@@ -49,6 +49,8 @@ FAULTS = {
     "stall": {"x-simulate-stall-after": 5, "x-simulate-stall-ms": 4000},
     "unavailable": {"x-simulate-status": 503},
     "limited": {"x-simulate-status": 429},
+    # Not a fault, but what follows one: OpenAI's clients say so.
+    "again": {"x-stainless-retry-count": 1},
     "cut": {"x-simulate-cut-after": 10},
 }
 

@@ -87,8 +87,8 @@ class Variables:
         if not options:
             self.without.append(variable["name"])
             return ""
-        # The second of two that are to be compared is another one.
-        second = re.search(r"(_b|other|candidate)$", variable["name"])
+        # What is to be compared with the first is another one of the same provider.
+        second = re.fullmatch(r"b_(model|variant)", variable["name"])
         if kind == "query" or current in (None, "", "$__all") or isinstance(current, list):
             return options[-1] if second else options[0]
         return str(current)

@@ -4,11 +4,11 @@ import re
 import subprocess
 import tempfile
 
-from night import draw, panels
+from night import draw, panels, png
 from rig import PATIENCE
 
 # A dashboard is 24 columns wide; a row of its grid is so many pixels high.
-WIDTH, COLUMNS, ROW, GAP, TITLE = 1400, 24, 30, 6, 26
+WIDTH, COLUMNS, ROW, GAP, TITLE = 1400, 24, 24, 6, 26
 LARGEST = 250_000
 
 STYLE = """
@@ -35,7 +35,9 @@ class Painter:
         # What a viewer sees who looks while the last failures are there.
         self.start, self.end = night["began"], loaded[-1]["ended"]
         self.dashboard, self.store = dashboard, store
-        self.variables = panels.Variables(dashboard, store, self.end, self.end - self.start, panels.ALL, interval)
+        # All against all is no comparison.
+        choice = panels.ONE if dashboard["uid"].endswith("compare") else panels.ALL
+        self.variables = panels.Variables(dashboard, store, self.end, self.end - self.start, choice, interval)
         self.step = max(int((self.end - self.start) / 200), 1)
 
     def page(self):
@@ -48,7 +50,8 @@ class Painter:
             bottom = max(bottom, y + height)
             where = f"left:{x:.0f}px;top:{y:.0f}px;width:{width}px;height:{height}px"
             if panel["type"] == "row":
-                folded = f"▸ {panel['title']} <i>({len(panel['panels'])} panels)</i>" if panel.get("collapsed") else f"▾ {panel['title']}"
+                title = draw.escaped(self.variables.fill(panel["title"]))
+                folded = f"▸ {title} <i>({len(panel['panels'])} panels)</i>" if panel.get("collapsed") else f"▾ {title}"
                 parts.append(f'<div class="row" style="{where}">{folded}</div>')
                 continue
             drawn = self.drawn(panel, width - 4, height - TITLE - 4)
@@ -135,5 +138,7 @@ def draw_all(dashboards, store, night, folder, interval, tally):
                 "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={scratch}/profile",
                 f"--window-size={WIDTH},{height}", f"--screenshot={picture}", path.as_uri()],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=2 * PATIENCE, check=False)
+            if picture.exists():
+                picture.write_bytes(png.smaller(picture.read_bytes()))
             size = picture.stat().st_size if picture.exists() else 0
             tally.check(f"{picture} is drawn, and no larger than {LARGEST:,} bytes", 0 < size <= LARGEST, size)

@@ -13,13 +13,9 @@ import urllib.request
 
 from rig import PATIENCE, Processes, free_port
 
+# Scraped by Prometheus 2; over OTLP to the Collector, and scraped there by another Prometheus 2; over OTLP into Prometheus 3.
 SCRAPE, COLLECTOR, NATIVE = "scrape", "collector", "native"
 WAYS = (SCRAPE, COLLECTOR, NATIVE)
-WORDS = {
-    SCRAPE: "scraped by Prometheus 2",
-    COLLECTOR: "OTLP through the Collector, scraped by Prometheus 2",
-    NATIVE: "OTLP into Prometheus 3",
-}
 NAMESPACE, CLUSTER = "night", "proving"
 # How often metrics are scraped, pushed and looked at by rules, in seconds.
 INTERVAL = 1
@@ -41,7 +37,7 @@ routes:
     strip: true
     provider: vllm
     stall_after: 1s
-    admission: {{max_in_flight: 3, queue: 64, wait: 60s}}
+    admission: {{max_in_flight: 3, queue: 4, wait: 60s}}
 identity:
   tenant: {{headers: [x-tenant]}}
   variant: {{headers: [x-variant]}}
