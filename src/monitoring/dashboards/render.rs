@@ -62,7 +62,7 @@ impl Panel {
     }
 
     fn target(&self, at: usize, query: &Query) -> Value {
-        let text = expanded(query.text);
+        let text = expanded(&query.text);
         let (instant, format) = match self.kind {
             Kind::Stat | Kind::BarGauge => (true, "time_series"),
             Kind::Table(_) => (true, "table"),
