@@ -32,8 +32,11 @@ fn values_of(text: &str, path: &Path) -> Result<Values, Errors> {
     };
     let values: Option<Given<Values>> =
         merged.and_then(|root| read::read(&root, &mut problems).given());
-    let complete = values.map(|values| values.value);
-    complete.ok_or_else(|| problems.into_errors())
+    match values {
+        // A key that nobody knows stops nothing, and has been told.
+        Some(values) => problems.into_result(values.value),
+        None => Err(problems.into_errors()),
+    }
 }
 
 /// `given` laid over `default`: sections key by key, anything else as a whole. What is there without a value changes

@@ -49,20 +49,71 @@ fn every_query_parses_and_asks_for_what_is_there() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// A link that leads nowhere, or sets what the other side does not have, is found by whoever needs it most.
+/// A link that leads nowhere, sets what the other side does not have, or takes a value from a column that is not there,
+/// is found by whoever needs it most.
 #[test]
-fn every_link_leads_to_a_dashboard_of_the_set() {
-    let uids: BTreeSet<&str> = dashboards::all()
-        .iter()
-        .map(dashboards::Dashboard::uid)
-        .collect();
-    for dashboard in dashboards::all() {
-        let text = dashboard.json().to_string();
-        for link in text.split("/d/").skip(1) {
-            let uid = link.split(['?', '/', '"', ')', ' ']).next().unwrap();
-            assert!(uids.contains(uid), "{} links to {uid}", dashboard.uid());
+fn every_link_leads_to_a_dashboard_and_hands_on_what_it_has() {
+    let all = dashboards::all();
+    for dashboard in &all {
+        let json = dashboard.json();
+        for panel in faults::panels(&json) {
+            let text = panel.to_string();
+            for link in text
+                .split("\"/d/")
+                .skip(1)
+                .map(|rest| rest.split('"').next().unwrap())
+            {
+                let uid = link.split(['?', '/']).next().unwrap();
+                let target = all.iter().find(|dashboard| dashboard.uid() == uid);
+                let target = target.unwrap_or_else(|| panic!("{link}: no such dashboard"));
+                let target = target.json()["templating"].to_string();
+                for set in link.split("var-").skip(1) {
+                    let name = set.split('=').next().unwrap();
+                    assert!(
+                        target.contains(&format!("\"name\":\"{name}\"")),
+                        "{link}: {name}"
+                    );
+                }
+                for field in link.split("__data.fields.").skip(1) {
+                    let column = field.split(['}', ':']).next().unwrap();
+                    let titles = panel["transformations"].to_string();
+                    assert!(
+                        titles.contains(&format!(":\"{column}\"")),
+                        "{link}: {column}"
+                    );
+                }
+            }
         }
     }
+}
+
+/// A variable that is not there is no value at all: the query then matches nothing, and says so nowhere.
+#[test]
+fn every_variable_that_is_asked_for_is_there_and_asked_for() {
+    for dashboard in dashboards::all() {
+        let json = dashboard.json();
+        let variables: BTreeSet<String> = json["templating"]["list"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|variable| variable["name"].as_str().unwrap().to_owned())
+            .collect();
+        let asked: BTreeSet<String> = asked_for(&json.to_string()).collect();
+        assert_eq!(asked, variables, "{}: left: asked for", dashboard.uid());
+    }
+}
+
+/// Names after `$` or in `${…}`, without Grafana's own.
+fn asked_for(text: &str) -> impl Iterator<Item = String> {
+    text.split('$').skip(1).filter_map(|rest| {
+        let rest = rest.strip_prefix('{').unwrap_or(rest);
+        let name: String = rest
+            .chars()
+            .take_while(|&c| c.is_ascii_alphanumeric() || c == '_')
+            .collect();
+        let own = name.starts_with("__") || !name.starts_with(|c: char| c.is_ascii_lowercase());
+        (!own).then_some(name)
+    })
 }
 
 /// Labels that the rules in `alerts/` keep of whatever they aggregate.

@@ -211,6 +211,9 @@ impl Walk<'_> {
             Some(Expr::StringLiteral(literal)) => literal.val.clone(),
             _ => String::new(),
         };
+        if ["rate", "irate", "increase"].contains(&name) {
+            self.counts(call);
+        }
         let mut labels = all.into_iter().flatten().next();
         match name {
             "scalar" | "time" | "pi" => return None,
@@ -238,6 +241,19 @@ impl Walk<'_> {
             _ => {}
         }
         labels
+    }
+
+    /// The growth of what can fall is no number that means something: each fall is taken for a restart.
+    fn counts(&mut self, call: &Call) {
+        const RISING: &[&str] = &["_total", "_bucket", "_sum", "_count"];
+        for argument in &call.args.args {
+            if let Expr::MatrixSelector(matrix) = argument.as_ref() {
+                let name = matrix.vs.name.clone().unwrap_or_default();
+                if !RISING.iter().any(|end| name.ends_with(end)) {
+                    self.wrong.push(format!("{name} is no counter"));
+                }
+            }
+        }
     }
 
     fn everywhere(&mut self, name: &str) {
@@ -418,6 +434,10 @@ fn whatever_is_wrong_is_found() {
         ),
         ("topk(3, nothing)", "nothing: nothing emits it"),
         ("{job=\"a\"}", "no name"),
+        (
+            "rate(tokengauge_active_requests[5m])",
+            "tokengauge_active_requests is no counter",
+        ),
     ] {
         let wrong = checker.dashboard(query);
         assert!(

@@ -81,9 +81,15 @@ pub(super) fn divided(expr: &str, by: Divisor) -> String {
 fn token(text: &str, first: char) -> usize {
     match first {
         '"' | '\'' | '`' => quoted(text, first),
-        first if is_word(first) => text.find(|c| !is_word(c)).unwrap_or(text.len()),
+        // Between the two durations of a subquery there is a colon, as there may be within a name.
+        first if first.is_ascii_digit() => end_of(text, |c| c != ':' && is_word(c)),
+        first if is_word(first) => end_of(text, is_word),
         first => first.len_utf8(),
     }
+}
+
+fn end_of(text: &str, within: impl Fn(char) -> bool) -> usize {
+    text.find(|c| !within(c)).unwrap_or(text.len())
 }
 
 const fn is_word(c: char) -> bool {

@@ -28,21 +28,17 @@ impl Panel {
             "targets": self.targets(),
             "transformations": self.transformations(),
         });
-        merged(merged(common, asks), self.plugin_version())
-    }
-
-    /// Grafana takes the options of an `xychart` without a version for those of before 11.1 and rewrites them, to
-    /// nothing that it can draw.
-    fn plugin_version(&self) -> Value {
+        let panel = merged(common, asks);
         match self.kind {
-            Kind::XyChart => json!({ "pluginVersion": "11.1.0" }),
+            // Grafana 11.0 takes a chart without a version for one of the form before, and rewrites it.
+            Kind::XyChart => merged(panel, json!({ "pluginVersion": "11.1.0" })),
             Kind::Stat
             | Kind::TimeSeries(_)
             | Kind::Heatmap
             | Kind::BarGauge
             | Kind::Table(_)
             | Kind::StateTimeline
-            | Kind::Text(_) => json!({}),
+            | Kind::Text(_) => panel,
         }
     }
 
@@ -66,7 +62,7 @@ impl Panel {
     }
 
     fn target(&self, at: usize, query: &Query) -> Value {
-        let text = expanded(&query.text);
+        let text = expanded(query.text);
         let (instant, format) = match self.kind {
             Kind::Stat | Kind::BarGauge => (true, "time_series"),
             Kind::Table(_) => (true, "table"),
@@ -227,10 +223,6 @@ impl Panel {
                 ],
             )
         });
-        let colours = self.colours.iter().map(|(name, colour)| {
-            let fixed = json!({ "mode": "fixed", "fixedColor": colour.as_str() });
-            by_name(name, vec![json!({ "id": "color", "value": fixed })])
-        });
         let columns = self.queries.iter().filter_map(|query| {
             let unit = query.unit?;
             Some(by_name(
@@ -262,11 +254,7 @@ impl Panel {
         let links = linked
             .into_iter()
             .map(|(column, to)| by_name(column, vec![json!({ "id": "links", "value": to })]));
-        axes.chain(colours)
-            .chain(columns)
-            .chain(keys)
-            .chain(links)
-            .collect()
+        axes.chain(columns).chain(keys).chain(links).collect()
     }
 
     fn transformations(&self) -> Value {

@@ -242,7 +242,7 @@ fn streamed() -> Panel {
     .line(
         "stream: {{gen_ai_request_stream}}",
         r#"sum by (gen_ai_request_stream) (
-           rate(tokengauge_requests_finished_total{<call>, gen_ai_operation_name!=""}[$__rate_interval])
+           rate(tokengauge_requests_finished_total{<call>, gen_ai_operation_name=~".+"}[$__rate_interval])
          )"#,
     )
     .stacked()
