@@ -81,7 +81,8 @@ pub(super) fn divided(expr: &str, by: Divisor) -> String {
 fn token(text: &str, first: char) -> usize {
     match first {
         '"' | '\'' | '`' => quoted(text, first),
-        // Between the two durations of a subquery there is a colon, as there may be within a name.
+        // A colon is part of a name within it only: between the two durations of a subquery it stands for itself.
+        ':' => 1,
         first if first.is_ascii_digit() => end_of(text, |c| c != ':' && is_word(c)),
         first if is_word(first) => end_of(text, is_word),
         first => first.len_utf8(),
