@@ -140,7 +140,8 @@ impl Walk<'_> {
         let Some(values) = self.checker.closed.get(&matcher.name) else {
             return;
         };
-        if matcher.value.starts_with('$') {
+        // Nothing stands for the label's absence.
+        if matcher.value.is_empty() || matcher.value.starts_with('$') {
             return;
         }
         let fits = match &matcher.op {

@@ -62,7 +62,7 @@ impl Panel {
     }
 
     fn target(&self, at: usize, query: &Query) -> Value {
-        let text = expanded(query.text);
+        let text = expanded(&query.text);
         let (instant, format) = match self.kind {
             Kind::Stat | Kind::BarGauge => (true, "time_series"),
             Kind::Table(_) => (true, "table"),
@@ -223,6 +223,10 @@ impl Panel {
                 ],
             )
         });
+        let colours = self.colours.iter().map(|(name, colour)| {
+            let fixed = json!({ "mode": "fixed", "fixedColor": colour.as_str() });
+            by_name(name, vec![json!({ "id": "color", "value": fixed })])
+        });
         let columns = self.queries.iter().filter_map(|query| {
             let unit = query.unit?;
             Some(by_name(
@@ -254,7 +258,11 @@ impl Panel {
         let links = linked
             .into_iter()
             .map(|(column, to)| by_name(column, vec![json!({ "id": "links", "value": to })]));
-        axes.chain(columns).chain(keys).chain(links).collect()
+        axes.chain(colours)
+            .chain(columns)
+            .chain(keys)
+            .chain(links)
+            .collect()
     }
 
     fn transformations(&self) -> Value {

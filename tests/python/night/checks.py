@@ -14,6 +14,9 @@ RESTLESS = re.compile(r"process_|tokengauge_self_(export|scrapes|delay|memory|cp
 ORIGIN = {"job", "instance", "cluster", "namespace", "k8s_cluster_name", "k8s_namespace_name"}
 # What the Collector's exporter adds: the rest of the resource, and the scope.
 RESOURCE = re.compile(r"(service|telemetry|otel_scope|host|process|os|container)_\w+")
+# Nothing moves for longer than this at the end: whatever a store heard last in it is final, though the very last scrapes
+# may have failed on a machine that was busy with something else.
+QUIET = "[60s]"
 # Metrics of a scrape itself, and what rules write.
 FOREIGN = re.compile(r"(up|scrape_\w+|target_info|ALERTS\w*|sloth_slo_info|.*:.*)$")
 
@@ -36,7 +39,7 @@ def agreement(stores, tally, night):
             if not FOREIGN.match(labels["__name__"]):
                 keys[way][labels["__name__"]] |= {key for key, _ in identity(labels)}
         names[way] = set(keys[way])
-        found = stores[way].now('{job="tokengauge",__name__=~".+_(total|bucket|sum|count)"}', end)
+        found = stores[way].now('last_over_time({job="tokengauge",__name__=~".+_(total|bucket|sum|count)"}' + QUIET + ")", end)
         numbers[way] = {identity(labels): value for labels, value in found
                         if not FOREIGN.match(labels["__name__"]) and not RESTLESS.match(labels["__name__"])}
     for way in (COLLECTOR, NATIVE):
@@ -121,18 +124,18 @@ def totals(stores, tally, night):
     records, end = night["records"], night["ended"]
     rejected = lambda one: one["status"] >= 400
     expected = {
-        "calls": ("sum(tokengauge_requests_finished_total)", len(records)),
-        "answers 503": ('sum(tokengauge_requests_finished_total{http_response_status_code="503"})',
+        "calls": ("sum(last_over_time(tokengauge_requests_finished_total" + QUIET + "))", len(records)),
+        "answers 503": ('sum(last_over_time(tokengauge_requests_finished_total{http_response_status_code="503"}' + QUIET + '))',
                         sum(one["status"] == 503 for one in records)),
-        "answers 429": ('sum(tokengauge_requests_finished_total{http_response_status_code="429"})',
+        "answers 429": ('sum(last_over_time(tokengauge_requests_finished_total{http_response_status_code="429"}' + QUIET + '))',
                         sum(one["status"] == 429 for one in records)),
-        "broken streams": ('sum(tokengauge_requests_finished_total{tokengauge_outcome="truncated"})',
+        "broken streams": ('sum(last_over_time(tokengauge_requests_finished_total{tokengauge_outcome="truncated"}' + QUIET + '))',
                            sum(one["fate"] == "cut" for one in records)),
-        "aborted streams": ('sum(tokengauge_requests_finished_total{tokengauge_outcome="cancelled"})',
+        "aborted streams": ('sum(last_over_time(tokengauge_requests_finished_total{tokengauge_outcome="cancelled"}' + QUIET + '))',
                             sum(one["fate"] == "abort" for one in records)),
-        "output tokens as reported": ("sum(gen_ai_client_inference_usage_output_tokens_total)",
+        "output tokens as reported": ("sum(last_over_time(gen_ai_client_inference_usage_output_tokens_total" + QUIET + "))",
                                       sum(one["output"] for one in records if not rejected(one))),
-        "input tokens as reported": ("sum(gen_ai_client_inference_usage_input_tokens_total)",
+        "input tokens as reported": ("sum(last_over_time(gen_ai_client_inference_usage_input_tokens_total" + QUIET + "))",
                                      sum(one["input"] for one in records if not rejected(one))),
     }
     for way in WAYS:

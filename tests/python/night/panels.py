@@ -88,7 +88,7 @@ class Variables:
             self.without.append(variable["name"])
             return ""
         # What is to be compared with the first is another one of the same provider.
-        second = re.fullmatch(r"b_(model|variant)", variable["name"])
+        second = re.fullmatch(r"(model|variant)_b", variable["name"])
         if kind == "query" or current in (None, "", "$__all") or isinstance(current, list):
             return options[-1] if second else options[0]
         return str(current)

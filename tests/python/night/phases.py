@@ -61,7 +61,8 @@ NIGHT = (
     Phase("down and slow", hosted(faring("unavailable"), streams=False) + [but(HOSTED, gap_ms=3 * GAP, tokens=20, fates=(*DOWN, None))] * 10, 8,
           fires=("LLMProviderDown", "LLMProviderErrors", DROP), inhibits=(("LLMProviderDown", DROP),)),
     # More local calls than the route lets in and lets wait, too: some are turned away by the proxy itself.
-    Phase("rate limits", hosted(faring("limited", "again")) + [OWN] * 6, 10, fires=("LLMRateLimited",), may=(BURN,)),
+    Phase("rate limits", hosted(faring("limited", "again")) + [OWN] * 6, 10, fires=("LLMRateLimited",),
+          may=(BURN, "LLMTTFTDegraded")),
     Phase("truncated and aborted", hosted(faring("cut", "abort", None)), 12, fires=("LLMStreamsTruncated",), may=(BURN,)),
     Phase("idle", [], 40, calms=True),
 )

@@ -37,7 +37,8 @@ class Painter:
         self.dashboard, self.store = dashboard, store
         # All against all is no comparison.
         choice = panels.ONE if dashboard["uid"].endswith("compare") else panels.ALL
-        self.variables = panels.Variables(dashboard, store, self.end, self.end - self.start, choice, interval)
+        # What can be chosen is what there was under normal load.
+        self.variables = panels.Variables(dashboard, store, night["phases"][0]["ended"], self.end - self.start, choice, interval)
         self.step = max(int((self.end - self.start) / 200), 1)
 
     def page(self):

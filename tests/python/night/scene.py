@@ -11,7 +11,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from rig import PATIENCE, Processes, free_port
+from rig import PATIENCE, Processes, free_port, wait_until
 
 # Scraped by Prometheus 2; over OTLP to the Collector, and scraped there by another Prometheus 2; over OTLP into Prometheus 3.
 SCRAPE, COLLECTOR, NATIVE = "scrape", "collector", "native"
@@ -153,6 +153,13 @@ class Store:
         except urllib.error.HTTPError as error:
             raise ValueError(f"{self.way} on {query}: {error.read().decode()[:500]}") from error
 
+    def ready(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=PATIENCE):
+                return True
+        except OSError:
+            return False
+
     def now(self, query, at):
         """The vector at an instant: labels and value of each series."""
         found = self.ask("query", query=query, time=at)
@@ -190,6 +197,10 @@ class Stores(Processes):
                 command += [f"--rules.alert.resend-delay={2 * INTERVAL}s", "--rules.alert.for-grace-period=0s"]
                 command += ["--web.enable-otlp-receiver"] if way == NATIVE else []
             self.start(way, command, store.port)
+            # It listens before it has read what it had written.
+            if not wait_until(store.ready):
+                self.stop()
+                raise SystemExit(f"{way} does not get ready; see {self.folder}")
 
 
 class Scene(Processes):
