@@ -121,6 +121,10 @@ mod tests {
             ("rate(x[5m])", "rate(x[5s])"),
             ("x offset 1h30m > 30", "x offset 1m30s > 30"),
             ("max_over_time(a[1d:5m])", "max_over_time(a[24m:5s])"),
+            (
+                "count_over_time(a:b:c3m[6h:5m] offset 30m) >= 36",
+                "count_over_time(a:b:c3m[6m:5s] offset 30s) >= 36",
+            ),
             ("slo:sli_error:ratio_rate5m", "slo:sli_error:ratio_rate5m"),
             ("x{w=\"5m\", y='\\'5m'}[1m]", "x{w=\"5m\", y='\\'5m'}[1s]"),
             ("x > 14.4 and y > 1e3", "x > 14.4 and y > 1e3"),
