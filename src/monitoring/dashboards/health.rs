@@ -212,7 +212,11 @@ fn unseen() -> Vec<Panel> {
     )
     .empty(NOT_TOLD)
     .size(8, 7);
-    let overflow = time_series(
+    vec![backlog, lost, anomalies, late, overflow(), left_out()]
+}
+
+fn overflow() -> Panel {
+    time_series(
         "Labels called other",
         Unit::PerMinute,
         "Values for which a dimension had no room, per minute: 60 × rate(tokengauge_self_label_overflow_total) by tokengauge_dimension. Their numbers are under `other`.",
@@ -222,8 +226,7 @@ fn unseen() -> Vec<Panel> {
         "60 * sum by (tokengauge_dimension) (rate(tokengauge_self_label_overflow_total{<process>}[$__rate_interval])) > 0",
     )
     .empty(NONE)
-    .size(8, 7);
-    vec![backlog, lost, anomalies, late, overflow, left_out()]
+    .size(8, 7)
 }
 
 fn left_out() -> Panel {

@@ -354,14 +354,18 @@ const ONLY: &str = "/d/tokengauge-overview?${__url_time_range}&${datasource:quer
     &var-provider=${__data.fields.Provider}&var-model=${__data.fields.Model}";
 
 fn by_model() -> Panel {
-    table(
+    let panel = table(
         "Providers and models",
         Unit::Number,
         "Each column is the number of the same name above, by gen_ai_provider_name and gen_ai_request_model: tokengauge_requests_finished_total, tokengauge_tokens_total, tokengauge_stream_time_seconds_total, tokengauge_request_output_rate_per_second, tokengauge_time_to_seconds, tokengauge_stream_stalls_total. Failed leaves out what was the client's fault.",
     )
     .key("gen_ai_provider_name", "Provider")
-    .key("gen_ai_request_model", "Model")
-    .column(
+    .key("gen_ai_request_model", "Model");
+    how_fast(how_much(panel)).link("Model", "Only this model", ONLY)
+}
+
+fn how_much(panel: Panel) -> Panel {
+    panel.column(
         "Requests",
         Unit::RequestsPerSecond,
         r#"sum by (gen_ai_provider_name, gen_ai_request_model) (
@@ -390,7 +394,10 @@ fn by_model() -> Panel {
             rate(tokengauge_tokens_total{<call>, gen_ai_token_type="output"}[$__rate_interval])
         ) > 0"#,
     )
-    .column(
+}
+
+fn how_fast(panel: Panel) -> Panel {
+    panel.column(
         "TPS per stream",
         Unit::TokensPerSecond,
         r#"sum by (gen_ai_provider_name, gen_ai_request_model) (
@@ -428,5 +435,4 @@ fn by_model() -> Panel {
             rate(tokengauge_stream_stalls_total{<call>}[$__rate_interval])
         ) > 0",
     )
-    .link("Model", "Only this model", ONLY)
 }

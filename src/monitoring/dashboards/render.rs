@@ -217,7 +217,7 @@ impl Panel {
         let axes = self.axes.iter().map(|(name, unit)| {
             by_name(
                 name,
-                vec![
+                &[
                     json!({ "id": "unit", "value": unit.as_str() }),
                     json!({ "id": "custom.axisPlacement", "value": "right" }),
                 ],
@@ -225,13 +225,13 @@ impl Panel {
         });
         let colours = self.colours.iter().map(|(name, colour)| {
             let fixed = json!({ "mode": "fixed", "fixedColor": colour.as_str() });
-            by_name(name, vec![json!({ "id": "color", "value": fixed })])
+            by_name(name, &[json!({ "id": "color", "value": fixed })])
         });
         let columns = self.queries.iter().filter_map(|query| {
             let unit = query.unit?;
             Some(by_name(
                 query.name,
-                vec![json!({ "id": "unit", "value": unit.as_str() })],
+                &[json!({ "id": "unit", "value": unit.as_str() })],
             ))
         });
         let keys = match &self.kind {
@@ -247,7 +247,7 @@ impl Panel {
         let keys = keys.iter().map(|(_, title)| {
             by_name(
                 title,
-                vec![json!({ "id": "unit", "value": Unit::Text.as_str() })],
+                &[json!({ "id": "unit", "value": Unit::Text.as_str() })],
             )
         });
         let mut linked: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
@@ -257,7 +257,7 @@ impl Panel {
         }
         let links = linked
             .into_iter()
-            .map(|(column, to)| by_name(column, vec![json!({ "id": "links", "value": to })]));
+            .map(|(column, to)| by_name(column, &[json!({ "id": "links", "value": to })]));
         axes.chain(colours)
             .chain(columns)
             .chain(keys)
@@ -398,7 +398,7 @@ fn heatmap_options(unit: Unit) -> Value {
 }
 
 /// What holds for the one field of this name.
-fn by_name(name: &str, properties: Vec<Value>) -> Value {
+fn by_name(name: &str, properties: &[Value]) -> Value {
     json!({ "matcher": { "id": "byName", "options": name }, "properties": properties })
 }
 

@@ -59,14 +59,18 @@ fn firing() -> Panel {
 }
 
 fn objectives() -> Panel {
-    table(
+    let panel = table(
         "Objectives",
         Unit::Number,
         "By objective and job. Target: slo:objective:ratio. Attained: 1 − slo:sli_error:ratio_rate30d. Left: slo:period_error_budget_remaining:ratio. Burn rates: slo:sli_error:ratio_rate… ÷ slo:error_budget:ratio. Spent in: left × 30 days ÷ burn rate of 1 h, where that is above 1. Bad events: increase(tokengauge_slo_events_total) over the time shown.",
     )
     .key("sloth_slo", "Objective")
-    .key("job", "Job")
-    .column(
+    .key("job", "Job");
+    spent(burnt(promised(panel))).decimals(2).empty("–")
+}
+
+fn promised(panel: Panel) -> Panel {
+    panel.column(
         "Target",
         Unit::Share,
         r#"min by (sloth_slo, job) (slo:objective:ratio{<fleet>, sloth_slo=~"$slo"})"#,
@@ -81,39 +85,46 @@ fn objectives() -> Panel {
         Unit::Share,
         r#"min by (sloth_slo, job) (slo:period_error_budget_remaining:ratio{<fleet>, sloth_slo=~"$slo"})"#,
     )
-    .column(
-        "Burn, 5 min",
-        Unit::Times,
-        r#"max by (sloth_slo, job) (
+}
+
+fn burnt(panel: Panel) -> Panel {
+    panel
+        .column(
+            "Burn, 5 min",
+            Unit::Times,
+            r#"max by (sloth_slo, job) (
             slo:sli_error:ratio_rate5m{<fleet>, sloth_slo=~"$slo"}
             / ignoring (sloth_window) slo:error_budget:ratio{<fleet>, sloth_slo=~"$slo"}
         )"#,
-    )
-    .column(
-        "1 h",
-        Unit::Times,
-        r#"max by (sloth_slo, job) (
+        )
+        .column(
+            "1 h",
+            Unit::Times,
+            r#"max by (sloth_slo, job) (
             slo:sli_error:ratio_rate1h{<fleet>, sloth_slo=~"$slo"}
             / ignoring (sloth_window) slo:error_budget:ratio{<fleet>, sloth_slo=~"$slo"}
         )"#,
-    )
-    .column(
-        "6 h",
-        Unit::Times,
-        r#"max by (sloth_slo, job) (
+        )
+        .column(
+            "6 h",
+            Unit::Times,
+            r#"max by (sloth_slo, job) (
             slo:sli_error:ratio_rate6h{<fleet>, sloth_slo=~"$slo"}
             / ignoring (sloth_window) slo:error_budget:ratio{<fleet>, sloth_slo=~"$slo"}
         )"#,
-    )
-    .column(
-        "3 d",
-        Unit::Times,
-        r#"max by (sloth_slo, job) (
+        )
+        .column(
+            "3 d",
+            Unit::Times,
+            r#"max by (sloth_slo, job) (
             slo:sli_error:ratio_rate3d{<fleet>, sloth_slo=~"$slo"}
             / ignoring (sloth_window) slo:error_budget:ratio{<fleet>, sloth_slo=~"$slo"}
         )"#,
-    )
-    .column(
+        )
+}
+
+fn spent(panel: Panel) -> Panel {
+    panel.column(
         "Spent in",
         Unit::Seconds,
         r#"min by (sloth_slo, job) (
@@ -136,8 +147,6 @@ fn objectives() -> Panel {
             )
         )"#,
     )
-    .decimals(2)
-    .empty("–")
 }
 
 /// The windows of one alert, and the burn rate at which it fires: it does where both lines are above it.
