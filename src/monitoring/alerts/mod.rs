@@ -1,6 +1,6 @@
 //! Prometheus rules, made from one file of thresholds.
 //!
-//! PromQL is written as text with real names, and a few marks for what all rules share ([`promql::Template`]). Each file
+//! PromQL is written as text with real names, and a few marks for what all rules share (`promql::Template`). Each file
 //! of rules has a module that says which rules are in it and why; here they are put together and written down.
 
 mod health;
