@@ -16,13 +16,19 @@ use tokengauge::monitoring::alerts::span::{Divisor, Span};
 use tokengauge::monitoring::alerts::values::Values;
 use tokengauge::monitoring::alerts::{Rules, divided, files, is_generated, rules};
 
-use crate::promql::{Checker, selectors};
+use crate::promql::{Checker, Labels, selectors};
 
 #[test]
 fn every_rule_asks_for_what_is_emitted_or_recorded_before() {
+    let (_, wrong) = labels_of_alerts();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// The labels that each alert can have, and what is wrong with rules.
+fn labels_of_alerts() -> (BTreeMap<&'static str, Labels>, Vec<String>) {
     let all = rules(&values());
     let mut checker = Checker::new().knows("up", &["job", "instance", "cluster", "namespace"]);
-    let mut wrong = Vec::new();
+    let mut alerts = BTreeMap::new();
     // Files stand in the order in which they need each other; within a file a group may need any other.
     let mut left: Vec<&Rule> = all.iter().flat_map(each).collect();
     while let Some(at) = left
@@ -31,16 +37,54 @@ fn every_rule_asks_for_what_is_emitted_or_recorded_before() {
     {
         let rule = left.remove(at);
         let labels = checker.rule(rule.expr()).0.unwrap();
-        if let Rule::Record(recording) = rule {
-            let own = recording.labels.iter().map(|(name, _)| *name);
-            let labels: Vec<&str> = labels.iter().map(String::as_str).chain(own).collect();
-            checker = checker.knows(&recording.record, &labels);
+        match rule {
+            Rule::Record(recording) => {
+                let own = recording.labels.iter().map(|(name, _)| *name);
+                let labels: Vec<&str> = labels.iter().map(String::as_str).chain(own).collect();
+                checker = checker.knows(&recording.record, &labels);
+            }
+            Rule::Alert(alert) => {
+                alerts.insert(alert.name, labels);
+            }
         }
     }
-    for rule in left {
-        wrong.extend(checker.rule(rule.expr()).1);
+    let wrong = left
+        .iter()
+        .flat_map(|rule| checker.rule(rule.expr()).1)
+        .collect();
+    (alerts, wrong)
+}
+
+/// A label that one side lacks is never equal to that of the other: then nothing is silenced.
+#[test]
+fn alerts_silence_others_by_labels_that_both_have() {
+    let (alerts, _) = labels_of_alerts();
+    let text = fs::read_to_string(root().join("alerts/alertmanager.yaml")).unwrap();
+    let read: Value = serde_saphyr::from_str(&text).unwrap();
+    let silencing = read["inhibit_rules"].as_array().unwrap();
+    assert!(silencing.len() > 3);
+    for rule in silencing {
+        let [sources, targets] = ["source_matchers", "target_matchers"].map(|side| {
+            let name = rule[side].as_array().unwrap().iter();
+            let name = name.filter_map(Value::as_str).find_map(named).unwrap();
+            let named: Vec<_> = alerts.iter().filter(|(it, _)| name.is_match(it)).collect();
+            assert!(!named.is_empty(), "no alert is called {name}");
+            named
+        });
+        for equal in rule["equal"].as_array().unwrap() {
+            let equal = equal.as_str().unwrap();
+            for (name, labels) in sources.iter().chain(&targets) {
+                assert!(labels.contains(equal), "{name} has no {equal}");
+            }
+        }
     }
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// The alerts of a matcher on `alertname`.
+fn named(matcher: &str) -> Option<regex::Regex> {
+    let name = matcher.strip_prefix("alertname")?;
+    let name = name.trim_start_matches(['=', '~']).trim_matches('"');
+    Some(regex::Regex::new(&format!("^(?:{name})$")).unwrap())
 }
 
 /// A mark that nobody filled in would parse as a comparison.
