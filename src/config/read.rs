@@ -174,6 +174,14 @@ impl<'t> Reader<'t, '_> {
         Failure::Told
     }
 
+    /// What stands here, read by `seed`. An error that nobody further in told is told here.
+    fn told<S: DeserializeSeed<'t>>(self, seed: S) -> Result<S::Value, Failure> {
+        seed.deserialize(self).map_err(|failure| match failure {
+            Failure::Told => Failure::Told,
+            Failure::Untold(message) => self.tell(message),
+        })
+    }
+
     fn expected(self, what: &str) -> Failure {
         self.tell(format!("found {}; {what}", self.node.kind.name()))
     }
@@ -350,11 +358,7 @@ impl<'t> SeqAccess<'t> for Marked<'t, '_> {
     ) -> Result<Option<S::Value>, Failure> {
         match self.mark.take() {
             Some(Mark(mark)) => seed.deserialize(mark.into_deserializer()).map(Some),
-            // The one place where errors are told that nobody further in told: a field lets none of them pass.
-            None => match seed.deserialize(self.reader) {
-                Err(Failure::Untold(message)) => Err(self.reader.tell(message)),
-                read => read.map(Some),
-            },
+            None => self.reader.told(seed).map(Some),
         }
     }
 }
@@ -387,6 +391,6 @@ impl<'t, I: Iterator<Item = &'t (Key, Node)>> MapAccess<'t> for Entries<'t, '_, 
             ));
         };
         let report = self.report;
-        seed.deserialize(Reader { node, report })
+        Reader { node, report }.told(seed)
     }
 }
