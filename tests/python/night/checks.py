@@ -156,7 +156,9 @@ def alike(checks, tally):
             other = checks[way].steady.get(key, {})
             where = f"{way}: {key[0]} ({key[1]})"
             tally.check(f"{where}: the same series as {SCRAPE}", other.keys() == told.keys() or FLEETING.search(key[0].text), sorted(other.keys() ^ told.keys(), key=str)[:4])
-            odd = {one: (value, other[one]) for one, value in told.items() if one in other and not near(value, other[one])}
+            # What is told in events is so many of them: of one that is rare a window holds one more, or twice as many.
+            least = EVENTS if "increase(" in key[0].text else 0.05
+            odd = {one: (value, other[one]) for one, value in told.items() if one in other and not near(value, other[one], least)}
             tally.check(f"{where}: numbers as {SCRAPE} has them", not odd or MOMENTARY.search(key[0].text), list(odd.items())[:3])
 
 
@@ -168,9 +170,13 @@ MOMENTARY = re.compile(r"active_requests|queue_depth|backend_|idle|self_|process
 FLEETING = re.compile(r"quota_reset|stream_idle")
 
 
-def near(one, other):
-    """Within a fifth. Windows of different beginnings hold a call more or less."""
-    return math.isclose(one, other, rel_tol=0.2, abs_tol=0.05)
+# By so many events windows of different beginnings may differ.
+EVENTS = 3
+
+
+def near(one, other, least):
+    """Within a fifth, or within `least`. Windows of different beginnings hold a call more or less."""
+    return math.isclose(one, other, rel_tol=0.2, abs_tol=least)
 
 
 @dataclasses.dataclass(frozen=True)
