@@ -59,6 +59,8 @@ pub struct Own {
     metrics: memmem::Finder<'static>,
     /// What the model's own format told of its tokens.
     told: Usage,
+    /// The status says that the answer is an error: then nobody says what it took.
+    failed: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -100,6 +102,7 @@ impl Own {
             message: Vec::new(),
             metrics: memmem::Finder::new(METRICS),
             told: Usage::default(),
+            failed,
         }
     }
 
@@ -150,7 +153,7 @@ impl Own {
             }
             out(event);
         });
-        if self.metrics.find(&self.message).is_some() {
+        if !self.failed && self.metrics.find(&self.message).is_some() {
             self.measured(out);
         }
     }

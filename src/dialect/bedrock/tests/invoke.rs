@@ -93,6 +93,15 @@ fn what_a_format_does_not_count_bedrock_does() {
     assert_eq!(lines[0], usage([Some(13), Some(2), Some(7), Some(1), None]));
 }
 
+/// Found by fuzzing: an error's status, and then messages as of a call that went well.
+#[test]
+fn an_error_s_counts_are_nobody_s() {
+    let last = format!(r#"{{"type":"message_stop",{}}}"#, measured(16, 97));
+    let lines = Answer::of(API, AWS).status(503).read(&wrapped(&[&last]));
+    let told = |line: &&String| !line.starts_with("Failed") && *line != "Done";
+    assert_eq!(lines.iter().find(told), None);
+}
+
 #[test]
 fn nova_names_each_event_of_converse() {
     let metadata = format!(
