@@ -157,7 +157,8 @@ def alike(checks, tally):
             where = f"{way}: {key[0]} ({key[1]})"
             tally.check(f"{where}: the same series as {SCRAPE}", other.keys() == told.keys() or FLEETING.search(key[0].text), sorted(other.keys() ^ told.keys(), key=str)[:4])
             # What is told in events is so many of them: of one that is rare a window holds one more, or twice as many.
-            least = EVENTS if "increase(" in key[0].text else 0.05
+            rate = 60 * EVENTS / checks[SCRAPE].interval if key[0].text.startswith("60 *") else 0.05
+            least = EVENTS if "increase(" in key[0].text else rate
             odd = {one: (value, other[one]) for one, value in told.items() if one in other and not near(value, other[one], least)}
             tally.check(f"{where}: numbers as {SCRAPE} has them", not odd or MOMENTARY.search(key[0].text), list(odd.items())[:3])
 
