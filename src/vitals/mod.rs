@@ -1,7 +1,7 @@
 //! What the kernel says of this process: CPU time, memory, and the limits of the container around it.
 //!
-//! Read once per collection of metrics, by who collects: some files of `/proc` and of the cgroup file system, 0.1 ms
-//! together. What a system does not tell (another one than Linux, a sandbox without `/proc`, no limit) is absent.
+//! Read once per collection of metrics, by who collects: some files of `/proc` and of the cgroup file system, never on the
+//! data path. What a system does not tell (another one than Linux, a sandbox without `/proc`, no limit) is absent.
 
 mod cgroup;
 
