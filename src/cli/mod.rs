@@ -192,6 +192,23 @@ mod tests {
     }
 
     #[test]
+    fn a_flag_that_is_on_or_off_may_be_written_without_a_value() {
+        for (line, expected) in [
+            ("run", None),
+            ("run --engine-metrics --upstream http://a", Some(true)),
+            ("run --engine-metrics=true", Some(true)),
+            ("run --engine-metrics=false", Some(false)),
+        ] {
+            let run = Run::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(run.args.engine_metrics, expected, "{line}");
+        }
+        for wrong in ["--engine-metrics=maybe", "--objectives noise"] {
+            let line = format!("run {wrong}");
+            assert!(Run::try_parse_from(line.split(' ')).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_url_with_a_password_is_never_echoed() {
         let line = "run --upstream https://me:s3cret@host";
         let run = Run::try_parse_from(line.split(' ')).unwrap();
