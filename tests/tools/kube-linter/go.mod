@@ -1,6 +1,6 @@
-module github.com/example/tokengauge/tests/tools/kube-linter
+module tokengauge/tests/tools/kube-linter
 
-go 1.26.0
+go 1.26
 
 require golang.stackrox.io/kube-linter v0.8.3
 

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Names what is built, so that go.sum holds all of its modules.
+// Package tools pins kube-linter, so that go.sum holds all of its modules.
 package tools
 
 import _ "golang.stackrox.io/kube-linter/cmd/kube-linter"
