@@ -110,13 +110,13 @@ def dashboard(document):
     return (found.group(1), json.loads(found.group(2))) if found else None
 
 
-def shortened(document):
-    """Without what is held by comparing it with its source."""
+def kept(document):
+    """What is kept of a document, without what is held by comparing it with its source."""
     rule = rules(document)
     if rule and (ALERTS / rule[0]).exists():
-        return document.split("\nspec:\n")[0] + "\nspec:\n  groups: []"
+        return None
     if dashboard(document):
-        return re.sub(r"^(  (\S+)\.json): \".*\"$", r'\1: "{}"', document, flags=re.MULTILINE)
+        return re.sub(r"^(  \S+\.json): \".*\"$", r'\1: "{}"', document, flags=re.MULTILINE)
     return document
 
 
@@ -145,7 +145,7 @@ def rendered(helm, values, write):
     if wrong is not None:
         yield f"{name}: helm template", wrong
         return
-    text = "".join(f"---\n{shortened(document)}\n" for document in documents(made))
+    text = "".join(f"---\n{document}\n" for document in filter(None, map(kept, documents(made))))
     yield f"{name}: what is rendered", keep_or_compare(GOLDENS / f"{name}.yaml", text, write)
     said, wrong = helm.run("install", *RELEASE, *given, "--dry-run=client")
     if wrong is None:
@@ -215,9 +215,9 @@ def main():
     files = sorted((CHART / "ci").glob("*-values.yaml"))
     checks = [check for values in files for check in rendered(helm, values, asked.write)]
     checks += [*copied(helm, asked.promtool), *refused(helm), *own_certificates(helm)]
-    kept = {file.stem for file in GOLDENS.iterdir()}
+    stems = {file.stem for file in GOLDENS.iterdir()}
     wanted = {file.name.removesuffix("-values.yaml") for file in files}
-    checks.append(("every kept file has its values", None if kept == wanted else f"{kept ^ wanted}"))
+    checks.append(("every kept file has its values", None if stems == wanted else f"{stems ^ wanted}"))
     failed = [(what, wrong) for what, wrong in checks if wrong is not None]
     for what, wrong in failed:
         print(f"FAILED {what}: {wrong}")
