@@ -9,10 +9,13 @@ use clap::{Parser, Subcommand};
 use crate::config::{self, Errors, Log, LogFormat, LogLevel, RunArgs};
 
 pub mod alerts;
+mod ask;
 mod check;
 mod dashboards;
 pub mod demo;
+pub mod drain;
 pub mod log;
+pub mod probe;
 pub mod report;
 pub mod run;
 pub mod simulate;
@@ -63,6 +66,11 @@ pub enum Command {
     /// Run the proxy: forward to an upstream, observe on the side, export over OTLP and /metrics
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Have a running proxy seen off before it is stopped: it is not ready, serves on, and keeps no connection; returns when
+    /// nothing is in flight any more
+    Drain(drain::Args),
+    /// Ask a running proxy whether it is well; exits with 0 or 1
+    Probe(probe::Args),
     /// See it work: a simulated backend, a mixed load, the proxy and an OTLP receiver in one process
     Demo(demo::Args),
     /// Run a simulated LLM backend: OpenAI-compatible, paced like a real engine, with stalls and failures on request
@@ -87,6 +95,8 @@ pub enum Command {
 pub fn main(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Run(args) => ended(run::run(args, config::environment)),
+        Command::Drain(args) => said(drain::run(&args, config::environment)),
+        Command::Probe(args) => said(probe::run(&args, config::environment)),
         Command::Demo(args) => ended(demonstrated(args)),
         Command::Simulate(args) => ended(simulated(args)),
         Command::Report(args) => report::run(args),
@@ -113,6 +123,10 @@ const DEMO_LOG: Log = Log {
 fn simulated(args: simulate::Args) -> anyhow::Result<ExitCode> {
     run::runtime()?.block_on(simulate::run(args))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn said(result: anyhow::Result<String>) -> ExitCode {
+    answer(result.map_err(|error| format!("tokengauge: {error:#}")))
 }
 
 fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
