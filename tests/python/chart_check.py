@@ -200,8 +200,6 @@ def refused(helm):
             yield f"{what} is refused", None if reason in wrong else f"for another reason than {reason!r}: {wrong}"
     _, wrong = helm.run("template", *RELEASE, "--kube-version", "1.27.16")
     yield "Kubernetes 1.27 is refused", None if wrong and "1.28" in wrong else f"{wrong}"
-    _, wrong = helm.run("template", *RELEASE, "--kube-version", "1.28.0-eks-1")
-    yield "a vendor's 1.28 is taken", wrong
 
 
 def own_certificates(helm):
