@@ -24,6 +24,7 @@ class Answer:
     wanted: int
     kind: str
     began: float
+    sent: float = 0.0
     ended: float = 0.0
     status: int = 0
     # Pieces of text; the backend sends a token in each. And what it said itself.
@@ -61,7 +62,7 @@ class Connection:
                            "messages": [{"role": "user", "content": "How long does a pod live?"}]}).encode()
         lines = {"host": "pod", "content-type": "application/json", "content-length": len(body), "traceparent": f"00-{answer.trace}-{CALLER}-01",
                  "x-simulate-tokens": answer.wanted, "x-simulate-chunk-tokens": 1, "connection": "keep-alive" if keep else "close", **headers}
-        self.used, answer.host = True, self.host
+        self.used, answer.host, answer.sent = True, self.host, time.monotonic()
         self.writer.write(f"POST {path} HTTP/1.1\r\n".encode() + b"".join(f"{name}: {value}\r\n".encode() for name, value in lines.items()) + b"\r\n" + body)
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
         answer.status = int(head.split(None, 2)[1])
@@ -96,8 +97,8 @@ class Clients:
     """Calls, each with a trace id of its own. `find()` says where a new connection goes, `(host, port)`, or None where nobody is; then
     a call waits until somebody is."""
 
-    def __init__(self, find, path=PATH, gap=0.05):
-        self.find, self.path, self.gap, self.answers, self.numbers = find, path, gap, [], itertools.count(1)
+    def __init__(self, find, path=PATH, gap=0.05, answers=None):
+        self.find, self.path, self.gap, self.answers, self.numbers = find, path, gap, [] if answers is None else answers, itertools.count(1)
         self.seed, self.stopping = random.getrandbits(64), False
 
     def answer(self, wanted, kind):

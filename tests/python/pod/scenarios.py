@@ -12,9 +12,11 @@ from pod.kubelet import What
 from pod.scene import Scene, metric
 from pod.shapes import APP, ENGINE, SIDECAR
 
-# Long streams: tokens, and seconds between two of them. They outlast the delay of a drain (5 s) by far.
-LONG, GAP = 90, 0.1
+# Long streams: tokens, and seconds between two of them. They outlast the delay of a drain by far.
+LONG, GAP = 40, 0.25
 SHORT = 5
+# Seconds for which a drain takes everything as before: `tokengauge drain --delay`.
+DELAY = 5
 
 
 @contextlib.contextmanager
@@ -97,49 +99,55 @@ def told(name, tally, verdicts):
 # --- inbound ---------------------------------------------------------------------------------------------------------
 
 
-def drained(one, spec, tally, native=True, second=None):
-    """Streams, new connections and kept ones through a pod that is deleted in the middle; gives back the pod and its calls. With
-    `second`, the spec of a pod that takes its place, as in a rollout."""
+def drained(one, spec, tally, native=True, rollout=False):
+    """Streams, new connections and kept ones through a pod that is deleted in the middle; gives back the pod and its calls. In a
+    `rollout` there is another pod, which is ready by then."""
     pod = one.pod(spec, "llm-0")
     running = []
     pod.observers[What.TERM, ENGINE].append(lambda: running.append(metric(f"http://{pod.sandbox.address}:{shapes.BEHIND}", "vllm:num_requests_running")))
-    streams = one.open_streams(one.args.streams, LONG)
+    if rollout:
+        one.pod(spec, "llm-1")
+    rig.wait_until(lambda: len(one.service.endpoints()) == len(one.pods))
+    streams = one.open_streams(pod, one.args.streams, LONG, GAP)
     others = [one.spawn(one.clients.keep_coming(SHORT, 0.1))] + [one.spawn(one.clients.keep_asking(SHORT, 0.2)) for _ in range(8)]
-    if second:
-        one.pod(second, "llm-1")
+    rig.wait_until(lambda: sum(answer.kind == "kept" and answer.whole and answer.host == pod.sandbox.address for answer in one.clients.answers) > 4)
     open_then = sum(not answer.ended for answer in one.clients.answers if answer.kind == "long")
     tally.check(f"{one.name}: {one.args.streams} streams are open when the pod is deleted", open_then == one.args.streams, open_then)
     pod.delete()
-    for stream in streams:
-        stream.result(rig.PATIENCE)
-    # Those that come and go stop once nobody is sent here any more; before, they do not.
+    # Those that come and go do so until nobody is sent here any more.
     rig.wait_until(lambda: pod not in one.service.endpoints())
+    time.sleep(1)
     one.clients.stopping = True
-    for other in others:
-        other.result(rig.PATIENCE)
-    here = [answer for answer in one.clients.answers if answer.host == pod.sandbox.address]
-    late = [answer for answer in here if answer.kind == "new" and answer.began > pod.deleted_at]
-    calls = one.clients.answers if second else here
+    for each in streams + others:
+        each.result(rig.PATIENCE)
+    calls = [answer for answer in one.clients.answers if (rollout or answer.host == pod.sandbox.address) and not excused(answer, pod)]
+    late = [answer for answer in calls if answer.kind == "new" and answer.began > pod.deleted_at and answer.host == pod.sandbox.address]
     tally.check(f"{one.name}: every stream ends whole", *whole([answer for answer in calls if answer.kind == "long"]))
     tally.check(f"{one.name}: connections that come while the endpoint is listed are served", *whole(late))
     tally.check(f"{one.name}: clients that keep their connection lose nothing", *whole([answer for answer in calls if answer.kind == "kept"]))
     pod.over.wait(rig.PATIENCE)
     tally.check(f"{one.name}: the engine was stopped when nothing ran in it", running == [0], running)
     told(one.name, tally, ended(pod, native, ENGINE))
+    counts = {kind: sum(answer.kind == kind for answer in calls) for kind in ("long", "new", "kept")}
+    print(f"     {one.name}: {counts}, {len(late)} new after the deletion, {sum(answer.again for answer in calls)} asked anew, "
+          f"{len([1 for answer in one.clients.answers if excused(answer, pod)])} excused, pod gone after {pod.events[-1].at - pod.deleted_at:.1f} s", flush=True)
     return pod, calls
+
+
+def excused(answer, pod):
+    """On a machine with too much to do, a client may come by its connection while the endpoint is listed and write its request seconds
+    later, when the drain closes what is idle. No client is to be blamed for that, nor the proxy."""
+    return answer.host == pod.sandbox.address and not answer.status and answer.sent > pod.deleted_at + DELAY - 1
 
 
 def inbound_native(args, node, folder, tally):
     """A rollout: another pod has come when this one is deleted."""
     with scene("inbound_native", args, node, folder) as one:
-        spec = shapes.inbound(one.otlp)
-        pod, calls = drained(one, spec, tally, second=spec if node.apart else None)
+        _, calls = drained(one, shapes.inbound(one.otlp), tally, rollout=node.apart)
         for other in one.pods[1:]:
             other.delete()
             other.over.wait(rig.PATIENCE)
         told(one.name, tally, telling(calls, one.telemetry()))
-        counts = {kind: sum(answer.kind == kind for answer in calls) for kind in ("long", "new", "kept")}
-        print(f"     {one.name}: {counts}, {sum(answer.again for answer in calls)} asked anew, pod gone {pod.events[-1].at - pod.deleted_at:.1f} s after its deletion")
 
 
 def inbound_fallback(args, node, folder, tally):
@@ -160,10 +168,9 @@ def collector_gone(args, node, folder, tally):
 def without_collector(name, state, args, node, folder, tally):
     """Streams go on, the end comes in time, and the log says what was lost."""
     with scene(name, args, node, folder, state=state) as one:
-        pod, calls = drained(one, shapes.inbound(one.otlp), tally)
-        # Nothing can say how much of it left the process; that it says something is seen in the log.
+        pod, _ = drained(one, shapes.inbound(one.otlp), tally, rollout=node.apart)
         lines = list(log_lines(pod.container(SIDECAR)))
-        lost = [line for line in lines if "lost" in json.dumps(line) or "dropped" in json.dumps(line)]
+        lost = [line for line in lines if line["level"] == "WARN" and "not delivered" in line["message"] and line.get("spans")]
         tally.check(f"{name}: the log says what was lost", lost, lines[-5:])
 
 
@@ -171,7 +178,7 @@ def without_hooks(args, node, folder, tally):
     """The control: the engine gets SIGTERM at once, streams are cut, and the check sees it."""
     with scene("without_hooks", args, node, folder) as one:
         pod = one.pod(shapes.inbound(one.otlp, hooks=False), "llm-0")
-        streams = one.open_streams(args.streams, LONG)
+        streams = one.open_streams(pod, args.streams, LONG, GAP)
         pod.delete()
         answers = [stream.result(rig.PATIENCE) for stream in streams]
         pod.over.wait(rig.PATIENCE)
@@ -189,7 +196,7 @@ def engine_restarted(args, node, folder, tally):
         alive = one.folder / "alive"
         alive.touch()
         pod = one.pod(shapes.inbound(one.otlp, alive=str(alive)), "llm-0")
-        streams = one.open_streams(args.streams, LONG)
+        streams = one.open_streams(pod, args.streams, LONG, GAP)
         alive.unlink()
         answers = [stream.result(rig.PATIENCE) for stream in streams]
         alive.touch()
@@ -212,7 +219,7 @@ def engine_restarted(args, node, folder, tally):
 # --- outbound --------------------------------------------------------------------------------------------------------
 
 
-def outbound(name, args, node, folder, tally, on_term, native=True, tokens=LONG, short=20, grace=60):
+def outbound(name, args, node, folder, tally, on_term, native=True, tokens=LONG, short=6, grace=60):
     """An application whose pod is deleted while its streams are open; gives back what the scene saw when it is over."""
     with scene(name, args, node, folder) as one:
         line = ["--streams", str(args.streams), "--tokens", str(tokens), "--gap", str(GAP), "--short", str(short), "--out", one.out, "--on-term", on_term]
@@ -273,7 +280,7 @@ def left(one, pod, tally, calls):
 
 def grace_eaten(args, node, folder, tally):
     """The application takes no notice of SIGTERM and is killed when the grace period is over; the sidecar has 2 s from then on."""
-    with once(outbound)("grace_eaten", args, node, folder, tally, "ignore", tokens=10 * LONG, short=4, grace=6) as (one, pod):
+    with once(outbound)("grace_eaten", args, node, folder, tally, "ignore", tokens=10 * LONG, short=2, grace=6) as (one, pod):
         killed = [event.container for event in pod.events if event.what is What.KILL]
         tally.check("grace_eaten: the application was killed", APP in killed, pod.events)
         given = next((event.detail for event in pod.events if (event.what, event.container) == (What.TERM, SIDECAR)), None)
@@ -282,9 +289,9 @@ def grace_eaten(args, node, folder, tally):
         _, processes = one.telemetry()
         cancelled = sum(process.total("tokengauge.requests.finished", {"tokengauge.outcome": "cancelled"}) for process in processes.values())
         good = sum(process.total("tokengauge.requests.finished", {"tokengauge.outcome": "ok"}) for process in processes.values())
-        tally.check("grace_eaten: telemetry of every call arrived", (cancelled, good) == (args.streams, 4 * 4), (cancelled, good))
+        tally.check("grace_eaten: telemetry of every call arrived", (cancelled, good) == (args.streams, 4 * 2), (cancelled, good))
         spans, _ = one.telemetry()
-        tally.check("grace_eaten: and every span", len(spans) == args.streams + 4 * 4, len(spans))
+        tally.check("grace_eaten: and every span", len(spans) == args.streams + 4 * 2, len(spans))
 
 
 def sidecar_killed(args, node, folder, tally):
@@ -312,5 +319,5 @@ def job(args, node, folder, tally):
 
 
 # Long ones first: two play at a time.
-ALL = (inbound_native, collector_hangs, collector_gone, inbound_fallback, outbound_fallback, engine_restarted, outbound_native, grace_eaten,
+ALL = (inbound_fallback, inbound_native, collector_hangs, collector_gone, outbound_fallback, engine_restarted, outbound_native, grace_eaten,
        without_hooks, outbound_dying, job, sidecar_killed)
