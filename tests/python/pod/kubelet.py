@@ -50,7 +50,8 @@ class Container:
         self.sidecar = init and specs.native(spec)
         self.variables = specs.environment(spec, pod.identity)
         self.process, self.started, self.ready, self.restarts = None, False, False, 0
-        self.exits = []
+        # Set when the process that runs now has exited, and all have been told.
+        self.exits, self.gone = [], threading.Event()
         self.log = pod.folder / f"{self.name}.log"
 
     def run(self, command):
@@ -61,20 +62,22 @@ class Container:
 
     def start(self):
         self.started = self.ready = False
+        self.gone = threading.Event()
         self.process = self.run(specs.command(self.spec, self.pod.images, self.variables))
         self.pod.say(What.STARTED, self)
-        threading.Thread(target=self.await_exit, args=(self.process,), daemon=True).start()
+        threading.Thread(target=self.await_exit, args=(self.process, self.gone), daemon=True).start()
         probing = [kind for kind in ("startupProbe", "livenessProbe", "readinessProbe") if kind in self.spec]
         if "startupProbe" not in probing:
             self.has_started()
         for kind in probing:
             threading.Thread(target=self.probe, args=(kind, self.process), daemon=True).start()
 
-    def await_exit(self, process):
+    def await_exit(self, process, gone):
         code = process.wait()
         self.exits.append(code)
         self.set_ready(False)
         self.pod.say(What.EXITED, self, code)
+        gone.set()
         self.pod.exited(self)
 
     def has_started(self):
@@ -152,12 +155,12 @@ class Container:
 
     def kill(self, grace, ordering):
         """`grace` in whole seconds: what hooks and waiting took is taken off, rounded down."""
-        process, hook = self.process, self.spec.get("lifecycle", {}).get("preStop")
+        process, gone, hook = self.process, self.gone, self.spec.get("lifecycle", {}).get("preStop")
         if hook and grace > 0:
             grace -= self.prestop(hook, grace)
         if ordering and grace > 0:
             grace -= int(ordering.wait_for_turn(self, grace))
-        self.stop(process, max(grace, MINIMUM_GRACE))
+        self.stop(process, gone, max(grace, MINIMUM_GRACE))
         if ordering:
             ordering.terminated[self.name].set()
 
@@ -186,17 +189,15 @@ class Container:
             return repr(error)
         return f"unsupported: {hook}"
 
-    def stop(self, process, grace):
+    def stop(self, process, gone, grace):
         """The runtime's StopContainer: SIGTERM, and SIGKILL when `grace` is over."""
-        if process.poll() is None:
+        if not gone.is_set():
             self.pod.say(What.TERM, self, f"{grace} s")
             process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(grace)
-            except subprocess.TimeoutExpired:
+            if not gone.wait(grace):
                 self.pod.say(What.KILL, self)
                 process.kill()
-                process.wait()
+                gone.wait()
 
 
 class Ordering:
