@@ -1,1 +1,0 @@
-"""A real API server on this machine, for what only one can say: admission, webhooks, RBAC."""
