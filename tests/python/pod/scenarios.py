@@ -17,6 +17,8 @@ LONG, GAP = 40, 0.25
 SHORT = 5
 # Seconds for which a drain takes everything as before: `tokengauge drain --delay`.
 DELAY = 5
+# A grace period that is too short for them.
+GRACE = 6
 
 
 @contextlib.contextmanager
@@ -190,6 +192,23 @@ def without_hooks(args, node, folder, tally):
         tally.check("without_hooks: telemetry tells them as the upstream's fault", cut == args.streams, cut)
 
 
+def inbound_eaten(args, node, folder, tally):
+    """Streams outlast the grace period, and the engine ignores SIGTERM: streams cannot be saved, telemetry can."""
+    with scene("inbound_eaten", args, node, folder) as one:
+        pod = one.pod(shapes.inbound(one.otlp, grace=GRACE, stubborn=True), "llm-0")
+        streams = one.open_streams(pod, args.streams, 10 * LONG, GAP)
+        pod.delete()
+        answers = [stream.result(rig.PATIENCE) for stream in streams]
+        pod.over.wait(rig.PATIENCE)
+        tally.check("inbound_eaten: streams were cut", not any(answer.whole for answer in answers), sum(answer.whole for answer in answers))
+        tally.check("inbound_eaten: the sidecar needed no SIGKILL", pod.container(SIDECAR).exits == [0], pod.events)
+        spans, processes = one.telemetry()
+        counted = sum(process.total("tokengauge.requests.finished") for process in processes.values())
+        tally.check("inbound_eaten: metrics count every call", counted == args.streams, counted)
+        missing = [answer for answer in answers if len(spans.get(answer.trace, [])) != 2]
+        tally.check("inbound_eaten: the spans of all have arrived", not missing, f"{len(missing)} have not")
+
+
 def engine_restarted(args, node, folder, tally):
     """The engine alone is restarted, by its liveness probe: its hook waits for a drain that nobody asks for, some 3 s."""
     with scene("engine_restarted", args, node, folder) as one:
@@ -219,19 +238,19 @@ def engine_restarted(args, node, folder, tally):
 # --- outbound --------------------------------------------------------------------------------------------------------
 
 
-def outbound(name, args, node, folder, tally, on_term, native=True, tokens=LONG, short=6, grace=60):
+def outbound(name, args, node, folder, tally, on_term, native=True, tokens=LONG, short=6, grace=None):
     """An application whose pod is deleted while its streams are open; gives back what the scene saw when it is over."""
     with scene(name, args, node, folder) as one:
         line = ["--streams", str(args.streams), "--tokens", str(tokens), "--gap", str(GAP), "--short", str(short), "--out", one.out, "--on-term", on_term]
         vendor = one.vendor()
-        pod = one.pod(shapes.outbound(one.otlp, vendor, line, native, grace, policy="Never"), "app-0", served=False)
+        pod = one.pod(shapes.outbound(one.otlp, vendor, line, native, grace), "app-0", served=False)
         rig.wait_until(lambda: metric(vendor, "vllm:num_requests_running") >= args.streams)
         # Time for some tokens of each.
         time.sleep(1)
         running = metric(vendor, "vllm:num_requests_running")
         tally.check(f"{name}: {args.streams} streams are open when the pod is deleted", running >= args.streams, running)
         pod.delete()
-        pod.over.wait(rig.PATIENCE + grace)
+        pod.over.wait(rig.PATIENCE)
         yield one, pod
 
 
@@ -280,7 +299,7 @@ def left(one, pod, tally, calls):
 
 def grace_eaten(args, node, folder, tally):
     """The application takes no notice of SIGTERM and is killed when the grace period is over; the sidecar has 2 s from then on."""
-    with once(outbound)("grace_eaten", args, node, folder, tally, "ignore", tokens=10 * LONG, short=2, grace=6) as (one, pod):
+    with once(outbound)("grace_eaten", args, node, folder, tally, "ignore", tokens=10 * LONG, short=2, grace=GRACE) as (one, pod):
         killed = [event.container for event in pod.events if event.what is What.KILL]
         tally.check("grace_eaten: the application was killed", APP in killed, pod.events)
         given = next((event.detail for event in pod.events if (event.what, event.container) == (What.TERM, SIDECAR)), None)
@@ -299,7 +318,7 @@ def sidecar_killed(args, node, folder, tally):
     with scene("sidecar_killed", args, node, folder) as one:
         line = ["--streams", str(args.streams), "--tokens", "10", "--gap", "0.05", "--out", one.out]
         vendor = one.vendor()
-        pod = one.pod(shapes.outbound(one.otlp, vendor, line, policy="Never"), "app-0", served=False)
+        pod = one.pod(shapes.outbound(one.otlp, vendor, line), "app-0", served=False)
         pod.observers[What.TERM, SIDECAR].append(lambda: pod.container(SIDECAR).process.kill())
         pod.over.wait(rig.PATIENCE)
         calls = one.by_app(pod)
@@ -312,12 +331,12 @@ def job(args, node, folder, tally):
     """The main container completes, and the pod with it, nobody having deleted it."""
     with scene("job", args, node, folder) as one:
         line = ["--streams", str(args.streams), "--tokens", "40", "--gap", "0.05", "--short", "10", "--out", one.out]
-        pod = one.pod(shapes.outbound(one.otlp, one.vendor(), line, policy="Never"), "job-0", served=False)
+        pod = one.pod(shapes.outbound(one.otlp, one.vendor(), line), "job-0", served=False)
         tally.check("job: the pod ends by itself", pod.over.wait(rig.PATIENCE), pod.events)
         tally.check("job: the main container completed", pod.container(APP).exits == [0], pod.container(APP).exits)
         drained_app(one, pod, tally, True)
 
 
 # Long ones first: two play at a time.
-ALL = (inbound_fallback, inbound_native, collector_hangs, collector_gone, outbound_fallback, engine_restarted, outbound_native, grace_eaten,
+ALL = (inbound_fallback, inbound_native, collector_hangs, collector_gone, outbound_fallback, engine_restarted, outbound_native, inbound_eaten, grace_eaten,
        without_hooks, outbound_dying, job, sidecar_killed)

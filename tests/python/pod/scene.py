@@ -41,6 +41,9 @@ class Scene:
         images = {
             "ghcr.io/example/tokengauge": lambda line, _: [binary, *line],
             "vllm/": lambda line, _: [binary, "simulate", "--listen", f"0.0.0.0:{shapes.BEHIND}", "--model", MODEL],
+            # Its first process takes no notice of SIGTERM, as a server that waits for its connections does in effect.
+            "stubborn/": lambda line, _: ["sh", "-c", 'trap "" TERM; setpriv --pdeathsig KILL "$@" & wait', "sh", binary, "simulate", "--listen",
+                                          f"0.0.0.0:{shapes.BEHIND}", "--model", MODEL],
             "registry.example/app": lambda line, _: [sys.executable, str(HERE / "app.py"), *line]}
         pod = Pod(spec, {"name": name, "namespace": "llm"}, self.node.sandbox(), self.node.address, images, {"/tokengauge": binary},
                   self.folder / name, self.service if served else None)

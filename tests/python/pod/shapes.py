@@ -1,55 +1,66 @@
-"""Pods as docs/kubernetes.md has them: an engine with an inbound sidecar, an application with an outbound one."""
+"""The pods of deploy/kubernetes, as `tokengauge inject` makes them, with what has to differ here: where telemetry goes, the vendor's address,
+and what runs beside the sidecar."""
+import copy
+import pathlib
 
-IMAGE = "ghcr.io/example/tokengauge:0.1.0"
+import yaml
+
+MANIFESTS = pathlib.Path(__file__).parents[3] / "deploy" / "kubernetes"
+# Names of containers in those manifests.
 ENGINE, APP, SIDECAR = "vllm", "app", "tokengauge"
-PROXY, ADMIN, BEHIND = 4000, 4001, 8000
+# The ports there: the proxy's, and the engine's.
+PROXY, BEHIND = 4000, 8000
 
 
-def sidecar(vantage, upstream, otlp, native, prestop=None, environment=None):
-    """The container as `tokengauge inject` makes it. `prestop` is the command line of its hook, without the binary."""
-    fields = {"K8S_POD_NAME": "metadata.name", "K8S_POD_UID": "metadata.uid", "K8S_NAMESPACE_NAME": "metadata.namespace",
-              "K8S_NODE_NAME": "spec.nodeName", "K8S_NODE_IP": "status.hostIP"}
-    values = {
-        "TOKENGAUGE_LISTEN": f"{'0.0.0.0' if vantage == 'inbound' else '127.0.0.1'}:{PROXY}", "TOKENGAUGE_ADMIN": f"0.0.0.0:{ADMIN}", "TOKENGAUGE_UPSTREAM": upstream,
-        "TOKENGAUGE_VANTAGE": vantage, "TOKENGAUGE_LOG_FORMAT": "json", "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://$(K8S_NODE_IP):{otlp}",
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_TRACES_SAMPLER": "always_on",
-        "OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=$(K8S_NAMESPACE_NAME).$(K8S_POD_NAME).tokengauge,k8s.pod.name=$(K8S_POD_NAME),"
-                                    "k8s.pod.uid=$(K8S_POD_UID),k8s.node.name=$(K8S_NODE_NAME),k8s.container.name=tokengauge", **(environment or {})}
-    container = {
-        "name": SIDECAR, "image": IMAGE, "args": ["run"],
-        "env": [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
-               + [{"name": name, "value": value} for name, value in values.items()],
-        "ports": [{"containerPort": PROXY}, {"name": "tokengauge", "containerPort": ADMIN}],
-        "startupProbe": {"httpGet": {"path": "/readyz", "port": ADMIN}, "periodSeconds": 1, "failureThreshold": 120},
-        "livenessProbe": {"httpGet": {"path": "/livez", "port": ADMIN}}, "readinessProbe": {"httpGet": {"path": "/readyz", "port": ADMIN}}}
-    if native:
-        container["restartPolicy"] = "Always"
-    if prestop:
-        container["lifecycle"] = {"preStop": {"exec": {"command": ["/tokengauge", *prestop]}}}
-    return container
+def pod(kind, native):
+    """The pod spec of the manifest's Deployment."""
+    folder = MANIFESTS if native else MANIFESTS / "no-native-sidecar"
+    documents = yaml.safe_load_all((folder / kind / "injected.yaml").read_text())
+    return copy.deepcopy(next(one for one in documents if one and one["kind"] == "Deployment")["spec"]["template"]["spec"])
 
 
-def pod(app, beside, native, grace):
-    together = {"initContainers": [beside], "containers": [app]} if native else {"containers": [app, beside]}
-    return {"terminationGracePeriodSeconds": grace, **together}
+def container(spec, name):
+    return next(one for one in spec.get("initContainers", []) + spec["containers"] if one["name"] == name)
 
 
-def inbound(otlp, native=True, hooks=True, grace=330, environment=None, alive=None):
-    """Service → tokengauge → engine. `alive` is a file without which the engine's liveness probe fails."""
-    engine = {
-        "name": ENGINE, "image": "vllm/vllm-openai:v0.28.0", "ports": [{"name": "http", "containerPort": PROXY}, {"containerPort": BEHIND}],
-        "startupProbe": {"httpGet": {"path": "/v1/models", "port": BEHIND}, "periodSeconds": 1, "failureThreshold": 120}}
-    if hooks:
-        engine["lifecycle"] = {"preStop": {"httpGet": {"path": "/drained", "port": ADMIN}}}
+def set_variables(spec, name, **values):
+    """At the end, as they may refer to others."""
+    env = container(spec, name)["env"]
+    env[:] = [one for one in env if one["name"] not in values] + [{"name": key, "value": value} for key, value in values.items()]
+
+
+def to_collector(spec, port):
+    """Telemetry goes to the node's collector, all spans of it. How often stays as it is by default: the end has something to deliver."""
+    set_variables(spec, SIDECAR, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://$(K8S_NODE_IP):{port}", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+                  OTEL_TRACES_SAMPLER="always_on")
+
+
+def inbound(otlp, native=True, hooks=True, grace=None, alive=None, stubborn=False):
+    """Service → tokengauge → engine. `alive` is a file without which the engine's liveness probe fails; a `stubborn` engine takes no
+    notice of SIGTERM."""
+    spec = pod("inbound", native)
+    to_collector(spec, otlp)
+    engine = container(spec, ENGINE)
+    # The simulated engine has no /health, and no weights to load.
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        engine[probe]["httpGet"]["path"] = "/v1/models"
+    engine["startupProbe"]["periodSeconds"] = engine["readinessProbe"]["periodSeconds"] = 1
+    if not hooks:
+        del engine["lifecycle"], container(spec, SIDECAR)["lifecycle"]
     if alive:
         engine["livenessProbe"] = {"exec": {"command": ["test", "-e", alive]}, "periodSeconds": 1, "failureThreshold": 1}
-    beside = sidecar("inbound", f"http://127.0.0.1:{BEHIND}", otlp, native, ["drain"] if hooks else None, environment)
-    return pod(engine, beside, native, grace)
+    if stubborn:
+        engine["image"] = "stubborn/vllm"
+    return {**spec, "terminationGracePeriodSeconds": grace or spec["terminationGracePeriodSeconds"]}
 
 
-def outbound(otlp, vendor, args, native=True, grace=60, policy="Always", environment=None):
-    """Application → tokengauge → vendor."""
-    app = {"name": APP, "image": "registry.example/app:1", "args": args, "env": [{"name": "OPENAI_BASE_URL", "value": f"http://127.0.0.1:{PROXY}/openai/v1"}]}
-    hook = None if native else ["drain", "--delay", "0s", "--quiet", "5s"]
-    beside = sidecar("outbound", f"/openai={vendor}", otlp, native, hook, environment)
-    return {**pod(app, beside, native, grace), "restartPolicy": policy}
+def outbound(otlp, vendor, args, native=True, grace=None, policy="Never"):
+    """Application → tokengauge → vendor. With policy `Never` it is a Job's pod, too."""
+    spec = pod("outbound", native)
+    to_collector(spec, otlp)
+    set_variables(spec, SIDECAR, TOKENGAUGE_UPSTREAM=f"/openai={vendor}")
+    app = container(spec, APP)
+    app.update(image="registry.example/app:1", args=args, env=[one for one in app["env"] if "value" in one])
+    for there in ("command", "livenessProbe", "readinessProbe", "volumeMounts"):
+        app.pop(there, None)
+    return {**spec, "restartPolicy": policy, "terminationGracePeriodSeconds": grace or spec["terminationGracePeriodSeconds"]}
