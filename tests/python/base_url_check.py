@@ -14,6 +14,7 @@ recordings. Needs the packages of requirements.txt, and openssl. The last line i
 failed.
 """
 import argparse
+import collections
 import concurrent.futures
 import json
 import os
@@ -25,8 +26,8 @@ import time
 
 from base_url_lines import LINES, SURROUNDINGS
 from internet import Internet, Page
+from recordings import STREAMS, recordings
 from rig import PATIENCE, Processes, Rig, Tally, forget_the_machine, free_port, of_kind, replay_backend, wait_until
-from vendors import STREAMS, recordings
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -56,27 +57,32 @@ def is_plain(truth):
             and not truth["tool_calls"])
 
 
-def run(line, language, text, rig):
-    """What came of the line in a program of its own: its standard output, or what went wrong."""
-    text = text.replace(PROXY, f"127.0.0.1:{rig.listen}")
-    environment = {**os.environ, **SURROUNDINGS}
-    if language == "sh":
-        environment |= dict(setting.removeprefix("export ").split("=", 1) for setting in text.splitlines())
-    done = subprocess.run([sys.executable, str(HERE / "base_url_lines.py"), line.name], input=text, env=environment,
+def programs(lines, page):
+    """Which lines run in one program: each of those that set a variable has its own, those in code share one for each SDK."""
+    found = collections.defaultdict(dict)
+    for kind, name, language, text in blocks(page):
+        line = lines.get(name) if kind == "line" else None
+        if line:
+            found[line.imports if language == "python" else name][name] = (language, text)
+    return found.values()
+
+
+def run(program, rig):
+    """What came of each line of a program, by name."""
+    environment, codes = {**os.environ, **SURROUNDINGS}, {}
+    for name, (language, text) in program.items():
+        codes[name] = text.replace(PROXY, f"127.0.0.1:{rig.listen}")
+        if language == "sh":
+            environment |= dict(setting.split("=", 1) for setting in codes[name].splitlines())
+    done = subprocess.run([sys.executable, str(HERE / "base_url_lines.py")], input=json.dumps(codes), env=environment,
                           capture_output=True, text=True, timeout=PATIENCE)
-    return done.stdout if done.returncode == 0 else done.stderr[-400:]
+    return json.loads(done.stdout) if done.returncode == 0 else dict.fromkeys(program, done.stderr[-400:])
 
 
-def check_line(line, language, text, rig, recording):
-    said = run(line, language, text, rig)
-    try:
-        pieces = json.loads(said)
-    except json.JSONDecodeError:
-        rig.tally.check(f"{line.name}: the program ends well", False, said)
-        return
-    rig.tally.check(f"{line.name}: all of the answer arrives", "".join(pieces) == recording.truth["output_text"],
-                    f"{pieces}, not {recording.truth['output_text']}")
-    rig.tally.check(f"{line.name}: in pieces", len(pieces) >= PIECES, pieces)
+def check_line(line, came, tally, recording):
+    wanted = recording.truth["output_text"]
+    tally.check(f"{line.name}: all of the answer arrives", "".join(came) == wanted, f"{came}, not {wanted}")
+    tally.check(f"{line.name}: in pieces", isinstance(came, list) and len(came) >= PIECES, came)
 
 
 def check_spans(lines, rig):
@@ -106,10 +112,10 @@ def check_page(page, tally):
 
 
 def check_lines(args, tally, page):
-    lines = [line for line in LINES if args.only in line.name]
+    lines = {line.name: line for line in LINES if args.only in line.name}
     found = recordings(args.shared)
-    answers = {line.name: chosen(line, found) for line in lines}
-    pages = {Page(line.host, line.path, answers[line.name].name) for line in lines}
+    answers = {name: chosen(line, found) for name, line in lines.items()}
+    pages = {Page(line.host, line.path, answers[line.name].name) for line in lines.values()}
     replay, port = Processes("replay"), free_port()
     replay.start("replay", [part.format(port=port) for part in replay_backend(args.shared)], port)
     internet = Internet(replay.folder, pages, port)
@@ -117,12 +123,12 @@ def check_lines(args, tally, page):
     rig = Rig(args, tally, "lines", environment={"https_proxy": way_out, "SSL_CERT_FILE": str(internet.authority)},
               configuration=lambda rig: f"listeners: [{{address: 127.0.0.1:{rig.listen}}}]\n{CONFIGURATION.read_text()}")
     try:
-        texts = {name: (language, text) for kind, name, language, text in blocks(page) if kind == "line"}
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-            for done in [pool.submit(check_line, line, *texts[line.name], rig, answers[line.name]) for line in lines]:
-                done.result()
+            for came in pool.map(lambda program: run(program, rig), programs(lines, page)):
+                for name, pieces in came.items():
+                    check_line(lines[name], pieces, tally, answers[name])
         tally.check("every request comes to its vendor's host and path", not internet.missed, internet.missed)
-        check_spans(lines, rig)
+        check_spans(lines.values(), rig)
         rig.end()
     finally:
         rig.stop()

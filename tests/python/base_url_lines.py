@@ -1,6 +1,6 @@
 """The lines of docs/vendor-apis.md that point a client at tokengauge: what each is, and the streamed call that is made with
-it. As a program, `base_url_lines.py NAME < LINE` runs one line and makes its call, and writes down what came of the stream:
-one JSON array of its pieces of text."""
+it. As a program it reads a JSON object, of names of lines and their code, runs them one after the other and makes their calls,
+and writes the same object with what came of each stream: the pieces of its text, or what was raised."""
 import dataclasses
 import json
 import sys
@@ -141,15 +141,28 @@ LINES = [
 ]
 
 
-def main(name):
-    line = next(line for line in LINES if line.name == name)
-    # Who is logged in to Google Cloud where the check runs.
-    google.auth.default = lambda *_, **__: (google.oauth2.credentials.Credentials(KEY), "my-project")
+class LoggedIn(google.oauth2.credentials.Credentials):
+    """Who is logged in to Google Cloud where the check runs; their token never ends."""
+
+    def refresh(self, request):
+        pass
+
+
+def outcome(line, code):
     known = {}
-    exec(f"import os\n{line.imports}", known)
-    exec(f"client = {line.client}" if line.client else sys.stdin.read(), known)
-    print(json.dumps([piece for piece in line.stream(known["client"]) if piece]))
+    try:
+        exec(f"import os\n{line.imports}", known)
+        exec(f"client = {line.client}" if line.client else code, known)
+        return [piece for piece in line.stream(known["client"]) if piece]
+    except Exception as error:  # Whatever is raised is what came of it.
+        return f"{type(error).__name__}: {error}"
+
+
+def main():
+    google.auth.default = lambda *_, **__: (LoggedIn(KEY), "my-project")
+    of = {line.name: line for line in LINES}
+    json.dump({name: outcome(of[name], code) for name, code in json.load(sys.stdin).items()}, sys.stdout)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
