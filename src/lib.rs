@@ -44,4 +44,5 @@ pub mod config;
 pub mod diag;
 pub mod report;
 pub mod scrape;
+#[cfg(feature = "demo")]
 pub mod simulate;

@@ -6,31 +6,38 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{self, Errors, Log, LogFormat, LogLevel, RunArgs};
+use crate::config::{self, Errors, RunArgs};
 
 pub mod alerts;
 mod check;
 mod dashboards;
+#[cfg(feature = "demo")]
 pub mod demo;
 pub mod log;
 pub mod report;
 pub mod run;
+#[cfg(feature = "demo")]
 pub mod simulate;
 
 /// Observes LLM traffic without touching it: forwards every byte, counts tokens on the side, and tells tokens per
 /// second, time to first token, queue depth and error budgets over OpenTelemetry.
 #[derive(Debug, Parser)]
-#[command(name = "tokengauge", version, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "tokengauge", version, propagate_version = true, after_help = examples())]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  See it work, with everything it needs inside:
-    tokengauge demo
+fn examples() -> String {
+    let demo = if cfg!(feature = "demo") {
+        "  See it work, with everything it needs inside:\n    tokengauge demo\n\n"
+    } else {
+        ""
+    };
+    format!("Examples:\n{demo}{EXAMPLES}")
+}
 
+const EXAMPLES: &str = "  \
   Put it in front of a vendor's API, and point the client at it:
     tokengauge run --upstream https://api.openai.com
     OPENAI_BASE_URL=http://127.0.0.1:4000/v1 python app.py
@@ -64,8 +71,10 @@ pub enum Command {
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
     /// See it work: a simulated backend, a mixed load, the proxy and an OTLP receiver in one process
+    #[cfg(feature = "demo")]
     Demo(demo::Args),
     /// Run a simulated LLM backend: OpenAI-compatible, paced like a real engine, with stalls and failures on request
+    #[cfg(feature = "demo")]
     Simulate(simulate::Args),
     /// Evaluate request logs: throughput, latency, errors and cost, A against B, and limits to be kept
     Report(report::Args),
@@ -87,7 +96,9 @@ pub enum Command {
 pub fn main(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Run(args) => ended(run::run(args, config::environment)),
+        #[cfg(feature = "demo")]
         Command::Demo(args) => ended(demonstrated(args)),
+        #[cfg(feature = "demo")]
         Command::Simulate(args) => ended(simulated(args)),
         Command::Report(args) => report::run(args),
         Command::Check(args) => answer(check::check(&args)),
@@ -97,19 +108,15 @@ pub fn main(cli: Cli) -> ExitCode {
     }
 }
 
+#[cfg(feature = "demo")]
 fn demonstrated(args: demo::Args) -> anyhow::Result<ExitCode> {
-    log::start(DEMO_LOG);
+    log::start(demo::LOG);
     // By convention (no-color.org) any value but the empty one counts.
     let colourless = config::environment("NO_COLOR").is_some_and(|value| !value.is_empty());
     run::runtime()?.block_on(demo::run(args, colourless))
 }
 
-/// The demo breaks off streams on purpose: only what should not happen is logged into its view.
-const DEMO_LOG: Log = Log {
-    level: LogLevel::Error,
-    format: LogFormat::Text,
-};
-
+#[cfg(feature = "demo")]
 fn simulated(args: simulate::Args) -> anyhow::Result<ExitCode> {
     run::runtime()?.block_on(simulate::run(args))?;
     Ok(ExitCode::SUCCESS)
@@ -179,6 +186,23 @@ mod tests {
             "--vantage sideways",
             "--admin :4001",
         ] {
+            let line = format!("run {wrong}");
+            assert!(Run::try_parse_from(line.split(' ')).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_flag_that_is_on_or_off_may_be_written_without_a_value() {
+        for (line, expected) in [
+            ("run", None),
+            ("run --engine-metrics --upstream http://a", Some(true)),
+            ("run --engine-metrics=true", Some(true)),
+            ("run --engine-metrics=false", Some(false)),
+        ] {
+            let run = Run::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(run.args.engine_metrics, expected, "{line}");
+        }
+        for wrong in ["--engine-metrics=maybe", "--objectives noise"] {
             let line = format!("run {wrong}");
             assert!(Run::try_parse_from(line.split(' ')).is_err(), "{wrong}");
         }
