@@ -238,3 +238,28 @@ pub(super) fn remove(base: &str, at: &str) -> Result<PatchOperation, Problem> {
     let path = pointer(base, at)?;
     Ok(PatchOperation::Remove(RemoveOperation { path }))
 }
+
+/// The patch of an object as one of the document in which it stands at `pointer`.
+pub fn within(patch: Patch, pointer: &str) -> Patch {
+    let Ok(base) = PointerBuf::parse(pointer) else {
+        return patch;
+    };
+    let moved = patch.0.into_iter().map(|mut operation| {
+        match &mut operation {
+            PatchOperation::Add(it) => it.path = base.concat(&it.path),
+            PatchOperation::Replace(it) => it.path = base.concat(&it.path),
+            PatchOperation::Remove(it) => it.path = base.concat(&it.path),
+            PatchOperation::Test(it) => it.path = base.concat(&it.path),
+            PatchOperation::Move(it) => {
+                it.from = base.concat(&it.from);
+                it.path = base.concat(&it.path);
+            }
+            PatchOperation::Copy(it) => {
+                it.from = base.concat(&it.from);
+                it.path = base.concat(&it.path);
+            }
+        }
+        operation
+    });
+    Patch(moved.collect())
+}

@@ -8,6 +8,7 @@
 use json_patch::Patch;
 use serde_json::{Value, json};
 
+pub use edit::within;
 pub use kind::{name, objects};
 pub use outcome::{Note, Outcome, Problem, Reason};
 pub use record::RECORD;
@@ -64,6 +65,9 @@ pub fn inject(object: &Value, around: &Around, settings: &Settings) -> Outcome {
 pub fn uninject(object: &Value) -> Outcome {
     let base = Kind::of(object).map_or("", Kind::template);
     let undone = match object.pointer(base).map(Record::of) {
+        None | Some(Ok(None)) if Kind::of(object).is_none() => {
+            return Outcome::Skipped(Reason::NotAWorkload);
+        }
         None | Some(Ok(None)) => return Outcome::Skipped(Reason::NotInjected),
         Some(Ok(Some(record))) => record.undo(object, base),
         Some(Err(problem)) => Err(problem),

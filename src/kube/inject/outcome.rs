@@ -63,6 +63,13 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// Whether a person wants to hear of it: not of each ConfigMap that runs no pods.
+    pub const fn is_told(&self) -> bool {
+        !matches!(self, Self::NotAWorkload)
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -181,13 +181,13 @@ fn lead(service: &Value, around: &Around) -> Result<Option<Led>, Problem> {
         .collect();
     let mut edit = Edit::new(&original, "");
     let mut led = false;
-    let mut takeovers: Vec<Takeover> = behind
-        .iter()
-        .filter_map(|workload| workload.takeover)
-        .filter(|takeover| takeover.leads)
-        .collect();
-    // Several workloads behind one Service are taken over alike, or it is refused.
-    takeovers.dedup();
+    let mut takeovers: Vec<Takeover> = Vec::new();
+    for takeover in behind.iter().filter_map(|workload| workload.takeover) {
+        // Several workloads behind one Service are taken over alike, or it is refused.
+        if takeover.leads && !takeovers.contains(&takeover) {
+            takeovers.push(takeover);
+        }
+    }
     for takeover in takeovers {
         for port in ports_to(&original, takeover.old) {
             if let Some(other) = behind
