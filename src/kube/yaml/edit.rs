@@ -1,7 +1,7 @@
 //! A patch → changes of the text, each held against what it should read as.
 
 use json_patch::{Patch, PatchOperation, jsonptr::Pointer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::block::{self, Splice, after_line, eol, whole_lines};
 use super::error::Error;
@@ -19,6 +19,7 @@ pub(super) fn edited(text: &str, value: &Value, patch: &Patch) -> Result<Edited,
         text: text.to_owned(),
         tree: before.clone(),
         value: value.clone(),
+        literals: true,
         anew: Vec::new(),
     };
     for operation in patch.iter() {
@@ -38,6 +39,7 @@ struct Draft {
     text: String,
     tree: Tree,
     value: Value,
+    literals: bool,
     anew: Vec<Lost>,
 }
 
@@ -65,39 +67,48 @@ impl Draft {
             return Ok(());
         }
         let path = tokens(operation.path());
-        self.unshare(&path, change)?;
+        self.unshare(&path, change);
         self.write(&path, change, &wanted)
     }
 
     /// Makes the text read as `wanted`, which differs from what it reads as at `path` only.
     fn write(&mut self, path: &[String], change: Change, wanted: &Value) -> Result<(), Error> {
-        if let Some(splices) = self.change(path, change, wanted)
-            && self.accept(&splices, wanted)
-        {
+        if self.attempt(|draft| draft.change(path, change, wanted), wanted) {
             return Ok(());
         }
         for length in (0..path.len()).rev() {
             let around = path.get(..length).unwrap_or_default();
             let value = at(wanted, around).unwrap_or(&Value::Null);
-            let line = self.line(around);
-            let Some(splices) = self.replace(around, value) else {
-                continue;
-            };
-            if self.accept(&splices, wanted) {
-                let pointer = pointer(around);
-                if !matches!(value, Value::Object(all) if all.is_empty())
-                    && !matches!(value, Value::Array(all) if all.is_empty())
-                {
-                    self.anew.push(Lost {
-                        line,
-                        what: What::Notation(pointer),
-                    });
-                }
+            let anew = self.anew(around, value);
+            if self.attempt(|draft| draft.replace(around, value), wanted) {
+                self.anew.extend(anew);
                 return Ok(());
             }
         }
         Err(Error::Unwritable {
             path: pointer(path),
+        })
+    }
+
+    /// Text of several lines is written as a block, or else quoted: below a block, an indented comment would be text.
+    fn attempt(&mut self, splices: impl Fn(&Self) -> Option<Vec<Splice>>, wanted: &Value) -> bool {
+        [true, false].into_iter().any(|literals| {
+            self.literals = literals;
+            splices(self).is_some_and(|splices| self.accept(&splices, wanted))
+        })
+    }
+
+    /// What is told when the collection at `path` is written anew: nothing where an alias stands, which is told as such,
+    /// and nothing of what becomes empty.
+    fn anew(&self, path: &[String], value: &Value) -> Option<Lost> {
+        let written = match self.node(path).map(|node| &node.kind) {
+            Some(Kind::Collection(_)) => true,
+            Some(Kind::Scalar(_) | Kind::Alias(_)) | None => false,
+        };
+        let empty = *value == Value::Array(Vec::new()) || *value == Value::Object(Map::new());
+        (written && !empty).then(|| Lost {
+            line: self.line(path),
+            what: What::Notation(pointer(path)),
         })
     }
 
@@ -198,7 +209,10 @@ impl Draft {
     }
 
     fn style(&self) -> Style {
-        style::of(&self.text, &self.tree)
+        Style {
+            literals: self.literals,
+            ..style::of(&self.text, &self.tree)
+        }
     }
 
     /// The node that is written at `path`, if the way there leads through no alias and no merge.
@@ -239,21 +253,17 @@ impl Draft {
     }
 
     /// Writes out the aliases of what the change is about to touch, so that it stays a change of this one place.
-    fn unshare(&mut self, path: &[String], change: Change) -> Result<(), Error> {
+    fn unshare(&mut self, path: &[String], change: Change) {
         for _ in 0..MOST_ALIASES {
             let Some(alias) = self.shared(path, change) else {
-                return Ok(());
+                return;
             };
             let wanted = self.value.clone();
             let value = at(&wanted, &alias).unwrap_or(&Value::Null);
-            let Some(splices) = self.replace(&alias, value) else {
-                return Ok(());
-            };
-            if !self.accept(&splices, &wanted) {
-                return Ok(());
+            if !self.attempt(|draft| draft.replace(&alias, value), &wanted) {
+                return;
             }
         }
-        Ok(())
     }
 
     /// The place of an alias of a value that the change touches.

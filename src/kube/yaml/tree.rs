@@ -168,12 +168,13 @@ pub(super) fn parse(text: &str) -> Result<Tree, Error> {
             .collect(),
     };
     let mut parsed = Vec::new();
-    let mut begin = 0;
+    let mut begin = first(text);
     for event in events(text, true) {
         let (event, bytes) = event?;
         match event {
             Event::Comment(..) => tree.comments.push(bytes.range()),
-            Event::DocumentStart(..) => begin = bytes.end,
+            // Where there is no ---, the parser gives the span of what follows.
+            Event::DocumentStart(explicit, _) => begin = if explicit { bytes.end } else { begin },
             event => parsed.push((event, bytes)),
         }
     }
@@ -236,7 +237,8 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
                 (Kind::Alias(of), bytes.start, bytes.end, 0)
             }
             Event::Scalar(text, style, anchor, tag) => {
-                let value = scalar_value(&text, style, tag.as_deref(), line)?;
+                let text = self.unended(&text, style, bytes);
+                let value = scalar_value(text, style, tag.as_deref(), line)?;
                 let (content, end) = self.scalar(style, bytes, anchored.as_ref());
                 (Kind::Scalar(value), content, end, anchor)
             }
@@ -289,6 +291,15 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
             ScalarStyle::Literal | ScalarStyle::Folded => self.block_scalar(bytes, anchor),
             _ => (bytes.start, bytes.end),
         }
+    }
+
+    /// The text of a block scalar whose last line is the last of the document and has no line end: it has none in the
+    /// value either, as Kubernetes reads it, while the parser adds one.
+    fn unended<'s>(&self, text: &'s str, style: ScalarStyle, bytes: Bytes) -> &'s str {
+        let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        let last = bytes.end == self.text.len() && !self.text.ends_with('\n');
+        let unended = text.strip_suffix('\n').filter(|_| block && last);
+        unended.unwrap_or(text)
     }
 
     /// From the `|` to the last line that counts, without its line end. The parser's own span begins below the header
@@ -536,6 +547,11 @@ fn unread(tag: &Tag, line: usize) -> Error {
         line,
         tag: format!("{}{}", tag.original_handle(), tag.suffix()),
     }
+}
+
+/// The first byte behind a mark of the byte order.
+pub(super) fn first(text: &str) -> usize {
+    text.len() - text.trim_start_matches('\u{feff}').len()
 }
 
 /// If nothing but blanks stands before it in its line.

@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::*;
 
+mod random;
+
 fn patch(operations: Value) -> Patch {
     serde_json::from_value(operations).unwrap()
 }
