@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::block::{self, Splice, after_line, eol, whole_lines};
 use super::error::Error;
-use super::lost::{self, Lost, What};
+use super::lost::{Lost, Marks, What};
 use super::style::{self, Style};
 use super::tree::{Kind, Name, Node, Tree, own_line};
 use super::{Edited, flow, read, write};
@@ -14,19 +14,20 @@ use super::{Edited, flow, read, write};
 const MOST_ALIASES: usize = 64;
 
 pub(super) fn edited(text: &str, value: &Value, patch: &Patch) -> Result<Edited, Error> {
-    let before = read(text)?.0;
+    let tree = read(text)?.0;
     let mut draft = Draft {
         text: text.to_owned(),
-        tree: before.clone(),
+        marks: Marks::of(&tree),
+        former: tree.clone(),
+        tree,
         value: value.clone(),
         literals: true,
-        anew: Vec::new(),
+        lost: Vec::new(),
     };
     for operation in patch.iter() {
         draft.operate(operation)?;
     }
-    let mut lost = lost::between((text, &before), (&draft.text, &draft.tree));
-    lost.extend(draft.anew);
+    let mut lost = draft.lost;
     lost.sort_by_key(|lost| lost.line);
     Ok(Edited {
         text: draft.text,
@@ -39,8 +40,11 @@ struct Draft {
     text: String,
     tree: Tree,
     value: Value,
+    /// If text of several lines may be written as a block.
     literals: bool,
-    anew: Vec<Lost>,
+    former: Tree,
+    marks: Marks,
+    lost: Vec<Lost>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +85,7 @@ impl Draft {
             let value = at(wanted, around).unwrap_or(&Value::Null);
             let anew = self.anew(around, value);
             if self.attempt(|draft| draft.replace(around, value), wanted) {
-                self.anew.extend(anew);
+                self.lost.extend(anew);
                 return Ok(());
             }
         }
@@ -107,7 +111,7 @@ impl Draft {
         };
         let empty = *value == Value::Array(Vec::new()) || *value == Value::Object(Map::new());
         (written && !empty).then(|| Lost {
-            line: self.line(path),
+            line: self.former_line(path),
             what: What::Notation(pointer(path)),
         })
     }
@@ -119,6 +123,8 @@ impl Draft {
         };
         match read(&text) {
             Ok((tree, value)) if value == *wanted => {
+                self.lost
+                    .extend(self.marks.without(&self.text, &self.tree, splices));
                 self.text = text;
                 self.tree = tree;
                 self.value = value;
@@ -217,39 +223,23 @@ impl Draft {
 
     /// The node that is written at `path`, if the way there leads through no alias and no merge.
     fn node(&self, path: &[String]) -> Option<&Node> {
-        self.way(path)
+        way(&self.tree, path)
             .pop()
-            .filter(|_| self.way(path).len() == path.len() + 1)
-    }
-
-    /// The nodes on the way to `path`, from the root on, as far as they are written there.
-    fn way(&self, path: &[String]) -> Vec<&Node> {
-        let mut way: Vec<&Node> = self.tree.root.iter().collect();
-        for token in path {
-            let next = way.last().and_then(|node| {
-                let collection = node.collection()?;
-                let child = collection.children.get(collection.position(token)?)?;
-                Some(&child.node)
-            });
-            match next {
-                Some(next) => way.push(next),
-                None => break,
-            }
-        }
-        way
+            .filter(|_| way(&self.tree, path).len() == path.len() + 1)
     }
 
     fn in_flow(&self, path: &[String]) -> bool {
         let flow = |node: &&Node| node.collection().is_some_and(|inner| inner.flow);
-        let way = self.way(path);
+        let way = way(&self.tree, path);
         way.iter().rev().skip(1).any(flow)
     }
 
-    fn line(&self, path: &[String]) -> usize {
-        let nodes = self.way(path);
+    /// The line in which the value at `path` stood in the former text, or what was nearest around it.
+    fn former_line(&self, path: &[String]) -> usize {
+        let nodes = way(&self.former, path);
         nodes
             .last()
-            .map_or(1, |node| self.tree.line(node.bytes.start))
+            .map_or(1, |node| self.former.line(node.bytes.start))
     }
 
     /// Writes out the aliases of what the change is about to touch, so that it stays a change of this one place.
@@ -271,7 +261,7 @@ impl Draft {
         if self.tree.aliases.is_empty() {
             return None;
         }
-        let way = self.way(path);
+        let way = way(&self.tree, path);
         let mut anchors: Vec<usize> = way.iter().filter_map(|node| node.anchor).collect();
         let target = way.last().filter(|_| way.len() == path.len() + 1);
         if let Some(target) = target.filter(|_| change != Change::Add) {
@@ -286,6 +276,23 @@ impl Draft {
         let root = self.tree.root.as_ref()?;
         alias_of(root, &anchors, &mut place).then_some(place)
     }
+}
+
+/// The nodes on the way to `path`, from the root on, as far as they are written there.
+fn way<'t>(tree: &'t Tree, path: &[String]) -> Vec<&'t Node> {
+    let mut way: Vec<&Node> = tree.root.iter().collect();
+    for token in path {
+        let next = way.last().and_then(|node| {
+            let collection = node.collection()?;
+            let child = collection.children.get(collection.position(token)?)?;
+            Some(&child.node)
+        });
+        match next {
+            Some(next) => way.push(next),
+            None => break,
+        }
+    }
+    way
 }
 
 fn anchors_within(node: &Node, anchors: &mut Vec<usize>) {
