@@ -55,8 +55,9 @@ pub(super) fn container(wanted: &Wanted, place: &Place) -> Value {
         "ports": ports,
         "startupProbe": probe("/readyz", json!({ "periodSeconds": 1, "failureThreshold": 120 })),
         "livenessProbe": probe("/livez", json!({})),
-        // Kubernetes asks every 10 s by default: so long new calls would come to a pod that drains.
-        "readinessProbe": probe("/readyz", json!({ "periodSeconds": 2 })),
+        // By default Kubernetes asks every 10 s and believes the third answer: so long new calls would come to a pod that
+        // drains.
+        "readinessProbe": probe("/readyz", json!({ "periodSeconds": 2, "failureThreshold": 2 })),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": false,
