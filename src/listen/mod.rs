@@ -11,6 +11,7 @@
 //! ```
 
 mod connection;
+mod exchanges;
 mod first;
 mod phases;
 mod socket;
@@ -137,6 +138,11 @@ impl Listener {
         move || phases.refused()
     }
 
+    /// Sees its connections off while it still serves.
+    pub fn ebb(&self) -> Ebb {
+        Ebb(Arc::clone(&self.phases))
+    }
+
     /// Accepts and serves connections until `shutdown`; what is left then are the connections still open, which end
     /// with the exchange they are at. `service_for` makes the service of one connection.
     pub async fn serve<H: Handler>(
@@ -173,6 +179,24 @@ impl Listener {
                 Err(error) => socket::pause_after(&error).await,
             }
         }
+    }
+}
+
+/// Sees the connections of a listener off that still accepts. There is no way back.
+#[derive(Clone, Debug)]
+pub struct Ebb(Arc<Phases>);
+
+impl Ebb {
+    /// From here on each connection, those to come included, ends with the exchange that it is at, or else with its
+    /// next one. Over HTTP/1.1 the response says `Connection: close`, over HTTP/2 the client gets a `GOAWAY`: none of its
+    /// requests is lost on the way.
+    pub fn part(&self) {
+        self.0.enter(Phase::Parting);
+    }
+
+    /// Those that have had an exchange and wait for another are closed; those that have had none may still have one.
+    pub fn leave(&self) {
+        self.0.enter(Phase::Leaving);
     }
 }
 

@@ -136,6 +136,12 @@ def self_test(wanted):
         monitor["spec"] = {"selector": {}, "podMetricsEndpoints": [{"port": port}]}
         if (not against_schemas(monitor, wanted)) != right:
             failed.append(f"a PodMonitor with port {port}")
+    service = {"kind": "Service", "spec": {"selector": {"app": "a"}, "ports": [{"port": 80, "targetPort": "http"}]}}
+    labelled = changed(("metadata", "labels"), {"app": "a"})
+    for target, right in (("http", True), (8000, True), ("htpp", False), ("tokengauge", False)):
+        service["spec"]["ports"][0]["targetPort"] = target
+        if (not list(beyond.services([(service, None), (labelled, labelled)]))) != right:
+            failed.append(f"a Service with the target {target}")
     return failed
 
 
@@ -161,8 +167,11 @@ def main():
         if not documents:
             print(f"{file}: holds no document")
             failed += 1
-        for thing in (one for document in documents for one in objects(document)):
+        things = [(one, pod(one)) for document in documents for one in objects(document)]
+        astray = list(beyond.services(things))
+        for thing, _ in things:
             wrong = wrong_with(thing, wanted, asked.sidecars)
+            wrong += [what for service, what in astray if service is thing]
             failed, passed = (failed + 1, passed) if wrong else (failed, passed + 1)
             for one in wrong:
                 print(f"{file}: {thing.get('kind')} {(thing.get('metadata') or {}).get('name')}: {one}")

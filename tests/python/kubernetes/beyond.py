@@ -108,3 +108,28 @@ RULES = (
 
 def broken(pod):
     return [(rule.__name__, where) for rule in RULES for where in rule(pod)]
+
+
+def services(things):
+    """What is wrong with the Services of a file: a named target that no container of their pods has.
+
+    Named ports of native sidecars do not count: Services find those from 1.32 on only. `things` are (object, its pod or None).
+    """
+    for service, _ in things:
+        said = service.get("spec") or {}
+        if service.get("kind") != "Service" or not said.get("selector"):
+            continue
+        chosen = [pod for _, pod in things if pod and said["selector"].items() <= labels(pod).items()]
+        for port in said.get("ports") or []:
+            target = port.get("targetPort")
+            for pod in chosen:
+                if isinstance(target, str) and target not in main_ports(pod):
+                    yield service, f"services: no container that it chooses has a port called {target}"
+
+
+def labels(pod):
+    return (pod.get("metadata") or {}).get("labels") or {}
+
+
+def main_ports(pod):
+    return {port.get("name") for it in spec(pod).get("containers") or [] for port in it.get("ports") or []}

@@ -1,6 +1,6 @@
 """Schemas of the custom resources that we write: only what we use of them, so that a misspelt or misplaced key is found.
 
-By the API references of Prometheus Operator (v1) and KEDA (v1alpha1).
+By the API references of Prometheus Operator (v1), KEDA (v1alpha1) and cert-manager (v1).
 """
 
 
@@ -168,15 +168,26 @@ SCHEMAS = {
     ("cert-manager.io/v1", "Certificate"): closed(
         ("secretName", "issuerRef"),
         commonName=TEXT,
+        isCA={"type": "boolean"},
         dnsNames=listed(TEXT),
         duration=DURATION,
         renewBefore=DURATION,
         issuerRef=closed(("name",), name=TEXT, kind={"enum": ["Issuer", "ClusterIssuer"]}, group=TEXT),
-        privateKey={"type": "object"},
+        privateKey=closed(
+            algorithm={"enum": ["RSA", "ECDSA", "Ed25519"]},
+            encoding={"enum": ["PKCS1", "PKCS8"]},
+            rotationPolicy={"enum": ["Never", "Always"]},
+            size=WHOLE,
+        ),
         secretName=TEXT,
         usages=listed(TEXT),
     ),
-    ("cert-manager.io/v1", "Issuer"): {"type": "object"},
+    ("cert-manager.io/v1", "Issuer"): {
+        "oneOf": [
+            closed(("selfSigned",), selfSigned=closed()),
+            closed(("ca",), ca=closed(("secretName",), secretName=TEXT)),
+        ]
+    },
 }
 
 
