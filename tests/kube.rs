@@ -10,7 +10,7 @@
 )]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use serde_json::Value;
@@ -136,13 +136,21 @@ fn taken_back(text: &str) -> Changed {
 }
 
 fn check(file: &str, text: &str) {
-    let path = folder("injected").join(file);
+    check_file(&folder("injected").join(file), text);
+}
+
+fn check_file(path: &Path, text: &str) {
     if std::env::var_os("UPDATE_FIXTURES").is_some() {
-        fs::write(&path, text).unwrap();
+        fs::write(path, text).unwrap();
         return;
     }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text, expected, "{file} (UPDATE_FIXTURES=1 writes it anew)");
+    let expected = fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(
+        text,
+        expected,
+        "{} (UPDATE_FIXTURES=1 writes it anew)",
+        path.display()
+    );
 }
 
 #[test]
@@ -179,6 +187,24 @@ fn every_file_belongs_to_a_case() {
             CASES.iter().any(|case| case.input == name),
             "input/{name}: no case reads it"
         );
+    }
+}
+
+/// `deploy/kubernetes` shows manifests with their sidecars: those that `inject` writes.
+#[test]
+fn the_manifests_of_deploy_are_what_inject_writes() {
+    for mode in ["inbound", "outbound"] {
+        for (to, flags) in [("", ""), ("no-native-sidecar/", "--native false")] {
+            let deploy = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy/kubernetes");
+            let text = fs::read_to_string(deploy.join(mode).join("workload.yaml")).unwrap();
+            let made = again(&text, flags);
+            assert_eq!(made.refused, 0, "{:#?}", made.told);
+            assert_eq!(taken_back(&made.text).text, text);
+            check_file(
+                &deploy.join(format!("{to}{mode}/injected.yaml")),
+                &made.text,
+            );
+        }
     }
 }
 

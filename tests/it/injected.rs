@@ -281,7 +281,7 @@ async fn answers(path: &str, port: u16) -> String {
 }
 
 /// Runs a container's preStop to its end.
-fn hook(running: &Running) -> impl Future<Output = ()> + Send + 'static {
+fn hook(running: &Running) -> impl Future<Output = ()> + Send + use<> {
     let hook = running.spec["lifecycle"]["preStop"].clone();
     let environment = running.environment.clone();
     async move {
@@ -472,7 +472,8 @@ spec:
     let path = url
         .strip_prefix(&format!("http://127.0.0.1:{listen}"))
         .unwrap();
-    let asking = tokio::spawn(chat(listen, &format!("{path}/chat/completions"), 1));
+    let path = format!("{path}/chat/completions");
+    let mut client = chat(listen, &path, 1).await;
     let mut upstream = within("the vendor to be called", vendor.accept()).await;
     let head = upstream.read_head().await;
     assert!(
@@ -486,7 +487,7 @@ spec:
             body.len()
         ))
         .await;
-    let answer = asking.await.unwrap().read_to_end().await;
+    let answer = client.read_to_end().await;
     assert!(String::from_utf8_lossy(&answer).ends_with(body));
     let statuses = pod.delete(async {}).await;
     assert!(
