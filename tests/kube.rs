@@ -411,6 +411,11 @@ fn what_cannot_have_a_sidecar_is_skipped_for_a_reason() {
             IN,
             Reason::NoContainers,
         ),
+        (
+            "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nspec: {template: {spec: {containers: []}}}\n".to_owned(),
+            IN,
+            Reason::CustomKind { kind: "Rollout".to_owned() },
+        ),
         ("apiVersion: v1\nkind: ConfigMap\n".to_owned(), IN, Reason::NotAWorkload),
         (
             "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{name: a}]}}}\n".to_owned(),
