@@ -19,6 +19,9 @@ use tokengauge::config;
 
 const CHART: &str = "deploy/helm/tokengauge";
 
+/// What the chart renders, as `tests/python/chart_check.py` keeps it.
+const GOLDENS: &str = "tests/fixtures/chart";
+
 /// In the schema and not in the values: Helm puts them there where another chart depends on this one.
 const HELMS_OWN: [&str; 2] = ["enabled", "global"];
 
@@ -45,7 +48,10 @@ fn copies_are_what_was_copied() {
         assert_eq!(names(&to, ""), sources, "{to} against {from}");
         for name in sources {
             let (copy, source) = (format!("{to}/{name}"), format!("{from}/{name}"));
-            assert!(read(&copy) == read(&source), "{copy} is not {source}");
+            assert!(
+                read(&copy) == read(&source),
+                "{copy} is not {source}: CHART=write"
+            );
         }
     }
 }
@@ -89,6 +95,25 @@ fn the_gateways_configuration_wants_nothing_but_an_upstream() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), given.to_string()).unwrap();
     config::check(file.path()).unwrap();
+}
+
+/// Every configuration that the kept files hold is one that the program takes.
+#[test]
+fn configurations_that_are_rendered_are_taken() {
+    let mut taken = 0;
+    for object in rendered() {
+        let Some(text) = object["data"]["tokengauge.yaml"].as_str() else {
+            continue;
+        };
+        // One of them has a file of prices in its pod: here, one of the examples stands for it.
+        let prices = path("examples/prices/flat.yaml");
+        let text = text.replace("/etc/prices/prices.yaml", prices.to_str().unwrap());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &text).unwrap();
+        config::check(file.path()).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        taken += 1;
+    }
+    assert!(taken >= 3, "{taken}");
 }
 
 #[test]
@@ -295,6 +320,21 @@ fn table() -> String {
         );
     }
     table + "\n"
+}
+
+/// The objects that the kept files hold.
+fn rendered() -> Vec<Value> {
+    let files = names(GOLDENS, ".yaml");
+    files
+        .iter()
+        .flat_map(|name| {
+            let text = read(&format!("{GOLDENS}/{name}"));
+            let documents = text.trim_start_matches("---\n").split("\n---\n");
+            documents
+                .map(|document| serde_saphyr::from_str(document).unwrap())
+                .collect::<Vec<Value>>()
+        })
+        .collect()
 }
 
 fn schema() -> Value {

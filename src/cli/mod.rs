@@ -9,11 +9,15 @@ use clap::{Parser, Subcommand};
 use crate::config::{self, Errors, RunArgs};
 
 pub mod alerts;
+mod ask;
 mod check;
 mod dashboards;
 #[cfg(feature = "demo")]
 pub mod demo;
+pub mod drain;
+pub mod inject;
 pub mod log;
+pub mod probe;
 pub mod report;
 pub mod run;
 #[cfg(feature = "demo")]
@@ -49,6 +53,9 @@ const EXAMPLES: &str = "  \
     tokengauge report requests.jsonl
     tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
 
+  Put it beside an engine in Kubernetes:
+    tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
+
   Let an editor complete and check the file:
     tokengauge schema > tokengauge.schema.json";
 
@@ -70,6 +77,11 @@ pub enum Command {
     /// Run the proxy: forward to an upstream, observe on the side, export over OTLP and /metrics
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Have a running proxy seen off before it is stopped: it is not ready, serves on, and keeps no connection; returns when
+    /// nothing is in flight any more
+    Drain(drain::Args),
+    /// Ask a running proxy whether it is well; exits with 0 or 1
+    Probe(probe::Args),
     /// See it work: a simulated backend, a mixed load, the proxy and an OTLP receiver in one process
     #[cfg(feature = "demo")]
     Demo(demo::Args),
@@ -84,6 +96,10 @@ pub enum Command {
     Dashboards(dashboards::Args),
     /// Make Prometheus' rules of alerts, or check that a folder has them
     Alerts(alerts::Args),
+    /// Put the sidecar into Kubernetes manifests: beside an engine or beside an application
+    Inject(Box<inject::InjectArgs>),
+    /// Take out of Kubernetes manifests what inject put in
+    Uninject(inject::UninjectArgs),
     /// Print the JSON Schema of the configuration file, of a line of the request log, of the file of prices, of a report,
     /// or of the limits that a report is held to
     Schema {
@@ -96,6 +112,8 @@ pub enum Command {
 pub fn main(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Run(args) => ended(run::run(args, config::environment)),
+        Command::Drain(args) => said(drain::run(&args, config::environment)),
+        Command::Probe(args) => said(probe::run(&args, config::environment)),
         #[cfg(feature = "demo")]
         Command::Demo(args) => ended(demonstrated(args)),
         #[cfg(feature = "demo")]
@@ -104,6 +122,8 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Check(args) => answer(check::check(&args)),
         Command::Dashboards(args) => answer(dashboards::run(&args)),
         Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
+        Command::Inject(args) => inject::inject(&args),
+        Command::Uninject(args) => inject::uninject(&args),
         Command::Schema { of } => answer(Ok::<_, Errors>(check::schema(of))),
     }
 }
@@ -120,6 +140,10 @@ fn demonstrated(args: demo::Args) -> anyhow::Result<ExitCode> {
 fn simulated(args: simulate::Args) -> anyhow::Result<ExitCode> {
     run::runtime()?.block_on(simulate::run(args))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn said(result: anyhow::Result<String>) -> ExitCode {
+    answer(result.map_err(|error| format!("tokengauge: {error:#}")))
 }
 
 fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {

@@ -5,7 +5,7 @@ use crate::label::Label;
 use crate::wire::Headers;
 
 /// Hosts by their end, and the provider each belongs to: the standard's own words where it has one, else ours.
-const HOSTS: [(&str, &str); 41] = [
+const HOSTS: [(&str, &str); 42] = [
     ("api.openai.com", "openai"),
     ("chatgpt.com", "openai"),
     ("openai.azure.com", "azure.ai.openai"),
@@ -42,6 +42,7 @@ const HOSTS: [(&str, &str); 41] = [
     ("integrate.api.nvidia.com", "nvidia"),
     ("openrouter.ai", "openrouter"),
     ("snowflakecomputing.com", "snowflake"),
+    ("api.together.ai", "together_ai"),
     ("api.together.xyz", "together_ai"),
     ("api.venice.ai", "venice"),
     ("api.voyageai.com", "voyage_ai"),
@@ -72,6 +73,12 @@ fn by_host(host: &str) -> Option<&'static str> {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     if host.starts_with("bedrock-") && host.ends_with(".amazonaws.com") {
         return Some("aws.bedrock");
+    }
+    // A region's, as us-central1-aiplatform.googleapis.com, and a continent's, as aiplatform.eu.rep.googleapis.com.
+    if host.ends_with("-aiplatform.googleapis.com")
+        || host.starts_with("aiplatform.") && host.ends_with(".rep.googleapis.com")
+    {
+        return Some("gcp.vertex_ai");
     }
     let fits = |suffix: &str| {
         host.strip_suffix(suffix)
@@ -107,6 +114,10 @@ mod tests {
                 "hugging_face",
             ),
             ("ollama.com", "ollama"),
+            ("api.together.ai", "together_ai"),
+            ("aiplatform.googleapis.com", "gcp.vertex_ai"),
+            ("us-central1-aiplatform.googleapis.com", "gcp.vertex_ai"),
+            ("aiplatform.eu.rep.googleapis.com", "gcp.vertex_ai"),
             ("dashscope-intl.aliyuncs.com", "alibaba"),
         ] {
             assert_eq!(of(host), name, "{host}");
@@ -117,6 +128,7 @@ mod tests {
             "notmistral.ai",
             "api.openai.com.evil.example",
             "x.elb.amazonaws.com",
+            "storage.eu.rep.googleapis.com",
         ] {
             assert_eq!(of(host), "openai", "{host}");
         }

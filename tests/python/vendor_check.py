@@ -29,8 +29,9 @@ import botocore.response
 import pydantic
 
 import signing
+from recordings import STREAMS, Recording, recordings
 from rig import Rig, Tally, first_difference, forget_the_machine, of_kind, replay_backend
-from vendors import STREAMS, VENDORS, Recording, recordings
+from vendors import VENDORS
 
 # What of an exception its catcher can see, where it has it.
 OF_ERRORS = ("status_code", "code", "status", "type", "param", "message", "body", "error", "details", "response")

@@ -7,7 +7,6 @@ lets it through unread, else a word of greeting: what is compared is the answer.
 import dataclasses
 import functools
 import json
-import pathlib
 from typing import Any, Callable
 
 import anthropic
@@ -20,48 +19,12 @@ import mistralai.client
 import ollama
 import openai
 
+from recordings import Recording
 from rig import PATIENCE
 
-# Framings of streams.
-STREAMS = ("sse", "ndjson", "json-array", "aws-eventstream")
-# The `error.type` of an answer that ended before its end.
-CUT = "truncated"
 HELLO = "Say hello in three languages."
 KEY = "not-a-key"
 MESSAGES = [{"role": "user", "content": HELLO}]
-
-
-@dataclasses.dataclass(frozen=True)
-class Recording:
-    """A recorded answer, the truth about it, and the request that it answered."""
-
-    name: str
-    truth: dict
-    body: dict
-    query: str
-
-    @property
-    def api(self):
-        return self.truth["api"]
-
-    @property
-    def model(self):
-        return self.truth["model_requested"] or "none"
-
-    @property
-    def stream(self):
-        return bool(self.truth["stream_requested"])
-
-    @property
-    def failed(self):
-        return self.truth["status"] >= 400 or bool(self.truth.get("error"))
-
-    @property
-    def cut(self):
-        return self.truth["status"] < 400 and (self.truth.get("error") or {}).get("type") == CUT
-
-    def without(self, *keys):
-        return {key: value for key, value in self.body.items() if key not in keys}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,36 +38,6 @@ class Vendor:
     decodes: str | None = "gzip"
     # Which of the recordings of these APIs are this client's.
     fits: Callable[[Recording], bool] = lambda recording: True
-
-
-def recordings(shared):
-    """Every recording, in order."""
-    found = []
-    for folder in sorted(path for path in (pathlib.Path(shared) / "corpus" / "dev").iterdir() if path.is_dir()):
-        request = json.loads((folder / "request.json").read_text())
-        try:
-            body = json.loads(request["body"] or "{}")
-        except json.JSONDecodeError:
-            body = {}  # a form
-        truth = amended(json.loads((folder / "truth.json").read_text()))
-        found.append(Recording(folder.name, truth, body, request.get("query") or ""))
-    return found
-
-
-def amended(truth):
-    """The truth where it is kept with the recording, and else as the recording has it."""
-    usage, raw = truth.get("usage") or {}, truth.get("usage_raw_last") or {}
-    # What built-in tools brought into the prompt of an interaction: part of the total, and of the input.
-    if truth["api"] == "gemini.interactions" and raw.get("total_tool_use_tokens"):
-        usage["tool_use_prompt_tokens"] = raw["total_tool_use_tokens"]
-    # Cohere's newer answers say what reasoning took.
-    if truth["api"].startswith("cohere.") and (raw.get("tokens") or {}).get("reasoning_tokens"):
-        usage["reasoning_tokens"] = raw["tokens"]["reasoning_tokens"]
-    # Google ends every stream with a reason, unless it blocked the prompt: without one it was cut.
-    is_google, is_stream = truth["provider"] in ("gemini", "vertex"), truth["framing"] in STREAMS
-    if is_google and is_stream and not (truth["finish_reasons"] or truth.get("error") or "prompt_blocked" in truth["oddities"]):
-        truth["error"] = {"type": CUT}
-    return truth
 
 
 # --- OpenAI ----------------------------------------------------------------------------------------------------------

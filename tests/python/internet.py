@@ -1,0 +1,100 @@
+"""The internet, as far as tokengauge reaches it: an HTTP proxy that opens no tunnel to anyone, but ends TLS itself and
+answers for every host, from the recordings of a replay server. A path that the named host does not have is a 404."""
+import dataclasses
+import http.client
+import http.server
+import ssl
+import subprocess
+import threading
+
+# What belongs to one connection and is not passed on.
+OF_ONE_HOP = ("connection", "keep-alive", "transfer-encoding", "te", "upgrade", "content-length", "host")
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """What a host answers on a path: a recording, by its name, cut at its events."""
+
+    host: str
+    path: str
+    recording: str
+
+
+def make_certificates(folder, hosts):
+    """Paths to an authority that nobody trusts yet and to a certificate of its for `hosts`, and to the key of that."""
+    def openssl(*words):
+        subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=folder)
+
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    (folder / "names.txt").write_text("subjectAltName=" + ",".join(f"DNS:{host}" for host in hosts))
+    openssl("req", "-x509", *new_key, "-days", "1", "-keyout", "authority.key", "-out", "authority.pem", "-subj", "/CN=nobody")
+    openssl("req", *new_key, "-keyout", "hosts.key", "-out", "hosts.csr", "-subj", "/CN=hosts")
+    openssl("x509", "-req", "-in", "hosts.csr", "-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial",
+            "-days", "1", "-extfile", "names.txt", "-out", "hosts.pem")
+    return folder / "authority.pem", folder / "hosts.pem", folder / "hosts.key"
+
+
+class Internet:
+    """Serves `pages` until it is stopped; `missed` are the requests for which there was none."""
+
+    def __init__(self, folder, pages, replay):
+        self.pages = {(page.host, page.path): page for page in pages}
+        self.replay, self.missed = replay, []
+        self.authority, certificate, key = make_certificates(folder, sorted({page.host for page in pages}))
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate, key)
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Host", (Host,), {"internet": self}))
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+
+
+class Host(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    # Whom the tunnel leads to, once there is one.
+    name, internet = None, None
+
+    def do_CONNECT(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.flush()
+        self.name = self.path.rpartition(":")[0]
+        self.connection = self.internet.context.wrap_socket(self.connection, server_side=True)
+        self.setup_streams()
+
+    def setup_streams(self):
+        self.rfile = self.connection.makefile("rb", -1)
+        self.wfile = self.connection.makefile("wb", 0)
+
+    def answer(self):
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        page = self.internet.pages.get((self.headers.get("host"), self.path.partition("?")[0]))
+        # TLS, where the upstream has it, must have led to the host that is asked.
+        if page is None or self.name not in (None, page.host):
+            self.internet.missed.append(f"{self.command} {self.headers.get('host')}{self.path} over {self.name}")
+            self.send_response(404)
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
+        kept = {name: value for name, value in self.headers.items() if name.lower() not in OF_ONE_HOP}
+        replay = http.client.HTTPConnection("127.0.0.1", self.internet.replay)
+        replay.request(self.command, self.path, body, {**kept, "x-case": page.recording, "x-split": "event"})
+        answer = replay.getresponse()
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in OF_ONE_HOP:
+                self.send_header(name, value)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        while piece := answer.read1():
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self.wfile.write(b"0\r\n\r\n")
+        replay.close()
+
+    do_GET = do_POST = answer
+
+    def log_message(self, *_):
+        pass
