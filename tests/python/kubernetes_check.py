@@ -175,7 +175,7 @@ def main():
         sys.exit(1 if failed else 0)
     if not asked.files:
         parser.error("no file is named")
-    passed = failed = 0
+    passed = failed = sidecars = 0
     for file in asked.files:
         documents = [it for it in yaml.safe_load_all(file.read_text()) if it is not None]
         if not documents:
@@ -183,12 +183,16 @@ def main():
             failed += 1
         things = [(one, pod(one)) for document in documents for one in objects(document)]
         astray = list(beyond.services(things))
-        for thing, _ in things:
+        for thing, template in things:
+            sidecars += template is not None and any(only_ours(template)["spec"].values())
             wrong = wrong_with(thing, wanted, asked.sidecars)
             wrong += [what for service, what in astray if service is thing]
             failed, passed = (failed + 1, passed) if wrong else (failed, passed + 1)
             for one in wrong:
                 print(f"{file}: {thing.get('kind')} {(thing.get('metadata') or {}).get('name')}: {one}")
+    if asked.sidecars:
+        print(f"{sidecars} pods with a sidecar")
+        failed += sidecars == 0
     print(f"Kubernetes {wanted[0]} to {wanted[-1]}: {passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 
