@@ -15,6 +15,7 @@ mod dashboards;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod drain;
+pub mod inject;
 pub mod log;
 pub mod probe;
 pub mod report;
@@ -51,6 +52,9 @@ const EXAMPLES: &str = "  \
   Say what a request log amounts to, and whether a release keeps its limits:
     tokengauge report requests.jsonl
     tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
+
+  Put it beside an engine in Kubernetes:
+    tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
 
   Let an editor complete and check the file:
     tokengauge schema > tokengauge.schema.json";
@@ -92,6 +96,10 @@ pub enum Command {
     Dashboards(dashboards::Args),
     /// Make Prometheus' rules of alerts, or check that a folder has them
     Alerts(alerts::Args),
+    /// Put the sidecar into Kubernetes manifests: beside an engine or beside an application
+    Inject(Box<inject::InjectArgs>),
+    /// Take out of Kubernetes manifests what inject put in
+    Uninject(inject::UninjectArgs),
     /// Print the JSON Schema of the configuration file, of a line of the request log, of the file of prices, of a report,
     /// or of the limits that a report is held to
     Schema {
@@ -114,6 +122,8 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Check(args) => answer(check::check(&args)),
         Command::Dashboards(args) => answer(dashboards::run(&args)),
         Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
+        Command::Inject(args) => inject::inject(&args),
+        Command::Uninject(args) => inject::uninject(&args),
         Command::Schema { of } => answer(Ok::<_, Errors>(check::schema(of))),
     }
 }

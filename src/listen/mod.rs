@@ -23,7 +23,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 
 pub use self::connection::Handler;
 pub use self::tls::Error as TlsError;
@@ -105,16 +107,25 @@ pub struct Listener {
 impl Listener {
     /// Opens the socket. Needs a tokio runtime.
     pub fn bind(config: &Config) -> Result<Self, Error> {
+        if config.tls.is_some() && matches!(config.address, Address::Unix(_)) {
+            return Err(Error::TlsOverUnix);
+        }
+        let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
+        Self::open(config, tls)
+    }
+
+    /// The same with TLS as the caller has set it up: for certificates that change while it listens.
+    pub fn bind_tls(config: &Config, tls: ServerConfig) -> Result<Self, Error> {
+        Self::open(config, Some(TlsAcceptor::from(Arc::new(tls))))
+    }
+
+    fn open(config: &Config, tls: Option<TlsAcceptor>) -> Result<Self, Error> {
         let Config {
             address,
-            tls,
+            tls: _,
             max_connections,
             head_timeout,
         } = config;
-        if tls.is_some() && matches!(address, Address::Unix(_)) {
-            return Err(Error::TlsOverUnix);
-        }
-        let tls = tls.as_ref().map(tls::acceptor).transpose()?;
         let socket =
             Socket::bind(address).map_err(|error| Error::Bind(address.to_string(), error))?;
         Ok(Self {

@@ -28,15 +28,20 @@ pub enum What {
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: ", self.line)?;
-        match &self.what {
-            What::Comment(text) => write!(f, "the comment {text:?}: it stood in what was changed"),
-            What::Anchor(name) => write!(f, "the anchor {name}: its value was written anew"),
-            What::Alias(name) => write!(
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Comment(text) => write!(f, "the comment {text:?}: it stood in what was changed"),
+            Self::Anchor(name) => write!(f, "the anchor {name}: its value was written anew"),
+            Self::Alias(name) => write!(
                 f,
                 "the alias {name}: its value was written out, so that it can differ from the anchor's"
             ),
-            What::Notation(path) => {
+            Self::Notation(path) => {
                 write!(
                     f,
                     "order and quotes within {path:?}: it could only be written anew"
