@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import ssl
 import subprocess
@@ -174,6 +175,9 @@ PLACES = {
 }
 
 
+KUSTOMIZE = ["kubectl", "kustomize"] if shutil.which("kubectl") else ["kustomize", "build"]
+
+
 def documents(text):
     for document in yaml.safe_load_all(text):
         if document and document.get("kind") == "List":
@@ -223,7 +227,7 @@ def manifests(cluster):
     for file in sorted(ROOT.glob("deploy/kubernetes/**/kustomization.yaml")):
         if "kind: Component" in file.read_text():
             continue
-        made = subprocess.run(["kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone", str(file.parent)], capture_output=True, text=True)
+        made = subprocess.run([*KUSTOMIZE, "--load-restrictor=LoadRestrictionsNone", str(file.parent)], capture_output=True, text=True)
         if made.returncode != 0:
             check(False, f"{file.parent.relative_to(ROOT)} is built", made.stderr)
             continue
