@@ -63,7 +63,6 @@ def counting(told, calls, outcome, tokens):
 def ended(pod, native, last):
     """Each thing that must be true of the end of a pod; `last` is the container that the sidecar outlives."""
     sidecar = pod.container(SIDECAR)
-    took = exit_time(pod)
     yield "the pod ends within its grace period", pod.over.wait(max(pod.grace + 5, rig.PATIENCE)), pod.events[-3:]
     yield "nothing had to be killed", not [event for event in pod.events if event.what is What.KILL], pod.events
     yield "the sidecar ran once and exits 0", sidecar.exits == [0], f"{sidecar.exits}; {tail(sidecar)}"
@@ -74,7 +73,7 @@ def ended(pod, native, last):
         yield "the sidecar was stopped after the other container had exited", term and gone <= term, pod.events
     took = exit_time(pod)
     # The flush has 1.5 s. A machine with more to do than it can takes longer; the kubelet's own 2 s are rehearsed by `grace_eaten`.
-    yield f"the sidecar is gone soon after SIGTERM ({took:.2f} s)", took < 5, took
+    yield f"the sidecar is gone soon after SIGTERM ({took:.2f} s)", took < 10, took
 
 
 def exit_time(pod):
@@ -180,7 +179,7 @@ def without_hooks(args, node, folder, tally):
     """The control: the engine gets SIGTERM at once, streams are cut, and the check sees it."""
     with scene("without_hooks", args, node, folder) as one:
         pod = one.pod(shapes.inbound(one.otlp, hooks=False), "llm-0")
-        streams = one.open_streams(pod, args.streams, LONG, GAP)
+        streams = one.open_streams(pod, args.streams, 4 * LONG, GAP)
         pod.delete()
         answers = [stream.result(rig.PATIENCE) for stream in streams]
         pod.over.wait(rig.PATIENCE)
@@ -215,14 +214,14 @@ def engine_restarted(args, node, folder, tally):
         alive = one.folder / "alive"
         alive.touch()
         pod = one.pod(shapes.inbound(one.otlp, alive=str(alive)), "llm-0")
-        streams = one.open_streams(pod, args.streams, LONG, GAP)
+        streams = one.open_streams(pod, args.streams, 4 * LONG, GAP)
         alive.unlink()
         answers = [stream.result(rig.PATIENCE) for stream in streams]
         alive.touch()
         engine, sidecar = pod.container(ENGINE), pod.container(SIDECAR)
         tally.check("engine_restarted: the engine runs again", rig.wait_until(lambda: pod.ready and engine.restarts == 1), pod.events)
         waited = pod.when(What.PRESTOPPED, ENGINE) - pod.when(What.PRESTOP, ENGINE)
-        tally.check(f"engine_restarted: its hook waited some 3 s ({waited:.1f} s)", 2.5 < waited < 8, waited)
+        tally.check(f"engine_restarted: its hook waited some 3 s ({waited:.1f} s)", 2.5 < waited < 20, waited)
         tally.check("engine_restarted: the sidecar lives on", not sidecar.exits and sidecar.ready, sidecar.exits)
         tally.check("engine_restarted: streams were cut", not any(answer.whole for answer in answers), sum(answer.whole for answer in answers))
         after = one.spawn(one.clients.stream(SHORT, "after")).result(rig.PATIENCE)
@@ -279,7 +278,7 @@ def drained_app(one, pod, tally, native):
 
 def outbound_dying(args, node, folder, tally):
     """The application dies with its streams: they are told as its own leaving."""
-    with once(outbound)("outbound_dying", args, node, folder, tally, "die") as (one, pod):
+    with once(outbound)("outbound_dying", args, node, folder, tally, "die", tokens=4 * LONG) as (one, pod):
         left(one, pod, tally, one.by_app(pod))
         told(one.name, tally, ended(pod, True, APP))
 
