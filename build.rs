@@ -1,11 +1,14 @@
-//! Writes the tables that `src/count` reads in place: for each encoding its vocabulary and its split automaton.
+//! Writes what `src/count` carries: each encoding's vocabulary and split automaton, packed.
 //!
 //! Both come out of tiktoken-rs and the encodings' published split patterns at build time, so no vocabulary is vendored
 //! and nothing is fetched; the layout is `src/count/layout.rs`.
 
 use std::error::Error;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
 use tiktoken_rs::CoreBPE;
 
 #[path = "build/automaton.rs"]
@@ -51,10 +54,22 @@ fn output_folder() -> Result<PathBuf, Box<dyn Error>> {
 }
 
 fn write_encoding(
-    stem: &Path,
+    path: &Path,
     tokeniser: &CoreBPE,
     patterns: &[String; 3],
 ) -> Result<(), Box<dyn Error>> {
-    vocabulary::read(tokeniser)?.write(stem)?;
-    automaton::build(patterns)?.write(stem)
+    let tokens = vocabulary::read(tokeniser)?;
+    let automaton = automaton::build(patterns)?;
+    let lengths: Result<Vec<u8>, _> = tokens.iter().map(|token| token.len().try_into()).collect();
+    let steps: Vec<[u8; 2]> = automaton.steps.iter().map(|step| step.to_bytes()).collect();
+    let packed = layout::Packed {
+        lengths: lengths?,
+        tokens: tokens.concat(),
+        classes: automaton.classes,
+        steps: steps.into_flattened(),
+    };
+    let mut file = DeflateEncoder::new(File::create(path)?, Compression::best());
+    packed.write(&mut file)?;
+    file.finish()?;
+    Ok(())
 }

@@ -7,8 +7,6 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::error::Error;
-use std::fs;
-use std::path::Path;
 
 use regex_automata::Anchored;
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
@@ -20,9 +18,9 @@ use crate::patterns::DROPS_LAST;
 
 pub struct Automaton {
     /// Bytes that no state tells apart share a class.
-    classes: Vec<u8>,
+    pub classes: Vec<u8>,
     /// One row per state, one step per class.
-    steps: Vec<Step>,
+    pub steps: Vec<Step>,
 }
 
 pub fn build(patterns: &[String; 3]) -> Result<Automaton, Box<dyn Error>> {
@@ -41,15 +39,6 @@ pub fn build(patterns: &[String; 3]) -> Result<Automaton, Box<dyn Error>> {
         classes,
         steps: explored.steps()?,
     })
-}
-
-impl Automaton {
-    pub fn write(&self, stem: &Path) -> Result<(), Box<dyn Error>> {
-        let steps: Vec<[u8; 2]> = self.steps.iter().map(|step| step.to_bytes()).collect();
-        fs::write(stem.with_extension("classes"), &self.classes)?;
-        fs::write(stem.with_extension("steps"), steps.as_flattened())?;
-        Ok(())
-    }
 }
 
 /// One byte of each class, in the order of the classes.

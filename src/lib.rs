@@ -33,6 +33,7 @@ pub mod admin;
 pub mod console;
 pub mod drift;
 pub mod export;
+pub mod kube;
 pub mod load;
 pub mod monitoring;
 pub mod slo;
@@ -43,4 +44,5 @@ pub mod config;
 pub mod diag;
 pub mod report;
 pub mod scrape;
+#[cfg(feature = "demo")]
 pub mod simulate;

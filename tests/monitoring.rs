@@ -22,5 +22,7 @@ mod pages;
 mod promql;
 #[path = "monitoring/rules.rs"]
 mod rules;
+#[path = "monitoring/scaling.rs"]
+mod scaling;
 #[path = "monitoring/stack.rs"]
 mod stack;

@@ -1,16 +1,18 @@
 //! The admin port: health, metrics, configuration, live streams.
 //!
 //! On loopback everything is served. Bound elsewhere only `/livez`, `/readyz` and `/metrics` are, unless a bearer token
-//! is configured and sent. What is served comes from closures, so this module knows nothing of those it shows.
+//! is configured and sent. Elsewhere too, whoever is on the machine may ask for a drain. What is served comes from closures, so this module knows nothing of those it shows.
 
+mod drain;
 mod objective;
 mod stats;
 
+pub use drain::{Begin, Drain, Stage};
 pub use objective::Objective;
 pub use stats::{Facts, Stats};
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,6 +26,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use self::drain::{Waited, is_local};
 use crate::export::prometheus::Format;
 
 /// Scrapers, probes and a few people; more wait their turn.
@@ -70,6 +73,7 @@ pub struct Admin {
 #[derive(Debug)]
 struct Desk {
     pages: Pages,
+    drain: Drain,
     ready: Arc<AtomicBool>,
     /// Expected behind `Bearer `.
     token: Option<String>,
@@ -86,11 +90,13 @@ impl Admin {
         token: Option<String>,
         ready: Arc<AtomicBool>,
         pages: Pages,
+        drain: Drain,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let desk = Desk {
             pages,
+            drain,
             ready,
             token,
             loopback: address.ip().is_loopback(),
@@ -114,10 +120,10 @@ impl Admin {
                 return;
             };
             match self.listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let desk = Arc::clone(&self.desk);
                     tokio::spawn(async move {
-                        converse(stream, desk).await;
+                        converse(stream, peer.ip(), desk).await;
                         drop(place);
                     });
                 }
@@ -130,10 +136,10 @@ impl Admin {
     }
 }
 
-async fn converse(stream: TcpStream, desk: Arc<Desk>) {
+async fn converse(stream: TcpStream, peer: IpAddr, desk: Arc<Desk>) {
     let service = service_fn(move |request| {
         let desk = Arc::clone(&desk);
-        async move { Ok::<_, Infallible>(desk.answer(request).await) }
+        async move { Ok::<_, Infallible>(desk.answer(request, peer).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -157,6 +163,35 @@ enum Wanted {
     Drift,
     Labels,
     Index,
+}
+
+/// What is asked for, and how.
+enum Asked {
+    Page(Wanted),
+    Drain,
+    Drained,
+}
+
+impl Asked {
+    /// Else why it is not answered.
+    fn of<B>(request: &Request<B>) -> Result<Self, Response<Full<Bytes>>> {
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        match (request.uri().path(), reads) {
+            ("/drain", _) if request.method() == Method::POST => Ok(Self::Drain),
+            ("/drain", _) => Err(text(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "a drain is asked for by POST\n",
+            )),
+            ("/drained", true) => Ok(Self::Drained),
+            (_, true) => Wanted::of(request)
+                .map(Self::Page)
+                .ok_or_else(|| text(StatusCode::NOT_FOUND, INDEX)),
+            (_, false) => Err(text(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET is answered here\n",
+            )),
+        }
+    }
 }
 
 impl Wanted {
@@ -194,6 +229,8 @@ impl Wanted {
 const INDEX: &str = "tokengauge admin port\n\n\
     /livez    200 while the process runs\n\
     /readyz   200 while it takes requests, 503 while it drains\n\
+    /drain    (POST) be seen off: not ready, then no connection is kept, while everything is still served\n\
+    /drained  answers when that is done\n\
     /metrics  Prometheus text, or OpenMetrics for who accepts it\n\
     /config   the configuration in force, secrets redacted\n\
     /streams  exchanges in flight\n\
@@ -203,15 +240,23 @@ const INDEX: &str = "tokengauge admin port\n\n\
     /labels   the names that metrics are told apart by\n";
 
 impl Desk {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        if request.method() != Method::GET && request.method() != Method::HEAD {
-            return text(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "only GET is answered here\n",
-            );
-        }
-        let Some(wanted) = Wanted::of(&request) else {
-            return text(StatusCode::NOT_FOUND, INDEX);
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: IpAddr,
+    ) -> Response<Full<Bytes>> {
+        let wanted = match Asked::of(&request) {
+            Ok(Asked::Page(wanted)) => wanted,
+            Ok(Asked::Drained) => return waited(self.drain.wait().await),
+            Ok(Asked::Drain) if !self.may_drain(&request, peer) => {
+                let why = "a drain is begun by who is on this machine, or sends the admin token (Authorization: Bearer …)\n";
+                return text(StatusCode::FORBIDDEN, why);
+            }
+            Ok(Asked::Drain) => {
+                let query = request.uri().query().unwrap_or_default();
+                return waited(self.drain.ask(query).await);
+            }
+            Err(refusal) => return refusal,
         };
         if !wanted.is_open() && !self.allows(&request) {
             let why = "this page needs the admin token: the port is not on loopback (send Authorization: Bearer …)\n";
@@ -244,8 +289,19 @@ impl Desk {
     }
 
     fn allows(&self, request: &Request<Incoming>) -> bool {
+        self.token.is_none() && self.loopback || self.knows_token(request)
+    }
+
+    /// A pod's hook has no token at hand. A page in a browser on this machine is not who is meant, and browsers say by
+    /// this header that it is one.
+    fn may_drain(&self, request: &Request<Incoming>, peer: IpAddr) -> bool {
+        let browser = request.headers().contains_key(header::ORIGIN);
+        is_local(peer) && !browser || self.knows_token(request)
+    }
+
+    fn knows_token(&self, request: &Request<Incoming>) -> bool {
         let Some(token) = &self.token else {
-            return self.loopback;
+            return false;
         };
         let sent = request
             .headers()
@@ -253,6 +309,22 @@ impl Desk {
             .and_then(|value| value.to_str().ok());
         sent.and_then(|sent| sent.strip_prefix("Bearer "))
             .is_some_and(|sent| same(sent.as_bytes(), token.as_bytes()))
+    }
+}
+
+fn waited(waited: Waited) -> Response<Full<Bytes>> {
+    match waited {
+        Waited::Drained => text(StatusCode::OK, "drained\n"),
+        Waited::NotDraining => text(StatusCode::OK, "not draining\n"),
+        Waited::Full => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many wait for this already\n",
+        ),
+        Waited::Wrong(why) => {
+            let mut response = typed("text/plain; charset=utf-8", why + "\n");
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            response
+        }
     }
 }
 
@@ -294,6 +366,11 @@ fn typed(kind: &'static str, body: String) -> Response<Full<Bytes>> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::watch;
+
+    fn no_drain() -> Drain {
+        Drain::new(Box::new(|_| Ok(())), watch::channel(Stage::None).1)
+    }
 
     async fn admin(token: Option<&str>) -> (SocketAddr, Arc<AtomicBool>) {
         let ready = Arc::new(AtomicBool::new(true));
@@ -311,9 +388,15 @@ mod tests {
             labels: page("[]"),
         };
         let token = token.map(str::to_owned);
-        let admin = Admin::bind(([127, 0, 0, 1], 0).into(), token, Arc::clone(&ready), pages)
-            .await
-            .unwrap();
+        let admin = Admin::bind(
+            ([127, 0, 0, 1], 0).into(),
+            token,
+            Arc::clone(&ready),
+            pages,
+            no_drain(),
+        )
+        .await
+        .unwrap();
         let address = admin.address();
         tokio::spawn(admin.serve());
         (address, ready)
@@ -425,9 +508,15 @@ mod tests {
             drift: page(),
             labels: page(),
         };
-        let admin = Admin::bind(([0, 0, 0, 0], 0).into(), None, Arc::default(), pages)
-            .await
-            .unwrap();
+        let admin = Admin::bind(
+            ([0, 0, 0, 0], 0).into(),
+            None,
+            Arc::default(),
+            pages,
+            no_drain(),
+        )
+        .await
+        .unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], admin.address().port()));
         tokio::spawn(admin.serve());
         assert!(

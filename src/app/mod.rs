@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::admin::Admin;
+use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::export::{self, Instruments, RequestLog, Snapshot, Telemetry, request_log};
@@ -28,6 +28,7 @@ use crate::wire::{RouteFacts, Scheme};
 use crate::{diag, record::Record};
 
 mod budgets;
+mod drain;
 mod engines;
 mod pages;
 mod readings;
@@ -135,7 +136,12 @@ impl App {
         });
         let ready = Arc::new(AtomicBool::new(true));
         let config = Arc::new(ArcSwap::from_pointee(config));
-        let admin = bind_admin(&config, &core, &ready).await?;
+        let drain = drain::drain(drain::Parts {
+            ready: Arc::clone(&ready),
+            seam: Arc::clone(&core.seam),
+            ebbs: listeners.iter().map(Listener::ebb).collect(),
+        });
+        let admin = bind_admin(&config, &core, &ready, drain).await?;
         let addresses = listeners.iter().filter_map(Listener::local_addr).collect();
         let stop = watch::Sender::new(false);
         let serving = listeners
@@ -437,6 +443,7 @@ async fn bind_admin(
     config: &Arc<ArcSwap<Config>>,
     core: &Core,
     ready: &Arc<AtomicBool>,
+    drain: admin::Drain,
 ) -> Result<Admin, StartError> {
     let resolved = config.load_full();
     let pages = pages(config, core);
@@ -446,6 +453,6 @@ async fn bind_admin(
         .as_ref()
         .map(|token| token.expose().to_owned());
     let address = resolved.admin.address;
-    let bound = Admin::bind(address, token, Arc::clone(ready), pages).await;
+    let bound = Admin::bind(address, token, Arc::clone(ready), pages, drain).await;
     bound.map_err(|error| StartError::Admin(address, error))
 }

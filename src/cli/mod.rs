@@ -6,31 +6,42 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{self, Errors, Log, LogFormat, LogLevel, RunArgs};
+use crate::config::{self, Errors, RunArgs};
 
 pub mod alerts;
+mod ask;
 mod check;
 mod dashboards;
+#[cfg(feature = "demo")]
 pub mod demo;
+pub mod drain;
+pub mod inject;
 pub mod log;
+pub mod probe;
 pub mod report;
 pub mod run;
+#[cfg(feature = "demo")]
 pub mod simulate;
 
 /// Observes LLM traffic without touching it: forwards every byte, counts tokens on the side, and tells tokens per
 /// second, time to first token, queue depth and error budgets over OpenTelemetry.
 #[derive(Debug, Parser)]
-#[command(name = "tokengauge", version, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "tokengauge", version, propagate_version = true, after_help = examples())]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  See it work, with everything it needs inside:
-    tokengauge demo
+fn examples() -> String {
+    let demo = if cfg!(feature = "demo") {
+        "  See it work, with everything it needs inside:\n    tokengauge demo\n\n"
+    } else {
+        ""
+    };
+    format!("Examples:\n{demo}{EXAMPLES}")
+}
 
+const EXAMPLES: &str = "  \
   Put it in front of a vendor's API, and point the client at it:
     tokengauge run --upstream https://api.openai.com
     OPENAI_BASE_URL=http://127.0.0.1:4000/v1 python app.py
@@ -41,6 +52,9 @@ Examples:
   Say what a request log amounts to, and whether a release keeps its limits:
     tokengauge report requests.jsonl
     tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
+
+  Put it beside an engine in Kubernetes:
+    tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
 
   Let an editor complete and check the file:
     tokengauge schema > tokengauge.schema.json";
@@ -63,9 +77,16 @@ pub enum Command {
     /// Run the proxy: forward to an upstream, observe on the side, export over OTLP and /metrics
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Have a running proxy seen off before it is stopped: it is not ready, serves on, and keeps no connection; returns when
+    /// nothing is in flight any more
+    Drain(drain::Args),
+    /// Ask a running proxy whether it is well; exits with 0 or 1
+    Probe(probe::Args),
     /// See it work: a simulated backend, a mixed load, the proxy and an OTLP receiver in one process
+    #[cfg(feature = "demo")]
     Demo(demo::Args),
     /// Run a simulated LLM backend: OpenAI-compatible, paced like a real engine, with stalls and failures on request
+    #[cfg(feature = "demo")]
     Simulate(simulate::Args),
     /// Evaluate request logs: throughput, latency, errors and cost, A against B, and limits to be kept
     Report(report::Args),
@@ -75,6 +96,10 @@ pub enum Command {
     Dashboards(dashboards::Args),
     /// Make Prometheus' rules of alerts, or check that a folder has them
     Alerts(alerts::Args),
+    /// Put the sidecar into Kubernetes manifests: beside an engine or beside an application
+    Inject(Box<inject::InjectArgs>),
+    /// Take out of Kubernetes manifests what inject put in
+    Uninject(inject::UninjectArgs),
     /// Print the JSON Schema of the configuration file, of a line of the request log, of the file of prices, of a report,
     /// or of the limits that a report is held to
     Schema {
@@ -87,32 +112,38 @@ pub enum Command {
 pub fn main(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Run(args) => ended(run::run(args, config::environment)),
+        Command::Drain(args) => said(drain::run(&args, config::environment)),
+        Command::Probe(args) => said(probe::run(&args, config::environment)),
+        #[cfg(feature = "demo")]
         Command::Demo(args) => ended(demonstrated(args)),
+        #[cfg(feature = "demo")]
         Command::Simulate(args) => ended(simulated(args)),
         Command::Report(args) => report::run(args),
         Command::Check(args) => answer(check::check(&args)),
         Command::Dashboards(args) => answer(dashboards::run(&args)),
         Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
+        Command::Inject(args) => inject::inject(&args),
+        Command::Uninject(args) => inject::uninject(&args),
         Command::Schema { of } => answer(Ok::<_, Errors>(check::schema(of))),
     }
 }
 
+#[cfg(feature = "demo")]
 fn demonstrated(args: demo::Args) -> anyhow::Result<ExitCode> {
-    log::start(DEMO_LOG);
+    log::start(demo::LOG);
     // By convention (no-color.org) any value but the empty one counts.
     let colourless = config::environment("NO_COLOR").is_some_and(|value| !value.is_empty());
     run::runtime()?.block_on(demo::run(args, colourless))
 }
 
-/// The demo breaks off streams on purpose: only what should not happen is logged into its view.
-const DEMO_LOG: Log = Log {
-    level: LogLevel::Error,
-    format: LogFormat::Text,
-};
-
+#[cfg(feature = "demo")]
 fn simulated(args: simulate::Args) -> anyhow::Result<ExitCode> {
     run::runtime()?.block_on(simulate::run(args))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn said(result: anyhow::Result<String>) -> ExitCode {
+    answer(result.map_err(|error| format!("tokengauge: {error:#}")))
 }
 
 fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
@@ -179,6 +210,23 @@ mod tests {
             "--vantage sideways",
             "--admin :4001",
         ] {
+            let line = format!("run {wrong}");
+            assert!(Run::try_parse_from(line.split(' ')).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_flag_that_is_on_or_off_may_be_written_without_a_value() {
+        for (line, expected) in [
+            ("run", None),
+            ("run --engine-metrics --upstream http://a", Some(true)),
+            ("run --engine-metrics=true", Some(true)),
+            ("run --engine-metrics=false", Some(false)),
+        ] {
+            let run = Run::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(run.args.engine_metrics, expected, "{line}");
+        }
+        for wrong in ["--engine-metrics=maybe", "--objectives noise"] {
             let line = format!("run {wrong}");
             assert!(Run::try_parse_from(line.split(' ')).is_err(), "{wrong}");
         }

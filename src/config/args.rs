@@ -7,6 +7,7 @@ use clap::Args;
 use super::value::{Address, Length, Socket};
 use super::{LogFormat, LogLevel, Secret};
 use crate::route::TraceHeaders;
+use crate::slo::Preset;
 use crate::wire::Vantage;
 
 /// What was said on the command line or, where nothing was, in the environment.
@@ -46,6 +47,25 @@ pub struct RunArgs {
         hide_env_values = true
     )]
     pub upstream: Vec<Secret>,
+
+    /// Who is behind each --upstream, as telemetry names it: openai, vllm … [default: inferred from its host]
+    #[arg(long, value_name = "NAME", env = "TOKENGAUGE_PROVIDER")]
+    pub provider: Option<String>,
+
+    /// Read the metrics that the engine behind each --upstream tells at /metrics [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = "TOKENGAUGE_ENGINE_METRICS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub engine_metrics: Option<bool>,
+
+    /// What it is used for: the objectives to hold it to; replaces the file's objectives
+    #[arg(long, value_name = "PRESET", env = "TOKENGAUGE_OBJECTIVES")]
+    pub objectives: Option<Preset>,
 
     /// Where health, metrics and live streams are served: IP:PORT [default: 127.0.0.1:4001]
     #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_ADMIN")]

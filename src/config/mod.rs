@@ -15,6 +15,8 @@ pub use keys::{KEYS, Key, differences};
 pub use load::{check, load, prices_schema, schema};
 pub use problem::{Errors, Place, Problem};
 pub use secret::Secret;
+pub use url::{Target, Url};
+pub use value::Length;
 pub use watch::Watch;
 
 use crate::cost::Costs;

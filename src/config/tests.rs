@@ -10,7 +10,7 @@ use super::load::load_text;
 use super::*;
 use crate::export::request_log::Place;
 use crate::route::Admission;
-use crate::slo::Indicator;
+use crate::slo::{Indicator, Preset};
 
 const FILE: &str = "f.yaml";
 
@@ -648,6 +648,78 @@ fn upstreams_with_a_prefix_are_stripped_routes() {
     }
     let told = flags(&upstreams(&["nowhere", "/x", "http://h?key=secret"]), &[]).unwrap_err();
     assert_eq!(told.iter().count(), 3, "{told}");
+}
+
+#[test]
+fn flags_say_whose_the_upstreams_are_and_that_their_engines_are_asked() {
+    let args = RunArgs {
+        provider: Some("vllm".to_owned()),
+        engine_metrics: Some(true),
+        ..upstreams(&["/a=http://a:8000/v1", "https://b"])
+    };
+    let config = flags(&args, &[]).unwrap();
+    let providers = config.routes.iter().map(|route| &route.facts.provider);
+    assert!(providers.flatten().map(Label::as_str).eq(["vllm", "vllm"]));
+    let asked = config.scrapes.iter().map(|scrape| {
+        let to = &scrape.to;
+        let place = (to.tls, to.host.as_str(), to.port, to.base_path.as_str());
+        (scrape.upstream.as_str(), place, scrape.engine)
+    });
+    assert_eq!(
+        asked.collect::<Vec<_>>(),
+        [
+            ("a", (false, "a", 8000, "/metrics"), None),
+            ("default", (true, "b", 443, "/metrics"), None),
+        ]
+    );
+    let off = RunArgs {
+        provider: None,
+        engine_metrics: Some(false),
+        ..args.clone()
+    };
+    let off = flags(&off, &[]).unwrap();
+    assert!(off.scrapes.is_empty() && off.routes[0].facts.provider.is_none());
+
+    let alone = RunArgs {
+        upstream: Vec::new(),
+        ..args.clone()
+    };
+    let file = "version: 1\nupstreams: {a: {url: http://a}}\n";
+    let of_nothing = told(with(file, alone, &[]));
+    assert_eq!(of_nothing.len(), 2, "{of_nothing:?}");
+    assert!(of_nothing[1].starts_with("--engine-metrics: it is for what --upstream names"));
+    assert!(of_nothing[0].starts_with("--provider: it is for what --upstream names"));
+    let odd = RunArgs {
+        provider: Some("my engine".to_owned()),
+        ..args
+    };
+    let odd = flags(&odd, &[]).unwrap_err().to_string();
+    assert!(
+        odd.starts_with("--provider: \"my engine\" is no name"),
+        "{odd}"
+    );
+}
+
+#[test]
+fn a_preset_by_flag_replaces_the_objectives_of_the_file_which_are_checked_all_the_same() {
+    let chat = || RunArgs {
+        objectives: Some(Preset::Batch),
+        ..upstreams(&["http://a"])
+    };
+    let names = |config: &Config| -> Vec<String> {
+        let objectives = config.objectives.iter();
+        objectives.map(|it| it.name.to_string()).collect()
+    };
+    let batch = ["batch-availability", "batch-duration", "batch-total_rate"];
+    assert_eq!(names(&flags(&chat(), &[]).unwrap()), batch);
+    let file = |objectives: &str| {
+        format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\nobjectives: [{objectives}]\n")
+    };
+    let preset = text(&file("{preset: batch}")).unwrap();
+    let flagged = with(&file("{preset: voice}"), chat(), &[]).unwrap();
+    assert_eq!(flagged.objectives, preset.objectives);
+    let told = told(with(&file("{preset: noise}"), chat(), &[]));
+    assert_eq!(told.len(), 1, "{told:?}");
 }
 
 #[test]

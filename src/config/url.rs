@@ -206,10 +206,10 @@ impl JsonSchema for Page {
 
 /// What `--upstream` takes.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Target {
-    /// Checked by [`prefix`]; `None` for everything.
-    pub(super) prefix: Option<String>,
-    pub(super) url: Url,
+pub struct Target {
+    /// Empty prefixes are `None`; without a `/` at the end. `None` is for everything.
+    pub prefix: Option<String>,
+    pub url: Url,
 }
 
 impl FromStr for Target {

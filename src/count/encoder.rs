@@ -117,7 +117,7 @@ impl Encoder {
     fn decide(&mut self) {
         let mut start = 0;
         while let Some(rest) = self.tail.get(start..)
-            && let Some(end) = self.open.read_on(self.encoding.splitter(), rest)
+            && let Some(end) = self.open.read_on(&self.encoding.tables().splitter, rest)
             && let Some(piece) = rest.get(..end)
         {
             let before = if start == 0 {
@@ -164,8 +164,12 @@ impl Encoder {
         match before.length().cmp(&piece.len()) {
             // Where each delta is a token, the piece was just counted when the next one decides it.
             Ordering::Equal => before,
-            Ordering::Less => self.encoding.vocabulary().merge(piece, before),
-            Ordering::Greater => self.encoding.vocabulary().merge(piece, Merged::NOTHING),
+            Ordering::Less => self.encoding.tables().vocabulary.merge(piece, before),
+            Ordering::Greater => self
+                .encoding
+                .tables()
+                .vocabulary
+                .merge(piece, Merged::NOTHING),
         }
     }
 }

@@ -1,5 +1,11 @@
-//! The encodings this program carries: where their tables lie in the binary, and counting a whole text at once.
+//! The encodings this program carries, and counting a whole text at once.
 
+use std::io;
+use std::sync::LazyLock;
+
+use flate2::read::DeflateDecoder;
+
+use super::layout::Packed;
 use super::split::Splitter;
 use super::table::Vocabulary;
 
@@ -35,67 +41,70 @@ impl Encoding {
     }
 
     pub(super) fn count_bytes(self, text: &[u8]) -> u64 {
+        self.tables().count(text)
+    }
+
+    /// What it takes to count. The first to ask for an encoding waits until it is unpacked.
+    pub(super) fn tables(self) -> &'static Tables {
+        match self {
+            Self::O200k => &O200K,
+            Self::Cl100k => &CL100K,
+            Self::P50k => &P50K,
+            Self::R50k => &R50K,
+        }
+    }
+}
+
+/// How text is cut into pieces, and those into tokens.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) splitter: Splitter,
+    pub(super) vocabulary: Vocabulary,
+}
+
+impl Tables {
+    pub(super) fn count(&self, text: &[u8]) -> u64 {
         let mut tokens = 0;
         let mut rest = text;
-        while let Some((piece, later)) = rest.split_at_checked(self.splitter().first_piece(rest))
+        while let Some((piece, later)) = rest.split_at_checked(self.splitter.first_piece(rest))
             && !piece.is_empty()
         {
-            tokens += self.vocabulary().count(piece);
+            tokens += self.vocabulary.count(piece);
             rest = later;
         }
         tokens
     }
 
-    pub(super) const fn splitter(self) -> &'static Splitter {
-        match self {
-            Self::O200k => &O200K_SPLITTER,
-            Self::Cl100k => &CL100K_SPLITTER,
-            Self::P50k | Self::R50k => &P50K_SPLITTER,
-        }
-    }
-
-    pub(super) const fn vocabulary(self) -> &'static Vocabulary {
-        match self {
-            Self::O200k => &O200K_VOCABULARY,
-            Self::Cl100k => &CL100K_VOCABULARY,
-            Self::P50k => &P50K_VOCABULARY,
-            Self::R50k => &R50K_VOCABULARY,
-        }
+    /// `ranks`: how many tokens are taken, counted from the first.
+    fn unpack(packed: &[u8], ranks: usize) -> io::Result<Self> {
+        let Packed {
+            mut lengths,
+            tokens,
+            classes,
+            steps,
+        } = Packed::read(&mut DeflateDecoder::new(packed))?;
+        lengths.truncate(ranks);
+        Ok(Self {
+            splitter: Splitter::new(&classes, &steps),
+            vocabulary: Vocabulary::new(tokens, &lengths),
+        })
     }
 }
 
-/// A file that `build.rs` wrote.
-macro_rules! table {
-    ($name:literal) => {
-        include_bytes!(concat!(env!("OUT_DIR"), "/", $name))
+/// The tables in a file that `build.rs` wrote.
+macro_rules! unpacked {
+    ($name:literal, $ranks:expr) => {
+        LazyLock::new(|| {
+            let packed = include_bytes!(concat!(env!("OUT_DIR"), "/", $name));
+            Tables::unpack(packed, $ranks).unwrap_or_else(|problem| {
+                unreachable!("the build script packed {}: {problem}", $name)
+            })
+        })
     };
 }
 
-static O200K_SPLITTER: Splitter =
-    Splitter::new(table!("o200k_base.classes"), table!("o200k_base.steps"));
-static O200K_VOCABULARY: Vocabulary = Vocabulary::new(
-    table!("o200k_base.bytes"),
-    table!("o200k_base.ends"),
-    table!("o200k_base.slots"),
-    table!("o200k_base.pairs"),
-);
-static CL100K_SPLITTER: Splitter =
-    Splitter::new(table!("cl100k_base.classes"), table!("cl100k_base.steps"));
-static CL100K_VOCABULARY: Vocabulary = Vocabulary::new(
-    table!("cl100k_base.bytes"),
-    table!("cl100k_base.ends"),
-    table!("cl100k_base.slots"),
-    table!("cl100k_base.pairs"),
-);
-
-static P50K_SPLITTER: Splitter =
-    Splitter::new(table!("p50k_base.classes"), table!("p50k_base.steps"));
-static P50K_VOCABULARY: Vocabulary = P50K;
+static O200K: LazyLock<Tables> = unpacked!("o200k_base", usize::MAX);
+static CL100K: LazyLock<Tables> = unpacked!("cl100k_base", usize::MAX);
+static P50K: LazyLock<Tables> = unpacked!("p50k_base", usize::MAX);
 /// p50k is r50k and, behind its end, 24 runs of blanks: for code.
-static R50K_VOCABULARY: Vocabulary = P50K.below(50_256);
-const P50K: Vocabulary = Vocabulary::new(
-    table!("p50k_base.bytes"),
-    table!("p50k_base.ends"),
-    table!("p50k_base.slots"),
-    table!("p50k_base.pairs"),
-);
+static R50K: LazyLock<Tables> = unpacked!("p50k_base", 50_256);

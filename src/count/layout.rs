@@ -1,7 +1,49 @@
-//! How the tables in the binary are laid out: the one file that the build script and the program both read.
-//!
-//! Every table is a plain little-endian array without a header, so that it is used where it lies: nothing is unpacked,
-//! copied or checked at start, and only pages that are touched take memory.
+//! What the build script and the program must agree on: how an encoding is packed into the binary, and the cells of its
+//! tables.
+
+use std::io;
+
+/// An encoding as the build script packs it: deflated, for it is a third of that then, and without what is quickly made
+/// anew of the rest (where tokens end, the hash table, the pairs).
+#[derive(Debug, Default, PartialEq)]
+pub struct Packed {
+    /// How many bytes each token has, by rank; 0 for a rank that no text has.
+    pub lengths: Vec<u8>,
+    /// All tokens one after another.
+    pub tokens: Vec<u8>,
+    /// The class of each byte.
+    pub classes: Vec<u8>,
+    /// The split automaton: a row per state, a step per class.
+    pub steps: Vec<u8>,
+}
+
+impl Packed {
+    /// Each part behind its length, little-endian.
+    pub fn write(&self, to: &mut impl io::Write) -> io::Result<()> {
+        for part in [&self.lengths, &self.tokens, &self.classes, &self.steps] {
+            to.write_all(&(part.len() as u64).to_le_bytes())?;
+            to.write_all(part)?;
+        }
+        Ok(())
+    }
+
+    pub fn read(from: &mut impl io::Read) -> io::Result<Self> {
+        let mut part = || -> io::Result<Vec<u8>> {
+            let mut length = [0; 8];
+            from.read_exact(&mut length)?;
+            let length = usize::try_from(u64::from_le_bytes(length)).map_err(io::Error::other)?;
+            let mut part = vec![0; length];
+            from.read_exact(&mut part)?;
+            Ok(part)
+        };
+        Ok(Self {
+            lengths: part()?,
+            tokens: part()?,
+            classes: part()?,
+            steps: part()?,
+        })
+    }
+}
 
 /// One step of the split automaton, packed into 16 bits: the number of the state it leads to, and what arriving there
 /// says about the text read since the piece began.
@@ -11,6 +53,8 @@ pub struct Step(u16);
 impl Step {
     /// Nothing read yet: state 1 (state 0 is the dead one).
     pub const START: Self = Self(1 << Self::STATE_SHIFT);
+    /// What stands in for a step that is not there: everything is over.
+    pub const CUT_SHORT: Self = Self(u16::MAX);
     /// The text read makes a piece.
     pub const ACCEPTS: u16 = 1;
     /// It does so without its last character, which begins the next piece (`\s+(?!\S)` before a visible character).
@@ -52,6 +96,7 @@ impl Step {
 pub struct Slot(u32);
 
 impl Slot {
+    pub const EMPTY: Self = Self(0);
     /// The largest vocabulary has 199,998 ranks.
     const RANK_BITS: u32 = 18;
     pub const MOST_RANKS: u32 = (1 << Self::RANK_BITS) - 1;
@@ -59,14 +104,6 @@ impl Slot {
     /// `rank` must be below [`Self::MOST_RANKS`].
     pub const fn new(hash: u64, rank: u32) -> Self {
         Self(Self::tag(hash) | (rank + 1))
-    }
-
-    pub const fn from_bytes(bytes: [u8; 4]) -> Self {
-        Self(u32::from_le_bytes(bytes))
-    }
-
-    pub const fn to_bytes(self) -> [u8; 4] {
-        self.0.to_le_bytes()
     }
 
     /// The rank that stands here; `None` for an empty place.

@@ -7,29 +7,27 @@
 
 use super::layout::Step;
 
-/// The split automaton of an encoding, read in place.
+/// The split automaton of an encoding.
 #[derive(Debug)]
 pub struct Splitter {
-    classes: &'static [u8; 256],
+    classes: [u8; 256],
     /// One row per state, of `width` steps: one per class.
-    steps: &'static [[u8; 2]],
+    steps: Vec<Step>,
     width: usize,
 }
 
 impl Splitter {
-    pub const fn new(classes: &'static [u8; 256], steps: &'static [u8]) -> Self {
-        let mut last_class = 0;
-        let mut rest: &[u8] = classes;
-        while let [class, later @ ..] = rest {
-            if *class > last_class {
-                last_class = *class;
-            }
-            rest = later;
-        }
+    /// Of the class of each byte, and the steps as [`Step::to_bytes`] has them.
+    pub fn new(classes: &[u8], steps: &[u8]) -> Self {
+        let classes = classes.first_chunk().copied().unwrap_or([0; 256]);
+        let steps = steps.as_chunks().0.iter();
         Self {
             classes,
-            steps: steps.as_chunks().0,
-            width: last_class as usize + 1,
+            steps: steps.map(|step| Step::from_bytes(*step)).collect(),
+            width: classes
+                .iter()
+                .max()
+                .map_or(1, |last| usize::from(*last) + 1),
         }
     }
 
@@ -45,8 +43,7 @@ impl Splitter {
         let class = self.classes.get(usize::from(byte)).copied().unwrap_or(0);
         let at = usize::from(from.state()) * self.width + usize::from(class);
         // The table has a row for every state that a step leads to; were it cut short, every piece would end here.
-        let step = self.steps.get(at).copied().unwrap_or([0xFF; 2]);
-        Step::from_bytes(step)
+        self.steps.get(at).copied().unwrap_or(Step::CUT_SHORT)
     }
 }
 

@@ -1,42 +1,50 @@
-//! The vocabulary of an encoding: from bytes to rank, read in place.
+//! The vocabulary of an encoding: from bytes to rank.
 
 use super::layout::{self, Slot};
 use super::merge::Merged;
 
-/// Tokens of an encoding and their ranks. `build/vocabulary.rs` writes it.
-#[derive(Clone, Copy, Debug)]
+/// Tokens of an encoding and their ranks.
+#[derive(Clone, Debug)]
 pub struct Vocabulary {
     /// All tokens one after another, by rank.
-    bytes: &'static [u8],
+    bytes: Vec<u8>,
     /// Where each ends in `bytes`.
-    ends: &'static [[u8; 4]],
+    ends: Vec<u32>,
     /// A hash table, open addressing, of a power of two places.
-    slots: &'static [[u8; 4]],
-    /// By pair of bytes.
-    pairs: &'static [[u8; 4]],
-    /// Ranks from here on are not looked at.
-    ranks: u32,
+    slots: Vec<Slot>,
+    /// The rank + 1 of each pair of bytes.
+    pairs: Vec<u32>,
 }
 
 impl Vocabulary {
-    pub const fn new(
-        bytes: &'static [u8],
-        ends: &'static [u8],
-        slots: &'static [u8],
-        pairs: &'static [u8],
-    ) -> Self {
+    /// Of all tokens one after another, by rank, and how many bytes each has; 0 for a rank that no text has.
+    pub fn new(bytes: Vec<u8>, lengths: &[u8]) -> Self {
+        // At most half full: a search for what is not there, the commonest in a merge, ends after 1 or 2 places.
+        let mut slots = vec![Slot::EMPTY; (2 * lengths.len()).next_power_of_two()];
+        let mut pairs = vec![0; layout::PAIRS];
+        let mut ends = Vec::with_capacity(lengths.len());
+        let (mut end, mut rest) = (0, bytes.as_slice());
+        for (rank, length) in (0..Slot::MOST_RANKS).zip(lengths) {
+            let (token, later) = rest
+                .split_at_checked(usize::from(*length))
+                .unwrap_or_default();
+            (end, rest) = (end + u32::from(*length), later);
+            ends.push(end);
+            match token {
+                [] => {}
+                [first, second] => set(pairs.get_mut(layout::pair(*first, *second)), rank + 1),
+                _ => set(
+                    free(&mut slots, layout::hash(token)),
+                    Slot::new(layout::hash(token), rank),
+                ),
+            }
+        }
         Self {
             bytes,
-            ends: ends.as_chunks().0,
-            slots: slots.as_chunks().0,
-            pairs: pairs.as_chunks().0,
-            ranks: u32::MAX,
+            ends,
+            slots,
+            pairs,
         }
-    }
-
-    /// The same tables without the tokens of rank `ranks` and higher.
-    pub const fn below(self, ranks: u32) -> Self {
-        Self { ranks, ..self }
     }
 
     /// The tokens of a piece, which begins with the bytes that were merged `before`.
@@ -59,30 +67,23 @@ impl Vocabulary {
     /// The rank of the token with these bytes: the lower, the earlier it is merged.
     #[inline]
     pub fn rank(&self, bytes: &[u8]) -> Option<u32> {
-        let rank = match bytes {
+        match bytes {
             [first, second] => self.rank_of_pair(*first, *second),
             _ => self.find(bytes),
-        };
-        rank.filter(|rank| *rank < self.ranks)
+        }
     }
 
     #[inline]
     fn rank_of_pair(&self, first: u8, second: u8) -> Option<u32> {
-        let rank = self.pairs.get(layout::pair(first, second))?;
-        u32::from_le_bytes(*rank).checked_sub(1)
+        self.pairs.get(layout::pair(first, second))?.checked_sub(1)
     }
 
     fn find(&self, bytes: &[u8]) -> Option<u32> {
         let hash = layout::hash(bytes);
-        let mask = self.slots.len() - 1;
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the mask keeps fewer bits than a usize has"
-        )]
-        let mut at = hash as usize & mask;
+        let mut at = home(hash, self.slots.len());
         // Half of the places are empty, so this ends.
         loop {
-            let slot = Slot::from_bytes(*self.slots.get(at)?);
+            let slot = *self.slots.get(at)?;
             let rank = slot.rank()?;
             if slot.may_hold(hash)
                 && self
@@ -91,21 +92,42 @@ impl Vocabulary {
             {
                 return Some(rank);
             }
-            at = (at + 1) & mask;
+            at = (at + 1) & (self.slots.len() - 1);
         }
     }
 
-    fn token(&self, rank: u32) -> Option<&'static [u8]> {
-        let end_of = |rank: u32| {
-            let end = *self.ends.get(rank as usize)?;
-            Some(u32::from_le_bytes(end) as usize)
-        };
+    fn token(&self, rank: u32) -> Option<&[u8]> {
+        let end_of = |rank: u32| Some(*self.ends.get(rank as usize)? as usize);
         let start = match rank.checked_sub(1) {
             Some(before) => end_of(before)?,
             None => 0,
         };
         self.bytes.get(start..end_of(rank)?)
     }
+}
+
+/// The place of a table that is for a token of this hash, which is not in it yet.
+fn free(slots: &mut [Slot], hash: u64) -> Option<&mut Slot> {
+    let (before, from) = slots.split_at_mut(home(hash, slots.len()));
+    let mut places = from.iter_mut().chain(before);
+    places.find(|slot| **slot == Slot::EMPTY)
+}
+
+fn set<T>(place: Option<&mut T>, value: T) {
+    if let Some(place) = place {
+        *place = value;
+    }
+}
+
+/// The first place at which a token of this hash may stand in a table of `places`, a power of two.
+#[inline]
+const fn home(hash: u64, places: usize) -> usize {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the mask keeps fewer bits than a usize has"
+    )]
+    let home = hash as usize & (places - 1);
+    home
 }
 
 /// Compares short texts in two overlapping words: calling the library for six bytes takes longer than comparing them.
@@ -136,15 +158,13 @@ mod tests {
             (Encoding::P50k, 50_281),
             (Encoding::R50k, 50_256),
         ] {
-            let vocabulary = encoding.vocabulary();
+            let vocabulary = &encoding.tables().vocabulary;
             for rank in (0..size).filter(|rank| (encoding, *rank) != END_OF_TEXT) {
                 let token = oracle(encoding).decode_bytes(&[rank]).unwrap();
                 assert_eq!(vocabulary.rank(&token), Some(rank));
                 assert_eq!(vocabulary.token(rank), Some(token.as_slice()));
             }
-            if encoding != Encoding::R50k {
-                assert_eq!(vocabulary.token(size), None);
-            }
+            assert_eq!(vocabulary.token(size), None);
         }
     }
 
@@ -154,18 +174,21 @@ mod tests {
     #[test]
     fn special_tokens_have_no_rank_and_r50k_has_none_of_the_blanks_of_p50k() {
         for encoding in Encoding::ALL {
-            assert_eq!(encoding.vocabulary().rank(b"<|endoftext|>"), None);
-            assert_eq!(encoding.vocabulary().rank(b""), None);
+            assert_eq!(encoding.tables().vocabulary.rank(b"<|endoftext|>"), None);
+            assert_eq!(encoding.tables().vocabulary.rank(b""), None);
         }
-        assert_eq!(Encoding::P50k.vocabulary().rank(b"   "), Some(50_258));
-        assert_eq!(Encoding::R50k.vocabulary().rank(b"   "), None);
+        assert_eq!(
+            Encoding::P50k.tables().vocabulary.rank(b"   "),
+            Some(50_258)
+        );
+        assert_eq!(Encoding::R50k.tables().vocabulary.rank(b"   "), None);
     }
 
     #[test]
     fn what_is_not_a_token_has_no_rank() {
         for encoding in Encoding::ALL {
             for bytes in [&b""[..], b"tokengauge", &[0xFF, 0xFE], &[b'q'; 200]] {
-                assert_eq!(encoding.vocabulary().rank(bytes), None);
+                assert_eq!(encoding.tables().vocabulary.rank(bytes), None);
             }
         }
     }

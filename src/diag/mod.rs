@@ -119,6 +119,54 @@ impl Draining {
     }
 }
 
+/// The proxy was asked to be seen off, and serves on.
+#[derive(Debug)]
+pub struct DrainBegun {
+    pub exchanges: u64,
+    /// How long connections are kept as before.
+    pub delay: Duration,
+    /// How long no exchange shall be in flight.
+    pub quiet: Duration,
+}
+
+impl DrainBegun {
+    pub fn emit(&self) {
+        tracing::info!(
+            exchanges = self.exchanges,
+            delay = ?self.delay,
+            quiet = ?self.quiet,
+            "drain begun: not ready, still serving"
+        );
+    }
+}
+
+/// The delay is over, and connections are no longer kept.
+#[derive(Debug)]
+pub struct DrainParting {
+    pub exchanges: u64,
+}
+
+impl DrainParting {
+    pub fn emit(&self) {
+        tracing::info!(
+            exchanges = self.exchanges,
+            "drain: each connection ends with its exchange"
+        );
+    }
+}
+
+/// Nothing is in flight any more, and it may be stopped.
+#[derive(Debug)]
+pub struct Drained {
+    pub took: Duration,
+}
+
+impl Drained {
+    pub fn emit(&self) {
+        tracing::info!(took = ?self.took, "drained");
+    }
+}
+
 /// Lines of the request log cannot be written; told once until they can be again.
 #[derive(Debug)]
 pub struct RequestLogFails<'a> {

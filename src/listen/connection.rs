@@ -19,6 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 
 use super::Peer;
+use super::exchanges::{Counted, Exchanges};
 use super::first::First;
 use super::phases::{Member, Phase};
 use super::socket::Accepted;
@@ -26,12 +27,15 @@ use crate::bell::{Bell, MOST_ROUNDS};
 
 /// Makes the service of each connection.
 pub trait Handler: Clone + Send + Sync + 'static {
-    type Body: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static;
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
     type Service: Service<
             Request<Incoming>,
             Response = Response<Self::Body>,
             Error = Infallible,
-            Future: Send + 'static,
+            Future: Send + Unpin + 'static,
         > + Send
         + Unpin
         + 'static;
@@ -46,8 +50,8 @@ where
         + Send
         + Unpin
         + 'static,
-    S::Future: Send + 'static,
-    B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+    S::Future: Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + Unpin + 'static,
 {
     type Body = B;
     type Service = S;
@@ -140,8 +144,11 @@ impl Server {
             + Send
             + Unpin
             + 'static,
-        S::Future: Send + 'static,
-        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+        S::Future: Send + Unpin + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
+            + Send
+            + Unpin
+            + 'static,
     {
         if let Some((stream, http2)) = held.opening(First::read(stream), self.head_timeout).await {
             self.spoken(stream, http2, service, held);
@@ -158,8 +165,11 @@ impl Server {
             + Send
             + Unpin
             + 'static,
-        S::Future: Send + 'static,
-        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+        S::Future: Send + Unpin + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
+            + Send
+            + Unpin
+            + 'static,
     {
         if let Some(stream) = held.opening(handshake, self.head_timeout).await {
             let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -175,16 +185,20 @@ impl Server {
             + Send
             + Unpin
             + 'static,
-        S::Future: Send + 'static,
-        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
+        S::Future: Send + Unpin + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>>
+            + Send
+            + Unpin
+            + 'static,
     {
         let stream = TokioIo::new(stream);
+        let (service, exchanges) = Counted::new(service);
         if http2 {
             let connection = self.http2.serve_connection(stream, service);
-            tokio::spawn(Serving::new(Box::pin(connection), held));
+            tokio::spawn(Serving::new(Box::pin(connection), held, exchanges));
         } else {
             let connection = self.http1.serve_connection(stream, service).with_upgrades();
-            tokio::spawn(Serving::new(connection, held));
+            tokio::spawn(Serving::new(connection, held, exchanges));
         }
     }
 }
@@ -213,6 +227,10 @@ impl Held {
 
 /// A connection that can be told to end with the exchange it is at.
 trait Graceful: Future<Output = hyper::Result<()>> + Unpin {
+    /// Whether the other side learns which of its requests were not taken, so that it may be told at any time.
+    const TELLS: bool;
+
+    /// Ends it with what it is at; at once where that is nothing.
     fn finish(&mut self);
 }
 
@@ -222,6 +240,8 @@ where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Unpin,
     B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + 'static,
 {
+    const TELLS: bool = false;
+
     fn finish(&mut self) {
         Pin::new(self).graceful_shutdown();
     }
@@ -234,6 +254,8 @@ where
     S::Future: Send + 'static,
     B: Body<Data = Bytes, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + 'static,
 {
+    const TELLS: bool = true;
+
     fn finish(&mut self) {
         self.as_mut().graceful_shutdown();
     }
@@ -244,21 +266,69 @@ struct Serving<C> {
     connection: C,
     held: Held,
     registered: bool,
+    exchanges: Arc<Exchanges>,
+    end: End,
     /// hyper wakes its own connection when a handler asks for a request's body; that is answered here and now.
     bell: Arc<Bell>,
     waker: Waker,
 }
 
-impl<C> Serving<C> {
-    fn new(connection: C, held: Held) -> Self {
+/// Whether a connection is to end, and when.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    /// When its client wants.
+    Open,
+    /// As soon as another number than this of exchanges has begun: with the last of them.
+    Unless { begun: u32 },
+    /// It has been told.
+    Told,
+}
+
+impl<C: Graceful> Serving<C> {
+    fn new(connection: C, mut held: Held, exchanges: Arc<Exchanges>) -> Self {
         let (bell, waker) = Bell::new();
+        // What the phase was while it was opened is told again here.
+        held.member.forget();
         Self {
             connection,
             held,
             registered: false,
+            exchanges,
+            end: End::Open,
             bell,
             waker,
         }
+    }
+
+    /// Takes note of a new phase; whether the connection ends here and now.
+    fn enter(&mut self, phase: Phase) -> bool {
+        self.end = match (phase, self.end) {
+            (Phase::Cut, _) => return true,
+            (_, End::Told) | (Phase::Serving, _) => self.end,
+            // One that waits for its next exchange is given it: closing would meet a request that is on its way.
+            (Phase::Parting, _) if !C::TELLS => End::Unless {
+                begun: self.exchanges.over(),
+            },
+            (Phase::Parting | Phase::Leaving, _) => End::Unless { begun: 0 },
+            (Phase::Finishing, _) => {
+                self.connection.finish();
+                End::Told
+            }
+        };
+        false
+    }
+
+    /// Tells the connection that its time has come, if so; it is to be polled again then.
+    fn end_if_due(&mut self) -> bool {
+        let due = match self.end {
+            End::Unless { begun } => self.exchanges.begun() != begun,
+            End::Open | End::Told => false,
+        };
+        if due {
+            self.connection.finish();
+            self.end = End::Told;
+        }
+        due
     }
 }
 
@@ -266,33 +336,28 @@ impl<C: Graceful> Future for Serving<C> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Self {
-            connection,
-            held,
-            registered,
-            bell,
-            waker,
-        } = &mut *self;
-        match held.member.poll_change(cx, registered) {
-            Poll::Ready(Phase::Cut) => return Poll::Ready(()),
-            Poll::Ready(Phase::Finishing) => connection.finish(),
-            Poll::Ready(Phase::Serving) | Poll::Pending => {}
+        let this = &mut *self;
+        if let Poll::Ready(phase) = this.held.member.poll_change(cx, &mut this.registered)
+            && this.enter(phase)
+        {
+            return Poll::Ready(());
         }
-        bell.enter(cx.waker());
+        this.end_if_due();
+        this.bell.enter(cx.waker());
         for _ in 0..MOST_ROUNDS {
             // How a connection ended its exchanges said at the seam; only what never became one is told here.
-            let polled = Pin::new(&mut *connection).poll(&mut Context::from_waker(waker));
+            let polled = Pin::new(&mut this.connection).poll(&mut Context::from_waker(&this.waker));
             if let Poll::Ready(ended) = polled {
                 if ended.is_err_and(|error| error.is_parse()) {
-                    held.member.count_refused();
+                    this.held.member.count_refused();
                 }
                 return Poll::Ready(());
             }
-            if bell.leave() {
+            if !this.end_if_due() && this.bell.leave() {
                 return Poll::Pending;
             }
         }
-        bell.remind();
+        this.bell.remind();
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -11,6 +11,7 @@
 //! ```
 
 mod connection;
+mod exchanges;
 mod first;
 mod phases;
 mod socket;
@@ -22,7 +23,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 
 pub use self::connection::Handler;
 pub use self::tls::Error as TlsError;
@@ -104,16 +107,25 @@ pub struct Listener {
 impl Listener {
     /// Opens the socket. Needs a tokio runtime.
     pub fn bind(config: &Config) -> Result<Self, Error> {
+        if config.tls.is_some() && matches!(config.address, Address::Unix(_)) {
+            return Err(Error::TlsOverUnix);
+        }
+        let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
+        Self::open(config, tls)
+    }
+
+    /// The same with TLS as the caller has set it up: for certificates that change while it listens.
+    pub fn bind_tls(config: &Config, tls: ServerConfig) -> Result<Self, Error> {
+        Self::open(config, Some(TlsAcceptor::from(Arc::new(tls))))
+    }
+
+    fn open(config: &Config, tls: Option<TlsAcceptor>) -> Result<Self, Error> {
         let Config {
             address,
-            tls,
+            tls: _,
             max_connections,
             head_timeout,
         } = config;
-        if tls.is_some() && matches!(address, Address::Unix(_)) {
-            return Err(Error::TlsOverUnix);
-        }
-        let tls = tls.as_ref().map(tls::acceptor).transpose()?;
         let socket =
             Socket::bind(address).map_err(|error| Error::Bind(address.to_string(), error))?;
         Ok(Self {
@@ -135,6 +147,11 @@ impl Listener {
     pub fn refused(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         let phases = Arc::clone(&self.phases);
         move || phases.refused()
+    }
+
+    /// Sees its connections off while it still serves.
+    pub fn ebb(&self) -> Ebb {
+        Ebb(Arc::clone(&self.phases))
     }
 
     /// Accepts and serves connections until `shutdown`; what is left then are the connections still open, which end
@@ -173,6 +190,24 @@ impl Listener {
                 Err(error) => socket::pause_after(&error).await,
             }
         }
+    }
+}
+
+/// Sees the connections of a listener off that still accepts. There is no way back.
+#[derive(Clone, Debug)]
+pub struct Ebb(Arc<Phases>);
+
+impl Ebb {
+    /// From here on each connection, those to come included, ends with the exchange that it is at, or else with its
+    /// next one. Over HTTP/1.1 the response says `Connection: close`, over HTTP/2 the client gets a `GOAWAY`: none of its
+    /// requests is lost on the way.
+    pub fn part(&self) {
+        self.0.enter(Phase::Parting);
+    }
+
+    /// Those that have had an exchange and wait for another are closed; those that have had none may still have one.
+    pub fn leave(&self) {
+        self.0.enter(Phase::Leaving);
     }
 }
 

@@ -13,6 +13,10 @@ use tokio::sync::Notify;
 #[repr(u8)]
 pub(super) enum Phase {
     Serving,
+    /// Each connection ends with the exchange that it is at, or else with its next one. New ones are accepted.
+    Parting,
+    /// So does each that had no exchange yet; those that wait for a further one end at once.
+    Leaving,
     /// Connections end with the exchange they are at.
     Finishing,
     /// Connections end at once.
@@ -79,7 +83,9 @@ impl Phases {
     fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Serving,
-            1 => Phase::Finishing,
+            1 => Phase::Parting,
+            2 => Phase::Leaving,
+            3 => Phase::Finishing,
             _ => Phase::Cut,
         }
     }
@@ -117,7 +123,12 @@ impl Member {
     /// Waits until the listener no longer serves.
     pub(super) async fn finishing(&mut self) {
         let mut registered = false;
-        poll_fn(|cx| self.poll_change(cx, &mut registered)).await;
+        while poll_fn(|cx| self.poll_change(cx, &mut registered)).await < Phase::Finishing {}
+    }
+
+    /// From here on a phase other than the first is told as a change, and to another task.
+    pub(super) fn forget(&mut self) {
+        self.seen = Phase::Serving;
     }
 }
 

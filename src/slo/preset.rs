@@ -6,7 +6,7 @@ use crate::measure::rates;
 use crate::slo::Indicator;
 
 /// A kind of use, each with its own promises.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub enum Preset {
     /// People who read while it is written.
     Chat,

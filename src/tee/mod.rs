@@ -146,6 +146,11 @@ impl Seam {
         self.open.load(Ordering::Acquire)
     }
 
+    /// Exchanges that were opened so far.
+    pub fn opened(&self) -> u64 {
+        self.last_exchange.load(Ordering::Acquire)
+    }
+
     pub fn lost(&self) -> Lost {
         Lost {
             bytes: self.lost_bytes.load(Ordering::Relaxed),

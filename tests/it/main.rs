@@ -15,6 +15,7 @@ mod budgets;
 mod coded;
 mod cost;
 mod data_path;
+mod drain;
 mod engine;
 mod exchanges;
 mod exemplars;

@@ -66,6 +66,14 @@ impl Checker {
         self
     }
 
+    /// Knows one more label on every series: one that a store adds.
+    pub fn everywhere(mut self, label: &str) -> Self {
+        for labels in self.series.values_mut() {
+            labels.insert(label.to_owned());
+        }
+        self
+    }
+
     /// What is wrong with a query of a dashboard, whose variables are still in it.
     pub fn dashboard(&self, query: &str) -> Vec<String> {
         self.rule(&substituted(query)).1

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Is every recording right, but for those of which this project holds that their truth is wrong?
 
-    replay_verdict.py REPORT DISAGREEMENTS
+    replay_verdict.py REPORT... DISAGREEMENTS
 
-REPORT is what replay_check.py --report wrote. DISAGREEMENTS names recordings, the checks of them that may fail, and why.
+A REPORT is what replay_check.py --report wrote; a recording is right if it is in all of them. DISAGREEMENTS names recordings, the checks of them that may fail, and why.
 Exit 0 when what failed is exactly what is named there: a disagreement that is gone must go from the list, too.
 """
 import json
@@ -14,8 +14,9 @@ OF_THE_RUN = {"requests.finished counts every exchange"}
 
 
 def main():
-    report = json.load(open(sys.argv[1]))
-    known = {entry["case"]: entry for entry in json.load(open(sys.argv[2]))}
+    *reports, disagreements = sys.argv[1:]
+    report = [row for path in reports for row in json.load(open(path))]
+    known = {entry["case"]: entry for entry in json.load(open(disagreements))}
     failed, played = {}, set()
     run_failed = set()
     for row in report:

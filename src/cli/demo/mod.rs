@@ -20,6 +20,7 @@ use crate::cli::demo::load::Load;
 use crate::cli::demo::stage::{Places, Stage};
 use crate::cli::demo::verify::{Evidence, Report};
 use crate::config::value::Length;
+use crate::config::{Log, LogFormat, LogLevel};
 use crate::console::{Screen, View, render, render_lines};
 
 /// See tokengauge at work: a simulated backend, clients, the proxy and an OTLP receiver in one process
@@ -50,6 +51,12 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
+
+/// The demo breaks off streams on purpose: only what should not happen is logged into its view.
+pub const LOG: Log = Log {
+    level: LogLevel::Error,
+    format: LogFormat::Text,
+};
 
 /// The longest request of the mix takes some 4 s where nothing else runs.
 const GRACE: Duration = Duration::from_secs(20);

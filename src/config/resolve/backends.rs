@@ -39,8 +39,17 @@ pub(super) fn scrape(
     let written = written.value()?;
     let interval = length_within(written.interval, INTERVALS, problems);
     let timeout = length_within(written.timeout, TIMEOUTS, problems);
-    let timeout = timeout.unwrap_or(scrape::Config::TIMEOUT);
-    let page = written.url.value();
+    let usual = usual_scrape(upstream, written.url.value());
+    Some(scrape::Config {
+        engine: written.engine.value().and_then(raw::Engine::known),
+        interval: interval.unwrap_or(usual.interval),
+        timeout: timeout.unwrap_or(usual.timeout),
+        ..usual
+    })
+}
+
+/// Asks for `page`, or where engines usually have it, with defaults for everything else.
+pub(super) fn usual_scrape(upstream: &forward::Config, page: Option<Page>) -> scrape::Config {
     let url = match page.unwrap_or_else(|| Page::Path(scrape::Config::PATH.to_owned())) {
         Page::Url(url) => url,
         Page::Path(path) => Url {
@@ -52,17 +61,17 @@ pub(super) fn scrape(
     };
     let name = upstream.name.clone();
     let usual = forward::Config::to(name.clone(), url.tls, &url.host, url.port);
-    Some(scrape::Config {
+    scrape::Config {
         upstream: name,
         to: forward::Config {
             base_path: url.base_path,
             ca_file: upstream.ca_file.clone(),
             ..usual
         },
-        engine: written.engine.value().and_then(raw::Engine::known),
-        interval: interval.unwrap_or(scrape::Config::INTERVAL),
-        timeout,
-    })
+        engine: None,
+        interval: scrape::Config::INTERVAL,
+        timeout: scrape::Config::TIMEOUT,
+    }
 }
 
 /// `None` where nobody asks.

@@ -91,7 +91,7 @@ pub(super) fn resolve(
         routes: &paths.route_names,
         tenants: identity.tenant.is_some(),
     };
-    let objectives = objectives::resolve(file.objectives, known, problems);
+    let objectives = objectives::resolve(file.objectives, args.objectives, known, problems);
     proxies(&mut paths, above, problems);
     Config {
         listeners,
@@ -416,15 +416,18 @@ fn outside_of<T: fmt::Display>(value: T, range: &RangeInclusive<T>) -> String {
 
 /// Tells a name that could not stand in a query or a URL as it is.
 fn check_name(name: &str, mark: Mark, problems: &mut Problems) {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(fits) {
-        problems.at(
-            mark,
-            format!(
-                "\"{name}\" is no name; write up to {LONGEST_NAME} letters, digits, -, _, . and /"
-            ),
-        );
+    if !is_name(name) {
+        problems.at(mark, no_name(name));
     }
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(fits)
+}
+
+fn no_name(name: &str) -> String {
+    format!("\"{name}\" is no name; write up to {LONGEST_NAME} letters, digits, -, _, . and /")
 }
 
 /// What fits a legend of a dashboard.

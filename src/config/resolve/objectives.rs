@@ -63,14 +63,27 @@ pub(super) struct Known<'a> {
     pub(super) tenants: bool,
 }
 
+/// `flag` stands over the file, whose objectives are checked all the same.
 pub(super) fn resolve(
     written: Field<Vec<Field<raw::Objective>>>,
+    flag: Option<Preset>,
     known: Known<'_>,
     problems: &mut Problems,
 ) -> Vec<Objective> {
-    let Field::Given(written) = written else {
-        return defaults();
+    let written = match written {
+        Field::Given(written) => of_file(written, known, problems),
+        Field::Absent | Field::Wrong => defaults(),
     };
+    flag.map_or(written, |preset| {
+        preset_objectives(preset, None, None, &Common::default())
+    })
+}
+
+fn of_file(
+    written: Given<Vec<Field<raw::Objective>>>,
+    known: Known<'_>,
+    problems: &mut Problems,
+) -> Vec<Objective> {
     let mut taken: Vec<String> = Vec::new();
     let mut objectives = Vec::new();
     for written in written.value.into_iter().filter_map(Field::given) {
@@ -173,6 +186,17 @@ struct Common {
     scope: Scope,
     warmup: Duration,
     exclude: Vec<Exclusion>,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self {
+            window: WINDOW,
+            scope: Scope::default(),
+            warmup: Duration::ZERO,
+            exclude: Vec::new(),
+        }
+    }
 }
 
 impl Common {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::upstreams::Upstreams;
-use super::{admission, check_name, content, length_within, upstreams};
+use super::{admission, backends, check_name, content, is_name, length_within, no_name, upstreams};
 use crate::config::problem::{Mark, Problems, suggestion};
 use crate::config::read::{Field, Given};
 use crate::config::url::{self, Target};
@@ -35,6 +35,9 @@ const DEFAULT_NAME: &str = "default";
 
 /// The flag that names upstreams without a file.
 const FLAG: &str = "--upstream";
+
+/// The flag that names whose they are.
+const PROVIDER_FLAG: &str = "--provider";
 
 /// What the file says.
 pub(super) struct Written {
@@ -69,6 +72,7 @@ pub(super) fn resolve(
 ) -> Paths {
     if args.upstream.is_empty() {
         tell_missing(&written, problems);
+        tell_idle(args, problems);
     }
     let names: Vec<String> = match &written.upstreams {
         Field::Given(given) => given.value.keys().cloned().collect(),
@@ -125,6 +129,18 @@ fn tell_missing(written: &Written, problems: &mut Problems) {
             problems.missing(file, "routes", &remedy);
         }
         _ => {}
+    }
+}
+
+/// Flags that say more of what `--upstream` names, where it names nothing.
+fn tell_idle(args: &RunArgs, problems: &mut Problems) {
+    if args.provider.is_some() {
+        let message = "it is for what --upstream names, and that names nothing; write `provider` in the file's routes";
+        problems.outside(PROVIDER_FLAG, message);
+    }
+    if args.engine_metrics == Some(true) {
+        let message = "it is for what --upstream names, and that names nothing; write `metrics: {}` in the file's upstreams";
+        problems.outside("--engine-metrics", message);
     }
 }
 
@@ -316,7 +332,7 @@ fn only_route(known: Known<'_>) -> (Vec<route::Config>, Vec<String>) {
     };
     let route = known
         .upstream(name)
-        .map(|upstream| everything(upstream, None, known.defaults));
+        .map(|upstream| everything(upstream, None, None, known.defaults));
     (route.into_iter().collect(), vec![name.clone()])
 }
 
@@ -324,6 +340,7 @@ fn only_route(known: Known<'_>) -> (Vec<route::Config>, Vec<String>) {
 fn everything(
     upstream: &forward::Config,
     prefix: Option<String>,
+    provider: Option<Label>,
     defaults: Defaults,
 ) -> route::Config {
     let prefix = prefix.unwrap_or_default();
@@ -333,7 +350,7 @@ fn everything(
             vantage: defaults.vantage,
             server_address: Label::known(&upstream.host),
             server_port: upstream.port,
-            provider: None,
+            provider,
             dialect: None,
             stripped: prefix.len(),
             stall_after: STALL_AFTER,
@@ -349,6 +366,12 @@ fn everything(
 }
 
 fn from_flags(args: &RunArgs, defaults: Defaults, problems: &mut Problems) -> Paths {
+    let provider = args.provider.as_deref().map(|name| {
+        if !is_name(name) {
+            problems.outside(PROVIDER_FLAG, no_name(name));
+        }
+        Label::known(name)
+    });
     let mut upstreams: Vec<forward::Config> = Vec::new();
     let mut routes = Vec::new();
     for flag in &args.upstream {
@@ -370,16 +393,20 @@ fn from_flags(args: &RunArgs, defaults: Defaults, problems: &mut Problems) -> Pa
             problems.outside(FLAG, message);
         }
         let upstream = upstreams::at(name, url);
-        routes.push(everything(&upstream, prefix, defaults));
+        routes.push(everything(&upstream, prefix, provider.clone(), defaults));
         upstreams.push(upstream);
     }
     let route_names = upstreams
         .iter()
         .map(|upstream| upstream.name.to_string())
         .collect();
+    let asked = upstreams
+        .iter()
+        .filter(|_| args.engine_metrics == Some(true));
+    let scrapes = asked.map(|upstream| backends::usual_scrape(upstream, None));
     Paths {
+        scrapes: scrapes.collect(),
         upstreams,
-        scrapes: Vec::new(),
         warm: Vec::new(),
         routes,
         route_names,

@@ -10,6 +10,8 @@ use tokio::sync::watch;
 
 use super::{Backend, Raw, within};
 
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
+
 pub const CALL: &str = "/v1/chat/completions";
 
 /// An event of a chat stream: one token.
@@ -55,11 +57,16 @@ pub struct Process {
 }
 
 impl Process {
-    /// Runs with `arguments` beside those that choose free ports, and with nothing else in the environment than
+    /// Runs with `arguments` beside those that choose free ports (the admin port's unless they name it), and with nothing else in the environment than
     /// `environment`; returns when requests are taken.
     pub async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tokengauge"))
-            .args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        let admin: &[&str] = match arguments.contains(&"--admin") {
+            true => &[],
+            false => &["--admin", "127.0.0.1:0"],
+        };
+        let mut child = Command::new(PROGRAM)
+            .args(["run", "--listen", "127.0.0.1:0"])
+            .args(admin)
             .args(["--log-format", "json"])
             .args(arguments)
             .env_clear()

@@ -1,0 +1,296 @@
+//! `inject` and `uninject`: manifests come in, and go out with the sidecar, or without it.
+//!
+//! Standard output has nothing but manifests, so that it can be piped into kubectl; what was done, left and lost is told
+//! on standard error, a line each. As with a compiler, one refusal is the refusal of the whole: half of a change applied
+//! to a cluster would be worse than none.
+
+use std::fs;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use json_patch::Patch;
+use serde_json::Value;
+
+use crate::kube::inject::{self, Around, Outcome, Settings};
+use crate::kube::yaml::{self, Document};
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  Beside an engine: Service → tokengauge → vLLM
+    tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
+
+  Beside an application that calls vendors, with telemetry to the node's collector:
+    tokengauge inject --mode outbound --otlp-endpoint 'http://$(K8S_NODE_IP):4317' app.yaml
+
+  What runs already, its Services included (those that name the port by number are led to the sidecar):
+    kubectl get deployments,services -o yaml | tokengauge inject --mode inbound - | kubectl apply -f -
+
+  What kustomize builds; only workloads that ask for it by the annotation tokengauge.dev/mode:
+    kubectl kustomize overlays/prod | tokengauge inject | kubectl apply -f -
+
+  In CI: are all manifests as inject would write them?
+    tokengauge inject --check --mode inbound deploy/*.yaml
+
+A pod's own annotations (tokengauge.dev/NAME, as the flags are called) go before the flags.
+Manifests are edited as text: comments, order and quotes stay. What could not be kept is told.
+Exit status: 0 also where objects were skipped; 1 where one was refused, and then nothing is written.")]
+pub struct InjectArgs {
+    /// Manifests (YAML or JSON, of one document or several); - is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    files: Vec<PathBuf>,
+
+    /// Write nothing; exit with status 1 if anything would change
+    #[arg(long)]
+    check: bool,
+
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  As it was before, byte for byte:
+    tokengauge uninject vllm.injected.yaml > vllm.yaml
+
+  What runs already:
+    kubectl get deployments,services -o yaml | tokengauge uninject - | kubectl apply -f -
+
+What was changed by somebody since inject is left as it is, and told.
+Exit status: 0 also where there is nothing to take back; 1 where an object was refused, and then nothing is written.")]
+pub struct UninjectArgs {
+    /// Manifests (YAML or JSON, of one document or several); - is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    files: Vec<PathBuf>,
+
+    /// Write nothing; exit with status 1 if anything would change
+    #[arg(long)]
+    check: bool,
+}
+
+pub(super) fn inject(args: &InjectArgs) -> ExitCode {
+    ended(&args.files, args.check, Some(&args.settings))
+}
+
+pub(super) fn uninject(args: &UninjectArgs) -> ExitCode {
+    ended(&args.files, args.check, None)
+}
+
+fn ended(files: &[PathBuf], check: bool, settings: Option<&Settings>) -> ExitCode {
+    let result = files
+        .iter()
+        .map(|file| Source::read(file))
+        .collect::<Result<Vec<_>, _>>()
+        .and_then(|sources| changed(&sources, settings));
+    let changed = match result {
+        Ok(changed) => changed,
+        Err(wrong) => {
+            tell(&[wrong]);
+            return ExitCode::FAILURE;
+        }
+    };
+    tell(&changed.told);
+    if changed.refused > 0 {
+        let objects = if changed.refused == 1 {
+            "object was"
+        } else {
+            "objects were"
+        };
+        tell(&[format!(
+            "nothing is written: {} {objects} refused",
+            changed.refused
+        )]);
+        return ExitCode::FAILURE;
+    }
+    if check {
+        return if changed.changes {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        };
+    }
+    match io::stdout().lock().write_all(changed.text.as_bytes()) {
+        // A reader that has gone (`| head`) is no failure.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
+    }
+}
+
+fn tell(lines: &[String]) {
+    let mut stderr = io::stderr().lock();
+    for line in lines {
+        // Where standard error cannot be written to either, there is nobody left to tell.
+        drop(writeln!(stderr, "{line}"));
+    }
+}
+
+/// A file, or standard input.
+#[derive(Debug)]
+pub struct Source {
+    /// As messages name it.
+    pub name: String,
+    pub text: String,
+}
+
+impl Source {
+    fn read(file: &PathBuf) -> Result<Self, String> {
+        if file.as_os_str() == "-" {
+            let mut stdin = io::stdin().lock();
+            if stdin.is_terminal() {
+                tell(&["reading manifests from standard input; end with Ctrl-D".to_owned()]);
+            }
+            let mut text = String::new();
+            let read = stdin.read_to_string(&mut text);
+            read.map_err(|error| format!("standard input: cannot be read ({error})"))?;
+            return Ok(Self {
+                name: "<stdin>".to_owned(),
+                text,
+            });
+        }
+        let name = file.display().to_string();
+        if file.is_dir() {
+            return Err(format!(
+                "{name}: is a folder; name its files ({name}/*.yaml), or pipe `kubectl kustomize {name}`"
+            ));
+        }
+        let text = fs::read_to_string(file)
+            .map_err(|error| format!("{name}: cannot be read ({error})"))?;
+        Ok(Self { name, text })
+    }
+}
+
+impl Source {
+    fn documents(&self) -> Result<Vec<Document<'_>>, String> {
+        yaml::documents(&self.text).map_err(|error| format!("{}: {error}", self.name))
+    }
+}
+
+/// What became of all sources.
+#[derive(Debug, Default)]
+pub struct Changed {
+    /// One stream of documents. Not to be used where anything was refused.
+    pub text: String,
+    /// What was done, skipped, refused and lost, a line each.
+    pub told: Vec<String>,
+    pub changes: bool,
+    pub refused: usize,
+}
+
+/// Injects where there are settings, and takes back where there are none.
+pub fn changed(sources: &[Source], settings: Option<&Settings>) -> Result<Changed, String> {
+    let documents = sources
+        .iter()
+        .map(Source::documents)
+        .collect::<Result<Vec<_>, _>>()?;
+    let all = documents
+        .iter()
+        .flatten()
+        .flat_map(|document| inject::objects(document.value()));
+    let objects: Vec<&Value> = all.map(|(_, object)| object).collect();
+    let task = settings.map(|settings| (settings, Around::of(&objects, settings)));
+    let mut changed = Changed::default();
+    for (source, documents) in sources.iter().zip(&documents) {
+        changed.separate(&source.text);
+        let mut line = 1;
+        for document in documents {
+            let place = Place {
+                file: &source.name,
+                line,
+            };
+            changed.document(&place, document, |object| match &task {
+                Some((settings, around)) => inject::inject(object, around, settings),
+                None => inject::uninject(object),
+            });
+            line += document.text().matches('\n').count();
+        }
+    }
+    Ok(changed)
+}
+
+/// Where a document begins.
+struct Place<'a> {
+    file: &'a str,
+    line: usize,
+}
+
+impl Changed {
+    /// Between two files stands `---`.
+    fn separate(&mut self, next: &str) {
+        if self.text.is_empty() {
+            return;
+        }
+        if !self.text.ends_with('\n') {
+            self.text.push('\n');
+        }
+        if next.starts_with('%') {
+            // Directives may only follow the end of a document.
+            self.text.push_str("...\n");
+        } else if !next.starts_with("---") {
+            self.text.push_str("---\n");
+        }
+    }
+
+    fn document(
+        &mut self,
+        place: &Place<'_>,
+        document: &Document<'_>,
+        task: impl Fn(&Value) -> Outcome,
+    ) {
+        let begins = place.line + leading(document.text());
+        let mut patch = Patch(Vec::new());
+        for (pointer, object) in inject::objects(document.value()) {
+            let at = format!("{}:{begins}: {}", place.file, inject::name(object));
+            match task(object) {
+                Outcome::Changed { patch: more, notes } => {
+                    patch.0.extend(inject::within(more, &pointer).0);
+                    self.told
+                        .extend(notes.iter().map(|note| format!("{at}: {note}")));
+                }
+                Outcome::Skipped(reason) if reason.is_told() => {
+                    self.told.push(format!("{at}: skipped: {reason}"))
+                }
+                Outcome::Skipped(_) => {}
+                Outcome::Refused(problem) => {
+                    self.refused += 1;
+                    self.told.push(format!("{at}: refused: {problem}"));
+                }
+            }
+        }
+        if patch.0.is_empty() {
+            self.text.push_str(document.text());
+            return;
+        }
+        match document.edited(&patch) {
+            Ok(edited) => {
+                self.changes = true;
+                self.text.push_str(&edited.text);
+                let lost = edited.lost.iter().map(|lost| {
+                    format!(
+                        "{}:{}: lost: {}",
+                        place.file,
+                        place.line + lost.line - 1,
+                        lost.what
+                    )
+                });
+                self.told.extend(lost);
+            }
+            Err(error) => {
+                self.refused += 1;
+                self.told
+                    .push(format!("{}:{begins}: refused: {error}", place.file));
+            }
+        }
+    }
+}
+
+/// How many lines stand before what a document says: markers, comments, blank lines.
+fn leading(text: &str) -> usize {
+    let empty = |line: &&str| {
+        let line = line.trim();
+        line.is_empty() || line == "---" || line.starts_with(['#', '%'])
+    };
+    text.lines().take_while(empty).count()
+}

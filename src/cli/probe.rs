@@ -1,0 +1,41 @@
+//! `tokengauge probe`: whether the proxy beside it is well. For images without a shell, let alone an HTTP client.
+
+use http::Method;
+
+use super::ask::Where;
+use crate::config::value::Length;
+
+/// What is asked, and how long for.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Whether it runs, or whether it takes requests (it does not say so while it drains)
+    #[arg(value_enum, default_value_t = Page::Livez)]
+    page: Page,
+
+    #[command(flatten)]
+    at: Where,
+
+    /// How long an answer may take
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    timeout: Length,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Page {
+    Livez,
+    Readyz,
+}
+
+impl Page {
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Livez => "/livez",
+            Self::Readyz => "/readyz",
+        }
+    }
+}
+
+pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<String> {
+    let Args { page, at, timeout } = args;
+    at.ask(Method::GET, page.path(), timeout.0, environment)
+}

@@ -1,0 +1,583 @@
+//! What came of an object: a patch with what it does, a reason to leave it alone, or a problem that its owner must solve.
+
+use std::fmt;
+
+use json_patch::Patch;
+
+use super::settings::Mode;
+
+/// What [`inject`](super::inject) and [`uninject`](super::uninject) make of one object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The patch is never empty; it adds, replaces and removes, nothing else.
+    Changed { patch: Patch, notes: Vec<Note> },
+    /// Nothing is to be done, and nothing is wrong.
+    Skipped(Reason),
+    /// Nothing is done because something is wrong.
+    Refused(Problem),
+}
+
+/// Why an object was left as it is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Reason {
+    /// No kind that runs pods, and no Service that leads to a port that was taken over.
+    NotAWorkload,
+    /// A kind that this program does not know, with a pod template in it.
+    CustomKind {
+        kind: String,
+    },
+    /// Neither the command line nor an annotation asks for a sidecar.
+    NotAsked,
+    /// `tokengauge.dev/inject: disabled`.
+    OptedOut,
+    /// It has just the sidecar that it should have.
+    AlreadyInjected,
+    /// There is nothing to take back.
+    NotInjected,
+    NoContainers,
+    /// The pod's ports are its node's ports.
+    HostNetwork,
+    /// There is no image for Windows.
+    Windows,
+    /// A container called `tokengauge` that was not written by `inject`.
+    ForeignContainer,
+    /// A plain container would keep the Job from completing.
+    JobNeedsNative,
+}
+
+impl Reason {
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::NotAWorkload => "not_a_workload",
+            Self::CustomKind { .. } => "custom_kind",
+            Self::NotAsked => "not_asked",
+            Self::OptedOut => "opted_out",
+            Self::AlreadyInjected => "already_injected",
+            Self::NotInjected => "not_injected",
+            Self::NoContainers => "no_containers",
+            Self::HostNetwork => "host_network",
+            Self::Windows => "windows",
+            Self::ForeignContainer => "foreign_container",
+            Self::JobNeedsNative => "job_needs_native",
+        }
+    }
+}
+
+impl Reason {
+    /// Whether a person wants to hear of it: not of each ConfigMap that runs no pods.
+    pub const fn is_told(&self) -> bool {
+        !matches!(self, Self::NotAWorkload)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAWorkload => f.write_str("it runs no pods"),
+            Self::CustomKind { kind } => write!(
+                f,
+                "{kind} is no kind of Kubernetes itself; let the webhook (`tokengauge injector`) see its pods"
+            ),
+            Self::NotAsked => f.write_str(
+                "nothing asks for a sidecar; give --mode, or the annotation tokengauge.dev/mode on the pod template",
+            ),
+            Self::OptedOut => f.write_str("tokengauge.dev/inject: disabled"),
+            Self::AlreadyInjected => f.write_str("it has this sidecar already"),
+            Self::NotInjected => f.write_str("it has no sidecar of ours"),
+            Self::NoContainers => f.write_str("it has no containers"),
+            Self::HostNetwork => f.write_str(
+                "hostNetwork: the sidecar's ports would be the node's, and collide; run tokengauge as a gateway instead",
+            ),
+            Self::Windows => f.write_str("the pod runs on Windows, for which there is no image"),
+            Self::ForeignContainer => f.write_str(
+                "it has a container called tokengauge that `inject` has not written; rename or remove that one",
+            ),
+            Self::JobNeedsNative => f.write_str(
+                "as a plain container the sidecar would keep the Job from completing; leave out native: false \
+                 (Kubernetes 1.29 and later)",
+            ),
+        }
+    }
+}
+
+/// What is wrong with an object, where, and what to do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Problem {
+    UnknownAnnotation {
+        name: String,
+        nearest: &'static str,
+    },
+    WrongAnnotation {
+        name: &'static str,
+        wrong: String,
+    },
+    /// On the Deployment (or the like) instead of on its pods.
+    MisplacedAnnotation {
+        name: String,
+    },
+    /// `inject: enabled` without a word on which side.
+    ModeUnknown,
+    /// No port is given, and the pod declares none or several.
+    PortUnclear {
+        choices: Vec<String>,
+    },
+    NoSuchPort {
+        port: String,
+        choices: Vec<String>,
+    },
+    NoSuchContainer {
+        name: String,
+        choices: Vec<String>,
+    },
+    /// A container declares the port that the sidecar wants.
+    PortDeclared {
+        port: u16,
+        container: String,
+        annotation: &'static str,
+    },
+    SamePorts {
+        port: u16,
+    },
+    /// The engine's port has no name, so a Service can only lead to it by its number.
+    NumberedPort {
+        port: u16,
+    },
+    /// A Service also leads to pods whose port was not taken over.
+    SharedService {
+        workload: String,
+        port: u16,
+    },
+    VolumeExists {
+        name: &'static str,
+    },
+    /// The annotation that says what to take back cannot be read.
+    BrokenRecord {
+        wrong: String,
+    },
+    /// The object is none that an API server would accept.
+    Malformed {
+        at: String,
+        expected: &'static str,
+    },
+}
+
+impl Problem {
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::UnknownAnnotation { .. } => "unknown_annotation",
+            Self::WrongAnnotation { .. } => "wrong_annotation",
+            Self::MisplacedAnnotation { .. } => "misplaced_annotation",
+            Self::ModeUnknown => "mode_unknown",
+            Self::PortUnclear { .. } => "port_unclear",
+            Self::NoSuchPort { .. } => "no_such_port",
+            Self::NoSuchContainer { .. } => "no_such_container",
+            Self::PortDeclared { .. } => "port_declared",
+            Self::SamePorts { .. } => "same_ports",
+            Self::NumberedPort { .. } => "numbered_port",
+            Self::SharedService { .. } => "shared_service",
+            Self::VolumeExists { .. } => "volume_exists",
+            Self::BrokenRecord { .. } => "broken_record",
+            Self::Malformed { .. } => "malformed",
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownAnnotation { name, nearest } => {
+                write!(f, "{name}: there is no such annotation; the nearest is {nearest}")
+            }
+            Self::WrongAnnotation { name, wrong } => write!(f, "tokengauge.dev/{name}: {wrong}"),
+            Self::MisplacedAnnotation { name } => write!(
+                f,
+                "{name} is on the object itself, where it is without effect; put it into the metadata of the pod template"
+            ),
+            Self::ModeUnknown => f.write_str(
+                "tokengauge.dev/inject: enabled does not say where the sidecar stands; add tokengauge.dev/mode: inbound \
+                 (beside an engine) or outbound (beside an application)",
+            ),
+            Self::PortUnclear { choices } if choices.is_empty() => f.write_str(
+                "no container declares a TCP port; say by the annotation tokengauge.dev/port (or --port) where the \
+                 engine listens",
+            ),
+            Self::PortUnclear { choices } => write!(
+                f,
+                "there are several TCP ports; choose the engine's by the annotation tokengauge.dev/port (or --port): {}",
+                choices.join(", ")
+            ),
+            Self::NoSuchPort { port, choices } => {
+                write!(f, "no container declares the TCP port {port}; {}", one_of(choices))
+            }
+            Self::NoSuchContainer { name, choices } => {
+                write!(f, "tokengauge.dev/containers: there is no container {name}; {}", one_of(choices))
+            }
+            Self::PortDeclared { port, container, annotation } => write!(
+                f,
+                "container {container} uses port {port} itself; choose another for the sidecar by the annotation \
+                 tokengauge.dev/{annotation} (or --{annotation})"
+            ),
+            Self::SamePorts { port } => write!(
+                f,
+                "listen-port and admin-port are both {port}; give the sidecar two ports"
+            ),
+            Self::NumberedPort { port } => write!(
+                f,
+                "the engine's port {port} has no name, so its Service leads there by number and is not in this input; \
+                 give the Service in the same input, or name the port, or lead the Service to the sidecar yourself and \
+                 say so by the annotation tokengauge.dev/listen-port"
+            ),
+            Self::SharedService { workload, port } => write!(
+                f,
+                "it leads to port {port} of {workload} too, which gets no sidecar; narrow its selector, or inject both"
+            ),
+            Self::VolumeExists { name } => {
+                write!(f, "the pod has a volume {name} already; rename it")
+            }
+            Self::BrokenRecord { wrong } => write!(
+                f,
+                "the annotation tokengauge.dev/injected cannot be read ({wrong}); start from the manifest as it was \
+                 before"
+            ),
+            Self::Malformed { at, expected } => write!(f, "{at}: expected {expected}"),
+        }
+    }
+}
+
+fn one_of(choices: &[String]) -> String {
+    if choices.is_empty() {
+        "there is none to choose from".to_owned()
+    } else {
+        format!("choose one of {}", choices.join(", "))
+    }
+}
+
+/// One thing that was done, or that its reader should know of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Note {
+    Sidecar {
+        mode: Mode,
+        native: bool,
+        image: String,
+    },
+    /// The name stays in the engine's container; its number is the sidecar's from now on.
+    TookNamedPort {
+        container: String,
+        name: String,
+        old: u16,
+        new: u16,
+    },
+    /// Services are led to the sidecar by its number.
+    TookNumberedPort {
+        container: String,
+        old: u16,
+        new: u16,
+        seen_to: bool,
+    },
+    HandlerMoved {
+        container: String,
+        handler: String,
+        name: String,
+        number: u16,
+    },
+    ProviderGuessed {
+        provider: &'static str,
+        container: String,
+    },
+    PreStopSet {
+        container: String,
+    },
+    PreStopKept {
+        container: String,
+    },
+    GraceRaised {
+        from: Option<u64>,
+        to: u64,
+    },
+    VariablesSet {
+        container: String,
+        names: Vec<&'static str>,
+    },
+    VariableKept {
+        container: String,
+        name: &'static str,
+        value: Option<String>,
+        prefix: &'static str,
+    },
+    /// Azure's client in OpenAI's SDKs reads `OPENAI_BASE_URL` too, and would send its key there.
+    AzureOpenAi {
+        container: String,
+        name: String,
+    },
+    /// What a ConfigMap or Secret sets is not known, and `env` would go before it.
+    EnvFrom {
+        container: String,
+        source: String,
+    },
+    /// Requests to 127.0.0.1 would take the way over that proxy.
+    HttpProxy {
+        container: String,
+        name: String,
+    },
+    NoVariable {
+        upstream: String,
+    },
+    /// The file of the ConfigMap says where requests go.
+    ConfigRules {
+        config: String,
+        upstream: Option<String>,
+    },
+    ServiceLed {
+        port: String,
+        old: u16,
+        new: u16,
+    },
+    Headless {
+        service: String,
+        port: u16,
+    },
+    /// It had a sidecar with other settings.
+    Renewed,
+    Removed,
+    /// Changed by somebody after `inject`, so left.
+    LeftChanged {
+        at: String,
+    },
+    /// Removed by somebody after `inject`.
+    Gone {
+        at: String,
+    },
+}
+
+impl Note {
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Sidecar { .. } => "sidecar",
+            Self::TookNamedPort { .. } => "took_named_port",
+            Self::TookNumberedPort { .. } => "took_numbered_port",
+            Self::HandlerMoved { .. } => "handler_moved",
+            Self::ProviderGuessed { .. } => "provider_guessed",
+            Self::PreStopSet { .. } => "pre_stop_set",
+            Self::PreStopKept { .. } => "pre_stop_kept",
+            Self::GraceRaised { .. } => "grace_raised",
+            Self::VariablesSet { .. } => "variables_set",
+            Self::VariableKept { .. } => "variable_kept",
+            Self::AzureOpenAi { .. } => "azure_openai",
+            Self::EnvFrom { .. } => "env_from",
+            Self::HttpProxy { .. } => "http_proxy",
+            Self::NoVariable { .. } => "no_variable",
+            Self::ConfigRules { .. } => "config_rules",
+            Self::ServiceLed { .. } => "service_led",
+            Self::Headless { .. } => "headless",
+            Self::Renewed => "renewed",
+            Self::Removed => "removed",
+            Self::LeftChanged { .. } => "left_changed",
+            Self::Gone { .. } => "gone",
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sidecar { .. }
+            | Self::TookNamedPort { .. }
+            | Self::TookNumberedPort { .. }
+            | Self::HandlerMoved { .. }
+            | Self::PreStopSet { .. }
+            | Self::GraceRaised { .. }
+            | Self::VariablesSet { .. }
+            | Self::ServiceLed { .. }
+            | Self::Renewed
+            | Self::Removed => done(self, f),
+            Self::ProviderGuessed { .. }
+            | Self::PreStopKept { .. }
+            | Self::VariableKept { .. }
+            | Self::AzureOpenAi { .. }
+            | Self::EnvFrom { .. }
+            | Self::HttpProxy { .. }
+            | Self::NoVariable { .. }
+            | Self::ConfigRules { .. }
+            | Self::Headless { .. }
+            | Self::LeftChanged { .. }
+            | Self::Gone { .. } => to_know(self, f),
+        }
+    }
+}
+
+fn done(note: &Note, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match note {
+        Note::Sidecar {
+            mode,
+            native,
+            image,
+        } => {
+            let kind = if *native {
+                "native sidecar"
+            } else {
+                "plain container"
+            };
+            write!(f, "adds {image} as a {kind}, {mode}")
+        }
+        Note::TookNamedPort {
+            container,
+            name,
+            old,
+            new,
+        } => write!(
+            f,
+            "port {name} of container {container} now leads to the sidecar ({new}), which passes on to {old}; Services \
+             that say {old} by number, and are not in this input, would lead past it"
+        ),
+        Note::TookNumberedPort {
+            container,
+            old,
+            new,
+            seen_to: false,
+        } => write!(
+            f,
+            "the sidecar listens on {new} and passes on to {old} of container {container}; the Service in this input \
+             is led to {new}"
+        ),
+        Note::TookNumberedPort {
+            container,
+            old,
+            new,
+            seen_to: true,
+        } => write!(
+            f,
+            "the sidecar listens on {new} and passes on to {old} of container {container}; that its Service leads to \
+             {new} is yours to see to"
+        ),
+        Note::HandlerMoved {
+            container,
+            handler,
+            name,
+            number,
+        } => write!(
+            f,
+            "{handler} of container {container} stays on the engine: port {number} instead of {name}"
+        ),
+        Note::PreStopSet { container } => write!(
+            f,
+            "container {container} gets a preStop that waits until the sidecar has no request in flight"
+        ),
+        Note::GraceRaised { from: None, to } => {
+            write!(
+                f,
+                "terminationGracePeriodSeconds is {to} instead of the default (30)"
+            )
+        }
+        Note::GraceRaised {
+            from: Some(from),
+            to,
+        } => {
+            write!(f, "terminationGracePeriodSeconds is {to} instead of {from}")
+        }
+        Note::VariablesSet { container, names } => {
+            write!(f, "container {container} gets {}", names.join(", "))
+        }
+        Note::ServiceLed { port, old, new } => {
+            write!(
+                f,
+                "port {port} leads to the sidecar ({new}) instead of {old}"
+            )
+        }
+        Note::Renewed => f.write_str("takes back the sidecar that it had, which was another"),
+        Note::Removed => f.write_str("takes back what inject did"),
+        Note::ProviderGuessed { .. }
+        | Note::PreStopKept { .. }
+        | Note::VariableKept { .. }
+        | Note::AzureOpenAi { .. }
+        | Note::EnvFrom { .. }
+        | Note::HttpProxy { .. }
+        | Note::NoVariable { .. }
+        | Note::ConfigRules { .. }
+        | Note::Headless { .. }
+        | Note::LeftChanged { .. }
+        | Note::Gone { .. } => Ok(()),
+    }
+}
+
+fn to_know(note: &Note, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match note {
+        Note::ProviderGuessed {
+            provider,
+            container,
+        } => write!(
+            f,
+            "takes container {container} for {provider}; if it is another, say so by the annotation tokengauge.dev/provider"
+        ),
+        Note::PreStopKept { container } => write!(
+            f,
+            "container {container} has a preStop of its own, which stays: the engine is stopped when that ends; let it \
+             wait for GET /drained on the sidecar's admin port, or open streams may be cut"
+        ),
+        Note::VariableKept {
+            container,
+            name,
+            value,
+            prefix,
+        } => {
+            write!(f, "container {container} sets {name} itself")?;
+            if let Some(value) = value {
+                write!(f, " ({value})")?;
+            }
+            write!(
+                f,
+                ": left alone, so these calls pass by the sidecar; to route them, take the variable out and give its \
+                 host as tokengauge.dev/upstream: {prefix}=URL"
+            )
+        }
+        Note::AzureOpenAi { container, name } => write!(
+            f,
+            "container {container} sets {name}: OPENAI_BASE_URL is not set, since clients for Azure read it too, and would \
+             send their key to the wrong address"
+        ),
+        Note::EnvFrom { container, source } => write!(
+            f,
+            "container {container} reads variables from {source}, which is not in this input: none is set, since one \
+             of ours would go before one there; name the container in tokengauge.dev/containers to set them anyway"
+        ),
+        Note::HttpProxy { container, name } => write!(
+            f,
+            "container {container} sets {name}: see that its NO_PROXY has 127.0.0.1, or calls pass by the sidecar"
+        ),
+        Note::NoVariable { upstream } => write!(
+            f,
+            "no SDK's variable is known for {upstream}: point the application at the sidecar yourself"
+        ),
+        Note::ConfigRules {
+            config,
+            upstream: Some(url),
+        } => write!(
+            f,
+            "where requests go is said by tokengauge.yaml in ConfigMap {config}: its upstream must be {url}"
+        ),
+        Note::ConfigRules {
+            config,
+            upstream: None,
+        } => write!(
+            f,
+            "where requests go is said by tokengauge.yaml in ConfigMap {config}: no variables are set in containers"
+        ),
+        Note::Headless { service, port } => write!(
+            f,
+            "Service {service} is headless: its clients dial port {port} of the pod itself, past the sidecar"
+        ),
+        Note::LeftChanged { at } => {
+            write!(f, "{at} was changed since `inject`, so it is left as it is")
+        }
+        Note::Gone { at } => write!(f, "{at} was taken out since `inject`"),
+        Note::Sidecar { .. }
+        | Note::TookNamedPort { .. }
+        | Note::TookNumberedPort { .. }
+        | Note::HandlerMoved { .. }
+        | Note::PreStopSet { .. }
+        | Note::GraceRaised { .. }
+        | Note::VariablesSet { .. }
+        | Note::ServiceLed { .. }
+        | Note::Renewed
+        | Note::Removed => Ok(()),
+    }
+}

@@ -1,0 +1,128 @@
+//! The exchanges of one connection, counted: whether it waits for one, or is at one.
+//!
+//! hyper tells neither. What is asked for is one number less per response than a stream holds anyway.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, ready};
+
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use hyper::service::Service;
+
+/// How many began and how many are over; both wrap, and only whether they are the same is asked.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges {
+    begun: AtomicU32,
+    over: AtomicU32,
+}
+
+impl Exchanges {
+    pub(super) fn begun(&self) -> u32 {
+        self.begun.load(Ordering::Acquire)
+    }
+
+    pub(super) fn over(&self) -> u32 {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn begin(self: &Arc<Self>) -> Going {
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        Going(Arc::clone(self))
+    }
+}
+
+/// An exchange, until its response's last byte was handed over, or it was given up.
+#[derive(Debug)]
+pub(super) struct Going(Arc<Exchanges>);
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.0.over.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// A service whose exchanges are counted.
+#[derive(Debug)]
+pub(super) struct Counted<S> {
+    inner: S,
+    exchanges: Arc<Exchanges>,
+}
+
+impl<S> Counted<S> {
+    pub(super) fn new(inner: S) -> (Self, Arc<Exchanges>) {
+        let exchanges = Arc::<Exchanges>::default();
+        let counted = Self {
+            inner,
+            exchanges: Arc::clone(&exchanges),
+        };
+        (counted, exchanges)
+    }
+}
+
+impl<R, S, B> Service<R> for Counted<S>
+where
+    S: Service<R, Response = Response<B>, Future: Unpin>,
+{
+    type Response = Response<CountedBody<B>>;
+    type Error = S::Error;
+    type Future = Answering<S::Future>;
+
+    fn call(&self, request: R) -> Self::Future {
+        let going = self.exchanges.begin();
+        Answering {
+            inner: self.inner.call(request),
+            going: Some(going),
+        }
+    }
+}
+
+/// The way to the response's head.
+#[derive(Debug)]
+pub(super) struct Answering<F> {
+    inner: F,
+    /// Handed on to the body.
+    going: Option<Going>,
+}
+
+impl<F, B, E> Future for Answering<F>
+where
+    F: Future<Output = Result<Response<B>, E>> + Unpin,
+{
+    type Output = Result<Response<CountedBody<B>>, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answered = ready!(Pin::new(&mut self.inner).poll(cx));
+        let going = self.going.take();
+        Poll::Ready(answered.map(|response| response.map(|inner| CountedBody { inner, going })))
+    }
+}
+
+/// The body of a response, unchanged.
+#[derive(Debug)]
+pub(super) struct CountedBody<B> {
+    inner: B,
+    #[expect(dead_code, reason = "held for its drop: the exchange is over")]
+    going: Option<Going>,
+}
+
+impl<B: Body + Unpin> Body for CountedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,376 @@
+//! The Helm chart, as far as it can be held without Helm: what it copies is what was copied, its schema and its README are
+//! made of the comments in its values, and its version is the program's. What it renders, `tests/python/chart_check.py` holds.
+//!
+//! `CHART=write cargo test --test chart` copies anew, and makes schema and README anew.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "this is a test: what is not as expected shall end it"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+use tokengauge::config;
+
+const CHART: &str = "deploy/helm/tokengauge";
+
+/// What the chart renders, as `tests/python/chart_check.py` keeps it.
+const GOLDENS: &str = "tests/fixtures/chart";
+
+/// In the schema and not in the values: Helm puts them there where another chart depends on this one.
+const HELMS_OWN: [&str; 2] = ["enabled", "global"];
+
+/// Where the README's table begins and ends.
+const MARKS: [&str; 2] = [
+    "<!-- values: made of the comments in values.yaml by `CHART=write cargo test --test chart` -->\n",
+    "<!-- end of values -->\n",
+];
+
+#[test]
+fn copies_are_what_was_copied() {
+    for (from, ending, to) in [
+        ("alerts", ".rules.yaml", "files/alerts"),
+        ("dashboards", ".json", "files/dashboards"),
+    ] {
+        let to = format!("{CHART}/{to}");
+        let sources = names(from, ending);
+        assert!(sources.len() >= 4, "{from}: {sources:?}");
+        if writes() {
+            for name in &sources {
+                fs::copy(path(from).join(name), path(&to).join(name)).unwrap();
+            }
+        }
+        assert_eq!(names(&to, ""), sources, "{to} against {from}");
+        for name in sources {
+            let (copy, source) = (format!("{to}/{name}"), format!("{from}/{name}"));
+            assert!(
+                read(&copy) == read(&source),
+                "{copy} is not {source}: CHART=write"
+            );
+        }
+    }
+}
+
+#[test]
+fn its_version_is_the_programs() {
+    let chart = yaml("Chart.yaml");
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["apiVersion"], "v2");
+}
+
+/// Pods are replaced where a reload would not do: for those keys of the configuration, and for no others.
+#[test]
+fn what_is_not_reloadable_replaces_pods() {
+    let template = read(&format!("{CHART}/templates/gateway/_gateway.tpl"));
+    let list = between(&template, "(pick .Values.gateway.config ", ")");
+    let picked: BTreeSet<&str> = list.split(' ').map(|it| it.trim_matches('"')).collect();
+    let fixed: BTreeSet<&str> = config::KEYS
+        .iter()
+        .filter(|key| !key.reloadable)
+        .map(|key| key.path.split(['.', '[']).next().unwrap())
+        .collect();
+    assert_eq!(picked, fixed);
+}
+
+/// The alerts ask for jobs by name, and monitors give the name.
+#[test]
+fn the_job_is_the_one_that_alerts_ask_for() {
+    let alerts: Value = serde_saphyr::from_str(&read("alerts/values.yaml")).unwrap();
+    assert_eq!(
+        alerts["jobs"],
+        json!([yaml("values.yaml")["monitoring"]["jobName"]])
+    );
+}
+
+#[test]
+fn the_gateways_configuration_wants_nothing_but_an_upstream() {
+    let mut given = yaml("values.yaml")["gateway"]["config"].clone();
+    given["upstreams"] = json!({"openai": {"url": "https://api.openai.com"}});
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), given.to_string()).unwrap();
+    config::check(file.path()).unwrap();
+}
+
+/// Every configuration that the kept files hold is one that the program takes.
+#[test]
+fn configurations_that_are_rendered_are_taken() {
+    let mut taken = 0;
+    for object in rendered() {
+        let Some(text) = object["data"]["tokengauge.yaml"].as_str() else {
+            continue;
+        };
+        // One of them has a file of prices in its pod: here, one of the examples stands for it.
+        let prices = path("examples/prices/flat.yaml");
+        let text = text.replace("/etc/prices/prices.yaml", prices.to_str().unwrap());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &text).unwrap();
+        config::check(file.path()).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        taken += 1;
+    }
+    assert!(taken >= 3, "{taken}");
+}
+
+#[test]
+fn every_value_is_in_the_schema_and_the_schema_has_no_others() {
+    let mut seen = 0;
+    let faults = compared(&yaml("values.yaml"), &schema(), &leaves(), &[], &mut seen);
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+    assert_eq!(
+        seen,
+        leaves().len(),
+        "a comment in values.yaml belongs to no value"
+    );
+}
+
+#[test]
+fn a_value_without_comment_or_schema_is_told() {
+    let leaves =
+        read_leaves("## Part\n\n# Said.\na: 1\ng:\n  # Said too.\n  b:\n    deep: x\n  c: 2\n");
+    let paths: Vec<String> = leaves.iter().map(|leaf| leaf.path.join(".")).collect();
+    assert_eq!(paths, ["a", "g.b"]);
+    let values = json!({"a": 1, "g": {"b": {"deep": "x"}, "c": 2}});
+    let schema =
+        json!({"properties": {"a": {}, "g": {"properties": {"b": {}, "d": {}}}, "enabled": {}}});
+    assert_eq!(
+        compared(&values, &schema, &leaves, &[], &mut 0),
+        [
+            "g: the schema does not refuse other keys",
+            "g.c: no comment says what it is",
+            "g.c: not in the schema",
+            "g.d: in the schema, and not in values.yaml",
+        ]
+    );
+}
+
+/// The schema's descriptions are the comments, and the configuration's schema is the program's own.
+#[test]
+fn the_schema_says_what_the_comments_say() {
+    let file = format!("{CHART}/values.schema.json");
+    let mut made = schema();
+    for leaf in leaves() {
+        let mut at = &mut made;
+        for key in &leaf.path {
+            at = &mut at["properties"][key];
+        }
+        at["description"] = leaf.comment.into();
+    }
+    made["$defs"] = json!({"config": of_the_configuration()});
+    if writes() {
+        fs::write(
+            path(&file),
+            serde_json::to_string_pretty(&made).unwrap() + "\n",
+        )
+        .unwrap();
+    }
+    assert!(
+        schema() == made,
+        "{file} is not what values.yaml and `tokengauge schema` amount to: CHART=write"
+    );
+}
+
+#[test]
+fn the_readme_has_every_value() {
+    let file = format!("{CHART}/README.md");
+    let text = read(&file);
+    let (before, rest) = text.split_once(MARKS[0]).unwrap();
+    let (_, after) = rest.split_once(MARKS[1]).unwrap();
+    let made = [before, MARKS[0], &table(), MARKS[1], after].concat();
+    if writes() {
+        fs::write(path(&file), &made).unwrap();
+    }
+    assert!(
+        read(&file) == made,
+        "{file} is not what values.yaml amounts to: CHART=write"
+    );
+}
+
+/// One value that is set as a whole: what has a comment in values.yaml. What lies below is its default.
+#[derive(Debug)]
+struct Leaf {
+    part: String,
+    path: Vec<String>,
+    comment: String,
+}
+
+fn leaves() -> Vec<Leaf> {
+    read_leaves(&read(&format!("{CHART}/values.yaml")))
+}
+
+fn read_leaves(text: &str) -> Vec<Leaf> {
+    let mut found: Vec<Leaf> = Vec::new();
+    let mut above: Vec<(usize, String)> = Vec::new();
+    let (mut part, mut comment) = (String::new(), Vec::new());
+    for line in text.lines() {
+        let line_text = line.trim_start();
+        if let Some(title) = line_text.strip_prefix("## ") {
+            title.clone_into(&mut part);
+        } else if let Some(said) = line_text.strip_prefix("# ") {
+            comment.push(said);
+        } else if let Some((key, _)) = line_text
+            .split_once(':')
+            .filter(|_| !line_text.starts_with("- "))
+        {
+            let indent = line.len() - line_text.len();
+            above.retain(|(other, _)| *other < indent);
+            above.push((indent, key.to_owned()));
+            let path: Vec<String> = above.iter().map(|(_, key)| key.clone()).collect();
+            if !comment.is_empty() {
+                found.push(Leaf {
+                    part: part.clone(),
+                    path,
+                    comment: comment.join(" "),
+                });
+            }
+            comment.clear();
+        } else {
+            comment.clear();
+        }
+    }
+    found
+}
+
+/// What of the values, from this path on, has no comment or no schema, and what the schema has more.
+fn compared(
+    values: &Value,
+    schema: &Value,
+    leaves: &[Leaf],
+    path: &[String],
+    seen: &mut usize,
+) -> Vec<String> {
+    let none = Map::new();
+    let given = values.as_object().unwrap();
+    let known = schema["properties"].as_object().unwrap_or(&none);
+    let named = |key: &str| [path, &[key.to_owned()]].concat();
+    let mut faults = Vec::new();
+    if !path.is_empty() && schema["additionalProperties"] != false {
+        faults.push(format!(
+            "{}: the schema does not refuse other keys",
+            path.join(".")
+        ));
+    }
+    for (key, value) in given {
+        let here = named(key);
+        let is_leaf = leaves.iter().any(|leaf| leaf.path == here);
+        let said = known.contains_key(key);
+        *seen += usize::from(is_leaf);
+        if !is_leaf && value.as_object().is_some_and(|it| !it.is_empty()) {
+            faults.extend(compared(
+                value,
+                &known.get(key).cloned().unwrap_or_default(),
+                leaves,
+                &here,
+                seen,
+            ));
+        } else if !is_leaf {
+            faults.push(format!("{}: no comment says what it is", here.join(".")));
+        }
+        if !said {
+            faults.push(format!("{}: not in the schema", here.join(".")));
+        }
+    }
+    for key in known.keys().filter(|key| !given.contains_key(*key)) {
+        if !(path.is_empty() && HELMS_OWN.contains(&key.as_str())) {
+            faults.push(format!(
+                "{}: in the schema, and not in values.yaml",
+                named(key).join(".")
+            ));
+        }
+    }
+    faults
+}
+
+/// The schema of tokengauge.yaml as a part of another: what it refers to lies deeper.
+fn of_the_configuration() -> Value {
+    let text = serde_json::to_string(&config::schema()).unwrap();
+    let mut schema: Value =
+        serde_json::from_str(&text.replace("\"#/$defs/", "\"#/$defs/config/$defs/")).unwrap();
+    schema.as_object_mut().unwrap().remove("$schema");
+    schema
+}
+
+/// The values by parts, each with its default: as JSON, which is YAML too.
+fn table() -> String {
+    let values = yaml("values.yaml");
+    let mut table = String::new();
+    let mut part = String::new();
+    for leaf in leaves() {
+        if leaf.part != part {
+            part.clone_from(&leaf.part);
+            table += &format!("\n### {part}\n\n| value | default | what |\n|---|---|---|\n");
+        }
+        let default = leaf
+            .path
+            .iter()
+            .fold(&values, |at, key| &at[key])
+            .to_string();
+        let default = match default.len() {
+            0..=60 => format!("`{default}`"),
+            _ => "[as written](values.yaml)".to_owned(),
+        };
+        table += &format!(
+            "| `{}` | {default} | {} |\n",
+            leaf.path.join("."),
+            leaf.comment.replace('|', "\\|")
+        );
+    }
+    table + "\n"
+}
+
+/// The objects that the kept files hold.
+fn rendered() -> Vec<Value> {
+    let files = names(GOLDENS, ".yaml");
+    files
+        .iter()
+        .flat_map(|name| {
+            let text = read(&format!("{GOLDENS}/{name}"));
+            let documents = text.trim_start_matches("---\n").split("\n---\n");
+            documents
+                .map(|document| serde_saphyr::from_str(document).unwrap())
+                .collect::<Vec<Value>>()
+        })
+        .collect()
+}
+
+fn schema() -> Value {
+    serde_json::from_str(&read(&format!("{CHART}/values.schema.json"))).unwrap()
+}
+
+fn yaml(file: &str) -> Value {
+    serde_saphyr::from_str(&read(&format!("{CHART}/{file}"))).unwrap()
+}
+
+fn between<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
+    let rest = text
+        .split_once(from)
+        .unwrap_or_else(|| panic!("no {from}"))
+        .1;
+    rest.split_once(to).unwrap_or_else(|| panic!("no {to}")).0
+}
+
+fn names(folder: &str, ending: &str) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(path(folder))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(ending))
+        .collect();
+    names.sort();
+    names
+}
+
+fn path(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file)
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+fn writes() -> bool {
+    std::env::var("CHART").is_ok_and(|it| it == "write")
+}

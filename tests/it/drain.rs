@@ -1,0 +1,415 @@
+//! Being seen off before the end: what goes on is left alone, what is new is still served, and it is said when it is over.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::{Command, Output, Stdio};
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::support::process::{CALL, DONE, PROGRAM, Process, open};
+use crate::support::{Backend, Raw, lines, settle, within};
+
+const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// Asks the admin port at `address`; the whole answer, however long it takes.
+fn asked(address: SocketAddr, request: &str, headers: &str) -> JoinHandle<String> {
+    let request = format!("{request} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n");
+    tokio::spawn(async move {
+        let mut client = Raw::connect(address).await;
+        client.write(request).await;
+        String::from_utf8(client.read_to_end().await).unwrap()
+    })
+}
+
+async fn answered(asked: JoinHandle<String>) -> String {
+    within("an answer", asked).await.unwrap()
+}
+
+/// One exchange on `client`; the head that it sees.
+async fn exchange(client: &mut Raw<TcpStream>, backend: &Backend) -> String {
+    client.write(GET).await;
+    let mut upstream = backend.accept().await;
+    upstream.read_head().await;
+    upstream.write(OK).await;
+    let head = client.read_head().await;
+    assert_eq!(client.read_exactly(2).await, b"ok");
+    head
+}
+
+fn is_last(head: &str) -> bool {
+    lines(head)
+        .iter()
+        .any(|line| line.eq_ignore_ascii_case("connection: close"))
+}
+
+/// The proxy when each of its connections ends with its exchange, and who waits for the drain: the one who asked for it,
+/// and one who only waits.
+async fn parting(process: &Process) -> [JoinHandle<String>; 2] {
+    let waiting = [
+        asked(process.admin, "POST /drain?delay=0s", ""),
+        asked(process.admin, "GET /drained", ""),
+    ];
+    process
+        .logged(&["each connection ends with its exchange"])
+        .await;
+    waiting
+}
+
+async fn drained(waiting: [JoinHandle<String>; 2]) {
+    for waiting in waiting {
+        let answer = answered(waiting).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert!(answer.ends_with("\r\ndrained\n"), "{answer}");
+    }
+}
+
+/// A backend that closes each connection, so that each exchange shows as one.
+async fn before(backend: &Backend) -> Process {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = format!(
+        "version: 1\nupstreams: {{one: {{url: \"http://{}\", pool: {{size: 0}}}}}}\n",
+        backend.address
+    );
+    std::fs::write(file.path(), text).unwrap();
+    Process::start(&["--config", file.path().to_str().unwrap()], &[]).await
+}
+
+#[tokio::test]
+async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
+    let backend = Backend::start().await;
+    let mut process = before(&backend).await;
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    let waiting = parting(&process).await;
+    assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
+    assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
+    settle().await;
+    assert!(
+        !waiting.iter().any(JoinHandle::is_finished),
+        "a stream is open"
+    );
+    assert!(!process.log().contains("\"drained\""), "{}", process.log());
+    upstream.write(DONE).await;
+    assert_eq!(
+        client.read_to_end().await,
+        DONE.as_bytes(),
+        "whole, and its connection is kept no longer"
+    );
+    drained(waiting).await;
+    process.logged(&["\"drained\""]).await;
+
+    // It serves on until it is told to stop; and then nothing holds it up.
+    let mut late = process.client().await;
+    assert!(is_last(&exchange(&mut late, &backend).await));
+    let mut silent = process.client().await;
+    drained([
+        asked(process.admin, "POST /drain", ""),
+        asked(process.admin, "GET /drained", ""),
+    ])
+    .await;
+    process.signal("TERM");
+    assert_eq!(silent.read_to_end().await, b"");
+    assert_eq!(process.ended().await.code(), Some(0));
+    let log = process.log();
+    assert!(log.contains("\"exchanges_cut\":0"), "{log}");
+    assert_eq!(log.matches("drain begun").count(), 1, "{log}");
+}
+
+#[tokio::test]
+async fn connections_are_kept_during_the_delay_and_a_second_request_joins_the_drain() {
+    let backend = Backend::start().await;
+    let mut process = before(&backend).await;
+    let mut client = process.client().await;
+    let first = asked(process.admin, "POST /drain?delay=1h", "");
+    process
+        .logged(&["drain begun", "\"delay\":\"3600s\""])
+        .await;
+    // Another wish comes too late, and one who hangs up stops nothing.
+    let second = asked(process.admin, "POST /drain?delay=0s&quiet=1s", "");
+    first.abort();
+    assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
+    for _ in 0..3 {
+        assert!(!is_last(&exchange(&mut client, &backend).await));
+    }
+    let mut new = process.client().await;
+    assert!(!is_last(&exchange(&mut new, &backend).await));
+    assert!(!second.is_finished());
+    let log = process.log();
+    assert_eq!(log.matches("drain begun").count(), 1, "{log}");
+    assert!(!log.contains("ends with its exchange"), "{log}");
+    process.signal("TERM");
+    assert_eq!(process.ended().await.code(), Some(0));
+    assert_eq!(answered(second).await, "", "it ended before it was drained");
+}
+
+#[tokio::test]
+async fn each_connection_has_one_more_exchange_and_none_that_is_idle_is_left() {
+    let backend = Backend::start().await;
+    let process = before(&backend).await;
+    let (mut streaming, mut upstream) = open(&process, &backend, CALL).await;
+    let (mut idle, mut busy, mut silent) = (
+        process.client().await,
+        process.client().await,
+        process.client().await,
+    );
+    for client in [&mut idle, &mut busy] {
+        assert!(!is_last(&exchange(client, &backend).await));
+    }
+    let waiting = parting(&process).await;
+    let mut new = process.client().await;
+    for client in [&mut busy, &mut silent, &mut new] {
+        assert!(is_last(&exchange(client, &backend).await));
+        assert_eq!(client.read_to_end().await, b"");
+    }
+    settle().await;
+    assert!(
+        !waiting.iter().any(JoinHandle::is_finished),
+        "a stream is open"
+    );
+    upstream.write(DONE).await;
+    assert_eq!(streaming.read_to_end().await, DONE.as_bytes());
+    drained(waiting).await;
+    assert_eq!(idle.read_to_end().await, b"");
+}
+
+#[tokio::test]
+async fn a_websocket_is_an_exchange_too() {
+    let backend = Backend::start().await;
+    let process = before(&backend).await;
+    let (mut streaming, mut upstream) = open(&process, &backend, CALL).await;
+    let waiting = parting(&process).await;
+    let mut client = process.client().await;
+    client
+        .write("GET /realtime HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        .await;
+    let mut socket = backend.accept().await;
+    socket.read_head().await;
+    socket
+        .write(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        )
+        .await;
+    let head = client.read_head().await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    assert!(lines(&head).contains(&"Connection: Upgrade"), "{head}");
+    upstream.write(DONE).await;
+    assert_eq!(streaming.read_to_end().await, DONE.as_bytes());
+    client.write("ping").await;
+    assert_eq!(socket.read_exactly(4).await, b"ping");
+    settle().await;
+    assert!(
+        !waiting.iter().any(JoinHandle::is_finished),
+        "a socket is open"
+    );
+    drop((client, socket));
+    drained(waiting).await;
+}
+
+#[tokio::test]
+async fn over_http2_streams_end_whole_and_a_new_connection_is_served_once() {
+    let backend = Backend::start().await;
+    let process = before(&backend).await;
+    let connect = async || {
+        let stream = TokioIo::new(TcpStream::connect(process.address).await.unwrap());
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), stream)
+                .await
+                .unwrap();
+        (sender, tokio::spawn(connection))
+    };
+    let get = || {
+        let uri = "http://a/v1/models";
+        Request::get(uri).body(Empty::<Bytes>::new()).unwrap()
+    };
+    let (mut old, old_connection) = connect().await;
+    let (asking, upstream) = tokio::join!(old.send_request(get()), async {
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        upstream
+            .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
+            .await;
+        upstream
+    });
+    let (mut answer, mut upstream) = (asking.unwrap(), upstream);
+    let first = answer.frame().await.unwrap().unwrap();
+    assert_eq!(first.into_data().unwrap(), "o");
+
+    let waiting = parting(&process).await;
+    let (mut new, new_connection) = connect().await;
+    let (answered, ()) = tokio::join!(new.send_request(get()), async {
+        let mut upstream = backend.accept().await;
+        upstream.read_head().await;
+        upstream.write(OK).await;
+    });
+    let whole = answered.unwrap().collect().await.unwrap();
+    assert_eq!(whole.to_bytes(), "ok");
+    let ended = within("the new connection's end", new_connection).await;
+    ended.unwrap().unwrap();
+
+    settle().await;
+    assert!(
+        !waiting.iter().any(JoinHandle::is_finished),
+        "a stream is open"
+    );
+    upstream.write("k").await;
+    assert_eq!(answer.collect().await.unwrap().to_bytes(), "k");
+    let ended = within("the old connection's end", old_connection).await;
+    ended.unwrap().unwrap();
+    drained(waiting).await;
+}
+
+/// An address of this machine that others reach it by.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: it only asks which way it would be.
+    socket.connect("192.0.2.1:9").ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_loopback() && !own.is_unspecified()).then_some(own)
+}
+
+#[tokio::test]
+async fn a_drain_is_for_who_is_on_the_machine_or_has_the_token() {
+    let backend = Backend::start().await;
+    let upstream = format!("http://{}", backend.address);
+    let arguments = ["--admin", "0.0.0.0:0", "--upstream", &upstream];
+    let token = [("TOKENGAUGE_ADMIN_TOKEN", "secret")];
+    let process = Process::start(&arguments, &token).await;
+    let port = process.admin.port();
+    let here = SocketAddr::from(([127, 0, 0, 1], port));
+
+    let browser = asked(here, "POST /drain?delay=0s", "Origin: http://evil\r\n");
+    assert!(answered(browser).await.starts_with("HTTP/1.1 403 "));
+    let get = answered(asked(here, "GET /drain", "")).await;
+    assert!(get.starts_with("HTTP/1.1 405 "), "{get}");
+    let odd = answered(asked(here, "POST /drain?delay=5", "")).await;
+    assert!(
+        odd.starts_with("HTTP/1.1 400 ") && odd.contains("no unit of time"),
+        "{odd}"
+    );
+    match own_address() {
+        None => eprintln!("SKIPPED: this machine has no address but loopback to be refused from"),
+        Some(own) => {
+            let there = SocketAddr::new(own, port);
+            let stranger = answered(asked(there, "POST /drain?delay=0s", "")).await;
+            assert!(stranger.starts_with("HTTP/1.1 403 "), "{stranger}");
+            let wrong = asked(there, "POST /drain", "Authorization: Bearer secrets\r\n");
+            assert!(answered(wrong).await.starts_with("HTTP/1.1 403 "));
+            let idle = answered(asked(there, "GET /drained", "")).await;
+            assert!(
+                idle.starts_with("HTTP/1.1 200 ") && idle.ends_with("not draining\n"),
+                "{idle}"
+            );
+            assert!(!process.log().contains("drain begun"), "{}", process.log());
+            let known = asked(
+                there,
+                "POST /drain?delay=0s",
+                "Authorization: Bearer secret\r\n",
+            );
+            assert!(answered(known).await.ends_with("drained\n"));
+        }
+    }
+    assert!(
+        answered(asked(here, "POST /drain?delay=0s", ""))
+            .await
+            .ends_with("drained\n")
+    );
+}
+
+#[tokio::test]
+async fn those_who_wait_are_few_and_starve_nobody() {
+    let backend = Backend::start().await;
+    let process = Process::before(backend.address).await;
+    drop(asked(process.admin, "POST /drain?delay=1h", ""));
+    process.logged(&["drain begun"]).await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..9 {
+        waiting.spawn(answered(asked(process.admin, "GET /drained", "")));
+    }
+    let one_too_many = within("a refusal", waiting.join_next()).await.unwrap();
+    let one_too_many = one_too_many.unwrap();
+    assert!(one_too_many.starts_with("HTTP/1.1 503 "), "{one_too_many}");
+    assert!(
+        process
+            .page("/metrics")
+            .await
+            .0
+            .starts_with("HTTP/1.1 200 ")
+    );
+    settle().await;
+    assert_eq!(waiting.try_join_next().map(|_| ()), None, "the others wait");
+}
+
+async fn command(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null());
+    let running = tokio::task::spawn_blocking(move || command.output().unwrap());
+    within("the command's end", running).await.unwrap()
+}
+
+fn told(output: &Output) -> (Option<i32>, String) {
+    let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
+}
+
+#[tokio::test]
+async fn the_commands_ask_and_say_what_they_are_told() {
+    let backend = Backend::start().await;
+    let mut process = before(&backend).await;
+    let admin = process.admin.to_string();
+    let all = format!("0.0.0.0:{}", process.admin.port());
+    let by_variable = [("TOKENGAUGE_ADMIN", &*all)];
+    // A slow machine may take longer than the second that is usual.
+    let patient = ["--timeout", "30s"];
+    let probe = async |page: &str| {
+        let arguments = [&["probe", page], patient.as_slice()].concat();
+        told(&command(&arguments, &by_variable).await)
+    };
+    assert_eq!(probe("livez").await, (Some(0), "live\n".to_owned()));
+    assert_eq!(probe("readyz").await, (Some(0), "ready\n".to_owned()));
+
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    let hasty = [
+        "drain",
+        "--admin",
+        &admin,
+        "--delay",
+        "0s",
+        "--timeout",
+        "1ms",
+    ];
+    let (code, said) = told(&command(&hasty, &[]).await);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("has not answered within 1ms"), "{said}");
+
+    let arguments = ["drain", "--admin", &admin, "--delay", "0s"].map(str::to_owned);
+    let draining = tokio::spawn(async move {
+        let arguments = arguments.each_ref().map(String::as_str);
+        told(&command(&arguments, &[]).await)
+    });
+    process
+        .logged(&["each connection ends with its exchange"])
+        .await;
+    assert_eq!(probe("livez").await, (Some(0), "live\n".to_owned()));
+    let (code, said) = probe("readyz").await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.ends_with("/readyz answers 503: draining\n"), "{said}");
+    assert!(!draining.is_finished(), "a stream is open");
+    upstream.write(DONE).await;
+    assert_eq!(client.read_to_end().await, DONE.as_bytes());
+    let drained = within("the drain", draining).await.unwrap();
+    assert_eq!(drained, (Some(0), "drained\n".to_owned()));
+
+    process.signal("TERM");
+    assert_eq!(process.ended().await.code(), Some(0));
+    let (code, said) = probe("livez").await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("nobody listens on 127.0.0.1:"), "{said}");
+}

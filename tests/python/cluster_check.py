@@ -1,0 +1,493 @@
+#!/usr/bin/env python3
+"""The chart's injector, and every manifest, before a real API server.
+
+    cluster_check.py --binary TOKENGAUGE --apiserver KUBE_APISERVER --helm HELM
+
+etcd and kube-apiserver run in a network namespace of their own; nothing else of a cluster does, so pods are admitted and
+never scheduled. The chart is installed by helm. What its Deployment says is started here as a process: two injectors with the
+chart's arguments and the token of the chart's ServiceAccount, behind the chart's Service, whose EndpointSlice is written by
+hand. Then pods are made as people make them. It is run as root; exit status 77 where there are no namespaces.
+"""
+import argparse
+import base64
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import yaml
+
+from namespaces import NETWORK, enter, loopback
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy/helm/tokengauge"
+SERVER = "198.51.100.1"
+PODS = ["198.51.100.11", "198.51.100.12"]
+HOME = "tokengauge"
+INJECTOR = "tokengauge-injector"
+
+failures = []
+passed = 0
+
+
+def check(held, what, note=""):
+    global passed
+    if held:
+        passed += 1
+    else:
+        failures.append(what)
+        print(f"FAIL {what}: {str(note)[:600]}")
+
+
+def until(holds, seconds=60):
+    """The first value of `holds` that is true, or its last after `seconds`."""
+    end = time.monotonic() + seconds
+    while True:
+        value = holds()
+        if value or time.monotonic() > end:
+            return value
+        time.sleep(0.2)
+
+
+# --- the API server --------------------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """etcd and kube-apiserver, their keys and their log below `folder`."""
+
+    def __init__(self, folder, apiserver):
+        self.folder = folder
+        self.keys(folder)
+        self.processes = [
+            subprocess.Popen(
+                ["etcd", "--data-dir", str(folder / "etcd"), "--listen-client-urls", "http://127.0.0.1:2379",
+                 "--advertise-client-urls", "http://127.0.0.1:2379", "--listen-peer-urls", "http://127.0.0.1:2380", "--unsafe-no-fsync"],
+                stdout=open(folder / "etcd.log", "w"), stderr=subprocess.STDOUT),
+            subprocess.Popen(
+                [apiserver, "--etcd-servers=http://127.0.0.1:2379", f"--bind-address={SERVER}", "--secure-port=6443",
+                 f"--advertise-address={SERVER}", f"--tls-cert-file={folder}/server.crt", f"--tls-private-key-file={folder}/server.key",
+                 f"--client-ca-file={folder}/ca.crt", "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16",
+                 "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={folder}/accounts.key",
+                 f"--service-account-signing-key-file={folder}/accounts.key",
+                 # A webhook's Service is found by its endpoints: there is no kube-proxy here.
+                 "--enable-aggregator-routing=true"],
+                stdout=open(folder / "apiserver.log", "w"), stderr=subprocess.STDOUT),
+        ]
+        self.context = ssl.create_default_context(cafile=folder / "ca.crt")
+        self.context.load_cert_chain(folder / "admin.crt", folder / "admin.key")
+        (folder / "kubeconfig").write_text(yaml.safe_dump({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {"server": f"https://{SERVER}:6443", "certificate-authority": str(folder / "ca.crt")}}],
+            "users": [{"name": "it", "user": {"client-certificate": str(folder / "admin.crt"), "client-key": str(folder / "admin.key")}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}]}))
+
+    @staticmethod
+    def keys(folder):
+        def openssl(*args):
+            subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
+
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=it")
+        openssl("genrsa", "-out", "accounts.key", "2048")
+        for name, subject, more in [
+            ("server", "/CN=kube-apiserver", f"subjectAltName=IP:{SERVER},DNS:kubernetes.default.svc"),
+            ("admin", "/O=system:masters/CN=admin", "extendedKeyUsage=clientAuth"),
+        ]:
+            (folder / f"{name}.ext").write_text(more)
+            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject)
+            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "1",
+                    "-out", f"{name}.crt", "-extfile", f"{name}.ext")
+
+    def ask(self, method, path, body=None, token=None, content="application/json"):
+        """Status, warnings and the answer's JSON."""
+        context = self.context
+        headers = {"content-type": content}
+        if token:
+            context = ssl.create_default_context(cafile=self.folder / "ca.crt")
+            headers["authorization"] = f"Bearer {token}"
+        connection = http.client.HTTPSConnection(SERVER, 6443, context=context, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            warnings = [value for name, value in answer.getheaders() if name.lower() == "warning"]
+        try:
+            return answer.status, warnings, json.loads(text)
+        except ValueError:
+            return answer.status, warnings, text.decode(errors="replace")
+
+    def create(self, path, body, dry=False):
+        return self.ask("POST", f"{path}?fieldValidation=Strict{'&dryRun=All' if dry else ''}", body)
+
+    def namespace(self, name, labels):
+        status, _, said = self.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        assert status in (201, 409), said
+        # What the controller manager would do, without which no pod is admitted.
+        self.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
+
+    def stop(self):
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def started(cluster):
+    def healthy():
+        if any(process.poll() is not None for process in cluster.processes):
+            raise SystemExit("etcd or kube-apiserver ended:\n" + (cluster.folder / "apiserver.log").read_text()[-2000:])
+        try:
+            return cluster.ask("GET", "/readyz")[0] == 200
+        except OSError:
+            return False
+
+    assert until(healthy, 120), "the API server was not ready within 2 minutes"
+
+
+# --- what kubectl would accept ---------------------------------------------------------------------------------------
+
+PLACES = {
+    ("v1", "Pod"): "/api/v1/namespaces/{}/pods", ("v1", "Service"): "/api/v1/namespaces/{}/services",
+    ("v1", "ConfigMap"): "/api/v1/namespaces/{}/configmaps", ("v1", "Secret"): "/api/v1/namespaces/{}/secrets",
+    ("v1", "ServiceAccount"): "/api/v1/namespaces/{}/serviceaccounts",
+    ("v1", "PersistentVolumeClaim"): "/api/v1/namespaces/{}/persistentvolumeclaims",
+    ("apps/v1", "Deployment"): "/apis/apps/v1/namespaces/{}/deployments",
+    ("apps/v1", "StatefulSet"): "/apis/apps/v1/namespaces/{}/statefulsets",
+    ("apps/v1", "DaemonSet"): "/apis/apps/v1/namespaces/{}/daemonsets",
+    ("apps/v1", "ReplicaSet"): "/apis/apps/v1/namespaces/{}/replicasets",
+    ("batch/v1", "Job"): "/apis/batch/v1/namespaces/{}/jobs", ("batch/v1", "CronJob"): "/apis/batch/v1/namespaces/{}/cronjobs",
+    ("policy/v1", "PodDisruptionBudget"): "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
+    ("networking.k8s.io/v1", "NetworkPolicy"): "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+}
+
+
+KUSTOMIZE = ["kubectl", "kustomize"] if shutil.which("kubectl") else ["kustomize", "build"]
+
+
+def documents(text):
+    for document in yaml.safe_load_all(text):
+        if document and document.get("kind") == "List":
+            yield from document["items"]
+        elif document:
+            yield document
+
+
+def pod_of(document):
+    """The pod that a workload makes, or None."""
+    spec = document.get("spec") or {}
+    if document["kind"] == "Pod":
+        return {"metadata": document["metadata"], "spec": spec}
+    spec = spec.get("jobTemplate", {}).get("spec", spec)
+    return spec.get("template") if isinstance(spec.get("template"), dict) and "spec" in spec["template"] else None
+
+
+def accepted(cluster, name, text, restricted):
+    """Every object is accepted as it is by a dry run, in a namespace where pods must keep the restricted standard."""
+    namespace = "restricted" if restricted else "baseline"
+    for document in documents(text):
+        place = PLACES.get((document["apiVersion"], document["kind"]))
+        if place is None or document["kind"] == "Namespace":
+            continue
+        title = f"{name}: {document['kind']} {document['metadata'].get('name')}"
+        document["metadata"]["namespace"] = namespace
+        status, warnings, said = cluster.create(place.format(namespace), document, dry=True)
+        check(status == 201, f"{title} is accepted", f"{status} {said if status != 201 else ''}")
+        check(not warnings, f"{title} is accepted without a warning", warnings)
+        pod = pod_of(document)
+        if pod and document["kind"] != "Pod":
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**pod.get("metadata", {}), "name": "it", "namespace": namespace}, "spec": {**pod["spec"]}}
+            for account in ("serviceAccountName", "serviceAccount"):
+                pod["spec"].pop(account, None)
+            status, warnings, said = cluster.create(PLACES["v1", "Pod"].format(namespace), pod, dry=True)
+            check(status == 201, f"{title}: its pod is admitted", f"{status} {said if status != 201 else ''}")
+            check(not warnings, f"{title}: its pod is admitted without a warning", warnings)
+
+
+def manifests(cluster):
+    cluster.namespace("restricted", {"pod-security.kubernetes.io/enforce": "restricted"})
+    cluster.namespace("baseline", {"pod-security.kubernetes.io/enforce": "baseline"})
+    loose = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "loose"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    status, _, said = cluster.create(PLACES["v1", "Pod"].format("restricted"), loose, dry=True)
+    check(status == 403 and "restricted" in str(said), "a pod that keeps nothing of the standard is turned away", said)
+    built = 0
+    for file in sorted(ROOT.glob("deploy/kubernetes/**/kustomization.yaml")):
+        if "kind: Component" in file.read_text():
+            continue
+        made = subprocess.run([*KUSTOMIZE, "--load-restrictor=LoadRestrictionsNone", str(file.parent)], capture_output=True, text=True)
+        if made.returncode != 0:
+            check(False, f"{file.parent.relative_to(ROOT)} is built", made.stderr)
+            continue
+        built += 1
+        accepted(cluster, str(file.parent.relative_to(ROOT)), made.stdout, restricted=True)
+    check(built > 0, "there are manifests", built)
+    goldens = sorted(ROOT.glob("tests/fixtures/kube/**/*.out.yaml"))
+    for file in goldens:
+        accepted(cluster, str(file.relative_to(ROOT)), file.read_text(), restricted=False)
+    check(goldens, "there are workloads that inject has changed")
+
+
+# --- the injector ----------------------------------------------------------------------------------------------------
+
+
+class Injector:
+    """A pod of the chart's Deployment, as a process."""
+
+    def __init__(self, cluster, binary, address, deployment, token):
+        container = deployment["spec"]["template"]["spec"]["containers"][0]
+        folder = cluster.folder / address
+        folder.mkdir(exist_ok=True)
+        (folder / "token").write_text(token)
+        self.address, self.log = address, folder / "log"
+        self.process = subprocess.Popen(
+            [binary, *container["args"], f"--listen={address}:8443", f"--admin={address}:4001", f"--api-server=https://{SERVER}:6443",
+             f"--token-file={folder}/token", f"--ca-file={cluster.folder}/ca.crt"],
+            env={"PATH": os.environ["PATH"]}, stdout=open(self.log, "w"), stderr=subprocess.STDOUT)
+
+    def page(self, path):
+        try:
+            with urllib.request.urlopen(f"http://{self.address}:4001{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as answer:
+            return answer.code, answer.read().decode()
+        except OSError:
+            return 0, ""
+
+    def ready(self):
+        if self.process.poll() is not None:
+            raise SystemExit(f"the injector ended with {self.process.returncode}:\n{self.log.read_text()[-2000:]}")
+        return self.page("/readyz")[0] == 200
+
+
+def installed(cluster, helm):
+    done = subprocess.run(
+        [helm, "install", "tokengauge", str(CHART), "--namespace", HOME, "--create-namespace", "--kubeconfig", str(cluster.folder / "kubeconfig"),
+         "--set", "injector.enabled=true", "--set", "gateway.enabled=true",
+         "--set", "gateway.config.upstreams.openai.url=https://api.openai.com"],
+        capture_output=True, text=True, env={**os.environ, "HOME": str(cluster.folder)})
+    check(done.returncode == 0, "helm installs the chart", done.stderr)
+    if done.returncode != 0:
+        print(done.stderr)
+        raise SystemExit(1)
+    status, _, deployment = cluster.ask("GET", f"/apis/apps/v1/namespaces/{HOME}/deployments/{INJECTOR}")
+    check(status == 200 and deployment["spec"]["replicas"] == 2, "the injector has two replicas", deployment)
+    return deployment
+
+
+def endpoints(cluster, addresses):
+    """What the controller manager would write for the chart's Service."""
+    service = cluster.ask("GET", f"/api/v1/namespaces/{HOME}/services/{INJECTOR}")[2]
+    port = service["spec"]["ports"][0]
+    slice_ = {
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": f"{INJECTOR}-1", "labels": {"kubernetes.io/service-name": INJECTOR}},
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
+        "ports": [{"name": port.get("name", ""), "port": 8443, "protocol": "TCP"}],
+    }
+    place = f"/apis/discovery.k8s.io/v1/namespaces/{HOME}/endpointslices"
+    cluster.ask("DELETE", f"{place}/{INJECTOR}-1")
+    status, _, said = cluster.create(place, slice_)
+    check(status == 201, "the Service has its endpoints", said)
+
+
+def token(cluster):
+    account = cluster.ask("GET", f"/apis/apps/v1/namespaces/{HOME}/deployments/{INJECTOR}")[2]["spec"]["template"]["spec"]["serviceAccountName"]
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    status, _, said = cluster.create(f"/api/v1/namespaces/{HOME}/serviceaccounts/{account}/token", asked)
+    check(status == 201, "the chart's ServiceAccount has a token", said)
+    return said["status"]["token"]
+
+
+def narrow(cluster, held):
+    """What the chart's roles allow is what the injector needs, and nothing else."""
+    secrets = f"/api/v1/namespaces/{HOME}/secrets"
+    cluster.create(secrets, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "somebodys"}, "stringData": {"a": "b"}})
+    for method, path in [
+        ("GET", secrets), ("GET", f"{secrets}/somebodys"), ("GET", "/api/v1/secrets"), ("GET", "/api/v1/pods"), ("DELETE", f"{secrets}/somebodys"),
+        ("GET", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"),
+        ("DELETE", f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{INJECTOR}"),
+        ("GET", "/api/v1/namespaces"),
+    ]:
+        status, _, said = cluster.ask(method, path, token=held)
+        check(status == 403, f"the injector may not {method} {path}", said)
+
+
+RESTRICTED = {"runAsNonRoot": True, "runAsUser": 1000, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def pod(name, annotations=None, labels=None, **container):
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "annotations": {f"tokengauge.dev/{key}": value for key, value in (annotations or {}).items()}, "labels": labels or {}},
+        "spec": {"containers": [{"name": "app", "image": "registry.example/app:1", "securityContext": RESTRICTED, **container}]},
+    }
+
+
+def sidecar(said):
+    return next((c for c in said.get("spec", {}).get("initContainers", []) if c["name"] == "tokengauge"), None)
+
+
+def without_defaults(said, wanted):
+    """What of the stored `said` was asked for by `wanted`: the API server fills in the rest."""
+    if isinstance(wanted, dict):
+        return {key: without_defaults(said.get(key), value) for key, value in wanted.items()} if isinstance(said, dict) else said
+    if isinstance(wanted, list) and isinstance(said, list) and len(said) == len(wanted):
+        return [without_defaults(one, other) for one, other in zip(said, wanted)]
+    return said
+
+
+def by_hand(binary, wanted, folder):
+    """The same pod by `tokengauge inject`."""
+    done = subprocess.run([binary, "inject", "-"], input=yaml.safe_dump(wanted), capture_output=True, text=True, cwd=folder)
+    return yaml.safe_load(done.stdout) if done.returncode == 0 else done.stderr
+
+
+def admitted(cluster, binary):
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.namespace("team", {"tokengauge.dev/inject": "enabled", **labels})
+    cluster.namespace("others", labels)
+    place = PLACES["v1", "Pod"]
+
+    engine = pod("engine", {"mode": "inbound", "provider": "vllm"}, ports=[{"name": "http", "containerPort": 8000}])
+    status, warnings, said = cluster.create(place.format("team"), engine)
+    check(status == 201 and sidecar(said), "an engine's pod has the sidecar", f"{status} {warnings} {said}")
+    wanted = by_hand(binary, engine, cluster.folder)
+    check(isinstance(wanted, dict) and without_defaults(said["spec"], wanted["spec"]) == wanted["spec"],
+          "the webhook makes of it what tokengauge inject makes of it", json.dumps({"is": said.get("spec"), "wanted": wanted}))
+    if sidecar(said):
+        check(sidecar(said).get("restartPolicy") == "Always", "it is a native sidecar", sidecar(said))
+
+    app = pod("app", {"mode": "outbound"})
+    status, warnings, said = cluster.create(place.format("team"), app)
+    environment = {entry["name"]: entry.get("value") for entry in said.get("spec", {}).get("containers", [{}])[0].get("env", [])}
+    check(status == 201 and sidecar(said) and "OPENAI_BASE_URL" in environment, "an application's pod has the sidecar and its variable", f"{status} {warnings} {said}")
+
+    status, _, said = cluster.create(place.format("others"), pod("app", {"mode": "outbound"}))
+    check(status == 201 and not sidecar(said), "a namespace that has not opted in is left alone", said)
+    status, _, said = cluster.create(place.format("team"), pod("quiet", {"mode": "outbound", "inject": "disabled"}))
+    check(status == 201 and not sidecar(said), "a pod that has opted out is left alone", said)
+    status, warnings, said = cluster.create(place.format("team"), pod("typo", {"mode": "outbound", "upsteam": "https://api.openai.com"}))
+    check(status == 201 and not sidecar(said), "what is refused is let through as it was", f"{status} {said}")
+    check(any("upstream" in warning for warning in warnings), "and whoever made it is warned, with the name that was meant", warnings)
+    status, _, said = cluster.ask("GET", place.format("team") + "/app")
+    again = {**said, "metadata": {"name": "again", "annotations": said["metadata"]["annotations"]}, "status": None}
+    again["spec"].pop("nodeName", None)
+    status, _, said = cluster.create(place.format("team"), again)
+    check(status == 201 and len(said["spec"]["initContainers"]) == 1, "a pod that has it already keeps one", f"{status} {said}")
+
+
+def told(cluster, injectors):
+    events = until(lambda: [event for event in cluster.ask("GET", "/api/v1/namespaces/team/events")[2].get("items", []) if "efused" in event["reason"]], 20)
+    check(events, "a refusal is an event", cluster.ask("GET", "/api/v1/namespaces/team/events")[2])
+    counted = {}
+    for injector in injectors:
+        for line in re.findall(r"^tokengauge_injector_reviews_total(\{.*\}) (\S+)", injector.page("/metrics")[1], re.M):
+            outcome = re.search(r'outcome="([^"]*)"', line[0]).group(1)
+            counted[outcome] = counted.get(outcome, 0) + float(line[1])
+    check(counted.get("injected", 0) == 2, "what was injected is counted", counted)
+    check(sum(counted.values()) >= 5, "every review is counted", counted)
+
+
+def configuration(cluster):
+    return cluster.ask("GET", f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{INJECTOR}")[2]
+
+
+def repaired(cluster, binary):
+    place = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{INJECTOR}"
+    right = configuration(cluster)["webhooks"][0]["clientConfig"]["caBundle"]
+    wrong = base64.b64encode((cluster.folder / "ca.crt").read_bytes()).decode()
+    patch = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": wrong}]
+    status, _, said = cluster.ask("PATCH", place, patch, content="application/json-patch+json")
+    check(status == 200, "somebody breaks the certificate authority of the webhook", said)
+    status, _, said = cluster.create(PLACES["v1", "Pod"].format("team"), pod("meanwhile", {"mode": "outbound"}))
+    check(status == 201, "pods pass while the API server cannot trust the webhook", said)
+    mended = until(lambda: configuration(cluster)["webhooks"][0]["clientConfig"]["caBundle"] == right, 120)
+    check(mended, "the injector puts it right", configuration(cluster)["webhooks"][0]["clientConfig"]["caBundle"][:80])
+
+    def injected():
+        name = f"after-{int(time.monotonic() * 1000)}"
+        said = cluster.create(PLACES["v1", "Pod"].format("team"), pod(name, {"mode": "outbound"}))[2]
+        return sidecar(said)
+
+    check(until(injected, 60), "and pods have their sidecar again", "")
+
+
+def gone(cluster, injectors):
+    """One of two goes as the kubelet ends it, then the other is killed."""
+    first, last = injectors
+    endpoints(cluster, [last.address])
+    first.process.send_signal(signal.SIGTERM)
+    status = first.process.wait(40)
+    check(status == 0, "a replica ends well", first.log.read_text()[-1000:])
+
+    def injected():
+        name = f"one-{int(time.monotonic() * 1000)}"
+        return sidecar(cluster.create(PLACES["v1", "Pod"].format("team"), pod(name, {"mode": "outbound"}))[2])
+
+    check(until(injected, 30), "the other one serves", last.log.read_text()[-1000:])
+    last.process.kill()
+    last.process.wait()
+    status, _, said = cluster.create(PLACES["v1", "Pod"].format("team"), pod("alone", {"mode": "outbound"}))
+    check(status == 201 and not sidecar(said), "without an injector pods pass as they are", said)
+
+
+def main():
+    cli = argparse.ArgumentParser()
+    for name in ("binary", "apiserver", "helm"):
+        cli.add_argument(f"--{name}", required=True)
+    said = cli.parse_args()
+    binary, apiserver, helm = (str(pathlib.Path(path).resolve()) for path in (said.binary, said.apiserver, said.helm))
+    enter(NETWORK)
+    loopback(SERVER, *PODS)
+    injectors = []
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster(pathlib.Path(folder), apiserver)
+        try:
+            started(cluster)
+            print(subprocess.run([apiserver, "--version"], capture_output=True, text=True).stdout.strip())
+            manifests(cluster)
+            deployment = installed(cluster, helm)
+            held = token(cluster)
+            injectors = [Injector(cluster, binary, address, deployment, held) for address in PODS]
+            for injector in injectors:
+                check(until(injector.ready, 60), "an injector is ready", injector.log.read_text()[-2000:])
+            bundle = configuration(cluster)["webhooks"][0]["clientConfig"].get("caBundle")
+            check(bundle, "the webhook has its certificate authority", configuration(cluster))
+            narrow(cluster, held)
+            endpoints(cluster, PODS)
+            # The API server hears of endpoints and of the configuration a moment later.
+            probe = lambda: sidecar(cluster.create("/api/v1/namespaces/warm/pods", pod(f"p{time.monotonic_ns()}", {"mode": "outbound"}), dry=True)[2])
+            cluster.namespace("warm", {"tokengauge.dev/inject": "enabled"})
+            check(until(probe, 60), "the API server asks the injector", injectors[0].log.read_text()[-2000:])
+            before = [injector.page("/metrics") for injector in injectors]
+            check(all(status == 200 for status, _ in before), "injectors have metrics", before)
+            admitted(cluster, binary)
+            told(cluster, injectors)
+            repaired(cluster, binary)
+            gone(cluster, injectors)
+        finally:
+            for injector in injectors:
+                injector.process.kill()
+            cluster.stop()
+            if failures:
+                for injector in injectors:
+                    print(f"--- {injector.address}\n{injector.log.read_text()[-1500:]}")
+    print(f"{passed} passed, {len(failures)} failed")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+"""Is the image what deploy/docker/Dockerfile says, and does it run as Kubernetes would run it? Without Docker.
+
+    image_check.py --rootfs FOLDER [--budget BYTES]
+
+FOLDER is what deploy/docker/rootfs made: the files that the Dockerfile's last stage copies. They are mounted read-only, and
+the program is started in them as root of a new file system, without capabilities, under the user that the Dockerfile names,
+with the mounts that a kubelet makes (/proc, /dev/null, /etc/hosts, /etc/resolv.conf, one folder of configuration). Around it
+stand a DNS server, a backend with and without TLS, and an OTLP receiver, all in a network namespace of their own.
+Linux and root (or user namespaces) are needed; exit status 77 where they are not to be had.
+"""
+import argparse
+import errno
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from namespaces import MOUNTS, NETWORK, called, enter, libc, loopback, mount
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCKERFILE = ROOT / "deploy/docker/Dockerfile"
+MAY_HOLD = {"tokengauge", "tokengauge.cdx.json", "LICENSE"}
+MS_RDONLY, MS_NOSUID, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 32, 4096, 16384
+PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
+
+failures = []
+passed = 0
+
+
+def check(held, what, note=""):
+    global passed
+    if held:
+        passed += 1
+    else:
+        failures.append(what)
+        print(f"FAIL {what}: {note}")
+
+
+# --- what the Dockerfile says ----------------------------------------------------------------------------------------
+
+
+def last_stage(text):
+    """The instructions of the last stage, as (name, rest), line continuations joined."""
+    lines = [line for line in re.sub(r"\\\n\s*", "", text).splitlines() if line.strip() and not line.startswith("#")]
+    begin = max(at for at, line in enumerate(lines) if line.startswith("FROM "))
+    return [tuple(line.split(None, 1)) for line in lines[begin:]]
+
+
+def described(text):
+    stage = last_stage(text)
+    said = dict(stage)
+    check(said["FROM"] == "scratch", "the last stage begins with nothing", said["FROM"])
+    check(not any(name in ("RUN", "ADD", "SHELL") for name, _ in stage), "nothing is run in the last stage", stage)
+    copies = [rest for name, rest in stage if name == "COPY"]
+    check(copies == ["--from=build /rootfs/ /"], "what is copied is what deploy/docker/rootfs made", copies)
+    check("deploy/docker/rootfs /rootfs" in text, "the build stage calls deploy/docker/rootfs", "")
+    pinned = re.findall(r"^FROM (\S+)", text, re.M)
+    check(all(name == "scratch" or re.search(r":\d+\.\d+\.\d+-", name) for name in pinned), "images are pinned", pinned)
+    user, group = said["USER"].split(":")
+    check(int(user) > 0 and int(group) > 0, "the user is a number and not root", said["USER"])
+    health = re.search(r"CMD (\[.*\])", said["HEALTHCHECK"])
+    return {
+        "user": int(user),
+        "group": int(group),
+        "entrypoint": json.loads(said["ENTRYPOINT"]),
+        "health": json.loads(health.group(1)),
+    }
+
+
+# --- what the files are ----------------------------------------------------------------------------------------------
+
+
+def inspected(rootfs, budget):
+    found = {str(path.relative_to(rootfs)) for path in rootfs.rglob("*")}
+    check("tokengauge" in found and found <= MAY_HOLD, "the image holds the program and papers", sorted(found))
+    size = sum((rootfs / name).stat().st_size for name in found)
+    check(size <= budget, "the image keeps its budget", f"{size:,} of {budget:,} bytes")
+    for name in found:
+        mode = (rootfs / name).stat().st_mode & 0o7777
+        check(mode in (0o644, 0o755), f"{name} is neither writable for others nor setuid", oct(mode))
+    binary = (rootfs / "tokengauge").read_bytes()
+    segments, sections = elf(binary)
+    check(3 not in segments, "the program needs no loader", "it has a PT_INTERP")
+    check(not needed(binary, segments), "the program needs no library", needed(binary, segments))
+    check(".symtab" not in sections and not any(name.startswith(".debug") for name in sections), "no symbols", sections)
+    paths = [path for path in (str(ROOT), os.path.expanduser("~/.cargo")) if path.encode() in binary]
+    check(not paths, "no path of this machine is in the program", paths)
+    return size
+
+
+def elf(data):
+    """The types of a 64-bit ELF file's segments with their place, and the names of its sections."""
+    assert data[:5] == b"\x7fELF\x02", "not a 64-bit ELF file"
+    segments_at, sections_at = struct.unpack_from("<QQ", data, 32)
+    segment_size, segment_count, section_size, section_count, names_in = struct.unpack_from("<HHHHH", data, 54)
+    segments = {}
+    for at in range(segment_count):
+        kind, _, offset, _, _, size = struct.unpack_from("<IIQQQQ", data, segments_at + at * segment_size)
+        segments[kind] = (offset, size)
+    headers = [struct.unpack_from("<IIQQQQ", data, sections_at + at * section_size) for at in range(section_count)]
+    if not headers:
+        return segments, []
+    names = headers[names_in][4]
+    return segments, [data[names + name :].split(b"\0", 1)[0].decode() for name, *_ in headers]
+
+
+def needed(data, segments):
+    """The count of libraries that the dynamic section asks for."""
+    offset, size = segments.get(2, (0, 0))
+    entries = [struct.unpack_from("<qQ", data, offset + at) for at in range(0, size, 16)]
+    return sum(1 for tag, _ in entries if tag == 1)
+
+
+def listed(rootfs):
+    """The bill of materials names each crate of the lock file that the program is linked from."""
+    path = rootfs / "tokengauge.cdx.json"
+    if not path.exists():
+        print("no list of crates was made (SBOM=no): not checked")
+        return
+    papers = json.loads(path.read_text())
+    named = {(part["name"], part["version"]) for part in papers["components"]}
+    tree = subprocess.run(
+        ["cargo", "tree", "--locked", "--edges", "normal", "--prefix", "none", "--no-default-features", "--features",
+         os.environ.get("FEATURES", "hf-tokenizers"), "--format", "{p}"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout
+    linked = {(name, version) for name, version in re.findall(r"^(\S+) v(\S+)", tree, re.M)} - {(papers["metadata"]["component"]["name"], papers["metadata"]["component"]["version"])}
+    check(linked <= named, "the list of crates has all that are linked", sorted(linked - named)[:5])
+    check(papers["metadata"]["component"]["name"] == "tokengauge", "the list is of tokengauge", papers["metadata"]["component"]["name"])
+    check(str(ROOT) not in path.read_text(), "no path of this machine is in the list", "")
+
+
+# --- the world around it ---------------------------------------------------------------------------------------------
+
+PIECES = ["Bytes", " pass", " unchanged", "."]
+
+
+def stream():
+    for piece in PIECES:
+        yield json.dumps({"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+    yield json.dumps({"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    yield "[DONE]"
+
+
+WHOLE = "".join(f"data: {event}\n\n" for event in stream()).encode()
+
+
+class Backend(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for event in stream():
+            line = f"data: {event}\n\n".encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+            self.wfile.flush()
+            time.sleep(0.05)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, *_):
+        pass
+
+
+class Collector(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    seen = {}
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        Collector.seen[self.path] = Collector.seen.get(self.path, b"") + body
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def names(zone, asked):
+    """A DNS server for A records of `zone`; everything else does not exist."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind(("127.0.0.1", 53))
+
+    def answer():
+        while True:
+            query, client = server.recvfrom(4096)
+            labels, at = [], 12
+            while query[at]:
+                labels.append(query[at + 1 : at + 1 + query[at]].decode())
+                at += 1 + query[at]
+            kind = struct.unpack_from("!H", query, at + 1)[0]
+            name, question = ".".join(labels).lower(), query[12 : at + 5]
+            asked.append(name)
+            known = name in zone
+            records = b""
+            if known and kind == 1:
+                records = b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 5, 4) + socket.inet_aton(zone[name])
+            code = 0x8180 if known else 0x8183
+            head = query[:2] + struct.pack("!HHHHH", code, 1, 1 if records else 0, 0, 0)
+            server.sendto(head + question + records, client)
+
+    threading.Thread(target=answer, daemon=True).start()
+
+
+def serve(handler, port, context=None):
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    server.daemon_threads = True
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+# --- the container ---------------------------------------------------------------------------------------------------
+
+
+class Container:
+    """The image's root file system, read-only, with the mounts that a kubelet makes."""
+
+    def __init__(self, image, rootfs, scratch, mounts):
+        self.image = image
+        self.root = scratch / "root"
+        self.root.mkdir()
+        # What a runtime does below the read-only layer: the places to mount at.
+        upper, work = scratch / "layer", self.root
+        upper.mkdir()
+        subprocess.run(["cp", "-a", f"{rootfs}/.", str(upper)], check=True)
+        for folder in ("proc", "dev", "etc", "etc/tokengauge"):
+            (upper / folder).mkdir()
+        for file in ("dev/null", "etc/hosts", "etc/resolv.conf"):
+            (upper / file).touch()
+        mount(upper, work, MS_BIND)
+        mount("none", work, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID)
+        mount("/proc", work / "proc", MS_BIND | MS_REC)
+        mount("/dev/null", work / "dev/null", MS_BIND)
+        for source, at in mounts.items():
+            mount(source, work / at, MS_BIND)
+            mount("none", work / at, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID)
+
+    def start(self, command, environment=None, **options):
+        def enter():
+            os.chroot(self.root)
+            os.chdir("/")
+            if os.getuid() == 0:
+                for capability in range(64):
+                    libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+            try:
+                os.setgroups([])
+                os.setresgid(*[self.image["group"]] * 3)
+                os.setresuid(*[self.image["user"]] * 3)
+            except OSError as problem:
+                if problem.errno not in (errno.EINVAL, errno.EPERM):
+                    raise  # in a user namespace there is but one user to be
+            called(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+
+        return subprocess.Popen(
+            command, preexec_fn=enter, env=environment or {}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
+        )
+
+    def run(self, command, environment=None, seconds=30):
+        process = self.start(command, environment)
+        output = process.communicate(timeout=seconds)[0].decode()
+        return process.returncode, output
+
+
+def fetched(url, body=None):
+    request = urllib.request.Request(url, data=body, headers={"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as answer:
+        return answer.code, answer.read()
+
+
+CONFIGURATION = """\
+version: 1
+listeners: [{address: "0.0.0.0:4000"}]
+admin: {address: "0.0.0.0:4001"}
+upstreams:
+  engine: {url: "http://engine:8000"}
+  vendor: {url: "https://api.vendor.example:8443", ca_file: /etc/tokengauge/ca.pem}
+routes:
+  - {name: vendor, match: {prefix: /vendor}, strip: true, upstream: vendor}
+  - {name: engine, upstream: engine}
+log: {format: json}
+"""
+QUESTION = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "?"}]}).encode()
+
+
+def lived(image, rootfs, scratch):
+    home = scratch / "configuration"
+    home.mkdir()
+    home.chmod(0o755)
+    (home / "tokengauge.yaml").write_text(CONFIGURATION)
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+         "-keyout", str(scratch / "key.pem"), "-out", str(home / "ca.pem"), "-subj", "/CN=api.vendor.example",
+         "-addext", "subjectAltName=DNS:api.vendor.example"], check=True, capture_output=True)
+    (home / "unwritable.yaml").write_text(CONFIGURATION + "request_log: {path: /requests.jsonl}\n")
+    for file in home.iterdir():
+        file.chmod(0o644)
+    (scratch / "resolv.conf").write_text("search team.svc.cluster.local svc.cluster.local cluster.local\nnameserver 127.0.0.1\noptions ndots:5\n")
+    (scratch / "hosts").write_text("127.0.0.1 localhost\n127.0.0.1 collector.observability\n")
+    asked = []
+    names({"engine.team.svc.cluster.local": "127.0.0.1", "api.vendor.example": "127.0.0.1"}, asked)
+    serve(Backend, 8000)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(home / "ca.pem", scratch / "key.pem")
+    serve(Backend, 8443, context)
+    serve(Collector, 4318)
+
+    container = Container(image, rootfs, scratch, {
+        scratch / "resolv.conf": "etc/resolv.conf", scratch / "hosts": "etc/hosts", home: "etc/tokengauge"})
+    status, output = container.run([*image["entrypoint"], "--version"])
+    check(status == 0 and output.startswith("tokengauge "), "it says its version", output)
+    status, output = container.run(image["health"])
+    check(status == 1, "the health check fails while nothing runs", f"{status} {output}")
+    status, output = container.run([*image["entrypoint"], "run", "--config", "/etc/tokengauge/unwritable.yaml"])
+    check(status != 0 and "/requests.jsonl" in output, "a place that cannot be written to is said", output)
+
+    process = container.start(
+        [*image["entrypoint"], "run", "--config", "/etc/tokengauge/tokengauge.yaml"],
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.observability:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"})
+    for _ in range(200):
+        status, output = container.run(image["health"])
+        if status == 0 or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    check(status == 0, "the health check passes once it runs", output)
+    facts = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    said = dict(line.split(":\t", 1) for line in facts.splitlines() if ":\t" in line)
+    if os.getuid() == 0 and "0 0 4294967295" in re.sub(r" +", " ", pathlib.Path("/proc/self/uid_map").read_text()):
+        check(set(said["Uid"].split()) == {str(image["user"])}, "it runs as the image's user", said["Uid"])
+        check(int(said["CapBnd"], 16) == 0, "it may never have a capability", said["CapBnd"])
+    check(int(said["CapEff"], 16) == 0 or os.getuid() != 0, "it has no capability", said["CapEff"])
+    check(said["NoNewPrivs"].strip() == "1", "it gains no privileges", said["NoNewPrivs"])
+
+    status, body = fetched("http://127.0.0.1:4000/v1/chat/completions", QUESTION)
+    check((status, body) == (200, WHOLE), "a stream passes, found by its Service's name", (status, body[:200]))
+    check("engine.team.svc.cluster.local" in asked, "the name was asked for in the pod's domain", asked)
+    status, body = fetched("http://127.0.0.1:4000/vendor/v1/chat/completions", QUESTION)
+    check((status, body) == (200, WHOLE), "a stream passes over TLS", (status, body[:200]))
+    for _ in range(100):
+        metrics = fetched("http://127.0.0.1:4001/metrics")[1].decode()
+        counted = sum(float(value) for value in re.findall(r"^tokengauge_requests_finished_total\{[^}]*\} (\S+)", metrics, re.M))
+        if counted == 2:
+            break
+        time.sleep(0.1)
+    check(counted == 2, "both are counted", counted)
+    check("process_memory_usage_bytes" in metrics, "it knows its memory", "")
+    resident = int(said["VmHWM"].split()[0])
+
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=30)[0].decode()
+    check(process.returncode == 0, "SIGTERM ends it well", f"{process.returncode} {output[-500:]}")
+    check("/v1/traces" in Collector.seen and "/v1/metrics" in Collector.seen, "telemetry arrived at the collector", sorted(Collector.seen))
+    left = sorted(str(path.relative_to(container.root)) for path in container.root.rglob("*") if path.is_file() and "proc" not in path.parts)
+    print(f"resident at most {resident:,} KiB before the streams; files in the container: {', '.join(left)}")
+
+
+def main():
+    cli = argparse.ArgumentParser()
+    cli.add_argument("--rootfs", type=pathlib.Path, required=True)
+    cli.add_argument("--budget", type=int, default=20_000_000, help="bytes that all files may have together")
+    said = cli.parse_args()
+    image = described(DOCKERFILE.read_text())
+    size = inspected(said.rootfs, said.budget)
+    listed(said.rootfs)
+    print(f"{size:,} bytes; started as {shlex.join(image['entrypoint'])} by {image['user']}:{image['group']}")
+    enter(NETWORK | MOUNTS)
+    loopback()
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chmod(scratch, 0o755)
+        lived(image, said.rootfs, pathlib.Path(scratch))
+        # The mounts go with the namespace; the folder shall not wait for that.
+        libc.umount2(str(pathlib.Path(scratch) / "root").encode(), 2)
+    print(f"{passed} passed, {len(failures)} failed")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Manifests against the schemas of Kubernetes, the *restricted* pod security standard, and what schemas do not say.
+
+    kubernetes_check.py [--from 1.28] [--sidecars] FILE…
+    kubernetes_check.py --self-test
+
+Each document is validated in strict mode against every version from `--from` to the newest that kubernetes-validate has;
+custom resources against schemas of our own. Every pod template has to pass the standard; with --sidecars only our own
+containers in it have to, as in files whose other containers are the test's. The self-test breaks each rule, one at a
+time, and each must say so. The last line is `N passed, N failed`; exit 0 when nothing failed.
+"""
+import argparse
+import copy
+import pathlib
+import sys
+
+import jsonschema
+import kubernetes_validate
+import yaml
+from kubernetes_validate import utils
+
+from kubernetes import beyond, broken_pods, crds, restricted
+
+OURS = "tokengauge"
+# Groups of Kubernetes' own API have no dot, or end in this; all others are custom resources.
+BUILT_IN = ".k8s.io"
+TEMPLATES = {
+    "Deployment": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "DaemonSet": ("spec", "template"),
+    "ReplicaSet": ("spec", "template"),
+    "ReplicationController": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "PodTemplate": ("template",),
+    "Pod": (),
+}
+
+
+def versions(oldest):
+    """The versions to validate against, the oldest first."""
+    known = {tuple(map(int, version.split("-")[0].split(".")[:2])) for version in utils.all_versions()}
+    wanted = [version for version in sorted(known) if version >= tuple(map(int, oldest.split(".")))]
+    return [f"{major}.{minor}" for major, minor in wanted]
+
+
+def objects(document):
+    """The objects of a document: those of a list are its items."""
+    if document.get("kind", "").endswith("List") and "items" in document:
+        for item in document["items"]:
+            yield from objects(item)
+    else:
+        yield document
+
+
+def pod(thing):
+    """The pod that an object makes, or nothing."""
+    path = TEMPLATES.get(thing.get("kind"))
+    if path is None:
+        return None
+    for key in path:
+        thing = thing[key]
+    return thing
+
+
+def against_schemas(thing, wanted):
+    version, kind = thing.get("apiVersion", ""), thing.get("kind", "")
+    group = version.split("/")[0] if "/" in version else ""
+    if "." in group and not group.endswith(BUILT_IN):
+        ours = crds.schema(version, kind)
+        if ours is None:
+            return [f"no schema of {kind} in {version} is known: add one to tests/python/kubernetes/crds.py"]
+        errors = jsonschema.Draft202012Validator(ours).iter_errors(thing)
+        return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
+    wrong = []
+    for one in wanted:
+        try:
+            kubernetes_validate.validate(thing, one, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            where = ".".join(str(step) for step in error.path)
+            wrong.append(f"Kubernetes {one}: {where}: {error.message[:300]}")
+        except kubernetes_validate.SchemaNotFoundError:
+            wrong.append(f"Kubernetes {one} has no {kind} in {version}")
+    return wrong
+
+
+def only_ours(template):
+    """The pod with our containers alone, which must not lean on what the pod says."""
+    cut = {"metadata": {}, "spec": {}}
+    for kind in restricted.CONTAINERS:
+        cut["spec"][kind] = [it for it in template["spec"].get(kind) or [] if it.get("name") == OURS]
+    return cut
+
+
+def wrong_with(thing, wanted, sidecars):
+    wrong = against_schemas(thing, wanted)
+    template = pod(thing)
+    if template is not None:
+        judged = only_ours(template) if sidecars else template
+        wrong += [f"restricted, {rule}: {where}" for rule, where in restricted.broken(judged)]
+        wrong += [f"{rule}: {where}" for rule, where in beyond.broken(template)]
+    return wrong
+
+
+def changed(path, value):
+    """The good pod with one thing changed; None takes it away."""
+    made = copy.deepcopy(broken_pods.GOOD)
+    at = made
+    for key in path[:-1]:
+        at = at[key] if isinstance(key, int) else at.setdefault(key, {})
+    if value is None:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return made
+
+
+def self_test(wanted):
+    """What the checks miss, or find where nothing is."""
+    failed = [f"the good pod: {one}" for one in wrong_with(broken_pods.GOOD, wanted, False)]
+    for rules, cases in ((restricted, broken_pods.RESTRICTED), (beyond, broken_pods.BEYOND)):
+        untried = {rule.__name__ for rule in rules.RULES}
+        for rule, path, value in cases:
+            untried.discard(rule)
+            found = {name for name, _ in rules.broken(changed(path, value))}
+            if found != {rule}:
+                failed.append(f"{rule}: {path} = {value!r} was found to break {sorted(found)}")
+        failed += [f"no broken pod tries {rule}" for rule in sorted(untried)]
+    misspelt = changed(("spec", "containers", 0, "imagePullPolicies"), "Always")
+    if not against_schemas(misspelt, wanted):
+        failed.append("a misspelt key was not found")
+    if not against_schemas(broken_pods.GOOD, ["1.27"]):
+        failed.append("Kubernetes 1.27 took a sidecar among init containers")
+    monitor = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PodMonitor", "metadata": {"name": "a"}}
+    for port, right in (("tokengauge", True), ("tokengauge-admin", False)):
+        monitor["spec"] = {"selector": {}, "podMetricsEndpoints": [{"port": port}]}
+        if (not against_schemas(monitor, wanted)) != right:
+            failed.append(f"a PodMonitor with port {port}")
+    service = {"kind": "Service", "spec": {"selector": {"app": "a"}, "ports": [{"port": 80, "targetPort": "http"}]}}
+    labelled = changed(("metadata", "labels"), {"app": "a"})
+    for target, right in (("http", True), (8000, True), ("htpp", False), ("tokengauge", False)):
+        service["spec"]["ports"][0]["targetPort"] = target
+        if (not list(beyond.services([(service, None), (labelled, labelled)]))) != right:
+            failed.append(f"a Service with the target {target}")
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    parser.add_argument("--from", dest="oldest", default="1.28", help="the oldest version of Kubernetes (default: 1.28)")
+    parser.add_argument("--sidecars", action="store_true", help="hold only our own containers to the standard")
+    parser.add_argument("--self-test", action="store_true")
+    asked = parser.parse_args()
+    wanted = versions(asked.oldest)
+    if asked.self_test:
+        failed = self_test(wanted)
+        print(*failed, sep="\n", end="\n" if failed else "")
+        count = len(broken_pods.RESTRICTED) + len(broken_pods.BEYOND)
+        print(f"self-test: {count} broken pods, {len(failed)} failed")
+        sys.exit(1 if failed else 0)
+    if not asked.files:
+        parser.error("no file is named")
+    passed = failed = 0
+    for file in asked.files:
+        documents = [it for it in yaml.safe_load_all(file.read_text()) if it is not None]
+        if not documents:
+            print(f"{file}: holds no document")
+            failed += 1
+        things = [(one, pod(one)) for document in documents for one in objects(document)]
+        astray = list(beyond.services(things))
+        for thing, _ in things:
+            wrong = wrong_with(thing, wanted, asked.sidecars)
+            wrong += [what for service, what in astray if service is thing]
+            failed, passed = (failed + 1, passed) if wrong else (failed, passed + 1)
+            for one in wrong:
+                print(f"{file}: {thing.get('kind')} {(thing.get('metadata') or {}).get('name')}: {one}")
+    print(f"Kubernetes {wanted[0]} to {wanted[-1]}: {passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""A collector on the node: OTLP over HTTP/protobuf, in one of the states that a collector can be in."""
+import enum
+import gzip
+import http.server
+import socket
+import threading
+import time
+
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+
+
+class State(enum.Enum):
+    TAKES = "takes everything"
+    HANGS = "accepts and never answers"
+    GONE = "is not there"
+
+
+class Collector:
+    """Keeps what came, undecoded until somebody asks, so that taking costs little. `state` may change at any time but from GONE."""
+
+    def __init__(self, host, state):
+        self.state, self.bodies, self.lock = state, [], threading.Lock()
+        if state is State.GONE:
+            # A port on which nobody listens, kept from others.
+            self.socket = socket.socket()
+            self.socket.bind((host, 0))
+            self.address = self.socket.getsockname()
+            return
+        collector = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                while collector.state is State.HANGS:
+                    time.sleep(0.1)
+                if self.headers.get("content-encoding") == "gzip":
+                    body = gzip.decompress(body)
+                with collector.lock:
+                    collector.bodies.append((time.monotonic(), self.path, body))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer((host, 0), Handler)
+        self.server.daemon_threads = True
+        self.address = self.server.server_address
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def taken(self):
+        """What came, as JSON would have it, of traces and of metrics."""
+        with self.lock:
+            bodies = list(self.bodies)
+        for _, path, body in bodies:
+            kind = traces.ExportTraceServiceRequest if path.endswith("/traces") else metrics.ExportMetricsServiceRequest
+            yield MessageToDict(kind.FromString(body))
+
+    def close(self):
+        if self.state is State.GONE:
+            self.socket.close()
+        else:
+            self.server.shutdown()
+            self.server.server_close()

@@ -1,0 +1,121 @@
+"""A scene: a node with a collector, a Service, pods, and clients on a thread of their own."""
+import asyncio
+import collections
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+
+import rig
+from pod import shapes
+from pod.client import Answer, Clients
+from pod.collector import Collector, State
+from pod.kubelet import Pod
+from pod.service import Service
+
+HERE = pathlib.Path(__file__).parent
+# How much later than the kubelet the rest of the cluster knows of a pod.
+PROPAGATION = 1.5
+MODEL = "sim-typical:slots=4000"
+
+
+class Scene:
+    def __init__(self, name, args, node, folder, state=State.TAKES):
+        self.name, self.args, self.node, self.folder = name, args, node, folder / name
+        self.folder.mkdir()
+        self.collector, self.service, self.pods, self.processes = Collector(node.address, state), Service(PROPAGATION), [], []
+        self.clients = Clients(self.found)
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    @property
+    def otlp(self):
+        return self.collector.address[1]
+
+    # --- pods ---
+
+    def pod(self, spec, name, served=True):
+        """Starts it, and gives it back when it is ready."""
+        binary = self.args.binary
+        images = {
+            "ghcr.io/example/tokengauge": lambda line, _: [binary, *line],
+            "vllm/": lambda line, _: [binary, "simulate", "--listen", f"0.0.0.0:{shapes.BEHIND}", "--model", MODEL],
+            # Its first process takes no notice of SIGTERM, as a server that waits for its connections does in effect.
+            "stubborn/": lambda line, _: ["sh", "-c", 'trap "" TERM; setpriv --pdeathsig KILL "$@" & wait', "sh", binary, "simulate", "--listen",
+                                          f"0.0.0.0:{shapes.BEHIND}", "--model", MODEL],
+            "registry.example/app": lambda line, _: [sys.executable, str(HERE / "app.py"), *line]}
+        pod = Pod(spec, {"name": name, "namespace": "llm"}, self.node.sandbox(), self.node.address, images, {"/tokengauge": binary},
+                  self.folder / name, self.service if served else None)
+        self.pods.append(pod)
+        pod.start(rig.PATIENCE)
+        return pod
+
+    def vendor(self):
+        """A simulated vendor on the node; gives back its address."""
+        port = rig.free_port()
+        log = open(self.folder / "vendor.log", "w")
+        listen = f"{self.node.address}:{port}"
+        self.processes.append(subprocess.Popen([self.args.binary, "simulate", "--listen", listen, "--model", MODEL], stdout=log, stderr=log))
+        rig.wait_until(lambda: metric(f"http://{listen}", "vllm:num_requests_running") is not None)
+        return f"http://{listen}"
+
+    def close(self):
+        for pod in self.pods:
+            pod.close()
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.collector.close()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
+    # --- clients ---
+
+    def found(self):
+        pod = self.service.pick()
+        return pod and (pod.sandbox.address, shapes.PROXY)
+
+    def spawn(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def open_streams(self, pod, count, tokens, gap):
+        """Begins so many streams to that pod; gives them back, to be waited for, when each has brought a token."""
+        clients = Clients(lambda: (pod.sandbox.address, shapes.PROXY), gap=gap, answers=self.clients.answers)
+        before = len(self.clients.answers)
+        ours = [self.spawn(clients.stream(tokens)) for _ in range(count)]
+        rig.wait_until(lambda: sum(answer.tokens > 0 or bool(answer.ended) for answer in list(self.clients.answers)[before:]) >= count)
+        return ours
+
+    def by_app(self, pod):
+        """What the application in the pod wrote of its calls."""
+        path = pathlib.Path(self.out)
+        return [Answer(**one) for one in json.loads(path.read_text())] if path.exists() else []
+
+    @property
+    def out(self):
+        return str(self.folder / "app.json")
+
+    # --- what arrived ---
+
+    def telemetry(self):
+        """Spans by trace, and the last metrics of each process."""
+        spans, processes = collections.defaultdict(list), collections.defaultdict(lambda: rig.Telemetry(pathlib.Path("/nonexistent")))
+        for body in self.collector.taken():
+            for kind in ("resourceSpans", "resourceMetrics"):
+                for resource in body.get(kind, []):
+                    instance = rig.attributes(resource["resource"]).get("service.instance.id")
+                    processes[instance].take({kind: [resource]})
+        for told in processes.values():
+            for trace, found in told.spans.items():
+                spans[trace] += found
+        return spans, processes
+
+
+def metric(address, name):
+    """A number that an engine tells at /metrics, or None."""
+    try:
+        with rig.urllib.request.urlopen(f"{address}/metrics", timeout=rig.PATIENCE) as page:
+            found = [float(line.rsplit(" ", 1)[1]) for line in page.read().decode().splitlines() if line.startswith(name + "{") or line.startswith(name + " ")]
+    except OSError:
+        return None
+    return sum(found)
