@@ -115,6 +115,9 @@ def drained(one, spec, tally, native=True, rollout=False, exec_takes=0):
     open_then = sum(not answer.ended for answer in one.clients.answers if answer.kind == "long")
     tally.check(f"{one.name}: {one.args.streams} streams are open when the pod is deleted", open_then == one.args.streams, open_then)
     pod.delete()
+    # From nodes that have not heard of it yet.
+    unaware = one.to(pod, 0.05)
+    others += [one.spawn(unaware.stream(SHORT, "new")) for _ in range(10)]
     # Those that come and go do so until nobody is sent here any more.
     rig.wait_until(lambda: pod not in one.service.endpoints())
     time.sleep(1)
