@@ -214,7 +214,7 @@ def inbound_eaten(args, node, folder, tally):
 
 
 def engine_restarted(args, node, folder, tally):
-    """The engine alone is restarted, by its liveness probe: its hook waits for a drain that nobody asks for, some 3 s."""
+    """The engine alone is restarted, by its liveness probe: its hook waits for a drain that nobody asks for, until it is told so."""
     with scene("engine_restarted", args, node, folder) as one:
         alive = one.folder / "alive"
         alive.touch()
@@ -226,7 +226,7 @@ def engine_restarted(args, node, folder, tally):
         engine, sidecar = pod.container(ENGINE), pod.container(SIDECAR)
         tally.check("engine_restarted: the engine runs again", rig.wait_until(lambda: pod.ready and engine.restarts == 1), story(pod))
         waited = pod.when(What.PRESTOPPED, ENGINE) - pod.when(What.PRESTOP, ENGINE)
-        tally.check(f"engine_restarted: its hook waited some 3 s ({waited:.1f} s)", 2.5 < waited < 20, waited)
+        tally.check(f"engine_restarted: its hook waited, and not for ever ({waited:.1f} s)", 2.5 < waited < 40, waited)
         tally.check("engine_restarted: the sidecar lives on", not sidecar.exits and sidecar.ready, sidecar.exits)
         tally.check("engine_restarted: streams were cut", not any(answer.whole for answer in answers), sum(answer.whole for answer in answers))
         after = one.spawn(one.clients.stream(SHORT, "after")).result(rig.PATIENCE)
