@@ -115,6 +115,9 @@ def drained(one, spec, tally, native=True, rollout=False, exec_takes=0):
     open_then = sum(not answer.ended for answer in one.clients.answers if answer.kind == "long")
     tally.check(f"{one.name}: {one.args.streams} streams are open when the pod is deleted", open_then == one.args.streams, open_then)
     pod.delete()
+    # From nodes that have not heard of it yet.
+    unaware = one.to(pod, 0.05)
+    others += [one.spawn(unaware.stream(SHORT, "new")) for _ in range(10)]
     # Those that come and go do so until nobody is sent here any more.
     rig.wait_until(lambda: pod not in one.service.endpoints())
     time.sleep(1)
@@ -211,7 +214,7 @@ def inbound_eaten(args, node, folder, tally):
 
 
 def engine_restarted(args, node, folder, tally):
-    """The engine alone is restarted, by its liveness probe: its hook waits for a drain that nobody asks for, some 3 s."""
+    """The engine alone is restarted, by its liveness probe: its hook waits for a drain that nobody asks for, until it is told so."""
     with scene("engine_restarted", args, node, folder) as one:
         alive = one.folder / "alive"
         alive.touch()
@@ -223,7 +226,7 @@ def engine_restarted(args, node, folder, tally):
         engine, sidecar = pod.container(ENGINE), pod.container(SIDECAR)
         tally.check("engine_restarted: the engine runs again", rig.wait_until(lambda: pod.ready and engine.restarts == 1), story(pod))
         waited = pod.when(What.PRESTOPPED, ENGINE) - pod.when(What.PRESTOP, ENGINE)
-        tally.check(f"engine_restarted: its hook waited some 3 s ({waited:.1f} s)", 2.5 < waited < 20, waited)
+        tally.check(f"engine_restarted: its hook waited, and not for ever ({waited:.1f} s)", 2.5 < waited < 40, waited)
         tally.check("engine_restarted: the sidecar lives on", not sidecar.exits and sidecar.ready, sidecar.exits)
         tally.check("engine_restarted: streams were cut", not any(answer.whole for answer in answers), sum(answer.whole for answer in answers))
         after = one.spawn(one.clients.stream(SHORT, "after")).result(rig.PATIENCE)
@@ -282,15 +285,21 @@ def outbound_dying(args, node, folder, tally):
         told(one.name, tally, ended(pod, True, APP))
 
 
+def outcomes(processes):
+    """How many calls ended well, and how many did not because somebody went. The sidecar is stopped as soon as the application is gone, so
+    either may be the first to let go: `cancelled` by the application, `truncated` by the sidecar."""
+    count = lambda outcome: sum(process.total("tokengauge.requests.finished", {"tokengauge.outcome": outcome}) for process in processes.values())
+    return count("ok"), count("cancelled") + count("truncated")
+
+
 def left(one, pod, tally, calls):
     """What telemetry must say where the application left its long streams."""
     spans, processes = one.telemetry()
     done = [answer for answer in calls if answer.ended and answer.whole]
-    cancelled = sum(process.total("tokengauge.requests.finished", {"tokengauge.outcome": "cancelled"}) for process in processes.values())
-    good = sum(process.total("tokengauge.requests.finished", {"tokengauge.outcome": "ok"}) for process in processes.values())
+    good, cut = outcomes(processes)
     # A short call may be on its way when the application dies: then the proxy knows it, or has finished it.
-    tally.check(f"{one.name}: its open streams are counted as cancelled", one.args.streams <= cancelled <= len(calls) - len(done), f"{cancelled}, {len(calls)} in all")
-    tally.check(f"{one.name}: every call is counted", len(done) + one.args.streams <= good + cancelled <= len(calls), f"{good} + {cancelled}, {len(calls)}, {len(done)} done")
+    tally.check(f"{one.name}: its open streams are counted as cut", one.args.streams <= cut <= len(calls) - len(done), f"{cut}, {len(calls)} in all")
+    tally.check(f"{one.name}: every call is counted", len(done) + one.args.streams <= good + cut <= len(calls), f"{good} + {cut}, {len(calls)}, {len(done)} done")
     missing = [answer for answer in calls if (answer.kind == "long" or answer.whole) and len(spans.get(answer.trace, [])) != 2]
     tally.check(f"{one.name}: the spans of all have arrived", calls and not missing, f"{len(missing)} of {len(calls)} have not")
 
@@ -304,11 +313,8 @@ def grace_eaten(args, node, folder, tally):
         tally.check("grace_eaten: the sidecar was given 2 s", given == "2 s", given)
         tally.check(f"grace_eaten: it needed no SIGKILL ({exit_time(pod):.2f} s)", SIDECAR not in killed and pod.container(SIDECAR).exits == [0], story(pod))
         _, processes = one.telemetry()
-        outcomes = {outcome: sum(process.total("tokengauge.requests.finished", {"tokengauge.outcome": outcome}) for process in processes.values())
-                    for outcome in ("ok", "cancelled", "truncated")}
-        # Application and sidecar end at the same moment: either may be the first to let go.
-        good, cut = outcomes["ok"], outcomes["cancelled"] + outcomes["truncated"]
-        tally.check("grace_eaten: telemetry of every call arrived", (good, cut) == (4 * 2, args.streams), outcomes)
+        good, cut = outcomes(processes)
+        tally.check("grace_eaten: telemetry of every call arrived", (good, cut) == (4 * 2, args.streams), (good, cut))
         spans, _ = one.telemetry()
         tally.check("grace_eaten: and every span", len(spans) == args.streams + 4 * 2, len(spans))
 

@@ -79,10 +79,13 @@ class Scene:
     def spawn(self, work):
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
+    def to(self, pod, gap):
+        """Clients of that pod alone, whatever the Service says."""
+        return Clients(lambda: (pod.sandbox.address, shapes.PROXY), gap=gap, answers=self.clients.answers)
+
     def open_streams(self, pod, count, tokens, gap):
         """Begins so many streams to that pod; gives them back, to be waited for, when each has brought a token."""
-        clients = Clients(lambda: (pod.sandbox.address, shapes.PROXY), gap=gap, answers=self.clients.answers)
-        before = len(self.clients.answers)
+        clients, before = self.to(pod, gap), len(self.clients.answers)
         ours = [self.spawn(clients.stream(tokens)) for _ in range(count)]
         rig.wait_until(lambda: sum(answer.tokens > 0 or bool(answer.ended) for answer in list(self.clients.answers)[before:]) >= count)
         return ours
