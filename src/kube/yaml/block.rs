@@ -5,7 +5,8 @@ use std::ops::Range;
 use serde_json::Value;
 
 use super::style::{Style, column};
-use super::tree::{Child, Collection, Kind, first, line_end, own_line, skip_trivia};
+use super::text::{first, line_end, own_line, skip_trivia};
+use super::tree::{Child, Collection, Kind};
 use super::write::{self, Written};
 
 /// Bytes, and what is written in their place.

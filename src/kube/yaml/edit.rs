@@ -7,7 +7,8 @@ use super::block::{self, Splice, after_line, eol, whole_lines};
 use super::error::Error;
 use super::lost::{Lost, Marks, What};
 use super::style::{self, Style};
-use super::tree::{Kind, Name, Node, Tree, own_line};
+use super::text::own_line;
+use super::tree::{Kind, Name, Node, Tree};
 use super::{Edited, flow, read, write};
 
 /// Aliases written out one by one; of more, the collection around all of them is written anew.

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::block::{Splice, eol};
 use super::style::{Style, column};
-use super::tree::{Child, Collection, Node, own_line, skip_trivia};
+use super::text::{own_line, skip_trivia};
+use super::tree::{Child, Collection, Node};
 use super::write;
 
 /// How a value is written within a collection in flow style.
@@ -187,20 +188,24 @@ impl Layout<'_> {
         };
         match value {
             Value::Object(entries) if !entries.is_empty() => {
-                let entries = write::ordered(entries);
                 let entry = |(key, value): (&String, &Value)| inner.entry(Some(key), value);
-                self.within(('{', '}'), entries.into_iter().map(entry).collect())
+                let entries: Vec<_> = write::ordered(entries).into_iter().map(entry).collect();
+                self.within(('{', '}'), &entries)
             }
             Value::Array(items) if !items.is_empty() => {
-                let items = items.iter().map(|item| inner.value(item));
-                self.within(('[', ']'), items.collect())
+                let items: Vec<_> = items.iter().map(|item| inner.value(item)).collect();
+                self.within(('[', ']'), &items)
             }
             Value::String(value) => self.text(value),
-            value => write::inline(value),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => write::inline(value),
         }
     }
 
-    fn within(&self, (open, close): (char, char), entries: Vec<String>) -> String {
+    fn within(&self, (open, close): (char, char), entries: &[String]) -> String {
         let newline = self.style.newline;
         match self.lines {
             Some(column) => {

@@ -53,6 +53,9 @@ impl fmt::Display for What {
     }
 }
 
+/// The lines of one kind of mark, where each stands now, and how it is told.
+type Kind<'m> = (&'m mut Vec<usize>, &'m [Range<usize>], fn(String) -> What);
+
 /// What still stands of the former text, by the lines in which it stood there, in the order of the text.
 pub(super) struct Marks {
     comments: Vec<usize>,
@@ -81,7 +84,7 @@ impl Marks {
             .iter()
             .map(|alias| alias.bytes.clone())
             .collect();
-        let kinds: [(&mut Vec<usize>, &[Range<usize>], fn(String) -> What); 3] = [
+        let kinds: [Kind<'_>; 3] = [
             (&mut self.comments, &tree.comments, What::Comment),
             (&mut self.anchors, &tree.anchors, What::Anchor),
             (&mut self.aliases, &aliases, What::Alias),

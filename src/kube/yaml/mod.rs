@@ -13,11 +13,14 @@
 mod block;
 mod edit;
 mod error;
+mod events;
 mod flow;
 mod lost;
 mod scalar;
 mod split;
 mod style;
+mod tag;
+mod text;
 mod tree;
 mod value;
 mod write;

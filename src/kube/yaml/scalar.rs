@@ -132,10 +132,9 @@ pub(super) fn is_plain_everywhere(text: &str) -> bool {
             || (c.is_ascii_graphic() && !",[]{}".contains(c))
             || (!c.is_ascii() && c.is_alphanumeric())
     };
-    (!indicator || dashed)
-        && !(first == '-' && text.starts_with("---"))
+    let begins = (!indicator || dashed) && !text.starts_with([' ']) && !text.starts_with("---");
+    begins
         && text.chars().all(harmless)
-        && !text.starts_with(' ')
         && !text.ends_with([' ', ':'])
         && !text.contains(": ")
         && !text.contains(" #")

@@ -3,7 +3,7 @@
 use serde_saphyr::granit_parser::Event;
 
 use super::error::Error;
-use super::tree::events;
+use super::events::events;
 
 /// The documents' texts; together they are the whole text. What stands before the first belongs to it, and so does to
 /// the last what follows it.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::tree::{Collection, Node, Tree, own_line};
+use super::text::own_line;
+use super::tree::{Collection, Node, Tree};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::Value;
-use serde_saphyr::granit_parser::{
-    Event, Parser, ScalarStyle, ScanError, Span, StructureStyle, Tag, options,
-};
+use serde_saphyr::granit_parser::{Event, ScalarStyle, StructureStyle};
 
 use super::MOST_LEVELS;
 use super::error::Error;
-use super::scalar::{self, Meaning};
+use super::events::{Bytes, events};
+use super::scalar;
+use super::tag::{expect_tag, scalar_value};
+use super::text::{first, skip_blanks, skip_trivia};
 
 /// One document. Without a root where nothing stands but comments.
 #[derive(Clone, Debug)]
@@ -105,58 +106,6 @@ impl Tree {
     }
 }
 
-/// The parser's events with the bytes they stand in.
-pub(super) fn events<'t>(
-    text: &'t str,
-    comments: bool,
-) -> impl Iterator<Item = Result<(Event<'t>, Bytes), Error>> {
-    let options = options! {
-        emit_anchor_events: true,
-        emit_comments: comments,
-        max_buffered_comment_events: usize::MAX,
-        flow_nesting_limit: MOST_LEVELS,
-        block_nesting_limit: MOST_LEVELS,
-    };
-    Parser::new_from_str_with_options(text, options).map(|event| match event {
-        Ok((event, span)) => Ok((event, Bytes::of(span))),
-        Err(error) => Err(syntax(&error)),
-    })
-}
-
-fn syntax(error: &ScanError) -> Error {
-    Error::Syntax {
-        line: error.marker().line().max(1),
-        column: error.marker().col() + 1,
-        message: error.info().clone(),
-    }
-}
-
-/// Where an event stands, and its column in characters.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bytes {
-    pub(super) start: usize,
-    pub(super) end: usize,
-    column: usize,
-    tag: Option<usize>,
-}
-
-impl Bytes {
-    /// Of a parser of a `&str` every marker has its offset.
-    fn of(span: Span) -> Self {
-        let start = span.start.byte_offset().unwrap_or_default();
-        Self {
-            start,
-            end: span.end.byte_offset().unwrap_or_default().max(start),
-            column: span.start.col(),
-            tag: span.tag_start().and_then(|mark| mark.byte_offset()),
-        }
-    }
-
-    pub(super) fn range(self) -> Range<usize> {
-        self.start..self.end
-    }
-}
-
 pub(super) fn parse(text: &str) -> Result<Tree, Error> {
     let mut tree = Tree {
         root: None,
@@ -171,11 +120,13 @@ pub(super) fn parse(text: &str) -> Result<Tree, Error> {
     let mut begin = first(text);
     for event in events(text, true) {
         let (event, bytes) = event?;
-        match event {
-            Event::Comment(..) => tree.comments.push(bytes.range()),
+        if matches!(event, Event::Comment(..)) {
+            tree.comments.push(bytes.range());
+        } else if let Event::DocumentStart(explicit, _) = event {
             // Where there is no ---, the parser gives the span of what follows.
-            Event::DocumentStart(explicit, _) => begin = if explicit { bytes.end } else { begin },
-            event => parsed.push((event, bytes)),
+            begin = if explicit { bytes.end } else { begin };
+        } else {
+            parsed.push((event, bytes));
         }
     }
     // An anchor is told behind its node.
@@ -233,36 +184,33 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
         let behind = behind.into_iter().flatten().max().unwrap_or_default();
         self.at = self.at.max(behind);
         let line = self.tree.line(bytes.start);
-        let (kind, content, end, anchor) = match event {
-            Event::Alias(of) => {
-                let alias = Alias {
-                    of,
-                    bytes: bytes.range(),
-                };
-                self.tree.aliases.push(alias);
-                (Kind::Alias(of), bytes.start, bytes.end, 0)
-            }
-            Event::Scalar(text, style, anchor, tag) => {
-                let text = self.unended(&text, style, bytes);
-                let value = scalar_value(text, style, tag.as_deref(), line)?;
-                let (content, end) = self.scalar(style, bytes, behind);
-                (Kind::Scalar(value), content, end, anchor)
-            }
-            Event::SequenceStart(style, anchor, tag) => {
-                expect_tag(tag.as_deref(), "seq", line)?;
-                self.collection(style, false, bytes, level, anchor)?
-            }
-            Event::MappingStart(style, anchor, tag) => {
-                expect_tag(tag.as_deref(), "map", line)?;
-                self.collection(style, true, bytes, level, anchor)?
-            }
-            _ => {
-                return Err(Error::Syntax {
-                    line,
-                    column: bytes.column + 1,
-                    message: "no value was expected here".to_owned(),
-                });
-            }
+        let anchor;
+        let (kind, content, end) = if let Event::Scalar(text, style, id, tag) = event {
+            anchor = id;
+            let text = self.unended(&text, style, bytes);
+            let value = scalar_value(text, style, tag.as_deref(), line)?;
+            let (content, end) = self.scalar(style, bytes, behind);
+            (Kind::Scalar(value), content, end)
+        } else if let Event::SequenceStart(style, id, tag) = event {
+            anchor = id;
+            expect_tag(tag.as_deref(), "seq", line)?;
+            self.collection(style, false, bytes, level)?
+        } else if let Event::MappingStart(style, id, tag) = event {
+            anchor = id;
+            expect_tag(tag.as_deref(), "map", line)?;
+            self.collection(style, true, bytes, level)?
+        } else if let Event::Alias(of) = event {
+            anchor = 0;
+            let bytes = bytes.range();
+            let (start, end) = (bytes.start, bytes.end);
+            self.tree.aliases.push(Alias { of, bytes });
+            (Kind::Alias(of), start, end)
+        } else {
+            return Err(Error::Syntax {
+                line,
+                column: bytes.column + 1,
+                message: "no value was expected here".to_owned(),
+            });
         };
         self.at = self.at.max(end);
         Ok(Node {
@@ -284,14 +232,16 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
 
     /// Where the content begins and ends; `behind` is the end of its tag and anchor.
     fn scalar(&self, style: ScalarStyle, bytes: Bytes, behind: usize) -> (usize, usize) {
-        match style {
-            ScalarStyle::Plain if bytes.start == bytes.end => {
-                let at = bytes.start.max(behind);
-                (at, at)
-            }
-            ScalarStyle::Literal | ScalarStyle::Folded => self.block_scalar(bytes),
-            _ => (bytes.start, bytes.end),
+        if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) {
+            return self.block_scalar(bytes);
         }
+        let unwritten = style == ScalarStyle::Plain && bytes.start == bytes.end;
+        let start = if unwritten {
+            bytes.start.max(behind)
+        } else {
+            bytes.start
+        };
+        (start, bytes.end.max(start))
     }
 
     /// The text of a block scalar whose last line is the last of the document and has no line end: it has none in the
@@ -321,14 +271,14 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
             .map_or(self.text.len(), |length| at + length)
     }
 
+    /// What is told, where it begins and where it ends.
     fn collection(
         &mut self,
         style: StructureStyle,
         mapping: bool,
         bytes: Bytes,
         level: usize,
-        anchor: usize,
-    ) -> Result<(Kind, usize, usize, usize), Error> {
+    ) -> Result<(Kind, usize, usize), Error> {
         if level >= MOST_LEVELS {
             let line = self.tree.line(bytes.start);
             return Err(Error::TooDeep { line });
@@ -367,12 +317,7 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
             mapping,
             children,
         };
-        Ok((
-            Kind::Collection(collection),
-            content,
-            end.max(content),
-            anchor,
-        ))
+        Ok((Kind::Collection(collection), content, end.max(content)))
     }
 
     fn item(
@@ -461,98 +406,4 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
     fn byte(&self, at: usize) -> Option<u8> {
         self.text.as_bytes().get(at).copied()
     }
-}
-
-/// Behind blanks and line ends, and comments; in flow style behind commas too.
-pub(super) fn skip_trivia(text: &str, from: usize, flow: bool) -> usize {
-    let mut at = from;
-    let bytes = text.as_bytes();
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b' ' | b'\t' | b'\r' | b'\n' => at += 1,
-            b',' if flow => at += 1,
-            b'#' => at = text.len().min(line_end(text, at)),
-            _ => break,
-        }
-    }
-    at
-}
-
-fn skip_blanks(text: &str, from: usize) -> usize {
-    skip_trivia(text, from, false)
-}
-
-/// Where the line of `at` ends, before its line feed.
-pub(super) fn line_end(text: &str, at: usize) -> usize {
-    let rest = text.get(at..).unwrap_or_default();
-    rest.find('\n').map_or(text.len(), |length| at + length)
-}
-
-fn scalar_value(
-    text: &str,
-    style: ScalarStyle,
-    tag: Option<&Tag>,
-    line: usize,
-) -> Result<Value, Error> {
-    let string = || Ok(Value::String(text.to_owned()));
-    let Some(tag) = tag else {
-        if style != ScalarStyle::Plain {
-            return string();
-        }
-        return plain(text, line);
-    };
-    if tag.handle().is_empty() && tag.suffix() == "!" {
-        return string();
-    }
-    let wanted = match tag.core_suffix() {
-        Some("str") => return string(),
-        Some(wanted @ ("bool" | "float" | "int" | "null")) => wanted,
-        _ => return Err(unread(tag, line)),
-    };
-    match (wanted, plain(text, line)?) {
-        ("bool", value @ Value::Bool(_)) | ("null", value @ Value::Null) => Ok(value),
-        ("int", Value::Number(number)) if !number.is_f64() => Ok(Value::Number(number)),
-        ("float", Value::Number(number)) => Ok(number.as_f64().into()),
-        _ => Err(Error::NotOfTag {
-            line,
-            text: text.to_owned(),
-            tag: wanted.to_owned(),
-        }),
-    }
-}
-
-fn plain(text: &str, line: usize) -> Result<Value, Error> {
-    match scalar::meaning(text) {
-        Meaning::Value(value) => Ok(value),
-        Meaning::NoJsonNumber => Err(Error::NoJsonNumber {
-            line,
-            text: text.to_owned(),
-        }),
-    }
-}
-
-fn expect_tag(tag: Option<&Tag>, wanted: &str, line: usize) -> Result<(), Error> {
-    match tag {
-        Some(tag) if !tag.is_yaml_core_schema_tag(wanted) => Err(unread(tag, line)),
-        Some(_) | None => Ok(()),
-    }
-}
-
-fn unread(tag: &Tag, line: usize) -> Error {
-    Error::Tag {
-        line,
-        tag: format!("{}{}", tag.original_handle(), tag.suffix()),
-    }
-}
-
-/// The first byte behind a mark of the byte order.
-pub(super) fn first(text: &str) -> usize {
-    text.len() - text.trim_start_matches('\u{feff}').len()
-}
-
-/// If nothing but blanks stands before it in its line.
-pub(super) fn own_line(text: &str, at: usize) -> bool {
-    let before = text.get(..at).unwrap_or_default();
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    line.chars().all(|c| matches!(c, ' ' | '\t' | '\u{feff}'))
 }

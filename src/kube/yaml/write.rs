@@ -45,7 +45,12 @@ pub(super) fn behind_key(value: &Value, column: usize, style: &Style) -> Written
                 below: lines(&sequence(items, column, style), column),
             }
         }
-        value => single(value, column + style.step, style),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => single(value, column + style.step, style),
     }
 }
 
@@ -55,7 +60,12 @@ pub(super) fn behind_dash(value: &Value, column: usize, style: &Style) -> Writte
     let block = match value {
         Value::Object(entries) if !entries.is_empty() => mapping(entries, column, style),
         Value::Array(items) if !items.is_empty() => sequence(items, column, style),
-        value => return single(value, column, style),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => return single(value, column, style),
     };
     let block = lines(&block, column);
     let (head, below) = match block.split_once(style.newline) {
@@ -85,7 +95,12 @@ pub(super) fn root(value: &Value, style: &Style) -> String {
     match value {
         Value::Object(entries) if !entries.is_empty() => lines(&mapping(entries, 0, style), 0),
         Value::Array(items) if !items.is_empty() => lines(&sequence(items, 0, style), 0),
-        value => inline(value),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => inline(value),
     }
 }
 
@@ -178,8 +193,12 @@ fn number(json: &str) -> String {
 }
 
 fn text(text: &str) -> String {
+    let seen = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     if scalar::is_plain_everywhere(text) {
         text.to_owned()
+    } else if text.contains(['"', '\\']) && !text.contains('\'') && text.chars().all(seen) {
+        // JSON in an annotation stays readable.
+        format!("'{text}'")
     } else {
         quoted(text)
     }

@@ -72,7 +72,7 @@ kind: Pod
 metadata:
   name: app   # its name
   annotations:
-    tokengauge.dev/injected: \"{\\\"a\\\":1}\"
+    tokengauge.dev/injected: '{\"a\":1}'
 spec:
   # What runs:
   containers:
@@ -322,7 +322,10 @@ fn text_that_looks_like_something_else_is_quoted() {
     ];
     for text in quoted {
         let after = edited("a: 1\n", replace("/a", json!(text)));
-        assert!(after.starts_with("a: \""), "{after}");
+        assert!(
+            after.starts_with("a: \"") || after.starts_with("a: '"),
+            "{after}"
+        );
     }
     let plain = [
         "app",

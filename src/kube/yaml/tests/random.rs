@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::kube::yaml::tree::{Child, Node, own_line};
+use crate::kube::yaml::text::own_line;
+use crate::kube::yaml::tree::{Child, Node};
 
 const WORDS: [&str; 24] = [
     "app",
@@ -103,7 +104,7 @@ impl Pen<'_> {
                 let entries: Vec<String> = entries.iter().map(entry).collect();
                 format!("{{ {}}}", entries.join(" , "))
             }
-            Value::String(text) => crate::kube::yaml::write::quoted(text),
+            Value::String(text) => write::quoted(text),
             value => value.to_string(),
         }
     }
@@ -118,7 +119,7 @@ impl Pen<'_> {
         };
         let printable = text.chars().all(|c| c == ' ' || c.is_ascii_graphic());
         match self.choose(3) {
-            0 if crate::kube::yaml::scalar::is_plain_everywhere(text) => text.clone(),
+            0 if scalar::is_plain_everywhere(text) => text.clone(),
             1 if printable => format!("'{}'", text.replace('\'', "''")),
             _ => quoted,
         }
