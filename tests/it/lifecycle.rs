@@ -80,7 +80,11 @@ async fn a_collector_that_never_answers_holds_up_the_end_no_longer_than_the_flus
     let ended = tokio::time::timeout(Duration::from_secs(10), process.ended()).await;
     assert_eq!(ended.unwrap().code(), Some(0));
     process.logged(&["\"telemetry_flushed\":false"]).await;
-    let lost = ["\"telemetry was lost\"", "\"spans\":2", "\"last_metrics_delivered\":false"];
+    let lost = [
+        "\"telemetry was lost\"",
+        "\"spans\":2",
+        "\"last_metrics_delivered\":false",
+    ];
     process.logged(&lost).await;
 }
 
