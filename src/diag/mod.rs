@@ -4,6 +4,10 @@
 //! asked. *Info*: the few turning points of a process's life. *Debug*: for whoever looks for a fault. No happening has a
 //! field that can hold a credential or text of a prompt or an answer.
 
+mod injector;
+
+pub use injector::*;
+
 use std::time::Duration;
 
 /// The proxy takes requests.

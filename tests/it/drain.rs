@@ -380,6 +380,12 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     };
     assert_eq!(probe("livez").await, (Some(0), "live\n".to_owned()));
     assert_eq!(probe("readyz").await, (Some(0), "ready\n".to_owned()));
+    let by_name = format!("localhost:{}", process.admin.port());
+    let by_name = [&["probe", "--admin", &by_name], patient.as_slice()].concat();
+    assert_eq!(
+        told(&command(&by_name, &[]).await),
+        (Some(0), "live\n".to_owned())
+    );
 
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
     let hasty = [

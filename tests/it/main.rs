@@ -21,6 +21,8 @@ mod exchanges;
 mod exemplars;
 mod hangs;
 mod identity;
+mod injected;
+mod injector;
 mod leaks;
 mod lifecycle;
 mod network;
