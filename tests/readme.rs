@@ -16,7 +16,7 @@ use pages::{blocks, code_spans, read, root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 12] = [
     "run",
     "demo",
     "simulate",
@@ -27,6 +27,8 @@ const COMMANDS: [&str; 10] = [
     "alerts",
     "inject",
     "uninject",
+    "drain",
+    "probe",
 ];
 
 #[test]

@@ -24,8 +24,9 @@ pub type Begin = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 const MOST_WAITERS: usize = 8;
 
 /// How long one who waits is kept where nobody asked for a drain. The hooks of a pod's containers run side by side, so the
-/// one that waits may come before the one that asks.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// one that waits may come before the one that asks, which on a busy node takes seconds to be started. Where an engine
+/// alone is restarted, it is stopped by so much later.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The drain, as the admin port knows it.
 pub struct Drain {

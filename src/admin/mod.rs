@@ -174,19 +174,19 @@ enum Asked {
 
 impl Asked {
     /// Else why it is not answered.
-    fn of<B>(request: &Request<B>) -> Result<Self, Response<Full<Bytes>>> {
+    fn of<B>(request: &Request<B>) -> Result<Self, (StatusCode, &'static str)> {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match (request.uri().path(), reads) {
             ("/drain", _) if request.method() == Method::POST => Ok(Self::Drain),
-            ("/drain", _) => Err(text(
+            ("/drain", _) => Err((
                 StatusCode::METHOD_NOT_ALLOWED,
                 "a drain is asked for by POST\n",
             )),
             ("/drained", true) => Ok(Self::Drained),
             (_, true) => Wanted::of(request)
                 .map(Self::Page)
-                .ok_or_else(|| text(StatusCode::NOT_FOUND, INDEX)),
-            (_, false) => Err(text(
+                .ok_or((StatusCode::NOT_FOUND, INDEX)),
+            (_, false) => Err((
                 StatusCode::METHOD_NOT_ALLOWED,
                 "only GET is answered here\n",
             )),
@@ -256,7 +256,7 @@ impl Desk {
                 let query = request.uri().query().unwrap_or_default();
                 return waited(self.drain.ask(query).await);
             }
-            Err(refusal) => return refusal,
+            Err((status, why)) => return text(status, why),
         };
         if !wanted.is_open() && !self.allows(&request) {
             let why = "this page needs the admin token: the port is not on loopback (send Authorization: Bearer …)\n";
