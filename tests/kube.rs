@@ -484,13 +484,13 @@ fn a_service_of_two_workloads_is_led_only_where_both_are_taken_over() {
 fn a_network_policy_that_would_shut_the_sidecar_out_is_told() {
     let policy = |port: &str| {
         format!(
-            "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: n}}\nspec: {{podSelector: {{}}, \
+            "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: only-http}}\nspec: {{podSelector: {{}}, \
              ingress: [{{ports: [{{port: {port}}}]}}]}}\n"
         )
     };
     let told = |port: &str| {
         let made = again(&format!("{}{}", pod("", ""), policy(port)), IN);
-        let says = "NetworkPolicy n lets in port 8000 by number: let in 4000";
+        let says = "NetworkPolicy only-http lets in port 8000 by number: let in 4000";
         made.told.iter().any(|line| line.contains(says))
     };
     assert!(told("8000"));
