@@ -6,6 +6,9 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::too_many_lines,
+    clippy::wildcard_enum_match_arm,
+    clippy::disallowed_methods,
     reason = "this is a test: what is not as expected shall end it"
 )]
 
@@ -475,6 +478,35 @@ fn a_service_of_two_workloads_is_led_only_where_both_are_taken_over() {
         port: 8000,
     };
     assert_eq!(outcome(&one, IN), Outcome::Refused(refused));
+}
+
+#[test]
+fn a_network_policy_that_would_shut_the_sidecar_out_is_told() {
+    let policy = |port: &str| {
+        format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: only-http}}\nspec: {{podSelector: {{}}, \
+             ingress: [{{ports: [{{port: {port}}}]}}]}}\n"
+        )
+    };
+    let told = |port: &str| {
+        let made = again(&format!("{}{}", pod("", ""), policy(port)), IN);
+        let says = "NetworkPolicy only-http lets in port 8000 by number: let in 4000";
+        made.told.iter().any(|line| line.contains(says))
+    };
+    assert!(told("8000"));
+    assert!(!told("http"), "a name is followed");
+}
+
+/// Without a selector a Service has no pods of its own, and leads nowhere that could be taken over.
+#[test]
+fn a_service_without_a_selector_is_left_alone() {
+    for selector in ["", "selector: {}, "] {
+        let text = format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{{selector}ports: [{{port: 8000}}]}}\n---\n{}",
+            pod("", "")
+        );
+        assert_eq!(outcome(&text, IN), Outcome::Skipped(Reason::NotAWorkload));
+    }
 }
 
 #[test]

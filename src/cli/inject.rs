@@ -82,7 +82,7 @@ pub(super) fn uninject(args: &UninjectArgs) -> ExitCode {
 fn ended(files: &[PathBuf], check: bool, settings: Option<&Settings>) -> ExitCode {
     let result = files
         .iter()
-        .map(|file| Source::read(file))
+        .map(Source::read)
         .collect::<Result<Vec<_>, _>>()
         .and_then(|sources| changed(&sources, settings));
     let changed = match result {

@@ -357,6 +357,7 @@ const fn concerns(note: &Note) -> bool {
         | Note::HttpProxy { .. }
         | Note::NoVariable { .. }
         | Note::Headless { .. }
+        | Note::PolicyByNumber { .. }
         | Note::LeftChanged { .. }
         | Note::Gone { .. } => true,
         Note::Sidecar { .. }

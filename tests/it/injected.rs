@@ -436,13 +436,14 @@ async fn an_injected_engine_serves_through_its_plain_sidecar() {
     an_engine_lives_and_dies(false).await;
 }
 
-/// The application finds the sidecar by the variable that its SDK reads.
-async fn an_application_lives_and_dies(native: bool) {
-    let folder = tempfile::tempdir().unwrap();
-    let collector = Collector::start().await;
-    let vendor = Backend::start().await;
-    let (listen, admin) = (free_port(), free_port());
-    let manifest = format!(
+fn application(
+    listen: u16,
+    admin: u16,
+    vendor: &Backend,
+    collector: &Collector,
+    native: bool,
+) -> String {
+    format!(
         "apiVersion: apps/v1
 kind: Deployment
 metadata: {{name: app}}
@@ -466,7 +467,16 @@ spec:
         command: [/bin/sleep, \"1000\"]
 ",
         vendor.address, collector.address
-    );
+    )
+}
+
+/// The application finds the sidecar by the variable that its SDK reads.
+async fn an_application_lives_and_dies(native: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start().await;
+    let vendor = Backend::start().await;
+    let (listen, admin) = (free_port(), free_port());
+    let manifest = application(listen, admin, &vendor, &collector, native);
     let pod = Pod::start(&injected(folder.path(), &manifest)).await;
     let url = pod.containers[0].environment["OPENAI_BASE_URL"].clone();
     let path = url

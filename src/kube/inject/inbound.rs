@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::annotations::Wanted;
 use super::edit::Edit;
 use super::engine;
-use super::outcome::{Note, Problem};
+use super::note::Note;
+use super::outcome::Problem;
 use super::pod::{self, Declared};
 use super::services::{Around, Selected};
 use super::sidecar::{AFTER_DRAIN, Place, drain};
@@ -35,8 +36,7 @@ struct Engine {
 pub(super) fn take_over(
     edit: &mut Edit,
     wanted: &Wanted,
-    selected: &Selected<'_>,
-    around: &Around,
+    (pods, around): (&Selected<'_>, &Around),
     notes: &mut Vec<Note>,
 ) -> Result<(Place, Takeover), Problem> {
     let engine = engine(edit, wanted)?;
@@ -49,7 +49,7 @@ pub(super) fn take_over(
             });
         }
     }
-    let takeover = renumber(edit, wanted, &engine, selected, around, notes)?;
+    let takeover = renumber(edit, wanted, &engine, (pods, around), notes)?;
     hold(edit, wanted, &engine, notes)?;
     let needed = drain(wanted).saturating_add(AFTER_DRAIN);
     let said = edit
@@ -146,14 +146,16 @@ fn renumber(
     edit: &mut Edit,
     wanted: &Wanted,
     engine: &Engine,
-    selected: &Selected<'_>,
-    around: &Around,
+    (pods, around): (&Selected<'_>, &Around),
     notes: &mut Vec<Note>,
 ) -> Result<Takeover, Problem> {
     let (old, new) = (engine.port, wanted.listen);
     let container = engine.name.clone();
-    for service in around.headless(selected, engine.declared.as_ref(), old) {
+    for service in around.headless(pods, engine.declared.as_ref(), old) {
         notes.push(Note::Headless { service, port: old });
+    }
+    for policy in around.policies(pods, old) {
+        notes.push(Note::PolicyByNumber { policy, old, new });
     }
     if let Some(port) = engine.declared.as_ref().filter(|_| renames(engine)) {
         let ports = format!("{CONTAINERS}/{}/ports", engine.container);
@@ -178,7 +180,7 @@ fn renumber(
             leads: true,
         });
     }
-    let led = around.leads_by_number(selected, old);
+    let led = around.leads_by_number(pods, old);
     if !led && !wanted.listen_said {
         return Err(Problem::NumberedPort { port: old });
     }

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 pub use edit::within;
 pub use kind::{name, objects};
-pub use outcome::{Note, Outcome, Problem, Reason};
+pub use note::Note;
+pub use outcome::{Outcome, Problem, Reason};
 pub use record::RECORD;
 pub use services::Around;
 pub use settings::{IMAGE, Mode, OtlpProtocol, Settings};
@@ -27,6 +28,7 @@ mod edit;
 mod engine;
 mod inbound;
 mod kind;
+mod note;
 mod outbound;
 mod outcome;
 mod pod;
@@ -164,12 +166,12 @@ fn fresh(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> Re
     let (mut place, takeover) = match wanted.mode {
         Mode::Inbound => {
             let (place, takeover) =
-                inbound::take_over(&mut edit, &wanted, &selected, around, &mut notes)?;
+                inbound::take_over(&mut edit, &wanted, (&selected, around), &mut notes)?;
             (place, Some(takeover))
         }
         Mode::Outbound => {
             let place =
-                outbound::point(&mut edit, &wanted, selected.namespace, around, &mut notes)?;
+                outbound::point(&mut edit, &wanted, (selected.namespace, around), &mut notes)?;
             (place, None)
         }
     };
@@ -196,9 +198,11 @@ fn fresh(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> Re
     })
 }
 
+/// The lists of containers that a sidecar must get on with.
+const CONTAINERS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
+
 /// Whether the pod is one that can have the sidecar.
 fn fits(edit: &Edit, kind: Kind, wanted: &Wanted) -> Result<(), Stop> {
-    const LISTS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
     if !edit.get("/spec").is_some_and(Value::is_object) {
         return Err(malformed(
             &format!("{}/spec", kind.template()),
@@ -206,7 +210,7 @@ fn fits(edit: &Edit, kind: Kind, wanted: &Wanted) -> Result<(), Stop> {
         )
         .into());
     }
-    for list in LISTS.into_iter().chain(["/spec/volumes"]) {
+    for list in CONTAINERS.into_iter().chain(["/spec/volumes"]) {
         if edit
             .get(list)
             .is_some_and(|value| !value.is_array() && !value.is_null())
@@ -223,7 +227,7 @@ fn fits(edit: &Edit, kind: Kind, wanted: &Wanted) -> Result<(), Stop> {
     if pod::is_windows(edit) {
         return Err(Reason::Windows.into());
     }
-    if LISTS
+    if CONTAINERS
         .iter()
         .flat_map(|list| edit.list(list))
         .any(|it| pod::name(it) == sidecar::NAME)
@@ -244,8 +248,13 @@ fn fits(edit: &Edit, kind: Kind, wanted: &Wanted) -> Result<(), Stop> {
         }
         .into());
     }
+    ports_are_free(edit, wanted).map_err(Stop::from)
+}
+
+/// Whether no container declares the sidecar's ports.
+fn ports_are_free(edit: &Edit, wanted: &Wanted) -> Result<(), Problem> {
     for (port, annotation) in [(wanted.listen, "listen-port"), (wanted.admin, "admin-port")] {
-        let declared = LISTS
+        let declared = CONTAINERS
             .iter()
             .flat_map(|list| pod::ports(edit, list))
             .find(|it| it.number == port);
@@ -254,8 +263,7 @@ fn fits(edit: &Edit, kind: Kind, wanted: &Wanted) -> Result<(), Stop> {
                 port,
                 container: declared.container_name,
                 annotation,
-            }
-            .into());
+            });
         }
     }
     Ok(())

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::annotations::Wanted;
 use super::edit::Edit;
-use super::outcome::{Note, Problem};
+use super::note::Note;
+use super::outcome::Problem;
 use super::pod;
 use super::services::Around;
 use super::sidecar::Place;
@@ -16,8 +17,7 @@ use super::vendors::{self, Setting};
 pub(super) fn point(
     edit: &mut Edit,
     wanted: &Wanted,
-    namespace: Option<&str>,
-    around: &Around,
+    (namespace, around): (Option<&str>, &Around),
     notes: &mut Vec<Note>,
 ) -> Result<Place, Problem> {
     let lists: &[&str] = if wanted.native {
@@ -51,7 +51,7 @@ pub(super) fn point(
         for list in lists {
             for index in 0..edit.list(list).len() {
                 let at = format!("{list}/{index}");
-                container(edit, &at, wanted, &settings, (namespace, around), notes)?;
+                container(edit, &at, (wanted, &settings), (namespace, around), notes)?;
             }
         }
     }
@@ -87,8 +87,7 @@ fn check_names(edit: &Edit, wanted: &Wanted, lists: &[&str]) -> Result<(), Probl
 fn container(
     edit: &mut Edit,
     at: &str,
-    wanted: &Wanted,
-    settings: &[Setting],
+    (wanted, settings): (&Wanted, &[Setting]),
     (namespace, around): (Option<&str>, &Around),
     notes: &mut Vec<Note>,
 ) -> Result<(), Problem> {

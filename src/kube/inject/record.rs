@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::edit::{applied, remove, replace};
-use super::outcome::{Note, Problem};
+use super::note::Note;
+use super::outcome::Problem;
 
 /// The annotation that holds the record.
 pub const RECORD: &str = "tokengauge.dev/injected";
@@ -222,14 +223,13 @@ pub(super) fn id(item: &Value) -> String {
 
 /// The item's fields but its name, which its place says.
 pub(super) fn without_name(item: &Value) -> Value {
-    let mut item = item.clone();
-    if let Some(fields) = item.as_object_mut() {
-        fields.remove("name");
-        fields.remove("containerPort");
-    }
-    match item {
-        Value::Object(fields) if fields.is_empty() => Value::Null,
-        other => other,
+    let mut fields = item.as_object().cloned().unwrap_or_default();
+    fields.remove("name");
+    fields.remove("containerPort");
+    if fields.is_empty() {
+        Value::Null
+    } else {
+        Value::Object(fields)
     }
 }
 

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use super::edit::Edit;
 use super::inbound::Takeover;
 use super::kind::{self, Kind};
-use super::outcome::{Note, Outcome, Problem, Reason};
+use super::note::Note;
+use super::outcome::{Outcome, Problem, Reason};
 use super::pod::Declared;
 use super::record::Record;
 use super::settings::Settings;
@@ -19,6 +20,7 @@ pub struct Around {
     services: Vec<Value>,
     /// ConfigMaps and Secrets.
     variables: Vec<Value>,
+    policies: Vec<Value>,
     workloads: Vec<Workload>,
     /// Whether an object that has a sidecar may get another.
     pub(super) renews: bool,
@@ -59,6 +61,7 @@ impl Around {
         Self {
             services: Vec::new(),
             variables: Vec::new(),
+            policies: Vec::new(),
             workloads: Vec::new(),
             renews: false,
         }
@@ -70,15 +73,21 @@ impl Around {
             .iter()
             .filter(|object| kind::is_service(object))
             .map(|service| original(service, ""));
-        let variables = objects.iter().filter(|object| {
-            matches!(
-                object.get("kind").and_then(Value::as_str),
-                Some("ConfigMap" | "Secret")
-            )
-        });
+        let of_kind = |kinds: &[&str]| {
+            let fits = |object: &&&Value| {
+                let kind = object.get("kind").and_then(Value::as_str);
+                kind.is_some_and(|kind| kinds.contains(&kind))
+            };
+            objects
+                .iter()
+                .filter(fits)
+                .map(|&object| object.clone())
+                .collect()
+        };
         let mut around = Self {
             services: services.collect(),
-            variables: variables.map(|&object| object.clone()).collect(),
+            variables: of_kind(&["ConfigMap", "Secret"]),
+            policies: of_kind(&["NetworkPolicy"]),
             workloads: Vec::new(),
             renews: true,
         };
@@ -129,6 +138,27 @@ impl Around {
             .iter()
             .filter(|service| is_headless(service) && selects(service, pods))
             .filter(leads)
+            .map(super::pod::of_metadata)
+            .collect()
+    }
+
+    /// The NetworkPolicies that let in the pods' port by its number. (By its name they follow it.)
+    pub(super) fn policies(&self, pods: &Selected<'_>, port: u16) -> Vec<String> {
+        let lets_in = |policy: &&Value| {
+            let rules = policy.pointer("/spec/ingress").and_then(Value::as_array);
+            let ports = rules
+                .into_iter()
+                .flatten()
+                .filter_map(|rule| rule.get("ports")?.as_array());
+            ports
+                .flatten()
+                .any(|it| it.get("port").and_then(Value::as_u64) == Some(port.into()))
+        };
+        self.policies
+            .iter()
+            .filter(|policy| namespace(policy) == pods.namespace)
+            .filter(|policy| fits(policy.pointer("/spec/podSelector/matchLabels"), pods))
+            .filter(lets_in)
             .map(super::pod::of_metadata)
             .collect()
     }
@@ -253,14 +283,17 @@ fn is_headless(service: &Value) -> bool {
 
 /// Whether the Service's selector fits the pods' labels, in the same namespace. One without a selector fits nothing.
 fn selects(service: &Value, pods: &Selected<'_>) -> bool {
-    let Some(selector) = service.pointer("/spec/selector").and_then(Value::as_object) else {
-        return false;
-    };
-    !selector.is_empty()
-        && namespace(service) == pods.namespace
-        && selector
-            .iter()
-            .all(|(key, value)| pods.labels.and_then(|labels| labels.get(key)) == Some(value))
+    let selector = service.pointer("/spec/selector");
+    let chooses = selector
+        .and_then(Value::as_object)
+        .is_some_and(|them| !them.is_empty());
+    chooses && namespace(service) == pods.namespace && fits(selector, pods)
+}
+
+/// Whether the pods have all these labels.
+fn fits(labels: Option<&Value>, pods: &Selected<'_>) -> bool {
+    let mut wanted = labels.and_then(Value::as_object).into_iter().flatten();
+    wanted.all(|(key, value)| pods.labels.and_then(|labels| labels.get(key)) == Some(value))
 }
 
 /// A port of a Service.

@@ -55,7 +55,7 @@ impl OtlpProtocol {
 pub const IMAGE: &str = "ghcr.io/example/tokengauge:0.1.0";
 
 /// The flags of `inject` and `injector`. An annotation of the same name on the pod goes before each of them.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Settings {
     /// Beside an engine (inbound) or beside an application (outbound): for every workload that does not opt out. Without
     /// it only those that ask for it by the annotation tokengauge.dev/mode get a sidecar
@@ -131,31 +131,6 @@ pub struct Settings {
     /// The most memory that the sidecar may have [default: 256Mi]
     #[arg(long, value_name = "QUANTITY")]
     pub memory_limit: Option<Quantity>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            mode: None,
-            image: Image::default(),
-            port: None,
-            upstream: Vec::new(),
-            provider: None,
-            objectives: None,
-            engine_metrics: None,
-            config: None,
-            listen_port: None,
-            admin_port: None,
-            otlp_endpoint: None,
-            otlp_protocol: None,
-            drain: None,
-            native: None,
-            cluster: None,
-            cpu_request: None,
-            memory_request: None,
-            memory_limit: None,
-        }
-    }
 }
 
 /// The name of a provider: what `--provider` of `run` takes.
