@@ -298,6 +298,25 @@ impl ScrapeWorks<'_> {
     }
 }
 
+/// At the end: what no collector ever got. The counters that tell of it could not leave either.
+#[derive(Debug)]
+pub struct TelemetryLost {
+    /// Since the start, for whatever reason.
+    pub spans: u64,
+    /// Whether the last metrics were delivered, or none are sent.
+    pub last_metrics: bool,
+}
+
+impl TelemetryLost {
+    pub fn emit(&self) {
+        tracing::warn!(
+            spans = self.spans,
+            last_metrics_delivered = self.last_metrics,
+            "telemetry was lost"
+        );
+    }
+}
+
 /// All is sent that could be; the process ends.
 #[derive(Debug)]
 pub struct Stopped {

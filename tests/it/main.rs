@@ -21,6 +21,7 @@ mod exchanges;
 mod exemplars;
 mod hangs;
 mod identity;
+mod injected;
 mod injector;
 mod leaks;
 mod lifecycle;

@@ -14,10 +14,11 @@ use super::promql::{Checker, Labels};
 
 const SECTIONS: [&str; 4] = ["Meaning", "Impact", "Diagnosis", "Mitigation"];
 
-/// What begins like a series or an attribute and is none of ours: types of errors, and what engines tell.
+/// What begins like a series or an attribute and is none of ours: types of errors, what engines tell, annotations.
 const NEITHER: &[&str] = &[
     "tokengauge_overload",
     "tokengauge_draining",
+    "tokengauge.dev",
     "process_start_time_seconds",
 ];
 

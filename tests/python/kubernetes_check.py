@@ -5,9 +5,9 @@
     kubernetes_check.py --self-test
 
 Each document is validated in strict mode against every version from `--from` to the newest that kubernetes-validate has;
-custom resources against schemas of our own. Every pod template has to pass the standard; with --sidecars only our own
-containers in it have to, as in files whose other containers are the test's. The self-test breaks each rule, one at a
-time, and each must say so. The last line is `N passed, N failed`; exit 0 when nothing failed.
+custom resources against schemas of our own. Every pod template has to pass the standard. With --sidecars, for files in which
+the rest is the test's, only the sidecars in pods that say they were injected have to, and custom resources that are not
+known are left alone. The self-test breaks each rule, one at a time, and each must say so. The last line is `N passed, N failed`; exit 0 when nothing failed.
 """
 import argparse
 import copy
@@ -22,6 +22,7 @@ from kubernetes_validate import utils
 from kubernetes import beyond, broken_pods, crds, restricted
 
 OURS = "tokengauge"
+INJECTED = "tokengauge.dev/injected"
 # Groups of Kubernetes' own API have no dot, or end in this; all others are custom resources.
 BUILT_IN = ".k8s.io"
 TEMPLATES = {
@@ -63,10 +64,16 @@ def pod(thing):
     return thing
 
 
+def custom(thing):
+    """Whether it is a custom resource."""
+    version = thing.get("apiVersion", "")
+    group = version.split("/")[0] if "/" in version else ""
+    return "." in group and not group.endswith(BUILT_IN)
+
+
 def against_schemas(thing, wanted):
     version, kind = thing.get("apiVersion", ""), thing.get("kind", "")
-    group = version.split("/")[0] if "/" in version else ""
-    if "." in group and not group.endswith(BUILT_IN):
+    if custom(thing):
         ours = crds.schema(version, kind)
         if ours is None:
             return [f"no schema of {kind} in {version} is known: add one to tests/python/kubernetes/crds.py"]
@@ -85,15 +92,17 @@ def against_schemas(thing, wanted):
 
 
 def only_ours(template):
-    """The pod with our containers alone, which must not lean on what the pod says."""
+    """The pod with our sidecar alone, which must not lean on what the pod says; empty where none was injected."""
     cut = {"metadata": {}, "spec": {}}
-    for kind in restricted.CONTAINERS:
-        cut["spec"][kind] = [it for it in template["spec"].get(kind) or [] if it.get("name") == OURS]
+    if INJECTED in ((template.get("metadata") or {}).get("annotations") or {}):
+        for kind in restricted.CONTAINERS:
+            cut["spec"][kind] = [it for it in template["spec"].get(kind) or [] if it.get("name") == OURS]
     return cut
 
 
 def wrong_with(thing, wanted, sidecars):
-    wrong = against_schemas(thing, wanted)
+    foreign = sidecars and custom(thing) and crds.schema(thing["apiVersion"], thing["kind"]) is None
+    wrong = [] if foreign else against_schemas(thing, wanted)
     template = pod(thing)
     if template is not None:
         judged = only_ours(template) if sidecars else template
@@ -142,6 +151,11 @@ def self_test(wanted):
         service["spec"]["ports"][0]["targetPort"] = target
         if (not list(beyond.services([(service, None), (labelled, labelled)]))) != right:
             failed.append(f"a Service with the target {target}")
+    beside = changed(("metadata", "annotations"), {INJECTED: "{}"})
+    beside["spec"]["initContainers"][0]["name"] = OURS
+    beside["spec"]["initContainers"][0]["securityContext"] = {"allowPrivilegeEscalation": False}
+    if not wrong_with(beside, wanted, True):
+        failed.append("an injected sidecar that leans on the pod's security context")
     return failed
 
 
@@ -149,7 +163,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     parser.add_argument("--from", dest="oldest", default="1.28", help="the oldest version of Kubernetes (default: 1.28)")
-    parser.add_argument("--sidecars", action="store_true", help="hold only our own containers to the standard")
+    parser.add_argument("--sidecars", action="store_true", help="hold only injected sidecars to the standard")
     parser.add_argument("--self-test", action="store_true")
     asked = parser.parse_args()
     wanted = versions(asked.oldest)
@@ -161,7 +175,7 @@ def main():
         sys.exit(1 if failed else 0)
     if not asked.files:
         parser.error("no file is named")
-    passed = failed = 0
+    passed = failed = sidecars = 0
     for file in asked.files:
         documents = [it for it in yaml.safe_load_all(file.read_text()) if it is not None]
         if not documents:
@@ -169,12 +183,16 @@ def main():
             failed += 1
         things = [(one, pod(one)) for document in documents for one in objects(document)]
         astray = list(beyond.services(things))
-        for thing, _ in things:
+        for thing, template in things:
+            sidecars += template is not None and any(only_ours(template)["spec"].values())
             wrong = wrong_with(thing, wanted, asked.sidecars)
             wrong += [what for service, what in astray if service is thing]
             failed, passed = (failed + 1, passed) if wrong else (failed, passed + 1)
             for one in wrong:
                 print(f"{file}: {thing.get('kind')} {(thing.get('metadata') or {}).get('name')}: {one}")
+    if asked.sidecars:
+        print(f"{sidecars} pods with a sidecar")
+        failed += sidecars == 0
     print(f"Kubernetes {wanted[0]} to {wanted[-1]}: {passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 
