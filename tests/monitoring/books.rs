@@ -6,6 +6,7 @@ use std::fs;
 
 use tokengauge::export::names::{self, attributes, spans};
 use tokengauge::export::prometheus::label_name;
+use tokengauge::kube::injector;
 use tokengauge::monitoring::emitted::{TARGET_LABELS, emitted};
 
 use super::pages::{self, blocks, code_spans, read, root};
@@ -277,6 +278,7 @@ impl Known {
                 .chain(labels)
                 .chain(recorded().map(|rule| rule.name))
                 .chain(recorded().flat_map(|rule| rule.fields.into_keys()))
+                .chain(injector::names().map(str::to_owned))
                 .chain(NEITHER.iter().map(|&name| name.to_owned()))
                 .collect(),
             opentelemetry: names::metrics()

@@ -52,7 +52,6 @@ const EVENTS: Metric = Metric {
     help: "Events, by whether they were sent, failed, were dropped because the queue was full, or were too many.",
 };
 
-#[cfg(test)]
 const ALL: [&Metric; 7] = [
     &REVIEWS,
     &DURATION,
@@ -62,6 +61,11 @@ const ALL: [&Metric; 7] = [
     &API_FAILURES,
     &EVENTS,
 ];
+
+/// The names of all series, but for the suffixes of the histogram's.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|metric| metric.name)
+}
 
 /// Upper bounds of the durations' buckets, in microseconds. A webhook that takes 5 s is given up.
 const BOUNDS: [u64; 10] = [

@@ -25,6 +25,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 pub use self::keeper::SelfMade;
+pub use self::metrics::names;
 pub use self::mounted::Files;
 
 use self::api::Api;

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
@@ -51,18 +51,7 @@ impl Api {
     /// `together` replicas ask for the Secret before any is answered.
     pub async fn start(together: usize) -> Self {
         let authority = Authority::new("the cluster");
-        let (certificate, key) = authority.sign("127.0.0.1");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
-                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
-            )
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let acceptor = acceptor(&authority);
         let files = tempfile::tempdir().unwrap();
         file(&files, "token", &format!("{TOKEN}\n"));
         file(&files, "ca.crt", &authority.pem);
@@ -87,22 +76,8 @@ impl Api {
         let told = Arc::clone(&namespaces);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, state) = (acceptor.clone(), Arc::clone(&shared));
-                let told = Arc::clone(&told);
-                tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else {
-                        return;
-                    };
-                    let answering = service_fn(move |request| {
-                        answer(Arc::clone(&state), Arc::clone(&told), request)
-                    });
-                    let server = hyper::server::conn::http1::Builder::new();
-                    drop(
-                        server
-                            .serve_connection(TokioIo::new(stream), answering)
-                            .await,
-                    );
-                });
+                let (state, told) = (Arc::clone(&shared), Arc::clone(&told));
+                tokio::spawn(converse(acceptor.clone(), stream, state, told));
             }
         });
         Self {
@@ -193,6 +168,40 @@ impl State {
             _ => status(StatusCode::FORBIDDEN, "Forbidden"),
         }
     }
+}
+
+fn acceptor(authority: &Authority) -> TlsAcceptor {
+    let (certificate, key) = authority.sign("127.0.0.1");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+        )
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
+}
+
+async fn converse(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    state: Arc<watch::Sender<State>>,
+    told: Arc<Mutex<Vec<String>>>,
+) {
+    let Ok(stream) = acceptor.accept(stream).await else {
+        return;
+    };
+    let answering =
+        service_fn(move |request| answer(Arc::clone(&state), Arc::clone(&told), request));
+    let server = hyper::server::conn::http1::Builder::new();
+    drop(
+        server
+            .serve_connection(TokioIo::new(stream), answering)
+            .await,
+    );
 }
 
 async fn answer(
