@@ -10,7 +10,7 @@
 )]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use serde_json::Value;
@@ -39,13 +39,29 @@ const OUT_PLAIN: &str = "--mode outbound --native false";
 /// Each kind in each mode, native and plain; then what is special.
 const CASES: &[Case] = &[
     case("engine-deployment", "engine-deployment.yaml", IN),
-    case("engine-deployment-plain", "engine-deployment.yaml", IN_PLAIN),
+    case(
+        "engine-deployment-plain",
+        "engine-deployment.yaml",
+        IN_PLAIN,
+    ),
     case("engine-statefulset", "engine-statefulset.yaml", IN),
-    case("engine-statefulset-plain", "engine-statefulset.yaml", IN_PLAIN),
+    case(
+        "engine-statefulset-plain",
+        "engine-statefulset.yaml",
+        IN_PLAIN,
+    ),
     case("engine-daemonset", "engine-daemonset.yaml", ""),
-    case("engine-daemonset-plain", "engine-daemonset.yaml", "--native false"),
+    case(
+        "engine-daemonset-plain",
+        "engine-daemonset.yaml",
+        "--native false",
+    ),
     case("engine-replicaset", "engine-replicaset.yaml", IN),
-    case("engine-replicaset-plain", "engine-replicaset.yaml", IN_PLAIN),
+    case(
+        "engine-replicaset-plain",
+        "engine-replicaset.yaml",
+        IN_PLAIN,
+    ),
     case("engine-pod", "engine-pod.yaml", IN),
     case("engine-pod-plain", "engine-pod.yaml", IN_PLAIN),
     case("engine-job", "engine-job.yaml", IN),
@@ -79,11 +95,15 @@ struct Flags {
 
 fn settings(flags: &str) -> Settings {
     let words = ["inject"].into_iter().chain(flags.split_whitespace());
-    Flags::try_parse_from(words).unwrap_or_else(|error| panic!("{flags}: {error}")).settings
+    Flags::try_parse_from(words)
+        .unwrap_or_else(|error| panic!("{flags}: {error}"))
+        .settings
 }
 
 fn folder(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kube").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/kube")
+        .join(name)
 }
 
 fn input(name: &str) -> Source {
@@ -98,32 +118,56 @@ fn injected(source: Source, flags: &str) -> Changed {
 }
 
 fn again(text: &str, flags: &str) -> Changed {
-    injected(Source { name: "again".to_owned(), text: text.to_owned() }, flags)
+    injected(
+        Source {
+            name: "again".to_owned(),
+            text: text.to_owned(),
+        },
+        flags,
+    )
 }
 
 fn taken_back(text: &str) -> Changed {
-    let source = Source { name: "injected".to_owned(), text: text.to_owned() };
+    let source = Source {
+        name: "injected".to_owned(),
+        text: text.to_owned(),
+    };
     changed(&[source], None).unwrap()
 }
 
 fn check(file: &str, text: &str) {
-    let path = folder("injected").join(file);
+    check_file(&folder("injected").join(file), text);
+}
+
+fn check_file(path: &Path, text: &str) {
     if std::env::var_os("UPDATE_FIXTURES").is_some() {
-        fs::write(&path, text).unwrap();
+        fs::write(path, text).unwrap();
         return;
     }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text, expected, "{file} (UPDATE_FIXTURES=1 writes it anew)");
+    let expected = fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(
+        text,
+        expected,
+        "{} (UPDATE_FIXTURES=1 writes it anew)",
+        path.display()
+    );
 }
 
 #[test]
 fn what_is_injected_is_as_the_files_say() {
     for case in CASES {
-        let suffix = if case.input.ends_with("json") { "json" } else { "yaml" };
+        let suffix = if case.input.ends_with("json") {
+            "json"
+        } else {
+            "yaml"
+        };
         let made = injected(input(case.input), case.flags);
         assert_eq!(made.refused, 0, "{}: {:#?}", case.name, made.told);
-        check(&format!("{}.{suffix}", case.name), &made.text);
-        check(&format!("{}.txt", case.name), &(made.told.join("\n") + "\n"));
+        check(&format!("{}.out.{suffix}", case.name), &made.text);
+        check(
+            &format!("{}.told.txt", case.name),
+            &(made.told.join("\n") + "\n"),
+        );
     }
 }
 
@@ -132,11 +176,35 @@ fn every_file_belongs_to_a_case() {
     for entry in fs::read_dir(folder("injected")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let stem = name.split('.').next().unwrap_or_default();
-        assert!(CASES.iter().any(|case| case.name == stem), "injected/{name}: no case makes it");
+        assert!(
+            CASES.iter().any(|case| case.name == stem),
+            "injected/{name}: no case makes it"
+        );
     }
     for entry in fs::read_dir(folder("input")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(CASES.iter().any(|case| case.input == name), "input/{name}: no case reads it");
+        assert!(
+            CASES.iter().any(|case| case.input == name),
+            "input/{name}: no case reads it"
+        );
+    }
+}
+
+/// `deploy/kubernetes` shows manifests with their sidecars: those that `inject` writes.
+#[test]
+fn the_manifests_of_deploy_are_what_inject_writes() {
+    for mode in ["inbound", "outbound"] {
+        for (to, flags) in [("", ""), ("no-native-sidecar/", "--native false")] {
+            let deploy = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy/kubernetes");
+            let text = fs::read_to_string(deploy.join(mode).join("workload.yaml")).unwrap();
+            let made = again(&text, flags);
+            assert_eq!(made.refused, 0, "{:#?}", made.told);
+            assert_eq!(taken_back(&made.text).text, text);
+            check_file(
+                &deploy.join(format!("{to}{mode}/injected.yaml")),
+                &made.text,
+            );
+        }
     }
 }
 
@@ -160,12 +228,23 @@ fn uninject_takes_it_all_back_byte_for_byte() {
         let made = injected(input(case.input), case.flags);
         let back = taken_back(&made.text);
         if made.told.iter().any(|line| line.contains(": lost: ")) {
-            let values = |text: &str| documents(text).unwrap().iter().map(|it| it.value().clone()).collect::<Vec<_>>();
+            let values = |text: &str| {
+                documents(text)
+                    .unwrap()
+                    .iter()
+                    .map(|it| it.value().clone())
+                    .collect::<Vec<_>>()
+            };
             assert_eq!(values(&back.text), values(&before), "{}", case.name);
         } else {
             assert_eq!(back.text, before, "{}", case.name);
         }
-        assert!(!back.told.iter().any(|line| line.contains("lost")), "{}: {:#?}", case.name, back.told);
+        assert!(
+            !back.told.iter().any(|line| line.contains("lost")),
+            "{}: {:#?}",
+            case.name,
+            back.told
+        );
     }
 }
 
@@ -173,11 +252,20 @@ fn uninject_takes_it_all_back_byte_for_byte() {
 #[test]
 fn other_settings_are_as_if_they_had_been_the_first() {
     for case in CASES {
-        let flags = format!("{} --image registry.example/tokengauge:9.9.9 --cluster other", case.flags);
+        let flags = format!(
+            "{} --image registry.example/tokengauge:9.9.9 --objectives voice",
+            case.flags
+        );
         let before = injected(input(case.input), case.flags);
         let renewed = again(&before.text, &flags);
         let direct = injected(input(case.input), &flags);
-        let values = |text: &str| documents(text).unwrap().iter().map(|it| it.value().clone()).collect::<Vec<_>>();
+        let values = |text: &str| {
+            documents(text)
+                .unwrap()
+                .iter()
+                .map(|it| it.value().clone())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(values(&renewed.text), values(&direct.text), "{}", case.name);
     }
 }
@@ -189,8 +277,16 @@ fn value(text: &str) -> Value {
 fn outcome(text: &str, flags: &str) -> Outcome {
     let settings = settings(flags);
     let texts = documents(text).unwrap();
-    let all: Vec<&Value> = texts.iter().flat_map(|it| objects(it.value())).map(|(_, object)| object).collect();
-    inject(all.first().unwrap(), &Around::of(&all, &settings), &settings)
+    let all: Vec<&Value> = texts
+        .iter()
+        .flat_map(|it| objects(it.value()))
+        .map(|(_, object)| object)
+        .collect();
+    inject(
+        all.first().unwrap(),
+        &Around::of(&all, &settings),
+        &settings,
+    )
 }
 
 /// A pod with one engine on a named port; `metadata` and `spec` are put into its lines.
@@ -202,28 +298,67 @@ fn pod(metadata: &str, spec: &str) -> String {
 }
 
 fn annotated(lines: &str) -> String {
-    let lines: String = lines.lines().map(|line| format!("    tokengauge.dev/{line}\n")).collect();
+    let lines: String = lines
+        .lines()
+        .map(|line| format!("    tokengauge.dev/{line}\n"))
+        .collect();
     pod(&format!("  annotations:\n{lines}"), "")
 }
 
 #[test]
 fn what_is_wrong_is_refused_with_what_where_and_what_to_do() {
     let cases = [
-        ("mdoe: inbound", "tokengauge.dev/mdoe: there is no such annotation; the nearest is mode"),
-        ("mode: sideways", "tokengauge.dev/mode: \"sideways\" is none of inbound, outbound"),
-        ("port: \"70000\"", "tokengauge.dev/port: \"70000\" is no port; write a number from 1 to 65535"),
-        ("port: grpc", "no container declares the TCP port grpc; choose one of http (8000, container a)"),
-        ("upstream: ftp://x", "tokengauge.dev/upstream: the URL is neither http:// nor https://"),
-        ("objectives: fast", "tokengauge.dev/objectives: \"fast\" is none of chat, voice, code, batch, agent"),
-        ("memory-limit: 1 GB", "tokengauge.dev/memory-limit: \"1 GB\" is no quantity above zero"),
-        ("drain: \"30\"", "tokengauge.dev/drain: \"30\" has no unit of time"),
+        (
+            "mdoe: inbound",
+            "tokengauge.dev/mdoe: there is no such annotation; the nearest is mode",
+        ),
+        (
+            "mode: sideways",
+            "tokengauge.dev/mode: \"sideways\" is none of inbound, outbound",
+        ),
+        (
+            "port: \"70000\"",
+            "tokengauge.dev/port: \"70000\" is no port; write a number from 1 to 65535",
+        ),
+        (
+            "port: grpc",
+            "no container declares the TCP port grpc; choose one of http (8000, container a)",
+        ),
+        (
+            "upstream: ftp://x",
+            "tokengauge.dev/upstream: the URL is neither http:// nor https://",
+        ),
+        (
+            "objectives: fast",
+            "tokengauge.dev/objectives: \"fast\" is none of chat, voice, code, batch, agent",
+        ),
+        (
+            "memory-limit: 1 GB",
+            "tokengauge.dev/memory-limit: \"1 GB\" is no quantity above zero",
+        ),
+        (
+            "drain: \"30\"",
+            "tokengauge.dev/drain: \"30\" has no unit of time",
+        ),
         ("native: yes", "tokengauge.dev/native: "),
-        ("provider: A B", "tokengauge.dev/provider: \"A B\" is no provider's name"),
-        ("image: \"a b\"", "tokengauge.dev/image: \"a b\" is no image"),
-        ("listen-port: \"4001\"", "listen-port and admin-port are both 4001"),
+        (
+            "provider: A B",
+            "tokengauge.dev/provider: \"A B\" is no provider's name",
+        ),
+        (
+            "image: \"a b\"",
+            "tokengauge.dev/image: \"a b\" is no image",
+        ),
+        (
+            "listen-port: \"4001\"",
+            "listen-port and admin-port are both 4001",
+        ),
         ("listen-port: \"8000\"", "container a uses port 8000 itself"),
         ("otlp-endpoint: node:4317", "tokengauge.dev/otlp-endpoint: "),
-        ("config: Big", "tokengauge.dev/config: \"Big\" is no name of a ConfigMap"),
+        (
+            "config: Big",
+            "tokengauge.dev/config: \"Big\" is no name of a ConfigMap",
+        ),
     ];
     for (annotation, expected) in cases {
         match outcome(&annotated(annotation), IN) {
@@ -238,15 +373,24 @@ fn what_is_wrong_is_refused_with_what_where_and_what_to_do() {
         Outcome::Refused(Problem::NoSuchContainer { name, .. }) => assert_eq!(name, "b"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(outcome(&annotated("inject: enabled"), ""), Outcome::Refused(Problem::ModeUnknown));
+    assert_eq!(
+        outcome(&annotated("inject: enabled"), ""),
+        Outcome::Refused(Problem::ModeUnknown)
+    );
 }
 
 #[test]
 fn a_url_with_a_password_is_never_echoed() {
-    for annotation in ["upstream: https://me:s3cret@host", "otlp-endpoint: https://me:s3cret@host"] {
+    for annotation in [
+        "upstream: https://me:s3cret@host",
+        "otlp-endpoint: https://me:s3cret@host",
+    ] {
         match outcome(&annotated(annotation), IN) {
             Outcome::Refused(problem) => {
-                assert!(!format!("{problem} {problem:?}").contains("s3cret"), "{problem:?}");
+                assert!(
+                    !format!("{problem} {problem:?}").contains("s3cret"),
+                    "{problem:?}"
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -267,6 +411,11 @@ fn what_cannot_have_a_sidecar_is_skipped_for_a_reason() {
             IN,
             Reason::NoContainers,
         ),
+        (
+            "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nspec: {template: {spec: {containers: []}}}\n".to_owned(),
+            IN,
+            Reason::CustomKind { kind: "Rollout".to_owned() },
+        ),
         ("apiVersion: v1\nkind: ConfigMap\n".to_owned(), IN, Reason::NotAWorkload),
         (
             "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{name: a}]}}}\n".to_owned(),
@@ -284,15 +433,23 @@ fn a_port_without_a_name_wants_its_service_in_sight() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {app: a}}\nspec:\n  containers:\n  - name: a\n    \
                ports: [{containerPort: 8000}]\n";
     let service = |more: &str| {
-        format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{selector: {{app: a}}, {more}}}\n")
+        format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{selector: {{app: a}}, {more}}}\n"
+        )
     };
     let refused = Outcome::Refused(Problem::NumberedPort { port: 8000 });
     assert_eq!(outcome(pod, IN), refused);
-    assert_eq!(outcome(&format!("{pod}{}", service("ports: [{port: 80}]")), IN), refused);
+    assert_eq!(
+        outcome(&format!("{pod}{}", service("ports: [{port: 80}]")), IN),
+        refused
+    );
     let headless = service("clusterIP: None, ports: [{port: 8000}]");
     assert_eq!(outcome(&format!("{pod}{headless}"), IN), refused);
     let fits = service("ports: [{port: 80, targetPort: 8000}]");
-    assert!(matches!(outcome(&format!("{pod}{fits}"), IN), Outcome::Changed { .. }));
+    assert!(matches!(
+        outcome(&format!("{pod}{fits}"), IN),
+        Outcome::Changed { .. }
+    ));
     let elsewhere = fits.replace("name: s}", "name: s, namespace: other}");
     assert_eq!(outcome(&format!("{pod}{elsewhere}"), IN), refused);
     let seen_to = format!("{IN} --listen-port 4000");
@@ -313,24 +470,38 @@ fn a_service_of_two_workloads_is_led_only_where_both_are_taken_over() {
     assert!(matches!(outcome(&both, IN), Outcome::Changed { .. }));
     let out = ", annotations: {tokengauge.dev/inject: disabled}";
     let one = format!("{service}{}{}", pod("p", ""), pod("q", out));
-    let refused = Problem::SharedService { workload: "pod/q".to_owned(), port: 8000 };
+    let refused = Problem::SharedService {
+        workload: "pod/q".to_owned(),
+        port: 8000,
+    };
     assert_eq!(outcome(&one, IN), Outcome::Refused(refused));
 }
 
 #[test]
 fn one_refusal_is_that_of_the_whole_and_is_told_with_its_place() {
-    let text = format!("{}---\n# a comment\n{}", pod("", ""), annotated("mode: sideways"));
+    let text = format!(
+        "{}---\n# a comment\n{}",
+        pod("", ""),
+        annotated("mode: sideways")
+    );
     let made = again(&text, IN);
     assert_eq!(made.refused, 1);
     let line = made.told.last().unwrap();
-    assert!(line.starts_with("again:12: pod/p: refused: tokengauge.dev/mode: "), "{line}");
+    assert!(
+        line.starts_with("again:13: pod/p: refused: tokengauge.dev/mode: "),
+        "{line}"
+    );
 }
 
 #[test]
 fn several_files_are_one_stream() {
     let sources = [input("app-pod.yaml"), input("engine-pod.yaml")];
     let made = changed(&sources, Some(&settings(OUT))).unwrap();
-    let kinds: Vec<Value> = documents(&made.text).unwrap().iter().map(|it| it.value()["kind"].clone()).collect();
+    let kinds: Vec<Value> = documents(&made.text)
+        .unwrap()
+        .iter()
+        .map(|it| it.value()["kind"].clone())
+        .collect();
     assert_eq!(kinds, ["Pod", "Pod"]);
 }
 
@@ -346,12 +517,23 @@ fn alone_a_sidecar_is_never_renewed() {
 #[test]
 fn uninject_leaves_and_tells_what_was_changed_since() {
     let made = again(&pod("", ""), IN).text;
-    let grace = made.replace("terminationGracePeriodSeconds: 330", "terminationGracePeriodSeconds: 900");
+    let grace = made.replace(
+        "terminationGracePeriodSeconds: 330",
+        "terminationGracePeriodSeconds: 900",
+    );
     let back = taken_back(&grace);
     let text = &back.text;
-    assert!(text.contains("terminationGracePeriodSeconds: 900") && !text.contains("tokengauge"), "{text}");
-    let told = "/spec/terminationGracePeriodSeconds was changed since `inject`, so it is left as it is";
-    assert!(back.told.iter().any(|line| line.ends_with(told)), "{:#?}", back.told);
+    assert!(
+        text.contains("terminationGracePeriodSeconds: 900") && !text.contains("tokengauge"),
+        "{text}"
+    );
+    let told =
+        "/spec/terminationGracePeriodSeconds was changed since `inject`, so it is left as it is";
+    assert!(
+        back.told.iter().any(|line| line.ends_with(told)),
+        "{:#?}",
+        back.told
+    );
     // An API server fills in defaults; they are no change.
     let mut defaulted = value(&made);
     defaulted["spec"]["containers"][0]["lifecycle"]["preStop"]["httpGet"]["scheme"] = "HTTP".into();
@@ -364,7 +546,9 @@ fn uninject_leaves_and_tells_what_was_changed_since() {
         }
         other => panic!("{other:?}"),
     }
-    let broken = made.replace("\"version\":1", "\"version\":7").replace("\\\"version\\\":1", "\\\"version\\\":7");
+    let broken = made
+        .replace("\"version\":1", "\"version\":7")
+        .replace("\\\"version\\\":1", "\\\"version\\\":7");
     match uninject(&value(&broken)) {
         Outcome::Refused(problem) => assert_eq!(problem.as_str(), "broken_record"),
         other => panic!("{other:?}"),

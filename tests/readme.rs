@@ -16,7 +16,7 @@ use pages::{blocks, code_spans, read, root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
 
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 10] = [
     "run",
     "demo",
     "simulate",
@@ -25,6 +25,8 @@ const COMMANDS: [&str; 8] = [
     "schema",
     "dashboards",
     "alerts",
+    "inject",
+    "uninject",
 ];
 
 #[test]

@@ -21,6 +21,7 @@ mod exchanges;
 mod exemplars;
 mod hangs;
 mod identity;
+mod injected;
 mod leaks;
 mod lifecycle;
 mod network;

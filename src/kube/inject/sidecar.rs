@@ -55,8 +55,9 @@ pub(super) fn container(wanted: &Wanted, place: &Place) -> Value {
         "ports": ports,
         "startupProbe": probe("/readyz", json!({ "periodSeconds": 1, "failureThreshold": 120 })),
         "livenessProbe": probe("/livez", json!({})),
-        // Kubernetes asks every 10 s by default: so long new calls would come to a pod that drains.
-        "readinessProbe": probe("/readyz", json!({ "periodSeconds": 2 })),
+        // By default Kubernetes asks every 10 s and believes the third answer: so long new calls would come to a pod that
+        // drains.
+        "readinessProbe": probe("/readyz", json!({ "periodSeconds": 2, "failureThreshold": 2 })),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": false,
@@ -174,10 +175,9 @@ fn environment(wanted: &Wanted, place: &Place) -> Vec<Value> {
     if let Some(on) = engine_metrics {
         set("TOKENGAUGE_ENGINE_METRICS", on.to_string());
     }
-    if wanted.mode == Mode::Inbound {
-        // What preStop has not seen the end of is given this long after SIGTERM; the flush comes after.
-        set("TOKENGAUGE_DRAIN", "20s".to_owned());
-    }
+    // The waiting is done before SIGTERM: by the hook, or by the kubelet's order. When it comes, all that may be left are
+    // the 2 s in which telemetry must get out.
+    set("TOKENGAUGE_DRAIN", "0s".to_owned());
     set("TOKENGAUGE_LOG_FORMAT", "json".to_owned());
     env
 }
