@@ -456,3 +456,13 @@ async fn bind_admin(
     let bound = Admin::bind(address, token, Arc::clone(ready), pages, drain).await;
     bound.map_err(|error| StartError::Admin(address, error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_is_over_within_the_two_seconds_that_a_sidecar_has_at_worst() {
+        assert!(FLUSH + export::telemetry::GRACE < Duration::from_secs(2));
+    }
+}

@@ -1,6 +1,8 @@
 //! Asking the admin port of a proxy that runs on this machine.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -22,27 +24,68 @@ const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 /// Where the proxy's admin port is.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Where {
-    /// The admin port of the proxy: IP:PORT. Where it listens on all interfaces (0.0.0.0, [::]), loopback is asked
+    /// The admin port of the proxy: IP:PORT or NAME:PORT. Where it listens on all interfaces (0.0.0.0, [::]), loopback is
+    /// asked
     #[arg(
         long,
         value_name = "ADDRESS",
         env = "TOKENGAUGE_ADMIN",
         default_value = "127.0.0.1:4001"
     )]
-    admin: Socket,
+    admin: Place,
+}
+
+/// A port of a host: as the variable of the proxy itself has it, or of a host that DNS knows, such as a Service.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Place {
+    Address(SocketAddr),
+    Name { host: String, port: u16 },
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = || {
+            let (host, port) = text.rsplit_once(':')?;
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            // Without a letter it is an address that was mistyped.
+            let named = host.contains(char::is_alphabetic) && host.chars().all(allowed);
+            Some(Self::Name {
+                host: Some(host).filter(|_| named)?.to_owned(),
+                port: port.parse().ok()?,
+            })
+        };
+        let address = text.parse().ok();
+        address
+            .map(|Socket(address)| Self::Address(reached(address)))
+            .or_else(named)
+            .ok_or_else(|| {
+                "write an IP address or a name, and a port, such as 127.0.0.1:4001".to_owned()
+            })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+/// Where to reach what listens on this address.
+fn reached(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 impl Where {
-    fn address(&self) -> SocketAddr {
-        let Socket(address) = self.admin;
-        let ip = match address.ip() {
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
-            ip => ip,
-        };
-        SocketAddr::new(ip, address.port())
-    }
-
     /// Asks for `path`; the line that is answered with 200, within `limit`. Needs no runtime.
     ///
     /// # Errors
@@ -54,14 +97,16 @@ impl Where {
         limit: Duration,
         environment: fn(&str) -> Option<String>,
     ) -> anyhow::Result<String> {
-        let address = self.address();
+        let address = self.admin.to_string();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let answered = runtime.block_on(async {
-            let asking = exchange(address, method, path, environment(TOKEN_VARIABLE));
+            let asking = exchange(&address, method, path, environment(TOKEN_VARIABLE));
             tokio::time::timeout(limit, asking).await
         });
+        // A name that is still being asked for is not waited for.
+        runtime.shutdown_background();
         let (status, text) = answered
             .with_context(|| format!("{address}{path} has not answered within {limit:?}"))??;
         if status != StatusCode::OK {
@@ -72,7 +117,7 @@ impl Where {
 }
 
 async fn exchange(
-    address: SocketAddr,
+    address: &str,
     method: Method,
     path: &str,
     token: Option<String>,
@@ -85,7 +130,7 @@ async fn exchange(
     let mut request = Request::builder()
         .method(method)
         .uri(path)
-        .header(header::HOST, address.to_string())
+        .header(header::HOST, address)
         .header(header::CONNECTION, "close");
     if let Some(token) = token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
@@ -116,9 +161,31 @@ mod tests {
             ("[::]:4001", "[::1]:4001"),
             ("127.0.0.1:5", "127.0.0.1:5"),
             ("10.0.0.7:4001", "10.0.0.7:4001"),
+            ("localhost:4001", "localhost:4001"),
+            (
+                "tokengauge-admin.chat.svc:4001",
+                "tokengauge-admin.chat.svc:4001",
+            ),
         ] {
-            let admin = said.parse().unwrap();
-            assert_eq!(Where { admin }.address().to_string(), asked);
+            assert_eq!(said.parse::<Place>().unwrap().to_string(), asked);
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_with_a_port_is_refused() {
+        for said in [
+            "",
+            "localhost",
+            ":4001",
+            "4001",
+            "a:b",
+            "a:99999",
+            "10.0.0:4001",
+            "http://a:1",
+            "a b:1",
+            "::1:4001",
+        ] {
+            assert!(said.parse::<Place>().is_err(), "{said}");
         }
     }
 }

@@ -16,6 +16,7 @@ mod dashboards;
 pub mod demo;
 pub mod drain;
 pub mod inject;
+pub mod injector;
 pub mod log;
 pub mod probe;
 pub mod report;
@@ -92,6 +93,8 @@ pub enum Command {
     Report(report::Args),
     /// Validate a configuration file: every error with its line, its key and its remedy
     Check(check::CheckArgs),
+    /// Run the admission webhook that gives pods their sidecar when they are created
+    Injector(Box<injector::Args>),
     /// Write Grafana's dashboards, or check that a folder has them as they are generated
     Dashboards(dashboards::Args),
     /// Make Prometheus' rules of alerts, or check that a folder has them
@@ -120,6 +123,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Simulate(args) => ended(simulated(args)),
         Command::Report(args) => report::run(args),
         Command::Check(args) => answer(check::check(&args)),
+        Command::Injector(args) => ended(injector::run(*args, config::environment)),
         Command::Dashboards(args) => answer(dashboards::run(&args)),
         Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
         Command::Inject(args) => inject::inject(&args),

@@ -128,7 +128,7 @@ async fn serve(config: Config, export: export::Config, watch: Watch) -> anyhow::
 }
 
 /// 128 + SIGTERM, as shells tell a process that a signal ended.
-const SECOND_SIGNAL: u8 = 143;
+pub(super) const SECOND_SIGNAL: u8 = 143;
 
 fn announce(app: &App) {
     let config = app.config();
@@ -172,20 +172,20 @@ fn reload(app: &App, loaded: Result<Config, config::Errors>) {
 }
 
 /// SIGTERM and SIGINT.
-struct Stop {
+pub(super) struct Stop {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Stop {
-    fn listen() -> io::Result<Self> {
+    pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
     }
 
-    async fn asked(&mut self) {
+    pub(super) async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

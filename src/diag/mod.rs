@@ -4,6 +4,10 @@
 //! asked. *Info*: the few turning points of a process's life. *Debug*: for whoever looks for a fault. No happening has a
 //! field that can hold a credential or text of a prompt or an answer.
 
+mod injector;
+
+pub use injector::*;
+
 use std::time::Duration;
 
 /// The proxy takes requests.
@@ -290,6 +294,25 @@ impl ScrapeWorks<'_> {
             upstream = self.upstream,
             engine = self.engine,
             "the engine's metrics are read"
+        );
+    }
+}
+
+/// At the end: what no collector ever got. The counters that tell of it could not leave either.
+#[derive(Debug)]
+pub struct TelemetryLost {
+    /// Since the start, for whatever reason.
+    pub spans: u64,
+    /// Whether the last metrics were delivered, or none are sent.
+    pub last_metrics: bool,
+}
+
+impl TelemetryLost {
+    pub fn emit(&self) {
+        tracing::warn!(
+            spans = self.spans,
+            last_metrics_delivered = self.last_metrics,
+            "telemetry was lost"
         );
     }
 }

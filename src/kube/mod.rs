@@ -4,4 +4,6 @@
 //! server as it is; `tokengauge inject` applies it to the text of manifests, so that comments, order and quotes stay.
 
 pub mod inject;
+pub mod injector;
+pub mod review;
 pub mod yaml;

@@ -302,6 +302,9 @@ impl<C: Graceful> Serving<C> {
 
     /// Takes note of a new phase; whether the connection ends here and now.
     fn enter(&mut self, phase: Phase) -> bool {
+        if phase > Phase::Serving && !C::TELLS {
+            self.exchanges.close();
+        }
         self.end = match (phase, self.end) {
             (Phase::Cut, _) => return true,
             (_, End::Told) | (Phase::Serving, _) => self.end,

@@ -4,10 +4,10 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 
-use http::Response;
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::service::Service;
 
@@ -16,6 +16,7 @@ use hyper::service::Service;
 pub(super) struct Exchanges {
     begun: AtomicU32,
     over: AtomicU32,
+    closing: AtomicBool,
 }
 
 impl Exchanges {
@@ -25,6 +26,14 @@ impl Exchanges {
 
     pub(super) fn over(&self) -> u32 {
         self.over.load(Ordering::Acquire)
+    }
+
+    /// From here on responses say `Connection: close`, which hyper does then. Only for HTTP/1.
+    ///
+    /// Telling hyper to finish is not enough: that is done between two of its polls, and within one a request may come and
+    /// be answered.
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
     }
 
     fn begin(self: &Arc<Self>) -> Going {
@@ -61,21 +70,28 @@ impl<S> Counted<S> {
     }
 }
 
-impl<R, S, B> Service<R> for Counted<S>
+impl<R, S, B> Service<Request<R>> for Counted<S>
 where
-    S: Service<R, Response = Response<B>, Future: Unpin>,
+    S: Service<Request<R>, Response = Response<B>, Future: Unpin>,
 {
     type Response = Response<CountedBody<B>>;
     type Error = S::Error;
     type Future = Answering<S::Future>;
 
-    fn call(&self, request: R) -> Self::Future {
-        let going = self.exchanges.begin();
+    fn call(&self, request: Request<R>) -> Self::Future {
+        let going = (!switches(request.headers())).then(|| self.exchanges.begin());
         Answering {
             inner: self.inner.call(request),
-            going: Some(going),
+            going,
         }
     }
+}
+
+/// Whether the connection is to become a WebSocket. It is not counted: told to end, hyper would answer `Connection: Upgrade,
+/// close`, which is right and which some clients refuse. What becomes a WebSocket waits for no further exchange anyway.
+fn switches(headers: &HeaderMap) -> bool {
+    let upgrade = headers.get(header::UPGRADE);
+    upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 /// The way to the response's head.
@@ -95,7 +111,14 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answered = ready!(Pin::new(&mut self.inner).poll(cx));
         let going = self.going.take();
-        Poll::Ready(answered.map(|response| response.map(|inner| CountedBody { inner, going })))
+        let closing = |going: &Going| going.0.closing.load(Ordering::Acquire);
+        Poll::Ready(answered.map(|mut response| {
+            if going.as_ref().is_some_and(closing) {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
+            response.map(|inner| CountedBody { inner, going })
+        }))
     }
 }
 

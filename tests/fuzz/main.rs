@@ -61,7 +61,7 @@ targets! {
     sse lines elements aws sniffed websocket
     gzip deflate br zstd codings
     dialects floods requests content realtime traces engines
-    exchange board tokens
+    exchange board tokens manifests
 }
 
 fn target(name: &str) -> &'static Target {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -68,21 +69,23 @@ async fn drained(waiting: [JoinHandle<String>; 2]) {
     }
 }
 
-/// A backend that closes each connection, so that each exchange shows as one.
-async fn before(backend: &Backend) -> Process {
-    let file = tempfile::NamedTempFile::new().unwrap();
+/// The proxy before `backend`, to which each exchange has a connection of its own.
+async fn before(backend: &Backend) -> (Process, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("c.yaml");
     let text = format!(
         "version: 1\nupstreams: {{one: {{url: \"http://{}\", pool: {{size: 0}}}}}}\n",
         backend.address
     );
-    std::fs::write(file.path(), text).unwrap();
-    Process::start(&["--config", file.path().to_str().unwrap()], &[]).await
+    std::fs::write(&file, text).unwrap();
+    let process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
+    (process, directory)
 }
 
 #[tokio::test]
 async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
     let backend = Backend::start().await;
-    let mut process = before(&backend).await;
+    let (mut process, _directory) = before(&backend).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
     let waiting = parting(&process).await;
     assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
@@ -115,14 +118,17 @@ async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
     assert_eq!(silent.read_to_end().await, b"");
     assert_eq!(process.ended().await.code(), Some(0));
     let log = process.log();
-    assert!(log.contains("\"exchanges_cut\":0"), "{log}");
+    assert!(
+        log.contains("\"stopped\"") && !log.contains("exchanges_cut"),
+        "{log}"
+    );
     assert_eq!(log.matches("drain begun").count(), 1, "{log}");
 }
 
 #[tokio::test]
 async fn connections_are_kept_during_the_delay_and_a_second_request_joins_the_drain() {
     let backend = Backend::start().await;
-    let mut process = before(&backend).await;
+    let (mut process, _directory) = before(&backend).await;
     let mut client = process.client().await;
     let first = asked(process.admin, "POST /drain?delay=1h", "");
     process
@@ -149,7 +155,7 @@ async fn connections_are_kept_during_the_delay_and_a_second_request_joins_the_dr
 #[tokio::test]
 async fn each_connection_has_one_more_exchange_and_none_that_is_idle_is_left() {
     let backend = Backend::start().await;
-    let process = before(&backend).await;
+    let (process, _directory) = before(&backend).await;
     let (mut streaming, mut upstream) = open(&process, &backend, CALL).await;
     let (mut idle, mut busy, mut silent) = (
         process.client().await,
@@ -179,7 +185,7 @@ async fn each_connection_has_one_more_exchange_and_none_that_is_idle_is_left() {
 #[tokio::test]
 async fn a_websocket_is_an_exchange_too() {
     let backend = Backend::start().await;
-    let process = before(&backend).await;
+    let (process, _directory) = before(&backend).await;
     let (mut streaming, mut upstream) = open(&process, &backend, CALL).await;
     let waiting = parting(&process).await;
     let mut client = process.client().await;
@@ -212,7 +218,7 @@ async fn a_websocket_is_an_exchange_too() {
 #[tokio::test]
 async fn over_http2_streams_end_whole_and_a_new_connection_is_served_once() {
     let backend = Backend::start().await;
-    let process = before(&backend).await;
+    let (process, _directory) = before(&backend).await;
     let connect = async || {
         let stream = TokioIo::new(TcpStream::connect(process.address).await.unwrap());
         let (sender, connection) =
@@ -362,7 +368,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
 #[tokio::test]
 async fn the_commands_ask_and_say_what_they_are_told() {
     let backend = Backend::start().await;
-    let mut process = before(&backend).await;
+    let (mut process, _directory) = before(&backend).await;
     let admin = process.admin.to_string();
     let all = format!("0.0.0.0:{}", process.admin.port());
     let by_variable = [("TOKENGAUGE_ADMIN", &*all)];
@@ -374,6 +380,12 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     };
     assert_eq!(probe("livez").await, (Some(0), "live\n".to_owned()));
     assert_eq!(probe("readyz").await, (Some(0), "ready\n".to_owned()));
+    let by_name = format!("localhost:{}", process.admin.port());
+    let by_name = [&["probe", "--admin", &by_name], patient.as_slice()].concat();
+    assert_eq!(
+        told(&command(&by_name, &[]).await),
+        (Some(0), "live\n".to_owned())
+    );
 
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
     let hasty = [

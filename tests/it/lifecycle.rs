@@ -80,6 +80,27 @@ async fn a_collector_that_never_answers_holds_up_the_end_no_longer_than_the_flus
     let ended = tokio::time::timeout(Duration::from_secs(10), process.ended()).await;
     assert_eq!(ended.unwrap().code(), Some(0));
     process.logged(&["\"telemetry_flushed\":false"]).await;
+    let lost = ["\"telemetry was lost\"", "\"spans\":2", "\"last_metrics_delivered\":false"];
+    process.logged(&lost).await;
+}
+
+#[tokio::test]
+async fn what_was_lost_on_the_way_is_told_at_the_end_and_only_then() {
+    let backend = Backend::start().await;
+    let gone = Backend::start().await.address;
+    let mut process = exporting(&backend, gone).await;
+    for _ in 0..2 {
+        let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+        upstream.write(DONE).await;
+        client.read_exactly(DONE.len()).await;
+        // A client with which the upstream's connection ends too: the next exchange asks for another.
+        drop((client, upstream));
+    }
+    process.signal("TERM");
+    assert_eq!(process.ended().await.code(), Some(0));
+    let log = process.log();
+    let told = log.matches("\"telemetry was lost\",\"spans\":4,").count();
+    assert_eq!(told, 1, "also those of which the export had failed: {log}");
 }
 
 #[tokio::test]

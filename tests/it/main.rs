@@ -22,6 +22,7 @@ mod exemplars;
 mod hangs;
 mod identity;
 mod injected;
+mod injector;
 mod leaks;
 mod lifecycle;
 mod network;

@@ -234,7 +234,7 @@ def manifests(cluster):
         built += 1
         accepted(cluster, str(file.parent.relative_to(ROOT)), made.stdout, restricted=True)
     check(built > 0, "there are manifests", built)
-    goldens = sorted(ROOT.glob("tests/fixtures/kube/**/*.out.yaml"))
+    goldens = sorted(ROOT.glob("tests/fixtures/kube/injected/**/*.yaml"))
     for file in goldens:
         accepted(cluster, str(file.relative_to(ROOT)), file.read_text(), restricted=False)
     check(goldens, "there are workloads that inject has changed")

@@ -7,6 +7,7 @@
 
 mod queue;
 
+use std::cell::Cell;
 use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -26,7 +27,7 @@ use crate::record::Record;
 use queue::Queue;
 
 /// How much longer than its bound a shutdown waits for the thread to notice: scheduling on a busy single core.
-const GRACE: Duration = Duration::from_millis(200);
+pub const GRACE: Duration = Duration::from_millis(200);
 
 /// The thread that sends, and the queue to it. Without an endpoint there is neither: metrics can be scraped, spans go
 /// nowhere.
@@ -271,11 +272,12 @@ struct Sender {
 impl Sender {
     /// Until the end, and at most as long after it as it allows.
     async fn send(&self, exporters: Exporters) -> bool {
+        let last_metrics = Cell::new(exporters.metrics.is_none());
         let metrics = async {
-            match exporters.metrics {
-                Some(exporter) => self.metrics(&exporter).await,
-                None => true,
+            if let Some(exporter) = exporters.metrics {
+                last_metrics.set(self.metrics(&exporter).await);
             }
+            last_metrics.get()
         };
         let spans = async {
             match (&self.queue, exporters.traces) {
@@ -289,8 +291,14 @@ impl Sender {
             () = self.time_is_up() => false,
         };
         let left = self.queue.as_ref().map_or(0, |queue| queue.close());
-        if left > 0 {
-            tracing::warn!(spans = left, "spans were not delivered before the end");
+        let lost = |reason| self.deliveries.lost_so_far(Exported::Traces, reason);
+        let spans = Lost::ALL.into_iter().map(lost).sum();
+        if spans > 0 || !last_metrics.get() {
+            diag::TelemetryLost {
+                spans,
+                last_metrics: last_metrics.get(),
+            }
+            .emit();
         }
         delivered && left == 0
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde_json::Value;
 
 use super::style::{Style, column};
-use super::tree::{Child, Collection, Kind, line_end, own_line, skip_trivia};
+use super::tree::{Child, Collection, Kind, first, line_end, own_line, skip_trivia};
 use super::write::{self, Written};
 
 /// Bytes, and what is written in their place.
@@ -56,10 +56,14 @@ pub(super) fn remove(text: &str, collection: &Collection, index: usize) -> Optio
     let children = &collection.children;
     let child = children.get(index).filter(|_| children.len() > 1)?;
     let after = after_line(text, end(child));
+    let next = skip_spaces(text, after);
     let range = if own_line(text, child.start) {
         line_start(text, child.start)..after
+    } else if text.get(next..)?.starts_with('#') {
+        // `- name: x` with a comment below: the dash stays alone.
+        blanks_before(text, child.start)..eol(text, end(child))
     } else {
-        child.start..skip_spaces(text, after)
+        child.start..next
     };
     Some(vec![(range, String::new())])
 }
@@ -124,12 +128,19 @@ pub(super) fn after_line(text: &str, at: usize) -> usize {
 
 fn line_start(text: &str, at: usize) -> usize {
     let before = text.get(..at).unwrap_or_default();
-    before.rfind('\n').map_or(0, |end| end + 1)
+    before
+        .rfind('\n')
+        .map_or_else(|| first(text).min(at), |end| end + 1)
 }
 
 fn skip_spaces(text: &str, from: usize) -> usize {
     let rest = text.get(from..).unwrap_or_default();
     from + rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len()
+}
+
+fn blanks_before(text: &str, at: usize) -> usize {
+    let before = text.get(..at).unwrap_or_default();
+    before.trim_end_matches([' ', '\t']).len()
 }
 
 /// Whole lines at the beginning of a line, or behind a last line without an end.

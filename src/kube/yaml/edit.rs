@@ -1,11 +1,11 @@
 //! A patch → changes of the text, each held against what it should read as.
 
 use json_patch::{Patch, PatchOperation, jsonptr::Pointer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::block::{self, Splice, after_line, eol, whole_lines};
 use super::error::Error;
-use super::lost::{self, Lost, What};
+use super::lost::{Lost, Marks, What};
 use super::style::{self, Style};
 use super::tree::{Kind, Name, Node, Tree, own_line};
 use super::{Edited, flow, read, write};
@@ -14,18 +14,20 @@ use super::{Edited, flow, read, write};
 const MOST_ALIASES: usize = 64;
 
 pub(super) fn edited(text: &str, value: &Value, patch: &Patch) -> Result<Edited, Error> {
-    let before = read(text)?.0;
+    let tree = read(text)?.0;
     let mut draft = Draft {
         text: text.to_owned(),
-        tree: before.clone(),
+        marks: Marks::of(&tree),
+        former: tree.clone(),
+        tree,
         value: value.clone(),
-        anew: Vec::new(),
+        literals: true,
+        lost: Vec::new(),
     };
     for operation in patch.iter() {
         draft.operate(operation)?;
     }
-    let mut lost = lost::between((text, &before), (&draft.text, &draft.tree));
-    lost.extend(draft.anew);
+    let mut lost = draft.lost;
     lost.sort_by_key(|lost| lost.line);
     Ok(Edited {
         text: draft.text,
@@ -38,7 +40,11 @@ struct Draft {
     text: String,
     tree: Tree,
     value: Value,
-    anew: Vec<Lost>,
+    /// If text of several lines may be written as a block.
+    literals: bool,
+    former: Tree,
+    marks: Marks,
+    lost: Vec<Lost>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,39 +71,48 @@ impl Draft {
             return Ok(());
         }
         let path = tokens(operation.path());
-        self.unshare(&path, change)?;
+        self.unshare(&path, change);
         self.write(&path, change, &wanted)
     }
 
     /// Makes the text read as `wanted`, which differs from what it reads as at `path` only.
     fn write(&mut self, path: &[String], change: Change, wanted: &Value) -> Result<(), Error> {
-        if let Some(splices) = self.change(path, change, wanted)
-            && self.accept(&splices, wanted)
-        {
+        if self.attempt(|draft| draft.change(path, change, wanted), wanted) {
             return Ok(());
         }
         for length in (0..path.len()).rev() {
             let around = path.get(..length).unwrap_or_default();
             let value = at(wanted, around).unwrap_or(&Value::Null);
-            let line = self.line(around);
-            let Some(splices) = self.replace(around, value) else {
-                continue;
-            };
-            if self.accept(&splices, wanted) {
-                let pointer = pointer(around);
-                if !matches!(value, Value::Object(all) if all.is_empty())
-                    && !matches!(value, Value::Array(all) if all.is_empty())
-                {
-                    self.anew.push(Lost {
-                        line,
-                        what: What::Notation(pointer),
-                    });
-                }
+            let anew = self.anew(around, value);
+            if self.attempt(|draft| draft.replace(around, value), wanted) {
+                self.lost.extend(anew);
                 return Ok(());
             }
         }
         Err(Error::Unwritable {
             path: pointer(path),
+        })
+    }
+
+    /// Text of several lines is written as a block, or else quoted: below a block, an indented comment would be text.
+    fn attempt(&mut self, splices: impl Fn(&Self) -> Option<Vec<Splice>>, wanted: &Value) -> bool {
+        [true, false].into_iter().any(|literals| {
+            self.literals = literals;
+            splices(self).is_some_and(|splices| self.accept(&splices, wanted))
+        })
+    }
+
+    /// What is told when the collection at `path` is written anew: nothing where an alias stands, which is told as such,
+    /// and nothing of what becomes empty.
+    fn anew(&self, path: &[String], value: &Value) -> Option<Lost> {
+        let written = match self.node(path).map(|node| &node.kind) {
+            Some(Kind::Collection(_)) => true,
+            Some(Kind::Scalar(_) | Kind::Alias(_)) | None => false,
+        };
+        let empty = *value == Value::Array(Vec::new()) || *value == Value::Object(Map::new());
+        (written && !empty).then(|| Lost {
+            line: self.former_line(path),
+            what: What::Notation(pointer(path)),
         })
     }
 
@@ -108,6 +123,8 @@ impl Draft {
         };
         match read(&text) {
             Ok((tree, value)) if value == *wanted => {
+                self.lost
+                    .extend(self.marks.without(&self.text, &self.tree, splices));
                 self.text = text;
                 self.tree = tree;
                 self.value = value;
@@ -198,62 +215,45 @@ impl Draft {
     }
 
     fn style(&self) -> Style {
-        style::of(&self.text, &self.tree)
+        Style {
+            literals: self.literals,
+            ..style::of(&self.text, &self.tree)
+        }
     }
 
     /// The node that is written at `path`, if the way there leads through no alias and no merge.
     fn node(&self, path: &[String]) -> Option<&Node> {
-        self.way(path)
+        way(&self.tree, path)
             .pop()
-            .filter(|_| self.way(path).len() == path.len() + 1)
-    }
-
-    /// The nodes on the way to `path`, from the root on, as far as they are written there.
-    fn way(&self, path: &[String]) -> Vec<&Node> {
-        let mut way: Vec<&Node> = self.tree.root.iter().collect();
-        for token in path {
-            let next = way.last().and_then(|node| {
-                let collection = node.collection()?;
-                let child = collection.children.get(collection.position(token)?)?;
-                Some(&child.node)
-            });
-            match next {
-                Some(next) => way.push(next),
-                None => break,
-            }
-        }
-        way
+            .filter(|_| way(&self.tree, path).len() == path.len() + 1)
     }
 
     fn in_flow(&self, path: &[String]) -> bool {
         let flow = |node: &&Node| node.collection().is_some_and(|inner| inner.flow);
-        let way = self.way(path);
+        let way = way(&self.tree, path);
         way.iter().rev().skip(1).any(flow)
     }
 
-    fn line(&self, path: &[String]) -> usize {
-        let nodes = self.way(path);
+    /// The line in which the value at `path` stood in the former text, or what was nearest around it.
+    fn former_line(&self, path: &[String]) -> usize {
+        let nodes = way(&self.former, path);
         nodes
             .last()
-            .map_or(1, |node| self.tree.line(node.bytes.start))
+            .map_or(1, |node| self.former.line(node.bytes.start))
     }
 
     /// Writes out the aliases of what the change is about to touch, so that it stays a change of this one place.
-    fn unshare(&mut self, path: &[String], change: Change) -> Result<(), Error> {
+    fn unshare(&mut self, path: &[String], change: Change) {
         for _ in 0..MOST_ALIASES {
             let Some(alias) = self.shared(path, change) else {
-                return Ok(());
+                return;
             };
             let wanted = self.value.clone();
             let value = at(&wanted, &alias).unwrap_or(&Value::Null);
-            let Some(splices) = self.replace(&alias, value) else {
-                return Ok(());
-            };
-            if !self.accept(&splices, &wanted) {
-                return Ok(());
+            if !self.attempt(|draft| draft.replace(&alias, value), &wanted) {
+                return;
             }
         }
-        Ok(())
     }
 
     /// The place of an alias of a value that the change touches.
@@ -261,7 +261,7 @@ impl Draft {
         if self.tree.aliases.is_empty() {
             return None;
         }
-        let way = self.way(path);
+        let way = way(&self.tree, path);
         let mut anchors: Vec<usize> = way.iter().filter_map(|node| node.anchor).collect();
         let target = way.last().filter(|_| way.len() == path.len() + 1);
         if let Some(target) = target.filter(|_| change != Change::Add) {
@@ -276,6 +276,23 @@ impl Draft {
         let root = self.tree.root.as_ref()?;
         alias_of(root, &anchors, &mut place).then_some(place)
     }
+}
+
+/// The nodes on the way to `path`, from the root on, as far as they are written there.
+fn way<'t>(tree: &'t Tree, path: &[String]) -> Vec<&'t Node> {
+    let mut way: Vec<&Node> = tree.root.iter().collect();
+    for token in path {
+        let next = way.last().and_then(|node| {
+            let collection = node.collection()?;
+            let child = collection.children.get(collection.position(token)?)?;
+            Some(&child.node)
+        });
+        match next {
+            Some(next) => way.push(next),
+            None => break,
+        }
+    }
+    way
 }
 
 fn anchors_within(node: &Node, anchors: &mut Vec<usize>) {

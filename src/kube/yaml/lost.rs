@@ -1,7 +1,9 @@
 //! What an edit has cost.
 
 use std::fmt;
+use std::ops::Range;
 
+use super::block::Splice;
 use super::tree::Tree;
 
 /// Something that stood in the former text and does not stand in the new one.
@@ -51,64 +53,58 @@ impl fmt::Display for What {
     }
 }
 
-/// What of `before` is missing in `after`. Edits add none of it and keep its order, so the first that fits is the same.
-pub(super) fn between(before: (&str, &Tree), after: (&str, &Tree)) -> Vec<Lost> {
-    let comments = missing(&comments(before), &comments(after));
-    let anchors = missing(&anchors(before), &anchors(after));
-    let aliases = missing(&aliases(before), &aliases(after));
-    let mut lost: Vec<(usize, What)> = comments
-        .into_iter()
-        .map(|(at, text)| (at, What::Comment(text)))
-        .chain(
-            anchors
-                .into_iter()
-                .map(|(at, text)| (at, What::Anchor(text))),
-        )
-        .chain(
-            aliases
-                .into_iter()
-                .map(|(at, text)| (at, What::Alias(text))),
-        )
-        .collect();
-    lost.sort_by_key(|(at, _)| *at);
-    let lost = lost.into_iter();
-    lost.map(|(at, what)| Lost {
-        line: before.1.line(at),
-        what,
-    })
-    .collect()
+/// What still stands of the former text, by the lines in which it stood there, in the order of the text.
+pub(super) struct Marks {
+    comments: Vec<usize>,
+    anchors: Vec<usize>,
+    aliases: Vec<usize>,
 }
 
-type Word<'t> = (usize, &'t str);
-
-fn comments<'t>((text, tree): (&'t str, &Tree)) -> Vec<Word<'t>> {
-    words(text, tree.comments.iter())
-}
-
-fn anchors<'t>((text, tree): (&'t str, &Tree)) -> Vec<Word<'t>> {
-    words(text, tree.anchors.iter())
-}
-
-fn aliases<'t>((text, tree): (&'t str, &Tree)) -> Vec<Word<'t>> {
-    words(text, tree.aliases.iter().map(|alias| &alias.bytes))
-}
-
-fn words<'t, 'r>(
-    text: &'t str,
-    ranges: impl Iterator<Item = &'r std::ops::Range<usize>>,
-) -> Vec<Word<'t>> {
-    ranges
-        .map(|range| (range.start, text.get(range.clone()).unwrap_or_default()))
-        .collect()
-}
-
-fn missing(before: &[Word<'_>], after: &[Word<'_>]) -> Vec<(usize, String)> {
-    let mut rest = after.iter().peekable();
-    let mut missing = Vec::new();
-    for (at, word) in before {
-        if rest.next_if(|(_, kept)| kept == word).is_none() {
-            missing.push((*at, (*word).to_owned()));
+impl Marks {
+    pub(super) fn of(tree: &Tree) -> Self {
+        let line = |bytes: &Range<usize>| tree.line(bytes.start);
+        Self {
+            comments: tree.comments.iter().map(line).collect(),
+            anchors: tree.anchors.iter().map(line).collect(),
+            aliases: tree
+                .aliases
+                .iter()
+                .map(|alias| line(&alias.bytes))
+                .collect(),
         }
     }
-    missing
+
+    /// Takes out what these changes of the text take away; what they write has no comments, anchors and aliases.
+    pub(super) fn without(&mut self, text: &str, tree: &Tree, splices: &[Splice]) -> Vec<Lost> {
+        let aliases: Vec<Range<usize>> = tree
+            .aliases
+            .iter()
+            .map(|alias| alias.bytes.clone())
+            .collect();
+        let kinds: [(&mut Vec<usize>, &[Range<usize>], fn(String) -> What); 3] = [
+            (&mut self.comments, &tree.comments, What::Comment),
+            (&mut self.anchors, &tree.anchors, What::Anchor),
+            (&mut self.aliases, &aliases, What::Alias),
+        ];
+        let mut lost = Vec::new();
+        for (lines, ranges, what) in kinds {
+            let mut kept = Vec::new();
+            for (line, bytes) in lines.iter().zip(ranges) {
+                if splices
+                    .iter()
+                    .any(|(cut, _)| cut.start < bytes.end && bytes.start < cut.end)
+                {
+                    let word = text.get(bytes.clone()).unwrap_or_default();
+                    lost.push(Lost {
+                        line: *line,
+                        what: what(word.to_owned()),
+                    });
+                } else {
+                    kept.push(*line);
+                }
+            }
+            *lines = kept;
+        }
+        lost
+    }
 }

@@ -15,6 +15,8 @@ pub(super) struct Style {
     pub(super) flow: bool,
     /// In flow style no blanks are between words.
     pub(super) tight: bool,
+    /// Text of several lines may stand as a block.
+    pub(super) literals: bool,
 }
 
 /// Of what is found most often; where nothing is found, as kubectl writes.
@@ -31,6 +33,7 @@ pub(super) fn of(text: &str, tree: &Tree) -> Style {
         newline: if text.contains("\r\n") { "\r\n" } else { "\n" },
         flow,
         tight: counts.tight > 0 && counts.loose == 0,
+        literals: true,
     }
 }
 

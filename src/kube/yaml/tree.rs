@@ -168,12 +168,13 @@ pub(super) fn parse(text: &str) -> Result<Tree, Error> {
             .collect(),
     };
     let mut parsed = Vec::new();
-    let mut begin = 0;
+    let mut begin = first(text);
     for event in events(text, true) {
         let (event, bytes) = event?;
         match event {
             Event::Comment(..) => tree.comments.push(bytes.range()),
-            Event::DocumentStart(..) => begin = bytes.end,
+            // Where there is no ---, the parser gives the span of what follows.
+            Event::DocumentStart(explicit, _) => begin = if explicit { bytes.end } else { begin },
             event => parsed.push((event, bytes)),
         }
     }
@@ -225,6 +226,12 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
         let anchored = self.anchor();
         let properties = [bytes.tag, anchored.as_ref().map(|anchor| anchor.start)];
         let first = properties.into_iter().flatten().min();
+        let behind = [
+            bytes.tag.map(|tag| self.word_end(tag)),
+            anchored.map(|anchor| anchor.end),
+        ];
+        let behind = behind.into_iter().flatten().max().unwrap_or_default();
+        self.at = self.at.max(behind);
         let line = self.tree.line(bytes.start);
         let (kind, content, end, anchor) = match event {
             Event::Alias(of) => {
@@ -236,8 +243,9 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
                 (Kind::Alias(of), bytes.start, bytes.end, 0)
             }
             Event::Scalar(text, style, anchor, tag) => {
-                let value = scalar_value(&text, style, tag.as_deref(), line)?;
-                let (content, end) = self.scalar(style, bytes, anchored.as_ref());
+                let text = self.unended(&text, style, bytes);
+                let value = scalar_value(text, style, tag.as_deref(), line)?;
+                let (content, end) = self.scalar(style, bytes, behind);
                 (Kind::Scalar(value), content, end, anchor)
             }
             Event::SequenceStart(style, anchor, tag) => {
@@ -274,32 +282,31 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
         Some(bytes.range())
     }
 
-    /// Where the content begins and ends.
-    fn scalar(
-        &self,
-        style: ScalarStyle,
-        bytes: Bytes,
-        anchor: Option<&Range<usize>>,
-    ) -> (usize, usize) {
+    /// Where the content begins and ends; `behind` is the end of its tag and anchor.
+    fn scalar(&self, style: ScalarStyle, bytes: Bytes, behind: usize) -> (usize, usize) {
         match style {
             ScalarStyle::Plain if bytes.start == bytes.end => {
-                let behind = anchor.map_or(bytes.start, |anchor| anchor.end.max(bytes.start));
-                (behind, behind)
+                let at = bytes.start.max(behind);
+                (at, at)
             }
-            ScalarStyle::Literal | ScalarStyle::Folded => self.block_scalar(bytes, anchor),
+            ScalarStyle::Literal | ScalarStyle::Folded => self.block_scalar(bytes),
             _ => (bytes.start, bytes.end),
         }
     }
 
+    /// The text of a block scalar whose last line is the last of the document and has no line end: it has none in the
+    /// value either, as Kubernetes reads it, while the parser adds one.
+    fn unended<'s>(&self, text: &'s str, style: ScalarStyle, bytes: Bytes) -> &'s str {
+        let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        let last = bytes.end == self.text.len() && !self.text.ends_with('\n');
+        let unended = text.strip_suffix('\n').filter(|_| block && last);
+        unended.unwrap_or(text)
+    }
+
     /// From the `|` to the last line that counts, without its line end. The parser's own span begins below the header
     /// and ends where the next node begins.
-    fn block_scalar(&self, bytes: Bytes, anchor: Option<&Range<usize>>) -> (usize, usize) {
-        let properties = [
-            anchor.map(|anchor| anchor.end),
-            bytes.tag.map(|tag| self.word_end(tag)),
-        ];
-        let from = properties.into_iter().flatten().max().unwrap_or(self.at);
-        let content = skip_blanks(self.text, from.max(self.at)).min(bytes.start);
+    fn block_scalar(&self, bytes: Bytes) -> (usize, usize) {
+        let content = skip_blanks(self.text, self.at).min(bytes.start);
         let all = self.text.get(content..bytes.end).unwrap_or_default();
         let header = all.lines().next().unwrap_or_default();
         let header = header.split('#').next().unwrap_or_default();
@@ -536,6 +543,11 @@ fn unread(tag: &Tag, line: usize) -> Error {
         line,
         tag: format!("{}{}", tag.original_handle(), tag.suffix()),
     }
+}
+
+/// The first byte behind a mark of the byte order.
+pub(super) fn first(text: &str) -> usize {
+    text.len() - text.trim_start_matches('\u{feff}').len()
 }
 
 /// If nothing but blanks stands before it in its line.

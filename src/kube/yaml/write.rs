@@ -120,6 +120,7 @@ pub(super) fn indent(column: usize) -> String {
 /// A value without values in it. Text of several lines stands below, in `column`.
 fn single(value: &Value, column: usize, style: &Style) -> Written {
     if let Value::String(text) = value
+        && style.literals
         && let Some(chomping) = literal(text)
     {
         let line = |line: &str| match line {

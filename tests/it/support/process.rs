@@ -60,12 +60,21 @@ impl Process {
     /// Runs with `arguments` beside those that choose free ports (the admin port's unless they name it), and with nothing else in the environment than
     /// `environment`; returns when requests are taken.
     pub async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::spawn("run", arguments, environment).await
+    }
+
+    /// `tokengauge injector`; returns when it listens.
+    pub async fn injector(arguments: &[&str]) -> Self {
+        Self::spawn("injector", arguments, &[]).await
+    }
+
+    async fn spawn(command: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let admin: &[&str] = match arguments.contains(&"--admin") {
             true => &[],
             false => &["--admin", "127.0.0.1:0"],
         };
         let mut child = Command::new(PROGRAM)
-            .args(["run", "--listen", "127.0.0.1:0"])
+            .args([command, "--listen", "127.0.0.1:0"])
             .args(admin)
             .args(["--log-format", "json"])
             .args(arguments)

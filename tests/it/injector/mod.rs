@@ -1,0 +1,539 @@
+//! The webhook as a process: reviews over real TLS, hostile ones too, certificates that change under load, two replicas
+//! before an API server.
+
+mod api;
+mod tls;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::Full;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::{Value, json};
+use tokengauge::kube::inject::{Around, Outcome, Settings, inject};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use self::api::Api;
+use self::tls::{Answered, Authority, Client, Mounted, SERVICE};
+use crate::support::process::Process;
+use crate::support::within;
+
+/// An injector that shows a certificate of the test's.
+struct Injector {
+    process: Process,
+    mounted: Mounted,
+    authority: Authority,
+}
+
+impl Injector {
+    async fn start(more: &[String]) -> Self {
+        let authority = Authority::new("one");
+        let mounted = Mounted::new(&authority.sign(SERVICE));
+        let mut arguments = mounted.arguments();
+        arguments.extend_from_slice(more);
+        let process = injector(&arguments).await;
+        process.logged(&["certificate in use"]).await;
+        Self {
+            process,
+            mounted,
+            authority,
+        }
+    }
+
+    fn client(&self, http2: bool) -> Client {
+        Client::trusting(&self.authority.pem, http2)
+    }
+
+    async fn post(&self, review: impl Into<Bytes>) -> Answered {
+        let client = self.client(true);
+        client.post(self.process.address, review).await
+    }
+
+    /// Still alive, and of use.
+    async fn works(&self) {
+        let answer = self.post(review("outbound")).await;
+        let response = response(&answer);
+        assert!(response["patch"].is_string(), "{response}");
+    }
+}
+
+async fn injector(arguments: &[String]) -> Process {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    Process::injector(&arguments).await
+}
+
+fn review(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kube/reviews");
+    std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap()
+}
+
+/// The response of an AdmissionReview that allows; every answer does.
+fn response(answer: &Answered) -> Value {
+    assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+    let review: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(review["kind"], "AdmissionReview");
+    assert_eq!(review["response"]["allowed"], true);
+    review["response"].clone()
+}
+
+fn reason(response: &Value) -> &str {
+    response["auditAnnotations"]["reason"].as_str().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_gets_what_inject_says() {
+    let injector = Injector::start(&["--no-events".to_owned()]).await;
+    for name in [
+        "outbound", "inbound", "bare", "disabled", "misspelt", "dry-run", "v1beta1",
+    ] {
+        let text = review(name);
+        let sent: Value = serde_json::from_str(&text).unwrap();
+        let mut pod = sent["request"]["object"].clone();
+        let outcome = inject(&pod, &Around::alone(), &Settings::default());
+        for http2 in [false, true] {
+            let client = injector.client(http2);
+            let answer = client.post(injector.process.address, text.clone()).await;
+            let whole: Value = serde_json::from_slice(&answer.body).unwrap();
+            assert_eq!(whole["apiVersion"], sent["apiVersion"], "{name}");
+            let response = response(&answer);
+            assert_eq!(response["uid"], sent["request"]["uid"], "{name}");
+            match &outcome {
+                Outcome::Changed { patch, .. } => {
+                    assert_eq!(response["patchType"], "JSONPatch");
+                    let bytes = STANDARD
+                        .decode(response["patch"].as_str().unwrap())
+                        .unwrap();
+                    let sent_patch: json_patch::Patch = serde_json::from_slice(&bytes).unwrap();
+                    let mut by_webhook = sent["request"]["object"].clone();
+                    json_patch::patch(&mut by_webhook, &sent_patch).unwrap();
+                    pod = sent["request"]["object"].clone();
+                    json_patch::patch(&mut pod, patch).unwrap();
+                    assert_eq!(by_webhook, pod, "{name}");
+                    assert_ne!(pod, sent["request"]["object"], "{name}");
+                }
+                Outcome::Skipped(why) => {
+                    assert_eq!(
+                        (reason(&response), response.get("patch")),
+                        (why.as_str(), None)
+                    );
+                    assert_eq!(response["auditAnnotations"]["outcome"], "skipped");
+                }
+                Outcome::Refused(why) => {
+                    assert_eq!(
+                        (reason(&response), response.get("patch")),
+                        (why.as_str(), None)
+                    );
+                    let warning = response["warnings"][0].as_str().unwrap();
+                    assert!(
+                        warning.starts_with("tokengauge: not injected: "),
+                        "{warning}"
+                    );
+                }
+            }
+        }
+    }
+    for (name, why) in [
+        ("update", "not_created"),
+        ("deployment", "not_a_pod"),
+        ("kube-system", "system_namespace"),
+    ] {
+        let response = response(&injector.post(review(name)).await);
+        assert_eq!((reason(&response), response.get("patch")), (why, None));
+        assert_eq!(response["auditAnnotations"]["outcome"], "skipped");
+    }
+    let injected = ["reviews_total", "outcome=\"injected\""];
+    assert_eq!(injector.process.count(&injected).await, 10);
+    assert_eq!(
+        injector
+            .process
+            .count(&["review_duration_seconds_count"])
+            .await,
+        17
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_sent_the_pod_is_allowed_or_the_status_says_why() {
+    let injector = Injector::start(&["--no-events".to_owned()]).await;
+    let good = review("outbound");
+    let with = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from}");
+        good.replacen(from, to, 1)
+    };
+    let object = |text: &str| {
+        let mut review: Value = serde_json::from_str(&good).unwrap();
+        review["request"]["object"] = json!("OBJECT");
+        review.to_string().replace("\"OBJECT\"", text)
+    };
+    let deep = format!("{{\"a\":{}1{}}}", "[".repeat(40_000), "]".repeat(40_000));
+    let many = format!("{{\"a\":[{}0]}}", "0,".repeat(60_000));
+    let twice = with("\"uid\": \"705ab", "\"uid\": \"x\", \"uid\": \"705ab");
+    let allowed = [
+        (object("null"), "unreadable"),
+        (object("7"), "unreadable"),
+        (object("[]"), "unreadable"),
+        (object(&deep), "unreadable"),
+        (object(&many), "too_complex"),
+        (object("{\"a\": 1e999}"), "unreadable"),
+        (with("\"Pod\"", "[\"Pod\"]"), "not_a_pod"),
+        (with("\"Pod\"", "7"), "not_a_pod"),
+        (with("\"CREATE\"", "{}"), "not_created"),
+        (with("AdmissionReview", "ConversionReview"), "not_a_review"),
+        (with("admission.k8s.io", "evil.example"), "not_a_review"),
+        (
+            with("\"namespace\": \"shop\"", "\"namespace\": 7"),
+            "injected",
+        ),
+    ];
+    for (body, why) in allowed {
+        let response = response(&injector.post(body.clone()).await);
+        assert_eq!(reason(&response), why, "{:.200}", body);
+        assert_eq!(response["uid"], "705ab4f5-6393-11e8-b7cc-42010a800001");
+        if response["auditAnnotations"]["outcome"] == "failed" {
+            assert!(response["warnings"][0].is_string(), "{response}");
+        }
+    }
+    // Objects whose parts are of other types than a pod's: whatever `inject` makes of them, the process lives on.
+    let pod: Value = serde_json::from_str(&good).unwrap();
+    for path in [
+        "/metadata",
+        "/metadata/annotations",
+        "/metadata/labels",
+        "/metadata/ownerReferences",
+        "/spec",
+        "/spec/containers",
+        "/spec/containers/0",
+        "/spec/containers/0/env",
+        "/spec/containers/0/name",
+        "/spec/volumes",
+    ] {
+        for wrong in [
+            json!(null),
+            json!(7),
+            json!("text"),
+            json!([]),
+            json!({}),
+            json!([[]]),
+            json!({"": {"": null}}),
+        ] {
+            let mut hostile = pod.clone();
+            if let Some(part) = hostile.pointer_mut(&format!("/request/object{path}")) {
+                *part = wrong.clone();
+            }
+            let response = response(&injector.post(hostile.to_string()).await);
+            assert_ne!(reason(&response), "panicked", "{path}: {wrong}");
+        }
+    }
+    // As many containers as an object may have values: an answer comes, whatever it is.
+    let mut crowded = pod.clone();
+    let container = json!({"name": "a", "image": "b", "ports": [{"containerPort": 4_000}]});
+    crowded["request"]["object"]["spec"]["containers"] = Value::Array(vec![container; 7_000]);
+    let crowded = response(&injector.post(crowded.to_string()).await);
+    assert_ne!(
+        crowded["auditAnnotations"]["outcome"], "failed",
+        "{crowded}"
+    );
+    for (body, status) in [
+        (String::new(), 400),
+        ("{}".to_owned(), 400),
+        ("null".to_owned(), 400),
+        ("[]".to_owned(), 400),
+        ("{\"request\":{\"uid\":7}}".to_owned(), 400),
+        (good[..good.len() / 2].to_owned(), 400),
+        (deep.clone(), 400),
+        ("[".repeat(1_000_000), 400),
+        (twice, 400),
+        (with("705ab4f5", &"7".repeat(5_000)), 400),
+        (" ".repeat((8 << 20) + 1), 413),
+    ] {
+        let answer = injector.post(body.clone()).await;
+        assert_eq!(answer.status.as_u16(), status, "{:.100}", body);
+        assert!(!answer.body.is_empty());
+    }
+    injector.works().await;
+    let failed = ["reviews_total", "reason=\"no_review\""];
+    assert_eq!(injector.process.count(&failed).await, 10);
+    assert_eq!(injector.process.count(&["reason=\"panicked\""]).await, 0);
+    let peak = injector.process.peak_memory() >> 20;
+    assert!(peak < 256, "{peak} MiB");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_requests_are_told_what_is_wrong_with_them() {
+    let injector = Injector::start(&["--no-events".to_owned()]).await;
+    let request = |method: Method, path: &str, kind: &str| {
+        Request::builder()
+            .method(method)
+            .uri(format!("https://{SERVICE}{path}"))
+            .header("host", SERVICE)
+            .header("content-type", kind)
+            .body(Full::new(Bytes::from(review("outbound"))))
+            .unwrap()
+    };
+    for (method, path, kind, status) in [
+        (Method::GET, "/inject", "application/json", 405),
+        (Method::PUT, "/inject", "application/json", 405),
+        (Method::POST, "/", "application/json", 404),
+        (Method::POST, "/inject", "text/plain", 415),
+        (
+            Method::POST,
+            "/inject",
+            "application/json; charset=utf-8",
+            200,
+        ),
+    ] {
+        for http2 in [false, true] {
+            let client = injector.client(http2);
+            let request = request(method.clone(), path, kind);
+            let answer = client
+                .send(injector.process.address, request)
+                .await
+                .unwrap();
+            assert_eq!(answer.status.as_u16(), status, "{method} {path} {kind}");
+        }
+    }
+    // A body that does not come, one that breaks off, and bytes that are no HTTP.
+    let head = "POST /inject HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    let mut slow = injector
+        .client(false)
+        .connect(injector.process.address)
+        .await
+        .unwrap();
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 12];
+    within("an answer to a slow body", slow.read_exact(&mut answer))
+        .await
+        .unwrap();
+    assert_eq!(answer, b"HTTP/1.1 408");
+    let mut broken = injector
+        .client(false)
+        .connect(injector.process.address)
+        .await
+        .unwrap();
+    broken.write_all(head.as_bytes()).await.unwrap();
+    drop(broken);
+    let mut nonsense = injector
+        .client(true)
+        .connect(injector.process.address)
+        .await
+        .unwrap();
+    nonsense.write_all(&[0xff; 4_096]).await.unwrap();
+    drop(nonsense);
+    injector.works().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_change_under_load_and_no_review_fails() {
+    let injector = Injector::start(&["--no-events".to_owned()]).await;
+    let other = Authority::new("two");
+    let both = format!("{}{}", injector.authority.pem, other.pem);
+    let going = Arc::new(AtomicBool::new(true));
+    let address = injector.process.address;
+    let clients: Vec<_> = (0..4)
+        .map(|n| {
+            let client = Client::trusting(&both, n % 2 == 0);
+            let (going, review) = (Arc::clone(&going), review("outbound"));
+            tokio::spawn(async move {
+                let mut answered = 0;
+                while going.load(Ordering::Relaxed) {
+                    let answer = client.post(address, review.clone()).await;
+                    assert!(response(&answer)["patch"].is_string());
+                    answered += 1;
+                }
+                answered
+            })
+        })
+        .collect();
+    let shown = |pair: &(String, String)| {
+        CertificateDer::from_pem_slice(pair.0.as_bytes())
+            .unwrap()
+            .to_vec()
+    };
+    let until_shown = |certificate: Vec<u8>| {
+        let client = Client::trusting(&both, true);
+        async move {
+            while client.post(address, review("outbound")).await.shown != certificate {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        }
+    };
+    let second = other.sign(SERVICE);
+    injector.mounted.swap(&second);
+    within("the second certificate", until_shown(shown(&second))).await;
+    // Its key is another's: refused, and the second stays.
+    let broken = (injector.authority.sign(SERVICE).0, second.1.clone());
+    injector.mounted.swap(&broken);
+    injector
+        .process
+        .logged(&["the new certificate is refused and the old one stays"])
+        .await;
+    let client = Client::trusting(&both, true);
+    assert_eq!(
+        client.post(address, review("outbound")).await.shown,
+        shown(&second)
+    );
+    let third = injector.authority.sign(SERVICE);
+    injector.mounted.swap(&third);
+    within("the third certificate", until_shown(shown(&third))).await;
+    going.store(false, Ordering::Relaxed);
+    for client in clients {
+        assert!(client.await.unwrap() > 0);
+    }
+    for (outcome, expected) in [("shown", 3), ("refused", 1)] {
+        let outcome = format!("outcome=\"{outcome}\"");
+        let count = injector
+            .process
+            .count(&["certificate_changes_total", &outcome])
+            .await;
+        assert_eq!(count, expected, "{outcome}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_certificate_it_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| tls::text(&folder.path().join(name));
+    let arguments = [
+        "--no-events",
+        "--cert",
+        &path("tls.crt"),
+        "--key",
+        &path("tls.key"),
+    ];
+    let process = injector(&arguments.map(str::to_owned)).await;
+    let (head, body) = process.page("/readyz").await;
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    assert_eq!(body, "there is no certificate yet\n");
+    process
+        .logged(&["there is no certificate that can be used"])
+        .await;
+    let authority = Authority::new("one");
+    let (certificate, key) = authority.sign(SERVICE);
+    tls::file(&folder, "tls.key", &key);
+    tls::file(&folder, "tls.crt", &certificate);
+    process.logged(&["certificate in use"]).await;
+    let (head, _) = process.page("/readyz").await;
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_share_one_secret_and_put_the_bundle_right() {
+    let api = Api::start(2).await;
+    let mut arguments = api.arguments();
+    let own = [
+        "--self-signed",
+        "--namespace",
+        "tokengauge",
+        "--check-interval",
+        "1s",
+        "--no-events",
+    ];
+    arguments.extend(own.map(str::to_owned));
+    let (one, two) = tokio::join!(injector(&arguments), injector(&arguments));
+    for process in [&one, &two] {
+        process.logged(&["certificate in use"]).await;
+        let (head, _) = process.page("/readyz").await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    }
+    let state = api.state.borrow().clone();
+    let created = |status: &str| {
+        let line = format!("POST /api/v1/namespaces/tokengauge/secrets {status}");
+        state.log.iter().filter(|it| **it == line).count()
+    };
+    assert_eq!((created("201"), created("409")), (1, 1), "{:?}", state.log);
+    let untouched = json!({"url": "https://a"});
+    assert_eq!(state.webhooks["webhooks"][0]["clientConfig"], untouched);
+    // Both show what the Secret holds, and the bundle trusts it.
+    let client = Client::trusting(&state.bundle().unwrap(), true);
+    let first = client.post(one.address, review("outbound")).await;
+    let second = client.post(two.address, review("outbound")).await;
+    assert_eq!(first.shown, second.shown);
+    // Somebody empties it.
+    api.state.send_modify(|state| {
+        state.webhooks["webhooks"][1]["clientConfig"]["caBundle"] = "".into();
+    });
+    let right = state.bundle();
+    api.until("the bundle", |state| state.bundle() == right)
+        .await;
+    // Somebody deletes the Secret: a new one is made, and both change over once the bundle trusts it.
+    api.state.send_modify(|state| state.secret = None);
+    let state = api
+        .until("a new bundle", |now| {
+            now.bundle().is_some_and(|it| Some(it) != right)
+        })
+        .await;
+    let client = Client::trusting(&state.bundle().unwrap(), true);
+    for process in [&one, &two] {
+        let shows = async {
+            while client.connect(process.address).await.is_err() {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        within("the new certificate", shows).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_became_of_a_pod_is_an_event_on_its_owner() {
+    let api = Api::start(0).await;
+    let injector = Injector::start(&api.arguments()).await;
+    for name in ["dry-run", "outbound", "outbound", "misspelt", "bare"] {
+        injector.post(review(name)).await;
+    }
+    let state = api
+        .until("three events", |state| state.events.len() == 3)
+        .await;
+    let said: Vec<_> = state
+        .events
+        .iter()
+        .map(|event| {
+            let on = &event["involvedObject"];
+            let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            (word(&event["reason"]), word(&on["kind"]), word(&on["name"]))
+        })
+        .collect();
+    let expected = [
+        ("Injected", "ReplicaSet", "chat-6c9f7d5b8d"),
+        ("InjectionRefused", "ReplicaSet", "chat-6c9f7d5b8d"),
+        ("Injected", "Pod", "try"),
+    ];
+    let expected = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
+    assert_eq!(said, expected);
+    let uid = &state.events[0]["involvedObject"]["uid"];
+    assert_eq!(uid, "0f6f3c1e-9d42-4c2e-8f51-6b6d2d1f1a11");
+    let limited = ["events_total", "outcome=\"limited\""];
+    assert_eq!(injector.process.count(&limited).await, 1);
+    // A namespace that would lead elsewhere in the API is no namespace.
+    let text = review("bare").replace("\"name\": \"try\"", "\"name\": \"other\"");
+    let text = text.replacen(
+        "\"namespace\": \"shop\",\n    \"operation\"",
+        "\"namespace\": \"a/secrets?b=\",\n    \"operation\"",
+        1,
+    );
+    assert!(text.contains("secrets?b="));
+    response(&injector.post(text).await);
+    injector.post(review("outbound")).await;
+    let namespaces = api.namespace_of_events.lock().unwrap().clone();
+    assert!(
+        namespaces.iter().all(|it| it == "/api/v1/namespaces/shop"),
+        "{namespaces:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn told_to_stop_it_is_unready_and_serves_on_for_the_delay() {
+    let delay = ["--no-events", "--shutdown-delay", "2s"];
+    let mut injector = Injector::start(&delay.map(str::to_owned)).await;
+    injector.process.signal("TERM");
+    injector.process.logged(&["\"stopping\""]).await;
+    let (head, _) = injector.process.page("/readyz").await;
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    injector.works().await;
+    assert!(injector.process.ended().await.success());
+}
