@@ -14,13 +14,15 @@ use super::promql::{Checker, Labels};
 
 const SECTIONS: [&str; 4] = ["Meaning", "Impact", "Diagnosis", "Mitigation"];
 
-/// What begins like a series or an attribute and is none of ours: types of errors, what engines tell, annotations.
+/// What begins like a series or an attribute and is none of ours: types of errors, and what engines tell.
 const NEITHER: &[&str] = &[
     "tokengauge_overload",
     "tokengauge_draining",
-    "tokengauge.dev",
     "process_start_time_seconds",
 ];
+
+/// Whose the annotations and labels of pods are.
+const ANNOTATIONS: &str = "tokengauge.dev";
 
 #[test]
 fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
@@ -284,6 +286,7 @@ impl Known {
             opentelemetry: names::metrics()
                 .map(|metric| metric.name)
                 .chain(keys())
+                .chain([ANNOTATIONS])
                 .map(str::to_owned)
                 .collect(),
         }
