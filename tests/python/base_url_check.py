@@ -7,7 +7,8 @@ client, with examples/vendors.yaml as it stands there, over TLS to the hosts tha
 A line is a block of code under `<!-- line: NAME -->`; base_url_lines.py says which streamed call is made with it. All of a
 recorded answer must arrive, in pieces; the request must come to the vendor's own host and path; and the spans must name
 the route, the provider and the operation. What the lines reach instead of the internet is internet.py. A block that names
-the proxy's address and is not run is a failure, unless it stands under `<!-- not run: WHY -->`.
+the proxy's address and is not run is a failure, unless it stands under `<!-- not run: WHY -->`. And `tokengauge inject`
+must make the routes and set the variables of the page's table.
 
 The address is the only thing that is changed: another port. --shared names the folder with the OTLP receiver and the
 recordings. Needs the packages of requirements.txt, and openssl. The last line is `N passed, N failed`; exit 0 when nothing
@@ -34,6 +35,8 @@ ROOT = HERE.parent.parent
 GUIDE, CONFIGURATION = ROOT / "docs" / "vendor-apis.md", ROOT / "examples" / "vendors.yaml"
 PROXY = "127.0.0.1:4000"
 BLOCK = re.compile(r"(?:^<!-- (line|not run): ([^\n]+) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# In the table: no variable.
+NOTHING = "–"
 # Programs that run at once.
 AT_ONCE = 2
 # The fewest pieces of text that make a stream.
@@ -111,6 +114,32 @@ def check_page(page, tally):
         tally.check("each block that names the proxy is run, or says why it is not", kind or language == "yaml", text)
 
 
+def check_inject(args, tally, page):
+    """`tokengauge inject` makes the routes of the page's table and sets its variables, those on request where they are asked for."""
+    rows = [[cell.strip("` ") for cell in row.strip("|").split("|")] for row in page.splitlines() if row.startswith("| `/")]
+    routes = {f"{route}={upstream}" for route, upstream, _, _, _ in rows}
+    usual = {variable: value for _, _, variable, value, when in rows if variable != NOTHING and when == "yes"}
+    asked = {f"{route}={upstream}": (variable, value)
+             for route, upstream, variable, value, when in rows if variable != NOTHING and when == "on request"}
+    tally.check("the guide's table has rows of either kind", usual and asked, rows)
+    made, variables = injected(args)
+    tally.check("inject makes the routes of the guide", made == routes, made ^ routes)
+    tally.check("inject sets the guide's variables", variables == usual, f"{variables}, not {usual}")
+    _, variables = injected(args, "--upstream", ",".join(asked))
+    tally.check("inject sets the guide's variables on request", variables == dict(asked.values()), f"{variables}, not {asked}")
+
+
+def injected(args, *flags):
+    """The routes of a sidecar, and the variables that the application beside it is given."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "app"}, "spec": {"containers": [{"name": "app", "image": "app"}]}}
+    done = subprocess.run([args.binary, "inject", "--mode", "outbound", *flags], input=json.dumps(pod), capture_output=True,
+                          text=True, timeout=PATIENCE, check=True)
+    spec = json.loads(done.stdout)["spec"]
+    [app], [sidecar] = ([{one["name"]: one.get("value") for one in container.get("env", [])} for container in containers]
+                        for containers in (spec["containers"], spec["initContainers"]))
+    return set(sidecar["TOKENGAUGE_UPSTREAM"].split(",")), app
+
+
 def check_lines(args, tally, page):
     lines = {line.name: line for line in LINES if args.only in line.name}
     found = recordings(args.shared)
@@ -146,6 +175,7 @@ def main():
     forget_the_machine()
     tally, page, began = Tally(args.verbose), GUIDE.read_text(), time.monotonic()
     check_page(page, tally)
+    check_inject(args, tally, page)
     check_lines(args, tally, page)
     print(f"lines of docs/vendor-apis.md: {time.monotonic() - began:.0f} s")
     print(f"{tally.passed} passed, {tally.failed} failed")

@@ -10,7 +10,6 @@ import dataclasses
 import json
 import os
 import signal
-import time
 import urllib.parse
 
 from client import Clients

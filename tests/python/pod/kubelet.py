@@ -180,6 +180,7 @@ class Container:
         try:
             match hook:
                 case {"exec": {"command": command}}:
+                    time.sleep(self.pod.exec_takes)
                     return self.run(self.pod.here(command)).wait()
                 case {"httpGet": get}:
                     return self.get(get, None)
@@ -238,6 +239,8 @@ class Pod:
         self.containers = self.inits + self.apps
         self.events, self.observers, self.lock = [], collections.defaultdict(list), threading.RLock()
         self.deleted, self.ready, self.over = False, False, threading.Event()
+        # Seconds until the runtime has a hook's command running.
+        self.exec_takes = 0
 
     def container(self, name):
         return next(container for container in self.containers if container.name == name)

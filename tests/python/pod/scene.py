@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import urllib.request
 
 import rig
 from pod import shapes
@@ -86,8 +87,8 @@ class Scene:
         rig.wait_until(lambda: sum(answer.tokens > 0 or bool(answer.ended) for answer in list(self.clients.answers)[before:]) >= count)
         return ours
 
-    def by_app(self, pod):
-        """What the application in the pod wrote of its calls."""
+    def by_app(self):
+        """What the application wrote of its calls."""
         path = pathlib.Path(self.out)
         return [Answer(**one) for one in json.loads(path.read_text())] if path.exists() else []
 
@@ -114,7 +115,7 @@ class Scene:
 def metric(address, name):
     """A number that an engine tells at /metrics, or None."""
     try:
-        with rig.urllib.request.urlopen(f"{address}/metrics", timeout=rig.PATIENCE) as page:
+        with urllib.request.urlopen(f"{address}/metrics", timeout=rig.PATIENCE) as page:
             found = [float(line.rsplit(" ", 1)[1]) for line in page.read().decode().splitlines() if line.startswith(name + "{") or line.startswith(name + " ")]
     except OSError:
         return None
