@@ -4,18 +4,22 @@
 //! `CHART=write cargo test --test chart` copies anew, and makes schema and README anew.
 
 #![expect(
+    clippy::disallowed_methods,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "this is a test: what is not as expected shall end it"
+    reason = "this is a test: what is not as expected shall end it, and a variable asks it to write"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Map, Value, json};
 use tokengauge::config;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
 
 const CHART: &str = "deploy/helm/tokengauge";
 
@@ -114,6 +118,38 @@ fn configurations_that_are_rendered_are_taken() {
         taken += 1;
     }
     assert!(taken >= 3, "{taken}");
+}
+
+/// What pods are started, stopped and tested with: commands of the program, with options that it knows.
+#[test]
+fn commands_that_are_rendered_are_the_programs() {
+    let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for object in rendered() {
+        for command in commands(&object) {
+            let (name, rest) = command.split_first().unwrap();
+            let options = rest.iter().filter(|word| word.starts_with("--"));
+            let options = options.map(|word| word.split('=').next().unwrap().to_owned());
+            used.entry(name.clone()).or_default().extend(options);
+        }
+    }
+    let names: Vec<&str> = used.keys().map(String::as_str).collect();
+    assert_eq!(names, ["drain", "injector", "probe", "run"]);
+    for (name, options) in used {
+        let output = Command::new(PROGRAM)
+            .args([&name, "--help"])
+            .output()
+            .unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        for option in options {
+            let known = help
+                .split([' ', ',', '=', '[', '\n'])
+                .any(|word| word == option);
+            assert!(
+                known,
+                "the chart says `{name} {option}`, which --help does not know"
+            );
+        }
+    }
 }
 
 #[test]
@@ -335,6 +371,21 @@ fn rendered() -> Vec<Value> {
                 .collect::<Vec<Value>>()
         })
         .collect()
+}
+
+/// Arguments of the program anywhere in an object: those of containers, and of hooks that name it.
+fn commands(object: &Value) -> Vec<Vec<String>> {
+    let inside: Vec<&Value> = match object {
+        Value::Object(map) => map.values().collect(),
+        Value::Array(list) => list.iter().collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    };
+    let mut found: Vec<_> = inside.into_iter().flat_map(commands).collect();
+    let words = |list: &Value| serde_json::from_value::<Vec<String>>(list.clone()).ok();
+    found.extend(words(&object["args"]));
+    let hook = words(&object["exec"]["command"]).filter(|it| it[0] == "/tokengauge");
+    found.extend(hook.map(|it| it[1..].to_vec()));
+    found
 }
 
 fn schema() -> Value {

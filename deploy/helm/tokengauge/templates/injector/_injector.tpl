@@ -32,6 +32,7 @@
 - --log-format=json
 - --image={{ $injector.sidecar.image | default (include "tokengauge.image" .) }}
 {{- with .Values.otlp.endpoint }}
+{{- /* The kubelet makes $( of $$(: what a variable stands for is the sidecar's own, not the injector's. */}}
 - {{ printf "--otlp-endpoint=%s" (. | replace "$(" "$$(") | quote }}
 - --otlp-protocol={{ $.Values.otlp.protocol }}
 {{- end }}
