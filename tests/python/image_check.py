@@ -312,7 +312,7 @@ def lived(image, rootfs, scratch):
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
          "-keyout", str(scratch / "key.pem"), "-out", str(home / "ca.pem"), "-subj", "/CN=api.vendor.example",
-         "-addext", "subjectAltName=DNS:api.vendor.example"], check=True, capture_output=True)
+         "-addext", "subjectAltName=DNS:api.vendor.example", "-addext", "basicConstraints=critical,CA:FALSE"], check=True, capture_output=True)
     (home / "unwritable.yaml").write_text(CONFIGURATION + "request_log: {path: /requests.jsonl}\n")
     for file in home.iterdir():
         file.chmod(0o644)

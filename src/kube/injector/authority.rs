@@ -340,10 +340,10 @@ mod tests {
     }
 
     fn made(at: u64) -> Kept {
-        match plan(None, &names(), at).unwrap() {
-            Plan::Write(kept, Why::Nothing) => kept,
-            other => panic!("{other:?}"),
-        }
+        let Plan::Write(kept, Why::Nothing) = plan(None, &names(), at).unwrap() else {
+            unreachable!("nothing was kept")
+        };
+        kept
     }
 
     fn written(kept: &Kept, at: u64) -> (Kept, Why) {

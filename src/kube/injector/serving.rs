@@ -110,7 +110,7 @@ mod tests {
                 &key,
                 "malformed",
             ),
-            (&chain[..chain.len() - 30], &key, "no"),
+            (chain.get(..chain.len() - 30).unwrap(), &key, "no"),
         ] {
             let error = pair(chain, key).unwrap_err();
             assert!(error.contains(problem), "{error}");

@@ -1,5 +1,10 @@
 //! Random documents in random notations, random patches: the four promises of this module.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "JSON will have no other kinds of values"
+)]
+
 use proptest::prelude::*;
 use proptest::sample::Index;
 
