@@ -176,8 +176,9 @@ fn environment(wanted: &Wanted, place: &Place) -> Vec<Value> {
         set("TOKENGAUGE_ENGINE_METRICS", on.to_string());
     }
     // The waiting is done before SIGTERM: by the hook, or by the kubelet's order. When it comes, all that may be left are
-    // the 2 s in which telemetry must get out.
-    set("TOKENGAUGE_DRAIN", "0s".to_owned());
+    // the 2 s in which telemetry must get out. What is waited then is for the ends of connections to come in: streams of an
+    // application that has died are its doing, and not this process's.
+    set("TOKENGAUGE_DRAIN", "200ms".to_owned());
     set("TOKENGAUGE_LOG_FORMAT", "json".to_owned());
     env
 }
