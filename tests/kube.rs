@@ -16,8 +16,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokengauge::cli::inject::{Changed, Source, changed};
+use tokengauge::config::RunArgs;
 use tokengauge::kube::inject::{
     Around, Outcome, Problem, Reason, Settings, inject, objects, uninject,
 };
@@ -209,6 +210,87 @@ fn the_manifests_of_deploy_are_what_inject_writes() {
             );
         }
     }
+}
+
+/// The environment of the sidecar in `object`, wherever that keeps its pod, as far as it is written out.
+fn sidecar_environment(object: &Value) -> Vec<(String, String)> {
+    let pods = [
+        "/spec",
+        "/spec/template/spec",
+        "/spec/jobTemplate/spec/template/spec",
+    ];
+    let containers = pods
+        .iter()
+        .filter_map(|pod| object.pointer(pod))
+        .flat_map(|pod| [pod.get("initContainers"), pod.get("containers")])
+        .flatten()
+        .flat_map(|list| list.as_array().unwrap());
+    containers
+        .filter(|container| {
+            container["name"] == "tokengauge" && container["args"] == json!(["run"])
+        })
+        .flat_map(|container| container["env"].as_array().unwrap())
+        .filter_map(|entry| {
+            let text = |key: &str| Some(entry.get(key)?.as_str()?.to_owned());
+            Some((text("name")?, text("value")?))
+        })
+        .collect()
+}
+
+#[derive(Parser)]
+struct Run {
+    #[command(flatten)]
+    args: RunArgs,
+}
+
+/// `tokengauge run` starts with whatever a sidecar is told: one that does not would keep its pod from starting.
+#[test]
+fn what_a_sidecar_is_told_is_taken() {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    fs::write(
+        &config,
+        "version: 1\nupstreams: {engine: {url: \"http://127.0.0.1:8000\"}}\n",
+    )
+    .unwrap();
+    let mut texts: Vec<String> = CASES
+        .iter()
+        .map(|case| injected(input(case.input), case.flags).text)
+        .collect();
+    // A file has the upstreams, and flags that speak of them would be refused.
+    let said =
+        annotated("config: mine\nprovider: vllm\nengine-metrics: \"true\"\nobjectives: chat");
+    texts.extend([IN, OUT].map(|flags| again(&said, flags).text));
+    let mut sidecars = 0;
+    for text in &texts {
+        for document in documents(text).unwrap() {
+            for (_, object) in objects(document.value()) {
+                let flags: Vec<String> = sidecar_environment(object)
+                    .iter()
+                    .filter_map(|(name, value)| {
+                        let name = name
+                            .strip_prefix("TOKENGAUGE_")?
+                            .to_lowercase()
+                            .replace('_', "-");
+                        let value = match name.as_str() {
+                            "config" => config.path().to_str().unwrap(),
+                            _ => value,
+                        };
+                        Some(format!("--{name}={value}"))
+                    })
+                    .collect();
+                if flags.is_empty() {
+                    continue;
+                }
+                sidecars += 1;
+                let line = ["run".to_owned()].into_iter().chain(flags);
+                let run =
+                    Run::try_parse_from(line).unwrap_or_else(|problem| panic!("{text}{problem}"));
+                tokengauge::config::load(&run.args, &|_| None)
+                    .unwrap_or_else(|problem| panic!("{text}{problem}"));
+            }
+        }
+    }
+    assert!(sidecars >= 28, "{sidecars}");
 }
 
 #[test]

@@ -272,7 +272,8 @@ impl fmt::Display for Note {
                 upstream: Some(url),
             } => write!(
                 f,
-                "where requests go is said by tokengauge.yaml in ConfigMap {config}: its upstream must be {url}"
+                "where requests go is said by tokengauge.yaml in ConfigMap {config}, with their provider and the engine's \
+                 metrics: its upstream must be {url}"
             ),
             Self::ConfigRules {
                 config,

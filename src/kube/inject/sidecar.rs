@@ -158,7 +158,9 @@ fn environment(wanted: &Wanted, place: &Place) -> Vec<Value> {
         set("TOKENGAUGE_UPSTREAM", upstream.clone());
     }
     set("TOKENGAUGE_VANTAGE", wanted.mode.as_str().to_owned());
-    if let Some(provider) = &place.provider {
+    // Both are said of `TOKENGAUGE_UPSTREAM`, and refused without it: where a file has the upstreams, it says these too.
+    let provider = place.provider.as_ref().filter(|_| place.upstream.is_some());
+    if let Some(provider) = provider {
         set("TOKENGAUGE_PROVIDER", provider.clone());
     }
     if let Some(preset) = wanted
@@ -168,11 +170,10 @@ fn environment(wanted: &Wanted, place: &Place) -> Vec<Value> {
         set("TOKENGAUGE_OBJECTIVES", preset.get_name().to_owned());
     }
     let engine_metrics = match wanted.mode {
-        // Where a file says what the upstreams are, it says that too.
-        Mode::Inbound if place.upstream.is_some() => Some(wanted.engine_metrics.unwrap_or(true)),
-        Mode::Inbound | Mode::Outbound => wanted.engine_metrics,
+        Mode::Inbound => Some(wanted.engine_metrics.unwrap_or(true)),
+        Mode::Outbound => wanted.engine_metrics,
     };
-    if let Some(on) = engine_metrics {
+    if let Some(on) = engine_metrics.filter(|_| place.upstream.is_some()) {
         set("TOKENGAUGE_ENGINE_METRICS", on.to_string());
     }
     // The waiting is done before SIGTERM: by the hook, or by the kubelet's order. When it comes, all that may be left are
