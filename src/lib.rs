@@ -35,6 +35,7 @@ pub mod drift;
 pub mod export;
 pub mod kube;
 pub mod load;
+#[cfg(feature = "desk")]
 pub mod monitoring;
 pub mod slo;
 
@@ -42,6 +43,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod diag;
+#[cfg(feature = "desk")]
 pub mod report;
 pub mod scrape;
 #[cfg(feature = "demo")]

@@ -6,7 +6,6 @@ use clap::Args;
 
 use crate::config::{self, Errors};
 use crate::export::request_log;
-use crate::report;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -28,7 +27,9 @@ pub struct CheckArgs {
 pub enum SchemaOf {
     Config,
     RequestLog,
+    #[cfg(feature = "desk")]
     Report,
+    #[cfg(feature = "desk")]
     Accept,
     Prices,
 }
@@ -46,7 +47,9 @@ pub(super) fn schema(of: SchemaOf) -> String {
     let schema = match of {
         SchemaOf::Config => config::schema(),
         SchemaOf::RequestLog => request_log::schema(),
-        SchemaOf::Report => report::schema(),
+        #[cfg(feature = "desk")]
+        SchemaOf::Report => crate::report::schema(),
+        #[cfg(feature = "desk")]
         SchemaOf::Accept => config::acceptance_schema(),
         SchemaOf::Prices => config::prices_schema(),
     };

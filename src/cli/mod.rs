@@ -8,9 +8,11 @@ use clap::{Parser, Subcommand};
 
 use crate::config::{self, Errors, RunArgs};
 
+#[cfg(feature = "desk")]
 pub mod alerts;
 mod ask;
 mod check;
+#[cfg(feature = "desk")]
 mod dashboards;
 #[cfg(feature = "demo")]
 pub mod demo;
@@ -19,6 +21,7 @@ pub mod inject;
 pub mod injector;
 pub mod log;
 pub mod probe;
+#[cfg(feature = "desk")]
 pub mod report;
 pub mod run;
 #[cfg(feature = "demo")]
@@ -33,14 +36,22 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// Of those commands only that this program was built with.
 fn examples() -> String {
-    let demo = if cfg!(feature = "demo") {
-        "  See it work, with everything it needs inside:\n    tokengauge demo\n\n"
-    } else {
-        ""
-    };
-    format!("Examples:\n{demo}{EXAMPLES}")
+    let examples = [
+        (cfg!(feature = "demo"), DEMO_EXAMPLE),
+        (true, EXAMPLES),
+        (cfg!(feature = "desk"), DESK_EXAMPLE),
+        (true, MORE_EXAMPLES),
+    ];
+    let built = examples.iter().filter(|(built, _)| *built);
+    let texts: Vec<&str> = built.map(|(_, text)| *text).collect();
+    format!("Examples:\n{}", texts.join("\n\n"))
 }
+
+const DEMO_EXAMPLE: &str = "  \
+  See it work, with everything it needs inside:
+    tokengauge demo";
 
 const EXAMPLES: &str = "  \
   Put it in front of a vendor's API, and point the client at it:
@@ -48,12 +59,14 @@ const EXAMPLES: &str = "  \
     OPENAI_BASE_URL=http://127.0.0.1:4000/v1 python app.py
 
   Validate a configuration file and see what it amounts to:
-    tokengauge check --print tokengauge.yaml
+    tokengauge check --print tokengauge.yaml";
 
+const DESK_EXAMPLE: &str = "  \
   Say what a request log amounts to, and whether a release keeps its limits:
     tokengauge report requests.jsonl
-    tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
+    tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml";
 
+const MORE_EXAMPLES: &str = "  \
   Put it beside an engine in Kubernetes:
     tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
 
@@ -90,14 +103,17 @@ pub enum Command {
     #[cfg(feature = "demo")]
     Simulate(simulate::Args),
     /// Evaluate request logs: throughput, latency, errors and cost, A against B, and limits to be kept
+    #[cfg(feature = "desk")]
     Report(report::Args),
     /// Validate a configuration file: every error with its line, its key and its remedy
     Check(check::CheckArgs),
     /// Run the admission webhook that gives pods their sidecar when they are created
     Injector(Box<injector::Args>),
     /// Write Grafana's dashboards, or check that a folder has them as they are generated
+    #[cfg(feature = "desk")]
     Dashboards(dashboards::Args),
     /// Make Prometheus' rules of alerts, or check that a folder has them
+    #[cfg(feature = "desk")]
     Alerts(alerts::Args),
     /// Put the sidecar into Kubernetes manifests: beside an engine or beside an application
     Inject(Box<inject::InjectArgs>),
@@ -121,10 +137,13 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Demo(args) => ended(demonstrated(args)),
         #[cfg(feature = "demo")]
         Command::Simulate(args) => ended(simulated(args)),
+        #[cfg(feature = "desk")]
         Command::Report(args) => report::run(args),
         Command::Check(args) => answer(check::check(&args)),
         Command::Injector(args) => ended(injector::run(*args, config::environment)),
+        #[cfg(feature = "desk")]
         Command::Dashboards(args) => answer(dashboards::run(&args)),
+        #[cfg(feature = "desk")]
         Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
         Command::Inject(args) => inject::inject(&args),
         Command::Uninject(args) => inject::uninject(&args),

@@ -8,7 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "desk")]
 pub use acceptance::{acceptance, acceptance_schema};
+#[cfg(feature = "desk")]
 pub use alerting::alert_values;
 pub use args::RunArgs;
 pub use keys::{KEYS, Key, differences};
@@ -28,7 +30,9 @@ use crate::route::TraceHeaders;
 use crate::wire::Vantage;
 use crate::{content, drift, forward, label, listen, route, scrape, slo};
 
+#[cfg(feature = "desk")]
 mod acceptance;
+#[cfg(feature = "desk")]
 mod alerting;
 mod args;
 mod backend;
