@@ -6,7 +6,7 @@ import re
 
 from night import panels
 from night.phases import GAP, HOSTED, OWN
-from night.scene import COLLECTOR, LOCAL, NATIVE, SCRAPE, WAYS
+from night.scene import COLLECTOR, INTERVAL, LOCAL, NATIVE, SCRAPE, WAYS
 
 # The proxy's own that move while nothing goes through it: what is sent and scraped, and the process itself.
 RESTLESS = re.compile(r"process_|tokengauge_self_(export|scrapes|delay|memory|cpu)|tokengauge_backend_scrape_age")
@@ -116,7 +116,7 @@ def true_panels(check, tally, night):
     by_name = {(query.dashboard, query.panel, query.ref, choice): values for (query, choice), values in check.steady.items()}
     for uid, panel, ref, choice, name in PANELS:
         values = by_name.get((uid, panel, ref, choice), {})
-        told(tally, f"{check.store.way}: {uid} · {panel} · {ref} ({choice})", list(values.values()), known[name])
+        told(tally, f"{check.store.way}: {uid} · {panel} · {ref} ({choice})", [series[-1] for series in values.values()], known[name])
 
 
 def totals(stores, tally, night):
@@ -173,11 +173,15 @@ FLEETING = re.compile(r"quota_reset|stream_idle")
 
 # By so many events windows of different beginnings may differ.
 EVENTS = 3
+# How many intervals it takes at most until a number is in a store: it is pushed, and scraped from the Collector.
+LATE = 3
 
 
-def near(one, other, least):
-    """Within a fifth, or within `least`. Windows of different beginnings hold a call more or less."""
-    return math.isclose(one, other, rel_tol=0.2, abs_tol=least)
+def near(ours, theirs, least):
+    """Within a fifth, or within `least`, at any of the last instants: what moves has moved on until another store has it, and
+    windows of different beginnings hold a call more or less."""
+    (low, high), (lower, higher) = sorted(((min(ours), max(ours)), (min(theirs), max(theirs))))
+    return lower <= high or math.isclose(high, lower, rel_tol=0.2, abs_tol=least)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +208,7 @@ class PanelCheck:
     def __init__(self, store, night, tally, interval, exceptions):
         self.store, self.night, self.tally, self.interval, self.exceptions = store, night, tally, interval, exceptions
         self.used = set()
-        # What each query said at the end of the normal load: of the store that is compared with the others.
+        # What each query said in the last instants of the normal load: the values of each series that was there at its end.
         self.steady = {}
 
     def all(self, dashboards):
@@ -241,7 +245,8 @@ class PanelCheck:
         except ValueError as error:
             self.tally.check(f"{where}: it can be asked", False, error)
             return
-        self.steady[query, choice] = {identity(labels): value for labels, value in self.store.now(text, busy[0])}
+        last = self.store.range(text, busy[0] - LATE * INTERVAL, busy[0], INTERVAL)
+        self.steady[query, choice] = {identity(labels): [value for _, value in series] for labels, series in last if series[-1][0] > busy[0] - INTERVAL / 2}
         values = [value for _, value in points] + at_ends
         odd = [value for value in [*values, *(value for _, value in quiet)] if math.isnan(value) or math.isinf(value)]
         self.tally.check(f"{where}: never NaN or infinite", not odd, f"{len(odd)} of {len(values)}: {text}")
