@@ -5,6 +5,7 @@
 
 mod drain;
 mod objective;
+mod places;
 mod stats;
 
 pub use drain::{Begin, Drain, Stage};
@@ -13,8 +14,8 @@ pub use stats::{Facts, Stats};
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,13 +25,21 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use self::drain::{Waited, is_local};
+use self::places::{Place, Places};
 use crate::export::prometheus::Format;
 
-/// Scrapers, probes and a few people; more wait their turn.
-const MOST_CONNECTIONS: usize = 64;
+/// Scrapers, probes, hooks and a few people need some ten; the rest is for strangers, who would need as many addresses to keep
+/// the kubelet out. A quarter of the 1,024 file descriptors that a container has in the worst case.
+const MOST_CONNECTIONS: usize = 256;
+
+/// Pages that are made or that their readers have not taken yet: what bounds the memory that slow readers hold.
+const MOST_PAGES: usize = 16;
+
+/// What the head of a request may take, in bytes; hyper would allow 400 KiB.
+const MOST_HEAD: usize = 16 << 10;
 
 /// A probe that has not sent its request by then never will.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,6 +87,19 @@ struct Desk {
     /// Expected behind `Bearer `.
     token: Option<String>,
     loopback: bool,
+    pages_held: Places,
+    /// One page is made at a time: milliseconds of work, and more would take cores from streams.
+    turn: Arc<Semaphore>,
+}
+
+/// One connection, for as long as it lasts.
+#[derive(Debug)]
+struct Visit {
+    peer: IpAddr,
+    /// Told when another is to have one of its places.
+    out: Arc<Notify>,
+    /// For the page that its answer holds, until the next request is looked at: then it has been read.
+    page: Mutex<Option<Place>>,
 }
 
 impl Admin {
@@ -100,6 +122,8 @@ impl Admin {
             ready,
             token,
             loopback: address.ip().is_loopback(),
+            pages_held: Places::new(MOST_PAGES),
+            turn: Arc::new(Semaphore::new(1)),
         };
         Ok(Self {
             listener,
@@ -112,18 +136,21 @@ impl Admin {
         self.address
     }
 
-    /// Serves until dropped.
+    /// Serves until dropped. Nobody waits to be accepted, so that a probe is answered however many hold a connection.
     pub async fn serve(self) {
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let places = Places::new(MOST_CONNECTIONS);
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-                return;
-            };
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
+                    let visit = Visit {
+                        peer: peer.ip().to_canonical(),
+                        out: Arc::default(),
+                        page: Mutex::default(),
+                    };
+                    let place = places.take(visit.peer, &visit.out);
                     let desk = Arc::clone(&self.desk);
                     tokio::spawn(async move {
-                        converse(stream, peer.ip(), desk).await;
+                        converse(stream, Arc::new(visit), desk).await;
                         drop(place);
                     });
                 }
@@ -136,25 +163,38 @@ impl Admin {
     }
 }
 
-async fn converse(stream: TcpStream, peer: IpAddr, desk: Arc<Desk>) {
+async fn converse(stream: TcpStream, visit: Arc<Visit>, desk: Arc<Desk>) {
+    let out = Arc::clone(&visit.out);
     let service = service_fn(move |request| {
-        let desk = Arc::clone(&desk);
-        async move { Ok::<_, Infallible>(desk.answer(request, peer).await) }
+        let (desk, visit) = (Arc::clone(&desk), Arc::clone(&visit));
+        async move { Ok::<_, Infallible>(desk.answer(request, &visit).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MOST_HEAD)
         .serve_connection(TokioIo::new(stream), service);
-    if let Err(problem) = connection.await {
-        tracing::debug!(%problem, "an admin connection broke off");
+    tokio::select! {
+        ended = connection => {
+            if let Err(problem) = ended {
+                tracing::debug!(%problem, "an admin connection broke off");
+            }
+        }
+        () = out.notified() => {
+            tracing::debug!("an admin connection was closed to make room for another");
+        }
     }
 }
 
-/// What may be asked for.
+impl Visit {
+    fn hold(&self, page: Option<Place>) {
+        *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page;
+    }
+}
+
+/// The pages that may be asked for.
 #[derive(Clone, Copy)]
 enum Wanted {
-    Live,
-    Ready,
     Metrics(Format),
     Config,
     Streams,
@@ -167,6 +207,8 @@ enum Wanted {
 
 /// What is asked for, and how.
 enum Asked {
+    Live,
+    Ready,
     Page(Wanted),
     Drain,
     Drained,
@@ -183,6 +225,8 @@ impl Asked {
                 "a drain is asked for by POST\n",
             )),
             ("/drained", true) => Ok(Self::Drained),
+            ("/livez", true) => Ok(Self::Live),
+            ("/readyz", true) => Ok(Self::Ready),
             (_, true) => Wanted::of(request)
                 .map(Self::Page)
                 .ok_or((StatusCode::NOT_FOUND, INDEX)),
@@ -197,8 +241,6 @@ impl Asked {
 impl Wanted {
     fn of<B>(request: &Request<B>) -> Option<Self> {
         Some(match request.uri().path() {
-            "/livez" => Self::Live,
-            "/readyz" => Self::Ready,
             "/metrics" => Self::Metrics(format(request.headers())),
             "/config" => Self::Config,
             "/streams" => Self::Streams,
@@ -214,7 +256,7 @@ impl Wanted {
     /// Whether it tells nothing that a stranger on the network may not know.
     const fn is_open(self) -> bool {
         match self {
-            Self::Live | Self::Ready | Self::Metrics(_) => true,
+            Self::Metrics(_) => true,
             Self::Config
             | Self::Streams
             | Self::Slo
@@ -243,12 +285,19 @@ impl Desk {
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        peer: IpAddr,
+        visit: &Visit,
     ) -> Response<Full<Bytes>> {
+        visit.hold(None);
         let wanted = match Asked::of(&request) {
             Ok(Asked::Page(wanted)) => wanted,
+            // Here and now: whether a container is restarted hangs on it.
+            Ok(Asked::Live) => return text(StatusCode::OK, "live\n"),
+            Ok(Asked::Ready) if self.ready.load(Ordering::Acquire) => {
+                return text(StatusCode::OK, "ready\n");
+            }
+            Ok(Asked::Ready) => return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
             Ok(Asked::Drained) => return waited(self.drain.wait().await),
-            Ok(Asked::Drain) if !self.may_drain(&request, peer) => {
+            Ok(Asked::Drain) if !self.may_drain(&request, visit.peer) => {
                 let why = "a drain is begun by who is on this machine, or sends the admin token (Authorization: Bearer …)\n";
                 return text(StatusCode::FORBIDDEN, why);
             }
@@ -262,21 +311,31 @@ impl Desk {
             let why = "this page needs the admin token: the port is not on loopback (send Authorization: Bearer …)\n";
             return text(StatusCode::FORBIDDEN, why);
         }
-        // Pages settle the observer and render: milliseconds of work that must not hold up a relaying worker.
-        let page = tokio::task::spawn_blocking(move || self.page(wanted));
-        page.await.unwrap_or_else(|_| {
+        visit.hold(Some(self.pages_held.take(visit.peer, &visit.out)));
+        self.make(wanted).await
+    }
+
+    /// In its turn, and where no relaying worker is held up. Who is gone by then has left the queue.
+    async fn make(self: Arc<Self>, wanted: Wanted) -> Response<Full<Bytes>> {
+        let failed = || {
             text(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "this page could not be made\n",
             )
-        })
+        };
+        let Ok(turn) = Arc::clone(&self.turn).acquire_owned().await else {
+            return failed();
+        };
+        let page = tokio::task::spawn_blocking(move || {
+            let page = self.page(wanted);
+            drop(turn);
+            page
+        });
+        page.await.unwrap_or_else(|_| failed())
     }
 
     fn page(&self, wanted: Wanted) -> Response<Full<Bytes>> {
         match wanted {
-            Wanted::Live => text(StatusCode::OK, "live\n"),
-            Wanted::Ready if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ready\n"),
-            Wanted::Ready => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
             Wanted::Metrics(format) => typed(format.content_type(), (self.pages.metrics)(format)),
             Wanted::Config => typed("application/yaml", (self.pages.config)()),
             Wanted::Streams => typed("application/json", (self.pages.streams)()),
@@ -316,9 +375,13 @@ fn waited(waited: Waited) -> Response<Full<Bytes>> {
     match waited {
         Waited::Drained => text(StatusCode::OK, "drained\n"),
         Waited::NotDraining => text(StatusCode::OK, "not draining\n"),
+        Waited::Overdue => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not drained in time: what is in flight goes on\n",
+        ),
         Waited::Full => text(
             StatusCode::SERVICE_UNAVAILABLE,
-            "too many wait for this already\n",
+            "too many have asked for this already\n",
         ),
         Waited::Wrong(why) => {
             let mut response = typed("text/plain; charset=utf-8", why + "\n");
@@ -369,7 +432,10 @@ mod tests {
     use tokio::sync::watch;
 
     fn no_drain() -> Drain {
-        Drain::new(Box::new(|_| Ok(())), watch::channel(Stage::None).1)
+        Drain::new(
+            Box::new(|_| Ok(Duration::ZERO)),
+            watch::channel(Stage::None).1,
+        )
     }
 
     async fn admin(token: Option<&str>) -> (SocketAddr, Arc<AtomicBool>) {

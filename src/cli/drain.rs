@@ -1,9 +1,14 @@
 //! `tokengauge drain`: has the proxy beside it seen off before it is stopped. For a hook before a container's end.
 
+use std::time::Duration;
+
 use http::Method;
 
 use super::ask::Where;
 use crate::config::value::Length;
+
+/// How much longer than the drain may take its answer may.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// How it is drained, and how long that may take.
 #[derive(Clone, Debug, clap::Args)]
@@ -19,7 +24,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     quiet: Length,
 
-    /// How long this command waits. The drain goes on without it
+    /// How long the drain may take: this command waits no longer, nor does who asked for /drained. The drain goes on without
+    /// them
     #[arg(long, value_name = "TIME", default_value = "1h")]
     timeout: Length,
 }
@@ -31,6 +37,7 @@ pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyho
         quiet,
         timeout,
     } = args;
-    let path = format!("/drain?delay={delay}&quiet={quiet}");
-    at.ask(Method::POST, &path, timeout.0, environment)
+    let path = format!("/drain?delay={delay}&quiet={quiet}&within={timeout}");
+    let limit = timeout.0.saturating_add(ANSWER);
+    at.ask(Method::POST, &path, limit, environment)
 }
