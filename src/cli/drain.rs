@@ -28,6 +28,11 @@ pub struct Args {
     /// them
     #[arg(long, value_name = "TIME", default_value = "1h")]
     timeout: Length,
+
+    /// How much longer this command alone waits, for what ends when the backend is stopped: where nothing else keeps the
+    /// proxy until then
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    linger: Length,
 }
 
 pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<String> {
@@ -36,8 +41,16 @@ pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyho
         delay,
         quiet,
         timeout,
+        linger,
     } = args;
-    let path = format!("/drain?delay={delay}&quiet={quiet}&within={timeout}");
-    let limit = timeout.0.saturating_add(ANSWER);
-    at.ask(Method::POST, &path, limit, environment)
+    let ask = |within: &Length| {
+        let path = format!("/drain?delay={delay}&quiet={quiet}&within={within}");
+        let limit = within.0.saturating_add(ANSWER);
+        at.ask(Method::POST, &path, limit, environment)
+    };
+    match ask(timeout) {
+        // Who waits for /drained has been told by then.
+        Err(_) if !linger.0.is_zero() => ask(linger),
+        told => told,
+    }
 }
