@@ -23,7 +23,7 @@ pub enum Stage {
 pub type Begin = Box<dyn Fn(&str) -> Result<Duration, String> + Send + Sync>;
 
 /// Who asks for a drain: a hook of the pod, and somebody at hand. They are on this machine or have the token; those who only
-/// wait may be anyone, and are bounded as connections are.
+/// wait may be anyone, and are bounded by their connections.
 const MOST_ASKERS: usize = 8;
 
 /// How long one who waits is kept where nobody asked for a drain. The hooks of a pod's containers run side by side, so the

@@ -31,9 +31,13 @@ use self::drain::{Waited, is_local};
 use self::places::{Place, Places};
 use crate::export::prometheus::Format;
 
-/// Scrapers, probes, hooks and a few people need some ten; the rest is for strangers, who would need as many addresses to keep
-/// the kubelet out. A quarter of the 1,024 file descriptors that a container has in the worst case.
-const MOST_CONNECTIONS: usize = 256;
+/// Scrapers, probes and a few people need some ten; the rest is for strangers, who would need as many addresses to keep the
+/// kubelet out. With those who wait for a drain a quarter of the 1,024 file descriptors that a container has in the worst case.
+const MOST_CONNECTIONS: usize = 128;
+
+/// Of connections that wait for the end of a drain: apart from the others, so that neither those make them lose their place, nor
+/// the probes that come from the same address as a hook.
+const MOST_WAITING: usize = 128;
 
 /// Pages that are made or that their readers have not taken yet: what bounds the memory that slow readers hold.
 const MOST_PAGES: usize = 16;
@@ -87,6 +91,7 @@ struct Desk {
     /// Expected behind `Bearer `.
     token: Option<String>,
     loopback: bool,
+    waiting: Places,
     pages_held: Places,
     /// One page is made at a time: milliseconds of work, and more would take cores from streams.
     turn: Arc<Semaphore>,
@@ -98,6 +103,8 @@ struct Visit {
     peer: IpAddr,
     /// Told when another is to have one of its places.
     out: Arc<Notify>,
+    /// Among connections, or among those who wait.
+    place: Mutex<Option<Place>>,
     /// For the page that its answer holds, until the next request is looked at: then it has been read.
     page: Mutex<Option<Place>>,
 }
@@ -122,6 +129,7 @@ impl Admin {
             ready,
             token,
             loopback: address.ip().is_loopback(),
+            waiting: Places::new(MOST_WAITING),
             pages_held: Places::new(MOST_PAGES),
             turn: Arc::new(Semaphore::new(1)),
         };
@@ -145,14 +153,12 @@ impl Admin {
                     let visit = Visit {
                         peer: peer.ip().to_canonical(),
                         out: Arc::default(),
+                        place: Mutex::default(),
                         page: Mutex::default(),
                     };
-                    let place = places.take(visit.peer, &visit.out);
+                    hold(&visit.place, Some(visit.takes(&places)));
                     let desk = Arc::clone(&self.desk);
-                    tokio::spawn(async move {
-                        converse(stream, Arc::new(visit), desk).await;
-                        drop(place);
-                    });
+                    tokio::spawn(converse(stream, Arc::new(visit), desk));
                 }
                 Err(problem) => {
                     tracing::warn!(%problem, "the admin port could not accept a connection");
@@ -187,9 +193,13 @@ async fn converse(stream: TcpStream, visit: Arc<Visit>, desk: Arc<Desk>) {
 }
 
 impl Visit {
-    fn hold(&self, page: Option<Place>) {
-        *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page;
+    fn takes(&self, places: &Places) -> Place {
+        places.take(self.peer, &self.out)
     }
+}
+
+fn hold(held: &Mutex<Option<Place>>, place: Option<Place>) {
+    *held.lock().unwrap_or_else(PoisonError::into_inner) = place;
 }
 
 /// The pages that may be asked for.
@@ -287,7 +297,7 @@ impl Desk {
         request: Request<Incoming>,
         visit: &Visit,
     ) -> Response<Full<Bytes>> {
-        visit.hold(None);
+        hold(&visit.page, None);
         let wanted = match Asked::of(&request) {
             Ok(Asked::Page(wanted)) => wanted,
             // Here and now: whether a container is restarted hangs on it.
@@ -296,12 +306,16 @@ impl Desk {
                 return text(StatusCode::OK, "ready\n");
             }
             Ok(Asked::Ready) => return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-            Ok(Asked::Drained) => return waited(self.drain.wait().await),
+            Ok(Asked::Drained) => {
+                hold(&visit.place, Some(visit.takes(&self.waiting)));
+                return waited(self.drain.wait().await);
+            }
             Ok(Asked::Drain) if !self.may_drain(&request, visit.peer) => {
                 let why = "a drain is begun by who is on this machine, or sends the admin token (Authorization: Bearer …)\n";
                 return text(StatusCode::FORBIDDEN, why);
             }
             Ok(Asked::Drain) => {
+                hold(&visit.place, Some(visit.takes(&self.waiting)));
                 let query = request.uri().query().unwrap_or_default();
                 return waited(self.drain.ask(query).await);
             }
@@ -311,7 +325,7 @@ impl Desk {
             let why = "this page needs the admin token: the port is not on loopback (send Authorization: Bearer …)\n";
             return text(StatusCode::FORBIDDEN, why);
         }
-        visit.hold(Some(self.pages_held.take(visit.peer, &visit.out)));
+        hold(&visit.page, Some(visit.takes(&self.pages_held)));
         self.make(wanted).await
     }
 
@@ -371,7 +385,15 @@ impl Desk {
     }
 }
 
+/// What comes of waiting, after which the connection has no place among others.
 fn waited(waited: Waited) -> Response<Full<Bytes>> {
+    let mut response = told(waited);
+    let close = header::HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
+    response
+}
+
+fn told(waited: Waited) -> Response<Full<Bytes>> {
     match waited {
         Waited::Drained => text(StatusCode::OK, "drained\n"),
         Waited::NotDraining => text(StatusCode::OK, "not draining\n"),
