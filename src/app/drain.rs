@@ -5,8 +5,8 @@
 //! 3. Once nothing has been in flight for as long as was asked for, connections that wait for a further exchange are
 //!    closed; where nothing came meanwhile, the proxy is drained. It serves on until it is told to stop.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -76,10 +76,22 @@ impl Wish {
     }
 }
 
+/// When a drain was asked for, if so.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Since(Arc<OnceLock<Instant>>);
+
+impl Since {
+    /// Zero while nobody has asked.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.0.get().map(Instant::elapsed).unwrap_or_default()
+    }
+}
+
 /// What a drain is about.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) ready: Arc<AtomicBool>,
+    pub(super) since: Since,
     pub(super) seam: Arc<Seam>,
     pub(super) ebbs: Arc<[Ebb]>,
 }
@@ -99,6 +111,7 @@ pub(super) fn drain(parts: Parts) -> admin::Drain {
         });
         if first {
             parts.ready.store(false, Ordering::Release);
+            parts.since.0.get_or_init(Instant::now);
             tokio::spawn(go(parts.clone(), wish, stage.clone()));
         }
         Ok(wish.within)
