@@ -87,7 +87,10 @@ async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
     let backend = Backend::start().await;
     let (mut process, _directory) = before(&backend).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    let nobody_asked = process.seconds(&["tokengauge_self_draining_seconds"]).await;
+    assert_eq!(nobody_asked, 0.0);
     let waiting = parting(&process).await;
+    assert!(process.seconds(&["tokengauge_self_draining_seconds"]).await > 0.0);
     assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
     assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
     settle().await;
@@ -463,7 +466,17 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("answers 503: not drained in time"), "{said}");
 
-    let arguments = ["drain", "--admin", &admin, "--delay", "0s"].map(str::to_owned);
+    // Who lingers asks anew when the time is over.
+    let arguments = [
+        "drain",
+        "--admin",
+        &admin,
+        "--timeout",
+        "1ms",
+        "--linger",
+        "1h",
+    ]
+    .map(str::to_owned);
     let draining = tokio::spawn(async move {
         let arguments = arguments.each_ref().map(String::as_str);
         told(&command(&arguments, &[]).await)
