@@ -34,7 +34,8 @@ Examples:
     kubectl kustomize overlays/prod | tokengauge inject | kubectl apply -f -
 
   Of a chart's many workloads only the engine:
-    helm template prod ./stack | tokengauge inject --mode inbound --only deployment/vllm | kubectl apply -f -
+    helm template prod ./stack |
+      tokengauge inject --mode inbound --only deployment/vllm | kubectl apply -f -
 
   In CI: are all manifests as inject would write them?
     tokengauge inject --check --mode inbound deploy/*.yaml
