@@ -244,18 +244,7 @@ impl fmt::Display for Problem {
                 f,
                 "listen-port and admin-port are both {port}; give the sidecar two ports"
             ),
-            Self::NumberedPort { port, headless: Some(service) } => write!(
-                f,
-                "the engine's port {port} has no name, and Service {service}, which leads there, is headless: its clients \
-                 dial {port} of the pod itself, past any sidecar; give it a Service without clusterIP: None, or lead its \
-                 clients to the sidecar's port yourself and say so by the annotation tokengauge.dev/listen-port"
-            ),
-            Self::NumberedPort { port, headless: None } => write!(
-                f,
-                "the engine's port {port} has no name, so its Service leads there by number, and none in this input does; \
-                 give the Service in the same input, or name the port, or lead the Service to the sidecar yourself and \
-                 say so by the annotation tokengauge.dev/listen-port"
-            ),
+            Self::NumberedPort { port, headless } => numbered_port(f, *port, headless.as_deref()),
             Self::SharedService { workload, port } => write!(
                 f,
                 "it leads to port {port} of {workload} too, which gets no sidecar; narrow its selector, or inject both"
@@ -273,6 +262,23 @@ impl fmt::Display for Problem {
                 "{at}: expected {expected}; if this is a patch, give inject what `kubectl kustomize` builds"
             ),
         }
+    }
+}
+
+fn numbered_port(f: &mut fmt::Formatter<'_>, port: u16, headless: Option<&str>) -> fmt::Result {
+    match headless {
+        Some(service) => write!(
+            f,
+            "the engine's port {port} has no name, and Service {service}, which leads there, is headless: its clients \
+             dial {port} of the pod itself, past any sidecar; give it a Service without clusterIP: None, or lead its \
+             clients to the sidecar's port yourself and say so by the annotation tokengauge.dev/listen-port"
+        ),
+        None => write!(
+            f,
+            "the engine's port {port} has no name, so its Service leads there by number, and none in this input does; \
+             give the Service in the same input, or name the port, or lead the Service to the sidecar yourself and \
+             say so by the annotation tokengauge.dev/listen-port"
+        ),
     }
 }
 
