@@ -61,7 +61,7 @@ pub fn raise_descriptors() {
             maximum,
         };
         // Where that is not allowed, it stays as it is.
-        drop(setrlimit(Resource::Nofile, raised).map_err(std::io::Error::from));
+        setrlimit(Resource::Nofile, raised).ok();
     }
 }
 
