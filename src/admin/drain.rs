@@ -135,3 +135,45 @@ impl Drain {
 pub(super) fn is_local(peer: IpAddr) -> bool {
     peer.to_canonical().is_loopback()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// A drain in which who asks says how many seconds he waits.
+    fn drain() -> (Drain, watch::Sender<Stage>) {
+        let stage = watch::Sender::new(Stage::None);
+        let told = stage.subscribe();
+        let going = stage.clone();
+        let begin = move |query: &str| {
+            going.send_replace(Stage::Going);
+            Ok(Duration::from_secs(query.parse().unwrap()))
+        };
+        (Drain::new(Box::new(begin), told), stage)
+    }
+
+    fn is_waiting(waiting: Pin<&mut impl Future<Output = Waited>>) -> bool {
+        waiting
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_told_when_the_last_who_asked_waits_no_longer() {
+        let (drain, stage) = drain();
+        let (asked, waited) = tokio::join!(drain.ask("0"), drain.wait());
+        assert_eq!((asked, waited), (Waited::Overdue, Waited::Overdue));
+        assert_eq!(drain.wait().await, Waited::Overdue, "nor later");
+        let mut more = pin!(drain.ask("3600"));
+        assert!(is_waiting(more.as_mut()));
+        assert_eq!(drain.ask("0").await, Waited::Overdue);
+        let mut waiting = pin!(drain.wait());
+        assert!(is_waiting(waiting.as_mut()), "somebody does");
+        stage.send_replace(Stage::Done);
+        assert_eq!(more.await, Waited::Drained);
+        assert_eq!(waiting.await, Waited::Drained);
+    }
+}

@@ -8,7 +8,7 @@ use super::ask::Where;
 use crate::config::value::Length;
 
 /// How much longer than the drain may take its answer may.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// How it is drained, and how long that may take.
 #[derive(Clone, Debug, clap::Args)]

@@ -88,7 +88,7 @@ async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
     let (mut process, _directory) = before(&backend).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
     let nobody_asked = process.seconds(&["tokengauge_self_draining_seconds"]).await;
-    assert_eq!(nobody_asked, 0.0);
+    assert!(nobody_asked <= 0.0, "{nobody_asked}");
     let waiting = parting(&process).await;
     assert!(process.seconds(&["tokengauge_self_draining_seconds"]).await > 0.0);
     assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
@@ -345,10 +345,10 @@ async fn when_its_time_is_over_who_waits_is_told_and_the_stream_goes_on() {
     process
         .logged(&["WARN", "its time is over", "\"exchanges\":1"])
         .await;
-    // Who asks again gives it more time, and those who wait from then on have it, too.
-    let more = asked(process.admin, "POST /drain?within=1h", "");
-    settle().await;
-    let waiting = [more, asked(process.admin, "GET /drained", "")];
+    let waiting = [
+        asked(process.admin, "POST /drain?within=1h", ""),
+        asked(process.admin, "POST /drain", ""),
+    ];
     settle().await;
     assert!(
         !waiting.iter().any(JoinHandle::is_finished),
@@ -467,18 +467,9 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     assert!(said.contains("answers 503: not drained in time"), "{said}");
 
     // Who lingers asks anew when the time is over.
-    let arguments = [
-        "drain",
-        "--admin",
-        &admin,
-        "--timeout",
-        "1ms",
-        "--linger",
-        "1h",
-    ]
-    .map(str::to_owned);
+    let lingering = format!("drain --admin {admin} --timeout 1ms --linger 1h");
     let draining = tokio::spawn(async move {
-        let arguments = arguments.each_ref().map(String::as_str);
+        let arguments: Vec<&str> = lingering.split(' ').collect();
         told(&command(&arguments, &[]).await)
     });
     process
