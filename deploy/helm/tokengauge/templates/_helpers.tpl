@@ -20,6 +20,20 @@ a Service's may not. */}}
 {{ include "tokengauge.fullname" . }}-injector
 {{- end }}
 
+{{/* Two maps as one, in which the keys of the first go before those of the second: {over, under}. Not by `merge`, to which an
+empty text is none. */}}
+{{- define "tokengauge.over" -}}
+{{- $both := dict }}
+{{- range list .under .over }}
+{{- range $key, $value := . }}
+{{- $_ := set $both $key $value }}
+{{- end }}
+{{- end }}
+{{- with $both }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
 {{/* What selects the pods of a component: {root, component}. Never changes, since a Deployment's selector cannot. */}}
 {{- define "tokengauge.selector" -}}
 app.kubernetes.io/name: {{ include "tokengauge.name" .root | quote }}
@@ -35,16 +49,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: tokengauge
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-{{- with merge (dict) (.labels | default dict) (.root.Values.commonLabels | default dict) }}
-{{ toYaml . }}
+{{- with include "tokengauge.over" (dict "over" .labels "under" .root.Values.commonLabels) }}
+{{ . }}
 {{- end }}
 {{- end }}
 
 {{/* Labels of a pod: {root, component}. Without versions: a new chart alone is no reason to replace pods. */}}
 {{- define "tokengauge.podLabels" -}}
 {{ include "tokengauge.selector" . }}
-{{- with merge (dict) ((index .root.Values .component).podLabels | default dict) (.root.Values.commonLabels | default dict) }}
-{{ toYaml . }}
+{{- with include "tokengauge.over" (dict "over" (index .root.Values .component).podLabels "under" .root.Values.commonLabels) }}
+{{ . }}
 {{- end }}
 {{- end }}
 
