@@ -25,9 +25,10 @@ Examples:
   Beside an application that calls vendors, with telemetry to the node's collector:
     tokengauge inject --mode outbound --otlp-endpoint 'http://$(K8S_NODE_IP):4317' app.yaml
 
-  What runs already, its Services included (those that name the port by number are led to the sidecar). It is
-  put back whole: of what was never applied, `kubectl apply` would keep what is taken out here:
-    kubectl get deployments,services -o yaml | tokengauge inject --mode inbound - | kubectl replace -f -
+  What runs already, its Services included (those that name the port by number are led to the
+  sidecar). It is put back whole: of what was never applied, kubectl apply keeps what is taken out:
+    kubectl get deployments,services -o yaml |
+      tokengauge inject --mode inbound - | kubectl replace -f -
 
   What kustomize builds; only workloads that ask for it by the annotation tokengauge.dev/mode:
     kubectl kustomize overlays/prod | tokengauge inject | kubectl apply -f -
@@ -57,8 +58,9 @@ Examples:
   As it was before, byte for byte:
     tokengauge uninject vllm.injected.yaml > vllm.yaml
 
-  What runs already, put back whole: of what was never applied, `kubectl apply` would keep the sidecar:
-    kubectl get deployments,services -o yaml | tokengauge uninject - | kubectl replace -f -
+  What runs already, put back whole: of what was never applied, kubectl apply keeps the sidecar:
+    kubectl get deployments,services -o yaml |
+      tokengauge uninject - | kubectl replace -f -
 
 What was changed by somebody since inject is left as it is, and told.
 Exit status: 0 also where there is nothing to take back; 1 where an object was refused, and then nothing is written.")]
