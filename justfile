@@ -48,6 +48,14 @@ clients: build
 timeline: build
     .ci/run timeline
 
+# The image for arm64, run by QEMU
+arm64:
+    .ci/run arm64
+
+# The image's files built again elsewhere and compared byte for byte
+reproduced:
+    .ci/run reproduced
+
 # `tokengauge report` on a million lines against figures computed independently
 report: build
     .ci/run report

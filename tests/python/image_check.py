@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Is the image what deploy/docker/Dockerfile says, and does it run as Kubernetes would run it? Without Docker.
 
-    image_check.py --rootfs FOLDER [--budget BYTES]
+    image_check.py --rootfs FOLDER [--budget BYTES] [--machine x86_64|aarch64]
 
 FOLDER is what deploy/docker/rootfs made: the files that the Dockerfile's last stage copies. They are mounted read-only, and
 the program is started in them as root of a new file system, without capabilities, under the user that the Dockerfile names,
 with the mounts that a kubelet makes (/proc, /dev/null, /etc/hosts, /etc/resolv.conf, one folder of configuration). Around it
 stand a DNS server, a backend with and without TLS, and an OTLP receiver, all in a network namespace of their own.
 Linux and root (or user namespaces) are needed; exit status 77 where they are not to be had.
+
+A program for another machine is run by QEMU (qemu-user-static), whose static binary is one more mount in the container. What that
+cannot show is said at the end. Without it the files alone are checked, and the status is 77.
 """
 import argparse
 import errno
@@ -16,6 +19,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import socket
 import ssl
@@ -29,13 +33,16 @@ import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from namespaces import MOUNTS, NETWORK, called, enter, libc, loopback, mount
+from namespaces import MOUNTS, NETWORK, SKIPPED, called, enter, libc, loopback, mount
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "deploy/docker/Dockerfile"
 MAY_HOLD = {"tokengauge", "tokengauge.cdx.json", "LICENSE"}
 MS_RDONLY, MS_NOSUID, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 32, 4096, 16384
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
+PT_LOAD, PT_DYNAMIC, PT_INTERP = 1, 2, 3
+# What an ELF file calls a machine, and the largest pages that its kernels have: Linux on arm64 may be built for 64 KiB.
+MACHINES = {62: ("x86_64", 0x1000), 183: ("aarch64", 0x10000)}
 
 failures = []
 passed = 0
@@ -68,7 +75,7 @@ def described(text):
     copies = [rest for name, rest in stage if name == "COPY"]
     check(copies == ["--from=build /rootfs/ /"], "what is copied is what deploy/docker/rootfs made", copies)
     check("deploy/docker/rootfs /rootfs" in text, "the build stage calls deploy/docker/rootfs", "")
-    pinned = re.findall(r"^FROM (\S+)", text, re.M)
+    pinned = re.findall(r"^FROM (?:--platform=\S+ )?(\S+)", text, re.M)
     check(all(name == "scratch" or re.search(r":\d+\.\d+\.\d+-", name) for name in pinned), "images are pinned", pinned)
     user, group = said["USER"].split(":")
     check(int(user) > 0 and int(group) > 0, "the user is a number and not root", said["USER"])
@@ -84,7 +91,8 @@ def described(text):
 # --- what the files are ----------------------------------------------------------------------------------------------
 
 
-def inspected(rootfs, budget):
+def inspected(rootfs, budget, wanted):
+    """The machine that the files are for, and their size."""
     found = {str(path.relative_to(rootfs)) for path in rootfs.rglob("*")}
     check("tokengauge" in found and found <= MAY_HOLD, "the image holds the program and papers", sorted(found))
     size = sum((rootfs / name).stat().st_size for name in found)
@@ -93,39 +101,45 @@ def inspected(rootfs, budget):
         mode = (rootfs / name).stat().st_mode & 0o7777
         check(mode in (0o644, 0o755), f"{name} is neither writable for others nor setuid", oct(mode))
     binary = (rootfs / "tokengauge").read_bytes()
-    segments, sections = elf(binary)
-    check(3 not in segments, "the program needs no loader", "it has a PT_INTERP")
+    (machine, page), segments, sections = elf(binary)
+    check(machine == wanted, f"the program is for {wanted}", machine)
+    check(PT_INTERP not in (kind for kind, *_ in segments), "the program needs no loader", "it has a PT_INTERP")
     check(not needed(binary, segments), "the program needs no library", needed(binary, segments))
+    aligned = [align for kind, _, _, align in segments if kind == PT_LOAD]
+    check(aligned and all(align >= page for align in aligned), f"it can be loaded in pages of {page:#x}", aligned)
     check(".symtab" not in sections and not any(name.startswith(".debug") for name in sections), "no symbols", sections)
-    paths = [path for path in (str(ROOT), os.path.expanduser("~/.cargo")) if path.encode() in binary]
+    places = (str(ROOT), os.path.expanduser("~/.cargo"), os.environ.get("CARGO_HOME"), os.environ.get("CARGO_TARGET_DIR"))
+    paths = [path for path in places if path and path.encode() in binary]
     check(not paths, "no path of this machine is in the program", paths)
-    return size
+    return machine, size
 
 
 def elf(data):
-    """The types of a 64-bit ELF file's segments with their place, and the names of its sections."""
-    assert data[:5] == b"\x7fELF\x02", "not a 64-bit ELF file"
+    """A 64-bit ELF file's machine, the type, place, size and alignment of its segments, and the names of its sections."""
+    assert data[:6] == b"\x7fELF\x02\x01", "not a 64-bit little-endian ELF file"
+    machine = struct.unpack_from("<H", data, 18)[0]
     segments_at, sections_at = struct.unpack_from("<QQ", data, 32)
     segment_size, segment_count, section_size, section_count, names_in = struct.unpack_from("<HHHHH", data, 54)
-    segments = {}
+    segments = []
     for at in range(segment_count):
-        kind, _, offset, _, _, size = struct.unpack_from("<IIQQQQ", data, segments_at + at * segment_size)
-        segments[kind] = (offset, size)
+        kind, _, offset, _, _, size, _, align = struct.unpack_from("<IIQQQQQQ", data, segments_at + at * segment_size)
+        segments.append((kind, offset, size, align))
     headers = [struct.unpack_from("<IIQQQQ", data, sections_at + at * section_size) for at in range(section_count)]
-    if not headers:
-        return segments, []
-    names = headers[names_in][4]
-    return segments, [data[names + name :].split(b"\0", 1)[0].decode() for name, *_ in headers]
+    names = headers[names_in][4] if headers else 0
+    sections = [data[names + name :].split(b"\0", 1)[0].decode() for name, *_ in headers]
+    return MACHINES.get(machine, (f"machine {machine}", 0)), segments, sections
 
 
 def needed(data, segments):
     """The count of libraries that the dynamic section asks for."""
-    offset, size = segments.get(2, (0, 0))
-    entries = [struct.unpack_from("<qQ", data, offset + at) for at in range(0, size, 16)]
+    entries = [
+        struct.unpack_from("<qQ", data, offset + at)
+        for kind, offset, size, _ in segments if kind == PT_DYNAMIC for at in range(0, size, 16)
+    ]
     return sum(1 for tag, _ in entries if tag == 1)
 
 
-def listed(rootfs):
+def listed(rootfs, machine):
     """The bill of materials names each crate of the lock file that the program is linked from."""
     path = rootfs / "tokengauge.cdx.json"
     if not path.exists():
@@ -135,7 +149,7 @@ def listed(rootfs):
     named = {(part["name"], part["version"]) for part in papers["components"]}
     tree = subprocess.run(
         ["cargo", "tree", "--locked", "--edges", "normal", "--prefix", "none", "--no-default-features", "--features",
-         os.environ.get("FEATURES", "hf-tokenizers"), "--format", "{p}"],
+         os.environ.get("FEATURES", "hf-tokenizers"), "--format", "{p}", "--target", f"{machine}-unknown-linux-gnu"],
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout
     linked = {(name, version) for name, version in re.findall(r"^(\S+) v(\S+)", tree, re.M)} - {(papers["metadata"]["component"]["name"], papers["metadata"]["component"]["version"])}
@@ -232,10 +246,12 @@ def serve(handler, port, context=None):
 
 
 class Container:
-    """The image's root file system, read-only, with the mounts that a kubelet makes."""
+    """The image's root file system, read-only, with the mounts that a kubelet makes, and the emulator's where one is needed."""
 
-    def __init__(self, image, rootfs, scratch, mounts):
+    def __init__(self, image, rootfs, scratch, mounts, emulator=None):
         self.image = image
+        self.before = ["/emulator"] if emulator else []
+        mounts = {**mounts, **({emulator: "emulator"} if emulator else {})}
         self.root = scratch / "root"
         self.root.mkdir()
         # What a runtime does below the read-only layer: the places to mount at.
@@ -244,7 +260,7 @@ class Container:
         subprocess.run(["cp", "-a", f"{rootfs}/.", str(upper)], check=True)
         for folder in ("proc", "dev", "etc", "etc/tokengauge"):
             (upper / folder).mkdir()
-        for file in ("dev/null", "etc/hosts", "etc/resolv.conf"):
+        for file in ("dev/null", "etc/hosts", "etc/resolv.conf", *(["emulator"] if emulator else [])):
             (upper / file).touch()
         mount(upper, work, MS_BIND)
         mount("none", work, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID)
@@ -271,7 +287,7 @@ class Container:
             called(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
         return subprocess.Popen(
-            command, preexec_fn=enter, env=environment or {}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
+            self.before + command, preexec_fn=enter, env=environment or {}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
         )
 
     def run(self, command, environment=None, seconds=30):
@@ -304,7 +320,7 @@ log: {format: json}
 QUESTION = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "?"}]}).encode()
 
 
-def lived(image, rootfs, scratch):
+def lived(image, rootfs, scratch, emulator):
     home = scratch / "configuration"
     home.mkdir()
     home.chmod(0o755)
@@ -327,7 +343,7 @@ def lived(image, rootfs, scratch):
     serve(Collector, 4318)
 
     container = Container(image, rootfs, scratch, {
-        scratch / "resolv.conf": "etc/resolv.conf", scratch / "hosts": "etc/hosts", home: "etc/tokengauge"})
+        scratch / "resolv.conf": "etc/resolv.conf", scratch / "hosts": "etc/hosts", home: "etc/tokengauge"}, emulator)
     status, output = container.run([*image["entrypoint"], "--version"])
     check(status == 0 and output.startswith("tokengauge "), "it says its version", output)
     status, output = container.run(image["health"])
@@ -371,24 +387,41 @@ def lived(image, rootfs, scratch):
     output = process.communicate(timeout=30)[0].decode()
     check(process.returncode == 0, "SIGTERM ends it well", f"{process.returncode} {output[-500:]}")
     check("/v1/traces" in Collector.seen and "/v1/metrics" in Collector.seen, "telemetry arrived at the collector", sorted(Collector.seen))
-    print(f"resident at most {resident:,} KiB before the streams")
+    if emulator:
+        print("by emulation: neither the kernel's word on connections (sock_diag, which QEMU does not pass on) nor how much memory it takes is shown")
+    else:
+        print(f"resident at most {resident:,} KiB before the streams")
+
+
+def emulator_of(machine):
+    """QEMU's static binary for programs of `machine`; nothing where this one runs them."""
+    if machine == os.uname().machine:
+        return None
+    found = shutil.which(f"qemu-{machine}-static")
+    if not found:
+        print(f"SKIPPED: qemu-{machine}-static is not here (qemu-user-static): {passed} checks of the files passed, {len(failures)} failed")
+        sys.exit(1 if failures else SKIPPED)
+    return pathlib.Path(found).resolve()
 
 
 def main():
     cli = argparse.ArgumentParser()
     cli.add_argument("--rootfs", type=pathlib.Path, required=True)
     cli.add_argument("--budget", type=int, default=20_000_000, help="bytes that all files may have together")
+    cli.add_argument("--machine", default=os.uname().machine, help="what `uname -m` says where the image is to run (here: %(default)s)")
     said = cli.parse_args()
     image = described(DOCKERFILE.read_text())
-    size = inspected(said.rootfs, said.budget)
-    listed(said.rootfs)
-    print(f"{size:,} bytes; started as {shlex.join(image['entrypoint'])} by {image['user']}:{image['group']}")
+    machine, size = inspected(said.rootfs, said.budget, said.machine)
+    listed(said.rootfs, machine)
+    emulator = emulator_of(machine)
+    by = f" by {emulator}" if emulator else ""
+    print(f"{machine}, {size:,} bytes; started{by} as {shlex.join(image['entrypoint'])}, user {image['user']}:{image['group']}")
     enter(NETWORK | MOUNTS)
     loopback()
     with tempfile.TemporaryDirectory() as scratch:
         os.chmod(scratch, 0o755)
         try:
-            lived(image, said.rootfs, pathlib.Path(scratch))
+            lived(image, said.rootfs, pathlib.Path(scratch), emulator)
         finally:
             # The mounts go with the namespace; the folder shall not wait for that.
             libc.umount2(str(pathlib.Path(scratch) / "root").encode(), 2)  # MNT_DETACH
