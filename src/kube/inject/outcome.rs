@@ -206,10 +206,6 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    #[expect(
-        clippy::too_many_lines,
-        reason = "a text for each variant, and nothing else"
-    )]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownAnnotation { name, nearest } => {
