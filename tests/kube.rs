@@ -497,9 +497,41 @@ fn what_cannot_have_a_sidecar_is_skipped_for_a_reason() {
             Reason::NoContainers,
         ),
         (
-            "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nspec: {template: {spec: {containers: []}}}\n".to_owned(),
+            "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nspec: {leaderWorkerTemplate: {leaderTemplate: {spec: \
+             {containers: [{name: a}]}}}}\n"
+                .to_owned(),
             IN,
-            Reason::CustomKind { kind: "Rollout".to_owned() },
+            Reason::CustomKind { kind: "LeaderWorkerSet.leaderworkerset.x-k8s.io".to_owned() },
+        ),
+        (
+            // Knative's Service is not the one of Kubernetes.
+            "apiVersion: serving.knative.dev/v1\nkind: Service\nspec: {template: {spec: {containers: [{name: a}]}}}\n".to_owned(),
+            IN,
+            Reason::CustomKind { kind: "Service.serving.knative.dev".to_owned() },
+        ),
+        (
+            "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nspec: {predictor: {model: {}}}\n".to_owned(),
+            IN,
+            Reason::CustomKind { kind: "InferenceService.serving.kserve.io".to_owned() },
+        ),
+        (
+            "apiVersion: extensions/v1beta1\nkind: Deployment\nspec: {template: {spec: {containers: [{name: a}]}}}\n".to_owned(),
+            IN,
+            Reason::FormerKind { kind: "Deployment in extensions/v1beta1".to_owned() },
+        ),
+        (
+            // A schema is no pod, whatever its fields are called.
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec: {versions: [{schema: {properties: \
+             {containers: {items: {}}}}}]}\n"
+                .to_owned(),
+            IN,
+            Reason::NotAWorkload,
+        ),
+        (
+            // It runs what another object describes.
+            "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nspec: {workloadRef: {name: a}}\n".to_owned(),
+            IN,
+            Reason::NotAWorkload,
         ),
         ("apiVersion: v1\nkind: ConfigMap\n".to_owned(), IN, Reason::NotAWorkload),
         (
@@ -522,21 +554,29 @@ fn a_port_without_a_name_wants_its_service_in_sight() {
             "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{selector: {{app: a}}, {more}}}\n"
         )
     };
-    let refused = Outcome::Refused(Problem::NumberedPort { port: 8000 });
+    let refused = Outcome::Refused(Problem::NumberedPort {
+        port: 8000,
+        headless: None,
+    });
     assert_eq!(outcome(pod, IN), refused);
     assert_eq!(
         outcome(&format!("{pod}{}", service("ports: [{port: 80}]")), IN),
         refused
     );
     let headless = service("clusterIP: None, ports: [{port: 8000}]");
-    assert_eq!(outcome(&format!("{pod}{headless}"), IN), refused);
+    let by_clients = Outcome::Refused(Problem::NumberedPort {
+        port: 8000,
+        headless: Some("s".to_owned()),
+    });
+    assert_eq!(outcome(&format!("{pod}{headless}"), IN), by_clients);
     let fits = service("ports: [{port: 80, targetPort: 8000}]");
     assert!(matches!(
         outcome(&format!("{pod}{fits}"), IN),
         Outcome::Changed { .. }
     ));
     let elsewhere = fits.replace("name: s}", "name: s, namespace: other}");
-    assert_eq!(outcome(&format!("{pod}{elsewhere}"), IN), refused);
+    let here = pod.replace("name: p,", "name: p, namespace: here,");
+    assert_eq!(outcome(&format!("{here}{elsewhere}"), IN), refused);
     let seen_to = format!("{IN} --listen-port 4000");
     assert!(matches!(outcome(pod, &seen_to), Outcome::Changed { .. }));
 }
@@ -548,7 +588,7 @@ fn a_service_of_two_workloads_is_led_only_where_both_are_taken_over() {
     let pod = |name: &str, more: &str| {
         format!(
             "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: a}}{more}}}\nspec:\n  containers:\n  \
-             - name: a\n    ports: [{{containerPort: 8000}}]\n"
+             - name: a\n    image: vllm\n    ports: [{{containerPort: 8000}}]\n"
         )
     };
     let both = format!("{service}{}{}", pod("p", ""), pod("q", ""));
@@ -667,4 +707,233 @@ fn uninject_leaves_and_tells_what_was_changed_since() {
         Outcome::Refused(problem) => assert_eq!(problem.as_str(), "broken_record"),
         other => panic!("{other:?}"),
     }
+}
+
+/// What real manifests look like, and what becomes of them: byte for byte the same when all is taken back.
+#[test]
+fn what_templates_leave_behind_comes_back_byte_for_byte() {
+    let head = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n";
+    let spec = "spec:\n  containers:\n    - name: a\n      ports:\n        - {name: http, containerPort: 8000}\n";
+    let texts = [
+        // A key without a value, as `{{- with }}` leaves it.
+        format!("{head}  annotations:\n{spec}      env:\n"),
+        format!(
+            "{head}  labels:\nspec:\n  initContainers:\n  containers:\n    - name: a\n      env: # none\n      lifecycle:\n      ports:\n        - {{name: http, containerPort: 8000}}\n  volumes:\n"
+        ),
+        // No line end at the end.
+        format!("{head}{spec}      env:"),
+        format!("{head}{}", spec.trim_end()),
+        format!("{head}{spec}  restartPolicy: Always"),
+        format!("{head}{spec}  restartPolicy: Always").replace('\n', "\r\n"),
+        format!("{head}  annotations:\n    note: |\n      text{}", &""),
+        format!("{head}{spec}---\n{head}{spec}  # the end"),
+    ];
+    for text in texts {
+        for flags in [IN, OUT] {
+            if flags == IN && !text.contains("8000") {
+                continue;
+            }
+            let flags = format!("{flags} --config settings");
+            let source = |text: &str| Source {
+                name: "a".to_owned(),
+                text: text.to_owned(),
+            };
+            let there = changed(&[source(&text)], Some(&settings(&flags))).unwrap();
+            assert_eq!(there.text.ends_with('\n'), text.ends_with('\n'), "{text}");
+            let back = changed(&[source(&there.text)], None).unwrap();
+            assert_eq!(back.text, text, "{flags}: {:?}", back.told);
+        }
+    }
+}
+
+/// A flag that is meant for the engine must not put a proxy for HTTP before the database beside it.
+#[test]
+fn inbound_by_a_flag_takes_the_engine_and_leaves_its_neighbours() {
+    let workload = |name: &str, image: &str, annotation: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  annotations: {{{annotation}}}\nspec:\n  \
+             containers:\n    - name: it\n      image: {image}\n      ports: [{{name: it, containerPort: 6379}}]\n"
+        )
+    };
+    let engine = workload("chat", "vllm/vllm-openai:1", "");
+    let redis = workload("redis", "redis:8", "");
+    let own = workload(
+        "own",
+        "registry.example/own:1",
+        "'tokengauge.dev/mode': inbound",
+    );
+    let text = format!("{engine}{redis}{own}");
+    let source = Source {
+        name: "a".to_owned(),
+        text: text.clone(),
+    };
+    let made = changed(&[source], Some(&settings(IN))).unwrap();
+    let took = |name: &str| {
+        let says = format!("pod/{name}: adds ");
+        made.told.iter().any(|line| line.contains(&says))
+    };
+    assert!(
+        took("chat") && took("own") && !took("redis"),
+        "{:?}",
+        made.told
+    );
+    assert!(
+        made.told
+            .iter()
+            .any(|line| line.contains("pod/redis: skipped: no engine is known"))
+    );
+
+    // The only one is meant, whatever it is; so is one that is named.
+    let documents = documents(&text).unwrap();
+    let all: Vec<&Value> = documents
+        .iter()
+        .flat_map(|it| objects(it.value()))
+        .map(|(_, it)| it)
+        .collect();
+    let wanted = settings(IN);
+    let redis = *all.get(1).unwrap();
+    let changes = |around: &Around, object| {
+        matches!(inject(object, around, &wanted), Outcome::Changed { .. })
+    };
+    assert!(changes(&Around::of(&[redis], &wanted), redis));
+    let named = Around::of_some(&all, &wanted, &["pod/redis".to_owned()]);
+    assert!(changes(&named, redis));
+    for other in [0, 2] {
+        assert_eq!(
+            inject(all.get(other).unwrap(), &named, &wanted),
+            Outcome::Skipped(Reason::NotNamed)
+        );
+    }
+    // What is for applications is for all of them.
+    let wanted = settings(OUT);
+    let around = Around::of(&all, &wanted);
+    assert!(matches!(
+        inject(redis, &around, &wanted),
+        Outcome::Changed { .. }
+    ));
+}
+
+/// kubectl puts an object without a namespace where it is told to, and refuses what says another.
+#[test]
+fn a_service_is_found_though_only_one_of_the_two_says_its_namespace() {
+    let led = |pods: &str, service: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, {pods}labels: {{app: a}}}}\nspec:\n  containers: [{{name: a, ports: \
+             [{{containerPort: 8000}}]}}]\n---\napiVersion: v1\nkind: Service\nmetadata: {{{service}name: s}}\nspec: \
+             {{selector: {{app: a}}, ports: [{{port: 8000}}]}}\n"
+        );
+        matches!(outcome(&text, IN), Outcome::Changed { .. })
+    };
+    assert!(led("", "") && led("namespace: a, ", "") && led("", "namespace: a, "));
+    assert!(!led("namespace: a, ", "namespace: b, "));
+}
+
+#[test]
+fn who_dials_the_pod_by_number_is_told() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {app: a}}\nspec:\n  containers:\n  - {name: a, ports: \
+               [{name: http, containerPort: 8000}]}\n---\n";
+    let told = |kind: &str, spec: &str| {
+        let text = format!("{pod}apiVersion: {kind}\nmetadata: {{name: it}}\nspec: {spec}\n");
+        let source = Source {
+            name: "a".to_owned(),
+            text,
+        };
+        let made = changed(&[source], Some(&settings(IN))).unwrap();
+        let says =
+            "InferencePool it dials port 8000 of the pod itself, past the sidecar: give it 4000";
+        made.told.iter().any(|line| line.contains(says))
+    };
+    let former = "inference.networking.x-k8s.io/v1alpha2\nkind: InferencePool";
+    assert!(told(former, "{selector: {app: a}, targetPortNumber: 8000}"));
+    assert!(!told(
+        former,
+        "{selector: {app: b}, targetPortNumber: 8000}"
+    ));
+    assert!(!told(former, "{targetPortNumber: 8000}"));
+    let pool = "inference.networking.k8s.io/v1\nkind: InferencePool";
+    assert!(told(
+        pool,
+        "{selector: {matchLabels: {app: a}}, targetPorts: [{number: 8000}]}"
+    ));
+    assert!(!told(
+        pool,
+        "{selector: {matchLabels: {app: a}}, targetPorts: [{number: 4000}]}"
+    ));
+
+    let headless = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {clusterIP: None, selector: {app: a}, ports: \
+                    [{port: 8000}]}\n";
+    let text = format!("{}{headless}", pod.replace("name: http, ", ""));
+    let refused = Problem::NumberedPort {
+        port: 8000,
+        headless: Some("s".to_owned()),
+    };
+    assert!(
+        refused
+            .to_string()
+            .contains("Service s, which leads there, is headless")
+    );
+    assert_eq!(outcome(&text, IN), Outcome::Refused(refused));
+}
+
+/// What takes a variable's place is what the variable said: its URL, with the path of it.
+#[test]
+fn a_variable_that_is_kept_is_told_with_the_route_that_would_replace_it() {
+    let pod = |env: &str, upstream: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, annotations: {{{upstream}}}}}\nspec:\n  containers:\n  - {{name: a, \
+             env: [{env}]}}\n"
+        )
+    };
+    let url = "http://gateway.ai/openai/v1";
+    let made = |text: String| {
+        let source = Source {
+            name: "a".to_owned(),
+            text,
+        };
+        changed(&[source], Some(&settings(OUT))).unwrap()
+    };
+    let kept = made(pod(
+        &format!("{{name: OPENAI_BASE_URL, value: '{url}'}}"),
+        "",
+    ));
+    let says = format!("say tokengauge.dev/upstream: /openai={url}");
+    assert!(
+        kept.told.iter().any(|line| line.ends_with(&says)),
+        "{:?}",
+        kept.told
+    );
+    let routed = made(pod(
+        "",
+        &format!("'tokengauge.dev/upstream': '/openai={url}'"),
+    ));
+    assert!(
+        routed.text.contains("\"http://127.0.0.1:4000/openai\"")
+            || routed.text.contains("http://127.0.0.1:4000/openai\n"),
+        "{}",
+        routed.text
+    );
+}
+
+#[test]
+fn a_template_and_an_input_without_pods_are_told_as_such() {
+    let source = |text: &str| {
+        [Source {
+            name: "a".to_owned(),
+            text: text.to_owned(),
+        }]
+    };
+    let wrong = changed(&source("metadata:\n  name: {{ .Release.Name }}\n"), None).unwrap_err();
+    assert!(
+        wrong.ends_with("give inject what `helm template` makes of it"),
+        "{wrong}"
+    );
+    let made = changed(
+        &source("apiVersion: v1\nkind: ConfigMap\n"),
+        Some(&settings(IN)),
+    )
+    .unwrap();
+    assert_eq!(
+        made.told,
+        ["nothing is changed: no object in the input runs pods"]
+    );
 }

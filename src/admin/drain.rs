@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 /// How far a drain is. It goes one way.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
@@ -17,11 +18,13 @@ pub enum Stage {
     Done,
 }
 
-/// Begins a drain as the query says, or joins the one that goes on; else what is wrong with the query, and what to do.
-pub type Begin = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+/// Begins a drain as the query says, or joins the one that goes on, and tells how long the one who asks waits for its end; else
+/// what is wrong with the query, and what to do.
+pub type Begin = Box<dyn Fn(&str) -> Result<Duration, String> + Send + Sync>;
 
-/// Who waits for a drain: one pod's hooks, and somebody who looks.
-const MOST_WAITERS: usize = 8;
+/// Who asks for a drain: a hook of the pod, and somebody at hand. They are on this machine or have the token; those who only
+/// wait may be anyone, and are bounded by their connections.
+const MOST_ASKERS: usize = 8;
 
 /// How long one who waits is kept where nobody asked for a drain. The hooks of a pod's containers run side by side, so the
 /// one that waits may come before the one that asks, which on a busy node takes seconds to be started. Where an engine
@@ -32,9 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Drain {
     begin: Begin,
     stage: watch::Receiver<Stage>,
-    /// Of those who asked for it; apart from those who only wait, since anyone may do that.
     askers: Arc<Semaphore>,
-    waiters: Arc<Semaphore>,
+    /// When the last of those who asked waits no longer.
+    until: watch::Sender<Option<Instant>>,
 }
 
 impl std::fmt::Debug for Drain {
@@ -48,7 +51,9 @@ impl std::fmt::Debug for Drain {
 pub(super) enum Waited {
     Drained,
     NotDraining,
-    /// As many wait as may.
+    /// What was to end goes on, and the time that the drain was given is over.
+    Overdue,
+    /// As many have asked as may.
     Full,
     /// The query makes no sense.
     Wrong(String),
@@ -59,34 +64,62 @@ impl Drain {
         Self {
             begin,
             stage,
-            askers: Arc::new(Semaphore::new(MOST_WAITERS)),
-            waiters: Arc::new(Semaphore::new(MOST_WAITERS)),
+            askers: Arc::new(Semaphore::new(MOST_ASKERS)),
+            until: watch::Sender::new(None),
         }
     }
 
     /// Begins the drain and waits for its end. It goes on where the one who asked does not wait.
     pub(super) async fn ask(&self, query: &str) -> Waited {
-        if let Err(wrong) = (self.begin)(query) {
-            return Waited::Wrong(wrong);
-        }
+        let within = match (self.begin)(query) {
+            Ok(within) => within,
+            Err(wrong) => return Waited::Wrong(wrong),
+        };
+        let until = Instant::now() + within;
+        self.until
+            .send_modify(|latest| *latest = (*latest).max(Some(until)));
         let Ok(_place) = self.askers.try_acquire() else {
             return Waited::Full;
         };
-        self.reaches(Stage::Done).await;
-        Waited::Drained
+        let done = self.reaches(Stage::Done);
+        match tokio::time::timeout_at(until, done).await {
+            Ok(()) => Waited::Drained,
+            Err(_) => Waited::Overdue,
+        }
     }
 
-    /// Waits for the end of the drain, if there is one soon.
+    /// Waits for the end of the drain, if there is one soon, or of its time: who waits for this before it stops what is behind
+    /// the proxy shall have some time left to do so.
     pub(super) async fn wait(&self) -> Waited {
-        let Ok(_place) = self.waiters.try_acquire() else {
-            return Waited::Full;
-        };
         let begun = self.reaches(Stage::Going);
         if tokio::time::timeout(PATIENCE, begun).await.is_err() {
             return Waited::NotDraining;
         }
-        self.reaches(Stage::Done).await;
-        Waited::Drained
+        tokio::select! {
+            biased;
+            () = self.reaches(Stage::Done) => Waited::Drained,
+            () = self.overdue() => Waited::Overdue,
+        }
+    }
+
+    /// Waits until nobody of those who asked still does.
+    async fn overdue(&self) {
+        let mut told = self.until.subscribe();
+        loop {
+            let until = *told.borrow_and_update();
+            let over = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = over => return,
+                // Its sender is this drain's own, so another time was told.
+                _ = told.changed() => {}
+            }
+        }
     }
 
     async fn reaches(&self, stage: Stage) {
@@ -101,4 +134,46 @@ impl Drain {
 /// Whether a peer is on this machine, over either family.
 pub(super) fn is_local(peer: IpAddr) -> bool {
     peer.to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// A drain in which who asks says how many seconds he waits.
+    fn drain() -> (Drain, watch::Sender<Stage>) {
+        let stage = watch::Sender::new(Stage::None);
+        let told = stage.subscribe();
+        let going = stage.clone();
+        let begin = move |query: &str| {
+            going.send_replace(Stage::Going);
+            Ok(Duration::from_secs(query.parse().unwrap()))
+        };
+        (Drain::new(Box::new(begin), told), stage)
+    }
+
+    fn is_waiting(waiting: Pin<&mut impl Future<Output = Waited>>) -> bool {
+        waiting
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_told_when_the_last_who_asked_waits_no_longer() {
+        let (drain, stage) = drain();
+        let (asked, waited) = tokio::join!(drain.ask("0"), drain.wait());
+        assert_eq!((asked, waited), (Waited::Overdue, Waited::Overdue));
+        assert_eq!(drain.wait().await, Waited::Overdue, "nor later");
+        let mut more = pin!(drain.ask("3600"));
+        assert!(is_waiting(more.as_mut()));
+        assert_eq!(drain.ask("0").await, Waited::Overdue);
+        let mut waiting = pin!(drain.wait());
+        assert!(is_waiting(waiting.as_mut()), "somebody does");
+        stage.send_replace(Stage::Done);
+        assert_eq!(more.await, Waited::Drained);
+        assert_eq!(waiting.await, Waited::Drained);
+    }
 }

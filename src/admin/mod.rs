@@ -5,6 +5,7 @@
 
 mod drain;
 mod objective;
+mod places;
 mod stats;
 
 pub use drain::{Begin, Drain, Stage};
@@ -13,8 +14,8 @@ pub use stats::{Facts, Stats};
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,13 +25,25 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use self::drain::{Waited, is_local};
+use self::places::{Place, Places};
 use crate::export::prometheus::Format;
 
-/// Scrapers, probes and a few people; more wait their turn.
-const MOST_CONNECTIONS: usize = 64;
+/// Scrapers, probes and a few people need some ten; the rest is for strangers, who would need as many addresses to keep the
+/// kubelet out. With those who wait for a drain a quarter of the 1,024 file descriptors that a container has in the worst case.
+const MOST_CONNECTIONS: usize = 128;
+
+/// Of connections that wait for the end of a drain: apart from the others, so that neither those make them lose their place, nor
+/// the probes that come from the same address as a hook.
+const MOST_WAITING: usize = 128;
+
+/// Pages that are made or that their readers have not taken yet: what bounds the memory that slow readers hold.
+const MOST_PAGES: usize = 16;
+
+/// What the head of a request may take, in bytes; hyper would allow 400 KiB.
+const MOST_HEAD: usize = 16 << 10;
 
 /// A probe that has not sent its request by then never will.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,6 +91,22 @@ struct Desk {
     /// Expected behind `Bearer `.
     token: Option<String>,
     loopback: bool,
+    waiting: Places,
+    pages_held: Places,
+    /// One page is made at a time: milliseconds of work, and more would take cores from streams.
+    turn: Arc<Semaphore>,
+}
+
+/// One connection, for as long as it lasts.
+#[derive(Debug)]
+struct Visit {
+    peer: IpAddr,
+    /// Told when another is to have one of its places.
+    out: Arc<Notify>,
+    /// Among connections, or among those who wait.
+    place: Mutex<Option<Place>>,
+    /// For the page that its answer holds, until the next request is looked at: then it has been read.
+    page: Mutex<Option<Place>>,
 }
 
 impl Admin {
@@ -100,6 +129,9 @@ impl Admin {
             ready,
             token,
             loopback: address.ip().is_loopback(),
+            waiting: Places::new(MOST_WAITING),
+            pages_held: Places::new(MOST_PAGES),
+            turn: Arc::new(Semaphore::new(1)),
         };
         Ok(Self {
             listener,
@@ -112,20 +144,21 @@ impl Admin {
         self.address
     }
 
-    /// Serves until dropped.
+    /// Serves until dropped. Nobody waits to be accepted, so that a probe is answered however many hold a connection.
     pub async fn serve(self) {
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let places = Places::new(MOST_CONNECTIONS);
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-                return;
-            };
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
+                    let visit = Visit {
+                        peer: peer.ip().to_canonical(),
+                        out: Arc::default(),
+                        place: Mutex::default(),
+                        page: Mutex::default(),
+                    };
+                    hold(&visit.place, Some(visit.takes(&places)));
                     let desk = Arc::clone(&self.desk);
-                    tokio::spawn(async move {
-                        converse(stream, peer.ip(), desk).await;
-                        drop(place);
-                    });
+                    tokio::spawn(converse(stream, Arc::new(visit), desk));
                 }
                 Err(problem) => {
                     tracing::warn!(%problem, "the admin port could not accept a connection");
@@ -136,25 +169,42 @@ impl Admin {
     }
 }
 
-async fn converse(stream: TcpStream, peer: IpAddr, desk: Arc<Desk>) {
+async fn converse(stream: TcpStream, visit: Arc<Visit>, desk: Arc<Desk>) {
+    let out = Arc::clone(&visit.out);
     let service = service_fn(move |request| {
-        let desk = Arc::clone(&desk);
-        async move { Ok::<_, Infallible>(desk.answer(request, peer).await) }
+        let (desk, visit) = (Arc::clone(&desk), Arc::clone(&visit));
+        async move { Ok::<_, Infallible>(desk.answer(request, &visit).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MOST_HEAD)
         .serve_connection(TokioIo::new(stream), service);
-    if let Err(problem) = connection.await {
-        tracing::debug!(%problem, "an admin connection broke off");
+    tokio::select! {
+        ended = connection => {
+            if let Err(problem) = ended {
+                tracing::debug!(%problem, "an admin connection broke off");
+            }
+        }
+        () = out.notified() => {
+            tracing::debug!("an admin connection was closed to make room for another");
+        }
     }
 }
 
-/// What may be asked for.
+impl Visit {
+    fn takes(&self, places: &Places) -> Place {
+        places.take(self.peer, &self.out)
+    }
+}
+
+fn hold(held: &Mutex<Option<Place>>, place: Option<Place>) {
+    *held.lock().unwrap_or_else(PoisonError::into_inner) = place;
+}
+
+/// The pages that may be asked for.
 #[derive(Clone, Copy)]
 enum Wanted {
-    Live,
-    Ready,
     Metrics(Format),
     Config,
     Streams,
@@ -167,6 +217,8 @@ enum Wanted {
 
 /// What is asked for, and how.
 enum Asked {
+    Live,
+    Ready,
     Page(Wanted),
     Drain,
     Drained,
@@ -183,6 +235,8 @@ impl Asked {
                 "a drain is asked for by POST\n",
             )),
             ("/drained", true) => Ok(Self::Drained),
+            ("/livez", true) => Ok(Self::Live),
+            ("/readyz", true) => Ok(Self::Ready),
             (_, true) => Wanted::of(request)
                 .map(Self::Page)
                 .ok_or((StatusCode::NOT_FOUND, INDEX)),
@@ -197,8 +251,6 @@ impl Asked {
 impl Wanted {
     fn of<B>(request: &Request<B>) -> Option<Self> {
         Some(match request.uri().path() {
-            "/livez" => Self::Live,
-            "/readyz" => Self::Ready,
             "/metrics" => Self::Metrics(format(request.headers())),
             "/config" => Self::Config,
             "/streams" => Self::Streams,
@@ -214,7 +266,7 @@ impl Wanted {
     /// Whether it tells nothing that a stranger on the network may not know.
     const fn is_open(self) -> bool {
         match self {
-            Self::Live | Self::Ready | Self::Metrics(_) => true,
+            Self::Metrics(_) => true,
             Self::Config
             | Self::Streams
             | Self::Slo
@@ -243,16 +295,27 @@ impl Desk {
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        peer: IpAddr,
+        visit: &Visit,
     ) -> Response<Full<Bytes>> {
+        hold(&visit.page, None);
         let wanted = match Asked::of(&request) {
             Ok(Asked::Page(wanted)) => wanted,
-            Ok(Asked::Drained) => return waited(self.drain.wait().await),
-            Ok(Asked::Drain) if !self.may_drain(&request, peer) => {
+            // Here and now: whether a container is restarted hangs on it.
+            Ok(Asked::Live) => return text(StatusCode::OK, "live\n"),
+            Ok(Asked::Ready) if self.ready.load(Ordering::Acquire) => {
+                return text(StatusCode::OK, "ready\n");
+            }
+            Ok(Asked::Ready) => return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            Ok(Asked::Drained) => {
+                hold(&visit.place, Some(visit.takes(&self.waiting)));
+                return waited(self.drain.wait().await);
+            }
+            Ok(Asked::Drain) if !self.may_drain(&request, visit.peer) => {
                 let why = "a drain is begun by who is on this machine, or sends the admin token (Authorization: Bearer …)\n";
                 return text(StatusCode::FORBIDDEN, why);
             }
             Ok(Asked::Drain) => {
+                hold(&visit.place, Some(visit.takes(&self.waiting)));
                 let query = request.uri().query().unwrap_or_default();
                 return waited(self.drain.ask(query).await);
             }
@@ -262,21 +325,31 @@ impl Desk {
             let why = "this page needs the admin token: the port is not on loopback (send Authorization: Bearer …)\n";
             return text(StatusCode::FORBIDDEN, why);
         }
-        // Pages settle the observer and render: milliseconds of work that must not hold up a relaying worker.
-        let page = tokio::task::spawn_blocking(move || self.page(wanted));
-        page.await.unwrap_or_else(|_| {
+        hold(&visit.page, Some(visit.takes(&self.pages_held)));
+        self.make(wanted).await
+    }
+
+    /// In its turn, and where no relaying worker is held up. Who is gone by then has left the queue.
+    async fn make(self: Arc<Self>, wanted: Wanted) -> Response<Full<Bytes>> {
+        let failed = || {
             text(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "this page could not be made\n",
             )
-        })
+        };
+        let Ok(turn) = Arc::clone(&self.turn).acquire_owned().await else {
+            return failed();
+        };
+        let page = tokio::task::spawn_blocking(move || {
+            let page = self.page(wanted);
+            drop(turn);
+            page
+        });
+        page.await.unwrap_or_else(|_| failed())
     }
 
     fn page(&self, wanted: Wanted) -> Response<Full<Bytes>> {
         match wanted {
-            Wanted::Live => text(StatusCode::OK, "live\n"),
-            Wanted::Ready if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, "ready\n"),
-            Wanted::Ready => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
             Wanted::Metrics(format) => typed(format.content_type(), (self.pages.metrics)(format)),
             Wanted::Config => typed("application/yaml", (self.pages.config)()),
             Wanted::Streams => typed("application/json", (self.pages.streams)()),
@@ -312,13 +385,25 @@ impl Desk {
     }
 }
 
+/// What comes of waiting, after which the connection has no place among others.
 fn waited(waited: Waited) -> Response<Full<Bytes>> {
+    let mut response = told(waited);
+    let close = header::HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
+    response
+}
+
+fn told(waited: Waited) -> Response<Full<Bytes>> {
     match waited {
         Waited::Drained => text(StatusCode::OK, "drained\n"),
         Waited::NotDraining => text(StatusCode::OK, "not draining\n"),
+        Waited::Overdue => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not drained in time: what is in flight goes on\n",
+        ),
         Waited::Full => text(
             StatusCode::SERVICE_UNAVAILABLE,
-            "too many wait for this already\n",
+            "too many have asked for this already\n",
         ),
         Waited::Wrong(why) => {
             let mut response = typed("text/plain; charset=utf-8", why + "\n");
@@ -369,7 +454,10 @@ mod tests {
     use tokio::sync::watch;
 
     fn no_drain() -> Drain {
-        Drain::new(Box::new(|_| Ok(())), watch::channel(Stage::None).1)
+        Drain::new(
+            Box::new(|_| Ok(Duration::ZERO)),
+            watch::channel(Stage::None).1,
+        )
     }
 
     async fn admin(token: Option<&str>) -> (SocketAddr, Arc<AtomicBool>) {

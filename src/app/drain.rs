@@ -5,8 +5,8 @@
 //! 3. Once nothing has been in flight for as long as was asked for, connections that wait for a further exchange are
 //!    closed; where nothing came meanwhile, the proxy is drained. It serves on until it is told to stop.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -24,6 +24,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Longer, and a deployment hangs on it.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
+/// Who waits for longer waits for so long.
+const LONGEST_WAIT: Duration = Duration::from_secs(7 * 24 * 3_600);
+
 /// How a drain goes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Wish {
@@ -31,6 +34,8 @@ struct Wish {
     delay: Duration,
     /// How long nothing shall have been in flight.
     quiet: Duration,
+    /// How long the one who asks waits. Nothing is ended by it: those who wait with it are told that it is over.
+    within: Duration,
 }
 
 impl Default for Wish {
@@ -39,29 +44,46 @@ impl Default for Wish {
         Self {
             delay: Duration::from_secs(5),
             quiet: Duration::ZERO,
+            within: LONGEST_WAIT,
         }
     }
 }
 
 impl Wish {
-    /// Of `delay=5s&quiet=0s`, where what is left out has its default.
+    /// Of `delay=5s&quiet=0s&within=7d`, where what is left out has its default.
     fn read(query: &str) -> Result<Self, String> {
         let mut wish = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let field = match key {
-                "delay" => &mut wish.delay,
-                "quiet" => &mut wish.quiet,
-                _ => return Err("a drain has delay and quiet; write ?delay=5s&quiet=0s".to_owned()),
+            let (field, longest) = match key {
+                "delay" => (&mut wish.delay, Some(LONGEST)),
+                "quiet" => (&mut wish.quiet, Some(LONGEST)),
+                "within" => (&mut wish.within, None),
+                _ => {
+                    let known =
+                        "a drain has delay, quiet and within; write ?delay=5s&quiet=0s&within=300s";
+                    return Err(known.to_owned());
+                }
             };
             let Length(length) = value.parse().map_err(|wrong| format!("{key}: {wrong}"))?;
-            if length > LONGEST {
-                let longest = Length(LONGEST);
+            if let Some(longest) = longest.filter(|longest| length > *longest) {
+                let longest = Length(longest);
                 return Err(format!("{key}: this is too long; write up to {longest}"));
             }
-            *field = length;
+            *field = length.min(LONGEST_WAIT);
         }
         Ok(wish)
+    }
+}
+
+/// When a drain was asked for, if so.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Since(Arc<OnceLock<Instant>>);
+
+impl Since {
+    /// Zero while nobody has asked.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.0.get().map(Instant::elapsed).unwrap_or_default()
     }
 }
 
@@ -69,6 +91,7 @@ impl Wish {
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) ready: Arc<AtomicBool>,
+    pub(super) since: Since,
     pub(super) seam: Arc<Seam>,
     pub(super) ebbs: Arc<[Ebb]>,
 }
@@ -88,15 +111,20 @@ pub(super) fn drain(parts: Parts) -> admin::Drain {
         });
         if first {
             parts.ready.store(false, Ordering::Release);
+            parts.since.0.get_or_init(Instant::now);
             tokio::spawn(go(parts.clone(), wish, stage.clone()));
         }
-        Ok(())
+        Ok(wish.within)
     };
     admin::Drain::new(Box::new(begin), told)
 }
 
 async fn go(parts: Parts, wish: Wish, stage: watch::Sender<Stage>) {
-    let Wish { delay, quiet } = wish;
+    let Wish {
+        delay,
+        quiet,
+        within,
+    } = wish;
     let begun = Instant::now();
     diag::DrainBegun {
         exchanges: parts.seam.open_exchanges(),
@@ -111,10 +139,18 @@ async fn go(parts: Parts, wish: Wish, stage: watch::Sender<Stage>) {
     }
     .emit();
     let mut lull = Lull::new();
-    let mut leaving = false;
+    let (mut leaving, mut overdue) = (false, false);
     loop {
         tokio::time::sleep(LOOK).await;
         let seam = &parts.seam;
+        if !overdue && begun.elapsed() >= within {
+            overdue = true;
+            diag::DrainOverdue {
+                exchanges: seam.open_exchanges(),
+                within,
+            }
+            .emit();
+        }
         if !lull.lasts(seam.open_exchanges(), seam.opened(), quiet, Instant::now()) {
             continue;
         }
@@ -169,8 +205,15 @@ mod tests {
     fn a_query_says_how_it_goes_and_nonsense_is_told() {
         let wish = |delay, quiet| {
             let (delay, quiet) = (Duration::from_millis(delay), Duration::from_millis(quiet));
-            Ok(Wish { delay, quiet })
+            Ok(Wish {
+                delay,
+                quiet,
+                within: LONGEST_WAIT,
+            })
         };
+        let within = |query| Wish::read(query).unwrap().within;
+        assert_eq!(within("within=300s"), Duration::from_secs(300));
+        assert_eq!(within("within=30d"), LONGEST_WAIT);
         assert_eq!(Wish::read(""), wish(5_000, 0));
         assert_eq!(Wish::read("quiet=250ms"), wish(5_000, 250));
         assert_eq!(Wish::read("delay=0s&quiet=1h"), wish(0, 3_600_000));
@@ -183,7 +226,7 @@ mod tests {
             ("delay=2h", "delay: this is too long; write up to 1h"),
             (
                 "dealy=5s",
-                "a drain has delay and quiet; write ?delay=5s&quiet=0s",
+                "a drain has delay, quiet and within; write ?delay=5s",
             ),
         ] {
             let wrong = Wish::read(query).unwrap_err();

@@ -127,7 +127,14 @@ impl App {
             config.propagators.clone(),
             Box::new(move |trace| sampler.head(trace)),
         );
-        let core = Core::start(&config, export, Box::new(refused))?;
+        let drained = drain::Since::default();
+        let since = drained.clone();
+        let others = Box::new(move || Snapshot {
+            refused_requests: refused(),
+            draining: since.elapsed(),
+            ..Snapshot::default()
+        });
+        let core = Core::start(&config, export, others)?;
         let forwarder = Forwarder::new(forward::Parts {
             ways: Arc::clone(&ways),
             seam: Arc::clone(&core.seam),
@@ -138,6 +145,7 @@ impl App {
         let config = Arc::new(ArcSwap::from_pointee(config));
         let drain = drain::drain(drain::Parts {
             ready: Arc::clone(&ready),
+            since: drained,
             seam: Arc::clone(&core.seam),
             ebbs: listeners.iter().map(Listener::ebb).collect(),
         });
@@ -286,11 +294,11 @@ impl App {
 }
 
 impl Core {
-    /// `refused` tells of the requests that never became an exchange.
+    /// `others` tells what neither the observer nor the request log knows.
     fn start(
         config: &Config,
         export: export::Config,
-        refused: Box<dyn Fn() -> u64 + Send + Sync>,
+        others: Box<dyn Fn() -> Snapshot + Send + Sync>,
     ) -> Result<Self, StartError> {
         let seam = Arc::new(Seam::new(tee::Config {
             budget_bytes: config.observer_memory,
@@ -305,9 +313,8 @@ impl Core {
         let others = {
             let request_log = Arc::clone(&request_log);
             Box::new(move || Snapshot {
-                refused_requests: refused(),
                 request_log: request_log.counts(),
-                ..Snapshot::default()
+                ..others()
             })
         };
         let (instruments, collector) = Instruments::new(

@@ -36,6 +36,7 @@ pub(super) fn readings(
             label_overflow: gate.refused().to_vec(),
             refused_requests: known.refused_requests,
             request_log: known.request_log,
+            draining: known.draining,
             vitals: Vitals::read(),
             ..told
         }

@@ -1,9 +1,14 @@
 //! `tokengauge drain`: has the proxy beside it seen off before it is stopped. For a hook before a container's end.
 
+use std::time::Duration;
+
 use http::Method;
 
 use super::ask::Where;
 use crate::config::value::Length;
+
+/// How much longer than the drain may take its answer may.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// How it is drained, and how long that may take.
 #[derive(Clone, Debug, clap::Args)]
@@ -19,9 +24,15 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     quiet: Length,
 
-    /// How long this command waits. The drain goes on without it
+    /// How long the drain may take: this command waits no longer, nor does who asked for /drained. The drain goes on without
+    /// them
     #[arg(long, value_name = "TIME", default_value = "1h")]
     timeout: Length,
+
+    /// How much longer this command alone waits, for what ends when the backend is stopped: where nothing else keeps the
+    /// proxy until then
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    linger: Length,
 }
 
 pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<String> {
@@ -30,7 +41,16 @@ pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyho
         delay,
         quiet,
         timeout,
+        linger,
     } = args;
-    let path = format!("/drain?delay={delay}&quiet={quiet}");
-    at.ask(Method::POST, &path, timeout.0, environment)
+    let ask = |within: &Length| {
+        let path = format!("/drain?delay={delay}&quiet={quiet}&within={within}");
+        let limit = within.0.saturating_add(ANSWER);
+        at.ask(Method::POST, &path, limit, environment)
+    };
+    match ask(timeout) {
+        // Who waits for /drained has been told by then.
+        Err(_) if !linger.0.is_zero() => ask(linger),
+        told => told,
+    }
 }

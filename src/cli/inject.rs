@@ -25,11 +25,17 @@ Examples:
   Beside an application that calls vendors, with telemetry to the node's collector:
     tokengauge inject --mode outbound --otlp-endpoint 'http://$(K8S_NODE_IP):4317' app.yaml
 
-  What runs already, its Services included (those that name the port by number are led to the sidecar):
-    kubectl get deployments,services -o yaml | tokengauge inject --mode inbound - | kubectl apply -f -
+  What runs already, its Services included (those that name the port by number are led to the
+  sidecar). It is put back whole: of what was never applied, kubectl apply keeps what is taken out:
+    kubectl get deployments,services -o yaml |
+      tokengauge inject --mode inbound - | kubectl replace -f -
 
   What kustomize builds; only workloads that ask for it by the annotation tokengauge.dev/mode:
     kubectl kustomize overlays/prod | tokengauge inject | kubectl apply -f -
+
+  Of a chart's many workloads only the engine:
+    helm template prod ./stack |
+      tokengauge inject --mode inbound --only deployment/vllm | kubectl apply -f -
 
   In CI: are all manifests as inject would write them?
     tokengauge inject --check --mode inbound deploy/*.yaml
@@ -46,6 +52,11 @@ pub struct InjectArgs {
     #[arg(long)]
     check: bool,
 
+    /// Only these workloads, as deployment/vllm; may be repeated [default: inbound those in which an engine is known by
+    /// its image or command, or the only one; outbound all]
+    #[arg(long, value_name = "KIND/NAME", value_delimiter = ',')]
+    only: Vec<String>,
+
     #[command(flatten)]
     settings: Settings,
 }
@@ -56,8 +67,9 @@ Examples:
   As it was before, byte for byte:
     tokengauge uninject vllm.injected.yaml > vllm.yaml
 
-  What runs already:
-    kubectl get deployments,services -o yaml | tokengauge uninject - | kubectl apply -f -
+  What runs already, put back whole: of what was never applied, kubectl apply keeps the sidecar:
+    kubectl get deployments,services -o yaml |
+      tokengauge uninject - | kubectl replace -f -
 
 What was changed by somebody since inject is left as it is, and told.
 Exit status: 0 also where there is nothing to take back; 1 where an object was refused, and then nothing is written.")]
@@ -72,19 +84,25 @@ pub struct UninjectArgs {
 }
 
 pub(super) fn inject(args: &InjectArgs) -> ExitCode {
-    ended(&args.files, args.check, Some(&args.settings))
+    ended(&args.files, args.check, |sources| {
+        changed_only(sources, Some(&args.settings), &args.only)
+    })
 }
 
 pub(super) fn uninject(args: &UninjectArgs) -> ExitCode {
-    ended(&args.files, args.check, None)
+    ended(&args.files, args.check, |sources| changed(sources, None))
 }
 
-fn ended(files: &[PathBuf], check: bool, settings: Option<&Settings>) -> ExitCode {
+fn ended(
+    files: &[PathBuf],
+    check: bool,
+    change: impl Fn(&[Source]) -> Result<Changed, String>,
+) -> ExitCode {
     let result = files
         .iter()
         .map(Source::read)
         .collect::<Result<Vec<_>, _>>()
-        .and_then(|sources| changed(&sources, settings));
+        .and_then(|sources| change(&sources));
     let changed = match result {
         Ok(changed) => changed,
         Err(wrong) => {
@@ -164,7 +182,14 @@ impl Source {
 
 impl Source {
     fn documents(&self) -> Result<Vec<Document<'_>>, String> {
-        yaml::documents(&self.text).map_err(|error| format!("{}: {error}", self.name))
+        yaml::documents(&self.text).map_err(|error| {
+            let hint = if self.text.contains("{{") {
+                "; this looks like a template: give inject what `helm template` makes of it"
+            } else {
+                ""
+            };
+            format!("{}: {error}{hint}", self.name)
+        })
     }
 }
 
@@ -181,6 +206,15 @@ pub struct Changed {
 
 /// Injects where there are settings, and takes back where there are none.
 pub fn changed(sources: &[Source], settings: Option<&Settings>) -> Result<Changed, String> {
+    changed_only(sources, settings, &[])
+}
+
+/// The same of these objects (`deployment/vllm`) only; of all where none is named.
+fn changed_only(
+    sources: &[Source],
+    settings: Option<&Settings>,
+    only: &[String],
+) -> Result<Changed, String> {
     let documents = sources
         .iter()
         .map(Source::documents)
@@ -190,7 +224,14 @@ pub fn changed(sources: &[Source], settings: Option<&Settings>) -> Result<Change
         .flatten()
         .flat_map(|document| inject::objects(document.value()));
     let objects: Vec<&Value> = all.map(|(_, object)| object).collect();
-    let task = settings.map(|settings| (settings, Around::of(&objects, settings)));
+    if let Some(missing) = only.iter().find(|name| !named(&objects, name)) {
+        let names = objects.iter().map(|object| inject::name(object));
+        return Err(format!(
+            "--only {missing}: the input has no such object; it has {}",
+            names.collect::<Vec<_>>().join(", ")
+        ));
+    }
+    let task = settings.map(|settings| (settings, Around::of_some(&objects, settings, only)));
     let mut changed = Changed::default();
     for (source, documents) in sources.iter().zip(&documents) {
         changed.separate(&source.text);
@@ -207,7 +248,16 @@ pub fn changed(sources: &[Source], settings: Option<&Settings>) -> Result<Change
             line += document.text().matches('\n').count();
         }
     }
+    if changed.told.is_empty() && !changed.changes {
+        changed
+            .told
+            .push("nothing is changed: no object in the input runs pods".to_owned());
+    }
     Ok(changed)
+}
+
+fn named(objects: &[&Value], name: &str) -> bool {
+    objects.iter().any(|object| inject::name(object) == *name)
 }
 
 /// Where a document begins.

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::{App, Ended};
 use crate::config::{self, Config, ExportOverrides, RunArgs, Watch};
-use crate::{diag, export, listen};
+use crate::{diag, export, listen, vitals};
 
 /// Threads that move bytes: as many as there are cores, up to a number beyond which a relay only pays for stealing.
 const MOST_WORKERS: usize = 16;
@@ -17,6 +17,7 @@ const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTE
 
 /// Runs the proxy; `environment` is asked for `OTEL_*` and proxy variables.
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
+    vitals::raise_descriptors();
     let mut watch = Watch::new(args, environment);
     let config = watch.load()?;
     super::log::start(config.log);

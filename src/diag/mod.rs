@@ -159,6 +159,24 @@ impl DrainParting {
     }
 }
 
+/// The drain was to take no longer, and what is in flight goes on.
+#[derive(Debug)]
+pub struct DrainOverdue {
+    pub exchanges: u64,
+    /// How long the one who asked for it waits.
+    pub within: Duration,
+}
+
+impl DrainOverdue {
+    pub fn emit(&self) {
+        tracing::warn!(
+            exchanges = self.exchanges,
+            within = ?self.within,
+            "drain: its time is over, and what is in flight goes on"
+        );
+    }
+}
+
 /// Nothing is in flight any more, and it may be stopped.
 #[derive(Debug)]
 pub struct Drained {

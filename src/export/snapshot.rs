@@ -30,6 +30,8 @@ pub struct Snapshot {
     /// How often a label value had to be called `other`: [`crate::label::Gate::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
     pub vitals: Vitals,
+    /// Since somebody asked for a drain; zero while nobody has.
+    pub draining: Duration,
     /// Lines of the request log.
     pub request_log: request_log::Counts,
     /// How often a *combination* of admitted values was one too many. Set by the collector.

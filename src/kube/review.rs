@@ -352,6 +352,7 @@ fn changed(notes: &[Note]) -> String {
 const fn concerns(note: &Note) -> bool {
     match note {
         Note::VariableKept { .. }
+        | Note::PoolByNumber { .. }
         | Note::AzureOpenAi { .. }
         | Note::EnvFrom { .. }
         | Note::HttpProxy { .. }

@@ -45,6 +45,26 @@ impl Vitals {
     }
 }
 
+/// Raises how many files and sockets this process may have open to what it may raise it to. Container runtimes begin processes with
+/// 1,024, for the sake of programs that call `select`: that many connections to the proxy's port would keep the kubelet's probes
+/// out of the other one.
+pub fn raise_descriptors() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit {
+            current: _,
+            maximum,
+        } = getrlimit(Resource::Nofile);
+        let raised = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        // Where that is not allowed, it stays as it is.
+        setrlimit(Resource::Nofile, raised).ok();
+    }
+}
+
 /// In what `/proc/self/stat` counts CPU time: 100 a second nearly everywhere.
 fn ticks_per_second() -> Option<u32> {
     #[cfg(target_os = "linux")]

@@ -6,14 +6,15 @@
 //! before the gate itself in the tests of `label`; here are as many as a few seconds hold.
 
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::process::Process;
-use crate::support::{Backend, Raw, within};
+use crate::support::process::{PROGRAM, Process};
+use crate::support::{Backend, Raw, settle, within};
 
 const MIB: u64 = 1 << 20;
 
@@ -278,4 +279,33 @@ async fn ever_new_models() {
     assert_eq!(process.count(&["requests_finished"]).await, 10_000);
     let grown = process.peak_memory() - before;
     assert!(grown < 16 * MIB, "{grown}");
+}
+
+#[tokio::test]
+async fn as_many_descriptors_are_used_as_may_be() {
+    // How container runtimes begin a process.
+    let line = "ulimit -S -n 64 && exec \"$0\" run --listen 127.0.0.1:0 --admin 127.0.0.1:0 --upstream http://127.0.0.1:9";
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", line, PROGRAM])
+        .env_clear()
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let of = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", child.id())).unwrap();
+    let raised = async {
+        loop {
+            let text = of("limits");
+            let mut lines = text.lines();
+            let files = lines.find_map(|line| line.strip_prefix("Max open files"));
+            let [soft, hard] = [0, 1].map(|at| files.unwrap().split_whitespace().nth(at));
+            // Not the shell's any more.
+            if of("comm").trim() == "tokengauge" && soft == hard {
+                return;
+            }
+            settle().await;
+        }
+    };
+    within("the limit of descriptors raised", raised).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

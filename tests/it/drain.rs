@@ -8,8 +8,8 @@ use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tempfile::TempDir;
-use tokio::net::TcpStream;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinHandle;
 
 use crate::support::process::{CALL, DONE, PROGRAM, Process, open};
 use crate::support::{Backend, Raw, lines, settle, within};
@@ -87,7 +87,10 @@ async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
     let backend = Backend::start().await;
     let (mut process, _directory) = before(&backend).await;
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    let nobody_asked = process.seconds(&["tokengauge_self_draining_seconds"]).await;
+    assert!(nobody_asked <= 0.0, "{nobody_asked}");
     let waiting = parting(&process).await;
+    assert!(process.seconds(&["tokengauge_self_draining_seconds"]).await > 0.0);
     assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
     assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
     settle().await;
@@ -326,27 +329,89 @@ async fn a_drain_is_for_who_is_on_the_machine_or_has_the_token() {
 }
 
 #[tokio::test]
-async fn those_who_wait_are_few_and_starve_nobody() {
+async fn when_its_time_is_over_who_waits_is_told_and_the_stream_goes_on() {
     let backend = Backend::start().await;
-    let process = Process::before(backend.address).await;
-    drop(asked(process.admin, "POST /drain?delay=1h", ""));
-    process.logged(&["drain begun"]).await;
-    let mut waiting = JoinSet::new();
-    for _ in 0..9 {
-        waiting.spawn(answered(asked(process.admin, "GET /drained", "")));
+    let (process, _directory) = before(&backend).await;
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    let waiting = asked(process.admin, "GET /drained", "");
+    let asking = asked(process.admin, "POST /drain?delay=0s&within=10ms", "");
+    for told in [waiting, asking] {
+        let told = answered(told).await;
+        assert!(
+            told.starts_with("HTTP/1.1 503 ") && told.contains("\r\nnot drained in time"),
+            "{told}"
+        );
     }
-    let one_too_many = within("a refusal", waiting.join_next()).await.unwrap();
-    let one_too_many = one_too_many.unwrap();
-    assert!(one_too_many.starts_with("HTTP/1.1 503 "), "{one_too_many}");
-    assert!(
-        process
-            .page("/metrics")
-            .await
-            .0
-            .starts_with("HTTP/1.1 200 ")
-    );
+    process
+        .logged(&["WARN", "its time is over", "\"exchanges\":1"])
+        .await;
+    let waiting = [
+        asked(process.admin, "POST /drain?within=1h", ""),
+        asked(process.admin, "POST /drain", ""),
+    ];
     settle().await;
-    assert_eq!(waiting.try_join_next().map(|_| ()), None, "the others wait");
+    assert!(
+        !waiting.iter().any(JoinHandle::is_finished),
+        "a stream is open"
+    );
+    upstream.write(DONE).await;
+    assert_eq!(client.read_to_end().await, DONE.as_bytes());
+    drained(waiting).await;
+}
+
+/// Connections of one stranger, more than the admin port has: idle ones, halves of a request, those who wait for a drain, and
+/// those who ask for pages and read none.
+async fn crowd(process: &Process) -> Vec<Raw<TcpStream>> {
+    let metrics = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(20);
+    let kinds = [
+        "",
+        "GET /livez HTTP/1.1\r\nHost:",
+        "GET /drained HTTP/1.1\r\nHost: a\r\n\r\n",
+        &metrics,
+    ];
+    let mut crowd = Vec::new();
+    for kind in kinds.iter().cycle().take(300) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+        let connected = within("a connection", socket.connect(process.admin)).await;
+        let mut stranger = Raw(connected.unwrap());
+        stranger.write(kind).await;
+        crowd.push(stranger);
+    }
+    crowd
+}
+
+#[tokio::test]
+async fn a_stranger_who_takes_all_of_the_admin_port_keeps_neither_probes_nor_hooks_out() {
+    let backend = Backend::start().await;
+    let (process, _directory) = before(&backend).await;
+    let (mut client, mut upstream) = open(&process, &backend, CALL).await;
+    let hook = asked(process.admin, "GET /drained", "");
+    let strangers = crowd(&process).await;
+    for page in ["/livez", "/readyz", "/metrics"] {
+        let head = process.page(page).await.0;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{page}: {head}");
+    }
+    let asking = asked(process.admin, "POST /drain?delay=0s", "");
+    process
+        .logged(&["each connection ends with its exchange"])
+        .await;
+    let late = asked(process.admin, "GET /drained", "");
+    let still = crowd(&process).await;
+    assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
+    settle().await;
+    let waiting = [hook, late, asking];
+    assert!(
+        !waiting.iter().any(JoinHandle::is_finished),
+        "a stream is open"
+    );
+    upstream.write(DONE).await;
+    assert_eq!(client.read_to_end().await, DONE.as_bytes());
+    for waiting in waiting {
+        let answer = answered(waiting).await;
+        assert!(answer.ends_with("\r\ndrained\n"), "{answer}");
+    }
+    drop((strangers, still));
 }
 
 async fn command(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
@@ -399,11 +464,12 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     ];
     let (code, said) = told(&command(&hasty, &[]).await);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("has not answered within 1ms"), "{said}");
+    assert!(said.contains("answers 503: not drained in time"), "{said}");
 
-    let arguments = ["drain", "--admin", &admin, "--delay", "0s"].map(str::to_owned);
+    // Who lingers asks anew when the time is over.
+    let lingering = format!("drain --admin {admin} --timeout 1ms --linger 1h");
     let draining = tokio::spawn(async move {
-        let arguments = arguments.each_ref().map(String::as_str);
+        let arguments: Vec<&str> = lingering.split(' ').collect();
         told(&command(&arguments, &[]).await)
     });
     process

@@ -58,6 +58,22 @@ REFUSED = [
     ("a label that selectors need", {"commonLabels": {"app.kubernetes.io/name": "mine"}}, "invalid propertyName 'app.kubernetes.io/name'"),
     ("a digest that is none", {"image": {"digest": "latest"}}, "at '/image/digest'"),
     ("an unknown protocol", {"otlp": {"protocol": "http/json"}}, "at '/otlp/protocol'"),
+    ("an unknown flag of sidecars", {"injector": {"sidecar": {"flags": {"mdoe": "outbound"}}}}, "invalid propertyName 'mdoe'"),
+    ("an unknown mode of sidecars", {"injector": {"sidecar": {"flags": {"mode": "outbond"}}}}, "at '/injector/sidecar/flags/mode'"),
+    ("a part that null took away", gateway(service=None), "at '/gateway': missing property 'service'"),
+    ("a name that no Service can have", {"fullnameOverride": "1a"}, "fullnameOverride: "),
+    ("fewer pods than the fewest", gateway(autoscaling={"enabled": True, "maxReplicas": 1}), "gateway.autoscaling.maxReplicas: "),
+    ("traffic from outside to a ClusterIP", gateway(service={"externalTrafficPolicy": "Local"}), "gateway.service.externalTrafficPolicy: "),
+    ("networks of no LoadBalancer", gateway(service={"loadBalancerSourceRanges": ["10.0.0.0/8"]}), "gateway.service.loadBalancerSourceRanges: "),
+    ("more than all pods at once", gateway(podDisruptionBudget={"maxUnavailable": "150%"}), "at '/gateway/podDisruptionBudget/maxUnavailable'"),
+    ("a label that none can be", {"commonLabels": {"team": "a b"}}, "at '/commonLabels/team'"),
+    ("a variable without a name", gateway(extraEnv=[{"value": "1"}]), "at '/gateway/extraEnv/0': missing property 'name'"),
+    ("rules that are none", {"monitoring": {"prometheusRule": {"files": {"mine": "a: 1"}}}}, "monitoring.prometheusRule.files.mine: "),
+    (
+        "an issuer without a name",
+        {"injector": {"certificates": {"mode": "certManager", "certManager": {"issuerRef": {"kind": "ClusterIssuer"}}}}},
+        "injector.certificates.certManager.issuerRef.name: ",
+    ),
     ("a name that no object can have", {"monitoring": {"prometheusRule": {"files": {"My rules": ""}}}}, "'My rules'"),
 ]
 

@@ -28,6 +28,7 @@ import urllib.request
 
 import yaml
 
+from chart_random_check import Draw, Strict
 from namespaces import NETWORK, enter, loopback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -172,6 +173,14 @@ PLACES = {
     ("policy/v1", "PodDisruptionBudget"): "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     ("autoscaling/v2", "HorizontalPodAutoscaler"): "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
     ("networking.k8s.io/v1", "NetworkPolicy"): "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    ("rbac.authorization.k8s.io/v1", "Role"): "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
+}
+# Those that are in no namespace.
+WIDE = {
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"): "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
 }
 
 
@@ -179,7 +188,7 @@ KUSTOMIZE = ["kubectl", "kustomize"] if shutil.which("kubectl") else ["kustomize
 
 
 def documents(text):
-    for document in yaml.safe_load_all(text):
+    for document in yaml.load_all(text, Strict):
         if document and document.get("kind") == "List":
             yield from document["items"]
         elif document:
@@ -199,19 +208,22 @@ def accepted(cluster, name, text, restricted):
     """Every object is accepted as it is by a dry run, and its pod; `restricted` where pods must keep that standard."""
     namespace = "restricted" if restricted else "privileged"
     for document in documents(text):
-        place = PLACES.get((document["apiVersion"], document["kind"]))
-        if place is None or document["kind"] == "Namespace":
+        identity = document["apiVersion"], document["kind"]
+        place = PLACES.get(identity) or WIDE.get(identity)
+        if place is None:
             continue
         title = f"{name}: {document['kind']} {document['metadata'].get('name')}"
-        document["metadata"]["namespace"] = namespace
+        if identity in PLACES:
+            document["metadata"]["namespace"] = namespace
         status, warnings, said = cluster.create(place.format(namespace), document, dry=True)
         check(status == 201, f"{title} is accepted", f"{status} {said if status != 201 else ''}")
         check(not warnings, f"{title} is accepted without a warning", warnings)
         pod = pod_of(document)
         if pod and document["kind"] != "Pod":
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**pod.get("metadata", {}), "name": "it", "namespace": namespace}, "spec": {**pod["spec"]}}
-            for account in ("serviceAccountName", "serviceAccount"):
-                pod["spec"].pop(account, None)
+            # What it names is not here.
+            for named in ("serviceAccountName", "serviceAccount", "priorityClassName"):
+                pod["spec"].pop(named, None)
             status, warnings, said = cluster.create(PLACES["v1", "Pod"].format(namespace), pod, dry=True)
             check(status == 201, f"{title}: its pod is admitted", f"{status} {said if status != 201 else ''}")
             check(not warnings, f"{title}: its pod is admitted without a warning", warnings)
@@ -238,6 +250,53 @@ def manifests(cluster):
     for file in goldens:
         accepted(cluster, str(file.relative_to(ROOT)), file.read_text(), restricted=False)
     check(goldens, "there are workloads that inject has changed")
+
+
+def drawn(cluster, helm, count=10):
+    """The chart with random values is accepted, whatever was drawn."""
+    tried = 0
+    for number in range(1000):
+        draw = Draw(number, "cluster")
+        draw.render(helm)
+        if draw.wrong is None:
+            accepted(cluster, f"draw {number}", draw.text, restricted=True)
+            tried += 1
+        if tried == count:
+            return
+    check(False, f"{count} draws are rendered", tried)
+
+
+# --- sidecars in what runs -------------------------------------------------------------------------------------------
+
+
+def kubectl(cluster, *args, given=None):
+    done = subprocess.run(["kubectl", "--kubeconfig", str(cluster.folder / "kubeconfig"), *args], input=given, capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else None, done.stderr
+
+
+def what_runs(cluster, binary):
+    """As docs/kubernetes.md has it: what runs is read, changed and put back, however it came there."""
+    workload = (ROOT / "deploy/kubernetes/inbound/workload.yaml").read_text()
+    for way in (["create"], ["apply"], ["apply", "--server-side"]):
+        namespace = f"by-{'-'.join(way).replace('--', '')}"
+        cluster.namespace(namespace, {})
+        _, wrong = kubectl(cluster, *way, "-n", namespace, "-f", "-", given=workload)
+        read = lambda: kubectl(cluster, "get", "deployments,services", "-n", namespace, "-o", "yaml")[0]
+        before = {it["metadata"]["name"] + it["kind"]: it["spec"] for it in documents(read())}
+        for step, wanted in [
+            (["inject", "--mode", "inbound", "--drain", "600s"], 630),
+            (["inject", "--mode", "inbound"], 330),
+            (["uninject"], 30),
+        ]:
+            title = f"{' '.join(way)}, then {' '.join(step)}"
+            made = subprocess.run([binary, *step, "-"], input=read(), capture_output=True, text=True)
+            done, wrong = kubectl(cluster, "replace", "-f", "-", given=made.stdout)
+            check(done is not None, f"{title}: is taken", wrong)
+            after = {it["metadata"]["name"] + it["kind"]: it["spec"] for it in documents(read())}
+            template = after["vllmDeployment"]["template"]["spec"]
+            check(template["terminationGracePeriodSeconds"] == wanted, f"{title}: the settings are the last ones", template)
+            check(len(template.get("initContainers", [])) == (step[0] == "inject"), f"{title}: sidecars", template)
+        check(after == before, f"{' '.join(way)}: in the end all is as it was", json.dumps({"before": before, "after": after}))
 
 
 # --- the injector ----------------------------------------------------------------------------------------------------
@@ -272,12 +331,16 @@ class Injector:
         return self.page("/readyz")[0] == 200
 
 
-def installed(cluster, helm):
-    done = subprocess.run(
-        [helm, "install", "tokengauge", str(CHART), "--namespace", HOME, "--create-namespace", "--kubeconfig", str(cluster.folder / "kubeconfig"),
-         "--set", "injector.enabled=true", "--set", "gateway.enabled=true",
-         "--set", "gateway.config.upstreams.openai.url=https://api.openai.com"],
+def helmed(cluster, helm, *args):
+    return subprocess.run(
+        [helm, *args, "--namespace", HOME, "--kubeconfig", str(cluster.folder / "kubeconfig")],
         capture_output=True, text=True, env={**os.environ, "HOME": str(cluster.folder)})
+
+
+def installed(cluster, helm):
+    done = helmed(
+        cluster, helm, "install", "tokengauge", str(CHART), "--create-namespace", "--set", "injector.enabled=true", "--set", "gateway.enabled=true",
+        "--set", "gateway.config.upstreams.openai.url=https://api.openai.com")
     check(done.returncode == 0, "helm installs the chart", done.stderr)
     if done.returncode != 0:
         print(done.stderr)
@@ -449,6 +512,29 @@ def gone(cluster, injectors):
     check(status == 201 and not sidecar(said), "without an injector pods pass as they are", said)
 
 
+def changed_and_taken_away(cluster, helm):
+    """What no upgrade can do is said, and an uninstall leaves nothing that could stand in a pod's way."""
+    upgrade = ["upgrade", "tokengauge", str(CHART), "--reuse-values", "--set"]
+    done = helmed(cluster, helm, *upgrade, "nameOverride=gauge")
+    check(done.returncode != 0 and "Set nameOverride=tokengauge" in done.stderr, "another name to select pods by is refused with a remedy", done.stderr)
+    done = helmed(cluster, helm, *upgrade, "gateway.strategy.type=Recreate")
+    check(done.returncode == 0, "a Deployment may be told to delete its pods first", done.stderr)
+    done = helmed(cluster, helm, *upgrade, "injector.webhook.failurePolicy=Fail")
+    check(done.returncode == 0, "the webhook may be told to fail", done.stderr)
+    status, _, said = cluster.create(PLACES["v1", "Pod"].format("team"), pod("held", {"mode": "outbound"}))
+    check(status == 500, "then no pod starts without an injector", f"{status} {said}")
+    done = helmed(cluster, helm, "uninstall", "tokengauge")
+    check(done.returncode == 0, "helm uninstalls the chart", done.stderr)
+    for (version, kind), place in {**WIDE, **PLACES}.items():
+        where = place.format(HOME) if (version, kind) in PLACES else place
+        names = {it["metadata"]["name"] for it in cluster.ask("GET", where)[2]["items"]}
+        left = {name for name in names if name.startswith("tokengauge")}
+        wanted = {f"{INJECTOR}-certificate"} if kind == "Secret" else set()
+        check(left == wanted, f"after it there is no {kind} but what the chart's page names", left)
+    ended = lambda: cluster.create(PLACES["v1", "Pod"].format("team"), pod(f"free-{time.monotonic_ns()}", {"mode": "outbound"}))[0] == 201
+    check(until(ended, 30), "and pods start again")
+
+
 def main():
     cli = argparse.ArgumentParser()
     for name in ("binary", "apiserver", "helm"):
@@ -464,6 +550,9 @@ def main():
             started(cluster)
             print(subprocess.run([apiserver, "--version"], capture_output=True, text=True).stdout.strip())
             manifests(cluster)
+            drawn(cluster, helm)
+            if shutil.which("kubectl"):
+                what_runs(cluster, binary)
             deployment = installed(cluster, helm)
             held = token(cluster)
             injectors = [Injector(cluster, binary, address, deployment, held) for address in PODS]
@@ -482,6 +571,7 @@ def main():
             told(cluster, injectors, before)
             repaired(cluster, binary)
             gone(cluster, injectors)
+            changed_and_taken_away(cluster, helm)
         finally:
             for injector in injectors:
                 injector.process.kill()

@@ -1,4 +1,4 @@
-//! What the kernel says of this process, as instruments.
+//! What the kernel says of this process, and whether it is on its way out, as instruments.
 
 use std::sync::Arc;
 
@@ -35,5 +35,9 @@ pub fn register(meter: &Meter, current: &Current) {
         if let Some(cores) = cpus.load().vitals.cpu_limit {
             gauge.observe(cores, &[]);
         }
+    });
+    let draining = Arc::clone(current);
+    process::SELF_DRAINING.observe_gauge(meter, move |gauge| {
+        gauge.observe(draining.load().draining.as_secs_f64(), &[]);
     });
 }

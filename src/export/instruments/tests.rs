@@ -169,6 +169,7 @@ fn snapshot() -> Snapshot {
             memory_limit: Some(64 << 20),
             cpu_limit: Some(0.5),
         },
+        draining: Duration::from_secs(12),
         label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
         ..Snapshot::default()
     }
@@ -941,6 +942,7 @@ fn what_the_process_takes_and_may_take() {
     assert_eq!(value("process.memory.usage", &[]), mebibytes(20.0));
     assert_eq!(value("tokengauge.self.memory_limit", &[]), mebibytes(64.0));
     assert_eq!(value("tokengauge.self.cpu_limit", &[]), Some(0.5));
+    assert_eq!(value("tokengauge.self.draining", &[]), Some(12.0));
 }
 
 #[test]

@@ -32,6 +32,7 @@ pub static ALL: &[&Metric] = &[
     &process::MEMORY,
     &process::SELF_MEMORY_LIMIT,
     &process::SELF_CPU_LIMIT,
+    &process::SELF_DRAINING,
     &SELF_BUILD,
 ];
 

@@ -28,6 +28,14 @@ pub static SELF_MEMORY_LIMIT: Metric = Metric {
     ..ROW
 };
 
+pub static SELF_DRAINING: Metric = Metric {
+    name: "tokengauge.self.draining",
+    kind: Kind::Gauge,
+    unit: "s",
+    description: "For how long this process has been drained, since somebody asked for it. 0 while nobody has.",
+    ..ROW
+};
+
 pub static SELF_CPU_LIMIT: Metric = Metric {
     name: "tokengauge.self.cpu_limit",
     kind: Kind::Gauge,

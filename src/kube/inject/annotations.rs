@@ -42,6 +42,8 @@ const NAMES: [&str; 19] = [
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) mode: Mode,
+    /// Whether the pod itself says anything of the sidecar, and not the flags alone.
+    pub(super) asked: bool,
     pub(super) image: Image,
     pub(super) upstream: Vec<Target>,
     pub(super) port: Option<PortName>,
@@ -83,6 +85,7 @@ impl Wanted {
             .unwrap_or(said.upstream);
         let wanted = Self {
             mode,
+            asked: !annotations.ours.is_empty(),
             image: annotations.read("image", from_text)?.unwrap_or(said.image),
             upstream,
             port: annotations.read("port", from_text)?.or(said.port),

@@ -66,8 +66,7 @@ impl Edit {
                 self.apply(add(self.base, &format!("{list}/{place}"), item)?)?;
             }
         } else {
-            let at = record::named(self.template(), list);
-            self.steps.push(Step::Made { made: at });
+            self.make(list);
             // `null` is as good as absent to an API server.
             let operation = match self.get(list) {
                 Some(_) => replace(self.base, list, Value::Array(items))?,
@@ -114,9 +113,8 @@ impl Edit {
         if self.get(&pointer).is_some_and(Value::is_object) {
             return self.put(&pointer, key, value);
         }
-        let made = record::named(self.template(), &pointer);
-        let added = format!("{made}/{key}");
-        self.steps.push(Step::Made { made });
+        let added = format!("{}/{key}", record::named(self.template(), &pointer));
+        self.make(&pointer);
         self.steps.push(Step::Added {
             added,
             known: value.clone(),
@@ -127,6 +125,13 @@ impl Edit {
             None => add(self.base, &pointer, whole)?,
         };
         self.apply(operation)
+    }
+
+    /// Notes that a list or an object is made where there is none, or `null`.
+    fn make(&mut self, pointer: &str) {
+        let made = record::named(self.template(), pointer);
+        let was_null = self.get(pointer).is_some_and(Value::is_null);
+        self.steps.push(Step::Made { made, was_null });
     }
 
     /// Sets a field that has a value.
@@ -152,15 +157,16 @@ impl Edit {
         let mut made = Vec::new();
         let annotations = self.get("/metadata/annotations").cloned();
         let metadata = self.get("/metadata").cloned();
-        if !metadata.as_ref().is_some_and(Value::is_object) {
-            made.push(Step::Made {
-                made: "/metadata".to_owned(),
-            });
-        }
-        if !annotations.as_ref().is_some_and(Value::is_object) {
-            made.push(Step::Made {
-                made: "/metadata/annotations".to_owned(),
-            });
+        for (at, there) in [
+            ("/metadata", &metadata),
+            ("/metadata/annotations", &annotations),
+        ] {
+            if !there.as_ref().is_some_and(Value::is_object) {
+                made.push(Step::Made {
+                    made: at.to_owned(),
+                    was_null: there.as_ref().is_some_and(Value::is_null),
+                });
+            }
         }
         made.append(&mut self.steps);
         let record = Record::new(mode, listen, made).to_text();

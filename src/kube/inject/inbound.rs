@@ -151,8 +151,13 @@ fn renumber(
 ) -> Result<Takeover, Problem> {
     let (old, new) = (engine.port, wanted.listen);
     let container = engine.name.clone();
-    for service in around.headless(pods, engine.declared.as_ref(), old) {
+    let headless = around.headless(pods, engine.declared.as_ref(), old);
+    let one_headless = headless.first().cloned();
+    for service in headless {
         notes.push(Note::Headless { service, port: old });
+    }
+    for pool in around.pools(pods, old) {
+        notes.push(Note::PoolByNumber { pool, old, new });
     }
     for policy in around.policies(pods, old) {
         notes.push(Note::PolicyByNumber { policy, old, new });
@@ -167,7 +172,7 @@ fn renumber(
         let name = port
             .name
             .clone()
-            .unwrap_or_else(|| format!("hostPort of {old}"));
+            .unwrap_or_else(|| format!("{old} (a hostPort)"));
         notes.push(Note::TookNamedPort {
             container,
             name,
@@ -182,7 +187,10 @@ fn renumber(
     }
     let led = around.leads_by_number(pods, old);
     if !led && !wanted.listen_said {
-        return Err(Problem::NumberedPort { port: old });
+        return Err(Problem::NumberedPort {
+            port: old,
+            headless: one_headless,
+        });
     }
     notes.push(Note::TookNumberedPort {
         container,

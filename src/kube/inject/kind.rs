@@ -10,6 +10,9 @@ pub(super) enum Kind {
     StatefulSet,
     DaemonSet,
     ReplicaSet,
+    ReplicationController,
+    /// Argo's Deployment, whose pods are described in the same place.
+    Rollout,
     Job,
     CronJob,
 }
@@ -24,6 +27,10 @@ impl Kind {
             ("apps", "StatefulSet") => Some(Self::StatefulSet),
             ("apps", "DaemonSet") => Some(Self::DaemonSet),
             ("apps", "ReplicaSet") => Some(Self::ReplicaSet),
+            ("", "ReplicationController") => Some(Self::ReplicationController),
+            ("argoproj.io", "Rollout") if object.pointer("/spec/template").is_some() => {
+                Some(Self::Rollout)
+            }
             ("batch", "Job") => Some(Self::Job),
             ("batch", "CronJob") => Some(Self::CronJob),
             _ => None,
@@ -38,6 +45,8 @@ impl Kind {
             | Self::StatefulSet
             | Self::DaemonSet
             | Self::ReplicaSet
+            | Self::ReplicationController
+            | Self::Rollout
             | Self::Job => "/spec/template",
             Self::CronJob => "/spec/jobTemplate/spec/template",
         }
@@ -46,11 +55,13 @@ impl Kind {
     /// The resource attribute that names the owner of the pod.
     pub(super) const fn attribute(self) -> Option<&'static str> {
         match self {
-            Self::Pod => None,
+            // OpenTelemetry has no name for a Rollout.
+            Self::Pod | Self::Rollout => None,
             Self::Deployment => Some("k8s.deployment.name"),
             Self::StatefulSet => Some("k8s.statefulset.name"),
             Self::DaemonSet => Some("k8s.daemonset.name"),
             Self::ReplicaSet => Some("k8s.replicaset.name"),
+            Self::ReplicationController => Some("k8s.replicationcontroller.name"),
             Self::Job => Some("k8s.job.name"),
             Self::CronJob => Some("k8s.cronjob.name"),
         }
@@ -64,7 +75,9 @@ impl Kind {
             | Self::Deployment
             | Self::StatefulSet
             | Self::DaemonSet
-            | Self::ReplicaSet => false,
+            | Self::ReplicaSet
+            | Self::ReplicationController
+            | Self::Rollout => false,
         }
     }
 }
@@ -79,13 +92,57 @@ pub(super) fn is_service(object: &Value) -> bool {
     group(object) == Some("") && object.get("kind").and_then(Value::as_str) == Some("Service")
 }
 
-/// A kind of somebody else's that describes pods as the built-in ones do: an Argo Rollout, a CloneSet.
-pub(super) fn custom(object: &Value) -> Option<&str> {
+/// A kind that runs pods and is none of those above.
+pub(super) enum Unknown {
+    /// `KIND.GROUP`, as kubectl writes it: a LeaderWorkerSet, a RayService, an InferenceService.
+    Custom(String),
+    /// A kind of Kubernetes' own in a group that no API server has any more: `extensions/v1beta1`.
+    Former(String),
+}
+
+/// Groups of Kubernetes' own in which workloads once were.
+const FORMER: [&str; 1] = ["extensions"];
+
+/// Kinds that run an engine also where they name no container: they have one from elsewhere.
+const SERVING: [&str; 2] = ["InferenceService", "LLMInferenceService"];
+
+/// How deep a pod is looked for in kinds of others. RayService has it 7 levels deep.
+const DEEPEST: usize = 12;
+
+/// Whether an object of a kind that `inject` does not know describes pods: by a list of containers, wherever it is.
+pub(super) fn unknown(object: &Value) -> Option<Unknown> {
     let kind = object.get("kind")?.as_str()?;
-    let containers = object.pointer("/spec/template/spec/containers");
-    containers
-        .filter(|_| Kind::of(object).is_none())
-        .map(|_| kind)
+    let group = group(object)?;
+    let spec = object.get("spec")?;
+    if !SERVING.contains(&kind) && !has_containers(spec, DEEPEST) {
+        return None;
+    }
+    Some(if FORMER.contains(&group) {
+        let version = object.get("apiVersion")?.as_str()?;
+        Unknown::Former(format!("{kind} in {version}"))
+    } else if group.is_empty() {
+        Unknown::Custom(kind.to_owned())
+    } else {
+        Unknown::Custom(format!("{kind}.{group}"))
+    })
+}
+
+fn has_containers(value: &Value, levels: usize) -> bool {
+    let Some(deeper) = levels.checked_sub(1) else {
+        return false;
+    };
+    match value {
+        Value::Object(fields) => fields.iter().any(|(key, value)| {
+            let named = |item: &Value| item.get("name").is_some_and(Value::is_string);
+            let containers = key == "containers"
+                && value
+                    .as_array()
+                    .is_some_and(|items| items.iter().any(named));
+            containers || has_containers(value, deeper)
+        }),
+        Value::Array(items) => items.iter().any(|item| has_containers(item, deeper)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 /// The objects of a document: itself, or a `List`'s items, each with the pointer to it.

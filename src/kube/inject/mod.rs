@@ -19,7 +19,7 @@ pub use settings::{IMAGE, Mode, OtlpProtocol, Settings};
 use annotations::Wanted;
 use edit::Edit;
 use inbound::Takeover;
-use kind::Kind;
+use kind::{Kind, Unknown};
 use record::Record;
 use services::Selected;
 
@@ -45,13 +45,15 @@ pub fn inject(object: &Value, around: &Around, settings: &Settings) -> Outcome {
         return services::inject(object, around);
     }
     let Some(kind) = Kind::of(object) else {
-        return Outcome::Skipped(match kind::custom(object) {
-            Some(kind) => Reason::CustomKind {
-                kind: kind.to_owned(),
-            },
+        return Outcome::Skipped(match kind::unknown(object) {
+            Some(Unknown::Custom(kind)) => Reason::CustomKind { kind },
+            Some(Unknown::Former(kind)) => Reason::FormerKind { kind },
             None => Reason::NotAWorkload,
         });
     };
+    if !around.names(object) {
+        return Outcome::Skipped(Reason::NotNamed);
+    }
     match planned(object, kind, around, settings) {
         Ok(plan) if plan.value == *object => Outcome::Skipped(Reason::AlreadyInjected),
         Ok(plan) => Outcome::Changed {
@@ -112,6 +114,9 @@ struct Plan {
 
 /// The port that is taken over in an object's pods, if any.
 fn takeover(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> Option<Takeover> {
+    if !around.names(object) {
+        return None;
+    }
     planned(object, kind, around, settings)
         .ok()
         .and_then(|plan| plan.takeover)
@@ -157,6 +162,13 @@ fn fresh(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> Re
     let wanted = Wanted::of(object, template, settings)?;
     let mut edit = Edit::new(object, base);
     fits(&edit, kind, &wanted)?;
+    if wanted.mode == Mode::Inbound
+        && !wanted.asked
+        && around.is_crowded()
+        && !pod::runs_engine(&edit)
+    {
+        return Err(Reason::NoEngine.into());
+    }
     let selected = Selected::of(object, template);
     let mut notes = vec![Note::Sidecar {
         mode: wanted.mode,

@@ -94,6 +94,12 @@ pub enum Note {
         old: u16,
         new: u16,
     },
+    /// An InferencePool of the input dials the pods' port by number, and not the sidecar's.
+    PoolByNumber {
+        pool: String,
+        old: u16,
+        new: u16,
+    },
     /// It had a sidecar with other settings.
     Renewed,
     Removed,
@@ -128,6 +134,7 @@ impl Note {
             Self::ServiceLed { .. } => "service_led",
             Self::Headless { .. } => "headless",
             Self::PolicyByNumber { .. } => "policy_by_number",
+            Self::PoolByNumber { .. } => "pool_by_number",
             Self::Renewed => "renewed",
             Self::Removed => "removed",
             Self::LeftChanged { .. } => "left_changed",
@@ -243,10 +250,12 @@ impl fmt::Display for Note {
                 if let Some(value) = value {
                     write!(f, " ({value})")?;
                 }
+                let url = value.as_deref().filter(|value| value.starts_with("http"));
                 write!(
                     f,
-                    ": left alone, so these calls pass by the sidecar; to route them, take the variable out and give its \
-                 host as tokengauge.dev/upstream: {prefix}=URL"
+                    ": left alone, so these calls pass by the sidecar; to route them, take the variable out and say \
+                 tokengauge.dev/upstream: {prefix}={}",
+                    url.unwrap_or("URL")
                 )
             }
             Self::AzureOpenAi { container, name } => write!(
@@ -289,6 +298,10 @@ impl fmt::Display for Note {
             Self::PolicyByNumber { policy, old, new } => write!(
                 f,
                 "NetworkPolicy {policy} lets in port {old} by number: let in {new}, or nobody reaches the sidecar"
+            ),
+            Self::PoolByNumber { pool, old, new } => write!(
+                f,
+                "InferencePool {pool} dials port {old} of the pod itself, past the sidecar: give it {new}"
             ),
             Self::LeftChanged { at } => {
                 write!(f, "{at} was changed since `inject`, so it is left as it is")

@@ -26,6 +26,14 @@ pub enum Reason {
     CustomKind {
         kind: String,
     },
+    /// A kind in a group that Kubernetes has given up.
+    FormerKind {
+        kind: String,
+    },
+    /// `--only` names others.
+    NotNamed,
+    /// Inbound for all by a flag, and this one is no engine that is known.
+    NoEngine,
     /// Neither the command line nor an annotation asks for a sidecar.
     NotAsked,
     /// `tokengauge.dev/inject: disabled`.
@@ -50,6 +58,9 @@ impl Reason {
         match self {
             Self::NotAWorkload => "not_a_workload",
             Self::CustomKind { .. } => "custom_kind",
+            Self::FormerKind { .. } => "former_kind",
+            Self::NotNamed => "not_named",
+            Self::NoEngine => "no_engine",
             Self::NotAsked => "not_asked",
             Self::OptedOut => "opted_out",
             Self::AlreadyInjected => "already_injected",
@@ -66,7 +77,7 @@ impl Reason {
 impl Reason {
     /// Whether a person wants to hear of it: not of each ConfigMap that runs no pods.
     pub const fn is_told(&self) -> bool {
-        !matches!(self, Self::NotAWorkload)
+        !matches!(self, Self::NotAWorkload | Self::NotNamed)
     }
 }
 
@@ -76,7 +87,17 @@ impl fmt::Display for Reason {
             Self::NotAWorkload => f.write_str("it runs no pods"),
             Self::CustomKind { kind } => write!(
                 f,
-                "{kind} is no kind of Kubernetes itself; let the webhook (`tokengauge injector`) see its pods"
+                "its pods are made by another controller, whose kind {kind} inject does not know; put the annotation \
+                 tokengauge.dev/mode on its pod template and let the webhook (`tokengauge injector`) see the pods"
+            ),
+            Self::FormerKind { kind } => write!(
+                f,
+                "no cluster since Kubernetes 1.16 has {kind}; write apiVersion: apps/v1"
+            ),
+            Self::NotNamed => f.write_str("--only names others"),
+            Self::NoEngine => f.write_str(
+                "no engine is known by its image or command, and it is not alone in this input; if it is one, name it by \
+                 --only, or put the annotation tokengauge.dev/mode: inbound on its pod template",
             ),
             Self::NotAsked => f.write_str(
                 "nothing asks for a sidecar; give --mode, or the annotation tokengauge.dev/mode on the pod template",
@@ -141,6 +162,8 @@ pub enum Problem {
     /// The engine's port has no name, so a Service can only lead to it by its number.
     NumberedPort {
         port: u16,
+        /// The Service that does, where its clients dial the pod itself.
+        headless: Option<String>,
     },
     /// A Service also leads to pods whose port was not taken over.
     SharedService {
@@ -199,7 +222,7 @@ impl fmt::Display for Problem {
             ),
             Self::PortUnclear { choices } if choices.is_empty() => f.write_str(
                 "no container declares a TCP port; say by the annotation tokengauge.dev/port (or --port) where the \
-                 engine listens",
+                 engine listens, or, if it is no engine, leave it out by tokengauge.dev/inject: disabled or by --only",
             ),
             Self::PortUnclear { choices } => write!(
                 f,
@@ -221,12 +244,7 @@ impl fmt::Display for Problem {
                 f,
                 "listen-port and admin-port are both {port}; give the sidecar two ports"
             ),
-            Self::NumberedPort { port } => write!(
-                f,
-                "the engine's port {port} has no name, so its Service leads there by number and is not in this input; \
-                 give the Service in the same input, or name the port, or lead the Service to the sidecar yourself and \
-                 say so by the annotation tokengauge.dev/listen-port"
-            ),
+            Self::NumberedPort { port, headless } => numbered_port(f, *port, headless.as_deref()),
             Self::SharedService { workload, port } => write!(
                 f,
                 "it leads to port {port} of {workload} too, which gets no sidecar; narrow its selector, or inject both"
@@ -239,8 +257,28 @@ impl fmt::Display for Problem {
                 "the annotation tokengauge.dev/injected cannot be read ({wrong}); start from the manifest as it was \
                  before"
             ),
-            Self::Malformed { at, expected } => write!(f, "{at}: expected {expected}"),
+            Self::Malformed { at, expected } => write!(
+                f,
+                "{at}: expected {expected}; if this is a patch, give inject what `kubectl kustomize` builds"
+            ),
         }
+    }
+}
+
+fn numbered_port(f: &mut fmt::Formatter<'_>, port: u16, headless: Option<&str>) -> fmt::Result {
+    match headless {
+        Some(service) => write!(
+            f,
+            "the engine's port {port} has no name, and Service {service}, which leads there, is headless: its clients \
+             dial {port} of the pod itself, past any sidecar; give it a Service without clusterIP: None, or lead its \
+             clients to the sidecar's port yourself and say so by the annotation tokengauge.dev/listen-port"
+        ),
+        None => write!(
+            f,
+            "the engine's port {port} has no name, so its Service leads there by number, and none in this input does; \
+             give the Service in the same input, or name the port, or lead the Service to the sidecar yourself and \
+             say so by the annotation tokengauge.dev/listen-port"
+        ),
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::edit::Edit;
+use super::engine;
 
 /// A TCP port that a container declares.
 #[derive(Clone, Debug)]
@@ -67,6 +68,12 @@ pub(super) fn name(value: &Value) -> String {
         .and_then(Value::as_str)
         .unwrap_or_default()
         .to_owned()
+}
+
+/// Whether one of the containers is known for an engine.
+pub(super) fn runs_engine(edit: &Edit) -> bool {
+    let containers = edit.list("/spec/containers");
+    containers.iter().any(|it| engine::provider(it).is_some())
 }
 
 /// Whether the pod runs on Windows, by what it says itself.

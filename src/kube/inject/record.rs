@@ -17,6 +17,14 @@ pub const RECORD: &str = "tokengauge.dev/injected";
 /// The form of the record. Another number is another form, which this program cannot take back.
 const VERSION: u32 = 1;
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the form that serde calls it in"
+)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 /// The steps in the order in which they were taken.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Record {
@@ -34,7 +42,12 @@ pub(super) struct Record {
 #[serde(untagged)]
 pub(super) enum Step {
     /// A list or an object was made to hold what the next steps add.
-    Made { made: String },
+    Made {
+        made: String,
+        /// Whether its key stood there without a value, as templates write it.
+        #[serde(rename = "null", default, skip_serializing_if = "is_false")]
+        was_null: bool,
+    },
     /// Something is there that was not; what is known of it, to see whether it was changed since.
     Added {
         added: String,
@@ -111,7 +124,7 @@ impl Record {
 /// Whether it made what holds the record itself.
 fn is_metadata(step: &Step) -> bool {
     match step {
-        Step::Made { made } => made == "/metadata" || made == "/metadata/annotations",
+        Step::Made { made, .. } => made == "/metadata" || made == "/metadata/annotations",
         Step::Added { .. } | Step::Changed { .. } => false,
     }
 }
@@ -127,7 +140,10 @@ impl Undo<'_> {
     fn take_back(&mut self, step: &Step) -> Result<(), Problem> {
         let template = self.value.pointer(self.base).unwrap_or(&Value::Null);
         match step {
-            Step::Made { made } => match found(template, made, &Value::Null) {
+            Step::Made { made, was_null } => match found(template, made, &Value::Null) {
+                Some((at, value)) if is_empty(value) && *was_null => {
+                    self.replace(&at, &Value::Null)
+                }
                 Some((at, value)) if is_empty(value) => self.remove(&at),
                 Some(_) | None => Ok(()),
             },

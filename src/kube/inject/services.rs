@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use super::Stop;
+use super::annotations::Wanted;
 use super::edit::Edit;
 use super::inbound::Takeover;
 use super::kind::{self, Kind};
@@ -21,7 +23,12 @@ pub struct Around {
     /// ConfigMaps and Secrets.
     variables: Vec<Value>,
     policies: Vec<Value>,
+    pools: Vec<Value>,
     workloads: Vec<Workload>,
+    /// The only objects that get a sidecar, by their names as people write them; all where it is empty.
+    only: Vec<String>,
+    /// Whether there are several workloads, none of them named: a flag that is meant for one is then not for each.
+    crowded: bool,
     /// Whether an object that has a sidecar may get another.
     pub(super) renews: bool,
 }
@@ -62,13 +69,26 @@ impl Around {
             services: Vec::new(),
             variables: Vec::new(),
             policies: Vec::new(),
+            pools: Vec::new(),
             workloads: Vec::new(),
+            only: Vec::new(),
+            crowded: false,
             renews: false,
         }
     }
 
     /// All objects of the input.
     pub fn of(objects: &[&Value], settings: &Settings) -> Self {
+        Self::of_some(objects, settings, &[])
+    }
+
+    /// All objects of the input, of which only these (`deployment/vllm`) get a sidecar; all where none is named.
+    pub fn of_some(objects: &[&Value], settings: &Settings, only: &[String]) -> Self {
+        let asks = |object: &&&Value| {
+            let template = Kind::of(object).and_then(|kind| object.pointer(kind.template()));
+            let wanted = template.map(|template| Wanted::of(object, template, settings));
+            wanted.is_some_and(|wanted| !matches!(wanted, Err(Stop::Skip(_))))
+        };
         let services = objects
             .iter()
             .filter(|object| kind::is_service(object))
@@ -88,7 +108,10 @@ impl Around {
             services: services.collect(),
             variables: of_kind(&["ConfigMap", "Secret"]),
             policies: of_kind(&["NetworkPolicy"]),
+            pools: of_kind(&["InferencePool"]),
             workloads: Vec::new(),
+            only: only.to_vec(),
+            crowded: only.is_empty() && objects.iter().filter(asks).count() > 1,
             renews: true,
         };
         let workloads = objects
@@ -111,6 +134,15 @@ impl Around {
             labels: labels.cloned().unwrap_or_default(),
             takeover: super::takeover(object, kind, self, settings),
         })
+    }
+
+    /// Whether an object is among those that get a sidecar.
+    pub(super) fn names(&self, object: &Value) -> bool {
+        self.only.is_empty() || self.only.contains(&kind::name(object))
+    }
+
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowded
     }
 
     /// Whether a Service that can be led elsewhere leads to the pods' port by its number.
@@ -156,9 +188,33 @@ impl Around {
         };
         self.policies
             .iter()
-            .filter(|policy| namespace(policy) == pods.namespace)
+            .filter(|policy| shares(namespace(policy), pods.namespace))
             .filter(|policy| fits(policy.pointer("/spec/podSelector/matchLabels"), pods))
             .filter(lets_in)
+            .map(super::pod::of_metadata)
+            .collect()
+    }
+
+    /// The InferencePools (Gateway API Inference Extension) that dial the pods' port by its number; they know no names.
+    pub(super) fn pools(&self, pods: &Selected<'_>, port: u16) -> Vec<String> {
+        let dials = |pool: &&Value| {
+            let ports = pool.pointer("/spec/targetPorts").and_then(Value::as_array);
+            let numbers = ports.into_iter().flatten().map(|it| it.get("number"));
+            let former = pool.pointer("/spec/targetPortNumber");
+            numbers
+                .chain([former])
+                .any(|it| it.and_then(Value::as_u64) == Some(port.into()))
+        };
+        let chooses = |pool: &&Value| {
+            let selector = pool.pointer("/spec/selector");
+            let labels = selector.and_then(|it| it.get("matchLabels")).or(selector);
+            labels.is_some() && fits(labels, pods)
+        };
+        self.pools
+            .iter()
+            .filter(|pool| shares(namespace(pool), pods.namespace))
+            .filter(chooses)
+            .filter(dials)
             .map(super::pod::of_metadata)
             .collect()
     }
@@ -173,7 +229,7 @@ impl Around {
         let object = self.variables.iter().find(|object| {
             object.get("kind").and_then(Value::as_str) == Some(kind)
                 && object.pointer("/metadata/name").and_then(Value::as_str) == Some(name)
-                && namespace(object) == in_namespace
+                && shares(namespace(object), in_namespace)
         })?;
         let keys = ["data", "stringData"]
             .into_iter()
@@ -277,6 +333,15 @@ fn namespace(object: &Value) -> Option<&str> {
         .and_then(Value::as_str)
 }
 
+/// Whether two objects of one input are in the same namespace. One that says none is put where the other is, or kubectl
+/// would refuse the pair.
+fn shares(one: Option<&str>, other: Option<&str>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one == other,
+        (None, _) | (_, None) => true,
+    }
+}
+
 fn is_headless(service: &Value) -> bool {
     service.pointer("/spec/clusterIP").and_then(Value::as_str) == Some("None")
 }
@@ -287,7 +352,7 @@ fn selects(service: &Value, pods: &Selected<'_>) -> bool {
     let chooses = selector
         .and_then(Value::as_object)
         .is_some_and(|them| !them.is_empty());
-    chooses && namespace(service) == pods.namespace && fits(selector, pods)
+    chooses && shares(namespace(service), pods.namespace) && fits(selector, pods)
 }
 
 /// Whether the pods have all these labels.

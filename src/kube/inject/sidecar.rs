@@ -20,6 +20,10 @@ pub(super) const DRAIN: u64 = 300;
 /// after, and an engine may take its time to stop.
 pub(super) const AFTER_DRAIN: u64 = 30;
 
+/// Seconds of those in which a plain container serves on, while an engine that got SIGTERM ends its streams; the rest is for its
+/// own end. A native sidecar is stopped after the engine anyway.
+const LINGER: u64 = 20;
+
 /// What only the pod around it can say.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -106,8 +110,11 @@ fn pre_stop(wanted: &Wanted, grace: u64) -> Option<Vec<String>> {
         command.extend(["--admin".to_owned(), format!("127.0.0.1:{}", wanted.admin)]);
     }
     match (wanted.mode, wanted.native) {
-        (Mode::Inbound, _) => {
+        (Mode::Inbound, native) => {
             command.extend(["--timeout".to_owned(), format!("{}s", drain(wanted))]);
+            if !native {
+                command.extend(["--linger".to_owned(), format!("{LINGER}s")]);
+            }
             Some(command)
         }
         (Mode::Outbound, true) => None,

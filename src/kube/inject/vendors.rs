@@ -232,8 +232,12 @@ fn vendor_of(target: &Target, provider: Option<&str>, only: bool) -> Option<&'st
     by_host.or_else(by_prefix).or_else(by_provider)
 }
 
-/// What is left of an SDK's path where the upstream's URL has the beginning already.
+/// What is left of an SDK's path where the upstream's URL has the beginning already, or all of it behind a path of its
+/// own: `http://gateway/openai/v1`.
 fn rest<'a>(path: &'a str, base: &str) -> Option<&'a str> {
+    if base.ends_with(path) {
+        return Some("");
+    }
     path.strip_prefix(base)
         .filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -28,6 +28,7 @@ pub(super) fn edited(text: &str, value: &Value, patch: &Patch) -> Result<Edited,
     for operation in patch.iter() {
         draft.operate(operation)?;
     }
+    draft.end_as(text);
     let mut lost = draft.lost;
     lost.sort_by_key(|lost| lost.line);
     Ok(Edited {
@@ -219,6 +220,21 @@ impl Draft {
         Style {
             literals: self.literals,
             ..style::of(&self.text, &self.tree)
+        }
+    }
+
+    /// A text without a line end at its end stays one, whatever was added and taken out there: unless the line end belongs
+    /// to a value, as below `|`.
+    fn end_as(&mut self, former: &str) {
+        if former.ends_with('\n') {
+            return;
+        }
+        let Some(shorter) = self.text.strip_suffix('\n') else {
+            return;
+        };
+        let shorter = shorter.strip_suffix('\r').unwrap_or(shorter).to_owned();
+        if matches!(read(&shorter), Ok((_, value)) if value == self.value) {
+            self.text = shorter;
         }
     }
 

@@ -45,8 +45,12 @@ pub(super) fn behind_key(value: &Value, column: usize, style: &Style) -> Written
                 below: lines(&sequence(items, column, style), column),
             }
         }
-        Value::Null
-        | Value::Bool(_)
+        // `env:`, as templates leave it.
+        Value::Null => Written {
+            head: String::new(),
+            below: String::new(),
+        },
+        Value::Bool(_)
         | Value::Number(_)
         | Value::String(_)
         | Value::Array(_)

@@ -6,6 +6,7 @@ import time
 import rig
 from pod import shapes
 from pod.collector import State
+from pod.http2 import STREAMS, Http2Clients
 from pod.kubelet import What
 from pod.scene import Scene, metric
 from pod.shapes import APP, ENGINE, SIDECAR
@@ -15,6 +16,8 @@ LONG, GAP = 40, 0.25
 SHORT = 5
 # Seconds for which a drain takes everything as before: `tokengauge drain --delay`.
 DELAY = 5
+# Seconds that a drain may take which they outlast.
+OVERDUE = 4
 # A grace period that is too short for them.
 GRACE = 6
 
@@ -118,8 +121,8 @@ def drained(one, spec, tally, native=True, rollout=False, exec_takes=0):
     # From nodes that have not heard of it yet.
     unaware = one.to(pod, 0.05)
     others += [one.spawn(unaware.stream(SHORT, "new")) for _ in range(10)]
-    # Those that come and go do so until nobody is sent here any more.
-    rig.wait_until(lambda: pod not in one.service.endpoints())
+    # Those that come and go do so until nobody is sent here any more, and those that keep a connection until it was to end.
+    rig.wait_until(lambda: pod not in one.service.endpoints() and time.monotonic() > pod.deleted_at + DELAY + 1)
     time.sleep(1)
     one.clients.stopping = True
     for each in streams + others:
@@ -161,6 +164,48 @@ def inbound_fallback(args, node, folder, tally):
         told(one.name, tally, telling(calls, one.telemetry()))
 
 
+def inbound_http2(args, node, folder, tally):
+    """The rollout with clients over HTTP/2, as gateways speak it: several streams on each connection."""
+    with scene("inbound_http2", args, node, folder, clients=Http2Clients) as one:
+        pod, calls = drained(one, shapes.inbound(one.otlp), tally, rollout=node.apart)
+        here = [link for clients in one.everyone for link in clients.links if link.host == pod.sandbox.address]
+        shared = [link for link in here if link.most > 1]
+        tally.check("inbound_http2: streams share connections", len(shared) == -(-args.streams // STREAMS), len(shared))
+        tally.check("inbound_http2: the clients of each are told by GOAWAY that nothing is wrong", all(link.goaways and not any(link.goaways) for link in shared),
+                    [link.goaways for link in shared])
+        last = {answer.host for answer in sorted((answer for answer in calls if answer.kind == "kept"), key=lambda answer: answer.began)[-8:]}
+        tally.check("inbound_http2: those who keep asking have gone elsewhere", pod.sandbox.address not in last or not node.apart, last)
+        for other in one.pods[1:]:
+            other.delete()
+            other.over.wait(rig.PATIENCE)
+        told(one.name, tally, telling(calls, one.telemetry()))
+
+
+def inbound_overdue(args, node, folder, tally):
+    """Streams outlast the time that the drain may take: the engine gets SIGTERM with the rest of the grace period left, in which it lets
+    them end. With a native sidecar, and with a plain container."""
+    with scene("inbound_overdue", args, node, folder) as one:
+        kinds = (True, False) if node.apart else (True,)
+        pods = [one.pod(shapes.inbound(one.otlp, native=native, engine_is="patient", drain=OVERDUE), f"llm-{number}") for number, native in enumerate(kinds)]
+        share = args.streams // len(pods)
+        running = {pod: [] for pod in pods}
+        for pod, seen in running.items():
+            engine = f"http://{pod.sandbox.address}:{shapes.BEHIND}"
+            pod.observers[What.TERM, ENGINE].append(lambda engine=engine, seen=seen: seen.append(metric(engine, "vllm:num_requests_running")))
+        streams = [stream for pod in pods for stream in one.open_streams(pod, share, LONG, GAP)]
+        for pod in pods:
+            pod.delete()
+        answers = [stream.result(rig.PATIENCE) for stream in streams]
+        for native, pod in zip(kinds, pods):
+            name = f"inbound_overdue, {'native' if native else 'plain'}"
+            tally.check(f"{name}: the engine gets SIGTERM while its streams run", running[pod] == [share], f"{running[pod]}; {story(pod)}")
+            tally.check(f"{name}: every stream ends whole", *whole([answer for answer in answers if answer.host == pod.sandbox.address]))
+            told(name, tally, ended(pod, native, ENGINE))
+            left = next((int(event.detail.split()[0]) for event in pod.events if (event.what, event.container) == (What.TERM, ENGINE)), 0)
+            tally.check(f"{name}: there are more than the last 2 s left to the engine", left > 2, story(pod))
+        told(one.name, tally, telling(answers, one.telemetry()))
+
+
 def collector_hangs(args, node, folder, tally):
     without_collector("collector_hangs", State.HANGS, args, node, folder, tally)
 
@@ -199,7 +244,7 @@ def without_hooks(args, node, folder, tally):
 def inbound_eaten(args, node, folder, tally):
     """Streams outlast the grace period, and the engine ignores SIGTERM: streams cannot be saved, telemetry can."""
     with scene("inbound_eaten", args, node, folder) as one:
-        pod = one.pod(shapes.inbound(one.otlp, grace=GRACE, stubborn=True), "llm-0")
+        pod = one.pod(shapes.inbound(one.otlp, grace=GRACE, engine_is="stubborn"), "llm-0")
         streams = one.open_streams(pod, args.streams, 10 * LONG, GAP)
         pod.delete()
         answers = [stream.result(rig.PATIENCE) for stream in streams]
@@ -344,5 +389,6 @@ def job(args, node, folder, tally):
 
 
 # Long ones first: two play at a time.
-ALL = (inbound_fallback, inbound_native, collector_hangs, collector_gone, outbound_fallback, engine_restarted, outbound_native, inbound_eaten, grace_eaten,
+ALL = (inbound_fallback, inbound_native, inbound_http2, collector_hangs, collector_gone, outbound_fallback, engine_restarted, inbound_overdue,
+       outbound_native, inbound_eaten, grace_eaten,
        without_hooks, outbound_dying, job, sidecar_killed)

@@ -22,11 +22,12 @@ MODEL = "sim-typical:slots=4000"
 
 
 class Scene:
-    def __init__(self, name, args, node, folder, state=State.TAKES):
+    def __init__(self, name, args, node, folder, state=State.TAKES, clients=Clients):
         self.name, self.args, self.node, self.folder = name, args, node, folder / name
         self.folder.mkdir()
         self.collector, self.service, self.pods, self.processes = Collector(node.address, state), Service(PROPAGATION), [], []
-        self.clients = Clients(self.found)
+        self.clients = clients(self.found)
+        self.everyone = [self.clients]
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
@@ -45,6 +46,9 @@ class Scene:
             # Its first process takes no notice of SIGTERM, as a server that waits for its connections does in effect.
             "stubborn/": lambda line, _: ["sh", "-c", 'trap "" TERM; setpriv --pdeathsig KILL "$@" & wait', "sh", binary, "simulate", "--listen",
                                           f"0.0.0.0:{shapes.BEHIND}", "--model", MODEL],
+            # It lets its streams end on SIGTERM, as servers in Python do.
+            "patient/": lambda line, _: [sys.executable, str(HERE / "patient.py"), "--port", str(shapes.BEHIND), "--", binary, "simulate", "--listen",
+                                         f"0.0.0.0:{shapes.BEHIND}", "--model", MODEL],
             "registry.example/app": lambda line, _: [sys.executable, str(HERE / "app.py"), *line]}
         pod = Pod(spec, {"name": name, "namespace": "llm"}, self.node.sandbox(), self.node.address, images, {"/tokengauge": binary},
                   self.folder / name, self.service if served else None)
@@ -81,7 +85,8 @@ class Scene:
 
     def to(self, pod, gap):
         """Clients of that pod alone, whatever the Service says."""
-        return Clients(lambda: (pod.sandbox.address, shapes.PROXY), gap=gap, answers=self.clients.answers)
+        self.everyone.append(type(self.clients)(lambda: (pod.sandbox.address, shapes.PROXY), gap=gap, answers=self.clients.answers))
+        return self.everyone[-1]
 
     def open_streams(self, pod, count, tokens, gap):
         """Begins so many streams to that pod; gives them back, to be waited for, when each has brought a token."""

@@ -35,9 +35,10 @@ def to_collector(spec, port):
                   OTEL_TRACES_SAMPLER="always_on")
 
 
-def inbound(otlp, native=True, hooks=True, grace=None, alive=None, stubborn=False):
-    """Service → tokengauge → engine. `alive` is a file without which the engine's liveness probe fails; a `stubborn` engine takes no
-    notice of SIGTERM."""
+def inbound(otlp, native=True, hooks=True, grace=None, alive=None, engine_is=None, drain=None):
+    """Service → tokengauge → engine. `alive` is a file without which the engine's liveness probe fails; an engine that is `stubborn` takes no
+    notice of SIGTERM, one that is `patient` lets its streams end. `drain` are seconds that the drain may take, of which connections are
+    taken as before for one."""
     spec = pod("inbound", native)
     to_collector(spec, otlp)
     engine = container(spec, ENGINE)
@@ -49,8 +50,12 @@ def inbound(otlp, native=True, hooks=True, grace=None, alive=None, stubborn=Fals
         del engine["lifecycle"], container(spec, SIDECAR)["lifecycle"]
     if alive:
         engine["livenessProbe"] = {"exec": {"command": ["test", "-e", alive]}, "periodSeconds": 1, "failureThreshold": 1}
-    if stubborn:
-        engine["image"] = "stubborn/vllm"
+    if engine_is:
+        engine["image"] = f"{engine_is}/vllm"
+    if drain:
+        command = container(spec, SIDECAR)["lifecycle"]["preStop"]["exec"]["command"]
+        command[command.index("--timeout") + 1] = f"{drain}s"
+        command += ["--delay", "1s"]
     return {**spec, "terminationGracePeriodSeconds": grace or spec["terminationGracePeriodSeconds"]}
 
 

@@ -28,11 +28,11 @@
 {{- $attributes = append $attributes (printf "k8s.cluster.name=%s" .) }}
 {{- end }}
 - name: OTEL_RESOURCE_ATTRIBUTES
-  value: {{ join "," $attributes }}
+  value: {{ join "," $attributes | quote }}
 {{- with .Values.otlp }}
 {{- if .endpoint }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
-  value: {{ .endpoint }}
+  value: {{ .endpoint | quote }}
 - name: OTEL_EXPORTER_OTLP_PROTOCOL
   value: {{ .protocol }}
 {{- if not .metrics }}
@@ -47,7 +47,7 @@
 {{- if .headersSecret.name }}
 - name: OTEL_EXPORTER_OTLP_HEADERS
   valueFrom:
-    secretKeyRef: {name: {{ .headersSecret.name }}, key: {{ .headersSecret.key }}}
+    secretKeyRef: {name: {{ .headersSecret.name | quote }}, key: {{ .headersSecret.key | quote }}}
 {{- end }}
 {{- end }}
 - name: TOKENGAUGE_CONFIG
@@ -56,7 +56,7 @@
 {{- if .secretName }}
 - name: TOKENGAUGE_ADMIN_TOKEN
   valueFrom:
-    secretKeyRef: {name: {{ .secretName }}, key: {{ .key }}}
+    secretKeyRef: {name: {{ .secretName | quote }}, key: {{ .key | quote }}}
 {{- end }}
 {{- end }}
 {{- if .Values.gateway.tls.secretName }}

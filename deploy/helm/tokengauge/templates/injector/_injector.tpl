@@ -30,18 +30,18 @@
 {{- end }}
 - --log-level={{ $injector.logLevel }}
 - --log-format=json
-- --image={{ $injector.sidecar.image | default (include "tokengauge.image" .) }}
+{{- $flags := dict "image" ($injector.sidecar.image | default (include "tokengauge.image" .)) }}
 {{- with .Values.otlp.endpoint }}
-{{- /* The kubelet makes $( of $$(: what a variable stands for is the sidecar's own, not the injector's. */}}
-- {{ printf "--otlp-endpoint=%s" (. | replace "$(" "$$(") | quote }}
-- --otlp-protocol={{ $.Values.otlp.protocol }}
+{{- $flags = merge $flags (dict "otlp-endpoint" . "otlp-protocol" $.Values.otlp.protocol) }}
 {{- end }}
 {{- with .Values.clusterName }}
-- {{ printf "--cluster=%s" . | quote }}
+{{- $_ := set $flags "cluster" . }}
 {{- end }}
-{{- range $flag, $value := $injector.sidecar.flags }}
+{{- range $flag, $value := merge (dict) ($injector.sidecar.flags | default dict) $flags }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}
-- {{ printf "--%s=%v" $flag . | quote }}
+{{- /* Helm reads every number as a fraction, and would write a million as 1e+06. And the kubelet makes $( of $$(: what a
+variable stands for is the sidecar's own, not the injector's. */}}
+- {{ printf "--%s=%v" $flag (kindIs "float64" . | ternary (toJson .) .) | replace "$(" "$$(" | quote }}
 {{- end }}
 {{- end }}
 {{- with $injector.extraArgs }}
