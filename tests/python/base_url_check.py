@@ -6,7 +6,8 @@ client, with examples/vendors.yaml as it stands there, over TLS to the hosts tha
 
 A line is a block of code under `<!-- line: NAME -->`; base_url_lines.py says which streamed call is made with it. All of a
 recorded answer must arrive, in pieces; the request must come to the vendor's own host and path; and the spans must name
-the route, the provider and the operation. What the lines reach instead of the internet is internet.py. A block that names
+the route, the provider and the operation. What the lines reach instead of the internet is internet.py. Lines for other
+languages than Python are sdk_lines_check.py's. A block that names
 the proxy's address and is not run is a failure, unless it stands under `<!-- not run: WHY -->`. And `tokengauge inject`
 must make the routes and set the variables of the page's table.
 
@@ -35,6 +36,8 @@ ROOT = HERE.parent.parent
 GUIDE, CONFIGURATION = ROOT / "docs" / "vendor-apis.md", ROOT / "examples" / "vendors.yaml"
 PROXY = "127.0.0.1:4000"
 BLOCK = re.compile(r"(?:^<!-- (line|not run): ([^\n]+) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Languages whose lines sdk_lines_check.py runs.
+ELSEWHERE = ("js", "go")
 # In the table: no variable.
 NOTHING = "–"
 # Programs that run at once.
@@ -64,7 +67,7 @@ def programs(lines, page):
     """Which lines run in one program: each of those that set a variable has its own, those in code share one for each SDK."""
     found = collections.defaultdict(dict)
     for kind, name, language, text in blocks(page):
-        line = lines.get(name) if kind == "line" else None
+        line = lines.get(name) if kind == "line" and language not in ELSEWHERE else None
         if line:
             found[line.imports if language == "python" else name][name] = (language, text)
     return found.values()
@@ -107,7 +110,7 @@ def check_spans(lines, rig):
 
 def check_page(page, tally):
     """The lines of the page are those that there are calls for, and no block is overlooked."""
-    marked = [name for kind, name, _, _ in blocks(page) if kind == "line"]
+    marked = [name for kind, name, language, _ in blocks(page) if kind == "line" and language not in ELSEWHERE]
     tally.check("the guide has every line once", sorted(marked) == sorted(line.name for line in LINES),
                 set(marked) ^ {line.name for line in LINES})
     for kind, _, language, text in blocks(page):

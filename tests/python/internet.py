@@ -1,5 +1,6 @@
-"""The internet, as far as tokengauge reaches it: an HTTP proxy that opens no tunnel to anyone, but ends TLS itself and
-answers for every host, from the recordings of a replay server. A path that the named host does not have is a 404."""
+"""The internet, as far as tokengauge and clients reach it: an HTTP proxy that opens no tunnel to anyone, but ends TLS itself
+and answers for every host, from the recordings of a replay server. A path that the named host does not have is a 404. On a
+second port TLS begins at once, for clients that take no proxy for it; whom they want is the name that their handshake says."""
 import dataclasses
 import http.client
 import http.server
@@ -17,7 +18,19 @@ class Page:
 
     host: str
     path: str
-    recording: str
+    recording: str | None
+    # JSON that is answered instead of a recording.
+    text: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A request as it came; `path` with the query."""
+
+    method: str
+    host: str
+    path: str
+    body: bytes
 
 
 def make_certificates(folder, hosts):
@@ -37,19 +50,24 @@ def make_certificates(folder, hosts):
 class Internet:
     """Serves `pages` until it is stopped; `missed` are the requests for which there was none."""
 
-    def __init__(self, folder, pages, replay):
+    def __init__(self, folder, pages, replay, pace=None):
+        """`pace(asked, answer)` gives back the pieces in which a recording is written, and when; None: as they come."""
         self.pages = {(page.host, page.path): page for page in pages}
-        self.replay, self.missed = replay, []
+        self.replay, self.pace, self.missed = replay, pace, []
         self.authority, certificate, key = make_certificates(folder, sorted({page.host for page in pages}))
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(certificate, key)
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Host", (Host,), {"internet": self}))
-        self.server.daemon_threads = True
-        self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.context.sni_callback = lambda connection, name, _: setattr(connection, "wanted", name)
+        self.servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Host", (kind,), {"internet": self}))
+                        for kind in (Host, HostOverTls)]
+        self.port, self.tls_port = (server.server_address[1] for server in self.servers)
+        for server in self.servers:
+            server.daemon_threads = True
+            threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def stop(self):
-        self.server.shutdown()
+        for server in self.servers:
+            server.shutdown()
 
 
 class Host(http.server.BaseHTTPRequestHandler):
@@ -75,9 +93,10 @@ class Host(http.server.BaseHTTPRequestHandler):
         # TLS, where the upstream has it, must have led to the host that is asked.
         if page is None or self.name not in (None, page.host):
             self.internet.missed.append(f"{self.command} {self.headers.get('host')}{self.path} over {self.name}")
-            self.send_response(404)
-            self.send_header("content-length", "0")
-            self.end_headers()
+            self.say(404, b"")
+            return
+        if page.text:
+            self.say(200, page.text.encode())
             return
         kept = {name: value for name, value in self.headers.items() if name.lower() not in OF_ONE_HOP}
         replay = http.client.HTTPConnection("127.0.0.1", self.internet.replay)
@@ -89,12 +108,29 @@ class Host(http.server.BaseHTTPRequestHandler):
                 self.send_header(name, value)
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        while piece := answer.read1():
+        asked = Asked(self.command, page.host, self.path, body)
+        for piece in self.internet.pace(asked, answer.read()) if self.internet.pace else iter(answer.read1, b""):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\n\r\n")
         replay.close()
+
+    def say(self, status, text):
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
 
     do_GET = do_POST = answer
 
     def log_message(self, *_):
         pass
+
+
+class HostOverTls(Host):
+    """Whom a client speaks to that believes to have the host itself."""
+
+    def setup(self):
+        self.request = self.internet.context.wrap_socket(self.request, server_side=True)
+        self.name = getattr(self.request, "wanted", None)
+        super().setup()
