@@ -188,11 +188,14 @@ impl Undo<'_> {
     }
 }
 
-/// Leaves out removals from what is removed as a whole right after: text that is taken out in one piece leaves no trace.
+/// Leaves out removals from what is removed or replaced as a whole right after: text that is taken out in one piece leaves no trace.
 fn shortened(operations: Vec<PatchOperation>) -> Vec<PatchOperation> {
     let mut kept: Vec<PatchOperation> = Vec::with_capacity(operations.len());
     for operation in operations {
-        if matches!(operation, PatchOperation::Remove(_)) {
+        if matches!(
+            operation,
+            PatchOperation::Remove(_) | PatchOperation::Replace(_)
+        ) {
             let whole = format!("{}/", operation.path());
             while kept.last().is_some_and(|last| {
                 matches!(last, PatchOperation::Remove(_))

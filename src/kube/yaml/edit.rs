@@ -74,7 +74,40 @@ impl Draft {
         }
         let path = tokens(operation.path());
         self.unshare(&path, change);
-        self.write(&path, change, &wanted)
+        let replaced = self.scalar(&path).filter(|_| change == Change::Replace);
+        let before = replaced.as_ref().map(|_| self.text.clone());
+        self.write(&path, change, &wanted)?;
+        if let (Some((value, lost)), Some(before)) = (replaced, before)
+            && self
+                .put_back(&path, &value)
+                .is_none_or(|text| text != before)
+        {
+            self.lost.push(lost);
+        }
+        Ok(())
+    }
+
+    /// The single value that stands at `path`, and how it is told where its notation does not come back with it.
+    fn scalar(&self, path: &[String]) -> Option<(Value, Lost)> {
+        let node = self.node(path)?;
+        let value = match &node.kind {
+            Kind::Scalar(value) => value.clone(),
+            Kind::Alias(_) | Kind::Collection(_) => return None,
+        };
+        let word = self.text.get(node.bytes.clone())?.to_owned();
+        let line = self.former_line(path);
+        Some((
+            value,
+            Lost {
+                line,
+                what: What::Word(word),
+            },
+        ))
+    }
+
+    /// The text with a former value at `path` again.
+    fn put_back(&self, path: &[String], value: &Value) -> Option<String> {
+        spliced(&self.text, &self.replace(path, value)?)
     }
 
     /// Makes the text read as `wanted`, which differs from what it reads as at `path` only.

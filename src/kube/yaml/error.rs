@@ -13,7 +13,9 @@ pub enum Error {
         column: usize,
         message: String,
     },
-    #[error("line {line}: more than {MOST_LEVELS} values stand in each other here")]
+    #[error(
+        "line {line}: more than {MOST_LEVELS} values stand in each other here; close the brackets, or indent less"
+    )]
     TooDeep { line: usize },
     #[error(
         "line {line}: the key {key:?} stands here for the second time (first in line {first}); remove one"

@@ -26,8 +26,12 @@ pub(super) fn events<'t>(
 }
 
 fn syntax(error: &ScanError) -> Error {
+    let line = error.marker().line().max(1);
+    if error.info().contains("recursion limit") {
+        return Error::TooDeep { line };
+    }
     Error::Syntax {
-        line: error.marker().line().max(1),
+        line,
         column: error.marker().col() + 1,
         message: error.info().clone(),
     }

@@ -91,9 +91,31 @@ pub(super) fn remove(text: &str, node: &Node, index: usize) -> Option<Vec<Splice
     ) {
         (None, None) => node.content + 1..node.bytes.end - 1,
         (_, Some(next)) => child.start..next.start,
-        (Some(before), None) => end(before)..end(child),
+        (Some(before), None) => {
+            let apart = apart(text, end(before), child);
+            return Some(apart.unwrap_or_else(|| vec![(end(before)..end(child), String::new())]));
+        }
     };
     Some(vec![(range, String::new())])
+}
+
+/// Removes a last entry that stands on lines of its own, and the comma before it: a comment behind that comma stays.
+fn apart(text: &str, before: usize, child: &Child) -> Option<Vec<Splice>> {
+    let comma = skip_trivia(text, before, false);
+    let above = text.get(..child.start)?.rfind('\n')?;
+    let comments = text.get(comma..above)?.contains('#');
+    if !comments || !text.get(comma..)?.starts_with(',') || !own_line(text, child.start) {
+        return None;
+    }
+    let from = eol(text, above.saturating_sub(1)).min(above);
+    let next = skip_trivia(text, end(child), false);
+    if text.get(next..)?.starts_with(',') {
+        return Some(vec![(from..next + 1, String::new())]);
+    }
+    Some(vec![
+        (comma..comma + 1, String::new()),
+        (from..end(child), String::new()),
+    ])
 }
 
 pub(super) fn replace(

@@ -23,6 +23,9 @@ pub enum What {
     /// An alias, with its `*`: the value that it stood for was written out, because the patch changes that value in one
     /// of the places only.
     Alias(String),
+    /// A value was replaced that is written otherwise than this module would: its quotes, its base, its lines do not
+    /// come back with it.
+    Word(String),
     /// A list or mapping was written anew, with a notation of our own, because its notation leaves no other way. Its
     /// place as a JSON Pointer.
     Notation(String),
@@ -42,6 +45,10 @@ impl fmt::Display for What {
             Self::Alias(name) => write!(
                 f,
                 "the alias {name}: its value was written out, so that it can differ from the anchor's"
+            ),
+            Self::Word(word) => write!(
+                f,
+                "how {word:?} was written: if this value comes back, it comes in a notation of our own"
             ),
             Self::Notation(path) => {
                 write!(

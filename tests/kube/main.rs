@@ -9,6 +9,7 @@
     clippy::too_many_lines,
     clippy::wildcard_enum_match_arm,
     clippy::disallowed_methods,
+    clippy::indexing_slicing,
     reason = "this is a test: what is not as expected shall end it"
 )]
 
@@ -23,6 +24,12 @@ use tokengauge::kube::inject::{
     Around, Outcome, Problem, Reason, Settings, inject, objects, uninject,
 };
 use tokengauge::kube::yaml::documents;
+
+mod choices;
+mod generated;
+mod hostile;
+mod pen;
+mod shape;
 
 /// An input, the flags that it gets, and how the result is called.
 struct Case {
@@ -224,7 +231,8 @@ fn sidecar_environment(object: &Value) -> Vec<(String, String)> {
         .filter_map(|pod| object.pointer(pod))
         .flat_map(|pod| [pod.get("initContainers"), pod.get("containers")])
         .flatten()
-        .flat_map(|list| list.as_array().unwrap());
+        .filter_map(Value::as_array)
+        .flatten();
     containers
         .filter(|container| {
             container["name"] == "tokengauge" && container["args"] == json!(["run"])
@@ -243,15 +251,46 @@ struct Run {
     args: RunArgs,
 }
 
-/// `tokengauge run` starts with whatever a sidecar is told: one that does not would keep its pod from starting.
-#[test]
-fn what_a_sidecar_is_told_is_taken() {
+/// `tokengauge run` starts with whatever the sidecar of `object` is told, if it has one.
+fn starts(object: &Value) -> bool {
+    let mut config = None;
+    let flags: Vec<String> = sidecar_environment(object)
+        .iter()
+        .filter_map(|(name, value)| {
+            let name = name
+                .strip_prefix("TOKENGAUGE_")?
+                .to_lowercase()
+                .replace('_', "-");
+            let value = match name.as_str() {
+                "config" => config.insert(config_file()).path().to_str().unwrap(),
+                _ => value,
+            };
+            Some(format!("--{name}={value}"))
+        })
+        .collect();
+    if flags.is_empty() {
+        return false;
+    }
+    let line = ["run".to_owned()].into_iter().chain(flags);
+    let run = Run::try_parse_from(line).unwrap_or_else(|problem| panic!("{object}{problem}"));
+    tokengauge::config::load(&run.args, &|_| None)
+        .unwrap_or_else(|problem| panic!("{object}{problem}"));
+    true
+}
+
+fn config_file() -> tempfile::NamedTempFile {
     let config = tempfile::NamedTempFile::new().unwrap();
     fs::write(
         &config,
         "version: 1\nupstreams: {engine: {url: \"http://127.0.0.1:8000\"}}\n",
     )
     .unwrap();
+    config
+}
+
+/// A sidecar that does not start would keep its pod from starting.
+#[test]
+fn what_a_sidecar_is_told_is_taken() {
     let mut texts: Vec<String> = CASES
         .iter()
         .map(|case| injected(input(case.input), case.flags).text)
@@ -264,29 +303,7 @@ fn what_a_sidecar_is_told_is_taken() {
     for text in &texts {
         for document in documents(text).unwrap() {
             for (_, object) in objects(document.value()) {
-                let flags: Vec<String> = sidecar_environment(object)
-                    .iter()
-                    .filter_map(|(name, value)| {
-                        let name = name
-                            .strip_prefix("TOKENGAUGE_")?
-                            .to_lowercase()
-                            .replace('_', "-");
-                        let value = match name.as_str() {
-                            "config" => config.path().to_str().unwrap(),
-                            _ => value,
-                        };
-                        Some(format!("--{name}={value}"))
-                    })
-                    .collect();
-                if flags.is_empty() {
-                    continue;
-                }
-                sidecars += 1;
-                let line = ["run".to_owned()].into_iter().chain(flags);
-                let run =
-                    Run::try_parse_from(line).unwrap_or_else(|problem| panic!("{text}{problem}"));
-                tokengauge::config::load(&run.args, &|_| None)
-                    .unwrap_or_else(|problem| panic!("{text}{problem}"));
+                sidecars += usize::from(starts(object));
             }
         }
     }
@@ -330,6 +347,20 @@ fn uninject_takes_it_all_back_byte_for_byte() {
             case.name,
             back.told
         );
+    }
+}
+
+/// Found by random manifests: `volumes:` with nothing behind it was taken back as no `volumes` at all.
+#[test]
+fn a_null_comes_back_as_a_null() {
+    let text = pod(
+        "  annotations:\n",
+        "  initContainers: # none\n  volumes:\n  terminationGracePeriodSeconds:\n",
+    );
+    for flags in [IN, "--mode inbound --config mine", OUT] {
+        let made = again(&text, flags);
+        assert!(made.changes && made.refused == 0, "{:#?}", made.told);
+        assert_eq!(taken_back(&made.text).text, text);
     }
 }
 
