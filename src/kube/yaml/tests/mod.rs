@@ -274,7 +274,7 @@ fn entries_are_removed_with_their_lines() {
             "-\n  # of b\n  b: 2\n",
         ),
         ("a: |+\n  x\n\nb: 1\n", "/a", "b: 1\n"),
-        ("a:\n- b\n- c", "/a/1", "a:\n- b\n"),
+        ("a:\n- b\n- c", "/a/1", "a:\n- b"),
         ("a: [b, c, d]\n", "/a/1", "a: [b, d]\n"),
         ("a: [b, c]\n", "/a/1", "a: [b]\n"),
         ("a: {b: c}\n", "/a/b", "a: {}\n"),
