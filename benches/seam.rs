@@ -108,6 +108,7 @@ fn open(seam: &Arc<Seam>) -> Tap {
         provider: None,
         dialect: None,
         stripped: 0,
+        base_path: Label::known(""),
         stall_after: Duration::from_secs(2),
         hung_after: Duration::from_secs(30),
     };

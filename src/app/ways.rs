@@ -37,6 +37,7 @@ pub(super) fn unrouted(config: &Config) -> RouteFacts {
         provider: None,
         dialect: None,
         stripped: 0,
+        base_path: Label::known(""),
         stall_after: Duration::MAX,
         hung_after: Duration::MAX,
     }

@@ -160,6 +160,7 @@ mod tests {
                 provider: None,
                 dialect: None,
                 stripped: 0,
+                base_path: Label::known(""),
                 stall_after: Duration::MAX,
                 hung_after: Duration::MAX,
             }),

@@ -4,6 +4,7 @@
 //! Nothing in here fails: whatever is odd is counted and carried in the record, and what was understood before still
 //! counts.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,16 @@ pub struct Exchange {
     broken: bool,
 }
 
+/// The path that the upstream sees.
+fn sent_path(open: &Open) -> Cow<'_, str> {
+    let route = &open.route;
+    let rest = open.path.as_str().get(route.stripped..).unwrap_or_default();
+    match route.base_path.as_str() {
+        "" => rest.into(),
+        base => [base, rest].concat().into(),
+    }
+}
+
 impl Exchange {
     pub fn new(
         id: ExchangeId,
@@ -61,16 +72,12 @@ impl Exchange {
         gate: Arc<Gate>,
         tokenisers: &Tokenisers,
     ) -> Self {
-        let path = open
-            .path
-            .as_str()
-            .get(open.route.stripped..)
-            .unwrap_or_default();
+        let path = sent_path(&open);
         let detect = dialect::Detect {
             hint: open.route.dialect.as_ref().map(Label::as_str),
             method: &open.method,
             host: Some(open.route.server_address.as_str()),
-            path,
+            path: &path,
             anthropic: open.headers.get("anthropic-version").is_some(),
         };
         let queried = open.model.as_ref();

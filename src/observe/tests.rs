@@ -37,6 +37,7 @@ pub(super) fn open(path: &str) -> Open {
         provider: None,
         dialect: None,
         stripped: 0,
+        base_path: Label::known(""),
         stall_after: Duration::from_secs(2),
         hung_after: Duration::from_secs(30),
     };
@@ -67,11 +68,15 @@ const WHOLE: &str = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"S
 impl Play {
     /// A request whose head comes at 100 ms, and which is sent and uploaded at 110 ms.
     fn request(path: &str, body: &str) -> Self {
+        Self::opened(open(path), body)
+    }
+
+    fn opened(open: Open, body: &str) -> Self {
         let gate = Arc::new(Gate::new(Limits::default(), []));
         let exchange = Exchange::new(
             ExchangeId(1),
             at(100),
-            Box::new(open(path)),
+            Box::new(open),
             gate,
             &Tokenisers::default(),
         );
@@ -705,4 +710,22 @@ fn a_panic_in_a_sink_ends_the_observation_of_that_exchange_alone() {
         panics.is_some_and(|line| line.ends_with(" 1")),
         "{panics:?}"
     );
+}
+
+#[test]
+fn the_api_is_told_by_the_path_that_the_upstream_sees() {
+    let is_call = |path: &str, stripped: usize, base_path: &str| {
+        let mut open = open(path);
+        let route = Arc::make_mut(&mut open.route);
+        route.stripped = stripped;
+        route.base_path = Label::known(base_path);
+        let mut play = Play::opened(open, STREAMED);
+        play.head(150, 200, "text/event-stream");
+        play.complete(200).call.is_some()
+    };
+    let prefix = "/chat";
+    assert!(is_call(prefix, prefix.len(), "/v1/chat/completions"));
+    assert!(is_call("/chat/completions", prefix.len(), "/v1/chat"));
+    assert!(!is_call(prefix, prefix.len(), ""));
+    assert!(!is_call("/batches", 0, "/v1/chat/completions"));
 }

@@ -71,6 +71,7 @@ pub(crate) fn route(name: &str) -> RouteFacts {
         provider: None,
         dialect: None,
         stripped: 0,
+        base_path: Label::known(""),
         stall_after: Duration::from_secs(2),
         hung_after: Duration::from_secs(30),
     }

@@ -28,6 +28,7 @@ pub(super) fn open_with(seam: &Arc<Seam>, cell: Arc<Cell>) -> Tap {
         provider: None,
         dialect: None,
         stripped: 0,
+        base_path: Label::known(""),
         stall_after: Duration::from_secs(2),
         hung_after: Duration::from_secs(30),
     };

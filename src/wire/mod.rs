@@ -178,8 +178,11 @@ pub struct RouteFacts {
     pub provider: Option<Label>,
     /// Set where the configuration names the dialect (`openai`, …); else it is detected.
     pub dialect: Option<Label>,
-    /// Path prefix that was stripped from the path before it was sent on; detection looks at what is left.
+    /// Path prefix that was stripped from the path before it was sent on.
     pub stripped: usize,
+    /// What the path was put behind before it was sent on: the path of the upstream's URL, often empty. Detection looks at the path
+    /// that the upstream sees.
+    pub base_path: Label,
     /// No token-bearing chunk for this long after the first token: a stall.
     pub stall_after: Duration,
     /// No first token for this long: hung.

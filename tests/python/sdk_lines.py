@@ -25,8 +25,8 @@ class Line:
     path: str
     # Whose recording answers, as its truth names provider and API.
     recorded: tuple[str, str]
-    # What its span says; None: the call passes, and is not recognised.
-    operation: str | None = "chat"
+    # What its span says.
+    operation: str = "chat"
     # Whether the client itself keeps text back until more comes, without tokengauge too.
     lags: bool = False
 
@@ -80,7 +80,7 @@ LINES = [
     Line(NODE, "azure", AZURE, "/openai/deployments/{model}/chat/completions", OF_AZURE),
     Line(NODE, "azure v1", AZURE, f"/openai{CHAT}", OF_AZURE),
     Line(NODE, "anthropic", ANTHROPIC, MESSAGES, OF_ANTHROPIC),
-    Line(NODE, "anthropic: @ai-sdk/anthropic", ANTHROPIC_MESSAGES, MESSAGES, OF_ANTHROPIC, None),
+    Line(NODE, "anthropic: @ai-sdk/anthropic", ANTHROPIC_MESSAGES, MESSAGES, OF_ANTHROPIC),
     Line(NODE, "anthropic: @langchain/anthropic", ANTHROPIC, MESSAGES, OF_ANTHROPIC),
     Line(NODE, "anthropic in code", ANTHROPIC, MESSAGES, OF_ANTHROPIC),
     Line(NODE, "anthropic, Vercel", ANTHROPIC, MESSAGES, OF_ANTHROPIC),

@@ -79,6 +79,8 @@ fn route(facts: &RouteFacts) -> Route<'_> {
         provider,
         dialect,
         stripped,
+        // It may hold what the configuration would not have told: a gateway's account.
+        base_path: _,
         stall_after,
         hung_after,
     } = facts;

@@ -176,6 +176,7 @@ fn open(path: &str, model: Option<&str>) -> Open {
         provider: None,
         dialect: None,
         stripped: 0,
+        base_path: Label::known(""),
         stall_after: Duration::from_secs(2),
         hung_after: Duration::from_secs(30),
     };

@@ -205,6 +205,7 @@ impl Scene {
             provider: None,
             dialect: self.hint.map(Label::known),
             stripped: 0,
+            base_path: Label::known(""),
             stall_after: Duration::from_secs(2),
             hung_after: Duration::from_secs(30),
         };
