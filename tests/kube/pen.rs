@@ -244,10 +244,6 @@ impl Pen<'_, '_> {
 
     /// A block whose first entry stands behind the dash.
     fn compact(&mut self, value: &Value, column: usize) -> String {
-        let comments = std::mem::replace(&mut self.with_comments, false);
-        let gap = self.gap(column);
-        self.with_comments = comments;
-        drop(gap);
         let lines = self.block(value, column);
         let first = lines.trim_start_matches([' ', '\r', '\n']);
         if first.starts_with('#') {
