@@ -318,9 +318,9 @@ all of the others, it is."""
 
 
 def known():
-    """The flags of sidecars that the schema lets through are those of the program."""
+    """The flags of sidecars that the schema lets through are those of the program, less what is said of files and not of sidecars."""
     told = subprocess.run([BINARY, "inject", "--help"], capture_output=True, text=True).stdout
-    flags = set(re.findall(r"^ +--([a-z-]+)", told, flags=re.MULTILINE)) - {"check", "help"}
+    flags = set(re.findall(r"^ +--([a-z-]+)", told, flags=re.MULTILINE)) - {"check", "help", "only"}
     at = chart_values.SCHEMA["properties"]["injector"]["properties"]["sidecar"]["properties"]["flags"]
     return flags ^ set(at["propertyNames"]["enum"])
 
