@@ -175,6 +175,14 @@ fn injecting_twice_changes_nothing() {
         prop_assert_eq!(twice.refused, 0, "{:#?}\n{}", twice.told, case.made.text);
         prop_assert_eq!(&twice.text, &case.made.text);
         prop_assert!(!twice.changes, "{:#?}", twice.told);
+        // What got a sidecar is known for it, and left out for no other reason.
+        let known = |told: &[String]| {
+            let known = |line: &&String| line.ends_with(": skipped: it has this sidecar already");
+            told.iter().filter(known).count()
+        };
+        let injected = |line: &&String| line.contains(": adds ");
+        let injected = case.made.told.iter().filter(injected).count();
+        prop_assert_eq!(known(&twice.told), injected, "{:#?}", twice.told);
         Ok(())
     });
 }
