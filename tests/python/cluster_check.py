@@ -10,15 +10,12 @@ hand. Then pods are made as people make them. It is run as root; exit status 77 
 """
 import argparse
 import base64
-import contextlib
-import http.client
 import json
 import os
 import pathlib
 import re
 import shutil
 import signal
-import ssl
 import subprocess
 import sys
 import tempfile
@@ -29,11 +26,11 @@ import urllib.request
 import yaml
 
 from chart_random_check import Draw, Strict
+from kubernetes.control_plane import SERVER, ControlPlane, until
 from namespaces import NETWORK, enter, loopback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy/helm/tokengauge"
-SERVER = "198.51.100.1"
 PODS = ["198.51.100.11", "198.51.100.12"]
 HOME = "tokengauge"
 INJECTOR = "tokengauge-injector"
@@ -51,111 +48,11 @@ def check(held, what, note=""):
         print(f"FAIL {what}: {str(note)[:600]}")
 
 
-def until(holds, seconds=60):
-    """The first value of `holds` that is true, or its last after `seconds`."""
-    end = time.monotonic() + seconds
-    while True:
-        value = holds()
-        if value or time.monotonic() > end:
-            return value
-        time.sleep(0.2)
-
-
-# --- the API server --------------------------------------------------------------------------------------------------
-
-
-class Cluster:
-    """etcd and kube-apiserver, their keys and their log below `folder`."""
-
-    def __init__(self, folder, apiserver):
-        self.folder = folder
-        self.keys(folder)
-        self.processes = [
-            subprocess.Popen(
-                ["etcd", "--data-dir", str(folder / "etcd"), "--listen-client-urls", "http://127.0.0.1:2379",
-                 "--advertise-client-urls", "http://127.0.0.1:2379", "--listen-peer-urls", "http://127.0.0.1:2380", "--unsafe-no-fsync"],
-                stdout=open(folder / "etcd.log", "w"), stderr=subprocess.STDOUT),
-            subprocess.Popen(
-                [apiserver, "--etcd-servers=http://127.0.0.1:2379", f"--bind-address={SERVER}", "--secure-port=6443",
-                 f"--advertise-address={SERVER}", f"--tls-cert-file={folder}/server.crt", f"--tls-private-key-file={folder}/server.key",
-                 f"--client-ca-file={folder}/ca.crt", "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16",
-                 "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={folder}/accounts.key",
-                 f"--service-account-signing-key-file={folder}/accounts.key",
-                 # A webhook's Service is found by its endpoints: there is no kube-proxy here.
-                 "--enable-aggregator-routing=true"],
-                stdout=open(folder / "apiserver.log", "w"), stderr=subprocess.STDOUT),
-        ]
-        self.context = ssl.create_default_context(cafile=folder / "ca.crt")
-        self.context.load_cert_chain(folder / "admin.crt", folder / "admin.key")
-        (folder / "kubeconfig").write_text(yaml.safe_dump({
-            "apiVersion": "v1", "kind": "Config", "current-context": "it",
-            "clusters": [{"name": "it", "cluster": {"server": f"https://{SERVER}:6443", "certificate-authority": str(folder / "ca.crt")}}],
-            "users": [{"name": "it", "user": {"client-certificate": str(folder / "admin.crt"), "client-key": str(folder / "admin.key")}}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}]}))
-
-    @staticmethod
-    def keys(folder):
-        def openssl(*args):
-            subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
-
-        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=it")
-        openssl("genrsa", "-out", "accounts.key", "2048")
-        for name, subject, more in [
-            ("server", "/CN=kube-apiserver", f"subjectAltName=IP:{SERVER},DNS:kubernetes.default.svc"),
-            ("admin", "/O=system:masters/CN=admin", "extendedKeyUsage=clientAuth"),
-        ]:
-            (folder / f"{name}.ext").write_text(more)
-            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject)
-            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "1",
-                    "-out", f"{name}.crt", "-extfile", f"{name}.ext")
-
-    def ask(self, method, path, body=None, token=None, content="application/json"):
-        """Status, warnings and the answer's JSON."""
-        context = self.context
-        headers = {"content-type": content}
-        if token:
-            context = ssl.create_default_context(cafile=self.folder / "ca.crt")
-            headers["authorization"] = f"Bearer {token}"
-        connection = http.client.HTTPSConnection(SERVER, 6443, context=context, timeout=30)
-        with contextlib.closing(connection):
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-            answer = connection.getresponse()
-            text = answer.read()
-            warnings = [value for name, value in answer.getheaders() if name.lower() == "warning"]
-        try:
-            return answer.status, warnings, json.loads(text)
-        except ValueError:
-            return answer.status, warnings, text.decode(errors="replace")
-
-    def create(self, path, body, dry=False):
-        return self.ask("POST", f"{path}?fieldValidation=Strict{'&dryRun=All' if dry else ''}", body)
-
-    def namespace(self, name, labels):
-        status, _, said = self.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-        assert status in (201, 409), said
-        # What the controller manager would do, without which no pod is admitted.
-        self.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
-
-    def stop(self):
-        for process in reversed(self.processes):
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def started(cluster):
-    def healthy():
-        if any(process.poll() is not None for process in cluster.processes):
-            raise SystemExit("etcd or kube-apiserver ended:\n" + (cluster.folder / "apiserver.log").read_text()[-2000:])
-        try:
-            return cluster.ask("GET", "/readyz")[0] == 200
-        except OSError:
-            return False
-
-    assert until(healthy, 120), "the API server was not ready within 2 minutes"
+def make_namespace(cluster, name, labels):
+    status, _, said = cluster.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    assert status in (201, 409), said
+    # What the controller manager would do, without which no pod is admitted.
+    cluster.create(f"/api/v1/namespaces/{name}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
 
 
 # --- what kubectl would accept ---------------------------------------------------------------------------------------
@@ -230,8 +127,8 @@ def accepted(cluster, name, text, restricted):
 
 
 def manifests(cluster):
-    cluster.namespace("restricted", {"pod-security.kubernetes.io/enforce": "restricted"})
-    cluster.namespace("privileged", {"pod-security.kubernetes.io/enforce": "privileged"})
+    make_namespace(cluster, "restricted", {"pod-security.kubernetes.io/enforce": "restricted"})
+    make_namespace(cluster, "privileged", {"pod-security.kubernetes.io/enforce": "privileged"})
     loose = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "loose"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
     status, _, said = cluster.create(PLACES["v1", "Pod"].format("restricted"), loose, dry=True)
     check(status == 403 and "restricted" in str(said), "a pod that keeps nothing of the standard is turned away", said)
@@ -269,19 +166,14 @@ def drawn(cluster, helm, count=10):
 # --- sidecars in what runs -------------------------------------------------------------------------------------------
 
 
-def kubectl(cluster, *args, given=None):
-    done = subprocess.run(["kubectl", "--kubeconfig", str(cluster.folder / "kubeconfig"), *args], input=given, capture_output=True, text=True)
-    return done.stdout if done.returncode == 0 else None, done.stderr
-
-
 def what_runs(cluster, binary):
     """As docs/kubernetes.md has it: what runs is read, changed and put back, however it came there."""
     workload = (ROOT / "deploy/kubernetes/inbound/workload.yaml").read_text()
     for way in (["create"], ["apply"], ["apply", "--server-side"]):
         namespace = f"by-{'-'.join(way).replace('--', '')}"
-        cluster.namespace(namespace, {})
-        _, wrong = kubectl(cluster, *way, "-n", namespace, "-f", "-", given=workload)
-        read = lambda: kubectl(cluster, "get", "deployments,services", "-n", namespace, "-o", "yaml")[0]
+        make_namespace(cluster, namespace, {})
+        _, wrong = cluster.kubectl(*way, "-n", namespace, "-f", "-", given=workload)
+        read = lambda: cluster.kubectl("get", "deployments,services", "-n", namespace, "-o", "yaml")[0]
         before = {it["metadata"]["name"] + it["kind"]: it["spec"] for it in documents(read())}
         for step, wanted in [
             (["inject", "--mode", "inbound", "--drain", "600s"], 630),
@@ -290,7 +182,7 @@ def what_runs(cluster, binary):
         ]:
             title = f"{' '.join(way)}, then {' '.join(step)}"
             made = subprocess.run([binary, *step, "-"], input=read(), capture_output=True, text=True)
-            done, wrong = kubectl(cluster, "replace", "-f", "-", given=made.stdout)
+            done, wrong = cluster.kubectl("replace", "-f", "-", given=made.stdout)
             check(done is not None, f"{title}: is taken", wrong)
             after = {it["metadata"]["name"] + it["kind"]: it["spec"] for it in documents(read())}
             template = after["vllmDeployment"]["template"]["spec"]
@@ -420,8 +312,8 @@ def by_hand(binary, wanted, folder):
 
 def admitted(cluster, binary):
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.namespace("team", {"tokengauge.dev/inject": "enabled", **labels})
-    cluster.namespace("others", labels)
+    make_namespace(cluster, "team", {"tokengauge.dev/inject": "enabled", **labels})
+    make_namespace(cluster, "others", labels)
     place = PLACES["v1", "Pod"]
 
     engine = pod("engine", {"mode": "inbound", "provider": "vllm"}, ports=[{"name": "http", "containerPort": 8000}])
@@ -545,9 +437,10 @@ def main():
     loopback(SERVER, *PODS)
     injectors = []
     with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster(pathlib.Path(folder), apiserver)
+        # A webhook's Service is found by its endpoints: there is no kube-proxy here.
+        cluster = ControlPlane(pathlib.Path(folder), apiserver, ["--enable-aggregator-routing=true"])
         try:
-            started(cluster)
+            cluster.await_ready()
             print(subprocess.run([apiserver, "--version"], capture_output=True, text=True).stdout.strip())
             manifests(cluster)
             drawn(cluster, helm)
@@ -564,7 +457,7 @@ def main():
             endpoints(cluster, PODS)
             # The API server hears of endpoints and of the configuration a moment later.
             probe = lambda: sidecar(cluster.create("/api/v1/namespaces/warm/pods", pod(f"p{time.monotonic_ns()}", {"mode": "outbound"}), dry=True)[2])
-            cluster.namespace("warm", {"tokengauge.dev/inject": "enabled"})
+            make_namespace(cluster, "warm", {"tokengauge.dev/inject": "enabled"})
             check(until(probe, 60), "the API server asks the injector", injectors[0].log.read_text()[-2000:])
             before = reviews(injectors)
             admitted(cluster, binary)

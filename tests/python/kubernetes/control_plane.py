@@ -1,0 +1,121 @@
+"""etcd and a real kube-apiserver, and what speaks with them."""
+import contextlib
+import http.client
+import json
+import ssl
+import subprocess
+import time
+
+import yaml
+
+# An address of the network namespace that a check runs in, from the range for documentation.
+SERVER = "198.51.100.1"
+SERVICES = "10.96.0.0/16"
+
+
+def until(holds, seconds=60):
+    """The first value of `holds` that is true, or its last after `seconds`."""
+    end = time.monotonic() + seconds
+    while True:
+        value = holds()
+        if value or time.monotonic() > end:
+            return value
+        time.sleep(0.2)
+
+
+class ControlPlane:
+    """etcd and kube-apiserver with further options, their keys and their logs below `folder`."""
+
+    def __init__(self, folder, apiserver, options=()):
+        self.folder, self.processes = folder, []
+        self.keys(folder)
+        self.start("etcd", "etcd", f"--data-dir={folder}/etcd", "--listen-client-urls=http://127.0.0.1:2379",
+                   "--advertise-client-urls=http://127.0.0.1:2379", "--listen-peer-urls=http://127.0.0.1:2380", "--unsafe-no-fsync")
+        self.start("apiserver", apiserver, "--etcd-servers=http://127.0.0.1:2379", f"--bind-address={SERVER}", "--secure-port=6443",
+                   f"--advertise-address={SERVER}", f"--tls-cert-file={folder}/server.crt", f"--tls-private-key-file={folder}/server.key",
+                   f"--client-ca-file={folder}/ca.crt", "--authorization-mode=RBAC", f"--service-cluster-ip-range={SERVICES}",
+                   "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={folder}/accounts.key",
+                   f"--service-account-signing-key-file={folder}/accounts.key", *options)
+        self.context = ssl.create_default_context(cafile=folder / "ca.crt")
+        self.context.load_cert_chain(folder / "admin.crt", folder / "admin.key")
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(yaml.safe_dump({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {"server": f"https://{SERVER}:6443", "certificate-authority": str(folder / "ca.crt")}}],
+            "users": [{"name": "it", "user": {"client-certificate": str(folder / "admin.crt"), "client-key": str(folder / "admin.key")}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}]}))
+
+    def start(self, name, *command, environment=None):
+        """A process that lives as long as this does; its log is `name`.log."""
+        with open(self.folder / f"{name}.log", "w") as log:
+            self.processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment))
+        self.processes[-1].name = name
+        return self.processes[-1]
+
+    @staticmethod
+    def keys(folder):
+        def openssl(*args):
+            subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
+
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=it")
+        openssl("genrsa", "-out", "accounts.key", "2048")
+        for name, subject, more in [
+            ("server", "/CN=kube-apiserver", f"subjectAltName=IP:{SERVER},DNS:kubernetes.default.svc"),
+            ("admin", "/O=system:masters/CN=admin", "extendedKeyUsage=clientAuth"),
+        ]:
+            (folder / f"{name}.ext").write_text(more)
+            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject)
+            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "1",
+                    "-out", f"{name}.crt", "-extfile", f"{name}.ext")
+
+    def alive(self):
+        """Raises where one of the processes has ended, with the end of its log."""
+        for process in self.processes:
+            if process.poll() is not None:
+                raise SystemExit(f"{process.name} ended:\n" + (self.folder / f"{process.name}.log").read_text(errors="replace")[-2000:])
+
+    def await_ready(self):
+        def healthy():
+            self.alive()
+            try:
+                return self.ask("GET", "/readyz")[0] == 200
+            except OSError:
+                return False
+
+        assert until(healthy, 120), "the API server was not ready within 2 minutes"
+
+    def ask(self, method, path, body=None, token=None, content="application/json"):
+        """Status, warnings and the answer's JSON."""
+        context = self.context
+        headers = {"content-type": content}
+        if token:
+            context = ssl.create_default_context(cafile=self.folder / "ca.crt")
+            headers["authorization"] = f"Bearer {token}"
+        connection = http.client.HTTPSConnection(SERVER, 6443, context=context, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            warnings = [value for name, value in answer.getheaders() if name.lower() == "warning"]
+        try:
+            return answer.status, warnings, json.loads(text)
+        except ValueError:
+            return answer.status, warnings, text.decode(errors="replace")
+
+    def create(self, path, body, dry=False):
+        return self.ask("POST", f"{path}?fieldValidation=Strict{'&dryRun=All' if dry else ''}", body)
+
+    def kubectl(self, *args, given=None):
+        """What it printed, or None where it failed, and what it said of that."""
+        done = subprocess.run(["kubectl", "--kubeconfig", str(self.kubeconfig), *args], input=given, capture_output=True, text=True)
+        return done.stdout if done.returncode == 0 else None, done.stderr
+
+    def stop(self):
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

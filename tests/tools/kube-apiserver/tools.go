@@ -1,7 +1,0 @@
-//go:build tools
-
-// Package tools pins Kubernetes' API server, whose own module cannot be installed as it stands: it replaces its parts by
-// folders beside it, which are modules of the same release here.
-package tools
-
-import _ "k8s.io/kubernetes/cmd/kube-apiserver"
