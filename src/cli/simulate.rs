@@ -7,12 +7,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
+use super::run::Stop;
 use crate::simulate::{self, Config, Ledger, Profile, profile};
 
 /// Serve a simulated LLM backend that speaks OpenAI's API
 ///
 /// Answers POST */chat/completions, */completions and */embeddings and GET */models, streaming or whole, with made-up
-/// text at the pace of its models, and GET /metrics with vLLM's names for what the engine is doing. Use it to try tokengauge, or anything else that talks to an LLM, without one.
+/// text at the pace of its models, GET /health, and GET /metrics with vLLM's names for what the engine is doing. Use it to try tokengauge, or anything else that talks to an LLM, without one.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = after_help())]
 pub struct Args {
@@ -75,14 +76,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if !args.models.is_empty() {
         config.models = args.models;
     }
+    // Before anything is said: whoever has read it may send a signal. As a container's first process it would not end by itself.
+    let mut stop = Stop::listen()?;
     announce(address, &config)?;
-    let stop = async {
-        // Where Ctrl-C cannot be heard, the process is ended by other means.
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    simulate::serve(listener, config, Arc::new(Ledger::default()), stop).await;
+    simulate::serve(listener, config, Arc::new(Ledger::default()), stop.asked()).await;
     Ok(())
 }
 

@@ -151,6 +151,11 @@ pub fn json(status: StatusCode, whole: Whole) -> Response<Answer> {
     respond(status, "application/json", Answer::Whole(Box::new(whole)))
 }
 
+/// What vLLM says to a probe: an empty 200.
+pub fn healthy() -> Response<Answer> {
+    Response::new(Answer::Whole(Box::new(Whole::plain(Bytes::new()))))
+}
+
 /// A metrics page in Prometheus' text format.
 pub fn metrics(page: String) -> Response<Answer> {
     let whole = Whole::plain(page.into());

@@ -39,7 +39,7 @@ use tokio::task::JoinSet;
 use crate::label::Name;
 use crate::simulate::answer::{Answer, Whole};
 use crate::simulate::engine::Engine;
-use crate::simulate::job::{Job, json, metrics, refuse};
+use crate::simulate::job::{Job, healthy, json, metrics, refuse};
 use crate::simulate::pace::{Fate, Overrides};
 use crate::simulate::request::{Api, Refused};
 
@@ -148,6 +148,9 @@ impl Backend {
         }
         if head.method == Method::GET && path == "/metrics" {
             return metrics(engine::page(&self.engines));
+        }
+        if head.method == Method::GET && path == "/health" {
+            return healthy();
         }
         let api = match Api::of(path) {
             Some(api) if head.method == Method::POST => api,

@@ -369,6 +369,7 @@ async fn a_limit_s_headers_and_the_engine_s_page_are_there_to_be_read() {
             (429, "0".parse().unwrap())
         ]
     );
+    assert_eq!(backend.get("/health").await, "");
     let page = backend.get("/metrics").await;
     for line in [
         "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0.0",

@@ -1,12 +1,14 @@
 //! The life of the real program: drain, flush, the second signal, reload.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 
 use crate::support::collector::Collector;
-use crate::support::process::{CALL, DONE, Process, open};
+use crate::support::process::{CALL, DONE, PROGRAM, Process, open};
 use crate::support::{Backend, within};
 
 /// Started with telemetry sent to `collector`.
@@ -51,6 +53,31 @@ async fn a_stream_outlives_the_signal_and_its_spans_arrive() {
                 .map(|it| format!("{it:?}"))
                 .any(|it| it.contains("\"ok\""))
         );
+    }
+}
+
+/// A container's first process is not ended by a signal that it has not asked for.
+#[test]
+fn the_simulated_backend_ends_by_itself_when_it_is_told_to() {
+    for signal in ["TERM", "INT"] {
+        let mut child = Command::new(PROGRAM)
+            .args(["simulate", "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        lines.read_line(&mut said).unwrap();
+        assert!(said.contains("simulated backend on http://"), "{said}");
+        let id = child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-s", signal, &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert_eq!(child.wait().unwrap().code(), Some(0), "SIG{signal}");
     }
 }
 

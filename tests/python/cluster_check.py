@@ -14,7 +14,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -81,9 +80,6 @@ WIDE = {
 }
 
 
-KUSTOMIZE = ["kubectl", "kustomize"] if shutil.which("kubectl") else ["kustomize", "build"]
-
-
 def documents(text):
     for document in yaml.load_all(text, Strict):
         if document and document.get("kind") == "List":
@@ -136,7 +132,7 @@ def manifests(cluster):
     for file in sorted(ROOT.glob("deploy/kubernetes/**/kustomization.yaml")):
         if "kind: Component" in file.read_text():
             continue
-        made = subprocess.run([*KUSTOMIZE, "--load-restrictor=LoadRestrictionsNone", str(file.parent)], capture_output=True, text=True)
+        made = subprocess.run(["kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone", str(file.parent)], capture_output=True, text=True)
         if made.returncode != 0:
             check(False, f"{file.parent.relative_to(ROOT)} is built", made.stderr)
             continue
@@ -444,8 +440,7 @@ def main():
             print(subprocess.run([apiserver, "--version"], capture_output=True, text=True).stdout.strip())
             manifests(cluster)
             drawn(cluster, helm)
-            if shutil.which("kubectl"):
-                what_runs(cluster, binary)
+            what_runs(cluster, binary)
             deployment = installed(cluster, helm)
             held = token(cluster)
             injectors = [Injector(cluster, binary, address, deployment, held) for address in PODS]

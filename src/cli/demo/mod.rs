@@ -16,6 +16,7 @@ use std::time::Duration;
 use terminal_size::{Width, terminal_size};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::run::Stop;
 use crate::cli::demo::load::Load;
 use crate::cli::demo::stage::{Places, Stage};
 use crate::cli::demo::verify::{Evidence, Report};
@@ -73,13 +74,14 @@ pub async fn run(args: Args, colourless: bool) -> anyhow::Result<ExitCode> {
         listen: args.listen,
         admin: args.admin,
     };
+    let mut stop = Stop::listen()?;
     let stage = Stage::start(places, args.seed).await?;
     let mut show = Show::new(colourless);
     show.say(&banner(&stage))?;
     let load = Load::start(stage.proxy, usize::from(args.clients), args.seed);
     tokio::select! {
         shown = show.run(stage.app.console()) => shown?,
-        () = over(args.length) => {}
+        () = over(&mut stop, args.length) => {}
     }
     show.say(
         "\nThe clients finish what they are doing, and the proxy says what it has to say …\n",
@@ -89,7 +91,7 @@ pub async fn run(args: Args, colourless: bool) -> anyhow::Result<ExitCode> {
             show.say(&report.0)?;
             Ok(if report.1 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        () = over(None) => anyhow::bail!("interrupted before anything could be compared"),
+        () = stop.asked() => anyhow::bail!("interrupted before anything could be compared"),
     }
 }
 
@@ -126,8 +128,8 @@ async fn finish(stage: Stage, load: Load) -> (String, bool) {
     (text, agrees)
 }
 
-/// Resolves when the time is over, or on Ctrl-C.
-async fn over(length: Option<Length>) {
+/// Resolves when the time is over, or on Ctrl-C or SIGTERM.
+async fn over(stop: &mut Stop, length: Option<Length>) {
     let ended = async {
         match length {
             Some(Length(length)) => tokio::time::sleep(length).await,
@@ -136,8 +138,7 @@ async fn over(length: Option<Length>) {
     };
     tokio::select! {
         () = ended => {}
-        // Where Ctrl-C cannot be heard, only the time ends it.
-        Ok(()) = tokio::signal::ctrl_c() => {}
+        () = stop.asked() => {}
     }
 }
 

@@ -11,6 +11,8 @@ import yaml
 # An address of the network namespace that a check runs in, from the range for documentation.
 SERVER = "198.51.100.1"
 SERVICES = "10.96.0.0/16"
+# The address of the Service `kubernetes`, by which pods find the API server.
+FIRST = "10.96.0.1"
 
 
 def until(holds, seconds=60):
@@ -60,7 +62,7 @@ class ControlPlane:
         openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=it")
         openssl("genrsa", "-out", "accounts.key", "2048")
         for name, subject, more in [
-            ("server", "/CN=kube-apiserver", f"subjectAltName=IP:{SERVER},DNS:kubernetes.default.svc"),
+            ("server", "/CN=kube-apiserver", f"subjectAltName=IP:{SERVER},IP:{FIRST},DNS:kubernetes.default.svc"),
             ("admin", "/O=system:masters/CN=admin", "extendedKeyUsage=clientAuth"),
         ]:
             (folder / f"{name}.ext").write_text(more)

@@ -1,7 +1,9 @@
 """A collector on the node: OTLP over HTTP/protobuf, in one of the states that a collector can be in."""
+import collections
 import enum
 import gzip
 import http.server
+import pathlib
 import socket
 import threading
 import time
@@ -9,6 +11,8 @@ import time
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
+
+import rig
 
 
 class State(enum.Enum):
@@ -60,6 +64,24 @@ class Collector:
         for _, path, body in bodies:
             kind = traces.ExportTraceServiceRequest if path.endswith("/traces") else metrics.ExportMetricsServiceRequest
             yield MessageToDict(kind.FromString(body))
+
+    def telemetry(self):
+        """Spans by trace, and the last metrics of each process, by its `service.instance.id`."""
+        spans, processes = collections.defaultdict(list), collections.defaultdict(lambda: rig.Telemetry(pathlib.Path("/nonexistent")))
+        for body in self.taken():
+            for kind in ("resourceSpans", "resourceMetrics"):
+                for resource in body.get(kind, []):
+                    instance = rig.attributes(resource["resource"]).get("service.instance.id")
+                    processes[instance].take({kind: [resource]})
+        for told in processes.values():
+            for trace, found in told.spans.items():
+                spans[trace] += found
+        return spans, processes
+
+    def resources(self):
+        """Who sent metrics: the attributes of each process, by its `service.instance.id`."""
+        found = [rig.attributes(resource["resource"]) for body in self.taken() for resource in body.get("resourceMetrics", [])]
+        return {one.get("service.instance.id"): one for one in found}
 
     def close(self):
         if self.state is State.GONE:

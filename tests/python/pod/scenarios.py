@@ -154,14 +154,14 @@ def inbound_native(args, node, folder, tally):
         for other in one.pods[1:]:
             other.delete()
             other.over.wait(rig.PATIENCE)
-        told(one.name, tally, telling(calls, one.telemetry()))
+        told(one.name, tally, telling(calls, one.collector.telemetry()))
 
 
 def inbound_fallback(args, node, folder, tally):
     """The sidecar as a plain container, on a node that takes a second to run a hook's command: the other hook has come before."""
     with scene("inbound_fallback", args, node, folder) as one:
         _, calls = drained(one, shapes.inbound(one.otlp, native=False), tally, native=False, exec_takes=1)
-        told(one.name, tally, telling(calls, one.telemetry()))
+        told(one.name, tally, telling(calls, one.collector.telemetry()))
 
 
 def inbound_http2(args, node, folder, tally):
@@ -178,7 +178,7 @@ def inbound_http2(args, node, folder, tally):
         for other in one.pods[1:]:
             other.delete()
             other.over.wait(rig.PATIENCE)
-        told(one.name, tally, telling(calls, one.telemetry()))
+        told(one.name, tally, telling(calls, one.collector.telemetry()))
 
 
 def inbound_overdue(args, node, folder, tally):
@@ -203,7 +203,7 @@ def inbound_overdue(args, node, folder, tally):
             told(name, tally, ended(pod, native, ENGINE))
             left = next((int(event.detail.split()[0]) for event in pod.events if (event.what, event.container) == (What.TERM, ENGINE)), 0)
             tally.check(f"{name}: there are more than the last 2 s left to the engine", left > 2, story(pod))
-        told(one.name, tally, telling(answers, one.telemetry()))
+        told(one.name, tally, telling(answers, one.collector.telemetry()))
 
 
 def collector_hangs(args, node, folder, tally):
@@ -235,7 +235,7 @@ def without_hooks(args, node, folder, tally):
         tally.check("without_hooks: the check sees that streams are cut", not whole(answers)[0], "all are whole")
         tally.check("without_hooks: it sees every one of them", not any(answer.whole for answer in answers), sum(answer.whole for answer in answers))
         # They are told as the upstream's fault, but for those that the proxy's own end overtook: it comes as soon as the engine is gone.
-        _, processes = one.telemetry()
+        _, processes = one.collector.telemetry()
         cut = {fault: sum(process.total("tokengauge.requests.finished", {"tokengauge.fault": fault}) for process in processes.values())
                for fault in ("upstream", "proxy", "client", "none")}
         tally.check("without_hooks: telemetry tells whose fault it was", cut["upstream"] and cut["upstream"] + cut["proxy"] == args.streams, cut)
@@ -251,7 +251,7 @@ def inbound_eaten(args, node, folder, tally):
         pod.over.wait(rig.PATIENCE)
         tally.check("inbound_eaten: streams were cut", not any(answer.whole for answer in answers), sum(answer.whole for answer in answers))
         tally.check("inbound_eaten: the sidecar needed no SIGKILL", pod.container(SIDECAR).exits == [0], story(pod))
-        spans, processes = one.telemetry()
+        spans, processes = one.collector.telemetry()
         counted = sum(process.total("tokengauge.requests.finished") for process in processes.values())
         tally.check("inbound_eaten: metrics count every call", counted == args.streams, counted)
         missing = [answer for answer in answers if len(spans.get(answer.trace, [])) != 2]
@@ -278,7 +278,7 @@ def engine_restarted(args, node, folder, tally):
         tally.check("engine_restarted: the next call is answered", after.whole, after)
         pod.delete()
         pod.over.wait(rig.PATIENCE)
-        spans, processes = one.telemetry()
+        spans, processes = one.collector.telemetry()
         cut = sum(process.total("tokengauge.requests.finished", {"tokengauge.fault": "upstream"}) for process in processes.values())
         tally.check("engine_restarted: what was cut is told as the upstream's fault", cut == args.streams, cut)
         tally.check("engine_restarted: every call has its spans", all(answer.trace in spans for answer in [*answers, after]))
@@ -320,7 +320,7 @@ def drained_app(one, pod, tally, native):
     calls = one.by_app()
     tally.check(f"{one.name}: every stream ends whole", *whole(calls))
     told(one.name, tally, ended(pod, native, APP))
-    told(one.name, tally, telling(calls, one.telemetry()))
+    told(one.name, tally, telling(calls, one.collector.telemetry()))
 
 
 def outbound_dying(args, node, folder, tally):
@@ -339,7 +339,7 @@ def outcomes(processes):
 
 def left(one, pod, tally, calls):
     """What telemetry must say where the application left its long streams."""
-    spans, processes = one.telemetry()
+    spans, processes = one.collector.telemetry()
     done = [answer for answer in calls if answer.ended and answer.whole]
     good, cut = outcomes(processes)
     # A short call may be on its way when the application dies: then the proxy knows it, or has finished it.
@@ -357,10 +357,10 @@ def grace_eaten(args, node, folder, tally):
         given = next((event.detail for event in pod.events if (event.what, event.container) == (What.TERM, SIDECAR)), None)
         tally.check("grace_eaten: the sidecar was given 2 s", given == "2 s", given)
         tally.check(f"grace_eaten: it needed no SIGKILL ({exit_time(pod):.2f} s)", SIDECAR not in killed and pod.container(SIDECAR).exits == [0], story(pod))
-        _, processes = one.telemetry()
+        _, processes = one.collector.telemetry()
         good, cut = outcomes(processes)
         tally.check("grace_eaten: telemetry of every call arrived", (good, cut) == (4 * 2, args.streams), (good, cut))
-        spans, _ = one.telemetry()
+        spans, _ = one.collector.telemetry()
         tally.check("grace_eaten: and every span", len(spans) == args.streams + 4 * 2, len(spans))
 
 
@@ -374,7 +374,7 @@ def sidecar_killed(args, node, folder, tally):
         pod.over.wait(rig.PATIENCE)
         calls = one.by_app()
         tally.check("sidecar_killed: every stream ended whole", *whole(calls))
-        missed = [what for what, held, _ in telling(calls, one.telemetry()) if not held]
+        missed = [what for what, held, _ in telling(calls, one.collector.telemetry()) if not held]
         tally.check("sidecar_killed: the check sees that telemetry is missing", len(missed) == 5, f"seen are only {missed}")
 
 

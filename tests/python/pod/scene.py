@@ -1,6 +1,5 @@
 """A scene: a node with a collector, a Service, pods, and clients on a thread of their own."""
 import asyncio
-import collections
 import json
 import pathlib
 import subprocess
@@ -103,21 +102,6 @@ class Scene:
     @property
     def out(self):
         return str(self.folder / "app.json")
-
-    # --- what arrived ---
-
-    def telemetry(self):
-        """Spans by trace, and the last metrics of each process."""
-        spans, processes = collections.defaultdict(list), collections.defaultdict(lambda: rig.Telemetry(pathlib.Path("/nonexistent")))
-        for body in self.collector.taken():
-            for kind in ("resourceSpans", "resourceMetrics"):
-                for resource in body.get(kind, []):
-                    instance = rig.attributes(resource["resource"]).get("service.instance.id")
-                    processes[instance].take({kind: [resource]})
-        for told in processes.values():
-            for trace, found in told.spans.items():
-                spans[trace] += found
-        return spans, processes
 
 
 def metric(address, name):

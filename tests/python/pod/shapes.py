@@ -42,9 +42,7 @@ def inbound(otlp, native=True, hooks=True, grace=None, alive=None, engine_is=Non
     spec = pod("inbound", native)
     to_collector(spec, otlp)
     engine = container(spec, ENGINE)
-    # The simulated engine has no /health, and no weights to load.
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        engine[probe]["httpGet"]["path"] = "/v1/models"
+    # The simulated engine has no weights to load.
     engine["startupProbe"]["periodSeconds"] = engine["readinessProbe"]["periodSeconds"] = 1
     if not hooks:
         del engine["lifecycle"], container(spec, SIDECAR)["lifecycle"]

@@ -1,0 +1,206 @@
+"""A cluster of one node: Kubernetes' own servers, containerd, runc and the CNI's bridge, as processes of one network, mount and PID namespace.
+
+What they make is gone with the namespaces, but for cgroups and a few settings of the kernel: `inside` sees to those.
+"""
+import errno
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import yaml
+
+from kubernetes.control_plane import SERVER, SERVICES, ControlPlane, until
+from namespaces import SKIPPED
+from node.dns import Dns
+
+NAME = "node-0"
+PODS = "10.88.0.0/16"
+DOMAIN = "cluster.local"
+PAUSE = "localhost/pause:1"
+# The only place where the kubelet's cAdvisor looks for it.
+RUNTIME = "/run/containerd/containerd.sock"
+# Where Debian's package has the plugins.
+PLUGINS = "/usr/lib/cni"
+# Set for the process that runs inside.
+INSIDE = "NODE_CHECK_INSIDE"
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
+# Below it lie those of all pods: a node may run on this machine already.
+CGROUP = "tokengauge-node"
+# What the kubelet sets of the whole machine (pkg/kubelet/cm, setupKernelTunables).
+KERNEL = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"]
+OWN = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def impossible():
+    """Why no node can be had here, or None."""
+    if os.geteuid() != 0:
+        return "it takes root"
+    tried = subprocess.run([*OWN, "ip", "link", "add", "it", "type", "bridge"], capture_output=True, text=True)
+    if tried.returncode != 0:
+        return f"namespaces or a bridge cannot be made: {tried.stderr.strip()}"
+    try:
+        for folder in cgroups():
+            folder.mkdir(exist_ok=True)
+    except OSError as problem:
+        return f"cgroups cannot be made: {problem}"
+    finally:
+        remove_cgroups()
+    return None
+
+
+def cgroups():
+    """Our folder in each hierarchy: of version 2 alone, or of version 1, where each controller has its own."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS / CGROUP]
+    return [folder / CGROUP for folder in CGROUPS.iterdir() if (folder / "cgroup.procs").exists()]
+
+
+def remove_cgroups():
+    for top in cgroups():
+        for folder, _, _ in os.walk(top, topdown=False):
+            # The last of its processes may be about to end.
+            until(lambda folder=folder: removed(folder), 10)
+
+
+def removed(folder):
+    try:
+        os.rmdir(folder)
+    except OSError as problem:
+        return problem.errno == errno.ENOENT
+    return True
+
+
+def inside():
+    """Begins this program anew as the first process of namespaces of its own, where this returns; the first ends as that ends, and then
+    leaves the machine as it was. Ends with 77 where there can be no node."""
+    if not os.environ.get(INSIDE):
+        if problem := impossible():
+            print(f"SKIPPED: there can be no node here: {problem}")
+            sys.exit(SKIPPED)
+        before = {name: value for name in KERNEL if (value := setting(name)) is not None}
+        for folder in cgroups():
+            folder.mkdir(exist_ok=True)
+        try:
+            done = subprocess.run([*OWN, sys.executable, *sys.argv], env={**os.environ, INSIDE: "yes"})
+        finally:
+            remove_cgroups()
+            for name, value in before.items():
+                if setting(name) != value:
+                    pathlib.Path("/proc/sys", name).write_text(value)
+        sys.exit(done.returncode)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    # Services have addresses that nothing is at: there must be a way to them, for kube-proxy to change it.
+    for step in ("link add eth0 type veth peer name out0", "link set out0 up", "link set eth0 up", f"address add {SERVER}/32 dev eth0", "route add default dev eth0"):
+        subprocess.run(["ip", *step.split()], check=True)
+    # A kubelet writes there whatever its own folders are.
+    for folder in ("/var/lib/kubelet", "/var/log", "/run", "/etc/cni"):
+        os.makedirs(folder, exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+
+
+def setting(name):
+    try:
+        return pathlib.Path("/proc/sys", name).read_text().strip()
+    except OSError:
+        return None
+
+
+class Node(ControlPlane):
+    """`tools` is a folder with Kubernetes' servers. Everything is ready when it has been made."""
+
+    def __init__(self, folder, tools):
+        super().__init__(folder, str(tools / "kube-apiserver"), [
+            f"--kubelet-client-certificate={folder}/admin.crt", f"--kubelet-client-key={folder}/admin.key",
+            "--kubelet-preferred-address-types=InternalIP"])
+        self.address, self.tools = SERVER, tools
+        self.dns = Dns(self, SERVER, DOMAIN)
+        self.runtime()
+        self.await_ready()
+        known = f"--kubeconfig={self.kubeconfig}"
+        self.start("kube-controller-manager", str(tools / "kube-controller-manager"), known, "--leader-elect=false", "--bind-address=127.0.0.1",
+                   f"--service-account-private-key-file={folder}/accounts.key", f"--root-ca-file={folder}/ca.crt")
+        self.start("kube-scheduler", str(tools / "kube-scheduler"), known, "--leader-elect=false", "--bind-address=127.0.0.1")
+        self.start("kube-proxy", str(tools / "kube-proxy"), f"--config={self.settings('kube-proxy', self.of_proxy())}", f"--hostname-override={NAME}")
+        self.start("kubelet", str(tools / "kubelet"), known, f"--config={self.settings('kubelet', self.of_kubelet())}", f"--hostname-override={NAME}",
+                   f"--node-ip={SERVER}", f"--root-dir={folder}/kubelet")
+        self.await_node()
+
+    # --- settings ---
+
+    def settings(self, name, said):
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(said))
+        return path
+
+    def of_kubelet(self):
+        (self.folder / "resolv.conf").write_text(f"nameserver {SERVER}\n")
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "address": SERVER,
+            "authentication": {"x509": {"clientCAFile": f"{self.folder}/ca.crt"}},
+            "cgroupDriver": "cgroupfs", "failCgroupV1": False, "failSwapOn": False,
+            "containerRuntimeEndpoint": f"unix://{RUNTIME}", "podLogsDir": f"{self.folder}/logs",
+            "volumePluginDir": f"{self.folder}/plugins", "clusterDNS": [SERVER], "clusterDomain": DOMAIN, "resolvConf": f"{self.folder}/resolv.conf",
+            # How full the machine's disk is, is not what is looked at.
+            "evictionHard": {"nodefs.available": "0%", "imagefs.available": "0%", "memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100,
+            "enforceNodeAllocatable": [], "cgroupRoot": f"/{CGROUP}",
+        }
+
+    def of_proxy(self):
+        return {"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables", "clusterCIDR": PODS,
+                "bindAddress": "127.0.0.1", "clientConnection": {"kubeconfig": str(self.kubeconfig)}, "detectLocalMode": "ClusterCIDR",
+                # Settings of the whole machine.
+                "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}}
+
+    def runtime(self):
+        network = self.folder / "cni"
+        network.mkdir()
+        (network / "10-bridge.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [
+            {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipMasq": False,
+             "ipam": {"type": "host-local", "dataDir": f"{self.folder}/addresses", "ranges": [[{"subnet": PODS}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}))
+        (self.folder / "containerd.toml").write_text(f"""
+version = 2
+root = "{self.folder}/containerd"
+state = "{self.folder}/containerd-state"
+[grpc]
+address = "{RUNTIME}"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{PAUSE}"
+restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{PLUGINS}"
+conf_dir = "{network}"
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "overlayfs"
+default_runtime_name = "runc"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+""")
+        self.start("containerd", "containerd", "--config", f"{self.folder}/containerd.toml")
+
+    # --- what it does ---
+
+    def load(self, archive, name):
+        """An image from an archive as `docker save` writes it, under this name."""
+        ctr = ("ctr", "--address", RUNTIME, "--namespace", "k8s.io", "images")
+        loaded = self.run(*ctr, "import", str(archive)).split()[1]
+        if loaded != name:
+            self.run(*ctr, "tag", loaded, name)
+
+    def run(self, *command):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, f"{' '.join(command)}: {done.stderr or done.stdout}"
+        return done.stdout
+
+    def await_node(self):
+        def ready():
+            self.alive()
+            status, _, said = self.ask("GET", f"/api/v1/nodes/{NAME}")
+            return status == 200 and any(it["type"] == "Ready" and it["status"] == "True" for it in said["status"].get("conditions", []))
+
+        assert until(ready, 120), "the node was not ready within 2 minutes:\n" + (self.folder / "kubelet.log").read_text(errors="replace")[-3000:]
+
+    def stop(self):
+        self.dns.close()
+        super().stop()

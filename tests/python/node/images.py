@@ -1,0 +1,33 @@
+"""Images for containerd, without a registry: archives as `docker save` writes them, of one layer."""
+import hashlib
+import io
+import json
+import pathlib
+import tarfile
+
+BUSYBOX = "/bin/busybox"
+
+
+def saved(archive, name, files, config):
+    """Writes `archive`: an image called `name` that holds `files` (path in the image → path here, or the bytes) and is run as `config` says."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for folder in sorted({str(parent) for path in files for parent in pathlib.PurePosixPath(path).parents} - {"."} | {"tmp"}):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        for path, content in sorted(files.items()):
+            data = content if isinstance(content, bytes) else pathlib.Path(content).read_bytes()
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(data), 0o755
+            tar.addfile(entry, io.BytesIO(data))
+    data = layer.getvalue()
+    about = json.dumps({"architecture": "amd64", "os": "linux", "config": config,
+                        "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(data).hexdigest()]}}).encode()
+    parts = {"layer.tar": data, "config.json": about,
+             "manifest.json": json.dumps([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()}
+    with tarfile.open(archive, "w") as tar:
+        for path, content in parts.items():
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))

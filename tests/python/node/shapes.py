@@ -1,0 +1,80 @@
+"""What is put on the node: the manifests of deploy/kubernetes as they stand, the chart, and a Job; and the images that they name."""
+import yaml
+
+from kubernetes.control_plane import SERVER
+from node import images
+from pod import shapes
+
+MODEL = "sim-typical:slots=4000"
+SIDECAR, ENGINE, APP = shapes.SIDECAR, shapes.ENGINE, shapes.APP
+# As the manifests name it; under this name there is a simulated engine here, which takes no notice of vLLM's arguments.
+VLLM = "docker.io/vllm/vllm-openai:v0.28.0"
+JOB = "localhost/job:1"
+JOB_CALLS, JOB_TOKENS = 20, 40
+
+
+def load(node, binary, image):
+    """`image`, an archive, is our own."""
+    ours = shapes.container(shapes.inbound(0), SIDECAR)["image"]
+    node.load(image, ours)
+    simulate = f"exec /tokengauge simulate --listen 0.0.0.0:{shapes.BEHIND} --model {MODEL}"
+    shell = {"bin/sh": images.BUSYBOX}
+    for name, files, entrypoint in [
+        ("localhost/pause:1", shell, ["/bin/sh", "-c", "sleep 2147483647"]),
+        (VLLM, {**shell, "tokengauge": binary}, ["/bin/sh", "-c", simulate]),
+        (JOB, {f"bin/{name}": images.BUSYBOX for name in ("sh", "wget", "grep", "seq")}, ["/bin/sh", "-c"]),
+    ]:
+        archive = node.folder / "image.tar"
+        images.saved(archive, name, files, {"Entrypoint": entrypoint})
+        node.load(archive, name)
+
+
+def inbound(otlp, replicas=2, **changes):
+    """deploy/kubernetes/inbound, or its fallback for older clusters: Service, ServiceAccount and Deployment. The engine asks for
+    a GPU as it does there, and for less memory."""
+    spec = shapes.inbound(otlp, **changes)
+    engine = shapes.container(spec, ENGINE)
+    engine["resources"]["requests"].update(cpu="50m", memory="64Mi")
+    folder = shapes.MANIFESTS if changes.get("native", True) else shapes.MANIFESTS / "no-native-sidecar"
+    documents = [one for one in yaml.safe_load_all((folder / "inbound/injected.yaml").read_text()) if one]
+    deployment = next(one for one in documents if one["kind"] == "Deployment")["spec"]
+    deployment["replicas"], deployment["template"]["spec"] = replicas, spec
+    return documents
+
+
+def job(vendor, otlp):
+    """An application's Job, written without a word of a sidecar but the annotations: calls at once, each in a stream, and what came of each."""
+    body = '{"model":"sim-typical","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"How long does a Job live?"}]}'
+    script = f"""
+for n in $(seq 1 {JOB_CALLS}); do
+  wget -q -O /tmp/$n --header 'content-type: application/json' --header "traceparent: 00-$(printf %032x $n)-00000000000000aa-01" \\
+    --header 'x-simulate-tokens: {JOB_TOKENS}' --header 'x-simulate-chunk-tokens: 1' --header 'x-simulate-gap-us: 50000' \\
+    --post-data '{body}' "$OPENAI_BASE_URL/chat/completions" &
+done
+wait
+for n in $(seq 1 {JOB_CALLS}); do echo "call $n $(grep -c '"content":"[^"]' /tmp/$n) $(grep -c '^data: .DONE.' /tmp/$n)"; done
+"""
+    locked = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    return [{
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "batch"},
+        "spec": {"backoffLimit": 0, "template": {
+            "metadata": {"annotations": {
+                "tokengauge.dev/mode": "outbound", "tokengauge.dev/upstream": f"/openai={vendor}",
+                "tokengauge.dev/otlp-endpoint": f"http://$(K8S_NODE_IP):{otlp}", "tokengauge.dev/otlp-protocol": "http/protobuf"}},
+            "spec": {
+                "restartPolicy": "Never", "automountServiceAccountToken": False,
+                "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "runAsGroup": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+                "containers": [{"name": APP, "image": JOB, "args": [script], "securityContext": locked, "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]}],
+                "volumes": [{"name": "tmp", "emptyDir": {}}]}}}}]
+
+
+def chart(vendor, otlp):
+    """The chart's values: a gateway before the vendor, and the injector."""
+    return {"otlp": {"endpoint": f"http://$(K8S_NODE_IP):{otlp}"},
+            "gateway": {"enabled": True, "config": {"upstreams": {"vendor": {"url": vendor}}}}}
+
+
+def vendor(node, binary, port):
+    """A simulated vendor on the node; gives back its address."""
+    node.start(f"vendor-{port}", binary, "simulate", "--listen", f"{SERVER}:{port}", "--model", MODEL)
+    return f"http://{SERVER}:{port}"
