@@ -1,4 +1,4 @@
-//! Objects as a cluster holds them, and the way on which they go back there.
+//! Objects as a cluster holds them, and how they go back there.
 //!
 //! What `kubectl get` prints looks like a manifest and is none: what is taken out of it is not taken out by
 //! `kubectl apply`, pods and Jobs cannot be changed as they are, and what another object makes it makes anew. What is
