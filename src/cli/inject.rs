@@ -13,7 +13,7 @@ use clap::Args;
 use json_patch::Patch;
 use serde_json::Value;
 
-use crate::kube::inject::{self, Around, Outcome, Settings};
+use crate::kube::inject::{self, Around, Live, Outcome, Settings};
 use crate::kube::yaml::{self, Document};
 
 #[derive(Args, Debug)]
@@ -29,6 +29,10 @@ Examples:
   sidecar). It is put back whole: of what was never applied, kubectl apply keeps what is taken out:
     kubectl get deployments,services -o yaml |
       tokengauge inject --mode inbound - | kubectl replace -f -
+
+  What kubectl apply has made: the manifest that it was given, and not what has become of it:
+    kubectl apply view-last-applied deployment/chat -o yaml |
+      tokengauge inject --mode outbound | kubectl apply -f -
 
   What kustomize builds; only workloads that ask for it by the annotation tokengauge.dev/mode:
     kubectl kustomize overlays/prod | tokengauge inject | kubectl apply -f -
@@ -70,6 +74,10 @@ Examples:
   What runs already, put back whole: of what was never applied, kubectl apply keeps the sidecar:
     kubectl get deployments,services -o yaml |
       tokengauge uninject - | kubectl replace -f -
+
+  What kubectl apply has made, from the manifest that it was given:
+    kubectl apply view-last-applied deployment/chat -o yaml |
+      tokengauge uninject | kubectl apply -f -
 
 What was changed by somebody since inject is left as it is, and told.
 Exit status: 0 also where there is nothing to take back; 1 where an object was refused, and then nothing is written.")]
@@ -202,6 +210,8 @@ pub struct Changed {
     pub told: Vec<String>,
     pub changes: bool,
     pub refused: usize,
+    /// Those that were changed and were read from a cluster.
+    live: Vec<Live>,
 }
 
 /// Injects where there are settings, and takes back where there are none.
@@ -247,6 +257,11 @@ fn changed_only(
             });
             line += document.text().matches('\n').count();
         }
+    }
+    if changed.refused == 0 {
+        let command = settings.map_or("uninject", |_| "inject");
+        let ways = inject::ways_back(&changed.live, command);
+        changed.told.extend(ways);
     }
     if changed.told.is_empty() && !changed.changes {
         changed
@@ -296,6 +311,7 @@ impl Changed {
             match task(object) {
                 Outcome::Changed { patch: more, notes } => {
                     patch.0.extend(inject::within(more, &pointer).0);
+                    self.live.extend(Live::of(object));
                     self.told
                         .extend(notes.iter().map(|note| format!("{at}: {note}")));
                 }

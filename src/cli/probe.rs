@@ -1,9 +1,14 @@
 //! `tokengauge probe`: whether the proxy beside it is well. For images without a shell, let alone an HTTP client.
 
+use std::time::{Duration, Instant};
+
 use http::Method;
 
 use super::ask::Where;
 use crate::config::value::Length;
+
+/// Between two times of asking.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// What is asked, and how long for.
 #[derive(Clone, Debug, clap::Args)]
@@ -18,6 +23,10 @@ pub struct Args {
     /// How long an answer may take
     #[arg(long, value_name = "TIME", default_value = "1s")]
     timeout: Length,
+
+    /// Ask again, twice a second, for as long as it is not well
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    wait: Length,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -36,6 +45,13 @@ impl Page {
 }
 
 pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<String> {
-    let Args { page, at, timeout } = args;
-    at.ask(Method::GET, page.path(), timeout.0, environment)
+    let end = Instant::now() + args.wait.0;
+    loop {
+        let path = args.page.path();
+        let answer = args.at.ask(Method::GET, path, args.timeout.0, environment);
+        if answer.is_ok() || Instant::now() + PAUSE > end {
+            return answer;
+        }
+        std::thread::sleep(PAUSE);
+    }
 }

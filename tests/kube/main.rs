@@ -28,6 +28,7 @@ use tokengauge::kube::yaml::documents;
 mod choices;
 mod generated;
 mod hostile;
+mod live;
 mod pen;
 mod shape;
 

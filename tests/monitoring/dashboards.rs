@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tokengauge::monitoring::dashboards::{self, faults};
+use tokengauge::monitoring::emitted::emitted;
 
 use super::promql::Checker;
 
@@ -47,6 +48,31 @@ fn every_query_parses_and_asks_for_what_is_there() {
         );
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// A number of the process itself that no panel shows is one that nobody looks at.
+#[test]
+fn every_number_of_its_own_health_has_a_panel_there() {
+    let asked: Vec<String> = queries()
+        .into_iter()
+        .filter(|(place, _)| place.starts_with("tokengauge-health, "))
+        .map(|(_, query)| query)
+        .collect();
+    let is_asked = |name: &str| {
+        asked
+            .iter()
+            .any(|query| query.contains(&format!("{name}{{")))
+    };
+    let mut names = 0;
+    for name in emitted().into_keys() {
+        // Of a histogram, quantiles are shown.
+        let is_own = name.starts_with("tokengauge_self_") || name.starts_with("process_");
+        if is_own && !name.ends_with("_sum") && !name.ends_with("_count") {
+            assert!(is_asked(&name), "{name}: no panel of tokengauge-health");
+            names += 1;
+        }
+    }
+    assert!(names > 15, "{names}");
 }
 
 /// A link that leads nowhere, sets what the other side does not have, or takes a value from a column that is not there,

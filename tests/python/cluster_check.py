@@ -25,6 +25,7 @@ import urllib.request
 import yaml
 
 from chart_random_check import Draw, Strict
+from kubernetes import put_back
 from kubernetes.control_plane import SERVER, ControlPlane, until
 from namespaces import NETWORK, enter, loopback
 
@@ -441,6 +442,8 @@ def main():
             manifests(cluster)
             drawn(cluster, helm)
             what_runs(cluster, binary)
+            make_namespace(cluster, "put-back", {})
+            put_back.rehearse(binary, cluster.kubectl, check, "put-back")
             deployment = installed(cluster, helm)
             held = token(cluster)
             injectors = [Injector(cluster, binary, address, deployment, held) for address in PODS]

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 pub use edit::within;
 pub use kind::{name, objects};
+pub use live::{Live, ways_back};
 pub use note::Note;
 pub use outcome::{Outcome, Problem, Reason};
 pub use record::RECORD;
@@ -28,6 +29,7 @@ mod edit;
 mod engine;
 mod inbound;
 mod kind;
+mod live;
 mod note;
 mod outbound;
 mod outcome;

@@ -1,7 +1,7 @@
 //! Is this proxy itself well: what it takes, what it did not see, what it could not deliver.
 
 use super::Colour::{Green, Orange, Red, Yellow};
-use super::{Dashboard, Panel, Scope, Unit, heatmap, stat, table, time_series};
+use super::{Dashboard, Panel, Scope, Unit, heatmap, stat, state_timeline, table, time_series};
 
 pub(super) fn dashboard() -> Dashboard {
     Dashboard::new(
@@ -62,9 +62,19 @@ fn now() -> Vec<Panel> {
     )
     .query("60 * sum(rate(tokengauge_self_anomalies_total{<process>}[$__rate_interval]))")
     .empty(NONE);
-    [processes, memory, unseen, anomalies, undelivered(), late()]
-        .map(|panel| panel.size(4, 4))
-        .into()
+    let narrow = [processes, draining(), memory, unseen].map(|panel| panel.size(3, 4));
+    let wide = [anomalies, undelivered(), late()].map(|panel| panel.size(4, 4));
+    narrow.into_iter().chain(wide).collect()
+}
+
+fn draining() -> Panel {
+    stat(
+        "Draining",
+        Unit::Number,
+        "Processes that were asked to drain and have not ended yet: how many have tokengauge_self_draining_seconds > 0. They serve on, and are not ready.",
+    )
+    .query("sum(tokengauge_self_draining_seconds{<process>} > bool 0)")
+    .empty(NOT_TOLD)
 }
 
 fn undelivered() -> Panel {
@@ -159,7 +169,23 @@ fn done() -> Vec<Panel> {
     )
     .empty(NOT_TOLD)
     .size(8, 7);
-    vec![open, requests, delays]
+    vec![open, requests, delays, drained()]
+}
+
+fn drained() -> Panel {
+    state_timeline(
+        "Drains, by process",
+        Unit::Number,
+        "Which process was drained when, from the moment at which it was asked to: tokengauge_self_draining_seconds > 0. It serves on until it ends; exchanges in flight, above, show how far it is. A process that is not there has no bar.",
+    )
+    .line(
+        "{{instance}}",
+        "max by (instance) (tokengauge_self_draining_seconds{<process>} > bool 0)",
+    )
+    .word(0.0, "serving", Green)
+    .word(1.0, "draining", Orange)
+    .empty(NOT_TOLD)
+    .size(24, 6)
 }
 
 fn unseen() -> Vec<Panel> {
