@@ -48,6 +48,10 @@ clients: build
 timeline: build
     .ci/run timeline
 
+# The image by a Docker engine of its own: built, run, drained and stopped
+docker: build
+    .ci/run docker
+
 # The image for arm64, run by QEMU
 arm64:
     .ci/run arm64

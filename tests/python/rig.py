@@ -201,6 +201,6 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def listening(port):
+def listening(port, address="127.0.0.1"):
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((address, port)) == 0
