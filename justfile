@@ -52,6 +52,10 @@ timeline: build
 docker: build
     .ci/run docker
 
+# Pods, manifests and chart on a real node: kubelet, containerd, kube-proxy
+node: docker
+    .ci/run node
+
 # The image for arm64, run by QEMU
 arm64:
     .ci/run arm64

@@ -45,11 +45,11 @@ impl Page {
 }
 
 pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<String> {
-    let end = Instant::now() + args.wait.0;
+    let began = Instant::now();
     loop {
         let path = args.page.path();
         let answer = args.at.ask(Method::GET, path, args.timeout.0, environment);
-        if answer.is_ok() || Instant::now() + PAUSE > end {
+        if answer.is_ok() || began.elapsed() + PAUSE > args.wait.0 {
             return answer;
         }
         std::thread::sleep(PAUSE);

@@ -2,13 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tempfile::TempDir;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::support::process::{CALL, DONE, PROGRAM, Process, open};
@@ -490,4 +491,28 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     let (code, said) = probe("livez").await;
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("nobody listens on 127.0.0.1:"), "{said}");
+}
+
+/// The address of a Service is known before what is behind it.
+#[tokio::test]
+async fn a_probe_that_may_wait_asks_until_all_is_well() {
+    let backend = Backend::start().await;
+    let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let admin = place.local_addr().unwrap().to_string();
+    drop(place);
+    let probe = async |wait: &str| {
+        let line = format!("probe readyz --admin {admin} --timeout 30s --wait {wait}");
+        let arguments: Vec<&str> = line.split(' ').collect();
+        told(&command(&arguments, &[]).await)
+    };
+    let (code, said) = probe("600ms").await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("nobody listens on 127.0.0.1:"), "{said}");
+    let upstream = format!("http://{}", backend.address);
+    let later = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Process::start(&["--upstream", &upstream, "--admin", &admin], &[]).await
+    };
+    let (answer, _process) = tokio::join!(probe("60s"), later);
+    assert_eq!(answer, (Some(0), "ready\n".to_owned()));
 }

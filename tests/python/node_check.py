@@ -12,7 +12,6 @@ import argparse
 import concurrent.futures
 import pathlib
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -56,10 +55,10 @@ def main():
     args = cli.parse_args()
     for name in ("binary", "image", "tools", "helm"):
         setattr(args, name, str(pathlib.Path(getattr(args, name)).resolve()))
-    inside()
+    folder = inside()
     forget_the_machine()
-    folder, tally = pathlib.Path(tempfile.mkdtemp(prefix="node-check-")), Tally(args.verbose)
-    print(f"logs in {folder}", flush=True)
+    tally = Tally(args.verbose)
+    print(f"logs of a failure stay in {folder}", flush=True)
     node = Node(folder, pathlib.Path(args.tools))
     try:
         some = played(node, args, tally)

@@ -6,13 +6,16 @@ import errno
 import json
 import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 
 import yaml
 
 from kubernetes.control_plane import SERVER, SERVICES, ControlPlane, until
-from namespaces import SKIPPED
+from namespaces import SKIPPED, libc
 from node.dns import Dns
 
 NAME = "node-0"
@@ -30,6 +33,7 @@ CGROUPS = pathlib.Path("/sys/fs/cgroup")
 CGROUP = "tokengauge-node"
 # What the kubelet sets of the whole machine (pkg/kubelet/cm, setupKernelTunables).
 KERNEL = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"]
+PR_SET_PDEATHSIG = 1
 OWN = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
@@ -73,22 +77,30 @@ def removed(folder):
 
 
 def inside():
-    """Begins this program anew as the first process of namespaces of its own, where this returns; the first ends as that ends, and then
-    leaves the machine as it was. Ends with 77 where there can be no node."""
+    """Begins this program anew as the first process of namespaces of its own, where this returns the node's folder; the first ends as that
+    ends, and then leaves the machine as it was, but for logs of a failure. Ends with 77 where there can be no node."""
     if not os.environ.get(INSIDE):
         if problem := impossible():
             print(f"SKIPPED: there can be no node here: {problem}")
             sys.exit(SKIPPED)
         before = {name: value for name in KERNEL if (value := setting(name)) is not None}
-        for folder in cgroups():
-            folder.mkdir(exist_ok=True)
+        for each in cgroups():
+            each.mkdir(exist_ok=True)
+        folder = tempfile.mkdtemp(prefix="node-check-")
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
-            done = subprocess.run([*OWN, sys.executable, *sys.argv], env={**os.environ, INSIDE: "yes"})
+            # Those inside end when this process does, however that comes about.
+            done = subprocess.run([*OWN, sys.executable, *sys.argv], env={**os.environ, INSIDE: folder},
+                                  preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
         finally:
             remove_cgroups()
+            for data in ("containerd", "containerd-state", "etcd", "kubelet", "image.tar"):
+                subprocess.run(["rm", "-rf", f"{folder}/{data}"])
             for name, value in before.items():
                 if setting(name) != value:
                     pathlib.Path("/proc/sys", name).write_text(value)
+        if done.returncode == 0:
+            shutil.rmtree(folder)
         sys.exit(done.returncode)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     # Services have addresses that nothing is at: there must be a way to them, for kube-proxy to change it.
@@ -98,6 +110,7 @@ def inside():
     for folder in ("/var/lib/kubelet", "/var/log", "/run", "/etc/cni"):
         os.makedirs(folder, exist_ok=True)
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+    return pathlib.Path(os.environ[INSIDE])
 
 
 def setting(name):

@@ -64,6 +64,14 @@ def identities(one, pods):
     yield "each pod's telemetry has its own instance, name and uid", found == wanted, f"{found ^ wanted}"
 
 
+def kernel(one, spans):
+    """The kernel is asked for round trips from within the pod: without rights, under the runtime's seccomp profile."""
+    streams = [answer for answer in one.answers if answer.kind == "long"]
+    lacking = [answer.trace for answer in streams for kind in ("SERVER", "CLIENT")
+               for found in rig.of_kind(spans.get(answer.trace, []), kind) if not found.get("tokengauge.network.rtt")]
+    yield "the kernel tells the round trips of every stream, on both sides", streams and not lacking, f"{len(lacking)} are not told"
+
+
 def memory(one, node, title, bound):
     """The working sets of the containers called so, in bytes, as the kubelet tells them; each is within `bound`."""
     said = node.ask("GET", f"/api/v1/nodes/{NAME}/proxy/stats/summary")[2]
@@ -145,7 +153,9 @@ def rolled_out(name, native, node, pods, args, tally):
         for pod in mine:
             told(name, tally, ended(pod, native))
         told(name, tally, hooks(one))
-        told(name, tally, telling(one.answers, one.collector.telemetry()))
+        telemetry = one.collector.telemetry()
+        told(name, tally, telling(one.answers, telemetry))
+        told(name, tally, kernel(one, telemetry[0]))
         told(name, tally, identities(one, mine))
         print(f"     {name}: {counts}, {sum(answer.again for answer in one.answers)} asked anew", flush=True)
 
