@@ -1,4 +1,4 @@
-"""A cluster of one node: Kubernetes' own servers, containerd, runc and the CNI's bridge, as processes of one network, mount and PID namespace.
+"""A cluster of one node: Kubernetes' own servers, containerd, runc and a plugin of the CNI, as processes of one network, mount and PID namespace.
 
 What they make is gone with the namespaces, but for cgroups and a few settings of the kernel: `inside` sees to those.
 """
@@ -41,9 +41,9 @@ def impossible():
     """Why no node can be had here, or None."""
     if os.geteuid() != 0:
         return "it takes root"
-    tried = subprocess.run([*OWN, "ip", "link", "add", "it", "type", "bridge"], capture_output=True, text=True)
+    tried = subprocess.run([*OWN, "ip", "link", "add", "it", "type", "veth", "peer", "name", "that"], capture_output=True, text=True)
     if tried.returncode != 0:
-        return f"namespaces or a bridge cannot be made: {tried.stderr.strip()}"
+        return f"namespaces or links cannot be made: {tried.stderr.strip()}"
     try:
         for folder in cgroups():
             folder.mkdir(exist_ok=True)
@@ -169,8 +169,9 @@ class Node(ControlPlane):
     def runtime(self):
         network = self.folder / "cni"
         network.mkdir()
-        (network / "10-bridge.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [
-            {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipMasq": False,
+        # Each pod has a way to the node alone, so that all that goes between two pods of a Service meets kube-proxy's rules both ways.
+        (network / "10-pods.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [
+            {"type": "ptp", "ipMasq": False,
              "ipam": {"type": "host-local", "dataDir": f"{self.folder}/addresses", "ranges": [[{"subnet": PODS}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}))
         (self.folder / "containerd.toml").write_text(f"""
 version = 2

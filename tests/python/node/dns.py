@@ -1,4 +1,5 @@
 """The names of Services, as a cluster's DNS tells them."""
+import contextlib
 import socket
 import struct
 import threading
@@ -17,9 +18,11 @@ class Dns:
         while True:
             try:
                 query, client = self.socket.recvfrom(512)
-                self.socket.sendto(self.answer(query), client)
             except OSError:
                 return
+            # Who gets no answer asks again.
+            with contextlib.suppress(OSError):
+                self.socket.sendto(self.answer(query), client)
 
     def answer(self, query):
         labels, at = [], 12
@@ -29,22 +32,25 @@ class Dns:
         asked = query[12:at + 5]
         name, kind = ".".join(labels).lower(), struct.unpack(">H", query[at + 1:at + 3])[0]
         found = self.found(name)
-        records = b""
-        if found and kind == 1:
-            records = struct.pack(">HHHIH", 0xC00C, 1, 1, 5, 4) + socket.inet_aton(found)
+        addresses = found if found and kind == 1 else []
+        records = b"".join(struct.pack(">HHHIH", 0xC00C, 1, 1, 5, 4) + socket.inet_aton(address) for address in addresses)
         # A response with recursion; NXDOMAIN where there is no such name.
-        flags = 0x8580 | (0 if found else 3)
-        return query[:2] + struct.pack(">HHHHH", flags, 1, bool(records), 0, 0) + asked + records
+        flags = 0x8580 | (3 if found is None else 0)
+        return query[:2] + struct.pack(">HHHHH", flags, 1, len(addresses), 0, 0) + asked + records
 
     def found(self, name):
+        """The addresses of a Service: its own, or where it has none those of the pods that are ready. None where there is no such Service."""
         if not name.endswith(self.suffix):
             return None
         service, _, namespace = name.removesuffix(self.suffix).partition(".")
-        try:
-            status, _, said = self.cluster.ask("GET", f"/api/v1/namespaces/{namespace}/services/{service}")
-        except OSError:
+        status, _, said = self.cluster.ask("GET", f"/api/v1/namespaces/{namespace}/services/{service}")
+        if status != 200:
             return None
-        return said["spec"].get("clusterIP") if status == 200 else None
+        if said["spec"].get("clusterIP") != "None":
+            return [said["spec"]["clusterIP"]]
+        slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector=kubernetes.io/service-name%3D{service}"
+        endpoints = [endpoint for one in self.cluster.ask("GET", slices)[2]["items"] for endpoint in one.get("endpoints") or []]
+        return [address for endpoint in endpoints if endpoint["conditions"].get("ready") for address in endpoint["addresses"]]
 
     def close(self):
         self.socket.close()

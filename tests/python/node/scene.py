@@ -1,8 +1,10 @@
 """A scene on a real node: a namespace, a collector, clients on a thread of their own, and what became of each pod."""
 import asyncio
 import collections
+import contextlib
 import http.client
 import json
+import socket
 import ssl
 import threading
 import time
@@ -67,6 +69,12 @@ def ready(pod):
     return bool(told) and told[0]["status"] == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
+def answers(place):
+    with contextlib.suppress(OSError), socket.create_connection(place, timeout=1):
+        return True
+    return False
+
+
 class Scene:
     """`name` is the namespace, too."""
 
@@ -120,7 +128,10 @@ class Scene:
         said, wrong = self.kubectl("get", "service", service, "--output=json")
         assert said, wrong
         spec = json.loads(said)["spec"]
-        return spec["clusterIP"], spec["ports"][0]["port"]
+        place = spec["clusterIP"], spec["ports"][0]["port"]
+        # Until kube-proxy has heard of its pods, who are ready.
+        assert self.wait(lambda: answers(place)), f"{service} does not answer at {place}:\n{self.told()}"
+        return place
 
     # --- clients ---
 
