@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ use crate::config::value::Socket;
 
 /// What is asked for here is answered by a line.
 const LONGEST_ANSWER: usize = 64 << 10;
+
+/// Between two times of asking.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The variable that holds the admin port's bearer token, as for the proxy itself.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
@@ -85,40 +89,72 @@ fn reached(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
+/// How long somebody who asks has time.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For an answer.
+    pub limit: Duration,
+    /// While it goes wrong, for asking again.
+    pub wait: Duration,
+}
+
 impl Where {
-    /// Asks for `path`; the line that is answered with 200, within `limit`. Needs no runtime.
+    /// Asks for `path`; the line that is answered with 200. Needs no runtime.
     ///
     /// # Errors
-    /// Where nothing else than 200 is answered, or nothing in time.
+    /// Where anything else than 200 is answered, or nothing in time: of the last time.
     pub fn ask(
         &self,
-        method: Method,
+        method: &Method,
         path: &str,
-        limit: Duration,
+        patience: Patience,
         environment: fn(&str) -> Option<String>,
     ) -> anyhow::Result<String> {
+        let Patience { limit, wait } = patience;
         let address = self.admin.to_string();
+        let token = environment(TOKEN_VARIABLE);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let answered = runtime.block_on(async {
-            let asking = exchange(&address, method, path, environment(TOKEN_VARIABLE));
-            tokio::time::timeout(limit, asking).await
+            let mut over = pin!(tokio::time::sleep(wait));
+            loop {
+                let answer = once(&address, method, path, limit, token.clone()).await;
+                if answer.is_ok() {
+                    return answer;
+                }
+                tokio::select! {
+                    biased;
+                    () = &mut over => return answer,
+                    () = tokio::time::sleep(PAUSE) => {}
+                }
+            }
         });
         // A name that is still being asked for is not waited for.
         runtime.shutdown_background();
-        let (status, text) = answered
-            .with_context(|| format!("{address}{path} has not answered within {limit:?}"))??;
-        if status != StatusCode::OK {
-            bail!("{address}{path} answers {}: {text}", status.as_u16());
-        }
-        Ok(text)
+        answered
     }
+}
+
+async fn once(
+    address: &str,
+    method: &Method,
+    path: &str,
+    limit: Duration,
+    token: Option<String>,
+) -> anyhow::Result<String> {
+    let (status, text) = tokio::time::timeout(limit, exchange(address, method, path, token))
+        .await
+        .with_context(|| format!("{address}{path} has not answered within {limit:?}"))??;
+    if status != StatusCode::OK {
+        bail!("{address}{path} answers {}: {text}", status.as_u16());
+    }
+    Ok(text)
 }
 
 async fn exchange(
     address: &str,
-    method: Method,
+    method: &Method,
     path: &str,
     token: Option<String>,
 ) -> anyhow::Result<(StatusCode, String)> {
@@ -128,7 +164,7 @@ async fn exchange(
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let mut request = Request::builder()
-        .method(method)
+        .method(method.clone())
         .uri(path)
         .header(header::HOST, address)
         .header(header::CONNECTION, "close");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 
-use super::ask::Where;
+use super::ask::{Patience, Where};
 use crate::config::value::Length;
 
 /// How much longer than the drain may take its answer may.
@@ -45,8 +45,11 @@ pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyho
     } = args;
     let ask = |within: &Length| {
         let path = format!("/drain?delay={delay}&quiet={quiet}&within={within}");
-        let limit = within.0.saturating_add(ANSWER);
-        at.ask(Method::POST, &path, limit, environment)
+        let patience = Patience {
+            limit: within.0.saturating_add(ANSWER),
+            wait: Duration::ZERO,
+        };
+        at.ask(&Method::POST, &path, patience, environment)
     };
     match ask(timeout) {
         // Who waits for /drained has been told by then.

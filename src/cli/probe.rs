@@ -1,14 +1,9 @@
 //! `tokengauge probe`: whether the proxy beside it is well. For images without a shell, let alone an HTTP client.
 
-use std::time::{Duration, Instant};
-
 use http::Method;
 
-use super::ask::Where;
+use super::ask::{Patience, Where};
 use crate::config::value::Length;
-
-/// Between two times of asking.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// What is asked, and how long for.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,13 +40,15 @@ impl Page {
 }
 
 pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<String> {
-    let began = Instant::now();
-    loop {
-        let path = args.page.path();
-        let answer = args.at.ask(Method::GET, path, args.timeout.0, environment);
-        if answer.is_ok() || began.elapsed() + PAUSE > args.wait.0 {
-            return answer;
-        }
-        std::thread::sleep(PAUSE);
-    }
+    let Args {
+        page,
+        at,
+        timeout,
+        wait,
+    } = args;
+    let patience = Patience {
+        limit: timeout.0,
+        wait: wait.0,
+    };
+    at.ask(&Method::GET, page.path(), patience, environment)
 }

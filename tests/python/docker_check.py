@@ -20,7 +20,6 @@ import pathlib
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -28,13 +27,12 @@ import tempfile
 import time
 
 from image_check import DOCKERFILE, last_stage
-from namespaces import SKIPPED, libc
+from namespaces import SKIPPED, begin_anew, group_removed
 from pod.client import Clients
 from rig import PATIENCE, Tally, forget_the_machine, listening, wait_until
 
 # The folder of the engine; set for the process that runs inside the namespaces.
 INSIDE = "DOCKER_CHECK_FOLDER"
-PR_SET_PDEATHSIG = 1
 IMAGE = "tokengauge:checked"
 # Docker's bridge, on which the backend is: no address of the machine is seen in here.
 BRIDGE, BACKEND = "10.89.0.1", 8000
@@ -51,26 +49,11 @@ def outside():
     if os.geteuid() != 0 or not shutil.which("dockerd") or not shutil.which("unshare"):
         print("SKIPPED: a Docker engine needs root, dockerd and unshare (util-linux)")
         return SKIPPED
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="docker-check-") as folder:
         try:
-            way = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-            return subprocess.run(
-                [*way, sys.executable, *sys.argv], env={**os.environ, INSIDE: folder},
-                preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)).returncode
+            return begin_anew(INSIDE, folder)
         finally:
-            wait_until(lambda: all([removed(group) for group in pathlib.Path("/sys/fs/cgroup").rglob(pathlib.Path(folder).name)]))
-
-
-def removed(group):
-    """Whether a cgroup, with those in it, could be removed: while its processes are ending it cannot."""
-    try:
-        for one in [*sorted(group.rglob("*"), reverse=True), group]:
-            if one.is_dir():
-                one.rmdir()
-    except OSError:
-        return False
-    return True
+            wait_until(lambda: all([group_removed(group) for group in pathlib.Path("/sys/fs/cgroup").rglob(pathlib.Path(folder).name)]))
 
 
 class Engine:

@@ -3,12 +3,15 @@ import ctypes
 import fcntl
 import os
 import pathlib
+import signal
 import socket
 import struct
+import subprocess
 import sys
 
 NETWORK, MOUNTS, USERS = 0x40000000, 0x00020000, 0x10000000
 SKIPPED = 77
+PR_SET_PDEATHSIG = 1
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,6 +37,28 @@ def enter(flags):
         pathlib.Path("/proc/self/gid_map").write_text(f"0 {group} 1")
     if flags & MOUNTS:
         mount("none", "/", 16384 | 1 << 18)  # recursively private
+
+
+# The program that comes after these words has a network, mounts and processes of its own, and is their first process.
+APART = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def begin_anew(name, value):
+    """Runs this program again, apart, with one more variable by which it knows; gives back its exit status. It ends when this process does,
+    however that comes about."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    return subprocess.run([*APART, sys.executable, *sys.argv], env={**os.environ, name: str(value)},
+                          preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)).returncode
+
+
+def group_removed(group):
+    """Whether a cgroup, with those in it, is gone or could be removed: while its processes are ending it cannot."""
+    try:
+        for folder, _, _ in os.walk(group, topdown=False):
+            os.rmdir(folder)
+    except OSError:
+        return False
+    return True
 
 
 def mount(source, at, flags):

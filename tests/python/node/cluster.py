@@ -2,12 +2,10 @@
 
 What they make is gone with the namespaces, but for cgroups and a few settings of the kernel: `inside` sees to those.
 """
-import errno
 import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +13,7 @@ import tempfile
 import yaml
 
 from kubernetes.control_plane import SERVER, SERVICES, ControlPlane, until
-from namespaces import SKIPPED, libc
+from namespaces import APART, SKIPPED, begin_anew, group_removed
 from node.dns import Dns
 
 NAME = "node-0"
@@ -33,15 +31,13 @@ CGROUPS = pathlib.Path("/sys/fs/cgroup")
 CGROUP = "tokengauge-node"
 # What the kubelet sets of the whole machine (pkg/kubelet/cm, setupKernelTunables).
 KERNEL = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"]
-PR_SET_PDEATHSIG = 1
-OWN = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
 def impossible():
     """Why no node can be had here, or None."""
     if os.geteuid() != 0:
         return "it takes root"
-    tried = subprocess.run([*OWN, "ip", "link", "add", "it", "type", "veth", "peer", "name", "that"], capture_output=True, text=True)
+    tried = subprocess.run([*APART, "ip", "link", "add", "it", "type", "veth", "peer", "name", "that"], capture_output=True, text=True)
     if tried.returncode != 0:
         return f"namespaces or links cannot be made: {tried.stderr.strip()}"
     try:
@@ -62,18 +58,8 @@ def cgroups():
 
 
 def remove_cgroups():
-    for top in cgroups():
-        for folder, _, _ in os.walk(top, topdown=False):
-            # The last of its processes may be about to end.
-            until(lambda folder=folder: removed(folder), 10)
-
-
-def removed(folder):
-    try:
-        os.rmdir(folder)
-    except OSError as problem:
-        return problem.errno == errno.ENOENT
-    return True
+    # The last of their processes may be about to end.
+    until(lambda: all([group_removed(folder) for folder in cgroups()]), 20)
 
 
 def inside():
@@ -87,11 +73,8 @@ def inside():
         for each in cgroups():
             each.mkdir(exist_ok=True)
         folder = tempfile.mkdtemp(prefix="node-check-")
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
-            # Those inside end when this process does, however that comes about.
-            done = subprocess.run([*OWN, sys.executable, *sys.argv], env={**os.environ, INSIDE: folder},
-                                  preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+            status = begin_anew(INSIDE, folder)
         finally:
             remove_cgroups()
             for data in ("containerd", "containerd-state", "etcd", "kubelet", "image.tar"):
@@ -99,9 +82,9 @@ def inside():
             for name, value in before.items():
                 if setting(name) != value:
                     pathlib.Path("/proc/sys", name).write_text(value)
-        if done.returncode == 0:
+        if status == 0:
             shutil.rmtree(folder)
-        sys.exit(done.returncode)
+        sys.exit(status)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     # Services have addresses that nothing is at: there must be a way to them, for kube-proxy to change it.
     for step in ("link add eth0 type veth peer name out0", "link set out0 up", "link set eth0 up", f"address add {SERVER}/32 dev eth0", "route add default dev eth0"):
