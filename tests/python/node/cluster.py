@@ -29,6 +29,8 @@ INSIDE = "NODE_CHECK_INSIDE"
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 # Below it lie those of all pods: a node may run on this machine already.
 CGROUP = "tokengauge-node"
+# Without them no kubelet starts (pkg/kubelet/cm, cgroup_manager_linux.go).
+CONTROLLERS = {"cpu", "cpuset", "memory", "pids"}
 # What the kubelet sets of the whole machine (pkg/kubelet/cm, setupKernelTunables).
 KERNEL = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"]
 
@@ -43,11 +45,12 @@ def impossible():
     try:
         for folder in cgroups():
             folder.mkdir(exist_ok=True)
+        lacking = CONTROLLERS - controllers()
     except OSError as problem:
         return f"cgroups cannot be made: {problem}"
     finally:
         remove_cgroups()
-    return None
+    return f"cgroups lack the controllers {', '.join(sorted(lacking))}" if lacking else None
 
 
 def cgroups():
@@ -55,6 +58,14 @@ def cgroups():
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS / CGROUP]
     return [folder / CGROUP for folder in CGROUPS.iterdir() if (folder / "cgroup.procs").exists()]
+
+
+def controllers():
+    """Those that our folders have."""
+    try:
+        return set((CGROUPS / CGROUP / "cgroup.controllers").read_text().split())
+    except FileNotFoundError:
+        return {folder.parent.name for folder in cgroups()}
 
 
 def remove_cgroups():

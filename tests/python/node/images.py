@@ -5,11 +5,15 @@ import json
 import pathlib
 import tarfile
 
+# Debian's busybox-static has it there.
 BUSYBOX = "/bin/busybox"
 
 
 def saved(archive, name, files, config):
     """Writes `archive`: an image called `name` that holds `files` (path in the image → path here, or the bytes) and is run as `config` says."""
+    for path in files.values():
+        if not isinstance(path, bytes) and b"ld-linux" in pathlib.Path(path).read_bytes()[:4096]:
+            raise SystemExit(f"{path} wants a loader and libraries, and there are none in an image: install a static one (Debian: busybox-static)")
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for folder in sorted({str(parent) for path in files for parent in pathlib.PurePosixPath(path).parents} - {"."} | {"tmp"}):
