@@ -229,7 +229,7 @@ def chart(node, pods, args, tally):
         tally.check("chart: helm installs it, and waits until all is ready", done, wrong or one.told())
         done, wrong = helm(node, args, "test", "tokengauge", "--timeout=90s")
         tally.check("chart: helm test passes", done, wrong + one.told())
-        first = [pod for pod in pods.alive("gateway") if "injector" not in pod["metadata"]["name"] and "test" not in pod["metadata"]["name"]]
+        first = gateways(pods)
         address = one.address("tokengauge")
         traffic = Traffic(one, lambda: address, args.streams)
         told("chart", tally, memory(one, node, "tokengauge", 128 * 2**20))
@@ -237,6 +237,7 @@ def chart(node, pods, args, tally):
         done, wrong = one.kubectl("rollout", "status", "deployment/tokengauge", "--timeout=180s")
         tally.check("chart: the gateway's rollout comes to its end", done is not None, wrong)
         tally.check("chart: and the pods that were there are gone", one.wait(lambda: all(pod["metadata"]["uid"] in pods.gone for pod in first)))
+        evicted(one, node, pods, tally)
         traffic.stop()
         job(node, pods, args, tally, vendor)
         done, wrong = helm(node, args, "uninstall", "tokengauge", "--wait")
@@ -246,6 +247,23 @@ def chart(node, pods, args, tally):
         told("chart", tally, hooks(one))
         told("chart", tally, telling(one.answers, one.collector.telemetry()))
         print(f"     chart: {counts}, {sum(answer.again for answer in one.answers)} asked anew", flush=True)
+
+
+def gateways(pods):
+    return [pod for pod in pods.alive("gateway", "tokengauge-") if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "gateway"]
+
+
+def evicted(one, node, pods, tally):
+    """As a node is drained: one pod goes, and the other may not before there are two again."""
+    allowed = lambda: one.kubectl("get", "poddisruptionbudget", "tokengauge", "--output=jsonpath={.status.disruptionsAllowed}")[0] == "1"
+    tally.check("chart: one of the gateway's pods may be evicted", one.wait(allowed), one.told())
+    names = [pod["metadata"]["name"] for pod in gateways(pods)]
+    ask = lambda name: node.create(f"/api/v1/namespaces/gateway/pods/{name}/eviction", {
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "gateway"}})[0]
+    answers = [ask(name) for name in names]
+    tally.check("chart: one is, and the budget keeps the other", answers == [201, 429], answers)
+    gone = lambda: names[0] not in [pod["metadata"]["name"] for pod in gateways(pods)]
+    tally.check("chart: it ends, and then the other may go", one.wait(lambda: gone() and allowed()), one.told())
 
 
 def helm(node, args, *command):
