@@ -16,10 +16,13 @@ import threading
 import time
 import traceback
 
-from node import scenarios, shapes
+from node import scaling, scenarios, shapes
 from node.cluster import NAME, Node, inside
 from node.scene import Pods
 from rig import Tally, forget_the_machine
+
+# Those of a group come one after the other, and the groups side by side.
+GROUPS = ((scenarios.inbound, scenarios.collector_hangs), (scenarios.inbound_fallback, scenarios.without_hooks), (scenarios.chart,), (scaling.autoscaled,))
 
 
 def play(scenario, node, pods, args, tally):
@@ -39,7 +42,7 @@ def played(node, args, tally):
     assert status == 200, said
     shapes.load(node, args.binary, args.image)
     pods = Pods(node)
-    groups = [[one for one in group if not args.only or one.__name__ in args.only] for group in scenarios.GROUPS]
+    groups = [[one for one in group if not args.only or one.__name__ in args.only] for group in GROUPS]
     with concurrent.futures.ThreadPoolExecutor(len(groups)) as pool:
         list(pool.map(lambda group: [play(one, node, pods, args, tally) for one in group], groups))
     return any(groups)
@@ -50,7 +53,7 @@ def main():
     for name in ("binary", "image", "tools", "helm"):
         cli.add_argument(f"--{name}", required=True)
     cli.add_argument("--streams", type=int, default=100)
-    cli.add_argument("--only", nargs="+", metavar="NAME", help=" ".join(one.__name__ for group in scenarios.GROUPS for one in group))
+    cli.add_argument("--only", nargs="+", metavar="NAME", help=" ".join(one.__name__ for group in GROUPS for one in group))
     cli.add_argument("--verbose", action="store_true")
     args = cli.parse_args()
     for name in ("binary", "image", "tools", "helm"):

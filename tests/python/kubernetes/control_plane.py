@@ -37,7 +37,12 @@ class ControlPlane:
                    f"--advertise-address={SERVER}", f"--tls-cert-file={folder}/server.crt", f"--tls-private-key-file={folder}/server.key",
                    f"--client-ca-file={folder}/ca.crt", "--authorization-mode=RBAC", f"--service-cluster-ip-range={SERVICES}",
                    "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={folder}/accounts.key",
-                   f"--service-account-signing-key-file={folder}/accounts.key", *options)
+                   f"--service-account-signing-key-file={folder}/accounts.key",
+                   # What it says of who asks, to servers that it passes requests on to.
+                   f"--requestheader-client-ca-file={folder}/ca.crt", "--requestheader-allowed-names=front-proxy",
+                   "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+                   "--requestheader-extra-headers-prefix=X-Remote-Extra-", f"--proxy-client-cert-file={folder}/front.crt",
+                   f"--proxy-client-key-file={folder}/front.key", *options)
         self.context = ssl.create_default_context(cafile=folder / "ca.crt")
         self.context.load_cert_chain(folder / "admin.crt", folder / "admin.key")
         self.kubeconfig = folder / "kubeconfig"
@@ -64,6 +69,7 @@ class ControlPlane:
         for name, subject, more in [
             ("server", "/CN=kube-apiserver", f"subjectAltName=IP:{SERVER},IP:{FIRST},DNS:kubernetes.default.svc"),
             ("admin", "/O=system:masters/CN=admin", "extendedKeyUsage=clientAuth"),
+            ("front", "/CN=front-proxy", "extendedKeyUsage=clientAuth"),
         ]:
             (folder / f"{name}.ext").write_text(more)
             openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject)

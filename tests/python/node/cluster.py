@@ -127,7 +127,8 @@ class Node(ControlPlane):
         self.await_ready()
         known = f"--kubeconfig={self.kubeconfig}"
         self.start("kube-controller-manager", str(tools / "kube-controller-manager"), known, "--leader-elect=false", "--bind-address=127.0.0.1",
-                   f"--service-account-private-key-file={folder}/accounts.key", f"--root-ca-file={folder}/ca.crt")
+                   f"--service-account-private-key-file={folder}/accounts.key", f"--root-ca-file={folder}/ca.crt",
+                   "--horizontal-pod-autoscaler-sync-period=5s")
         self.start("kube-scheduler", str(tools / "kube-scheduler"), known, "--leader-elect=false", "--bind-address=127.0.0.1")
         self.start("kube-proxy", str(tools / "kube-proxy"), f"--config={self.settings('kube-proxy', self.of_proxy())}", f"--hostname-override={NAME}")
         self.start("kubelet", str(tools / "kubelet"), known, f"--config={self.settings('kubelet', self.of_kubelet())}", f"--hostname-override={NAME}",

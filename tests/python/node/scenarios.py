@@ -84,21 +84,23 @@ def memory(one, node, title, bound):
 # --- traffic ---------------------------------------------------------------------------------------------------------
 
 
+async def again(clients):
+    """One stream after the other."""
+    while not clients.stopping:
+        answer = await clients.stream(LONG)
+        if answer.error:
+            await asyncio.sleep(1)
+
+
 class Traffic:
     """So many streams at any time, each new one on a connection of its own; and clients that keep theirs."""
 
     def __init__(self, one, find, streams, path="/v1/chat/completions"):
         self.one, self.long = one, one.clients(find, GAP, path)
         self.short = one.clients(find, 0.01, path)
-        self.running = [one.spawn(self.again()) for _ in range(streams)]
+        self.running = [one.spawn(again(self.long)) for _ in range(streams)]
         self.running += [one.spawn(self.short.keep_coming(SHORT, 0.1))] + [one.spawn(self.short.keep_asking(SHORT, 0.2)) for _ in range(8)]
         rig.wait_until(lambda: sum(answer.kind == "long" and (answer.tokens > 0 or bool(answer.ended)) for answer in one.answers) >= streams)
-
-    async def again(self):
-        while not self.long.stopping:
-            answer = await self.long.stream(LONG)
-            if answer.error:
-                await asyncio.sleep(1)
 
     def open(self):
         return sum(answer.kind == "long" and not answer.ended for answer in self.one.answers)
@@ -290,6 +292,3 @@ def job(node, pods, args, tally, vendor):
         tally.check("job: and ends after the application", over == sorted(over), over)
         told("job", tally, telling(answers, one.collector.telemetry()))
 
-
-# Those of a group come one after the other, and the groups side by side.
-GROUPS = ((inbound, collector_hangs), (inbound_fallback, without_hooks), (chart,))

@@ -17,7 +17,7 @@ def load(node, binary, image):
     """`image`, an archive, is our own."""
     ours = shapes.container(shapes.inbound(0), SIDECAR)["image"]
     node.load(image, ours)
-    simulate = f"exec /tokengauge simulate --listen 0.0.0.0:{shapes.BEHIND} --model {MODEL}"
+    simulate = f"exec /tokengauge simulate --listen 0.0.0.0:{shapes.BEHIND} --model ${{SIMULATED:-{MODEL}}}"
     shell = {"bin/sh": images.BUSYBOX}
     for name, files, entrypoint in [
         ("localhost/pause:1", shell, ["/bin/sh", "-c", "sleep 2147483647"]),
@@ -29,12 +29,14 @@ def load(node, binary, image):
         node.load(archive, name)
 
 
-def inbound(otlp, replicas=2, **changes):
+def inbound(otlp, replicas=2, simulated=None, **changes):
     """deploy/kubernetes/inbound, or its fallback for older clusters: Service, ServiceAccount and Deployment. The engine asks for
-    a GPU as it does there, and for less memory."""
+    a GPU as it does there, and for less of the rest. `simulated` is what it serves, if not MODEL."""
     spec = shapes.inbound(otlp, **changes)
     engine = shapes.container(spec, ENGINE)
-    engine["resources"]["requests"].update(cpu="50m", memory="64Mi")
+    engine["resources"]["requests"].update(cpu="10m", memory="64Mi")
+    if simulated:
+        engine["env"] = [*engine.get("env", []), {"name": "SIMULATED", "value": simulated}]
     folder = shapes.MANIFESTS if changes.get("native", True) else shapes.MANIFESTS / "no-native-sidecar"
     documents = [one for one in yaml.safe_load_all((folder / "inbound/injected.yaml").read_text()) if one]
     deployment = next(one for one in documents if one["kind"] == "Deployment")["spec"]
