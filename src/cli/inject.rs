@@ -13,7 +13,7 @@ use clap::Args;
 use json_patch::Patch;
 use serde_json::Value;
 
-use crate::kube::inject::{self, Around, Live, Outcome, Settings};
+use crate::kube::inject::{self, Around, Live, Outcome, Reason, Settings};
 use crate::kube::yaml::{self, Document};
 
 #[derive(Args, Debug)]
@@ -210,7 +210,7 @@ pub struct Changed {
     pub told: Vec<String>,
     pub changes: bool,
     pub refused: usize,
-    /// Those that were changed and were read from a cluster.
+    /// Those that were read from a cluster and were changed, or left to what makes them.
     live: Vec<Live>,
 }
 
@@ -315,6 +315,7 @@ impl Changed {
                     self.told
                         .extend(notes.iter().map(|note| format!("{at}: {note}")));
                 }
+                Outcome::Skipped(Reason::Owned) => self.live.extend(Live::of(object)),
                 Outcome::Skipped(reason) if reason.is_told() => {
                     self.told.push(format!("{at}: skipped: {reason}"))
                 }

@@ -57,7 +57,10 @@ fn what_a_cluster_holds_is_told_how_it_goes_back() {
             ),
             ("pod/alone", "no container can be put into a pod that runs"),
             ("job/once", "the template of a Job cannot be changed"),
-            (OWNED, "what makes these makes them anew"),
+            (
+                OWNED,
+                "left as they are, since what makes these makes them anew",
+            ),
         ],
     );
     // What kubectl applied has no sidecar, and these have one: there it cannot be taken out.
@@ -70,7 +73,6 @@ fn what_a_cluster_holds_is_told_how_it_goes_back() {
             ),
             ("pod/alone", "no container can be put into a pod that runs"),
             ("job/once", "the template of a Job cannot be changed"),
-            (OWNED, "what makes these makes them anew"),
         ],
     );
 }
@@ -88,7 +90,8 @@ fn what_a_cluster_says_of_an_object_stays_as_it_is() {
     let (old, new) = (objects_of(&before), objects_of(&made.text));
     assert_eq!(old.len(), new.len());
     for (old, new) in old.iter().zip(&new) {
-        assert_ne!(old, new);
+        let owned = old["metadata"].get("ownerReferences").is_some();
+        assert_eq!(old == new, owned, "{old}");
         assert_eq!(old["status"], new["status"]);
         let mut metadata = new["metadata"].clone();
         let annotations = metadata.get_mut("annotations");
@@ -98,6 +101,70 @@ fn what_a_cluster_says_of_an_object_stays_as_it_is() {
         assert_eq!(old["metadata"], metadata);
     }
     assert_eq!(taken_back(&made.text).text, before);
+}
+
+/// A Service led to sidecars that no pod will have would lead nowhere.
+#[test]
+fn what_another_object_makes_is_left_as_it_is() {
+    let with = |owners: &Value| {
+        let labels = json!({"app": "chat"});
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "chat-0", "uid": "u", "labels": labels, "ownerReferences": owners},
+            "spec": {"containers": [{"name": "chat", "image": "vllm/vllm-openai", "ports": [{"containerPort": 8000}]}]},
+        });
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "chat", "uid": "v"},
+            "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": 8000}]},
+        });
+        json!({"apiVersion": "v1", "kind": "List", "items": [pod, service]}).to_string()
+    };
+    let owned = with(&json!([{"kind": "StatefulSet", "name": "chat", "controller": true}]));
+    let made = again(&owned, super::IN);
+    assert_eq!((made.text.as_str(), made.changes), (owned.as_str(), false));
+    assert_ways(
+        &made,
+        &[("pod/chat-0 (of statefulset/chat)", "left as they are")],
+    );
+    // Beside it a workload is still the only one, which a flag is meant for, whatever it runs.
+    let other = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "other"},
+        "spec": {"template": {"spec": {"containers": [
+            {"name": "other", "image": "example.com/other", "ports": [{"name": "http", "containerPort": 8080}]},
+        ]}}},
+    })
+    .to_string();
+    assert!(again(&other, super::IN).changes);
+    let both = again(&format!("{other}\n---\n{owned}"), super::IN);
+    assert!(
+        both.changes && both.text.contains(&owned),
+        "{:#?}",
+        both.told
+    );
+
+    let alone = again(&with(&json!([])), super::IN);
+    assert!(
+        alone.text.contains("tokengauge.dev/injected"),
+        "{:#?}",
+        alone.told
+    );
+    assert_ways(
+        &alone,
+        &[
+            ("service/chat", "put back by"),
+            ("pod/chat-0", "no container can be put into"),
+        ],
+    );
+    // By hand a sidecar was put into one that is owned: there is no taking it out, either.
+    let mut sidecar = objects_of(&alone.text).remove(0);
+    sidecar["metadata"]["ownerReferences"] =
+        json!([{"kind": "StatefulSet", "name": "chat", "controller": true}]);
+    let back = taken_back(&sidecar.to_string());
+    assert!(!back.changes, "{:#?}", back.told);
+    assert_ways(
+        &back,
+        &[("pod/chat-0 (of statefulset/chat)", "left as they are")],
+    );
 }
 
 #[test]

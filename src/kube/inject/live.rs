@@ -15,7 +15,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// So many objects are named; of more, their number is told.
 const MOST_NAMES: usize = 5;
 
-/// An object that was read from a cluster.
+/// An object that was read from a cluster, and was changed, or would have been if nothing made it anew.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Live {
     /// As people and kubectl write it, with what makes it.
@@ -36,8 +36,8 @@ enum Way {
     /// A Job of its own. Its template is what it is; and as it stands here it cannot be made anew, since it selects pods by
     /// its former `uid`.
     Job,
-    /// Another object makes it, and is to be changed instead: a Deployment answers a change of its ReplicaSet with another
-    /// ReplicaSet, which is without it.
+    /// None: another object makes it, and is to be changed instead. A Deployment answers a change of its ReplicaSet with
+    /// another ReplicaSet, which is without it.
     Owner,
 }
 
@@ -78,6 +78,11 @@ impl Live {
     }
 }
 
+/// Whether it is one of a cluster's that another object makes: whatever is written into it has no effect, or not for long.
+pub(super) fn is_owned(object: &Value) -> bool {
+    is_live(object) && owner(object).is_some()
+}
+
 /// What is to be done with these objects, now that they are changed: a line for each way back. `command` is `inject` or
 /// `uninject`.
 pub fn ways_back(live: &[Live], command: &str) -> Vec<String> {
@@ -116,8 +121,8 @@ impl Way {
                  Job and cannot make it anew; {command} the manifest that it was made from, delete the Job, and apply that"
             ),
             Self::Owner => format!(
-                "what makes these makes them anew, without this: leave them out, and {command} that, or what makes that in \
-                 turn (the Deployment of a ReplicaSet, the CronJob of a Job)"
+                "left as they are, since what makes these makes them anew, without this: {command} that, or what makes that \
+                 in turn (the Deployment of a ReplicaSet, the CronJob of a Job)"
             ),
         }
     }

@@ -58,6 +58,7 @@ pub fn inject(object: &Value, around: &Around, settings: &Settings) -> Outcome {
     }
     match planned(object, kind, around, settings) {
         Ok(plan) if plan.value == *object => Outcome::Skipped(Reason::AlreadyInjected),
+        Ok(_) | Err(Stop::Refuse(_)) if around.leaves(object) => Outcome::Skipped(Reason::Owned),
         Ok(plan) => Outcome::Changed {
             patch: plan.patch,
             notes: plan.notes,
@@ -79,6 +80,7 @@ pub fn uninject(object: &Value) -> Outcome {
         Some(Err(problem)) => Err(problem),
     };
     match undone {
+        _ if live::is_owned(object) => Outcome::Skipped(Reason::Owned),
         Ok((_, patch, mut notes)) => {
             notes.insert(0, Note::Removed);
             Outcome::Changed { patch, notes }
@@ -116,7 +118,7 @@ struct Plan {
 
 /// The port that is taken over in an object's pods, if any.
 fn takeover(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> Option<Takeover> {
-    if !around.names(object) {
+    if !around.names(object) || around.leaves(object) {
         return None;
     }
     planned(object, kind, around, settings)

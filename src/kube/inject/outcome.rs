@@ -51,6 +51,8 @@ pub enum Reason {
     ForeignContainer,
     /// A plain container would keep the Job from completing.
     JobNeedsNative,
+    /// A cluster runs it, and another object makes it: see [`Live`](super::Live), which tells it of all of them together.
+    Owned,
 }
 
 impl Reason {
@@ -70,6 +72,7 @@ impl Reason {
             Self::Windows => "windows",
             Self::ForeignContainer => "foreign_container",
             Self::JobNeedsNative => "job_needs_native",
+            Self::Owned => "owned",
         }
     }
 }
@@ -77,7 +80,7 @@ impl Reason {
 impl Reason {
     /// Whether a person wants to hear of it: not of each ConfigMap that runs no pods.
     pub const fn is_told(&self) -> bool {
-        !matches!(self, Self::NotAWorkload | Self::NotNamed)
+        !matches!(self, Self::NotAWorkload | Self::NotNamed | Self::Owned)
     }
 }
 
@@ -117,6 +120,7 @@ impl fmt::Display for Reason {
                 "as a plain container the sidecar would keep the Job from completing; leave out native: false \
                  (Kubernetes 1.29 and later)",
             ),
+            Self::Owned => f.write_str("another object makes it, and anew without this"),
         }
     }
 }

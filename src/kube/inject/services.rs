@@ -9,6 +9,7 @@ use super::annotations::Wanted;
 use super::edit::Edit;
 use super::inbound::Takeover;
 use super::kind::{self, Kind};
+use super::live;
 use super::note::Note;
 use super::outcome::{Outcome, Problem, Reason};
 use super::pod::Declared;
@@ -88,10 +89,11 @@ impl Around {
             let template = Kind::of(object).and_then(|kind| object.pointer(kind.template()));
             let wanted = template.map(|template| Wanted::of(object, template, settings));
             wanted.is_some_and(|wanted| !matches!(wanted, Err(Stop::Skip(_))))
+                && !live::is_owned(object)
         };
         let services = objects
             .iter()
-            .filter(|object| kind::is_service(object))
+            .filter(|object| kind::is_service(object) && !live::is_owned(object))
             .map(|service| original(service, ""));
         let of_kind = |kinds: &[&str]| {
             let fits = |object: &&&Value| {
@@ -139,6 +141,11 @@ impl Around {
     /// Whether an object is among those that get a sidecar.
     pub(super) fn names(&self, object: &Value) -> bool {
         self.only.is_empty() || self.only.contains(&kind::name(object))
+    }
+
+    /// Whether it is left as it is, since another object makes it. To the webhook each pod is one of those, and new.
+    pub(super) fn leaves(&self, object: &Value) -> bool {
+        self.renews && live::is_owned(object)
     }
 
     pub(super) fn is_crowded(&self) -> bool {
@@ -241,8 +248,9 @@ impl Around {
 /// A Service is led to where the pods behind it were taken over.
 pub(super) fn inject(service: &Value, around: &Around) -> Outcome {
     match lead(service, around) {
-        Ok(Some((led, patch, notes))) if led != *service => Outcome::Changed { patch, notes },
-        Ok(Some(_)) => Outcome::Skipped(Reason::AlreadyInjected),
+        Ok(Some((led, ..))) if led == *service => Outcome::Skipped(Reason::AlreadyInjected),
+        Ok(Some(_)) | Err(_) if around.leaves(service) => Outcome::Skipped(Reason::Owned),
+        Ok(Some((_, patch, notes))) => Outcome::Changed { patch, notes },
         Ok(None) => Outcome::Skipped(Reason::NotAWorkload),
         Err(problem) => Outcome::Refused(problem),
     }
