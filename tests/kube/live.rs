@@ -167,6 +167,53 @@ fn what_another_object_makes_is_left_as_it_is() {
     );
 }
 
+/// A Service that an operator keeps would lead back to the engine, and a pod that is owned need not be fit for a sidecar.
+#[test]
+fn what_is_left_neither_changes_nor_stands_in_the_way() {
+    let owners = json!([{"kind": "Engine", "name": "chat", "controller": true}]);
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "chat", "uid": "v", "ownerReferences": owners},
+        "spec": {"selector": {"app": "chat"}, "ports": [{"port": 80, "targetPort": 8000}]},
+    })
+    .to_string();
+    let workload = |port: Value| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat"},
+            "spec": {"template": {
+                "metadata": {"labels": {"app": "chat"}},
+                "spec": {"containers": [{"name": "chat", "image": "vllm/vllm-openai", "ports": [port]}]},
+            }},
+        })
+    };
+    let named = workload(json!({"name": "http", "containerPort": 8000}));
+    let made = again(&format!("{named}\n---\n{service}"), super::IN);
+    assert!(
+        made.changes && made.text.contains(&service),
+        "{:#?}",
+        made.told
+    );
+    assert_ways(
+        &made,
+        &[("service/chat (of engine/chat)", "left as they are")],
+    );
+    // Without a name nothing leads to the sidecar.
+    let numbered = workload(json!({"containerPort": 8000}));
+    let made = again(&format!("{numbered}\n---\n{service}"), super::IN);
+    assert_eq!(made.refused, 1, "{:#?}", made.told);
+
+    let without_ports = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "chat-0", "uid": "u", "ownerReferences": owners},
+        "spec": {"containers": [{"name": "chat", "image": "vllm/vllm-openai"}]},
+    });
+    let made = again(&without_ports.to_string(), super::IN);
+    assert_eq!((made.refused, made.changes), (0, false), "{:#?}", made.told);
+    assert_ways(
+        &made,
+        &[("pod/chat-0 (of engine/chat)", "left as they are")],
+    );
+}
+
 #[test]
 fn manifests_are_told_no_way_back() {
     let generated = input("engine-deployment.yaml").text.replacen(
