@@ -291,4 +291,3 @@ def job(node, pods, args, tally, vendor):
         over = [app.get("finishedAt", ""), sidecar.get("finishedAt", "")]
         tally.check("job: and ends after the application", over == sorted(over), over)
         told("job", tally, telling(answers, one.collector.telemetry()))
-
