@@ -3,6 +3,7 @@
 All of it as it is written there, but for three times that one would wait for.
 """
 import contextlib
+import http.client
 import itertools
 import pathlib
 import threading
@@ -96,7 +97,7 @@ class Wishes:
 
     def watch(self):
         while not self.over:
-            with contextlib.suppress(OSError, KeyError):
+            with contextlib.suppress(OSError, http.client.HTTPException, KeyError):
                 _, _, deployment = self.node.ask("GET", f"/apis/apps/v1/namespaces/{NAME}/deployments/vllm")
                 found, _, scaler = self.node.ask("GET", f"/apis/autoscaling/v2/namespaces/{NAME}/horizontalpodautoscalers/vllm")
                 if found == 200:
