@@ -256,8 +256,8 @@ impl Draft {
         }
     }
 
-    /// A text without a line end at its end stays one, whatever was added and taken out there: unless the line end belongs
-    /// to a value, as below `|`.
+    /// A text whose last line has no line end stays one, whatever was added and taken out there: unless the line end
+    /// belongs to a value, as below `|`. A blank line that becomes the last one stays, and loses its own.
     fn end_as(&mut self, former: &str) {
         if former.ends_with('\n') {
             return;

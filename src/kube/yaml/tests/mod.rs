@@ -117,6 +117,19 @@ fn what_was_added_is_removed_without_a_trace() {
 }
 
 #[test]
+fn a_last_line_without_a_line_end_takes_with_it_only_the_one_before() {
+    for newline in ["\n", "\r\n"] {
+        let texts = ["a: 1\nb: 2", "a: 1\n\nb: 2", "a: 1\n\n\nb: 2"];
+        for text in texts.map(|text| text.replace('\n', newline)) {
+            let kept = text.strip_suffix(&format!("{newline}b: 2")).unwrap();
+            assert_eq!(edited(&text, remove("/b")), kept);
+            let ended = format!("{text}{newline}");
+            assert_eq!(edited(&ended, remove("/b")), format!("{kept}{newline}"));
+        }
+    }
+}
+
+#[test]
 fn comments_at_the_end_belong_to_what_they_stand_in() {
     let text = "a:\n- b # b\n# of c\nc:\n  d: |\n    x\n  # d2\n\n  # d3\n# end\n";
     assert_eq!(

@@ -267,8 +267,12 @@ fn operation(value: &Value, (kind, place, key, new): &(u8, Index, Index, Value))
     }
 }
 
+/// The lines of a text, with the one that its last line end begins: a blank line is a line at the end too.
 fn lines(text: &str) -> Vec<&str> {
-    text.trim_start_matches('\u{feff}').lines().collect()
+    let text = text.trim_start_matches('\u{feff}');
+    text.split('\n')
+        .map(|line| line.trim_end_matches('\r'))
+        .collect()
 }
 
 /// So many lines may differ: those of the value that is touched.
