@@ -3,10 +3,11 @@
 
     node_check.py --binary TOKENGAUGE --image ARCHIVE --tools FOLDER --helm HELM [--streams 100] [--only NAME…] [--verbose]
 
-ARCHIVE is the image as `docker save` writes it, FOLDER has kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy and
-kubelet. They run beside etcd and containerd in namespaces of their own, and images come from nowhere else: under vLLM's name there is
-a simulated engine. docs/pod-life.md says what is proven. The last line is `N passed, N failed`; exit 0 when nothing failed, and 77
-with a reason where no node can be had.
+ARCHIVE is the image as `docker save` writes it, FOLDER has kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy,
+kubelet, prometheus3 and prometheus-adapter; for the scenarios that are only played when they are named also metrics-server and keda. They
+run beside etcd and containerd in namespaces of their own, and images come from nowhere else: under vLLM's name there is a simulated
+engine. docs/pod-life.md says what is proven. The last line is `N passed, N failed`; exit 0 when nothing failed, and 77 with a reason
+where no node can be had.
 """
 import argparse
 import concurrent.futures
@@ -16,13 +17,15 @@ import threading
 import time
 import traceback
 
-from node import scaling, scenarios, shapes
+from node import keda, scaling, scenarios, shapes
 from node.cluster import NAME, Node, inside
 from node.scene import Pods
 from rig import Tally, forget_the_machine
 
 # Those of a group come one after the other, and the groups side by side.
 GROUPS = ((scenarios.inbound, scenarios.collector_hangs), (scenarios.inbound_fallback, scenarios.without_hooks), (scenarios.chart,), (scaling.autoscaled,))
+# Those that are only played when they are named, since what they take is long to build.
+NAMED = ((scaling.gateway_by_adapter, keda.autoscaled_by_keda, keda.gateway_by_keda),)
 
 
 def play(scenario, node, pods, args, tally):
@@ -42,7 +45,7 @@ def played(node, args, tally):
     assert status == 200, said
     shapes.load(node, args.binary, args.image)
     pods = Pods(node)
-    groups = [[one for one in group if not args.only or one.__name__ in args.only] for group in GROUPS]
+    groups = [[one for one in group if one.__name__ in args.only] for group in GROUPS + NAMED] if args.only else GROUPS
     with concurrent.futures.ThreadPoolExecutor(len(groups)) as pool:
         list(pool.map(lambda group: [play(one, node, pods, args, tally) for one in group], groups))
     return any(groups)
@@ -53,7 +56,7 @@ def main():
     for name in ("binary", "image", "tools", "helm"):
         cli.add_argument(f"--{name}", required=True)
     cli.add_argument("--streams", type=int, default=100)
-    cli.add_argument("--only", nargs="+", metavar="NAME", help=" ".join(one.__name__ for group in GROUPS for one in group))
+    cli.add_argument("--only", nargs="+", metavar="NAME", help=" ".join(one.__name__ for group in GROUPS + NAMED for one in group))
     cli.add_argument("--verbose", action="store_true")
     args = cli.parse_args()
     for name in ("binary", "image", "tools", "helm"):

@@ -118,6 +118,12 @@ class ControlPlane:
         done = subprocess.run(["kubectl", "--kubeconfig", str(self.kubeconfig), *args], input=given, capture_output=True, text=True)
         return done.stdout if done.returncode == 0 else None, done.stderr
 
+    def end(self, process):
+        """Ends one of the processes, which is not missed."""
+        self.processes.remove(process)
+        process.terminate()
+        process.wait(20)
+
     def stop(self):
         for process in reversed(self.processes):
             process.terminate()

@@ -44,6 +44,19 @@ def inbound(otlp, replicas=2, simulated=None, **changes):
     return documents
 
 
+def gateway(node, vendor, otlp):
+    """deploy/kubernetes/gateway but for its autoscaler, with this vendor in place of OpenAI."""
+    documents = list(yaml.safe_load_all(node.run("kubectl", "kustomize", str(shapes.MANIFESTS / "gateway"))))
+    for one in documents:
+        if one["kind"] == "ConfigMap":
+            config = yaml.safe_load(one["data"]["tokengauge.yaml"])
+            config["upstreams"]["openai"]["url"] = vendor
+            one["data"]["tokengauge.yaml"] = yaml.safe_dump(config)
+        elif one["kind"] == "Deployment":
+            shapes.to_collector(one["spec"]["template"]["spec"], otlp)
+    return [one for one in documents if one["kind"] != "HorizontalPodAutoscaler"]
+
+
 def job(vendor, otlp):
     """An application's Job, written without a word of a sidecar but the annotations: calls at once, each in a stream, and what came of each."""
     body = '{"model":"sim-typical","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"How long does a Job live?"}]}'
