@@ -24,8 +24,9 @@ MONITORING = "monitoring"
 STORE, ADAPTER = 9090, 6444
 # An engine that answers so many calls at a time, each for some 4 s; and so many clients, of whom all others wait.
 PLACES, GAP, HEAVY, LIGHT = 4, 0.1, 24, 2
-# Replicas of the gateway that there are at least, so many clients, and how many of them are for one replica.
-LEAST, OPEN, EACH = 2, 100, 34
+# Replicas of the gateway that there are at least, so many clients, and how many of them are for one replica: three are right for any number
+# that lies by less than a fifth off, since who begins the next stream may be counted while its last one still is.
+LEAST, OPEN, EACH = 2, 100, 40
 # Of its vendors.
 PORTS = itertools.count(9001)
 # In seconds, for minutes: how long a wish for less must last, and in what time one replica goes.
@@ -114,7 +115,7 @@ def gateway_followed(title, way, node, pods, args, tally):
 
         clients = one.clients(lambda: address, GAP, "/openai/v1/chat/completions")
         running = [one.spawn(again(clients)) for _ in range(OPEN)]
-        check("it sees what is open, as clients know it", one.wait(lambda: OPEN * 0.95 <= wishes.now.get("queue", 0) <= OPEN), wishes)
+        check("it sees what is open, as clients know it", one.wait(lambda: OPEN * 0.9 <= wishes.now.get("queue", 0) <= OPEN * 1.1), wishes)
         check("a replica comes", one.wait(lambda: wishes.now.get("replicas") == LEAST + 1), wishes)
         one.await_ready(LEAST + 1, "tokengauge-")
 
