@@ -4,10 +4,10 @@
     node_check.py --binary TOKENGAUGE --image ARCHIVE --tools FOLDER --helm HELM [--streams 100] [--only NAME…] [--verbose]
 
 ARCHIVE is the image as `docker save` writes it, FOLDER has kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy,
-kubelet, prometheus3 and prometheus-adapter; for the scenarios that are only played when they are named also metrics-server and keda. They
-run beside etcd and containerd in namespaces of their own, and images come from nowhere else: under vLLM's name there is a simulated
-engine. docs/pod-life.md says what is proven. The last line is `N passed, N failed`; exit 0 when nothing failed, and 77 with a reason
-where no node can be had.
+kubelet, prometheus3 and prometheus-adapter; for the scenarios that are only played when they are named also metrics-server, keda and
+prometheus-operator. They run beside etcd and containerd in namespaces of their own, and images come from nowhere else: under vLLM's
+name there is a simulated engine. docs/pod-life.md says what is proven. The last line is `N passed, N failed`; exit 0 when nothing
+failed, and 77 with a reason where no node can be had.
 """
 import argparse
 import concurrent.futures
@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 
-from node import keda, scaling, scenarios, shapes
+from node import keda, monitored, scaling, scenarios, shapes
 from node.cluster import NAME, Node, inside
 from node.scene import Pods
 from rig import Tally, forget_the_machine
@@ -25,7 +25,7 @@ from rig import Tally, forget_the_machine
 # Those of a group come one after the other, and the groups side by side.
 GROUPS = ((scenarios.inbound, scenarios.collector_hangs), (scenarios.inbound_fallback, scenarios.without_hooks), (scenarios.chart,), (scaling.autoscaled,))
 # Those that are only played when they are named, since what they take is long to build.
-NAMED = ((scaling.gateway_by_adapter, keda.autoscaled_by_keda, keda.gateway_by_keda),)
+NAMED = ((scaling.gateway_by_adapter, keda.autoscaled_by_keda, keda.gateway_by_keda, monitored.monitored),)
 
 
 def play(scenario, node, pods, args, tally):

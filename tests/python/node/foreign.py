@@ -4,23 +4,39 @@ import yaml
 from node import images
 
 
+class Loader(yaml.SafeLoader):
+    """A lone `=` is text, as Kubernetes reads it."""
+
+
+Loader.add_constructor("tag:yaml.org,2002:value", yaml.SafeLoader.construct_yaml_str)
+
+
 def manifests(node, folder):
-    return [one for one in yaml.safe_load_all(node.run("kubectl", "kustomize", str(folder))) if one]
+    return documents(node.run("kubectl", "kustomize", str(folder)))
+
+
+def documents(text):
+    return [one for one in yaml.load_all(text, Loader) if one]
 
 
 def load(node, container, program, entrypoint=None):
     """Puts a program under the name of the container's image, which can come from nowhere else here."""
-    archive, [path] = node.folder / "image.tar", entrypoint or container["command"]
-    images.saved(archive, container["image"], {path.lstrip("/"): str(program)}, {"User": "1000", "Entrypoint": [path]})
-    node.load(archive, container["image"])
+    [path] = entrypoint or container["command"]
+    named(node, container["image"], path, program)
     container["imagePullPolicy"] = "Never"
 
 
-def install(node, documents, apis=()):
-    """Applies them, and waits until their Deployments are ready and the API server reaches them for these APIs."""
+def named(node, image, path, program):
+    archive = node.folder / "image.tar"
+    images.saved(archive, image, {path.lstrip("/"): str(program)}, {"User": "1000", "Entrypoint": [path]})
+    node.load(archive, image)
+
+
+def install(node, given, apis=()):
+    """Applies these documents, and waits until their Deployments are ready and the API server reaches them for these APIs."""
     # Some are too long for what it would note down of them otherwise.
-    kubectl(node, "apply", "--server-side", "-f", "-", given=yaml.safe_dump_all(documents))
-    for one in documents:
+    kubectl(node, "apply", "--server-side", "-f", "-", given=yaml.safe_dump_all(given))
+    for one in given:
         if one["kind"] == "Deployment":
             name, namespace = one["metadata"]["name"], one["metadata"]["namespace"]
             kubectl(node, "rollout", "status", f"deployment/{name}", f"--namespace={namespace}", "--timeout=240s", told=(namespace, name))
