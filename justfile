@@ -72,7 +72,7 @@ report: build
 demo *arguments:
     cargo run --release -- demo {{ arguments }}
 
-# Every fuzz target for 20 s (FUZZ_SECONDS, FUZZ_TARGETS)
+# Every fuzz target for 12 s (FUZZ_SECONDS, FUZZ_TARGETS)
 fuzz:
     .ci/run fuzz
 

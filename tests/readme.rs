@@ -1,5 +1,5 @@
 //! What pages tell a reader to type or to open is there: every file and heading that one links to, every option of every
-//! command in it, every page of the admin port. What they name of metrics is held by `tests/monitoring`.
+//! command in it, every page of the admin port, every stage of CI. What they name of metrics is held by `tests/monitoring`.
 
 #![expect(
     clippy::panic,
@@ -15,6 +15,8 @@ use std::process::Command;
 use pages::{blocks, code_spans, read, root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tokengauge");
+
+const WORKFLOW: &str = ".github/workflows/ci.yml";
 
 const COMMANDS: [&str; 12] = [
     "run",
@@ -105,6 +107,35 @@ fn the_two_first_commands_are_there() {
 }
 
 #[test]
+fn every_stage_of_ci_that_is_called_is_one() {
+    let known = stages_defined();
+    let mut called = 0;
+    for page in pages::all()
+        .into_iter()
+        .chain(["justfile", WORKFLOW].map(str::to_owned))
+    {
+        for stage in stages_called(&read(&page)) {
+            called += 1;
+            assert!(known.contains(&stage), "{page}: .ci/run {stage}");
+        }
+    }
+    assert!(called > 30, "{called}");
+}
+
+#[test]
+fn the_workflow_runs_every_stage_but_those_on_recordings() {
+    let recordings = ["replay", "clients", "timeline"].map(str::to_owned);
+    let workflow = read(WORKFLOW);
+    let run: BTreeSet<String> = matrix(&workflow).map(str::to_owned).collect();
+    let missing: Vec<String> = stages_defined()
+        .into_iter()
+        .filter(|stage| !run.contains(stage) && !recordings.contains(stage))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(workflow.contains(".ci/run ${{ matrix.stages }}"));
+}
+
+#[test]
 fn the_reading_of_a_page_finds_commands_and_links() {
     let page = "See [a](docs/a.md#part), [b](https://example.com) and `tokengauge.x`.\n\
         ```sh\nKEY=1 tokengauge run --listen 127.0.0.1:1 \\\n  --drain=5s   # --not-this\n\
@@ -136,8 +167,43 @@ fn the_reading_of_a_page_finds_commands_and_links() {
         admin_paths("`curl -s http://127.0.0.1:4001/slo | jq .` and http://localhost:4001/nothing"),
         ["/slo", "/nothing"]
     );
+    assert_eq!(
+        stages_called(
+            "`.ci/run a b-c`, `.ci/run`\n.ci/run d  # (e)\n.ci/run ${{ x.y }}\n stages:\n  - f g\n  - h\n i:\n  - j"
+        ),
+        ["a", "b-c", "d", "f", "g", "h"]
+    );
     assert!(has_option("  --for <TIME>  Ends by itself", "--for"));
     assert!(!has_option("  --format <F>  How", "--for"));
+}
+
+/// Stages of `.ci/run`: its functions of that name.
+fn stages_defined() -> BTreeSet<String> {
+    read(".ci/run")
+        .lines()
+        .filter_map(|line| line.strip_prefix("stage_")?.strip_suffix("() {"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Stages that a text calls `.ci/run` with, and those of the workflow's matrix.
+fn stages_called(text: &str) -> Vec<String> {
+    let commands = text
+        .split(".ci/run ")
+        .skip(1)
+        .map(|rest| rest.split(['`', '#', '\n', ';']).next().unwrap_or_default())
+        .flat_map(str::split_whitespace)
+        .filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
+    commands.chain(matrix(text)).map(str::to_owned).collect()
+}
+
+/// Stages in the workflow's matrix.
+fn matrix(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .skip_while(|line| line.trim() != "stages:")
+        .skip(1)
+        .map_while(|line| line.trim().strip_prefix("- "))
+        .flat_map(str::split_whitespace)
 }
 
 fn help(subcommand: &str) -> String {
