@@ -26,21 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-changed=src/count/layout.rs");
     let folder = output_folder()?;
-    write_encoding(
-        &folder.join("o200k_base"),
-        &tiktoken_rs::o200k_base()?,
-        &patterns::o200k(),
-    )?;
-    write_encoding(
-        &folder.join("cl100k_base"),
-        &tiktoken_rs::cl100k_base()?,
-        &patterns::cl100k(),
-    )?;
-    write_encoding(
-        &folder.join("p50k_base"),
-        &tiktoken_rs::p50k_base()?,
-        &patterns::p50k(),
-    )
+    write_encoding(&folder.join("o200k_base"), &tiktoken_rs::o200k_base()?, &patterns::o200k())?;
+    write_encoding(&folder.join("cl100k_base"), &tiktoken_rs::cl100k_base()?, &patterns::cl100k())?;
+    write_encoding(&folder.join("p50k_base"), &tiktoken_rs::p50k_base()?, &patterns::p50k())
 }
 
 #[expect(
@@ -48,9 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     reason = "cargo tells a build script through the environment where to write"
 )]
 fn output_folder() -> Result<PathBuf, Box<dyn Error>> {
-    Ok(std::env::var_os("OUT_DIR")
-        .ok_or("OUT_DIR is not set")?
-        .into())
+    Ok(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?.into())
 }
 
 fn write_encoding(

@@ -17,9 +17,8 @@ use tokengauge::wire::{
     RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
 
-const WORDS: [&str; 10] = [
-    "The", " harbour", " was", " quiet", " that", " morning", ",", " low", " tide", ".",
-];
+const WORDS: [&str; 10] =
+    ["The", " harbour", " was", " quiet", " that", " morning", ",", " low", " tide", "."];
 const CHUNKS: usize = 100;
 
 /// A board and the exchange that is played into it, again and again.
@@ -76,10 +75,7 @@ impl Stage {
         };
         say(Word::Open(Box::new(open(&self.route))), b"");
         say(Word::Admitted, b"");
-        let connected = Connected {
-            reused: true,
-            ..Connected::default()
-        };
+        let connected = Connected { reused: true, ..Connected::default() };
         say(Word::Connected(Box::new(connected)), b"");
         say(Word::Sent, b"");
         say(arrival(Direction::Request, request), request.as_bytes());
@@ -133,13 +129,7 @@ fn open(route: &Arc<RouteFacts>) -> Open {
 
 fn head(content_type: &str) -> Head {
     let headers: Headers = [("content-type", name(content_type))].into_iter().collect();
-    Head {
-        status: 200,
-        version: http::Version::HTTP_11,
-        headers,
-        length: None,
-        own: false,
-    }
+    Head { status: 200, version: http::Version::HTTP_11, headers, length: None, own: false }
 }
 
 fn name(text: &str) -> Name {
@@ -165,9 +155,8 @@ fn stream() -> Vec<String> {
             "data: {{\"id\":\"chatcmpl-0123456789\",\"object\":\"chat.completion.chunk\",\"created\":1800000000,\"model\":\"gpt-4o-2024-08-06\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}},\"finish_reason\":{reason}}}]}}\n\n"
         )
     };
-    let mut parts: Vec<_> = words()
-        .map(|word| event(&format!("\"content\":\"{word}\""), "null"))
-        .collect();
+    let mut parts: Vec<_> =
+        words().map(|word| event(&format!("\"content\":\"{word}\""), "null")).collect();
     parts.push(event("", "\"stop\""));
     parts.push("data: [DONE]\n\n".to_owned());
     parts

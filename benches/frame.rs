@@ -52,26 +52,14 @@ const BEDROCK: &str =
 
 fn frame(criterion: &mut Criterion) {
     let bodies = [
-        (
-            "sse",
-            "text/event-stream",
-            format!("data: {CHAT}\n\n").repeat(FRAMES).into_bytes(),
-        ),
-        (
-            "lines",
-            "application/x-ndjson",
-            format!("{OLLAMA}\n").repeat(FRAMES).into_bytes(),
-        ),
+        ("sse", "text/event-stream", format!("data: {CHAT}\n\n").repeat(FRAMES).into_bytes()),
+        ("lines", "application/x-ndjson", format!("{OLLAMA}\n").repeat(FRAMES).into_bytes()),
         (
             "elements",
             "application/json",
             format!("[{}]", [GEMINI; FRAMES].join("\n,\r\n")).into_bytes(),
         ),
-        (
-            "aws",
-            "application/vnd.amazon.eventstream",
-            message().repeat(FRAMES),
-        ),
+        ("aws", "application/vnd.amazon.eventstream", message().repeat(FRAMES)),
     ];
     for (name, content_type, body) in bodies {
         let mut group = criterion.benchmark_group(name);

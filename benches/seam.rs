@@ -166,12 +166,7 @@ fn parse(data: &Bytes) {
         };
         let chunk: Chunk<'_> = serde_json::from_slice(json).unwrap();
         for choice in &chunk.choices {
-            black_box((
-                &chunk.model,
-                choice.index,
-                &choice.delta.content,
-                &choice.finish_reason,
-            ));
+            black_box((&chunk.model, choice.index, &choice.delta.content, &choice.finish_reason));
         }
     }
 }
@@ -185,9 +180,7 @@ fn chunk(criterion: &mut Criterion) {
         measure(&mut group, "bare", || run(Source(chunks)), |_| {});
         seam(&mut group, chunks);
         standard_channel(&mut group, chunks);
-        tokio_channel(&mut group, "mpsc", chunks, |data| {
-            Bytes::copy_from_slice(data)
-        });
+        tokio_channel(&mut group, "mpsc", chunks, |data| Bytes::copy_from_slice(data));
         tokio_channel(&mut group, "mpsc_clone", chunks, Bytes::clone);
         let parsed = || {
             run(Shown(Source(chunks), |at, data: &Bytes| {
@@ -253,13 +246,7 @@ fn seam(group: &mut Group<'_>, chunks: u64) {
         wait_for(&arrived, streams * chunks);
     });
     let before = arrived.load(Ordering::Acquire);
-    let stream = || {
-        run(ResponseBody::new(
-            Source(chunks),
-            open(&seam),
-            Limits::default(),
-        ))
-    };
+    let stream = || run(ResponseBody::new(Source(chunks), open(&seam), Limits::default()));
     measure(group, "tee", stream, |streams| {
         seam.wake();
         wait_for(&arrived, before + streams * chunks);
@@ -278,10 +265,8 @@ fn observe(seam: &Seam, arrived: &AtomicU64, stop: &AtomicBool) {
         for shard in 0..seam.shards() {
             seam.drain(shard, &mut batch);
             black_box(batch.bytes.iter().filter(|b| **b == b'\n').count());
-            let arrivals = batch
-                .entries
-                .iter()
-                .filter(|entry| matches!(entry.word, Word::Arrival { .. }));
+            let arrivals =
+                batch.entries.iter().filter(|entry| matches!(entry.word, Word::Arrival { .. }));
             arrived.fetch_add(arrivals.count() as u64, Ordering::Release);
         }
     }

@@ -25,20 +25,11 @@ pub struct Automaton {
 
 pub fn build(patterns: &[String; 3]) -> Result<Automaton, Box<dyn Error>> {
     let dfa = dense::Builder::new()
-        .configure(
-            dense::Config::new()
-                .start_kind(StartKind::Anchored)
-                .accelerate(false),
-        )
+        .configure(dense::Config::new().start_kind(StartKind::Anchored).accelerate(false))
         .build_many(patterns)?;
-    let classes: Vec<u8> = (0..=u8::MAX)
-        .map(|byte| dfa.byte_classes().get(byte))
-        .collect();
+    let classes: Vec<u8> = (0..=u8::MAX).map(|byte| dfa.byte_classes().get(byte)).collect();
     let explored = Explored::from(&dfa, &representatives(&classes))?;
-    Ok(Automaton {
-        classes,
-        steps: explored.steps()?,
-    })
+    Ok(Automaton { classes, steps: explored.steps()? })
 }
 
 /// One byte of each class, in the order of the classes.
@@ -63,8 +54,7 @@ impl Explored {
     fn from(dfa: &dense::DFA<Vec<u32>>, bytes: &[u8]) -> Result<Self, Box<dyn Error>> {
         let start = dfa.start_state(&start::Config::new().anchored(Anchored::Yes))?;
         let pattern = |state: StateID| {
-            dfa.is_match_state(state)
-                .then(|| dfa.match_pattern(state, 0).as_usize())
+            dfa.is_match_state(state).then(|| dfa.match_pattern(state, 0).as_usize())
         };
         let mut numbers = HashMap::from([(start, 0)]);
         let mut queue = VecDeque::from([start]);
@@ -120,11 +110,7 @@ impl Explored {
         let mut number = 0;
         for (state, alive) in self.0.iter().zip(&living) {
             number += u16::from(*alive);
-            arrivals.push(if *alive {
-                Step::new(number, state.verdict(&living)?)
-            } else {
-                DEAD
-            });
+            arrivals.push(if *alive { Step::new(number, state.verdict(&living)?) } else { DEAD });
         }
         if number >= Step::MOST_STATES {
             return Err(format!("{number} states").into());
@@ -155,15 +141,9 @@ impl State {
         let verdicts = [
             (self.matched.is_some(), Step::ACCEPTS),
             (self.matched == Some(DROPS_LAST), Step::DROPS_LAST),
-            (
-                !self.leads_to(living) && self.matched == self.matched_at_end,
-                Step::IS_OVER,
-            ),
+            (!self.leads_to(living) && self.matched == self.matched_at_end, Step::IS_OVER),
             (self.matched_at_end.is_some(), Step::ACCEPTS_AT_END),
         ];
-        Ok(verdicts
-            .iter()
-            .filter(|(holds, _)| *holds)
-            .fold(0, |all, (_, verdict)| all | verdict))
+        Ok(verdicts.iter().filter(|(holds, _)| *holds).fold(0, |all, (_, verdict)| all | verdict))
     }
 }

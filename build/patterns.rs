@@ -38,12 +38,7 @@ pub fn cl100k() -> [String; 3] {
 
 /// GPT-2's: contractions in lower case only, digits not grouped, and newlines like any other white space.
 pub fn p50k() -> [String; 3] {
-    const FIRST: [&str; 5] = [
-        r"'(?:[sdmt]|ll|ve|re)",
-        r" ?\p{L}+",
-        r" ?\p{N}+",
-        r" ?[^\s\p{L}\p{N}]+",
-        r"\s+$",
-    ];
+    const FIRST: [&str; 5] =
+        [r"'(?:[sdmt]|ll|ve|re)", r" ?\p{L}+", r" ?\p{N}+", r" ?[^\s\p{L}\p{N}]+", r"\s+$"];
     [FIRST.join("|"), r"\s+\s".to_owned(), r"\s".to_owned()]
 }

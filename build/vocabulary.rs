@@ -14,13 +14,7 @@ pub fn read(tokeniser: &CoreBPE) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let is_special = |token: &[u8]| special.iter().any(|name| name.as_bytes() == token);
     let mut tokens: Vec<Vec<u8>> = (0..Slot::MOST_RANKS)
         .map_while(|rank| tokeniser.decode_bytes(&[rank]).ok())
-        .map(|token| {
-            if is_special(&token) {
-                Vec::new()
-            } else {
-                token
-            }
-        })
+        .map(|token| if is_special(&token) { Vec::new() } else { token })
         .collect();
     let last = tokens.iter().rposition(|token| !token.is_empty());
     tokens.truncate(last.map_or(0, |last| last + 1));

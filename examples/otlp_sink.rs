@@ -27,10 +27,8 @@ struct Counts {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let address: SocketAddr = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "127.0.0.1:4318".into())
-        .parse()?;
+    let address: SocketAddr =
+        std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:4318".into()).parse()?;
     let listener = TcpListener::bind(address).await?;
     let counts = Arc::new(Counts::default());
     loop {
@@ -71,10 +69,7 @@ async fn answer(
     counts.bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
     if traces {
         let export = ExportTraceServiceRequest::decode(body).unwrap_or_default();
-        let scopes = export
-            .resource_spans
-            .iter()
-            .flat_map(|resource| &resource.scope_spans);
+        let scopes = export.resource_spans.iter().flat_map(|resource| &resource.scope_spans);
         let spans: usize = scopes.map(|scope| scope.spans.len()).sum();
         counts.spans.fetch_add(spans as u64, Ordering::Relaxed);
     }

@@ -28,10 +28,8 @@ pub struct Bell {
 impl Bell {
     /// The bell, and the waker that rings it.
     pub fn new() -> (Arc<Self>, Waker) {
-        let bell = Arc::new(Self {
-            state: AtomicU8::new(DUE),
-            outer: Mutex::new(Waker::noop().clone()),
-        });
+        let bell =
+            Arc::new(Self { state: AtomicU8::new(DUE), outer: Mutex::new(Waker::noop().clone()) });
         let waker = Waker::from(Arc::clone(&bell));
         (bell, waker)
     }
@@ -48,9 +46,7 @@ impl Bell {
 
     /// Ends the poll; `false` where the bell rang meanwhile, and then the poll goes on and the inner future is due.
     pub fn leave(&self) -> bool {
-        let left = self
-            .state
-            .compare_exchange(INSIDE, QUIET, Ordering::AcqRel, Ordering::Acquire);
+        let left = self.state.compare_exchange(INSIDE, QUIET, Ordering::AcqRel, Ordering::Acquire);
         if left.is_err() {
             self.state.store(INSIDE, Ordering::Release);
         }
@@ -80,14 +76,9 @@ impl Wake for Bell {
             INSIDE | RUNG => Some(RUNG),
             _ => Some(DUE),
         };
-        let before = self
-            .state
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, ring);
+        let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, ring);
         if matches!(before, Ok(QUIET | DUE)) {
-            self.outer
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .wake_by_ref();
+            self.outer.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
         }
     }
 }

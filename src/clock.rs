@@ -91,32 +91,19 @@ impl Add<Duration> for Wall {
 }
 
 /// Now, on the monotonic clock (about 25 ns).
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the one home of the monotonic clock"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is the one home of the monotonic clock")]
 pub fn now() -> Moment {
     Moment(nanos_of(Instant::now().saturating_duration_since(*EPOCH)))
 }
 
 /// Now, on the wall clock. Read once per exchange; later points are this plus monotonic distances, so a wall clock
 /// that steps cannot make a span end before it starts.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the one home of the wall clock"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is the one home of the wall clock")]
 pub fn wall_now() -> Wall {
-    Wall(nanos_of(
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default(),
-    ))
+    Wall(nanos_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the one home of the monotonic clock"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is the one home of the monotonic clock")]
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 #[expect(clippy::cast_possible_truncation, reason = "2^64 ns are 584 years")]
@@ -130,18 +117,9 @@ mod tests {
 
     #[test]
     fn distances_saturate_instead_of_wrapping() {
-        assert_eq!(
-            Moment::from_secs(1).since(Moment::from_secs(3)),
-            Duration::ZERO
-        );
-        assert_eq!(
-            Moment::from_millis(5) - Moment::from_millis(2),
-            Duration::from_millis(3)
-        );
-        assert_eq!(
-            Moment::ZERO.saturating_sub(Duration::from_secs(1)),
-            Moment::ZERO
-        );
+        assert_eq!(Moment::from_secs(1).since(Moment::from_secs(3)), Duration::ZERO);
+        assert_eq!(Moment::from_millis(5) - Moment::from_millis(2), Duration::from_millis(3));
+        assert_eq!(Moment::ZERO.saturating_sub(Duration::from_secs(1)), Moment::ZERO);
     }
 
     #[test]

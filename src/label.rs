@@ -39,13 +39,7 @@ impl Name {
         if kept.chars().any(char::is_control) {
             let clean: String = kept
                 .chars()
-                .map(|c| {
-                    if c.is_control() {
-                        char::REPLACEMENT_CHARACTER
-                    } else {
-                        c
-                    }
-                })
+                .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
                 .collect();
             return Some(Self(clean.into()));
         }
@@ -174,11 +168,7 @@ pub struct Gate {
 impl Gate {
     /// `reserved`: values named in the configuration, which have their place whatever arrives before them.
     pub fn new(limits: Limits, reserved: impl IntoIterator<Item = (Dimension, Label)>) -> Self {
-        let gate = Self {
-            limits,
-            admitted: Mutex::default(),
-            refused: Default::default(),
-        };
+        let gate = Self { limits, admitted: Mutex::default(), refused: Default::default() };
         for (dimension, label) in reserved {
             gate.with(dimension, |set| set.insert(label));
         }
@@ -288,9 +278,7 @@ pub struct Pattern {
 impl Pattern {
     pub fn new(pattern: &str) -> Self {
         let piece = |piece: &str| piece.to_ascii_lowercase().into_bytes().into();
-        Self {
-            pieces: pattern.split('*').map(piece).collect(),
-        }
+        Self { pieces: pattern.split('*').map(piece).collect() }
     }
 
     /// The first place of each inner piece is as good as any later one, so nothing is ever tried twice.
@@ -352,15 +340,10 @@ mod tests {
 
     #[test]
     fn beyond_the_bound_a_value_is_other_and_counted() {
-        let limits = Limits {
-            models: 2,
-            ..Limits::default()
-        };
+        let limits = Limits { models: 2, ..Limits::default() };
         let gate = Gate::new(limits, [(Dimension::Model, Label::known("configured"))]);
-        let label = |text: &str| {
-            gate.admit(Dimension::Model, &Name::new(text).unwrap())
-                .to_string()
-        };
+        let label =
+            |text: &str| gate.admit(Dimension::Model, &Name::new(text).unwrap()).to_string();
         assert_eq!(
             [label("a"), label("b"), label("a"), label("configured")],
             ["a", OTHER, "a", "configured"]
@@ -383,10 +366,7 @@ mod tests {
         for n in 0..1_000_000 {
             gate.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
         }
-        assert_eq!(
-            gate.refused().map(|(_, n)| n),
-            [0, 0, 1_000_000 - 100, 0, 0, 0]
-        );
+        assert_eq!(gate.refused().map(|(_, n)| n), [0, 0, 1_000_000 - 100, 0, 0, 0]);
     }
 
     #[test]
@@ -412,10 +392,7 @@ mod tests {
             ("gpt-*", "GPT-4o", true),
             ("*é*", "café", true),
         ] {
-            assert_eq!(
-                Pattern::new(pattern).to_string(),
-                pattern.to_ascii_lowercase()
-            );
+            assert_eq!(Pattern::new(pattern).to_string(), pattern.to_ascii_lowercase());
             let matched = Pattern::new(pattern).matches(text);
             assert_eq!(matched, expected, "{pattern} on {text}");
         }

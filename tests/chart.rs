@@ -37,10 +37,9 @@ const MARKS: [&str; 2] = [
 
 #[test]
 fn copies_are_what_was_copied() {
-    for (from, ending, to) in [
-        ("alerts", ".rules.yaml", "files/alerts"),
-        ("dashboards", ".json", "files/dashboards"),
-    ] {
+    for (from, ending, to) in
+        [("alerts", ".rules.yaml", "files/alerts"), ("dashboards", ".json", "files/dashboards")]
+    {
         let to = format!("{CHART}/{to}");
         let sources = names(from, ending);
         assert!(sources.len() >= 4, "{from}: {sources:?}");
@@ -52,10 +51,7 @@ fn copies_are_what_was_copied() {
         assert_eq!(names(&to, ""), sources, "{to} against {from}");
         for name in sources {
             let (copy, source) = (format!("{to}/{name}"), format!("{from}/{name}"));
-            assert!(
-                read(&copy) == read(&source),
-                "{copy} is not {source}: CHART=write"
-            );
+            assert!(read(&copy) == read(&source), "{copy} is not {source}: CHART=write");
         }
     }
 }
@@ -86,10 +82,7 @@ fn what_is_not_reloadable_replaces_pods() {
 #[test]
 fn the_job_is_the_one_that_alerts_ask_for() {
     let alerts: Value = serde_saphyr::from_str(&read("alerts/values.yaml")).unwrap();
-    assert_eq!(
-        alerts["jobs"],
-        json!([yaml("values.yaml")["monitoring"]["jobName"]])
-    );
+    assert_eq!(alerts["jobs"], json!([yaml("values.yaml")["monitoring"]["jobName"]]));
 }
 
 #[test]
@@ -135,19 +128,11 @@ fn commands_that_are_rendered_are_the_programs() {
     let names: Vec<&str> = used.keys().map(String::as_str).collect();
     assert_eq!(names, ["drain", "injector", "probe", "run"]);
     for (name, options) in used {
-        let output = Command::new(PROGRAM)
-            .args([&name, "--help"])
-            .output()
-            .unwrap();
+        let output = Command::new(PROGRAM).args([&name, "--help"]).output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
         for option in options {
-            let known = help
-                .split([' ', ',', '=', '[', '\n'])
-                .any(|word| word == option);
-            assert!(
-                known,
-                "the chart says `{name} {option}`, which --help does not know"
-            );
+            let known = help.split([' ', ',', '=', '[', '\n']).any(|word| word == option);
+            assert!(known, "the chart says `{name} {option}`, which --help does not know");
         }
     }
 }
@@ -157,11 +142,7 @@ fn every_value_is_in_the_schema_and_the_schema_has_no_others() {
     let mut seen = 0;
     let faults = compared(&yaml("values.yaml"), &schema(), &leaves(), &[], &mut seen);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
-    assert_eq!(
-        seen,
-        leaves().len(),
-        "a comment in values.yaml belongs to no value"
-    );
+    assert_eq!(seen, leaves().len(), "a comment in values.yaml belongs to no value");
 }
 
 #[test]
@@ -198,11 +179,7 @@ fn the_schema_says_what_the_comments_say() {
     }
     made["$defs"] = json!({"config": of_the_configuration()});
     if writes() {
-        fs::write(
-            path(&file),
-            serde_json::to_string_pretty(&made).unwrap() + "\n",
-        )
-        .unwrap();
+        fs::write(path(&file), serde_json::to_string_pretty(&made).unwrap() + "\n").unwrap();
     }
     assert!(
         schema() == made,
@@ -220,10 +197,7 @@ fn the_readme_has_every_value() {
     if writes() {
         fs::write(path(&file), &made).unwrap();
     }
-    assert!(
-        read(&file) == made,
-        "{file} is not what values.yaml amounts to: CHART=write"
-    );
+    assert!(read(&file) == made, "{file} is not what values.yaml amounts to: CHART=write");
 }
 
 /// One value that is set as a whole: what has a comment in values.yaml. What lies below is its default.
@@ -248,20 +222,15 @@ fn read_leaves(text: &str) -> Vec<Leaf> {
             title.clone_into(&mut part);
         } else if let Some(said) = line_text.strip_prefix("# ") {
             comment.push(said);
-        } else if let Some((key, _)) = line_text
-            .split_once(':')
-            .filter(|_| !line_text.starts_with("- "))
+        } else if let Some((key, _)) =
+            line_text.split_once(':').filter(|_| !line_text.starts_with("- "))
         {
             let indent = line.len() - line_text.len();
             above.retain(|(other, _)| *other < indent);
             above.push((indent, key.to_owned()));
             let path: Vec<String> = above.iter().map(|(_, key)| key.clone()).collect();
             if !comment.is_empty() {
-                found.push(Leaf {
-                    part: part.clone(),
-                    path,
-                    comment: comment.join(" "),
-                });
+                found.push(Leaf { part: part.clone(), path, comment: comment.join(" ") });
             }
             comment.clear();
         } else {
@@ -285,10 +254,7 @@ fn compared(
     let named = |key: &str| [path, &[key.to_owned()]].concat();
     let mut faults = Vec::new();
     if !path.is_empty() && schema["additionalProperties"] != false {
-        faults.push(format!(
-            "{}: the schema does not refuse other keys",
-            path.join(".")
-        ));
+        faults.push(format!("{}: the schema does not refuse other keys", path.join(".")));
     }
     for (key, value) in given {
         let here = named(key);
@@ -312,10 +278,7 @@ fn compared(
     }
     for key in known.keys().filter(|key| !given.contains_key(*key)) {
         if !(path.is_empty() && HELMS_OWN.contains(&key.as_str())) {
-            faults.push(format!(
-                "{}: in the schema, and not in values.yaml",
-                named(key).join(".")
-            ));
+            faults.push(format!("{}: in the schema, and not in values.yaml", named(key).join(".")));
         }
     }
     faults
@@ -340,11 +303,7 @@ fn table() -> String {
             part.clone_from(&leaf.part);
             table += &format!("\n### {part}\n\n| value | default | what |\n|---|---|---|\n");
         }
-        let default = leaf
-            .path
-            .iter()
-            .fold(&values, |at, key| &at[key])
-            .to_string();
+        let default = leaf.path.iter().fold(&values, |at, key| &at[key]).to_string();
         let default = match default.len() {
             0..=60 => format!("`{default}`"),
             _ => "[as written](values.yaml)".to_owned(),
@@ -397,10 +356,7 @@ fn yaml(file: &str) -> Value {
 }
 
 fn between<'t>(text: &'t str, from: &str, to: &str) -> &'t str {
-    let rest = text
-        .split_once(from)
-        .unwrap_or_else(|| panic!("no {from}"))
-        .1;
+    let rest = text.split_once(from).unwrap_or_else(|| panic!("no {from}")).1;
     rest.split_once(to).unwrap_or_else(|| panic!("no {to}")).0
 }
 

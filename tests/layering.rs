@@ -47,19 +47,7 @@ const TABLE: &[Row] = &[
     row("diag", &["clock", "label", "wire"]),
     row("listen", &["bell", "clock", "diag", "tcp::Connection"]),
     row("route", &["label", "wire"]),
-    row(
-        "forward",
-        &[
-            "bell",
-            "clock",
-            "diag",
-            "label",
-            "route",
-            "tcp::Connection",
-            "tee",
-            "wire",
-        ],
-    ),
+    row("forward", &["bell", "clock", "diag", "label", "route", "tcp::Connection", "tee", "wire"]),
     row("tee", &["clock", "diag", "wire"]),
     row("decode", &[]),
     row("frame", &[]),
@@ -68,12 +56,7 @@ const TABLE: &[Row] = &[
     row("count", &["dialect", "label"]),
     row("cost", &["clock", "count::Source", "label", "record"]),
     row("measure", &["clock", "count::Source", "dialect::Kind"]),
-    row(
-        "record",
-        &[
-            "clock", "content", "count", "dialect", "frame", "label", "measure", "wire",
-        ],
-    ),
+    row("record", &["clock", "content", "count", "dialect", "frame", "label", "measure", "wire"]),
     row(
         "observe",
         &[
@@ -118,27 +101,9 @@ const TABLE: &[Row] = &[
     ),
     row(
         "slo",
-        &[
-            "clock",
-            "dialect::Operation",
-            "label",
-            "measure::rates",
-            "record",
-            "slots",
-            "wire",
-        ],
+        &["clock", "dialect::Operation", "label", "measure::rates", "record", "slots", "wire"],
     ),
-    row(
-        "drift",
-        &[
-            "clock",
-            "label",
-            "load::Flow",
-            "load::MOST_FLOWS",
-            "record",
-            "wire",
-        ],
-    ),
+    row("drift", &["clock", "label", "load::Flow", "load::MOST_FLOWS", "record", "wire"]),
     row(
         "export",
         &[
@@ -183,10 +148,7 @@ const TABLE: &[Row] = &[
             "wire",
         ],
     ),
-    row(
-        "console",
-        &["clock", "diag", "export", "label", "load", "slo"],
-    ),
+    row("console", &["clock", "diag", "export", "label", "load", "slo"]),
     row(
         "config",
         &[
@@ -218,14 +180,7 @@ const TABLE: &[Row] = &[
     row("report", &["label"]),
     row(
         "kube",
-        &[
-            "config::Length",
-            "config::Target",
-            "config::Url",
-            "diag",
-            "label",
-            "slo::Preset",
-        ],
+        &["config::Length", "config::Target", "config::Url", "diag", "label", "slo::Preset"],
     ),
     row("kube/injector", &["clock", "diag", "listen"]),
     row("simulate", &["clock", "label"]),
@@ -306,10 +261,7 @@ fn the_architecture_page_shows_the_same_table() {
     let held: BTreeMap<String, BTreeSet<String>> = TABLE
         .iter()
         .map(|row| {
-            (
-                row.module.to_owned(),
-                row.may_import.iter().map(|&name| name.to_owned()).collect(),
-            )
+            (row.module.to_owned(), row.may_import.iter().map(|&name| name.to_owned()).collect())
         })
         .collect();
     assert_eq!(shown, held, "left: ARCHITECTURE.md, right: this test");
@@ -372,30 +324,14 @@ fn a_runtime_or_a_clock_is_found_in_the_pure_part() {
 #[test]
 fn an_inflater_is_found_outside_its_home() {
     let inflaters = [
-        (
-            "use flate2::Decompress;",
-            "decode/flate.rs",
-            "observe/coding.rs",
-        ),
-        (
-            "use flate2::write::GzEncoder;",
-            "export/otlp.rs",
-            "admin/mod.rs",
-        ),
-        (
-            "fn f(it: brotli_decompressor::BrotliResult) {}",
-            "decode/brotli.rs",
-            "frame/sse.rs",
-        ),
+        ("use flate2::Decompress;", "decode/flate.rs", "observe/coding.rs"),
+        ("use flate2::write::GzEncoder;", "export/otlp.rs", "admin/mod.rs"),
+        ("fn f(it: brotli_decompressor::BrotliResult) {}", "decode/brotli.rs", "frame/sse.rs"),
         ("use zstd_safe as zstd;", "decode/zstd.rs", "dialect/mod.rs"),
     ];
     for (text, home, elsewhere) in inflaters {
         assert_eq!(complaints(&Source::literal(home, text)), [""; 0], "{text}");
-        assert_eq!(
-            complaints(&Source::literal(elsewhere, text)).len(),
-            1,
-            "{text}"
-        );
+        assert_eq!(complaints(&Source::literal(elsewhere, text)).len(), 1, "{text}");
     }
 }
 
@@ -420,15 +356,9 @@ fn what_is_allowed_passes() {
 #[test]
 fn a_row_may_allow_one_item_of_a_module() {
     let measure = |text| complaints(&Source::literal("measure/rates.rs", text));
-    assert_eq!(
-        measure("use crate::count::Source; use crate::dialect::{Kind as K};"),
-        [""; 0]
-    );
+    assert_eq!(measure("use crate::count::Source; use crate::dialect::{Kind as K};"), [""; 0]);
     assert_eq!(measure("use crate::count::{Source, Counter};").len(), 1);
-    assert_eq!(
-        measure("use crate::count; fn f() -> count::Counter {}").len(),
-        1
-    );
+    assert_eq!(measure("use crate::count; fn f() -> count::Counter {}").len(), 1);
     assert_eq!(measure("use crate::count::*;").len(), 1);
 }
 
@@ -454,19 +384,10 @@ struct Source {
 
 impl Source {
     fn literal(name: &str, text: &str) -> Self {
-        let mut paths = Paths {
-            module: module_path(name),
-            ..Paths::default()
-        };
+        let mut paths = Paths { module: module_path(name), ..Paths::default() };
         let parser = |input: ParseStream<'_>| paths.read(input);
-        parser
-            .parse_str(text)
-            .unwrap_or_else(|error| panic!("src/{name}: {error}"));
-        Self {
-            name: name.to_owned(),
-            text: text.to_owned(),
-            paths,
-        }
+        parser.parse_str(text).unwrap_or_else(|error| panic!("src/{name}: {error}"));
+        Self { name: name.to_owned(), text: text.to_owned(), paths }
     }
 
     /// `frame/sse` of `frame/sse.rs`, `frame` of `frame/mod.rs`.
@@ -480,8 +401,7 @@ impl Source {
 
     fn is_in(&self, module: &str) -> bool {
         let own = self.module();
-        own.strip_prefix(module)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        own.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
 
@@ -525,15 +445,10 @@ fn root() -> &'static Path {
 }
 
 fn module_path(name: &str) -> Vec<String> {
-    let mut path: Vec<String> = name
-        .trim_end_matches(".rs")
-        .split('/')
-        .map(str::to_owned)
-        .collect();
+    let mut path: Vec<String> =
+        name.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     if path.last().is_some_and(|last| last == "mod")
-        || ["lib", "main"]
-            .map(|root| vec![root.to_owned()])
-            .contains(&path)
+        || ["lib", "main"].map(|root| vec![root.to_owned()]).contains(&path)
     {
         path.pop();
     }
@@ -541,10 +456,8 @@ fn module_path(name: &str) -> Vec<String> {
 }
 
 fn complaints(source: &Source) -> Vec<String> {
-    let row = TABLE
-        .iter()
-        .filter(|row| source.is_in(row.module))
-        .max_by_key(|row| row.module.len());
+    let row =
+        TABLE.iter().filter(|row| source.is_in(row.module)).max_by_key(|row| row.module.len());
     let Some(row) = row else {
         return vec![format!(
             "src/{} belongs to no module of the table: give it a row",
@@ -572,12 +485,11 @@ fn complaints(source: &Source) -> Vec<String> {
             source.name
         )
     });
-    let strayed = source.paths.strayed.iter().map(|name| {
-        format!(
-            "src/{} uses {name}, which has its home elsewhere",
-            source.name
-        )
-    });
+    let strayed = source
+        .paths
+        .strayed
+        .iter()
+        .map(|name| format!("src/{} uses {name}, which has its home elsewhere", source.name));
     let modules = modules.chain(strayed);
     if PURE.iter().any(|module| source.is_in(module)) {
         modules.chain(impure).collect()

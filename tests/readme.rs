@@ -110,10 +110,7 @@ fn the_two_first_commands_are_there() {
 fn every_stage_of_ci_that_is_called_is_one() {
     let known = stages_defined();
     let mut called = 0;
-    for page in pages::all()
-        .into_iter()
-        .chain(["justfile", WORKFLOW].map(str::to_owned))
-    {
+    for page in pages::all().into_iter().chain(["justfile", WORKFLOW].map(str::to_owned)) {
         for stage in stages_called(&read(&page)) {
             called += 1;
             assert!(known.contains(&stage), "{page}: .ci/run {stage}");
@@ -143,16 +140,8 @@ fn the_reading_of_a_page_finds_commands_and_links() {
     assert_eq!(links(page), [("docs/a.md", "part")]);
     assert_eq!(code_spans(page).collect::<Vec<_>>(), ["tokengauge.x"]);
     let found = commands(page);
-    let expected = [
-        ("run", vec!["--listen", "--drain"]),
-        ("demo", vec!["--for"]),
-    ]
-    .map(|(name, options)| {
-        (
-            name.to_owned(),
-            options.into_iter().map(str::to_owned).collect(),
-        )
-    });
+    let expected = [("run", vec!["--listen", "--drain"]), ("demo", vec!["--for"])]
+        .map(|(name, options)| (name.to_owned(), options.into_iter().map(str::to_owned).collect()));
     assert_eq!(found, expected);
     assert_eq!(
         headings("# A b\n## The `x`: *y*\n```\n# no\n```\n## A b\n#no"),
@@ -207,17 +196,13 @@ fn matrix(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn help(subcommand: &str) -> String {
-    let output = Command::new(PROGRAM)
-        .args([subcommand, "--help"])
-        .output()
-        .unwrap();
+    let output = Command::new(PROGRAM).args([subcommand, "--help"]).output().unwrap();
     assert!(output.status.success(), "tokengauge {subcommand} --help");
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn has_option(help: &str, option: &str) -> bool {
-    help.split(|c: char| c.is_whitespace() || ",=[]".contains(c))
-        .any(|word| word == option)
+    help.split(|c: char| c.is_whitespace() || ",=[]".contains(c)).any(|word| word == option)
 }
 
 /// Targets of links into this repository: a file, which may be empty, and a heading, which may be.
@@ -256,9 +241,7 @@ fn dead_links(page: &str, text: &str) -> Vec<String> {
 fn headings(page: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in page.split("```").step_by(2).flat_map(str::lines) {
-        let Some((_, text)) = line
-            .split_once("# ")
-            .filter(|it| it.0.chars().all(|c| c == '#'))
+        let Some((_, text)) = line.split_once("# ").filter(|it| it.0.chars().all(|c| c == '#'))
         else {
             continue;
         };
@@ -269,9 +252,7 @@ fn headings(page: &str) -> BTreeSet<String> {
             .map(|c| if c == ' ' { '-' } else { c })
             .collect();
         let again = (1..).map(|n| format!("{slug}-{n}"));
-        let name = std::iter::once(slug.clone())
-            .chain(again)
-            .find(|it| !found.contains(it));
+        let name = std::iter::once(slug.clone()).chain(again).find(|it| !found.contains(it));
         found.extend(name);
     }
     found

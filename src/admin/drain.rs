@@ -76,8 +76,7 @@ impl Drain {
             Err(wrong) => return Waited::Wrong(wrong),
         };
         let until = Instant::now() + within;
-        self.until
-            .send_modify(|latest| *latest = (*latest).max(Some(until)));
+        self.until.send_modify(|latest| *latest = (*latest).max(Some(until)));
         let Ok(_place) = self.askers.try_acquire() else {
             return Waited::Full;
         };
@@ -156,9 +155,7 @@ mod tests {
     }
 
     fn is_waiting(waiting: Pin<&mut impl Future<Output = Waited>>) -> bool {
-        waiting
-            .poll(&mut Context::from_waker(Waker::noop()))
-            .is_pending()
+        waiting.poll(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 
     #[tokio::test]

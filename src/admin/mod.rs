@@ -133,11 +133,7 @@ impl Admin {
             pages_held: Places::new(MOST_PAGES),
             turn: Arc::new(Semaphore::new(1)),
         };
-        Ok(Self {
-            listener,
-            address,
-            desk: Arc::new(desk),
-        })
+        Ok(Self { listener, address, desk: Arc::new(desk) })
     }
 
     pub const fn address(&self) -> SocketAddr {
@@ -230,20 +226,14 @@ impl Asked {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match (request.uri().path(), reads) {
             ("/drain", _) if request.method() == Method::POST => Ok(Self::Drain),
-            ("/drain", _) => Err((
-                StatusCode::METHOD_NOT_ALLOWED,
-                "a drain is asked for by POST\n",
-            )),
+            ("/drain", _) => {
+                Err((StatusCode::METHOD_NOT_ALLOWED, "a drain is asked for by POST\n"))
+            }
             ("/drained", true) => Ok(Self::Drained),
             ("/livez", true) => Ok(Self::Live),
             ("/readyz", true) => Ok(Self::Ready),
-            (_, true) => Wanted::of(request)
-                .map(Self::Page)
-                .ok_or((StatusCode::NOT_FOUND, INDEX)),
-            (_, false) => Err((
-                StatusCode::METHOD_NOT_ALLOWED,
-                "only GET is answered here\n",
-            )),
+            (_, true) => Wanted::of(request).map(Self::Page).ok_or((StatusCode::NOT_FOUND, INDEX)),
+            (_, false) => Err((StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n")),
         }
     }
 }
@@ -331,12 +321,7 @@ impl Desk {
 
     /// In its turn, and where no relaying worker is held up. Who is gone by then has left the queue.
     async fn make(self: Arc<Self>, wanted: Wanted) -> Response<Full<Bytes>> {
-        let failed = || {
-            text(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "this page could not be made\n",
-            )
-        };
+        let failed = || text(StatusCode::INTERNAL_SERVER_ERROR, "this page could not be made\n");
         let Ok(turn) = Arc::clone(&self.turn).acquire_owned().await else {
             return failed();
         };
@@ -376,10 +361,8 @@ impl Desk {
         let Some(token) = &self.token else {
             return false;
         };
-        let sent = request
-            .headers()
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok());
+        let sent =
+            request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         sent.and_then(|sent| sent.strip_prefix("Bearer "))
             .is_some_and(|sent| same(sent.as_bytes(), token.as_bytes()))
     }
@@ -401,10 +384,9 @@ fn told(waited: Waited) -> Response<Full<Bytes>> {
             StatusCode::SERVICE_UNAVAILABLE,
             "not drained in time: what is in flight goes on\n",
         ),
-        Waited::Full => text(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "too many have asked for this already\n",
-        ),
+        Waited::Full => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "too many have asked for this already\n")
+        }
         Waited::Wrong(why) => {
             let mut response = typed("text/plain; charset=utf-8", why + "\n");
             *response.status_mut() = StatusCode::BAD_REQUEST;
@@ -422,10 +404,7 @@ fn format(headers: &HeaderMap) -> Format {
 
 /// Compares in time that depends on the lengths alone, so that a token cannot be guessed byte by byte.
 fn same(sent: &[u8], expected: &[u8]) -> bool {
-    let difference = sent
-        .iter()
-        .zip(expected)
-        .fold(0, |sum, (a, b)| sum | (a ^ b));
+    let difference = sent.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
     sent.len() == expected.len() && difference == 0
 }
 
@@ -441,9 +420,7 @@ fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
 
 fn typed(kind: &'static str, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
     response
 }
 
@@ -454,10 +431,7 @@ mod tests {
     use tokio::sync::watch;
 
     fn no_drain() -> Drain {
-        Drain::new(
-            Box::new(|_| Ok(Duration::ZERO)),
-            watch::channel(Stage::None).1,
-        )
+        Drain::new(Box::new(|_| Ok(Duration::ZERO)), watch::channel(Stage::None).1)
     }
 
     async fn admin(token: Option<&str>) -> (SocketAddr, Arc<AtomicBool>) {
@@ -476,15 +450,10 @@ mod tests {
             labels: page("[]"),
         };
         let token = token.map(str::to_owned);
-        let admin = Admin::bind(
-            ([127, 0, 0, 1], 0).into(),
-            token,
-            Arc::clone(&ready),
-            pages,
-            no_drain(),
-        )
-        .await
-        .unwrap();
+        let admin =
+            Admin::bind(([127, 0, 0, 1], 0).into(), token, Arc::clone(&ready), pages, no_drain())
+                .await
+                .unwrap();
         let address = admin.address();
         tokio::spawn(admin.serve());
         (address, ready)
@@ -502,17 +471,9 @@ mod tests {
     #[tokio::test]
     async fn readiness_follows_the_flag_and_liveness_does_not() {
         let (address, ready) = admin(None).await;
-        assert!(
-            ask(address, "/readyz", "")
-                .await
-                .starts_with("HTTP/1.1 200")
-        );
+        assert!(ask(address, "/readyz", "").await.starts_with("HTTP/1.1 200"));
         ready.store(false, Ordering::Release);
-        assert!(
-            ask(address, "/readyz", "")
-                .await
-                .starts_with("HTTP/1.1 503")
-        );
+        assert!(ask(address, "/readyz", "").await.starts_with("HTTP/1.1 503"));
         assert!(ask(address, "/livez", "").await.starts_with("HTTP/1.1 200"));
     }
 
@@ -534,11 +495,7 @@ mod tests {
                 "{path}: {answer}"
             );
         }
-        assert!(
-            ask(address, "/nothing", "")
-                .await
-                .starts_with("HTTP/1.1 404")
-        );
+        assert!(ask(address, "/nothing", "").await.starts_with("HTTP/1.1 404"));
     }
 
     #[tokio::test]
@@ -562,16 +519,8 @@ mod tests {
     #[tokio::test]
     async fn a_configured_token_is_asked_for() {
         let (address, _) = admin(Some("secret")).await;
-        assert!(
-            ask(address, "/metrics", "")
-                .await
-                .starts_with("HTTP/1.1 200")
-        );
-        assert!(
-            ask(address, "/streams", "")
-                .await
-                .starts_with("HTTP/1.1 403")
-        );
+        assert!(ask(address, "/metrics", "").await.starts_with("HTTP/1.1 200"));
+        assert!(ask(address, "/streams", "").await.starts_with("HTTP/1.1 403"));
         assert!(
             ask(address, "/streams", "authorization: Bearer secret!\r\n")
                 .await
@@ -596,25 +545,13 @@ mod tests {
             drift: page(),
             labels: page(),
         };
-        let admin = Admin::bind(
-            ([0, 0, 0, 0], 0).into(),
-            None,
-            Arc::default(),
-            pages,
-            no_drain(),
-        )
-        .await
-        .unwrap();
+        let admin = Admin::bind(([0, 0, 0, 0], 0).into(), None, Arc::default(), pages, no_drain())
+            .await
+            .unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], admin.address().port()));
         tokio::spawn(admin.serve());
-        assert!(
-            ask(address, "/metrics", "")
-                .await
-                .starts_with("HTTP/1.1 200")
-        );
-        for path in [
-            "/config", "/streams", "/slo", "/stats", "/drift", "/labels", "/",
-        ] {
+        assert!(ask(address, "/metrics", "").await.starts_with("HTTP/1.1 200"));
+        for path in ["/config", "/streams", "/slo", "/stats", "/drift", "/labels", "/"] {
             let answer = ask(address, path, "").await;
             assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
         }

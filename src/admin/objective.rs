@@ -70,10 +70,7 @@ fn threshold(indicator: Indicator) -> Option<Threshold> {
         unit: "s",
         good: "up to",
     });
-    let rate = indicator.lowest().map(|from| Threshold {
-        value: from,
-        unit: "{token}/s",
-        good: "from",
-    });
+    let rate =
+        indicator.lowest().map(|from| Threshold { value: from, unit: "{token}/s", good: "from" });
     time.or(rate)
 }

@@ -36,10 +36,7 @@ pub(super) struct Place {
 
 impl Places {
     pub(super) fn new(most: usize) -> Self {
-        Self {
-            most,
-            guests: Arc::default(),
-        }
+        Self { most, guests: Arc::default() }
     }
 
     /// A place for one who comes `from` there. Where none is free, the address that has the most, this one counted, gives up
@@ -58,10 +55,7 @@ impl Places {
             guest.out.notify_one();
         }
         drop(guests);
-        Place {
-            number,
-            guests: Arc::clone(&self.guests),
-        }
+        Place { number, guests: Arc::clone(&self.guests) }
     }
 }
 
@@ -95,10 +89,7 @@ mod tests {
     use super::*;
 
     /// One who has a place, and whether it still has it.
-    struct One(
-        Arc<Notify>,
-        #[expect(dead_code, reason = "held for its drop")] Place,
-    );
+    struct One(Arc<Notify>, #[expect(dead_code, reason = "held for its drop")] Place);
 
     impl One {
         fn new(places: &Places, last: u8) -> Self {
@@ -120,17 +111,10 @@ mod tests {
         let kubelet = One::new(&places, 1);
         let crowd: Vec<One> = (0..10).map(|_| One::new(&places, 2)).collect();
         let left = |crowd: &[One]| crowd.iter().filter(|one| !one.is_out()).count();
-        assert_eq!(
-            left(&crowd),
-            3,
-            "of one address the newest three have a place"
-        );
+        assert_eq!(left(&crowd), 3, "of one address the newest three have a place");
         assert!(!crowd.last().unwrap().is_out() && !kubelet.is_out());
         let newcomer = One::new(&places, 3);
-        assert!(
-            crowd[7].is_out(),
-            "a new address has a place for the oldest of the crowd"
-        );
+        assert!(crowd[7].is_out(), "a new address has a place for the oldest of the crowd");
         assert!(!newcomer.is_out() && !kubelet.is_out());
     }
 

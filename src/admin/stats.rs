@@ -120,13 +120,7 @@ struct DriftView<'a> {
 
 impl<'a> Stats<'a> {
     pub fn of(facts: Facts<'a>) -> Self {
-        let Facts {
-            started,
-            uptime,
-            load,
-            drift,
-            backends,
-        } = facts;
+        let Facts { started, uptime, load, drift, backends } = facts;
         let total = &load.total;
         Self {
             process: Process {
@@ -151,10 +145,7 @@ fn flows(load: &load::Reading) -> Vec<FlowView<'_>> {
     };
     flows
         .into_iter()
-        .map(|reading| FlowView {
-            names: Names::of(&reading.flow),
-            traffic: view(reading),
-        })
+        .map(|reading| FlowView { names: Names::of(&reading.flow), traffic: view(reading) })
         .collect()
 }
 
@@ -164,9 +155,7 @@ impl<'a> Lane<'a> {
         Self {
             route: &reading.lane.route,
             vantage: reading.lane.vantage,
-            in_flight: counts
-                .map(|(state, count)| (state.as_str(), count))
-                .collect(),
+            in_flight: counts.map(|(state, count)| (state.as_str(), count)).collect(),
             queue_depth: reading.queue_depth(),
             stalled: reading.silence.iter().map(|silence| silence.stalled).sum(),
         }
@@ -240,9 +229,7 @@ impl<'a> DriftView<'a> {
         let lengths = Direction::ALL.into_iter().zip(reading.lengths);
         Self {
             names: Names::of(&reading.flow),
-            lengths: lengths
-                .map(|(direction, reading)| (direction.as_str(), reading))
-                .collect(),
+            lengths: lengths.map(|(direction, reading)| (direction.as_str(), reading)).collect(),
         }
     }
 }

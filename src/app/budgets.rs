@@ -87,11 +87,7 @@ pub(super) fn take_up(path: &Path, board: &mut Board) -> Result<(), Error> {
         }
         .emit(),
         Err(refused) => match put_aside(path) {
-            Ok(aside) => diag::BudgetsRefused {
-                problem: &refused,
-                aside: &aside,
-            }
-            .emit(),
+            Ok(aside) => diag::BudgetsRefused { problem: &refused, aside: &aside }.emit(),
             Err(error) => return Err(Error::InTheWay(path.to_owned(), refused, error)),
         },
     }
@@ -117,9 +113,7 @@ fn read_into(path: &Path, board: &mut Board) -> Result<Option<Restored>, Refused
 /// The file's own bytes are checked before they are parsed, and its version before its content.
 fn decode(bytes: &[u8]) -> Result<State, Refused> {
     let end = memchr::memchr(b'\n', bytes.get(..LONGEST_MARK).unwrap_or(bytes));
-    let (line, rest) = end
-        .and_then(|end| bytes.split_at_checked(end))
-        .ok_or(Refused::Foreign)?;
+    let (line, rest) = end.and_then(|end| bytes.split_at_checked(end)).ok_or(Refused::Foreign)?;
     let body = rest.get(1..).unwrap_or_default();
     let line = str::from_utf8(line).map_err(|_| Refused::Foreign)?;
     let mut words = line.split(' ');
@@ -152,12 +146,7 @@ fn write(path: &Path, state: &State) -> io::Result<()> {
     let bytes = encode(state)?;
     let beside = with_ending(path, ".tmp");
     let mut options = OpenOptions::new();
-    let mut file = options
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(MODE)
-        .open(&beside)?;
+    let mut file = options.create(true).write(true).truncate(true).mode(MODE).open(&beside)?;
     file.write_all(&bytes)?;
     file.sync_all()?;
     fs::rename(&beside, path)?;
@@ -174,10 +163,7 @@ fn put_aside(path: &Path) -> io::Result<PathBuf> {
             return Ok(aside);
         }
     }
-    Err(io::Error::new(
-        io::ErrorKind::AlreadyExists,
-        format!("{MOST_ASIDE} were put aside before"),
-    ))
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MOST_ASIDE} were put aside before")))
 }
 
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
@@ -273,10 +259,7 @@ mod tests {
 
     fn state(bad: u64) -> State {
         let mut ledger = ledger();
-        let judged = Judged {
-            verdict: Verdict::Bad,
-            events: bad,
-        };
+        let judged = Judged { verdict: Verdict::Bad, events: bad };
         let at = Moment::from_secs(100);
         ledger.note(at, 0, judged);
         ledger.state(at, Wall::from_unix_nanos(1))
@@ -313,10 +296,7 @@ mod tests {
         assert!(told(&vec![b'x'; 1_000]).contains("no file of this program's"));
         assert!(told(b"tokengauge-slo-state 1\n{}").contains("no file of this program's"));
         let later = text.replacen(" 1 ", " 2 ", 1);
-        assert_eq!(
-            told(later.as_bytes()),
-            "it is of version 2, and this program reads version 1"
-        );
+        assert_eq!(told(later.as_bytes()), "it is of version 2, and this program reads version 1");
         let changed = text.replacen(",7]", ",8]", 1);
         assert!(changed != text && told(changed.as_bytes()).contains("checksum"));
         let body = b"{\"books\":1}";

@@ -41,11 +41,7 @@ struct Wish {
 impl Default for Wish {
     /// Endpoints are gone from every node within a few seconds.
     fn default() -> Self {
-        Self {
-            delay: Duration::from_secs(5),
-            quiet: Duration::ZERO,
-            within: LONGEST_WAIT,
-        }
+        Self { delay: Duration::from_secs(5), quiet: Duration::ZERO, within: LONGEST_WAIT }
     }
 }
 
@@ -120,24 +116,12 @@ pub(super) fn drain(parts: Parts) -> admin::Drain {
 }
 
 async fn go(parts: Parts, wish: Wish, stage: watch::Sender<Stage>) {
-    let Wish {
-        delay,
-        quiet,
-        within,
-    } = wish;
+    let Wish { delay, quiet, within } = wish;
     let begun = Instant::now();
-    diag::DrainBegun {
-        exchanges: parts.seam.open_exchanges(),
-        delay,
-        quiet,
-    }
-    .emit();
+    diag::DrainBegun { exchanges: parts.seam.open_exchanges(), delay, quiet }.emit();
     tokio::time::sleep(delay).await;
     parts.ebbs.iter().for_each(Ebb::part);
-    diag::DrainParting {
-        exchanges: parts.seam.open_exchanges(),
-    }
-    .emit();
+    diag::DrainParting { exchanges: parts.seam.open_exchanges() }.emit();
     let mut lull = Lull::new();
     let (mut leaving, mut overdue) = (false, false);
     loop {
@@ -145,11 +129,7 @@ async fn go(parts: Parts, wish: Wish, stage: watch::Sender<Stage>) {
         let seam = &parts.seam;
         if !overdue && begun.elapsed() >= within {
             overdue = true;
-            diag::DrainOverdue {
-                exchanges: seam.open_exchanges(),
-                within,
-            }
-            .emit();
+            diag::DrainOverdue { exchanges: seam.open_exchanges(), within }.emit();
         }
         if !lull.lasts(seam.open_exchanges(), seam.opened(), quiet, Instant::now()) {
             continue;
@@ -161,10 +141,7 @@ async fn go(parts: Parts, wish: Wish, stage: watch::Sender<Stage>) {
         leaving = true;
     }
     stage.send_replace(Stage::Done);
-    diag::Drained {
-        took: begun.elapsed(),
-    }
-    .emit();
+    diag::Drained { took: begun.elapsed() }.emit();
 }
 
 /// Since when nothing has been in flight.
@@ -175,10 +152,7 @@ struct Lull {
 
 impl Lull {
     const fn new() -> Self {
-        Self {
-            since: None,
-            opened: 0,
-        }
+        Self { since: None, opened: 0 }
     }
 
     /// Whether it has lasted for `quiet` at `now`, with so many exchanges `open`, and `opened` so far: one that came and
@@ -205,11 +179,7 @@ mod tests {
     fn a_query_says_how_it_goes_and_nonsense_is_told() {
         let wish = |delay, quiet| {
             let (delay, quiet) = (Duration::from_millis(delay), Duration::from_millis(quiet));
-            Ok(Wish {
-                delay,
-                quiet,
-                within: LONGEST_WAIT,
-            })
+            Ok(Wish { delay, quiet, within: LONGEST_WAIT })
         };
         let within = |query| Wish::read(query).unwrap().within;
         assert_eq!(within("within=300s"), Duration::from_secs(300));
@@ -218,16 +188,10 @@ mod tests {
         assert_eq!(Wish::read("quiet=250ms"), wish(5_000, 250));
         assert_eq!(Wish::read("delay=0s&quiet=1h"), wish(0, 3_600_000));
         for (query, told) in [
-            (
-                "delay=5",
-                "delay: \"5\" has no unit of time; write a whole number and a unit",
-            ),
+            ("delay=5", "delay: \"5\" has no unit of time; write a whole number and a unit"),
             ("quiet", "quiet: \"\" is no length of time"),
             ("delay=2h", "delay: this is too long; write up to 1h"),
-            (
-                "dealy=5s",
-                "a drain has delay, quiet and within; write ?delay=5s",
-            ),
+            ("dealy=5s", "a drain has delay, quiet and within; write ?delay=5s"),
         ] {
             let wrong = Wish::read(query).unwrap_err();
             assert!(wrong.starts_with(told), "{query}: {wrong}");

@@ -11,10 +11,7 @@ use crate::{clock, forward, scrape};
 pub(super) fn backends(config: &Config) -> Vec<Backend> {
     let backend = |upstream: &forward::Config| {
         let name = &upstream.name;
-        let scrape = config
-            .scrapes
-            .iter()
-            .find(|scrape| scrape.upstream == *name);
+        let scrape = config.scrapes.iter().find(|scrape| scrape.upstream == *name);
         let warm = config.warm.iter().find(|(warm, _)| warm == name);
         let routes = config.routes.iter().filter(|route| route.upstream == *name);
         (scrape.is_some() || warm.is_some()).then(|| Backend {

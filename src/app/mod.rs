@@ -115,11 +115,8 @@ impl App {
     /// Where a socket, a certificate or a thread cannot be had; nothing is left running then.
     pub async fn start(config: Config, export: export::Config) -> Result<Self, StartError> {
         let ways = Arc::new(ArcSwap::from_pointee(ways(&config, None)?));
-        let listeners = config
-            .listeners
-            .iter()
-            .map(Listener::bind)
-            .collect::<Result<Vec<_>, _>>()?;
+        let listeners =
+            config.listeners.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;
         let refusals: Vec<_> = listeners.iter().map(Listener::refused).collect();
         let refused = move || refusals.iter().map(|refused| refused()).sum();
         let sampler = export.sampler;
@@ -152,10 +149,8 @@ impl App {
         let admin = bind_admin(&config, &core, &ready, drain).await?;
         let addresses = listeners.iter().filter_map(Listener::local_addr).collect();
         let stop = watch::Sender::new(false);
-        let serving = listeners
-            .into_iter()
-            .map(|listener| serve(listener, &forwarder, &stop))
-            .collect();
+        let serving =
+            listeners.into_iter().map(|listener| serve(listener, &forwarder, &stop)).collect();
         Ok(Self {
             addresses,
             admin: admin.address(),
@@ -225,9 +220,7 @@ impl App {
     /// Where the thread that asks engines cannot be started; then nothing has changed but the request log.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
         let ways = ways(&new, Some(&self.ways.load()))?;
-        self.core
-            .request_log
-            .reload(new.request_log.as_ref(), &new.fingerprint())?;
+        self.core.request_log.reload(new.request_log.as_ref(), &new.fingerprint())?;
         self.core.scraper.reload(&new.scrapes)?;
         self.core.observer.settled(|board, at| {
             for route in &new.routes {
@@ -249,22 +242,9 @@ impl App {
 
     /// Not ready → no new connections → streams finish, for at most `drain` → telemetry is delivered → the end.
     pub async fn shutdown(self, drain: Duration) -> Ended {
-        let Self {
-            ready,
-            stop,
-            serving,
-            admin_task,
-            beat,
-            forwarder,
-            core,
-            ..
-        } = self;
+        let Self { ready, stop, serving, admin_task, beat, forwarder, core, .. } = self;
         ready.store(false, Ordering::Release);
-        diag::Draining {
-            exchanges: core.seam.open_exchanges(),
-            at_most: drain,
-        }
-        .emit();
+        diag::Draining { exchanges: core.seam.open_exchanges(), at_most: drain }.emit();
         stop.send_replace(true);
         forwarder.drain();
         let deadline = tokio::time::Instant::now() + drain;
@@ -306,27 +286,16 @@ impl Core {
         }));
         let gate = Arc::new(Gate::new(config.labels, reserved(config)));
         let desk = Arc::new(OnceLock::new());
-        let request_log = Arc::new(RequestLog::start(
-            config.request_log.as_ref(),
-            &config.fingerprint(),
-        )?);
+        let request_log =
+            Arc::new(RequestLog::start(config.request_log.as_ref(), &config.fingerprint())?);
         let others = {
             let request_log = Arc::clone(&request_log);
-            Box::new(move || Snapshot {
-                request_log: request_log.counts(),
-                ..others()
-            })
+            Box::new(move || Snapshot { request_log: request_log.counts(), ..others() })
         };
-        let (instruments, collector) = Instruments::new(
-            &export,
-            config.labels,
-            readings(&desk, &seam, &gate, others),
-        );
-        let facts: Vec<Arc<RouteFacts>> = config
-            .routes
-            .iter()
-            .map(|route| Arc::clone(&route.facts))
-            .collect();
+        let (instruments, collector) =
+            Instruments::new(&export, config.labels, readings(&desk, &seam, &gate, others));
+        let facts: Vec<Arc<RouteFacts>> =
+            config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
         instruments.prime(&facts);
         let telemetry = Arc::new(Telemetry::start(export, collector)?);
         let spans = Arc::clone(&telemetry);
@@ -335,10 +304,7 @@ impl Core {
             spans.record(record);
             lines.record(record);
         });
-        let sinks = Sinks {
-            instruments,
-            record,
-        };
+        let sinks = Sinks { instruments, record };
         let board = board(config, Arc::clone(&gate), sinks)?;
         let observer =
             Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
@@ -370,15 +336,7 @@ impl Core {
 
     /// All join threads, so not on a worker.
     async fn stop(self) -> bool {
-        let Self {
-            seam: _,
-            observer,
-            telemetry,
-            request_log,
-            scraper,
-            keeper,
-            gate: _,
-        } = self;
+        let Self { seam: _, observer, telemetry, request_log, scraper, keeper, gate: _ } = self;
         drop(scraper);
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.
@@ -426,15 +384,8 @@ fn serve(
     let forwarder = Arc::clone(forwarder);
     let mut stop = stop.subscribe();
     let service_for = move |peer: Peer| {
-        let scheme = if peer.tls {
-            Scheme::Https
-        } else {
-            Scheme::Http
-        };
-        forwarder.service(Client {
-            connection: peer.connection,
-            scheme,
-        })
+        let scheme = if peer.tls { Scheme::Https } else { Scheme::Http };
+        forwarder.service(Client { connection: peer.connection, scheme })
     };
     tokio::spawn(async move {
         listener
@@ -454,11 +405,7 @@ async fn bind_admin(
 ) -> Result<Admin, StartError> {
     let resolved = config.load_full();
     let pages = pages(config, core);
-    let token = resolved
-        .admin
-        .token
-        .as_ref()
-        .map(|token| token.expose().to_owned());
+    let token = resolved.admin.token.as_ref().map(|token| token.expose().to_owned());
     let address = resolved.admin.address;
     let bound = Admin::bind(address, token, Arc::clone(ready), pages, drain).await;
     bound.map_err(|error| StartError::Admin(address, error))

@@ -25,11 +25,7 @@ pub(super) fn readings(
         let backlog = seam.backlog();
         let told = observer.settled(Board::snapshot);
         let lost = seam.lost();
-        let losses = Losses {
-            bytes: lost.bytes,
-            exchanges: lost.exchanges,
-            backlog,
-        };
+        let losses = Losses { bytes: lost.bytes, exchanges: lost.exchanges, backlog };
         let known = others();
         Snapshot {
             losses,

@@ -44,8 +44,5 @@ pub(super) fn unrouted(config: &Config) -> RouteFacts {
 }
 
 pub(super) fn lane(facts: &RouteFacts) -> Lane {
-    Lane {
-        route: facts.name.clone(),
-        vantage: facts.vantage,
-    }
+    Lane { route: facts.name.clone(), vantage: facts.vantage }
 }

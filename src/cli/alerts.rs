@@ -42,9 +42,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<String> {
     let files = alerts::files(&rules, &values.links);
     match (&args.out, &args.check) {
         (Some(folder), _) => {
-            files
-                .write(folder)
-                .with_context(|| folder.display().to_string())?;
+            files.write(folder).with_context(|| folder.display().to_string())?;
             let count = files.iter().count();
             Ok(format!("{}: {count} files of rules", folder.display()))
         }
@@ -64,11 +62,7 @@ fn check(files: &Files, folder: &Path) -> anyhow::Result<String> {
         return Ok(format!("{}: up to date", folder.display()));
     }
     let told: Vec<String> = differences.iter().map(ToString::to_string).collect();
-    bail!(
-        "{}\nTo write them anew: tokengauge alerts --out {}",
-        told.join("\n"),
-        folder.display()
-    )
+    bail!("{}\nTo write them anew: tokengauge alerts --out {}", told.join("\n"), folder.display())
 }
 
 #[cfg(test)]
@@ -76,35 +70,16 @@ mod tests {
     use super::*;
 
     fn args() -> Args {
-        Args {
-            values: None,
-            out: None,
-            check: None,
-            divide_durations: None,
-        }
+        Args { values: None, out: None, check: None, divide_durations: None }
     }
 
     #[test]
     fn what_is_written_is_up_to_date_until_it_is_touched() {
         let folder = tempfile::tempdir().unwrap();
         let at = || Some(folder.path().to_owned());
-        let checked = || {
-            run(&Args {
-                check: at(),
-                ..args()
-            })
-        };
-        assert!(
-            checked()
-                .unwrap_err()
-                .to_string()
-                .contains("slo.rules.yaml: missing")
-        );
-        run(&Args {
-            out: at(),
-            ..args()
-        })
-        .unwrap();
+        let checked = || run(&Args { check: at(), ..args() });
+        assert!(checked().unwrap_err().to_string().contains("slo.rules.yaml: missing"));
+        run(&Args { out: at(), ..args() }).unwrap();
         std::fs::write(folder.path().join("values.yaml"), "").unwrap();
         checked().unwrap();
         std::fs::write(folder.path().join("slo.rules.yaml"), "groups: []\n").unwrap();
@@ -117,10 +92,6 @@ mod tests {
     #[test]
     fn the_repository_has_what_the_defaults_make() {
         let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("alerts");
-        run(&Args {
-            check: Some(check),
-            ..args()
-        })
-        .unwrap();
+        run(&Args { check: Some(check), ..args() }).unwrap();
     }
 }

@@ -61,12 +61,9 @@ impl FromStr for Place {
             })
         };
         let address = text.parse().ok();
-        address
-            .map(|Socket(address)| Self::Address(reached(address)))
-            .or_else(named)
-            .ok_or_else(|| {
-                "write an IP address or a name, and a port, such as 127.0.0.1:4001".to_owned()
-            })
+        address.map(|Socket(address)| Self::Address(reached(address))).or_else(named).ok_or_else(
+            || "write an IP address or a name, and a port, such as 127.0.0.1:4001".to_owned(),
+        )
     }
 }
 
@@ -113,9 +110,7 @@ impl Where {
         let Patience { limit, wait } = patience;
         let address = self.admin.to_string();
         let token = environment(TOKEN_VARIABLE);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answered = runtime.block_on(async {
             let mut over = pin!(tokio::time::sleep(wait));
             loop {
@@ -177,12 +172,8 @@ async fn exchange(
     let status = response.status();
     let body = Limited::new(response.into_body(), LONGEST_ANSWER);
     let body = body.collect().await;
-    let body = body
-        .map_err(anyhow::Error::from_boxed)
-        .with_context(broke_off)?;
-    let text = String::from_utf8_lossy(&body.to_bytes())
-        .trim_end()
-        .to_owned();
+    let body = body.map_err(anyhow::Error::from_boxed).with_context(broke_off)?;
+    let text = String::from_utf8_lossy(&body.to_bytes()).trim_end().to_owned();
     Ok((status, text))
 }
 
@@ -198,10 +189,7 @@ mod tests {
             ("127.0.0.1:5", "127.0.0.1:5"),
             ("10.0.0.7:4001", "10.0.0.7:4001"),
             ("localhost:4001", "localhost:4001"),
-            (
-                "tokengauge-admin.chat.svc:4001",
-                "tokengauge-admin.chat.svc:4001",
-            ),
+            ("tokengauge-admin.chat.svc:4001", "tokengauge-admin.chat.svc:4001"),
         ] {
             assert_eq!(said.parse::<Place>().unwrap().to_string(), asked);
         }

@@ -36,11 +36,7 @@ pub enum SchemaOf {
 
 pub(super) fn check(args: &CheckArgs) -> Result<String, Errors> {
     let config = config::check(&args.file)?;
-    Ok(if args.print {
-        config.to_yaml()
-    } else {
-        format!("{}: all right", args.file.display())
-    })
+    Ok(if args.print { config.to_yaml() } else { format!("{}: all right", args.file.display()) })
 }
 
 pub(super) fn schema(of: SchemaOf) -> String {

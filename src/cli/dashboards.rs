@@ -31,14 +31,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<String> {
 }
 
 fn write(files: &Files, folder: &Path) -> anyhow::Result<String> {
-    files
-        .write(folder)
-        .with_context(|| folder.display().to_string())?;
-    Ok(format!(
-        "{}: {} dashboards",
-        folder.display(),
-        files.iter().count()
-    ))
+    files.write(folder).with_context(|| folder.display().to_string())?;
+    Ok(format!("{}: {} dashboards", folder.display(), files.iter().count()))
 }
 
 fn check(files: &Files, folder: &Path) -> anyhow::Result<String> {
@@ -50,11 +44,7 @@ fn check(files: &Files, folder: &Path) -> anyhow::Result<String> {
         .collect();
     for dashboard in dashboards::all() {
         let faults = dashboards::faults::faults(&dashboard.json());
-        wrong.extend(
-            faults
-                .into_iter()
-                .map(|fault| format!("{}: {fault}", dashboard.uid())),
-        );
+        wrong.extend(faults.into_iter().map(|fault| format!("{}: {fault}", dashboard.uid())));
     }
     if wrong.is_empty() {
         Ok(format!("{}: up to date", folder.display()))
@@ -72,10 +62,7 @@ mod tests {
     use super::*;
 
     fn args(out: Option<&Path>, check: Option<&Path>) -> Args {
-        Args {
-            out: out.map(Path::to_owned),
-            check: check.map(Path::to_owned),
-        }
+        Args { out: out.map(Path::to_owned), check: check.map(Path::to_owned) }
     }
 
     #[test]

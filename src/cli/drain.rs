@@ -36,19 +36,10 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<String> {
-    let Args {
-        at,
-        delay,
-        quiet,
-        timeout,
-        linger,
-    } = args;
+    let Args { at, delay, quiet, timeout, linger } = args;
     let ask = |within: &Length| {
         let path = format!("/drain?delay={delay}&quiet={quiet}&within={within}");
-        let patience = Patience {
-            limit: within.0.saturating_add(ANSWER),
-            wait: Duration::ZERO,
-        };
+        let patience = Patience { limit: within.0.saturating_add(ANSWER), wait: Duration::ZERO };
         at.ask(&Method::POST, &path, patience, environment)
     };
     match ask(timeout) {

@@ -120,23 +120,12 @@ fn ended(
     };
     tell(&changed.told);
     if changed.refused > 0 {
-        let objects = if changed.refused == 1 {
-            "object was"
-        } else {
-            "objects were"
-        };
-        tell(&[format!(
-            "nothing is written: {} {objects} refused",
-            changed.refused
-        )]);
+        let objects = if changed.refused == 1 { "object was" } else { "objects were" };
+        tell(&[format!("nothing is written: {} {objects} refused", changed.refused)]);
         return ExitCode::FAILURE;
     }
     if check {
-        return if changed.changes {
-            ExitCode::FAILURE
-        } else {
-            ExitCode::SUCCESS
-        };
+        return if changed.changes { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     }
     match io::stdout().lock().write_all(changed.text.as_bytes()) {
         // A reader that has gone (`| head`) is no failure.
@@ -171,10 +160,7 @@ impl Source {
             let mut text = String::new();
             let read = stdin.read_to_string(&mut text);
             read.map_err(|error| format!("standard input: cannot be read ({error})"))?;
-            return Ok(Self {
-                name: "<stdin>".to_owned(),
-                text,
-            });
+            return Ok(Self { name: "<stdin>".to_owned(), text });
         }
         let name = file.display().to_string();
         if file.is_dir() {
@@ -225,14 +211,8 @@ fn changed_only(
     settings: Option<&Settings>,
     only: &[String],
 ) -> Result<Changed, String> {
-    let documents = sources
-        .iter()
-        .map(Source::documents)
-        .collect::<Result<Vec<_>, _>>()?;
-    let all = documents
-        .iter()
-        .flatten()
-        .flat_map(|document| inject::objects(document.value()));
+    let documents = sources.iter().map(Source::documents).collect::<Result<Vec<_>, _>>()?;
+    let all = documents.iter().flatten().flat_map(|document| inject::objects(document.value()));
     let objects: Vec<&Value> = all.map(|(_, object)| object).collect();
     if let Some(missing) = only.iter().find(|name| !named(&objects, name)) {
         let names = objects.iter().map(|object| inject::name(object));
@@ -247,10 +227,7 @@ fn changed_only(
         changed.separate(&source.text);
         let mut line = 1;
         for document in documents {
-            let place = Place {
-                file: &source.name,
-                line,
-            };
+            let place = Place { file: &source.name, line };
             changed.document(&place, document, |object| match &task {
                 Some((settings, around)) => inject::inject(object, around, settings),
                 None => inject::uninject(object),
@@ -264,9 +241,7 @@ fn changed_only(
         changed.told.extend(ways);
     }
     if changed.told.is_empty() && !changed.changes {
-        changed
-            .told
-            .push("nothing is changed: no object in the input runs pods".to_owned());
+        changed.told.push("nothing is changed: no object in the input runs pods".to_owned());
     }
     Ok(changed)
 }
@@ -312,8 +287,7 @@ impl Changed {
                 Outcome::Changed { patch: more, notes } => {
                     patch.0.extend(inject::within(more, &pointer).0);
                     self.live.extend(Live::of(object));
-                    self.told
-                        .extend(notes.iter().map(|note| format!("{at}: {note}")));
+                    self.told.extend(notes.iter().map(|note| format!("{at}: {note}")));
                 }
                 Outcome::Skipped(Reason::Owned) => self.live.extend(Live::of(object)),
                 Outcome::Skipped(reason) if reason.is_told() => {
@@ -335,19 +309,13 @@ impl Changed {
                 self.changes = true;
                 self.text.push_str(&edited.text);
                 let lost = edited.lost.iter().map(|lost| {
-                    format!(
-                        "{}:{}: lost: {}",
-                        place.file,
-                        place.line + lost.line - 1,
-                        lost.what
-                    )
+                    format!("{}:{}: lost: {}", place.file, place.line + lost.line - 1, lost.what)
                 });
                 self.told.extend(lost);
             }
             Err(error) => {
                 self.refused += 1;
-                self.told
-                    .push(format!("{}:{begins}: refused: {error}", place.file));
+                self.told.push(format!("{}:{begins}: refused: {error}", place.file));
             }
         }
     }

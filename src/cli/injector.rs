@@ -56,11 +56,7 @@ pub struct Args {
     pub webhook_configuration: String,
 
     /// The Secret that replicas share their certificate by; made where there is none
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "tokengauge-injector-certificate"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "tokengauge-injector-certificate")]
     pub secret: String,
 
     /// How often Secret and caBundle are looked at
@@ -88,21 +84,11 @@ pub struct Args {
     pub shutdown_delay: Length,
 
     /// The least severe level that is logged
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        env = "TOKENGAUGE_LOG_LEVEL",
-        default_value = "info"
-    )]
+    #[arg(long, value_name = "LEVEL", env = "TOKENGAUGE_LOG_LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 
     /// How log lines are written
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        env = "TOKENGAUGE_LOG_FORMAT",
-        default_value = "text"
-    )]
+    #[arg(long, value_name = "FORMAT", env = "TOKENGAUGE_LOG_FORMAT", default_value = "text")]
     pub log_format: LogFormat,
 
     #[command(flatten)]
@@ -111,10 +97,7 @@ pub struct Args {
 
 /// Runs the webhook; `environment` is asked where the API server is.
 pub fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
-    super::log::start(Log {
-        level: args.log_level,
-        format: args.log_format,
-    });
+    super::log::start(Log { level: args.log_level, format: args.log_format });
     let config = config(args, environment)?;
     let runtime = runtime()?;
     let ended = runtime.block_on(serve(config));
@@ -126,16 +109,8 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     // Before anything is said of listening: whoever has read that may send a signal.
     let mut stop = Stop::listen()?;
     let injector = Injector::start(config)?;
-    diag::Listening {
-        address: &injector.address().to_string(),
-        tls: true,
-    }
-    .emit();
-    diag::AdminListening {
-        address: &injector.admin_addr().to_string(),
-        restricted: false,
-    }
-    .emit();
+    diag::Listening { address: &injector.address().to_string(), tls: true }.emit();
+    diag::AdminListening { address: &injector.admin_addr().to_string(), restricted: false }.emit();
     stop.asked().await;
     tokio::select! {
         () = injector.shutdown() => Ok(ExitCode::SUCCESS),
@@ -145,11 +120,9 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
 
 fn config(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<Config> {
     let server = match (args.api_server, args.token_file, args.ca_file) {
-        (Some(url), Some(token), Some(authority)) => Some(api::Server {
-            url: url.trim_end_matches('/').to_owned(),
-            token,
-            authority,
-        }),
+        (Some(url), Some(token), Some(authority)) => {
+            Some(api::Server { url: url.trim_end_matches('/').to_owned(), token, authority })
+        }
         _ => api::Server::in_cluster(environment),
     };
     let certificate = match (args.cert, args.key) {
@@ -160,10 +133,7 @@ fn config(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result
                  say where it is with --api-server, --token-file and --ca-file",
             )?;
             let namespace = args.namespace.map_or_else(own_namespace, Ok)?;
-            let names = Names {
-                service: args.service,
-                namespace,
-            };
+            let names = Names { service: args.service, namespace };
             let made = SelfMade {
                 names,
                 secret: args.secret,
@@ -190,10 +160,7 @@ fn config(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result
 fn own_namespace() -> anyhow::Result<String> {
     let path = Path::new(SERVICE_ACCOUNT).join("namespace");
     let text = std::fs::read_to_string(&path).with_context(|| {
-        format!(
-            "--namespace is not given, and {} cannot be read",
-            path.display()
-        )
+        format!("--namespace is not given, and {} cannot be read", path.display())
     })?;
     Ok(text.trim().to_owned())
 }

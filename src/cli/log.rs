@@ -75,23 +75,12 @@ mod tests {
             text.contains("WARN") && text.contains("odd") && !text.contains("detail"),
             "{text}"
         );
-        let json = logged(Log {
-            level: LogLevel::Debug,
-            format: LogFormat::Json,
-        });
-        let lines: Vec<serde_json::Value> = json
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let json = logged(Log { level: LogLevel::Debug, format: LogFormat::Json });
+        let lines: Vec<serde_json::Value> =
+            json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 2);
-        assert_eq!(
-            (&lines[0]["message"], &lines[0]["n"]),
-            (&"odd".into(), &7.into())
-        );
-        let errors_only = Log {
-            level: LogLevel::Error,
-            ..Log::default()
-        };
+        assert_eq!((&lines[0]["message"], &lines[0]["n"]), (&"odd".into(), &7.into()));
+        let errors_only = Log { level: LogLevel::Error, ..Log::default() };
         assert_eq!(logged(errors_only), "");
     }
 }

@@ -227,12 +227,7 @@ mod tests {
         assert_eq!(run.args.listen.len(), 3);
         let upstreams: Vec<&str> = run.args.upstream.iter().map(|url| url.expose()).collect();
         assert_eq!(upstreams, ["/a=http://a", "http://b"]);
-        for wrong in [
-            "--drain 5",
-            "--listen 4000",
-            "--vantage sideways",
-            "--admin :4001",
-        ] {
+        for wrong in ["--drain 5", "--listen 4000", "--vantage sideways", "--admin :4001"] {
             let line = format!("run {wrong}");
             assert!(Run::try_parse_from(line.split(' ')).is_err(), "{wrong}");
         }

@@ -40,15 +40,7 @@ impl Page {
 }
 
 pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<String> {
-    let Args {
-        page,
-        at,
-        timeout,
-        wait,
-    } = args;
-    let patience = Patience {
-        limit: timeout.0,
-        wait: wait.0,
-    };
+    let Args { page, at, timeout, wait } = args;
+    let patience = Patience { limit: timeout.0, wait: wait.0 };
     at.ask(&Method::GET, page.path(), patience, environment)
 }

@@ -122,17 +122,13 @@ fn cut(text: &str) -> Result<Cut, String> {
         text => {
             let length: Result<Length, _> = text.parse();
             let remedy = "write auto, none, a time such as 60s, or a number of requests";
-            length
-                .map(|Length(length)| Cut::Time(length))
-                .map_err(|_| remedy.to_owned())
+            length.map(|Length(length)| Cut::Time(length)).map_err(|_| remedy.to_owned())
         }
     }
 }
 
 fn pair(text: &str) -> Result<Pair, String> {
-    let sides = text
-        .split_once(',')
-        .ok_or("name two sides, such as variant=a,variant=b")?;
+    let sides = text.split_once(',').ok_or("name two sides, such as variant=a,variant=b")?;
     let side = |text: &str| text.parse().map_err(|wrong: NoSelector| wrong.to_string());
     let (a, b): (Selector, Selector) = (side(sides.0)?, side(sides.1)?);
     if a == b {
@@ -142,9 +138,8 @@ fn pair(text: &str) -> Result<Pair, String> {
 }
 
 fn confidence(text: &str) -> Result<f64, String> {
-    let share: config::value::Share = text
-        .parse()
-        .map_err(|wrong: config::value::Wrong| wrong.to_string())?;
+    let share: config::value::Share =
+        text.parse().map_err(|wrong: config::value::Wrong| wrong.to_string())?;
     Ok(share.0)
 }
 
@@ -183,34 +178,24 @@ fn boxed(wrong: impl Display + 'static) -> Box<dyn Display> {
 }
 
 fn request(args: Args) -> Result<Request, Box<dyn Display>> {
-    let acceptance = args
-        .accept
-        .map(|path| config::acceptance(&path))
-        .transpose()
-        .map_err(boxed)?;
+    let acceptance =
+        args.accept.map(|path| config::acceptance(&path)).transpose().map_err(boxed)?;
     let compare = match args.compare {
         Some(Pair(a, b)) => Compare::Within { a, b },
         None if args.baseline.is_empty() => Compare::Nothing,
         None => Compare::Runs,
     };
-    let compares = acceptance
-        .as_ref()
-        .is_some_and(|(acceptance, _)| acceptance.compares());
+    let compares = acceptance.as_ref().is_some_and(|(acceptance, _)| acceptance.compares());
     if compares && matches!(compare, Compare::Nothing) {
         let wrong = "--accept: the file limits a change or a difference, but nothing is compared; \
                      give --compare or --baseline";
         return Err(boxed(wrong));
     }
     let runs = matches!(compare, Compare::Runs);
-    let file = |path, side| File {
-        path,
-        side: if runs { side } else { Side::Neither },
-    };
+    let file = |path, side| File { path, side: if runs { side } else { Side::Neither } };
     let baseline = args.baseline.into_iter().map(|path| file(path, Side::A));
     Ok(Request {
-        files: baseline
-            .chain(args.files.into_iter().map(|path| file(path, Side::B)))
-            .collect(),
+        files: baseline.chain(args.files.into_iter().map(|path| file(path, Side::B))).collect(),
         by: args.by,
         only: args.only,
         compare,

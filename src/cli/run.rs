@@ -42,11 +42,7 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder
-        .worker_threads(cores.min(MOST_WORKERS))
-        .thread_name("relay")
-        .enable_all()
-        .build()
+    builder.worker_threads(cores.min(MOST_WORKERS)).thread_name("relay").enable_all().build()
 }
 
 /// What the environment and the file say of export; each setting that is not understood is said once.
@@ -54,11 +50,7 @@ pub fn export(config: &Config, environment: fn(&str) -> Option<String>) -> expor
     let said = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
     let (mut export, problems) = export::Config::from_env(said);
     for problem in &problems {
-        diag::SettingIgnored {
-            name: &problem.variable,
-            reason: &problem.message,
-        }
-        .emit();
+        diag::SettingIgnored { name: &problem.variable, reason: &problem.message }.emit();
     }
     let captures = |value: &String| {
         let off = ["", "false", "no_content"];
@@ -79,11 +71,8 @@ pub fn export(config: &Config, environment: fn(&str) -> Option<String>) -> expor
             config::GenAiNames::Off => export::config::GenAi::Off,
         };
     }
-    let headers = config
-        .export
-        .headers
-        .iter()
-        .map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    let headers =
+        config.export.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
     for signal in [&mut export.metrics, &mut export.traces] {
         signal.headers.0.extend(headers.clone());
     }
@@ -101,9 +90,7 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
             config::ExportProtocol::HttpProtobuf => "http/protobuf".to_owned(),
         }),
         "TRACES_PROTOCOL" | "METRICS_PROTOCOL" => file.protocol.map(|_| String::new()),
-        "METRIC_EXPORT_INTERVAL" => file
-            .interval
-            .map(|interval| interval.as_millis().to_string()),
+        "METRIC_EXPORT_INTERVAL" => file.interval.map(|interval| interval.as_millis().to_string()),
         _ => None,
     }
 }
@@ -139,18 +126,10 @@ fn announce(app: &App) {
             (listen::Address::Tcp(wanted), [only]) if wanted.port() == 0 => only.to_string(),
             (address, _) => address.to_string(),
         };
-        diag::Listening {
-            address: &address,
-            tls: listener.tls.is_some(),
-        }
-        .emit();
+        diag::Listening { address: &address, tls: listener.tls.is_some() }.emit();
     }
     let restricted = !app.admin_addr().ip().is_loopback() && config.admin.token.is_none();
-    diag::AdminListening {
-        address: &app.admin_addr().to_string(),
-        restricted,
-    }
-    .emit();
+    diag::AdminListening { address: &app.admin_addr().to_string(), restricted }.emit();
 }
 
 fn reload(app: &App, loaded: Result<Config, config::Errors>) {
@@ -159,10 +138,7 @@ fn reload(app: &App, loaded: Result<Config, config::Errors>) {
             let need_restart = config::differences(&app.config(), &new);
             match app.reload(new) {
                 Ok(()) => {
-                    return diag::Reloaded {
-                        need_restart: &need_restart,
-                    }
-                    .emit();
+                    return diag::Reloaded { need_restart: &need_restart }.emit();
                 }
                 Err(problem) => problem.to_string(),
             }

@@ -69,10 +69,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("cannot listen on {}", args.listen))?;
     let address = listener.local_addr()?;
-    let mut config = Config {
-        seed: args.seed,
-        ..Config::default()
-    };
+    let mut config = Config { seed: args.seed, ..Config::default() };
     if !args.models.is_empty() {
         config.models = args.models;
     }
@@ -109,9 +106,7 @@ mod tests {
             Alone::parse_from(["x", "--model", "a:step-ms=3", "--model", "b", "--seed", "9"]).args;
         let names: Vec<_> = args.models.iter().map(|it| it.name.as_str()).collect();
         assert_eq!((names.as_slice(), args.seed), (["a", "b"].as_slice(), 9));
-        let error = Alone::try_parse_from(["x", "--model", "a:stepms=3"])
-            .err()
-            .unwrap();
+        let error = Alone::try_parse_from(["x", "--model", "a:stepms=3"]).err().unwrap();
         assert!(error.to_string().contains("unknown key `stepms`"));
     }
 

@@ -110,13 +110,11 @@ fn acceptance_of(text: &str, path: &Path) -> Result<Acceptance, Errors> {
     let mut problems = Problems::of_file(path);
     let root = tree::parse(text, &mut problems);
     let file: Option<Given<File>> = root.and_then(|root| read::read(&root, &mut problems).given());
-    let acceptance = file
-        .map(|file| resolve(file, &mut problems))
-        .unwrap_or_else(|| Acceptance {
-            fewest: FEWEST,
-            undecided: Undecided::default(),
-            limits: Vec::new(),
-        });
+    let acceptance = file.map(|file| resolve(file, &mut problems)).unwrap_or_else(|| Acceptance {
+        fewest: FEWEST,
+        undecided: Undecided::default(),
+        limits: Vec::new(),
+    });
     if acceptance.limits.is_empty() && problems.count() == 0 {
         let message = "the file limits nothing; write a limit, such as `ttft: {p95: {max: 500ms}}`";
         problems.in_file(Place::START, String::new(), message);
@@ -145,25 +143,14 @@ fn resolve(file: Given<File>, problems: &mut Problems) -> Acceptance {
     } = file.value;
     let version = version.required(problems, file.mark, "version", "write `version: 1`");
     if let Some(version) = version.filter(|version| version.value != 1) {
-        problems.at(
-            version.mark,
-            "this program reads version 1 only; write `version: 1`",
-        );
+        problems.at(version.mark, "this program reads version 1 only; write `version: 1`");
     }
-    let mut limits = Limits {
-        found: Vec::new(),
-        problems,
-    };
+    let mut limits = Limits { found: Vec::new(), problems };
     limits.series(output_tps, &Measure::OutputTps);
     limits.series(ttft, &Measure::Ttft);
     limits.series(itl, &Measure::Itl);
     limits.series(duration, &Measure::Duration);
-    limits.figure(
-        error_rate,
-        &Measure::ErrorRate,
-        Statistic::Mean,
-        "error_rate",
-    );
+    limits.figure(error_rate, &Measure::ErrorRate, Statistic::Mean, "error_rate");
     for (currency, figure) in cost.value().unwrap_or_default() {
         let key = format!("cost.{currency}");
         limits.figure(figure, &Measure::Cost(currency), Statistic::Mean, &key);
@@ -192,14 +179,7 @@ struct Limits<'p> {
 
 impl Limits<'_> {
     fn series(&mut self, series: Field<Series>, measure: &Measure) {
-        let Some(Series {
-            mean,
-            p5,
-            p50,
-            p95,
-            p99,
-        }) = series.value()
-        else {
+        let Some(Series { mean, p5, p50, p95, p99 }) = series.value() else {
             return;
         };
         let figures = Statistic::ALL.into_iter().zip([mean, p5, p50, p95, p99]);
@@ -210,22 +190,9 @@ impl Limits<'_> {
     }
 
     fn qualities(&mut self, qualities: Qualities) {
-        let Qualities {
-            complete,
-            empty,
-            refused,
-            filtered,
-            tool_json_invalid,
-            unfinished,
-        } = qualities;
-        let figures = [
-            complete,
-            empty,
-            refused,
-            filtered,
-            tool_json_invalid,
-            unfinished,
-        ];
+        let Qualities { complete, empty, refused, filtered, tool_json_invalid, unfinished } =
+            qualities;
+        let figures = [complete, empty, refused, filtered, tool_json_invalid, unfinished];
         for (quality, figure) in Quality::ALL.into_iter().zip(figures) {
             let key = format!("quality.{}", quality.as_str());
             self.figure(figure, &Measure::Quality(quality), Statistic::Mean, &key);
@@ -239,19 +206,11 @@ impl Limits<'_> {
         statistic: Statistic,
         key: &str,
     ) {
-        let Some(Figure {
-            min,
-            max,
-            change,
-            difference,
-        }) = figure.value()
-        else {
+        let Some(Figure { min, max, change, difference }) = figure.value() else {
             return;
         };
         let range = |range: Field<Range>| {
-            range
-                .value()
-                .map_or_else(Default::default, |Range { min, max }| (min, max))
+            range.value().map_or_else(Default::default, |Range { min, max }| (min, max))
         };
         for (on, word, (min, max)) in [
             (On::Value, "", (min, max)),
@@ -307,10 +266,7 @@ fn number(text: &str, on: On, measure: &Measure) -> Result<f64, &'static str> {
 }
 
 fn plain(text: &str) -> Option<f64> {
-    let number = text
-        .parse()
-        .ok()
-        .filter(|number: &f64| number.is_finite() && *number >= 0.0);
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
     number.filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))
 }
 
@@ -333,11 +289,7 @@ mod tests {
 
     fn limits(text: &str) -> Vec<(String, f64)> {
         let acceptance = acceptance_of(text, Path::new("f")).unwrap();
-        acceptance
-            .limits
-            .into_iter()
-            .map(|limit| (limit.key, limit.value))
-            .collect()
+        acceptance.limits.into_iter().map(|limit| (limit.key, limit.value)).collect()
     }
 
     fn wrong(text: &str) -> String {
@@ -366,15 +318,9 @@ mod tests {
             ("quality.empty.max", 0.02),
             ("finish.length.max", 0.1),
         ];
-        assert_eq!(
-            limits(text),
-            expected.map(|(key, value)| (key.to_owned(), value))
-        );
+        assert_eq!(limits(text), expected.map(|(key, value)| (key.to_owned(), value)));
         let acceptance = acceptance_of(text, Path::new("f")).unwrap();
-        assert_eq!(
-            (acceptance.fewest, acceptance.undecided),
-            (20, Undecided::Held)
-        );
+        assert_eq!((acceptance.fewest, acceptance.undecided), (20, Undecided::Held));
         assert!(acceptance.compares());
     }
 

@@ -43,10 +43,7 @@ fn values_of(text: &str, path: &Path) -> Result<Values, Errors> {
 /// nothing.
 fn over(default: Node, given: Node) -> Node {
     match (default.kind, given.kind) {
-        (kind, Kind::Null) => Node {
-            mark: default.mark,
-            kind,
-        },
+        (kind, Kind::Null) => Node { mark: default.mark, kind },
         (Kind::Section(mut entries), Kind::Section(others)) => {
             for (key, value) in others {
                 match entries.iter_mut().find(|(known, _)| known.text == key.text) {
@@ -54,15 +51,11 @@ fn over(default: Node, given: Node) -> Node {
                     None => entries.push((key, value)),
                 }
             }
-            Node {
-                mark: given.mark,
-                kind: Kind::Section(entries),
-            }
+            Node { mark: given.mark, kind: Kind::Section(entries) }
         }
-        (Kind::Null | Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_), kind) => Node {
-            mark: given.mark,
-            kind,
-        },
+        (Kind::Null | Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_), kind) => {
+            Node { mark: given.mark, kind }
+        }
     }
 }
 

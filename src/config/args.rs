@@ -27,12 +27,7 @@ Telemetry goes where the OTEL_EXPORTER_OTLP_ENDPOINT variable says.")]
 pub struct RunArgs {
     /// Where clients connect: IP:PORT or unix:/path. May be repeated; replaces the file's listeners
     /// [default: 127.0.0.1:4000]
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        env = "TOKENGAUGE_LISTEN",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_LISTEN", value_delimiter = ',')]
     pub listen: Vec<Address>,
 
     /// Where requests go: a URL, or /PREFIX=URL for one path prefix, which is taken off. May be repeated; replaces

@@ -22,14 +22,9 @@ pub(super) fn read(file: &Path) -> Result<String, Errors> {
         let valid = error.utf8_error().valid_up_to();
         let before = String::from_utf8_lossy(error.as_bytes().get(..valid).unwrap_or_default());
         let line = before.rsplit('\n').next().unwrap_or_default();
-        let place = Place {
-            line: before.matches('\n').count() + 1,
-            column: line.chars().count() + 1,
-        };
-        tell(
-            place,
-            "this is not UTF-8; save the file in that encoding".to_owned(),
-        )
+        let place =
+            Place { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 };
+        tell(place, "this is not UTF-8; save the file in that encoding".to_owned())
     })
 }
 
@@ -42,10 +37,7 @@ pub(super) fn token(file: &Path) -> Result<Secret, String> {
     if is_token(text) {
         return Ok(Secret::new(text));
     }
-    Err(format!(
-        "{} holds no bearer token; {TOKEN_REMEDY}",
-        file.display()
-    ))
+    Err(format!("{} holds no bearer token; {TOKEN_REMEDY}", file.display()))
 }
 
 /// Whether a text can stand in an `Authorization` header as it is.
@@ -65,10 +57,7 @@ pub(super) fn bytes_of(file: &Path, largest: u64) -> Result<Vec<u8>, String> {
         return Err("this is a directory; name a file in it".to_owned());
     }
     let mut bytes = Vec::new();
-    opened
-        .take(largest + 1)
-        .read_to_end(&mut bytes)
-        .map_err(in_words)?;
+    opened.take(largest + 1).read_to_end(&mut bytes).map_err(in_words)?;
     if u64::try_from(bytes.len()).is_ok_and(|length| length <= largest) {
         Ok(bytes)
     } else {
@@ -93,19 +82,10 @@ mod tests {
         };
         let largest = usize::try_from(LARGEST).unwrap();
         let cases = [
-            (
-                directory.path().join("none.yaml"),
-                ":1:1: the file cannot be read: No such file",
-            ),
+            (directory.path().join("none.yaml"), ":1:1: the file cannot be read: No such file"),
             (directory.path().to_owned(), ":1:1: this is a directory"),
-            (
-                path("large", &vec![b'#'; largest + 1]),
-                ":1:1: the file is larger than 1024 KiB",
-            ),
-            (
-                path("latin", b"version: 1\n\xc3\xbc: \xfc\n"),
-                ":2:4: this is not UTF-8",
-            ),
+            (path("large", &vec![b'#'; largest + 1]), ":1:1: the file is larger than 1024 KiB"),
+            (path("latin", b"version: 1\n\xc3\xbc: \xfc\n"), ":2:4: this is not UTF-8"),
         ];
         for (file, expected) in cases {
             let told = read(&file).unwrap_err().to_string();
@@ -125,10 +105,7 @@ mod tests {
         for wrong in ["", "\n", "s3cret token", "s3cret\ntoken", "s3crét"] {
             std::fs::write(&file, wrong).unwrap();
             let told = token(&file).unwrap_err();
-            assert!(
-                told.contains("no bearer token") && !told.contains("s3cr"),
-                "{told}"
-            );
+            assert!(told.contains("no bearer token") && !told.contains("s3cr"), "{told}");
         }
     }
 }

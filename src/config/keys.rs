@@ -14,11 +14,7 @@ pub struct Key {
 }
 
 const fn key(path: &'static str, default: Option<&'static str>, reloadable: bool) -> Key {
-    Key {
-        path,
-        default,
-        reloadable,
-    }
+    Key { path, default, reloadable }
 }
 
 /// All keys that hold a value, in the order of the documentation.
@@ -136,8 +132,5 @@ pub fn differences(old: &Config, new: &Config) -> Vec<&'static str> {
         ("propagators", old.propagators != new.propagators),
         ("log", old.log != new.log),
     ];
-    parts
-        .into_iter()
-        .filter_map(|(key, differs)| differs.then_some(key))
-        .collect()
+    parts.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
 }

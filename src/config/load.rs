@@ -24,22 +24,14 @@ pub(super) fn load_text(
     environment: Environment<'_>,
     tokenizers: &Tokenisers,
 ) -> Result<Config, Errors> {
-    let above = Above {
-        args,
-        environment,
-        read_secrets: true,
-        tokenizers,
-    };
+    let above = Above { args, environment, read_secrets: true, tokenizers };
     assemble(text, above)
 }
 
 /// The configuration that `file` alone amounts to, without reading the files of secrets that it names.
 pub fn check(file: &Path) -> Result<Config, Errors> {
     let text = file::read(file)?;
-    let args = RunArgs {
-        config: Some(file.to_owned()),
-        ..RunArgs::default()
-    };
+    let args = RunArgs { config: Some(file.to_owned()), ..RunArgs::default() };
     let above = Above {
         args: &args,
         environment: &|_| None,
@@ -96,10 +88,7 @@ struct Tidy;
 
 impl Transform for Tidy {
     fn transform(&mut self, schema: &mut Schema) {
-        if schema
-            .get("default")
-            .is_some_and(|default| default.is_null())
-        {
+        if schema.get("default").is_some_and(|default| default.is_null()) {
             schema.remove("default");
         }
         schema.remove("format");

@@ -58,9 +58,7 @@ impl Config {
             slo_state: self
                 .slo_state
                 .as_ref()
-                .map(|path| raw::SloState {
-                    path: Field::of(path.clone()),
-                })
+                .map(|path| raw::SloState { path: Field::of(path.clone()) })
                 .into(),
             tokenizers: tokenizers(&self.tokenizers),
             cost: cost(self),
@@ -91,11 +89,7 @@ impl Config {
         let headers =
             (!export.headers.is_empty()).then(|| export.headers.iter().map(header).collect());
         raw::Export {
-            endpoint: export
-                .endpoint
-                .as_ref()
-                .and_then(|url| url.parse::<Url>().ok())
-                .into(),
+            endpoint: export.endpoint.as_ref().and_then(|url| url.parse::<Url>().ok()).into(),
             protocol: export.protocol.into(),
             interval: export.interval.map(Length).into(),
             headers: headers.into(),
@@ -156,12 +150,8 @@ fn upstream(upstream: &forward::Config) -> raw::Upstream {
 
 fn metrics(scrape: &scrape::Config, upstream: &forward::Config) -> raw::Metrics {
     let to = &scrape.to;
-    let url = Url {
-        tls: to.tls,
-        host: to.host.clone(),
-        port: to.port,
-        base_path: to.base_path.clone(),
-    };
+    let url =
+        Url { tls: to.tls, host: to.host.clone(), port: to.port, base_path: to.base_path.clone() };
     let same = (to.tls, &to.host, to.port) == (upstream.tls, &upstream.host, upstream.port);
     raw::Metrics {
         url: Field::of(if same && !url.base_path.is_empty() {
@@ -176,12 +166,7 @@ fn metrics(scrape: &scrape::Config, upstream: &forward::Config) -> raw::Metrics 
 }
 
 fn warm(config: &warm::Config) -> raw::Warm {
-    let warm::Config {
-        idle,
-        exchanges,
-        young,
-        load,
-    } = config;
+    let warm::Config { idle, exchanges, young, load } = config;
     raw::Warm {
         idle: Field::of(Length(*idle)),
         exchanges: Field::of(*exchanges),
@@ -193,10 +178,8 @@ fn warm(config: &warm::Config) -> raw::Warm {
 fn route(route: &route::Config, contents: &content::Routes) -> raw::Route {
     let facts = &route.facts;
     let prefix = Some(&route.prefix).filter(|prefix| !prefix.is_empty());
-    let matched = (route.host.is_some() || prefix.is_some()).then(|| raw::Match {
-        host: route.host.clone().into(),
-        prefix: prefix.cloned().into(),
-    });
+    let matched = (route.host.is_some() || prefix.is_some())
+        .then(|| raw::Match { host: route.host.clone().into(), prefix: prefix.cloned().into() });
     raw::Route {
         name: Field::of(facts.name.to_string()),
         r#match: matched.into(),
@@ -209,19 +192,12 @@ fn route(route: &route::Config, contents: &content::Routes) -> raw::Route {
         stall_after: Field::of(Length(facts.stall_after)),
         hung_after: Field::of(Length(facts.hung_after)),
         admission: route.admission.map(admission).into(),
-        content: contents
-            .of(&facts.name)
-            .map(|policy| content(policy))
-            .into(),
+        content: contents.of(&facts.name).map(|policy| content(policy)).into(),
     }
 }
 
 fn admission(limits: route::Admission) -> raw::Admission {
-    let route::Admission {
-        max_in_flight,
-        queue,
-        wait,
-    } = limits;
+    let route::Admission { max_in_flight, queue, wait } = limits;
     raw::Admission {
         max_in_flight: Field::of(max_in_flight),
         queue: Field::of(queue),
@@ -239,9 +215,7 @@ fn content(policy: &Policy) -> raw::Content {
 
 fn objective(objective: &Objective) -> raw::Objective {
     let indicator = objective.indicator;
-    let time = indicator
-        .longest()
-        .map(|time| Threshold(Length(time).to_string()));
+    let time = indicator.longest().map(|time| Threshold(Length(time).to_string()));
     let rate = indicator.lowest().map(|rate| Threshold(rate.to_string()));
     let (indicator, min_streams) = match indicator {
         Indicator::Availability => (raw::Indicator::Availability, None),
@@ -284,13 +258,7 @@ fn scope(scope: &Scope) -> Field<raw::Scope> {
     if *scope == Scope::default() {
         return Field::Absent;
     }
-    let Scope {
-        route,
-        model,
-        tenant,
-        operation,
-        stream,
-    } = scope;
+    let Scope { route, model, tenant, operation, stream } = scope;
     Field::of(raw::Scope {
         route: route.as_ref().map(ToString::to_string).into(),
         model: model.clone().into(),
@@ -370,9 +338,7 @@ fn request_log(config: &request_log::Config) -> raw::RequestLog {
     raw::RequestLog {
         path: Field::of(path),
         rotate: Field::of(raw::Rotate {
-            size: Field::of(Size(
-                usize::try_from(config.rotate.size).unwrap_or(usize::MAX),
-            )),
+            size: Field::of(Size(usize::try_from(config.rotate.size).unwrap_or(usize::MAX))),
             keep: Field::of(config.rotate.keep),
         }),
     }
@@ -385,10 +351,7 @@ fn drift(config: &drift::Config) -> raw::Drift {
         Baseline::Yesterday => YESTERDAY.into(),
         Baseline::File { path, .. } => path.clone(),
     };
-    raw::Drift {
-        baseline: Field::of(baseline),
-        exchanges: Field::of(config.exchanges),
-    }
+    raw::Drift { baseline: Field::of(baseline), exchanges: Field::of(config.exchanges) }
 }
 
 fn labels(limits: &label::Limits) -> raw::Labels {

@@ -93,10 +93,7 @@ pub(super) struct Problems {
 
 impl Problems {
     pub(super) fn of_file(file: &Path) -> Self {
-        Self {
-            file: file.to_owned(),
-            ..Self::default()
-        }
+        Self { file: file.to_owned(), ..Self::default() }
     }
 
     /// Gives a node its mark.
@@ -106,10 +103,7 @@ impl Problems {
     }
 
     pub(super) fn spot(&self, mark: Mark) -> Spot {
-        self.spots.get(mark.0).cloned().unwrap_or(Spot {
-            place: Place::START,
-            key: String::new(),
-        })
+        self.spots.get(mark.0).cloned().unwrap_or(Spot { place: Place::START, key: String::new() })
     }
 
     /// Something is wrong with the value at `mark`.
@@ -135,11 +129,7 @@ impl Problems {
 
     /// Something is wrong with a flag or a variable.
     pub(super) fn outside(&mut self, name: &str, message: impl Into<String>) {
-        self.found.push(Problem {
-            place: None,
-            key: name.to_owned(),
-            message: message.into(),
-        });
+        self.found.push(Problem { place: None, key: name.to_owned(), message: message.into() });
     }
 
     /// What is wrong with another file that this one names.
@@ -156,30 +146,19 @@ impl Problems {
     }
 
     pub(super) fn into_result<T>(self, value: T) -> Result<T, Errors> {
-        if self.found.is_empty() {
-            Ok(value)
-        } else {
-            Err(Errors::new(self.found))
-        }
+        if self.found.is_empty() { Ok(value) } else { Err(Errors::new(self.found)) }
     }
 }
 
 /// The path of `key` in the section `path`.
 pub(super) fn below(path: &str, key: &str) -> String {
-    if path.is_empty() {
-        key.to_owned()
-    } else {
-        format!("{path}.{key}")
-    }
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 /// `; did you mean "x"?` where one of `known` is close to `wrong`, else what there is.
 pub(super) fn suggestion<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    let near = known
-        .iter()
-        .map(|name| (distance(wrong, name), *name))
-        .min();
+    let near = known.iter().map(|name| (distance(wrong, name), *name)).min();
     match near {
         // One slip of the finger for every three letters: `adress` is `address`, `tls` is not `ttl`.
         Some((slips, name)) if slips <= wrong.chars().count().div_ceil(3).min(3) => {
@@ -201,9 +180,8 @@ fn distance(from: &str, to: &str) -> usize {
         let mut row = vec![i + 1];
         for (j, b) in to.iter().enumerate() {
             let of = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX / 2);
-            let mut best = (of(&last, j) + usize::from(a != b))
-                .min(of(&last, j + 1) + 1)
-                .min(of(&row, j) + 1);
+            let mut best =
+                (of(&last, j) + usize::from(a != b)).min(of(&last, j + 1) + 1).min(of(&row, j) + 1);
             let swapped = i > 0 && j > 0 && from.get(i - 1) == Some(b) && to.get(j - 1) == Some(a);
             if swapped {
                 best = best.min(of(&before, j - 1) + 1);
@@ -225,10 +203,7 @@ mod tests {
         assert_eq!(suggestion("adress", known), "did you mean \"address\"?");
         assert_eq!(suggestion("addrses", known), "did you mean \"address\"?");
         assert_eq!(suggestion("tsl", known), "did you mean \"tls\"?");
-        assert_eq!(
-            suggestion("colour", known),
-            "there is address, tls, head_timeout"
-        );
+        assert_eq!(suggestion("colour", known), "there is address, tls, head_timeout");
         assert_eq!(suggestion("any", []), "there is none");
     }
 

@@ -31,11 +31,7 @@ pub enum Pattern {
     /// A domain and everything below it, in lower case without leading or trailing dot.
     Domain { suffix: String, port: Option<u16> },
     /// Addresses whose first `bits` are those of `network`; only for hosts that are IP addresses.
-    Network {
-        network: IpAddr,
-        bits: u8,
-        port: Option<u16>,
-    },
+    Network { network: IpAddr, bits: u8, port: Option<u16> },
 }
 
 /// The proxies that the environment names, and what is wrong with it, by variable.
@@ -76,11 +72,7 @@ pub fn from_env(environment: Environment<'_>) -> (Proxy, Vec<(&'static str, Wron
         }
         patterns
     });
-    let proxy = Proxy {
-        https,
-        http,
-        no_proxy: no_proxy.unwrap_or_default(),
-    };
+    let proxy = Proxy { https, http, no_proxy: no_proxy.unwrap_or_default() };
     (proxy, wrongs)
 }
 
@@ -110,11 +102,9 @@ impl Pattern {
                     .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
                 address.is_none() && below && here(port)
             }
-            Self::Network {
-                network,
-                bits,
-                port,
-            } => address.is_some_and(|address| contains(*network, *bits, address)) && here(port),
+            Self::Network { network, bits, port } => {
+                address.is_some_and(|address| contains(*network, *bits, address)) && here(port)
+            }
         }
     }
 }
@@ -144,14 +134,8 @@ fn address(text: &str) -> Result<forward::Proxy, Wrong> {
     let remedy = "write it as http://[user:password@]host:port";
     // Never echoed: it may hold a password.
     let wrong = |what: &'static str| Wrong::new(what, remedy);
-    let url = if text.contains("://") {
-        text.to_owned()
-    } else {
-        format!("http://{text}")
-    };
-    let uri: Uri = url
-        .parse()
-        .map_err(|_| wrong("this is no URL of a proxy"))?;
+    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let uri: Uri = url.parse().map_err(|_| wrong("this is no URL of a proxy"))?;
     if uri.scheme_str() != Some("http") {
         return Err(wrong("only proxies over http:// are supported"));
     }
@@ -160,10 +144,8 @@ fn address(text: &str) -> Result<forward::Proxy, Wrong> {
     else {
         return Err(wrong("the proxy's URL names no host"));
     };
-    let credentials = authority
-        .as_str()
-        .rsplit_once('@')
-        .map(|(credentials, _)| percent_decoded(credentials));
+    let credentials =
+        authority.as_str().rsplit_once('@').map(|(credentials, _)| percent_decoded(credentials));
     let host = bare(host).to_ascii_lowercase();
     let port = uri.port_u16().unwrap_or(80);
     Ok(forward::Proxy::new(&host, port, credentials.as_deref()))
@@ -178,9 +160,7 @@ fn percent_decoded(text: &str) -> String {
         let decoded = escape.and_then(|(digits, after)| {
             let digits = std::str::from_utf8(digits).ok()?;
             let hexadecimal = digits.chars().all(|c| c.is_ascii_hexdigit());
-            let byte = u8::from_str_radix(digits, 16)
-                .ok()
-                .filter(|_| hexadecimal)?;
+            let byte = u8::from_str_radix(digits, 16).ok().filter(|_| hexadecimal)?;
             Some((byte, after))
         });
         let (byte, after) = decoded.unwrap_or((byte, after));
@@ -205,25 +185,14 @@ fn pattern(entry: &str) -> Option<Pattern> {
         let network: IpAddr = bare(network).parse().ok()?;
         let widest = if network.is_ipv4() { 32 } else { 128 };
         let bits = bits.parse().ok().filter(|bits| *bits <= widest)?;
-        return Some(Pattern::Network {
-            network,
-            bits,
-            port,
-        });
+        return Some(Pattern::Network { network, bits, port });
     }
     if let Ok(network) = bare(host).parse::<IpAddr>() {
         let bits = if network.is_ipv4() { 32 } else { 128 };
-        return Some(Pattern::Network {
-            network,
-            bits,
-            port,
-        });
+        return Some(Pattern::Network { network, bits, port });
     }
     // `*.example.com` is no form that curl knows, but one that many write.
-    let suffix = host
-        .trim_start_matches('*')
-        .trim_matches('.')
-        .to_ascii_lowercase();
+    let suffix = host.trim_start_matches('*').trim_matches('.').to_ascii_lowercase();
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (!suffix.is_empty() && suffix.chars().all(fits)).then_some(Pattern::Domain { suffix, port })
 }
@@ -303,19 +272,12 @@ mod tests {
             assert_eq!(wrong, []);
             proxy.for_host(tls, "h", 1).map(|proxy| proxy.host)
         };
-        let all = [
-            ("all_proxy", "all:1"),
-            ("HTTPS_PROXY", "upper:1"),
-            ("https_proxy", "lower:1"),
-        ];
+        let all = [("all_proxy", "all:1"), ("HTTPS_PROXY", "upper:1"), ("https_proxy", "lower:1")];
         assert_eq!(host(&all, true).as_deref(), Some("lower"));
         assert_eq!(host(&all[..2], true).as_deref(), Some("upper"));
         assert_eq!(host(&all, false).as_deref(), Some("all"));
         assert_eq!(host(&[("HTTP_PROXY", "cgi:1")], false), None);
-        assert_eq!(
-            host(&[("http_proxy", "plain:1")], false).as_deref(),
-            Some("plain")
-        );
+        assert_eq!(host(&[("http_proxy", "plain:1")], false).as_deref(), Some("plain"));
         assert_eq!(host(&[("http_proxy", "plain:1")], true), None);
         assert_eq!(host(&[("https_proxy", "")], true), None);
     }
@@ -328,11 +290,7 @@ mod tests {
         assert!(!format!("{address:?}").contains("p@ss"));
         assert_eq!(super::address("proxy").unwrap().port, 80);
         assert!(super::address("https://proxy").is_err());
-        assert_eq!(
-            percent_decoded("%4g%+1%41%ff"),
-            "%4g%+1%41%ff",
-            "no UTF-8: as it is"
-        );
+        assert_eq!(percent_decoded("%4g%+1%41%ff"), "%4g%+1%41%ff", "no UTF-8: as it is");
         assert_eq!(percent_decoded("a%2"), "a%2");
     }
 
@@ -344,20 +302,7 @@ mod tests {
             ("no_proxy", "fine.org, 10.0.0.0/33, a b:x, ex ample!"),
         ]);
         let names: Vec<&str> = wrongs.iter().map(|(name, _)| *name).collect();
-        assert_eq!(
-            names,
-            [
-                "https_proxy",
-                "all_proxy",
-                "no_proxy",
-                "no_proxy",
-                "no_proxy"
-            ]
-        );
-        assert!(
-            wrongs
-                .iter()
-                .all(|(_, wrong)| !wrong.to_string().contains("secret"))
-        );
+        assert_eq!(names, ["https_proxy", "all_proxy", "no_proxy", "no_proxy", "no_proxy"]);
+        assert!(wrongs.iter().all(|(_, wrong)| !wrong.to_string().contains("secret")));
     }
 }

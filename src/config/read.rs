@@ -76,10 +76,7 @@ impl<T> From<Option<T>> for Field<T> {
 /// Reads `root` as a `T`.
 pub(super) fn read<'t, T: Deserialize<'t>>(root: &'t Node, problems: &mut Problems) -> Field<T> {
     let report = RefCell::new(problems);
-    let reader = Reader {
-        node: root,
-        report: &report,
-    };
+    let reader = Reader { node: root, report: &report };
     // An error has been told by whoever met it.
     Field::deserialize(reader).unwrap_or(Field::Wrong)
 }
@@ -212,14 +209,10 @@ impl<'t> Reader<'t, '_> {
 
     fn refuse_unknown(self, entries: &[(Key, Node)], known: &[&str]) {
         let path = self.report.borrow().spot(self.node.mark).key;
-        let unknown = entries
-            .iter()
-            .filter(|(key, _)| !known.contains(&key.text.as_str()));
+        let unknown = entries.iter().filter(|(key, _)| !known.contains(&key.text.as_str()));
         for (key, _) in unknown {
-            let message = format!(
-                "there is no such key; {}",
-                suggestion(&key.text, known.iter().copied())
-            );
+            let message =
+                format!("there is no such key; {}", suggestion(&key.text, known.iter().copied()));
             let path = below(&path, &key.text);
             self.report.borrow_mut().in_file(key.place, path, message);
         }
@@ -274,10 +267,9 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         }
         match self.node.kind {
             Kind::Null => visitor.visit_unit(),
-            Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_) => visitor.visit_seq(Marked {
-                mark: Some(self.node.mark),
-                reader: self,
-            }),
+            Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_) => {
+                visitor.visit_seq(Marked { mark: Some(self.node.mark), reader: self })
+            }
         }
     }
 
@@ -386,9 +378,7 @@ impl<'t, I: Iterator<Item = &'t (Key, Node)>> MapAccess<'t> for Entries<'t, '_, 
 
     fn next_value_seed<S: DeserializeSeed<'t>>(&mut self, seed: S) -> Result<S::Value, Failure> {
         let Some(node) = self.value.take() else {
-            return Err(Failure::Untold(
-                "a value was asked for before its key".to_owned(),
-            ));
+            return Err(Failure::Untold("a value was asked for before its key".to_owned()));
         };
         let report = self.report;
         Reader { node, report }.told(seed)

@@ -19,10 +19,7 @@ fn text(text: &str) -> Result<Config, Errors> {
 }
 
 fn with(text: &str, args: RunArgs, variables: &[(&str, &str)]) -> Result<Config, Errors> {
-    let args = RunArgs {
-        config: Some(PathBuf::from(FILE)),
-        ..args
-    };
+    let args = RunArgs { config: Some(PathBuf::from(FILE)), ..args };
     let none = Tokenisers::default();
     load_text(Some(text), &args, &|name| variable(variables, name), &none)
 }
@@ -37,25 +34,19 @@ fn variable(variables: &[(&str, &str)], name: &str) -> Option<String> {
 }
 
 fn upstreams(urls: &[&str]) -> RunArgs {
-    RunArgs {
-        upstream: urls.iter().copied().map(Secret::new).collect(),
-        ..RunArgs::default()
-    }
+    RunArgs { upstream: urls.iter().copied().map(Secret::new).collect(), ..RunArgs::default() }
 }
 
 /// The messages without the file's name.
 fn told(result: Result<Config, Errors>) -> Vec<String> {
     let errors = result.expect_err("something is wrong");
     let told = errors.iter().map(ToString::to_string);
-    told.map(|line| line.trim_start_matches("f.yaml:").to_owned())
-        .collect()
+    told.map(|line| line.trim_start_matches("f.yaml:").to_owned()).collect()
 }
 
 /// A right file but for what is written after its upstream `a`.
 fn after(rest: &str) -> Vec<String> {
-    told(text(&format!(
-        "version: 1\nupstreams: {{a: {{url: \"http://a\"}}}}\n{rest}\n"
-    )))
+    told(text(&format!("version: 1\nupstreams: {{a: {{url: \"http://a\"}}}}\n{rest}\n")))
 }
 
 /// A file with every kind of mistake.
@@ -144,10 +135,7 @@ const CHECKS: &[(&str, &str)] = &[
         "routes: [{upstream: a}, {upstream: a, match: {prefix: /x}}]",
         "3:25: routes[1]: a second route is called \"a\"",
     ),
-    (
-        "routes: [{name: a b, upstream: a}]",
-        "3:17: routes[0].name: \"a b\" is no name",
-    ),
+    ("routes: [{name: a b, upstream: a}]", "3:17: routes[0].name: \"a b\" is no name"),
     (
         "routes: [{upstream: a, match: {host: \"http://h\"}}]",
         "3:38: routes[0].match.host: \"http://h\" is no host",
@@ -164,19 +152,13 @@ const CHECKS: &[(&str, &str)] = &[
         "routes: [{upstream: a, match: {prefix: v1}}]",
         "3:40: routes[0].match.prefix: \"v1\" does not begin with /",
     ),
-    (
-        "routes: [{name: r}]",
-        "3:10: routes[0].upstream: this key is missing",
-    ),
+    ("routes: [{name: r}]", "3:10: routes[0].upstream: this key is missing"),
     ("listeners: []", "3:1: listeners: no listener is left"),
     (
         "listeners: [{address: 127.0.0.1:1}, {address: 127.0.0.1:1}]",
         "3:1: listeners: 127.0.0.1:1 is taken twice",
     ),
-    (
-        "listeners: [{address: 127.0.0.1:4001}]",
-        "3:1: listeners: 127.0.0.1:4001 is taken twice",
-    ),
+    ("listeners: [{address: 127.0.0.1:4001}]", "3:1: listeners: 127.0.0.1:4001 is taken twice"),
     (
         "listeners: [{address: 127.0.0.1:1, max_connections: 0}]",
         "3:53: listeners[0].max_connections: 0 lies outside",
@@ -185,22 +167,10 @@ const CHECKS: &[(&str, &str)] = &[
         "listeners: [{address: 127.0.0.1:1, max_connections: \"5\"}]",
         "3:53: listeners[0].max_connections: \"5\" is in quotes",
     ),
-    (
-        "drain: 2h",
-        "3:8: drain: 2h lies outside of what is sensible; write a value from 0s to 1h",
-    ),
-    (
-        "labels: {models: 5000}",
-        "3:18: labels.models: 5000 lies outside",
-    ),
-    (
-        "limits: {observer_memory: 1KiB}",
-        "3:27: limits.observer_memory: 1KiB lies outside",
-    ),
-    (
-        "export: {interval: 1ms}",
-        "3:20: export.interval: 1ms lies outside",
-    ),
+    ("drain: 2h", "3:8: drain: 2h lies outside of what is sensible; write a value from 0s to 1h"),
+    ("labels: {models: 5000}", "3:18: labels.models: 5000 lies outside"),
+    ("limits: {observer_memory: 1KiB}", "3:27: limits.observer_memory: 1KiB lies outside"),
+    ("export: {interval: 1ms}", "3:20: export.interval: 1ms lies outside"),
     (
         "export: {headers: {\"a b\": secret}}",
         "3:27: export.headers.a b: this is no name of a header",
@@ -221,14 +191,8 @@ const CHECKS: &[(&str, &str)] = &[
         "objectives: [{name: a, indicator: availability, target: 95%, scope: {model: \"\"}}]",
         "3:77: objectives[0].scope.model: this is no pattern",
     ),
-    (
-        "objectives: {}",
-        "3:1: objectives: found a section of keys; write a list here",
-    ),
-    (
-        "admin: {address: localhost}",
-        "3:18: admin.address: \"localhost\" is no address",
-    ),
+    ("objectives: {}", "3:1: objectives: found a section of keys; write a list here"),
+    ("admin: {address: localhost}", "3:18: admin.address: \"localhost\" is no address"),
     (
         "admin: {token_file: /nowhere/token}",
         "3:21: admin.token_file: the file cannot be read: No such file",
@@ -278,10 +242,7 @@ fn an_engine_is_asked_at_its_upstream_or_where_the_url_says() {
     });
     assert_eq!(
         asked.collect::<Vec<_>>(),
-        [
-            ("a", (true, "h", 8443, "/metrics"), true),
-            ("b", (false, "m", 8002, "/metrics/"), false),
-        ]
+        [("a", (true, "h", 8443, "/metrics"), true), ("b", (false, "m", 8002, "/metrics/"), false),]
     );
     assert_eq!(config.warm, []);
 }
@@ -290,22 +251,10 @@ fn an_engine_is_asked_at_its_upstream_or_where_the_url_says() {
 fn upstreams_are_checked() {
     let cases = [
         ("upstreams: {}", "2:1: upstreams: no upstream is left"),
-        (
-            "upstreams: {a: }",
-            "2:1: upstreams.a.url: this key is missing",
-        ),
-        (
-            "upstreams: {a: {}}",
-            "2:13: upstreams.a.url: this key is missing",
-        ),
-        (
-            "upstreams: [a]",
-            "2:1: upstreams: found a list; write keys here",
-        ),
-        (
-            "upstreams: {a b: {url: http://a}}",
-            "2:13: upstreams.a b: \"a b\" is no name",
-        ),
+        ("upstreams: {a: }", "2:1: upstreams.a.url: this key is missing"),
+        ("upstreams: {a: {}}", "2:13: upstreams.a.url: this key is missing"),
+        ("upstreams: [a]", "2:1: upstreams: found a list; write keys here"),
+        ("upstreams: {a b: {url: http://a}}", "2:13: upstreams.a b: \"a b\" is no name"),
         (
             "upstreams: {a: {url: http://a, timeouts: {total: 2d}}}",
             "2:50: upstreams.a.timeouts.total: this limits either everything or nothing",
@@ -334,10 +283,7 @@ fn upstreams_are_checked() {
             "upstreams: {a: {url: http://a}, b: {url: http://b}}",
             "1:1: routes: this key is missing; there are 2 upstreams",
         ),
-        (
-            "drain: 5s",
-            "1:1: upstreams: this key is missing; write where requests go",
-        ),
+        ("drain: 5s", "1:1: upstreams: this key is missing; write where requests go"),
     ];
     for (upstreams, expected) in cases {
         let told = told(text(&format!("version: 1\n{upstreams}\n")));
@@ -364,28 +310,17 @@ fn a_file_that_says_nothing_is_told_what_to_say() {
         ]
     );
     let told = told(text("upstreams: {a: {url: http://a}}"));
-    assert_eq!(
-        told,
-        ["1:1: version: this key is missing; write `version: 1` at the top"]
-    );
+    assert_eq!(told, ["1:1: version: this key is missing; write `version: 1` at the top"]);
 }
 
 #[test]
 fn without_anything_it_is_said_what_is_missing() {
     let told = flags(&RunArgs::default(), &[]).unwrap_err().to_string();
-    assert!(
-        told.contains("tokengauge run --upstream https://api.openai.com"),
-        "{told}"
-    );
-    let args = RunArgs {
-        listen: vec!["127.0.0.1:4001".parse().unwrap()],
-        ..upstreams(&["http://a"])
-    };
+    assert!(told.contains("tokengauge run --upstream https://api.openai.com"), "{told}");
+    let args =
+        RunArgs { listen: vec!["127.0.0.1:4001".parse().unwrap()], ..upstreams(&["http://a"]) };
     let told = flags(&args, &[]).unwrap_err().to_string();
-    assert!(
-        told.starts_with("--listen: 127.0.0.1:4001 is taken twice"),
-        "{told}"
-    );
+    assert!(told.starts_with("--listen: 127.0.0.1:4001 is taken twice"), "{told}");
 }
 
 #[test]
@@ -398,12 +333,7 @@ fn an_upstream_is_enough_and_defaults_do_the_rest() {
         panic!("{:?}", config.upstreams);
     };
     assert_eq!(
-        (
-            upstream.name.as_str(),
-            upstream.tls,
-            upstream.host.as_str(),
-            upstream.port
-        ),
+        (upstream.name.as_str(), upstream.tls, upstream.host.as_str(), upstream.port),
         ("default", true, "api.openai.com", 443)
     );
     assert_eq!(upstream.base_path, "/base");
@@ -411,10 +341,7 @@ fn an_upstream_is_enough_and_defaults_do_the_rest() {
     let [route] = config.routes.as_slice() else {
         panic!("{:?}", config.routes);
     };
-    assert_eq!(
-        (route.prefix.as_str(), route.strip, &route.host),
-        ("", false, &None)
-    );
+    assert_eq!((route.prefix.as_str(), route.strip, &route.host), ("", false, &None));
     assert_eq!(route.facts.server_address.as_str(), "api.openai.com");
 }
 
@@ -424,38 +351,19 @@ fn without_objectives_there_are_defaults() {
     let objectives: Vec<_> = config
         .objectives
         .iter()
-        .map(|objective| {
-            (
-                objective.name.as_str(),
-                objective.indicator,
-                objective.target,
-            )
-        })
+        .map(|objective| (objective.name.as_str(), objective.indicator, objective.target))
         .collect();
     assert_eq!(
         objectives,
         [
             ("availability", Indicator::Availability, 0.995),
-            (
-                "ttft",
-                Indicator::TimeToFirstToken(Duration::from_secs(2)),
-                0.95
-            ),
+            ("ttft", Indicator::TimeToFirstToken(Duration::from_secs(2)), 0.95),
             ("output_rate", Indicator::OutputRate(15.0), 0.95),
-            (
-                "duration",
-                Indicator::Duration(Duration::from_secs(60)),
-                0.95
-            ),
+            ("duration", Indicator::Duration(Duration::from_secs(60)), 0.95),
         ]
     );
     let thirty_days = Duration::from_secs(30 * 24 * 3_600);
-    assert!(
-        config
-            .objectives
-            .iter()
-            .all(|objective| objective.window == thirty_days)
-    );
+    assert!(config.objectives.iter().all(|objective| objective.window == thirty_days));
 }
 
 /// The objectives of a file that has these, each as it is printed.
@@ -530,13 +438,7 @@ fn a_preset_is_printed_as_what_it_amounts_to() {
     let base = "version: 1\nupstreams: {a: {url: http://a}}\nobjectives: [{preset: voice}]\n";
     let printed = text(base).unwrap().to_yaml();
     assert!(!printed.contains("preset: voice"), "{printed}");
-    for word in [
-        "voice-first_visible",
-        "first_visible",
-        "300ms",
-        "100",
-        "95%",
-    ] {
+    for word in ["voice-first_visible", "first_visible", "300ms", "100", "95%"] {
         assert!(
             printed.contains(word) || word == "95%" && printed.contains("0.95"),
             "{word}: {printed}"
@@ -551,34 +453,19 @@ fn what_does_not_go_together_in_an_objective_is_told() {
         told.join("\n")
     };
     for (rest, told) in [
-        (
-            "indicator: stall_free, threshold: 2s",
-            "stall_free has no threshold",
-        ),
-        (
-            "indicator: system_rate, threshold: 2",
-            "write how many streams must be in flight",
-        ),
+        ("indicator: stall_free, threshold: 2s", "stall_free has no threshold"),
+        ("indicator: system_rate, threshold: 2", "write how many streams must be in flight"),
         (
             "indicator: system_rate, min_streams: 0, threshold: 2",
             "0 lies outside of what is sensible; write a value from 1 to 1000000",
         ),
-        (
-            "indicator: ttft, threshold: 2s, min_streams: 3",
-            "only system_rate looks at streams",
-        ),
-        (
-            "indicator: ttft, threshold: 2s, min_output_tokens: 3",
-            "no rate of single exchanges",
-        ),
+        ("indicator: ttft, threshold: 2s, min_streams: 3", "only system_rate looks at streams"),
+        ("indicator: ttft, threshold: 2s, min_output_tokens: 3", "no rate of single exchanges"),
         (
             "indicator: inter_token, threshold: 2",
             "\"2\" is no threshold of this indicator; write the longest good time",
         ),
-        (
-            "indicator: availability, warmup: 2d",
-            "write a value from 0s to 1d",
-        ),
+        ("indicator: availability, warmup: 2d", "write a value from 0s to 1d"),
         (
             "indicator: availability, exclude: [timeouts]",
             "\"timeouts\" is not known here; there is rate_limited, overload, shutdown, warming",
@@ -592,10 +479,7 @@ fn what_does_not_go_together_in_an_objective_is_told() {
             "nothing says whose a request is; write identity.tenant",
         ),
         ("preset: caht", "did you mean \"chat\"?"),
-        (
-            "preset: chat, threshold: 2s",
-            "objectives[0].threshold: a preset has its own",
-        ),
+        ("preset: chat, threshold: 2s", "objectives[0].threshold: a preset has its own"),
     ] {
         let message = one(rest);
         assert!(message.contains(told), "{rest}: {message}");
@@ -610,30 +494,19 @@ fn what_does_not_go_together_in_an_objective_is_told() {
 
 #[test]
 fn upstreams_with_a_prefix_are_stripped_routes() {
-    let config = flags(
-        &upstreams(&["/openai=https://o/v1", "/a/b/=http://b:8000", "http://rest"]),
-        &[],
-    );
+    let config =
+        flags(&upstreams(&["/openai=https://o/v1", "/a/b/=http://b:8000", "http://rest"]), &[]);
     let config = config.unwrap();
     let routes: Vec<_> = config
         .routes
         .iter()
         .map(|route| {
-            (
-                route.upstream.as_str(),
-                route.prefix.as_str(),
-                route.strip,
-                route.facts.stripped,
-            )
+            (route.upstream.as_str(), route.prefix.as_str(), route.strip, route.facts.stripped)
         })
         .collect();
     assert_eq!(
         routes,
-        [
-            ("openai", "/openai", true, 7),
-            ("a/b", "/a/b", true, 4),
-            ("default", "", false, 0)
-        ]
+        [("openai", "/openai", true, 7), ("a/b", "/a/b", true, 4), ("default", "", false, 0)]
     );
     for clash in [
         ["http://a", "http://b"],
@@ -641,10 +514,7 @@ fn upstreams_with_a_prefix_are_stripped_routes() {
         ["/default=http://a", "http://b"],
     ] {
         let told = flags(&upstreams(&clash), &[]).unwrap_err().to_string();
-        assert!(
-            told.starts_with("--upstream: two lead to the route"),
-            "{told}"
-        );
+        assert!(told.starts_with("--upstream: two lead to the route"), "{told}");
     }
     let told = flags(&upstreams(&["nowhere", "/x", "http://h?key=secret"]), &[]).unwrap_err();
     assert_eq!(told.iter().count(), 3, "{told}");
@@ -672,40 +542,24 @@ fn flags_say_whose_the_upstreams_are_and_that_their_engines_are_asked() {
             ("default", (true, "b", 443, "/metrics"), None),
         ]
     );
-    let off = RunArgs {
-        provider: None,
-        engine_metrics: Some(false),
-        ..args.clone()
-    };
+    let off = RunArgs { provider: None, engine_metrics: Some(false), ..args.clone() };
     let off = flags(&off, &[]).unwrap();
     assert!(off.scrapes.is_empty() && off.routes[0].facts.provider.is_none());
 
-    let alone = RunArgs {
-        upstream: Vec::new(),
-        ..args.clone()
-    };
+    let alone = RunArgs { upstream: Vec::new(), ..args.clone() };
     let file = "version: 1\nupstreams: {a: {url: http://a}}\n";
     let of_nothing = told(with(file, alone, &[]));
     assert_eq!(of_nothing.len(), 2, "{of_nothing:?}");
     assert!(of_nothing[1].starts_with("--engine-metrics: it is for what --upstream names"));
     assert!(of_nothing[0].starts_with("--provider: it is for what --upstream names"));
-    let odd = RunArgs {
-        provider: Some("my engine".to_owned()),
-        ..args
-    };
+    let odd = RunArgs { provider: Some("my engine".to_owned()), ..args };
     let odd = flags(&odd, &[]).unwrap_err().to_string();
-    assert!(
-        odd.starts_with("--provider: \"my engine\" is no name"),
-        "{odd}"
-    );
+    assert!(odd.starts_with("--provider: \"my engine\" is no name"), "{odd}");
 }
 
 #[test]
 fn a_preset_by_flag_replaces_the_objectives_of_the_file_which_are_checked_all_the_same() {
-    let chat = || RunArgs {
-        objectives: Some(Preset::Batch),
-        ..upstreams(&["http://a"])
-    };
+    let chat = || RunArgs { objectives: Some(Preset::Batch), ..upstreams(&["http://a"]) };
     let names = |config: &Config| -> Vec<String> {
         let objectives = config.objectives.iter();
         objectives.map(|it| it.name.to_string()).collect()
@@ -744,40 +598,20 @@ log: {level: warn, format: json}
     };
     let token = [("TOKENGAUGE_ADMIN_TOKEN", "token")];
     let config = with(file, args.clone(), &token).unwrap();
-    let tls: Vec<bool> = config
-        .listeners
-        .iter()
-        .map(|listener| listener.tls.is_some())
-        .collect();
+    let tls: Vec<bool> = config.listeners.iter().map(|listener| listener.tls.is_some()).collect();
     assert_eq!(tls, [true, false], "TLS is for TCP");
     assert_eq!(config.admin.address.port(), 12);
     assert_eq!(config.admin.token, Some(Secret::new("token")));
     assert_eq!(config.admin.token_file, None);
     assert_eq!((config.upstreams.len(), config.routes.len()), (1, 1));
-    assert_eq!(
-        (config.drain, config.vantage),
-        (Duration::from_secs(11), Vantage::Gateway)
-    );
+    assert_eq!((config.drain, config.vantage), (Duration::from_secs(11), Vantage::Gateway));
     assert_eq!(config.routes[0].facts.vantage, Vantage::Gateway);
-    assert_eq!(
-        config.log,
-        Log {
-            level: LogLevel::Trace,
-            format: LogFormat::Json
-        }
-    );
+    assert_eq!(config.log, Log { level: LogLevel::Trace, format: LogFormat::Json });
 
-    let args = RunArgs {
-        listen: vec!["127.0.0.1:0".parse().unwrap()],
-        tls_key: None,
-        ..args
-    };
+    let args = RunArgs { listen: vec!["127.0.0.1:0".parse().unwrap()], tls_key: None, ..args };
     let told = told(with(file, args.clone(), &token));
     assert_eq!(told, ["--tls-cert: there is no key to it; add --tls-key"]);
-    let args = RunArgs {
-        tls_cert: None,
-        ..args
-    };
+    let args = RunArgs { tls_cert: None, ..args };
     let config = with(file, args, &token).unwrap();
     assert_eq!(config.listeners.len(), 1);
 }
@@ -789,28 +623,14 @@ fn what_is_wrong_outside_the_file_is_told_along_with_it() {
         tls_key: Some("k.pem".into()),
         ..upstreams(&["ftp://h"])
     };
-    let variables = [
-        ("TOKENGAUGE_ADMIN_TOKEN", "two words"),
-        ("HTTPS_PROXY", "socks5://me:secret@h:1"),
-    ];
+    let variables =
+        [("TOKENGAUGE_ADMIN_TOKEN", "two words"), ("HTTPS_PROXY", "socks5://me:secret@h:1")];
     let told = told(with("version: 1\ncolour: red\n", args, &variables));
-    let keys: BTreeSet<&str> = told
-        .iter()
-        .map(|line| line.split(": ").next().unwrap())
-        .collect();
-    let expected = [
-        "--drain",
-        "--tls-key",
-        "--upstream",
-        "2:1",
-        "HTTPS_PROXY",
-        "TOKENGAUGE_ADMIN_TOKEN",
-    ];
+    let keys: BTreeSet<&str> = told.iter().map(|line| line.split(": ").next().unwrap()).collect();
+    let expected =
+        ["--drain", "--tls-key", "--upstream", "2:1", "HTTPS_PROXY", "TOKENGAUGE_ADMIN_TOKEN"];
     assert_eq!(keys, BTreeSet::from(expected), "{told:#?}");
-    assert!(
-        told.iter()
-            .all(|line| !line.contains("words") && !line.contains("secret"))
-    );
+    assert!(told.iter().all(|line| !line.contains("words") && !line.contains("secret")));
 }
 
 #[test]
@@ -852,10 +672,7 @@ fn examples() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(repository("examples")).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     let examples: Vec<PathBuf> = paths
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "yaml")
-        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
         .filter(|path| !OTHERS.iter().any(|other| path.ends_with(other)))
         .collect();
     assert!(examples.len() >= 3, "{examples:?}");
@@ -913,10 +730,7 @@ drift: {baseline: yesterday, exchanges: 300}
 ";
     let config = text(file).unwrap();
     let printed = config.to_yaml();
-    assert!(
-        !printed.contains("s3cret") && printed.contains("***"),
-        "{printed}"
-    );
+    assert!(!printed.contains("s3cret") && printed.contains("***"), "{printed}");
     let again = text(&printed).unwrap_or_else(|errors| panic!("{errors}\n{printed}"));
     assert_eq!(format!("{config:?}"), format!("{again:?}"), "{printed}");
     let key = &config.export.headers[0].1;
@@ -947,22 +761,14 @@ fn walk(root: &Value, schema: &Value, path: &str, see: &mut impl FnMut(&str, &Va
     });
     let target = target.unwrap_or(schema);
     if let Some(properties) = target["properties"].as_object() {
-        assert_eq!(
-            target["additionalProperties"], false,
-            "{path} refuses unknown keys"
-        );
+        assert_eq!(target["additionalProperties"], false, "{path} refuses unknown keys");
         for (name, schema) in properties {
             walk(root, schema, &problem::below(path, name), see);
         }
     } else if target["items"].is_object() {
         walk(root, &target["items"], &format!("{path}[]"), see);
     } else if target["additionalProperties"].is_object() {
-        walk(
-            root,
-            &target["additionalProperties"],
-            &format!("{path}.*"),
-            see,
-        );
+        walk(root, &target["additionalProperties"], &format!("{path}.*"), see);
     } else {
         see(path, schema);
     }
@@ -990,19 +796,11 @@ fn schema_table_of_keys_and_documentation_agree() {
         .collect();
     let documented: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
     let in_order: Vec<&str> = KEYS.iter().map(|key| key.path).collect();
-    assert_eq!(
-        documented, in_order,
-        "one row for each key, in the same order"
-    );
+    assert_eq!(documented, in_order, "one row for each key, in the same order");
     for (key, row) in KEYS.iter().zip(&rows) {
         let default = row[2].split('`').nth(1);
         assert_eq!(default, key.default, "the default of {}", key.path);
-        assert_eq!(
-            row[3] == "yes",
-            key.reloadable,
-            "whether {} is reloadable",
-            key.path
-        );
+        assert_eq!(row[3] == "yes", key.reloadable, "whether {} is reloadable", key.path);
         assert!(!row[1].is_empty() && !row[4].is_empty(), "{}", key.path);
     }
 }
@@ -1016,28 +814,15 @@ fn the_defaults_in_the_table_are_the_defaults() {
     let config = text(file).unwrap();
     let printed: Value =
         serde_json::to_value(serde_saphyr::from_str::<Value>(&config.to_yaml()).unwrap()).unwrap();
-    for key in KEYS
-        .iter()
-        .filter(|key| !key.path.starts_with("objectives"))
-    {
+    for key in KEYS.iter().filter(|key| !key.path.starts_with("objectives")) {
         let Some(default) = key.default else {
             continue;
         };
-        let pointer = key
-            .path
-            .replace("[]", ".0")
-            .replace(".*", ".a")
-            .replace('.', "/");
+        let pointer = key.path.replace("[]", ".0").replace(".*", ".a").replace('.', "/");
         let value = printed.pointer(&format!("/{pointer}")).unwrap();
-        let value = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned);
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         // YAML readers of the 1.1 kind take `off` for false; this program's own does not.
-        let value = if default == "off" && value == "false" {
-            "off".to_owned()
-        } else {
-            value
-        };
+        let value = if default == "off" && value == "false" { "off".to_owned() } else { value };
         assert_eq!(value, default, "{}", key.path);
     }
 }
@@ -1049,12 +834,8 @@ fn accepts(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
         return accepts(root, target, value);
     }
     if let Some(any) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
-        let fits = any
-            .iter()
-            .any(|schema| accepts(root, schema, value).is_ok());
-        return fits
-            .then_some(())
-            .ok_or_else(|| format!("{value} fits none"));
+        let fits = any.iter().any(|schema| accepts(root, schema, value).is_ok());
+        return fits.then_some(()).ok_or_else(|| format!("{value} fits none"));
     }
     let kind = match value {
         Value::Null => "null",
@@ -1069,10 +850,7 @@ fn accepts(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if expected != kind && (expected, kind) != ("number", "integer") {
         return Err(format!("{value} is no {expected}"));
     }
-    if schema["enum"]
-        .as_array()
-        .is_some_and(|words| !words.contains(value))
-    {
+    if schema["enum"].as_array().is_some_and(|words| !words.contains(value)) {
         return Err(format!("{value} is not in the list"));
     }
     if !schema["const"].is_null() && schema["const"] != *value {
@@ -1107,12 +885,7 @@ fn the_schema_accepts_the_examples_and_refuses_unknown_and_missing_keys() {
     for example in examples() {
         let text = std::fs::read_to_string(&example).unwrap();
         let value: Value = serde_saphyr::from_str(&text).unwrap();
-        assert_eq!(
-            accepts(&schema, &schema, &value),
-            Ok(()),
-            "{}",
-            example.display()
-        );
+        assert_eq!(accepts(&schema, &schema, &value), Ok(()), "{}", example.display());
     }
     let refused = [
         r#"{"version": 1, "colour": "red"}"#,
@@ -1173,11 +946,7 @@ fn a_limit_says_how_many_at_once_and_the_rest_has_defaults() {
     let read = |admission: &str| text(&format!("{base}{admission}}}]\n"));
     let told = |admission: &str| read(admission).unwrap_err().to_string();
     let limits = |admission: &str| read(admission).unwrap().routes[0].admission;
-    let expected = Admission {
-        max_in_flight: 8,
-        queue: Admission::QUEUE,
-        wait: Admission::WAIT,
-    };
+    let expected = Admission { max_in_flight: 8, queue: Admission::QUEUE, wait: Admission::WAIT };
     assert_eq!(limits("{max_in_flight: 8}"), Some(expected));
     let none = text("version: 1\nupstreams: {a: {url: http://a}}\n").unwrap();
     assert_eq!(none.routes[0].admission, None);

@@ -40,10 +40,7 @@ impl Kind {
         if is_null(&text, style) {
             return Self::Null;
         }
-        Self::Scalar {
-            text,
-            quoted: style != ScalarStyle::Plain,
-        }
+        Self::Scalar { text, quoted: style != ScalarStyle::Plain }
     }
 
     /// For "expected …, found …".
@@ -72,10 +69,7 @@ pub(super) fn parse(text: &str, problems: &mut Problems) -> Option<Node> {
             }
         }
     }
-    let mut builder = Builder {
-        events: events.into_iter().peekable(),
-        problems,
-    };
+    let mut builder = Builder { events: events.into_iter().peekable(), problems };
     builder.document()
 }
 
@@ -215,10 +209,7 @@ fn is_null(text: &str, style: ScalarStyle) -> bool {
 }
 
 fn place_of(marker: Marker) -> Place {
-    Place {
-        line: marker.line().max(1),
-        column: marker.col() + 1,
-    }
+    Place { line: marker.line().max(1), column: marker.col() + 1 }
 }
 
 #[cfg(test)]
@@ -256,10 +247,7 @@ mod tests {
             ("a.c[1].d", 5, 10),
             ("a.c[1].e", 6, 7),
         ];
-        assert_eq!(
-            seen,
-            expected.map(|(key, line, column)| (key.to_owned(), line, column))
-        );
+        assert_eq!(seen, expected.map(|(key, line, column)| (key.to_owned(), line, column)));
     }
 
     fn walk(node: &Node, see: &mut impl FnMut(Mark)) {
@@ -281,10 +269,7 @@ mod tests {
                     "f:4:1: a: this key stands here for the second time (first in line 1); remove one",
                 ],
             ),
-            (
-                "a: &x 1\nb: *x\n",
-                vec!["f:2:1: b: aliases are not supported; write the value out"],
-            ),
+            ("a: &x 1\nb: *x\n", vec!["f:2:1: b: aliases are not supported; write the value out"]),
             (
                 "a: 1\n---\nb: 2\n",
                 vec![
@@ -315,10 +300,7 @@ mod tests {
             let [problem] = problems.as_slice() else {
                 panic!("{text:?}: {problems:?}");
             };
-            assert!(
-                problem.starts_with(place) && problem.contains(remedy),
-                "{problem}"
-            );
+            assert!(problem.starts_with(place) && problem.contains(remedy), "{problem}");
         }
     }
 }

@@ -48,10 +48,7 @@ impl FromStr for Url {
             Some("https") => true,
             Some("http") => false,
             Some(_) => {
-                return Err(Wrong::new(
-                    "the URL is neither http:// nor https://",
-                    EXAMPLE,
-                ));
+                return Err(Wrong::new("the URL is neither http:// nor https://", EXAMPLE));
             }
             None => return Err(Wrong::new("the URL has no scheme", EXAMPLE)),
         };
@@ -60,17 +57,12 @@ impl FromStr for Url {
             return Err(Wrong::new("the URL names no host", EXAMPLE));
         }
         let port_text = uri.authority().map_or("", |authority| authority.as_str());
-        let has_port = port_text
-            .rsplit_once(':')
-            .is_some_and(|(_, port)| !port.contains(']'));
+        let has_port = port_text.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let port = match uri.port_u16() {
             Some(0) => return Err(Wrong::new("port 0 cannot be connected to", EXAMPLE)),
             Some(port) => port,
             None if has_port => {
-                return Err(Wrong::new(
-                    "the URL's port is no number up to 65535",
-                    EXAMPLE,
-                ));
+                return Err(Wrong::new("the URL's port is no number up to 65535", EXAMPLE));
             }
             None if tls => 443,
             None => 80,
@@ -86,18 +78,12 @@ impl FromStr for Url {
 
 /// An IPv6 address without its brackets.
 pub(super) fn bare(host: &str) -> &str {
-    host.strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host)
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (scheme, usual_port) = if self.tls {
-            ("https", 443)
-        } else {
-            ("http", 80)
-        };
+        let (scheme, usual_port) = if self.tls { ("https", 443) } else { ("http", 80) };
         write!(f, "{scheme}://")?;
         if self.host.contains(':') {
             write!(f, "[{}]", self.host)?;
@@ -113,9 +99,7 @@ impl fmt::Display for Url {
 
 impl<'de> Deserialize<'de> for Url {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -152,11 +136,7 @@ impl FromStr for Page {
     type Err = Wrong;
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
-        let path = if text.starts_with('/') {
-            prefix(text)?
-        } else {
-            String::new()
-        };
+        let path = if text.starts_with('/') { prefix(text)? } else { String::new() };
         let last = if text.ends_with('/') { "/" } else { "" };
         if text.starts_with('/') {
             return Ok(Self::Path(path + last));
@@ -178,9 +158,7 @@ impl fmt::Display for Page {
 
 impl<'de> Deserialize<'de> for Page {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -236,10 +214,7 @@ impl FromStr for Target {
 pub(super) fn prefix(text: &str) -> Result<String, Wrong> {
     let remedy = "write a path such as /openai";
     if !text.starts_with('/') {
-        return Err(Wrong::new(
-            format!("\"{text}\" does not begin with /"),
-            remedy,
-        ));
+        return Err(Wrong::new(format!("\"{text}\" does not begin with /"), remedy));
     }
     let odd = |c: char| c.is_whitespace() || c.is_control() || !c.is_ascii() || "?#*".contains(c);
     if text.contains(odd) || text.contains("//") {
@@ -300,21 +275,12 @@ mod tests {
             assert!(!error.contains("secret"), "{error}");
         }
         let path: Url = "https://host/an@sign".parse().unwrap();
-        assert_eq!(
-            path.base_path, "/an@sign",
-            "only before the path is @ a mark of credentials"
-        );
+        assert_eq!(path.base_path, "/an@sign", "only before the path is @ a mark of credentials");
     }
 
     #[test]
     fn a_page_is_a_path_or_a_url_and_keeps_its_last_slash() {
-        for text in [
-            "/metrics",
-            "/metrics/",
-            "/",
-            "http://h:8002/metrics",
-            "https://h/metrics/",
-        ] {
+        for text in ["/metrics", "/metrics/", "/", "http://h:8002/metrics", "https://h/metrics/"] {
             assert_eq!(text.parse::<Page>().unwrap().to_string(), text);
         }
         let cases = [
@@ -325,10 +291,7 @@ mod tests {
         ];
         for (text, part) in cases {
             let error = text.parse::<Page>().unwrap_err().to_string();
-            assert!(
-                error.contains(part) && !error.contains("secret"),
-                "{text}: {error}"
-            );
+            assert!(error.contains(part) && !error.contains("secret"), "{text}: {error}");
         }
     }
 
@@ -339,13 +302,9 @@ mod tests {
         assert_eq!(target.url.base_path, "/v1=2");
         let target: Target = "/=http://h".parse().unwrap();
         assert_eq!(target.prefix, None);
-        for text in [
-            "/openai",
-            "openai=https://h",
-            "/a b=http://h",
-            "/a?b=http://h",
-            "/a//b=http://h",
-        ] {
+        for text in
+            ["/openai", "openai=https://h", "/a b=http://h", "/a?b=http://h", "/a//b=http://h"]
+        {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }
     }

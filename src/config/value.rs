@@ -28,10 +28,7 @@ impl Wrong {
         what: impl Into<Cow<'static, str>>,
         remedy: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self {
-            what: what.into(),
-            remedy: remedy.into(),
-        }
+        Self { what: what.into(), remedy: remedy.into() }
     }
 }
 
@@ -40,9 +37,7 @@ macro_rules! read_from_text {
     ($type:ty, $schema:tt) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?
-                    .parse()
-                    .map_err(serde::de::Error::custom)
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
             }
         }
 
@@ -80,13 +75,8 @@ macro_rules! as_text {
 pub struct Length(pub Duration);
 
 /// Units of time, longest first, with their milliseconds.
-const UNITS: [(&str, u64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1_000),
-    ("ms", 1),
-];
+const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl FromStr for Length {
     type Err = Wrong;
@@ -96,17 +86,11 @@ impl FromStr for Length {
         let (number, unit) = text.split_at_checked(digits).unwrap_or_default();
         let remedy = "write a whole number and a unit (ms, s, m, h, d), such as 250ms, 30s or 5m";
         if unit.is_empty() && !number.is_empty() {
-            return Err(Wrong::new(
-                format!("\"{text}\" has no unit of time"),
-                remedy,
-            ));
+            return Err(Wrong::new(format!("\"{text}\" has no unit of time"), remedy));
         }
         let scale = UNITS.iter().find(|(name, _)| *name == unit);
         let (Ok(number), Some((_, scale))) = (number.parse::<u64>(), scale) else {
-            return Err(Wrong::new(
-                format!("\"{text}\" is no length of time"),
-                remedy,
-            ));
+            return Err(Wrong::new(format!("\"{text}\" is no length of time"), remedy));
         };
         Ok(Self(Duration::from_millis(number.saturating_mul(*scale))))
     }
@@ -317,10 +301,7 @@ impl FromStr for Share {
             } else {
                 remedy.to_owned()
             };
-            return Err(Wrong::new(
-                format!("{text} does not lie above 0 and below 1"),
-                remedy,
-            ));
+            return Err(Wrong::new(format!("{text} does not lie above 0 and below 1"), remedy));
         }
         Ok(Self(number))
     }
@@ -408,9 +389,7 @@ mod tests {
     use super::*;
 
     fn read<T: FromStr<Err = Wrong> + fmt::Display>(text: &str) -> Result<String, String> {
-        text.parse::<T>()
-            .map(|value| value.to_string())
-            .map_err(|wrong| wrong.to_string())
+        text.parse::<T>().map(|value| value.to_string()).map_err(|wrong| wrong.to_string())
     }
 
     #[test]
@@ -429,14 +408,9 @@ mod tests {
         for (text, written) in cases {
             assert_eq!(read::<Length>(text).as_deref(), Ok(written), "{text}");
         }
-        for text in [
-            "", "s", "5", "5x", "-5s", "1.5s", "5 s", "five", "off", "é5s",
-        ] {
+        for text in ["", "s", "5", "5x", "-5s", "1.5s", "5 s", "five", "off", "é5s"] {
             let error = read::<Length>(text).unwrap_err();
-            assert!(
-                error.contains("such as 250ms, 30s or 5m"),
-                "{text}: {error}"
-            );
+            assert!(error.contains("such as 250ms, 30s or 5m"), "{text}: {error}");
         }
         assert!(read::<Length>("30").unwrap_err().contains("no unit"));
         assert_eq!(
@@ -455,12 +429,7 @@ mod tests {
 
     #[test]
     fn shares_are_exact_in_either_form() {
-        for (text, value) in [
-            ("99.5%", 0.995),
-            ("99.9%", 0.999),
-            ("0.95", 0.95),
-            ("50 %", 0.5),
-        ] {
+        for (text, value) in [("99.5%", 0.995), ("99.9%", 0.999), ("0.95", 0.95), ("50 %", 0.5)] {
             assert_eq!(text.parse(), Ok(Share(value)), "{text}");
         }
         for text in ["0", "1", "100%", "0%", "-1", "NaN", "inf", "much", "%"] {
@@ -485,18 +454,8 @@ mod tests {
         for text in ["127.0.0.1:4000", "[::1]:0", "unix:/run/a.sock"] {
             assert_eq!(read::<Address>(text).as_deref(), Ok(text));
         }
-        for text in [
-            "4000",
-            ":4000",
-            "localhost:4000",
-            "127.0.0.1",
-            "unix:a.sock",
-            "unix:",
-        ] {
-            assert!(
-                read::<Address>(text).unwrap_err().contains("unix:/"),
-                "{text}"
-            );
+        for text in ["4000", ":4000", "localhost:4000", "127.0.0.1", "unix:a.sock", "unix:"] {
+            assert!(read::<Address>(text).unwrap_err().contains("unix:/"), "{text}");
         }
     }
 }

@@ -32,13 +32,7 @@ pub struct Watch {
 impl Watch {
     pub fn new(args: RunArgs, environment: fn(&str) -> Option<String>) -> Self {
         let seen = None;
-        Self {
-            args,
-            environment,
-            seen,
-            prices: None,
-            tokenizers: Tokenisers::default(),
-        }
+        Self { args, environment, seen, prices: None, tokenizers: Tokenisers::default() }
     }
 
     /// Loads everything as it is now.
@@ -109,10 +103,7 @@ mod tests {
     use super::*;
 
     fn watch(file: &Path) -> Watch {
-        let args = RunArgs {
-            config: Some(file.to_owned()),
-            ..RunArgs::default()
-        };
+        let args = RunArgs { config: Some(file.to_owned()), ..RunArgs::default() };
         Watch::new(args, |_| None)
     }
 
@@ -141,10 +132,7 @@ mod tests {
     #[test]
     fn changed_prices_are_a_change() {
         let directory = tempfile::tempdir().unwrap();
-        let (file, prices) = (
-            directory.path().join("c.yaml"),
-            directory.path().join("p.yaml"),
-        );
+        let (file, prices) = (directory.path().join("c.yaml"), directory.path().join("p.yaml"));
         let text = format!(
             "version: 1\nupstreams: {{a: {{url: \"http://a\"}}}}\ncost: {{prices: {}}}\n",
             prices.display()
@@ -165,10 +153,7 @@ mod tests {
         assert!((input(loaded) - 2.5).abs() < 1e-9);
         price("cheap");
         let wrong = watch.load_if_changed().unwrap().unwrap_err().to_string();
-        assert!(
-            wrong.contains("p.yaml:3:28: models[0].input: \"cheap\" is no amount"),
-            "{wrong}"
-        );
+        assert!(wrong.contains("p.yaml:3:28: models[0].input: \"cheap\" is no amount"), "{wrong}");
         assert!(watch.load_if_changed().is_none(), "it is told once");
         price("3.5");
         let loaded = watch.load_if_changed().unwrap().unwrap();
@@ -235,10 +220,8 @@ mod tests {
 
     #[test]
     fn without_a_file_nothing_ever_changes() {
-        let args = RunArgs {
-            upstream: vec![super::super::Secret::new("http://h")],
-            ..RunArgs::default()
-        };
+        let args =
+            RunArgs { upstream: vec![super::super::Secret::new("http://h")], ..RunArgs::default() };
         let mut watch = Watch::new(args, |_| None);
         watch.load().unwrap();
         assert!(watch.load_if_changed().is_none());

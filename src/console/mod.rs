@@ -93,13 +93,8 @@ impl View {
             row.in_flight += 1;
             row.queue += u64::from(exchange.waiting);
         }
-        let mut rows: Vec<Row> = rows
-            .into_iter()
-            .map(|(model, row)| Row {
-                model: model.to_owned(),
-                ..row
-            })
-            .collect();
+        let mut rows: Vec<Row> =
+            rows.into_iter().map(|(model, row)| Row { model: model.to_owned(), ..row }).collect();
         rows.sort_by(|a, b| b.output.unwrap_or(0.0).total_cmp(&a.output.unwrap_or(0.0)));
         Self {
             totals: Totals::of(load, &rows),
@@ -129,10 +124,7 @@ impl Row {
 
 impl Totals {
     fn of(load: &load::Reading, rows: &[Row]) -> Self {
-        let in_flight = load
-            .lanes
-            .iter()
-            .map(|lane| lane.active.iter().sum::<u64>());
+        let in_flight = load.lanes.iter().map(|lane| lane.active.iter().sum::<u64>());
         Self {
             output: rows.iter().fold(None, |total, row| sum(total, row.output)),
             queue: load.lanes.iter().map(load::LaneReading::queue_depth).sum(),
@@ -146,9 +138,7 @@ impl Totals {
 impl Budget {
     fn of(reading: &slo::Reading) -> Self {
         let burn = |window| {
-            let index = slo::BURN_WINDOWS
-                .iter()
-                .position(|(name, _)| *name == window)?;
+            let index = slo::BURN_WINDOWS.iter().position(|(name, _)| *name == window)?;
             *reading.burn.get(index)?
         };
         Self {
@@ -187,10 +177,7 @@ mod tests {
                 vantage: Vantage::Outbound,
             },
             input: Throughput::default(),
-            output: Throughput {
-                latest,
-                ..Throughput::default()
-            },
+            output: Throughput { latest, ..Throughput::default() },
             recent: Summary {
                 time_to_first_token: Some(Percentiles {
                     p50: finished as f64,
@@ -206,10 +193,7 @@ mod tests {
 
     #[test]
     fn routes_of_one_model_make_one_row_and_the_busiest_comes_first() {
-        let lane = Lane {
-            route: Label::known("a"),
-            vantage: Vantage::Outbound,
-        };
+        let lane = Lane { route: Label::known("a"), vantage: Vantage::Outbound };
         let load = load::Reading {
             quotas: Vec::new(),
             lanes: vec![LaneReading {
@@ -231,16 +215,9 @@ mod tests {
         let models: Vec<_> = view.rows.iter().map(|row| row.model.as_str()).collect();
         assert_eq!(models, ["busy", UNKNOWN, "idle"]);
         let busy = &view.rows[0];
-        assert_eq!(
-            (busy.output, busy.finished, busy.failed),
-            (Some(15.0), 8, 2)
-        );
+        assert_eq!((busy.output, busy.finished, busy.failed), (Some(15.0), 8, 2));
         assert_eq!((busy.in_flight, busy.queue), (2, 1));
-        assert_eq!(
-            busy.first_token_p50,
-            Some(5.0),
-            "of the flow with the most exchanges"
-        );
+        assert_eq!(busy.first_token_p50, Some(5.0), "of the flow with the most exchanges");
         assert_eq!(view.rows[2].output, None, "undefined is not zero");
         assert_eq!(
             (view.totals.queue, view.totals.in_flight, view.totals.output),

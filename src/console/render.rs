@@ -28,12 +28,7 @@ pub fn render(view: &View, width: usize, colour: bool) -> String {
     let objectives = Table {
         name: "OBJECTIVE",
         columns: &BUDGET_COLUMNS,
-        rows: view
-            .budgets
-            .iter()
-            .take(MOST_BUDGETS)
-            .map(budget_row)
-            .collect(),
+        rows: view.budgets.iter().take(MOST_BUDGETS).map(budget_row).collect(),
         hidden: view.budgets.len().saturating_sub(MOST_BUDGETS),
     };
     let totals = &view.totals;
@@ -168,12 +163,8 @@ impl<const N: usize> Table<'_, N> {
         line(out, &paint(&clip(&head, width), "1", colour));
         for row in &self.rows {
             let mut text = pad_right(&clip(&row.name, name_width), name_width);
-            for ((column, (cell, mood)), _) in self
-                .columns
-                .iter()
-                .zip(&row.cells)
-                .zip(shown())
-                .filter(|(_, shown)| *shown)
+            for ((column, (cell, mood)), _) in
+                self.columns.iter().zip(&row.cells).zip(shown()).filter(|(_, shown)| *shown)
             {
                 text.push_str(&tint(&pad_left(cell, column.width), *mood, colour));
             }
@@ -202,11 +193,7 @@ impl<const N: usize> Table<'_, N> {
 
 fn model_row(row: &Row) -> Cells<9> {
     let plain = |text: String| (text, Mood::Plain);
-    let failed = if row.failed > 0 {
-        Mood::Bad
-    } else {
-        Mood::Plain
-    };
+    let failed = if row.failed > 0 { Mood::Bad } else { Mood::Plain };
     Cells {
         name: row.model.clone(),
         cells: [
@@ -231,15 +218,8 @@ fn budget_row(budget: &Budget) -> Cells<7> {
         Some(_) | None => Mood::Plain,
     };
     let burn = |burn: Option<f64>| {
-        let mood = if burn.is_some_and(|burn| burn > 1.0) {
-            Mood::Warning
-        } else {
-            Mood::Plain
-        };
-        (
-            burn.map_or(UNDEFINED.to_owned(), |burn| format!("{burn:.1}×")),
-            mood,
-        )
+        let mood = if burn.is_some_and(|burn| burn > 1.0) { Mood::Warning } else { Mood::Plain };
+        (burn.map_or(UNDEFINED.to_owned(), |burn| format!("{burn:.1}×")), mood)
     };
     Cells {
         name: budget.objective.clone(),
@@ -257,29 +237,19 @@ fn budget_row(budget: &Budget) -> Cells<7> {
 
 fn rate(per_second: Option<f64>) -> String {
     per_second.map_or(UNDEFINED.to_owned(), |rate| {
-        if rate < 100.0 {
-            format!("{rate:.1}")
-        } else {
-            format!("{rate:.0}")
-        }
+        if rate < 100.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
     })
 }
 
 /// Milliseconds below a second, else seconds.
 fn seconds(seconds: Option<f64>) -> String {
     seconds.map_or(UNDEFINED.to_owned(), |seconds| {
-        if seconds < 1.0 {
-            format!("{:.0} ms", seconds * 1e3)
-        } else {
-            format!("{seconds:.2} s")
-        }
+        if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
     })
 }
 
 fn percent(share: Option<f64>) -> String {
-    share.map_or(UNDEFINED.to_owned(), |share| {
-        format!("{:.1} %", share * 100.0)
-    })
+    share.map_or(UNDEFINED.to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
 /// Without trailing zeros: 99 %, 99.9 %.
@@ -331,11 +301,8 @@ fn tint(text: &str, mood: Mood, colour: bool) -> String {
 /// SGR colours; the text's own width is not touched.
 fn paint(text: &str, code: &str, colour: bool) -> String {
     let mut out = String::with_capacity(text.len() + 9);
-    let painted = if colour {
-        write!(out, "\x1b[{code}m{text}\x1b[0m")
-    } else {
-        write!(out, "{text}")
-    };
+    let painted =
+        if colour { write!(out, "\x1b[{code}m{text}\x1b[0m") } else { write!(out, "{text}") };
     // Writing to a String cannot fail.
     debug_assert!(painted.is_ok());
     out
@@ -444,14 +411,7 @@ mod tests {
 
     #[test]
     fn undefined_is_never_zero() {
-        let text = render(
-            &View {
-                rows: vec![Row::default()],
-                ..View::default()
-            },
-            130,
-            false,
-        );
+        let text = render(&View { rows: vec![Row::default()], ..View::default() }, 130, false);
         let row = text.lines().nth(3).unwrap();
         assert_eq!(row.matches(UNDEFINED).count(), 5, "{row}");
     }

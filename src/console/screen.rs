@@ -39,9 +39,6 @@ mod tests {
         screen.draw("three\n", &mut out).unwrap();
         screen.draw("four\n", &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert_eq!(
-            text,
-            "\x1b[Jone\ntwo\n\x1b[2F\x1b[Jthree\n\x1b[1F\x1b[Jfour\n"
-        );
+        assert_eq!(text, "\x1b[Jone\ntwo\n\x1b[2F\x1b[Jthree\n\x1b[1F\x1b[Jfour\n");
     }
 }

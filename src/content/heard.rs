@@ -30,11 +30,7 @@ struct Piece {
 
 impl Heard {
     pub const fn new(policy: &Policy) -> Self {
-        Self {
-            room: policy.max_bytes + MARGIN,
-            pieces: Vec::new(),
-            cut: false,
-        }
+        Self { room: policy.max_bytes + MARGIN, pieces: Vec::new(), cut: false }
     }
 
     pub fn event(&mut self, event: &Event<'_>) {
@@ -47,12 +43,7 @@ impl Heard {
                 }
                 self.room = room;
             }
-            Event::Call {
-                choice,
-                number,
-                id,
-                name,
-            } => {
+            Event::Call { choice, number, id, name } => {
                 if let Some(piece) = self.piece(*choice, Part::Tool(*number)) {
                     piece.id = id.and_then(Name::new).or(piece.id.take());
                     piece.name = name.and_then(Name::new).or(piece.name.take());

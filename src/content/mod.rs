@@ -101,10 +101,7 @@ struct Share {
 impl Budget {
     fn share(&self, bytes: usize) -> Option<Share> {
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
-        let share = Share {
-            budget: self.clone(),
-            bytes,
-        };
+        let share = Share { budget: self.clone(), bytes };
         (before + bytes <= MOST_HELD).then_some(share)
     }
 }

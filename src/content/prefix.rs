@@ -64,11 +64,7 @@ impl Open {
     fn in_string(&mut self, character: char, length: usize) {
         if self.digits > 0 {
             self.digits -= 1;
-            self.escape = if self.digits == 0 {
-                0
-            } else {
-                self.escape + length
-            };
+            self.escape = if self.digits == 0 { 0 } else { self.escape + length };
         } else if self.escape == 1 {
             (self.escape, self.digits) = if character == 'u' { (2, 4) } else { (0, 0) };
         } else if character == '\\' {
@@ -79,16 +75,11 @@ impl Open {
     }
 
     fn closed(&self, text: &str) -> String {
-        let mut whole = text
-            .get(..text.len() - self.escape)
-            .unwrap_or(text)
-            .to_owned();
+        let mut whole = text.get(..text.len() - self.escape).unwrap_or(text).to_owned();
         if self.in_string {
             // Half of a pair of surrogates is an escape that is not over either.
             if let Some(at) = whole.len().checked_sub(6)
-                && whole
-                    .get(at..at + 3)
-                    .is_some_and(|start| start.eq_ignore_ascii_case("\\ud"))
+                && whole.get(at..at + 3).is_some_and(|start| start.eq_ignore_ascii_case("\\ud"))
             {
                 whole.truncate(at);
             }
@@ -116,10 +107,7 @@ mod tests {
             assert!(is_beginning(&read, &whole), "cut at {at}: {read}");
         }
         assert_eq!(read(br#"{"a": "tex"#).unwrap()["a"], format!("tex{CUT}"));
-        assert_eq!(
-            read(br#"{"a": 1, "b"#).unwrap(),
-            serde_json::json!({"a": 1})
-        );
+        assert_eq!(read(br#"{"a": 1, "b"#).unwrap(), serde_json::json!({"a": 1}));
     }
 
     /// Nothing in it is otherwise than in the whole.
@@ -128,10 +116,9 @@ mod tests {
             (Value::Object(part), Value::Object(whole)) => part
                 .iter()
                 .all(|(key, value)| whole.get(key).is_some_and(|of| is_beginning(value, of))),
-            (Value::Array(part), Value::Array(whole)) => part
-                .iter()
-                .zip(whole)
-                .all(|(part, whole)| is_beginning(part, whole)),
+            (Value::Array(part), Value::Array(whole)) => {
+                part.iter().zip(whole).all(|(part, whole)| is_beginning(part, whole))
+            }
             (Value::String(part), Value::String(whole)) => {
                 whole.starts_with(part.trim_end_matches(CUT))
             }

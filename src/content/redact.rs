@@ -16,10 +16,7 @@ const LARGEST_PATTERN: usize = 1 << 20;
 
 /// Patterns that have a name, and what they find.
 pub const BUILT_IN: &[(&str, &[&str])] = &[
-    (
-        "secrets",
-        &[API_KEY, BEARER, JWT, PRIVATE_KEY, URL_CREDENTIALS],
-    ),
+    ("secrets", &[API_KEY, BEARER, JWT, PRIVATE_KEY, URL_CREDENTIALS]),
     ("api_keys", &[API_KEY]),
     ("bearer_tokens", &[BEARER]),
     ("jwts", &[JWT]),
@@ -82,10 +79,7 @@ impl Redactor {
         for (at, entry) in entries.iter().enumerate() {
             patterns.extend(read(entry).map_err(|problem| (at, problem))?);
         }
-        Ok(Self {
-            entries: entries.to_vec(),
-            patterns: patterns.into(),
-        })
+        Ok(Self { entries: entries.to_vec(), patterns: patterns.into() })
     }
 
     pub fn entries(&self) -> &[String] {
@@ -120,9 +114,7 @@ impl Redactor {
                 *text = self.text(kept, cut);
                 cut
             }
-            Value::Array(items) => items
-                .iter_mut()
-                .fold(false, |cut, item| self.value(item) | cut),
+            Value::Array(items) => items.iter_mut().fold(false, |cut, item| self.value(item) | cut),
             Value::Object(fields) => {
                 let mut cut = false;
                 let clean = std::mem::take(fields).into_iter().map(|(key, mut value)| {
@@ -137,9 +129,7 @@ impl Redactor {
 }
 
 fn read(entry: &str) -> Result<Vec<Regex>, Problem> {
-    let own = entry
-        .strip_prefix('/')
-        .and_then(|rest| rest.strip_suffix('/'));
+    let own = entry.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
     if let Some(own) = own {
         let pattern = compile(own)?;
         return match pattern.is_match("") {
@@ -154,10 +144,7 @@ fn read(entry: &str) -> Result<Vec<Regex>, Problem> {
 
 fn compile(pattern: &str) -> Result<Regex, Problem> {
     let mut builder = RegexBuilder::new(pattern);
-    let built = builder
-        .size_limit(LARGEST_PATTERN)
-        .dfa_size_limit(LARGEST_PATTERN)
-        .build();
+    let built = builder.size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build();
     built.map_err(|problem| Problem::Pattern(problem.to_string()))
 }
 
@@ -176,14 +163,8 @@ mod tests {
         for (text, expected) in [
             ("key sk-proj-abcdefghijklmnop1234 end", "key [redacted] end"),
             ("AKIAABCDEFGHIJKLMNOP", "[redacted]"),
-            (
-                "ghp_abcdefghijklmnopqrst, hf_abcdefghijklmnopqrst",
-                "[redacted], [redacted]",
-            ),
-            (
-                "Authorization: Bearer abcdef0123456789ab==",
-                "Authorization: [redacted]",
-            ),
+            ("ghp_abcdefghijklmnopqrst, hf_abcdefghijklmnopqrst", "[redacted], [redacted]"),
+            ("Authorization: Bearer abcdef0123456789ab==", "Authorization: [redacted]"),
             ("eyJhbGciOiJI.eyJzdWIiOiIx.sig-1", "[redacted]"),
             ("see https://user:pass@host/path", "see [redacted]host/path"),
             (
@@ -198,18 +179,9 @@ mod tests {
         ] {
             assert_eq!(secrets.text(text, false), expected);
         }
-        assert_eq!(
-            redactor(&["emails"]).text("to a.b@example.com.", false),
-            "to [redacted]."
-        );
-        assert_eq!(
-            redactor(&["/[0-9]{4}/"]).text("12345 a", false),
-            "[redacted]5 a"
-        );
-        assert_eq!(
-            redactor(&[]).text("sk-abcdefghijklmnop", false),
-            "sk-abcdefghijklmnop"
-        );
+        assert_eq!(redactor(&["emails"]).text("to a.b@example.com.", false), "to [redacted].");
+        assert_eq!(redactor(&["/[0-9]{4}/"]).text("12345 a", false), "[redacted]5 a");
+        assert_eq!(redactor(&[]).text("sk-abcdefghijklmnop", false), "sk-abcdefghijklmnop");
     }
 
     #[test]
@@ -237,13 +209,7 @@ mod tests {
         assert_eq!(problem("secret"), Problem::Unknown("secret".into()));
         assert_eq!(problem("/a*/"), Problem::FitsNothing);
         assert!(matches!(problem("/(/"), Problem::Pattern(_)));
-        assert!(matches!(
-            problem("/(?:a{1000}){1000}/"),
-            Problem::Pattern(_)
-        ));
-        assert!(
-            matches!(problem("/(a)\\1/"), Problem::Pattern(_)),
-            "it could not be linear"
-        );
+        assert!(matches!(problem("/(?:a{1000}){1000}/"), Problem::Pattern(_)));
+        assert!(matches!(problem("/(a)\\1/"), Problem::Pattern(_)), "it could not be linear");
     }
 }

@@ -15,16 +15,8 @@ fn policy(max_bytes: usize, redact: &[&str]) -> Arc<Policy> {
 /// What is captured of a call, its body coming in pieces of so many bytes.
 fn captured(api: Api, policy: &Arc<Policy>, request: &str, answer: &str, pieces: usize) -> Content {
     let mut asked = Asked::new(policy, &Budget::default());
-    request
-        .as_bytes()
-        .chunks(pieces)
-        .for_each(|piece| asked.push(piece));
-    let found = Found {
-        api,
-        model: None,
-        stream: None,
-        body_decides: false,
-    };
+    request.as_bytes().chunks(pieces).for_each(|piece| asked.push(piece));
+    let found = Found { api, model: None, stream: None, body_decides: false };
     let mut facts = RequestReader::new(&found);
     facts.push(request.as_bytes());
     let mut heard = asked.heard();
@@ -40,16 +32,9 @@ fn captured(api: Api, policy: &Arc<Policy>, request: &str, answer: &str, pieces:
             }
         });
     };
-    let kind = if answer.starts_with('{') {
-        "application/json"
-    } else {
-        "text/event-stream"
-    };
+    let kind = if answer.starts_with('{') { "application/json" } else { "text/event-stream" };
     let mut framer = Framer::new(Some(kind), api.json());
-    answer
-        .as_bytes()
-        .chunks(pieces)
-        .for_each(|piece| framer.push(piece, &mut take));
+    answer.as_bytes().chunks(pieces).for_each(|piece| framer.push(piece, &mut take));
     framer.finish(&mut take);
     let content = assemble(api, asked, heard.as_ref(), &reasons);
     holds_to_the_standard(&content);
@@ -71,10 +56,7 @@ fn read(text: Option<&String>) -> Value {
 }
 
 fn sse(messages: &[&str]) -> String {
-    messages
-        .iter()
-        .map(|message| format!("data: {message}\n\n"))
-        .collect()
+    messages.iter().map(|message| format!("data: {message}\n\n")).collect()
 }
 
 /// What the JSON schemas of gen_ai.input.messages, gen_ai.output.messages, gen_ai.system_instructions and
@@ -92,50 +74,30 @@ const REQUIRED: &[(&str, &[(&str, &str)])] = &[
 
 fn holds_to_the_standard(content: &Content) {
     let list = |text: &Option<String>| {
-        let list: Option<Vec<Value>> = text
-            .as_ref()
-            .map(|text| serde_json::from_str(text).unwrap());
-        assert!(
-            list.as_ref().is_none_or(|items| !items.is_empty()),
-            "an empty list is none"
-        );
+        let list: Option<Vec<Value>> =
+            text.as_ref().map(|text| serde_json::from_str(text).unwrap());
+        assert!(list.as_ref().is_none_or(|items| !items.is_empty()), "an empty list is none");
         list.unwrap_or_default()
     };
-    for message in list(&content.input_messages)
-        .iter()
-        .chain(&list(&content.output_messages))
-    {
+    for message in list(&content.input_messages).iter().chain(&list(&content.output_messages)) {
         assert!(message["role"].is_string(), "{message}");
-        assert!(
-            message.get("name").is_none_or(Value::is_string),
-            "{message}"
-        );
-        assert!(
-            message.get("finish_reason").is_none_or(Value::is_string),
-            "{message}"
-        );
+        assert!(message.get("name").is_none_or(Value::is_string), "{message}");
+        assert!(message.get("finish_reason").is_none_or(Value::is_string), "{message}");
         message["parts"].as_array().unwrap().iter().for_each(part);
     }
     list(&content.system_instructions).iter().for_each(part);
     for tool in list(&content.tool_definitions) {
-        assert!(
-            tool["type"].is_string() && tool["name"].is_string(),
-            "{tool}"
-        );
+        assert!(tool["type"].is_string() && tool["name"].is_string(), "{tool}");
         let parameters = tool.get("parameters");
         assert!(parameters.is_none_or(Value::is_object), "{tool}");
     }
 }
 
 fn part(part: &Value) {
-    let kind = part["type"]
-        .as_str()
-        .unwrap_or_else(|| panic!("no type: {part}"));
+    let kind = part["type"].as_str().unwrap_or_else(|| panic!("no type: {part}"));
     let required = REQUIRED.iter().find(|(known, _)| *known == kind);
     for (field, of) in required.map_or(&[][..], |(_, fields)| fields) {
-        let value = part
-            .get(field)
-            .unwrap_or_else(|| panic!("no {field}: {part}"));
+        let value = part.get(field).unwrap_or_else(|| panic!("no {field}: {part}"));
         assert!(*of == "any" || value.is_string(), "{field} of {part}");
     }
     assert!(part.get("id").is_none_or(Value::is_string), "{part}");
@@ -213,11 +175,7 @@ fn a_chat_with_tools_is_captured_in_the_standards_words() {
             {"type": "web_search", "name": "web_search"},
         ])
     );
-    assert_eq!(
-        (content.truncated, content.left_out),
-        (false, 1),
-        "the picture in the request"
-    );
+    assert_eq!((content.truncated, content.left_out), (false, 1), "the picture in the request");
 }
 
 #[test]
@@ -225,11 +183,7 @@ fn a_whole_chat_names_its_calls_too() {
     let answer = json!({"id": "x", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {
         "role": "assistant", "content": "Hi", "tool_calls": [
             {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}}]});
-    let content = call(
-        Api::OpenAiChat,
-        r#"{"prompt":"never"}"#,
-        &answer.to_string(),
-    );
+    let content = call(Api::OpenAiChat, r#"{"prompt":"never"}"#, &answer.to_string());
     let parts = &read(content.output_messages.as_ref())[0]["parts"];
     let call = json!({"type": "tool_call", "id": "call_1", "name": "f", "arguments": {"a": 1}});
     assert_eq!(*parts, json!([{"type": "text", "content": "Hi"}, call]));
@@ -315,20 +269,13 @@ fn anthropics_blocks_become_parts() {
         {"type": "tool_call", "id": "t1", "name": "g", "arguments": {"b": 2}},
     ]}]);
     assert_eq!(read(content.output_messages.as_ref()), output);
-    assert_eq!(
-        read(content.tool_definitions.as_ref())[1]["type"],
-        "web_search_20250305"
-    );
+    assert_eq!(read(content.tool_definitions.as_ref())[1]["type"], "web_search_20250305");
     assert_eq!(content.left_out, 1);
     let whole = json!({"id": "m", "type": "message", "role": "assistant", "content": [
         {"type": "text", "text": "Yes"},
         {"type": "tool_use", "id": "t1", "name": "g", "input": {"b": 2}},
     ], "stop_reason": "tool_use"});
-    let content = call(
-        Api::AnthropicMessages,
-        &request.to_string(),
-        &whole.to_string(),
-    );
+    let content = call(Api::AnthropicMessages, &request.to_string(), &whole.to_string());
     assert_eq!(read(content.output_messages.as_ref()), output);
 }
 
@@ -369,11 +316,7 @@ fn geminis_contents_become_messages() {
     assert_eq!(read(content.tool_definitions.as_ref()), tools);
     let whole = json!({"candidates": [{"content": {"parts": [{"text": "So", "thought": true}, {"text": "Yes"},
         {"functionCall": {"id": "c", "name": "g", "args": {"b": 2}}}]}, "finishReason": "STOP"}]});
-    let content = call(
-        Api::GeminiGenerateContent,
-        &request.to_string(),
-        &whole.to_string(),
-    );
+    let content = call(Api::GeminiGenerateContent, &request.to_string(), &whole.to_string());
     assert_eq!(read(content.output_messages.as_ref())[0]["parts"], parts);
 }
 
@@ -387,16 +330,9 @@ fn bedrocks_blocks_become_parts() {
     let whole = json!({"output": {"message": {"role": "assistant", "content": [
         {"text": "Yes"}, {"toolUse": {"toolUseId": "t1", "name": "g", "input": {"b": 2}}}]}},
         "stopReason": "tool_use"});
-    let content = call(
-        Api::BedrockConverse,
-        &request.to_string(),
-        &whole.to_string(),
-    );
+    let content = call(Api::BedrockConverse, &request.to_string(), &whole.to_string());
     let input = read(content.input_messages.as_ref());
-    assert_eq!(
-        input[0]["parts"],
-        json!([{"type": "text", "content": "Hi"}])
-    );
+    assert_eq!(input[0]["parts"], json!([{"type": "text", "content": "Hi"}]));
     assert_eq!(input[1]["parts"][0]["name"], "f");
     assert_eq!(input[2]["parts"][0]["response"], json!([{"text": "done"}]));
     assert_eq!(
@@ -406,10 +342,7 @@ fn bedrocks_blocks_become_parts() {
             {"type": "tool_call", "id": "t1", "name": "g", "arguments": {"b": 2}},
         ]}])
     );
-    assert_eq!(
-        read(content.tool_definitions.as_ref())[0]["parameters"],
-        json!({"type": "object"})
-    );
+    assert_eq!(read(content.tool_definitions.as_ref())[0]["parameters"], json!({"type": "object"}));
     assert_eq!(content.left_out, 1);
 }
 
@@ -417,10 +350,7 @@ fn bedrocks_blocks_become_parts() {
 fn cohere_ollama_and_others_have_chats_and_prompts() {
     let input = |api, request: Value, answer: &str| {
         let content = call(api, &request.to_string(), answer);
-        (
-            read(content.input_messages.as_ref()),
-            read(content.output_messages.as_ref()),
-        )
+        (read(content.input_messages.as_ref()), read(content.output_messages.as_ref()))
     };
     let user = |text: &str| json!([{"role": "user", "parts": [{"type": "text", "content": text}]}]);
     let chat = json!({"messages": [{"role": "user", "content": "Hi"}]});
@@ -429,20 +359,14 @@ fn cohere_ollama_and_others_have_chats_and_prompts() {
     let (asked, answered) = input(Api::OllamaChat, chat.clone(), &answer.to_string());
     assert_eq!(asked, user("Hi"));
     let call = json!({"type": "tool_call", "name": "g", "arguments": {"b": 2}});
-    assert_eq!(
-        answered[0]["parts"],
-        json!([{"type": "text", "content": "Yes"}, call])
-    );
+    assert_eq!(answered[0]["parts"], json!([{"type": "text", "content": "Yes"}, call]));
     let answer = sse(&[
         r#"{"type":"tool-call-start","index":0,"delta":{"message":{"tool_calls":{"id":"t","type":"function","function":{"name":"g","arguments":""}}}}}"#,
         r#"{"type":"tool-call-delta","index":0,"delta":{"message":{"tool_calls":{"function":{"arguments":"{}"}}}}}"#,
         r#"{"type":"message-end","delta":{"finish_reason":"TOOL_CALL"}}"#,
     ]);
     let (asked, answered) = input(Api::CohereV2Chat, chat.clone(), &answer);
-    assert_eq!(
-        (asked, &answered[0]["parts"][0]["name"]),
-        (user("Hi"), &json!("g"))
-    );
+    assert_eq!((asked, &answered[0]["parts"][0]["name"]), (user("Hi"), &json!("g")));
     let first = json!({"preamble": "p", "message": "Hi", "chat_history": [{"role": "CHATBOT", "message": "Yo"}]});
     let (asked, _) = input(Api::CohereV1Chat, first, "");
     assert_eq!(asked[0]["role"], "assistant");
@@ -450,10 +374,7 @@ fn cohere_ollama_and_others_have_chats_and_prompts() {
     for (api, request) in [
         (Api::OpenAiCompletions, json!({"prompt": "Hi"})),
         (Api::OpenAiEmbeddings, json!({"input": ["Hi"]})),
-        (
-            Api::OpenAiModerations,
-            json!({"input": [{"type": "text", "text": "Hi"}]}),
-        ),
+        (Api::OpenAiModerations, json!({"input": [{"type": "text", "text": "Hi"}]})),
         (Api::TgiGenerate, json!({"inputs": "Hi"})),
         (Api::SglangGenerate, json!({"text": "Hi"})),
         (Api::OllamaGenerate, json!({"prompt": "Hi"})),
@@ -495,30 +416,15 @@ fn text_beyond_the_bound_is_cut_and_marked_and_no_half_of_a_secret_is_left() {
     // The key begins at each place around the bounds.
     for before in (960..1100).chain(5_040..5_160) {
         let text = format!("{} {key} {}", "a".repeat(before), "b".repeat(6_000));
-        let content = captured(
-            Api::OpenAiChat,
-            &policy,
-            &long(&text),
-            &chunk(&text),
-            usize::MAX,
-        );
+        let content = captured(Api::OpenAiChat, &policy, &long(&text), &chunk(&text), usize::MAX);
         assert!(content.truncated);
         for told in [content.input_messages, content.output_messages] {
             let told = told.unwrap();
-            assert!(
-                !told.contains("sk-") && told.len() < 1_200,
-                "{before}: {told}"
-            );
+            assert!(!told.contains("sk-") && told.len() < 1_200, "{before}: {told}");
             assert!(told.contains("aaa"));
         }
     }
-    let content = captured(
-        Api::OpenAiChat,
-        &policy,
-        &long("short"),
-        &chunk("short"),
-        usize::MAX,
-    );
+    let content = captured(Api::OpenAiChat, &policy, &long("short"), &chunk("short"), usize::MAX);
     assert!(!content.truncated);
 }
 
@@ -578,8 +484,5 @@ fn a_request_with_a_gap_is_told_up_to_it() {
     let content = assemble(Api::OpenAiChat, asked, None, &[]);
     assert!(content.truncated);
     let input = read(content.input_messages.as_ref());
-    assert_eq!(
-        input,
-        json!([{"role": "user", "parts": [{"type": "text", "content": "one"}]}])
-    );
+    assert_eq!(input, json!([{"role": "user", "parts": [{"type": "text", "content": "one"}]}]));
 }

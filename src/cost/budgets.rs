@@ -49,10 +49,7 @@ impl Allowance {
 impl Budget {
     /// What an exchange takes from it; `None` where it is not paid from it, or where that is not known.
     pub(super) fn spent(&self, record: &Record) -> Option<f64> {
-        let call = record
-            .call
-            .as_ref()
-            .filter(|call| self.pays(record, call))?;
+        let call = record.call.as_ref().filter(|call| self.pays(record, call))?;
         match &self.allowance {
             Allowance::Tokens(_) => tokens(call),
             Allowance::Money { currency, .. } => {
@@ -79,10 +76,7 @@ impl Budget {
 fn tokens(call: &Call) -> Option<f64> {
     let usage = call.usage.as_ref();
     let reported = usage.and_then(|usage| Some(usage.input? + usage.output.unwrap_or(0)));
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "token counts stay far below 2^52"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
     let number = |tokens: u64| tokens as f64;
     let output = call.output.filter(|output| output.counted > 0);
     let counted = || Some(output?.tokens + number(call.request.prompt_bytes.div_ceil(4)));
@@ -102,16 +96,9 @@ mod tests {
         let mut record = stream();
         record.who.tenant = Name::new(tenant);
         let call = record.call.as_mut().unwrap();
-        call.usage = Some(Usage {
-            input: Some(90),
-            output: Some(10),
-            ..Usage::default()
-        });
-        call.cost = Some(Cost {
-            amount: 0.5,
-            currency: Label::known("USD"),
-            source: Source::Reported,
-        });
+        call.usage = Some(Usage { input: Some(90), output: Some(10), ..Usage::default() });
+        call.cost =
+            Some(Cost { amount: 0.5, currency: Label::known("USD"), source: Source::Reported });
         record
     }
 
@@ -127,10 +114,7 @@ mod tests {
     }
 
     fn money(currency: &str) -> Allowance {
-        Allowance::Money {
-            amount: 10.0,
-            currency: Label::known(currency),
-        }
+        Allowance::Money { amount: 10.0, currency: Label::known(currency) }
     }
 
     #[test]
@@ -140,26 +124,16 @@ mod tests {
         assert_eq!(tokens.spent(&of("globex")), None);
         assert_eq!(tokens.spent(&stream()), None, "nobody's");
         assert_eq!(budget(money("USD")).spent(&of("acme")), Some(0.5));
-        assert_eq!(
-            budget(money("EUR")).spent(&of("acme")),
-            None,
-            "never summed across"
-        );
+        assert_eq!(budget(money("EUR")).spent(&of("acme")), None, "never summed across");
         assert_eq!(tokens.allowance.unit().as_str(), "token");
         assert_eq!(money("EUR").unit().as_str(), "EUR");
     }
 
     #[test]
     fn a_scope_narrows() {
-        let route = Budget {
-            route: Some(Label::known("other")),
-            ..budget(money("USD"))
-        };
-        let model = Budget {
-            model: Some(Pattern::new("GPT-*")),
-            tenant: None,
-            ..budget(money("USD"))
-        };
+        let route = Budget { route: Some(Label::known("other")), ..budget(money("USD")) };
+        let model =
+            Budget { model: Some(Pattern::new("GPT-*")), tenant: None, ..budget(money("USD")) };
         assert_eq!(route.spent(&of("acme")), None);
         assert_eq!(model.spent(&of("globex")), Some(0.5));
         let mut plain = of("acme");

@@ -52,8 +52,7 @@ impl FromStr for Day {
         let (year, month, day) = (part(4), part(2), part(2));
         let whole = parts.next().is_none();
         let day = year.zip(month).zip(day).filter(|_| whole);
-        day.and_then(|((year, month), day)| Self::new(year, month, day))
-            .ok_or(())
+        day.and_then(|((year, month), day)| Self::new(year, month, day)).ok_or(())
     }
 }
 

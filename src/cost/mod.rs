@@ -91,16 +91,8 @@ mod tests {
             let prices = costs.token_prices(|route| rate.filter(|_| route.as_str() == "local"));
             prices.first().map(|price| price.amount)
         };
-        assert_eq!(
-            at(Some(1_000.0)),
-            Some(1.0),
-            "0.1 cent a second for a thousand tokens"
-        );
+        assert_eq!(at(Some(1_000.0)), Some(1.0), "0.1 cent a second for a thousand tokens");
         assert_eq!(at(Some(500.0)), Some(2.0));
-        assert_eq!(
-            (at(Some(0.0)), at(None)),
-            (None, None),
-            "no price of nothing"
-        );
+        assert_eq!((at(Some(0.0)), at(None)), (None, None), "no price of nothing");
     }
 }

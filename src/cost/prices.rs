@@ -67,21 +67,14 @@ impl Prices {
         let Some(price) = self.of(record, call) else {
             return Priced::Unpriced;
         };
-        Priced::At(Cost {
-            amount: price.times(used),
-            currency: price.currency.clone(),
-            source,
-        })
+        Priced::At(Cost { amount: price.times(used), currency: price.currency.clone(), source })
     }
 
     /// The narrowest entry that fits on the day of the call; of several for the same names the youngest.
     fn of(&self, record: &Record, call: &Call) -> Option<&Price> {
         let today = Day::of(record.wall);
         let fits = |price: &&Price| price.from.is_none_or(|from| from <= today) && price.fits(call);
-        self.models
-            .iter()
-            .filter(fits)
-            .max_by_key(|price| (price.narrowness(), price.from))
+        self.models.iter().filter(fits).max_by_key(|price| (price.narrowness(), price.from))
     }
 }
 
@@ -89,10 +82,7 @@ impl Price {
     /// The model that was asked for decides, or the one that answered: vendors bill by the latter, and tables name both.
     fn fits(&self, call: &Call) -> bool {
         let names = [&call.request.model, &call.response_model];
-        let named = names
-            .into_iter()
-            .flatten()
-            .any(|name| self.model.matches(name.as_str()));
+        let named = names.into_iter().flatten().any(|name| self.model.matches(name.as_str()));
         let vendor = call.series.provider.as_str();
         named && self.provider.as_ref().is_none_or(|it| it.matches(vendor))
     }
@@ -115,9 +105,7 @@ impl Used {
     /// As reported; where nothing was reported, what was generated and an estimate of the prompt: a provider bills an
     /// answer that was broken off too. `None` where nothing shows that anything was used.
     fn of(record: &Record, call: &Call) -> Option<(Self, Source)> {
-        let reported = call
-            .usage
-            .filter(|usage| usage.input.is_some() || usage.output.is_some());
+        let reported = call.usage.filter(|usage| usage.input.is_some() || usage.output.is_some());
         if let Some(usage) = reported {
             let tokens = |count: Option<u64>| number(count.unwrap_or(0));
             let (read, write) = (tokens(usage.cache_read), tokens(usage.cache_write));
@@ -142,10 +130,7 @@ impl Used {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "token counts stay far below 2^52"
-)]
+#[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
 const fn number(tokens: u64) -> f64 {
     tokens as f64
 }
@@ -183,18 +168,11 @@ mod tests {
     }
 
     fn used(input: u64, output: u64) -> Option<Usage> {
-        Some(Usage {
-            input: Some(input),
-            output: Some(output),
-            ..Usage::default()
-        })
+        Some(Usage { input: Some(input), output: Some(output), ..Usage::default() })
     }
 
     fn priced(models: Vec<Price>, record: &Record) -> Priced {
-        let prices = Prices {
-            models,
-            rentals: Vec::new(),
-        };
+        let prices = Prices { models, rentals: Vec::new() };
         prices.price(record, record.call.as_ref().unwrap())
     }
 
@@ -226,31 +204,17 @@ mod tests {
         let exact = 0.6 * 2.0 + 0.3 * 0.5 + 0.1 * 4.0 + 0.15 * 10.0 + 0.05 * 8.0 + 0.25;
         assert!((told - exact).abs() < 1e-12, "{told} for {exact}");
         assert_eq!(source, Source::Reported);
-        let plain = Price {
-            cache_read: None,
-            cache_write: None,
-            reasoning: None,
-            ..price
-        };
+        let plain = Price { cache_read: None, cache_write: None, reasoning: None, ..price };
         let (told, _) = amount(vec![plain], &record(Some(usage)));
-        assert!(
-            (told - (2.0 + 2.0 + 0.25)).abs() < 1e-12,
-            "as input, and as output"
-        );
+        assert!((told - (2.0 + 2.0 + 0.25)).abs() < 1e-12, "as input, and as output");
     }
 
     #[test]
     fn without_a_report_what_was_generated_is_estimated() {
         let mut cut = record(None);
-        cut.call.as_mut().unwrap().output = Some(Output {
-            tokens: 500.0,
-            counted: 500,
-            ..Output::default()
-        });
-        let price = Price {
-            output: 10.0,
-            ..price("gpt-4o", 2.0)
-        };
+        cut.call.as_mut().unwrap().output =
+            Some(Output { tokens: 500.0, counted: 500, ..Output::default() });
+        let price = Price { output: 10.0, ..price("gpt-4o", 2.0) };
         let (told, source) = amount(vec![price.clone()], &cut);
         assert!((told - 0.007).abs() < 1e-12, "1,000 in and 500 out: {told}");
         assert_eq!(source, Source::Estimated);
@@ -260,10 +224,7 @@ mod tests {
 
     #[test]
     fn the_narrowest_entry_counts_and_of_its_versions_the_one_in_force() {
-        let from = |day: &str, price: Price| Price {
-            from: Some(day.parse().unwrap()),
-            ..price
-        };
+        let from = |day: &str, price: Price| Price { from: Some(day.parse().unwrap()), ..price };
         let table = || {
             vec![
                 price("*", 1.0),
@@ -287,14 +248,8 @@ mod tests {
 
     #[test]
     fn a_provider_narrows_and_the_model_that_answered_is_known_too() {
-        let azure = Price {
-            provider: Some(Pattern::new("azure.*")),
-            ..price("gpt-4o", 7.0)
-        };
-        let vendor = Price {
-            provider: Some(Pattern::new("openai")),
-            ..price("gpt-4o", 5.0)
-        };
+        let azure = Price { provider: Some(Pattern::new("azure.*")), ..price("gpt-4o", 7.0) };
+        let vendor = Price { provider: Some(Pattern::new("openai")), ..price("gpt-4o", 5.0) };
         let record = record(used(1_000_000, 0));
         assert!(
             (amount(vec![price("gpt-4o", 1.0), azure.clone(), vendor], &record).0 - 5.0).abs()

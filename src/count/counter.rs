@@ -172,10 +172,7 @@ struct Beyond {
 
 impl Beyond {
     const fn new() -> Self {
-        Self {
-            bytes: [0; Kind::ALL.len()],
-            told: 0,
-        }
+        Self { bytes: [0; Kind::ALL.len()], told: 0 }
     }
 
     fn push(&mut self, kind: Kind, text: &str) -> Added {
@@ -184,10 +181,7 @@ impl Beyond {
         }
         let total = self.total();
         let added = rise(&mut self.told, total);
-        Added {
-            native: added,
-            standard: added,
-        }
+        Added { native: added, standard: added }
     }
 
     fn by_kind(&self) -> [u64; Kind::ALL.len()] {
@@ -296,18 +290,12 @@ mod tests {
             (totals.native, totals.source)
         };
         let twice = TEXT.repeat(2);
-        let (o200k, cl100k) = (
-            Encoding::O200k.count(&twice),
-            Encoding::Cl100k.count(&twice),
-        );
+        let (o200k, cl100k) = (Encoding::O200k.count(&twice), Encoding::Cl100k.count(&twice));
         assert_eq!(late("my-deployment", "gpt-4o"), (o200k, Source::Counted));
         assert_eq!(late("my-deployment", "gpt-4"), (o200k, Source::Estimated));
         assert_eq!(late("gpt-4", "gpt-4-0613"), (cl100k, Source::Counted));
         assert_eq!(late("gpt-4", "gpt-4o"), (cl100k, Source::Estimated));
-        assert_eq!(
-            late("gpt-4o", "claude-sonnet-4-5"),
-            (o200k, Source::Estimated)
-        );
+        assert_eq!(late("gpt-4o", "claude-sonnet-4-5"), (o200k, Source::Estimated));
     }
 
     #[test]

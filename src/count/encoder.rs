@@ -120,11 +120,7 @@ impl Encoder {
             && let Some(end) = self.open.read_on(&self.encoding.tables().splitter, rest)
             && let Some(piece) = rest.get(..end)
         {
-            let before = if start == 0 {
-                self.counted.first
-            } else {
-                Merged::NOTHING
-            };
+            let before = if start == 0 { self.counted.first } else { Merged::NOTHING };
             self.decided += self.merge(piece, before).tokens();
             start += end;
         }
@@ -165,11 +161,7 @@ impl Encoder {
             // Where each delta is a token, the piece was just counted when the next one decides it.
             Ordering::Equal => before,
             Ordering::Less => self.encoding.tables().vocabulary.merge(piece, before),
-            Ordering::Greater => self
-                .encoding
-                .tables()
-                .vocabulary
-                .merge(piece, Merged::NOTHING),
+            Ordering::Greater => self.encoding.tables().vocabulary.merge(piece, Merged::NOTHING),
         }
     }
 }
@@ -183,11 +175,7 @@ struct Counted {
 }
 
 impl Counted {
-    const NOTHING: Self = Self {
-        length: 0,
-        tokens: 0,
-        first: Merged::NOTHING,
-    };
+    const NOTHING: Self = Self { length: 0, tokens: 0, first: Merged::NOTHING };
 }
 
 /// `delta` in parts of whole characters that are taken in one at a time.

@@ -77,12 +77,8 @@ impl Tables {
 
     /// `ranks`: how many tokens are taken, counted from the first.
     fn unpack(packed: &[u8], ranks: usize) -> io::Result<Self> {
-        let Packed {
-            mut lengths,
-            tokens,
-            classes,
-            steps,
-        } = Packed::read(&mut DeflateDecoder::new(packed))?;
+        let Packed { mut lengths, tokens, classes, steps } =
+            Packed::read(&mut DeflateDecoder::new(packed))?;
         lengths.truncate(ranks);
         Ok(Self {
             splitter: Splitter::new(&classes, &steps),

@@ -36,12 +36,7 @@ impl Packed {
             from.read_exact(&mut part)?;
             Ok(part)
         };
-        Ok(Self {
-            lengths: part()?,
-            tokens: part()?,
-            classes: part()?,
-            steps: part()?,
-        })
+        Ok(Self { lengths: part()?, tokens: part()?, classes: part()?, steps: part()? })
     }
 }
 
@@ -140,15 +135,11 @@ pub fn hash(bytes: &[u8]) -> u64 {
         return mix(word, length);
     }
     let Some(tail) = bytes.last_chunk::<8>() else {
-        let word = bytes
-            .iter()
-            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let word = bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
         return mix(word, length);
     };
     let (words, _) = bytes.as_chunks::<8>();
-    let hash = words
-        .iter()
-        .fold(length, |hash, word| mix(u64::from_le_bytes(*word), hash));
+    let hash = words.iter().fold(length, |hash, word| mix(u64::from_le_bytes(*word), hash));
     mix(u64::from_le_bytes(*tail), hash)
 }
 

@@ -36,11 +36,7 @@ const WORTH_RESUMING: usize = 8;
 const ATTEMPTS: [u32; 3] = [2, 4, 8];
 
 impl Merged {
-    pub const NOTHING: Self = Self {
-        length: 0,
-        tokens: 0,
-        last: 0,
-    };
+    pub const NOTHING: Self = Self { length: 0, tokens: 0, last: 0 };
 
     pub const fn length(&self) -> usize {
         self.length
@@ -197,9 +193,7 @@ impl<'a> Row<'a> {
     }
 
     fn key(vocabulary: &Vocabulary, bytes: &[u8], start: u8) -> i32 {
-        let key = vocabulary
-            .rank(bytes)
-            .map(|rank| rank << u8::BITS | u32::from(start));
+        let key = vocabulary.rank(bytes).map(|rank| rank << u8::BITS | u32::from(start));
         key.and_then(|key| key.try_into().ok()).unwrap_or(NEVER)
     }
 }
@@ -243,9 +237,7 @@ impl<'a> Chain<'a> {
             .map(|start| Part {
                 before: start.saturating_sub(1),
                 end: start + 1,
-                rank: piece
-                    .get(start..start + 2)
-                    .and_then(|pair| vocabulary.rank(pair)),
+                rank: piece.get(start..start + 2).and_then(|pair| vocabulary.rank(pair)),
             })
             .collect();
         let heap = parts
@@ -253,21 +245,12 @@ impl<'a> Chain<'a> {
             .zip(0..)
             .filter_map(|(part, start)| Some(Reverse((part.rank?, start))))
             .collect();
-        Self {
-            vocabulary,
-            piece,
-            parts,
-            heap,
-        }
+        Self { vocabulary, piece, parts, heap }
     }
 
     fn merge(&mut self) {
         while let Some(Reverse((rank, start))) = self.heap.pop() {
-            if self
-                .parts
-                .get(start)
-                .is_some_and(|part| part.rank == Some(rank))
-            {
+            if self.parts.get(start).is_some_and(|part| part.rank == Some(rank)) {
                 self.join(start);
             }
         }
@@ -322,9 +305,7 @@ mod tests {
 
     /// Pieces of a few letters in random order, which merge in each other's way.
     fn pieces(seed: u64, longest: usize) -> impl Iterator<Item = String> {
-        let letters = [
-            "a", "e", "中", "=", " ", "\u{300}", "lo", "é", "好", "the", "A",
-        ];
+        let letters = ["a", "e", "中", "=", " ", "\u{300}", "lo", "é", "好", "the", "A"];
         let mut random = fastrand::Rng::with_seed(seed);
         std::iter::repeat_with(move || {
             let length = random.usize(1..longest);

@@ -34,10 +34,8 @@ fn base_name(model: &str) -> &str {
 fn is_newer(name: &str) -> bool {
     let number = |prefix: &str| {
         let rest = name.strip_prefix(prefix)?;
-        let (digits, after) = rest.split_at(
-            rest.find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(rest.len()),
-        );
+        let (digits, after) =
+            rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
         let ends = after.is_empty() || after.starts_with(['-', '.', '_']);
         digits.parse::<u32>().ok().filter(|_| ends)
     };
@@ -185,11 +183,8 @@ mod tests {
         ] {
             assert_eq!(encoding_of(model), Some(Encoding::O200k), "{model}");
         }
-        for model in [
-            "openai/gpt-4",
-            "ft:gpt-3.5-turbo-0125:acme:support:a1",
-            "azure/gpt-35-turbo",
-        ] {
+        for model in ["openai/gpt-4", "ft:gpt-3.5-turbo-0125:acme:support:a1", "azure/gpt-35-turbo"]
+        {
             assert_eq!(encoding_of(model), Some(Encoding::Cl100k), "{model}");
         }
     }

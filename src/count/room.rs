@@ -27,10 +27,7 @@ pub struct Room {
 
 impl Room {
     pub(super) const fn of(most: usize) -> Self {
-        Self {
-            taken: AtomicUsize::new(0),
-            most,
-        }
+        Self { taken: AtomicUsize::new(0), most }
     }
 
     /// Gives `from` back and takes `to`. Threads that do so at once may be refused where one alone would not be.
@@ -65,11 +62,7 @@ pub struct Share {
 
 impl Share {
     pub const fn of(room: Arc<Room>) -> Self {
-        Self {
-            room,
-            held: 0,
-            taken: 0,
-        }
+        Self { room, held: 0, taken: 0 }
     }
 
     #[cfg(test)]

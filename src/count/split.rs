@@ -24,18 +24,14 @@ impl Splitter {
         Self {
             classes,
             steps: steps.map(|step| Step::from_bytes(*step)).collect(),
-            width: classes
-                .iter()
-                .max()
-                .map_or(1, |last| usize::from(*last) + 1),
+            width: classes.iter().max().map_or(1, |last| usize::from(*last) + 1),
         }
     }
 
     /// Where the first piece of `text` ends, if nothing comes after `text`. 0 only for an empty text.
     pub fn first_piece(&self, text: &[u8]) -> usize {
         let mut open = OpenPiece::new();
-        open.read_on(self, text)
-            .unwrap_or_else(|| open.end_if_text_ends(text))
+        open.read_on(self, text).unwrap_or_else(|| open.end_if_text_ends(text))
     }
 
     #[inline]
@@ -61,12 +57,7 @@ pub struct OpenPiece {
 
 impl OpenPiece {
     pub const fn new() -> Self {
-        Self {
-            step: Step::START,
-            read: 0,
-            end: 0,
-            drops_last: false,
-        }
+        Self { step: Step::START, read: 0, end: 0, drops_last: false }
     }
 
     /// Reads what of `text` was not read yet; `text` begins where the piece does. Returns the end of the piece once it

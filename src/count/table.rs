@@ -25,26 +25,18 @@ impl Vocabulary {
         let mut ends = Vec::with_capacity(lengths.len());
         let (mut end, mut rest) = (0, bytes.as_slice());
         for (rank, length) in (0..Slot::MOST_RANKS).zip(lengths) {
-            let (token, later) = rest
-                .split_at_checked(usize::from(*length))
-                .unwrap_or_default();
+            let (token, later) = rest.split_at_checked(usize::from(*length)).unwrap_or_default();
             (end, rest) = (end + u32::from(*length), later);
             ends.push(end);
             match token {
                 [] => {}
                 [first, second] => set(pairs.get_mut(layout::pair(*first, *second)), rank + 1),
-                _ => set(
-                    free(&mut slots, layout::hash(token)),
-                    Slot::new(layout::hash(token), rank),
-                ),
+                _ => {
+                    set(free(&mut slots, layout::hash(token)), Slot::new(layout::hash(token), rank))
+                }
             }
         }
-        Self {
-            bytes,
-            ends,
-            slots,
-            pairs,
-        }
+        Self { bytes, ends, slots, pairs }
     }
 
     /// The tokens of a piece, which begins with the bytes that were merged `before`.
@@ -85,10 +77,7 @@ impl Vocabulary {
         loop {
             let slot = *self.slots.get(at)?;
             let rank = slot.rank()?;
-            if slot.may_hold(hash)
-                && self
-                    .token(rank)
-                    .is_some_and(|token| are_equal(token, bytes))
+            if slot.may_hold(hash) && self.token(rank).is_some_and(|token| are_equal(token, bytes))
             {
                 return Some(rank);
             }
@@ -177,10 +166,7 @@ mod tests {
             assert_eq!(encoding.tables().vocabulary.rank(b"<|endoftext|>"), None);
             assert_eq!(encoding.tables().vocabulary.rank(b""), None);
         }
-        assert_eq!(
-            Encoding::P50k.tables().vocabulary.rank(b"   "),
-            Some(50_258)
-        );
+        assert_eq!(Encoding::P50k.tables().vocabulary.rank(b"   "), Some(50_258));
         assert_eq!(Encoding::R50k.tables().vocabulary.rank(b"   "), None);
     }
 

@@ -39,9 +39,8 @@ fn true_count(encoding: Encoding, text: &str) -> u64 {
 }
 
 /// One of each class of characters that the split patterns tell apart, and the letters of contractions.
-const CLASSES: [char; 14] = [
-    ' ', '\n', '\t', 'a', 'A', 's', '\'', 'r', 'e', '1', '.', '/', '中', '\u{300}',
-];
+const CLASSES: [char; 14] =
+    [' ', '\n', '\t', 'a', 'A', 's', '\'', 'r', 'e', '1', '.', '/', '中', '\u{300}'];
 
 /// Tries `encoder`, which has read `text`, and all that can follow in up to `depth` more characters.
 fn try_all(encoder: &Encoder, text: &mut String, depth: usize) {
@@ -56,10 +55,7 @@ fn try_all(encoder: &Encoder, text: &mut String, depth: usize) {
         let count = longer.count();
         assert_eq!(count, true_count(encoder.encoding(), text), "{text:?}");
         assert_eq!(longer.total(), count, "{text:?}");
-        assert!(
-            (encoder.decided()..=count).contains(&longer.decided()),
-            "{text:?}"
-        );
+        assert!((encoder.decided()..=count).contains(&longer.decided()), "{text:?}");
         try_all(&longer, text, depth - 1);
         text.truncate(length);
     }
@@ -218,10 +214,7 @@ pub(super) fn text() -> impl Strategy<Value = String> {
 pub(super) fn deltas<'a>(text: &'a str, lengths: &'a [usize]) -> impl Iterator<Item = &'a str> {
     let mut rest = text;
     lengths.iter().cycle().map_while(move |length| {
-        let end = rest
-            .char_indices()
-            .nth(*length)
-            .map_or(rest.len(), |(at, _)| at);
+        let end = rest.char_indices().nth(*length).map_or(rest.len(), |(at, _)| at);
         let (delta, later) = rest.split_at(end);
         rest = later;
         (!delta.is_empty()).then_some(delta)
@@ -316,16 +309,9 @@ fn capitals_behind_a_letter_without_case_are_read_again_but_once() {
 #[test]
 fn a_piece_is_decided_when_its_last_byte_arrives() {
     let mut encoder = Encoder::new(Encoding::O200k);
-    for (delta, decided) in [
-        ("12", 0),
-        ("3", 1),
-        ("don", 1),
-        ("'t", 2),
-        (" ", 2),
-        (" ", 2),
-        ("x", 3),
-        ("\n", 4),
-    ] {
+    for (delta, decided) in
+        [("12", 0), ("3", 1), ("don", 1), ("'t", 2), (" ", 2), (" ", 2), ("x", 3), ("\n", 4)]
+    {
         encoder.push(delta);
         assert_eq!(encoder.decided(), decided, "{delta:?}");
     }
@@ -334,10 +320,7 @@ fn a_piece_is_decided_when_its_last_byte_arrives() {
 #[test]
 fn special_tokens_in_text_are_ordinary_text() {
     for encoding in Encoding::ALL {
-        assert_eq!(
-            encoding.count("<|endoftext|>"),
-            true_count(encoding, "<|endoftext|>")
-        );
+        assert_eq!(encoding.count("<|endoftext|>"), true_count(encoding, "<|endoftext|>"));
         assert!(encoding.count("<|endoftext|>") > 1);
         assert_eq!(encoding.count(""), 0);
     }

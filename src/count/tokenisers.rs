@@ -61,19 +61,14 @@ impl Tokenisers {
     /// `before`: those that these take the place of, with whom they share the room. Of patterns that are equally narrow
     /// the first in the order of the alphabet wins.
     pub fn new(assigned: impl IntoIterator<Item = Assigned>, before: &Self) -> Self {
-        let entry = |assigned: Assigned| Entry {
-            pattern: Pattern::new(&assigned.models),
-            assigned,
-        };
+        let entry =
+            |assigned: Assigned| Entry { pattern: Pattern::new(&assigned.models), assigned };
         let mut entries: Vec<Entry> = assigned.into_iter().map(entry).collect();
         entries.sort_by(|one, two| {
             let narrower = two.pattern.narrowness().cmp(&one.pattern.narrowness());
             narrower.then_with(|| one.assigned.models.cmp(&two.assigned.models))
         });
-        Self {
-            entries: entries.into(),
-            room: Arc::clone(&before.room),
-        }
+        Self { entries: entries.into(), room: Arc::clone(&before.room) }
     }
 
     /// The model's own tokeniser; `None` where it is not known. A pattern fits a whole name or what stands behind its
@@ -132,10 +127,7 @@ pub enum Unusable {
 impl Tokenisers {
     /// None but those that the program carries, and room for `most` bytes.
     pub(super) fn in_room_of(most: usize) -> Self {
-        Self {
-            room: Arc::new(Room::of(most)),
-            ..Self::default()
-        }
+        Self { room: Arc::new(Room::of(most)), ..Self::default() }
     }
 }
 
@@ -184,10 +176,7 @@ mod tests {
     #[test]
     fn without_a_pattern_that_fits_it_is_the_encoding_that_is_carried() {
         let tokenisers = tokenisers(&["llama-*", "gpt-4*"]);
-        assert_eq!(
-            tokenisers.of("o3"),
-            Some(Tokeniser::Carried(Encoding::O200k))
-        );
+        assert_eq!(tokenisers.of("o3"), Some(Tokeniser::Carried(Encoding::O200k)));
         assert_eq!(tokenisers.of("claude-sonnet-4-5"), None);
         let name = |model| tokenisers.of(model).map(|found| found.name().to_string());
         assert_eq!(name("gpt-4o").as_deref(), Some("gpt-4*"));

@@ -30,20 +30,11 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    pub(super) const DEFAULT: Self = Self {
-        free: FREE,
-        ratio: RATIO,
-        most: MOST,
-        memory: &MEMORY,
-    };
+    pub(super) const DEFAULT: Self = Self { free: FREE, ratio: RATIO, most: MOST, memory: &MEMORY };
 
     /// What `taken` bytes from the wire may have inflated to.
     pub(super) const fn allowed(&self, taken: u64) -> u64 {
         let earned = self.ratio.saturating_mul(taken).saturating_add(self.free);
-        if earned < self.most {
-            earned
-        } else {
-            self.most
-        }
+        if earned < self.most { earned } else { self.most }
     }
 }

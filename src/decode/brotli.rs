@@ -30,12 +30,7 @@ impl Brotli {
         let loan = memory.lend(STATE)?;
         // Strict: a window above the format's 16 MiB, as an extension allows it, is refused.
         let decoder = BrotliState::new_strict(lender, lender, lender);
-        Some(Self {
-            decoder: Box::new(decoder),
-            begun: false,
-            ended: false,
-            _memory: loan,
-        })
+        Some(Self { decoder: Box::new(decoder), begun: false, ended: false, _memory: loan })
     }
 
     pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
@@ -63,11 +58,7 @@ impl Brotli {
             }
             BrotliResult::ResultFailure => Some(self.fault()),
         };
-        Step {
-            read,
-            written,
-            fault,
-        }
+        Step { read, written, fault }
     }
 
     pub(super) const fn is_whole(&self) -> bool {
@@ -101,10 +92,7 @@ impl<T: Clone + Default> Allocator<T> for Lender {
         let is_small = bytes <= SMALL;
         let loan = self.0.lend(if is_small { 0 } else { bytes });
         let len = if is_small || loan.is_some() { len } else { 0 };
-        Cells {
-            cells: vec![T::default(); len],
-            _loan: loan,
-        }
+        Cells { cells: vec![T::default(); len], _loan: loan }
     }
 
     fn free_cell(&mut self, _cells: Cells<T>) {}
@@ -112,10 +100,7 @@ impl<T: Clone + Default> Allocator<T> for Lender {
 
 impl<T> Default for Cells<T> {
     fn default() -> Self {
-        Self {
-            cells: Vec::new(),
-            _loan: None,
-        }
+        Self { cells: Vec::new(), _loan: None }
     }
 }
 

@@ -55,9 +55,6 @@ impl Codec {
 
 impl Step {
     pub(super) fn fault(fault: Fault) -> Self {
-        Self {
-            fault: Some(fault),
-            ..Self::default()
-        }
+        Self { fault: Some(fault), ..Self::default() }
     }
 }

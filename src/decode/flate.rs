@@ -36,11 +36,7 @@ enum State {
 
 impl Flate {
     pub(super) fn new(format: Format, memory: &'static Memory) -> Option<Self> {
-        Some(Self {
-            format,
-            state: State::Outside,
-            _memory: memory.lend(MEMORY)?,
-        })
+        Some(Self { format, state: State::Outside, _memory: memory.lend(MEMORY)? })
     }
 
     pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
@@ -63,19 +59,13 @@ impl Flate {
                 }
                 Format::Deflate => {
                     self.state = State::Begun(*first);
-                    Step {
-                        read: 1,
-                        ..Step::default()
-                    }
+                    Step { read: 1, ..Step::default() }
                 }
             },
             (State::Begun(first), Some(second)) => {
                 let both = [*first, *second];
                 self.state = State::Within(Decompress::new(is_zlib(both)));
-                Step {
-                    read: 1,
-                    ..self.step(&both, output)
-                }
+                Step { read: 1, ..self.step(&both, output) }
             }
             (State::Ended, Some(_)) => Step::fault(Fault::Broken),
         }

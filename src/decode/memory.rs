@@ -18,10 +18,7 @@ pub(super) struct Loan {
 
 impl Memory {
     pub(super) const fn new(most: usize) -> Self {
-        Self {
-            most,
-            lent: AtomicUsize::new(0),
-        }
+        Self { most, lent: AtomicUsize::new(0) }
     }
 
     pub(super) fn lend(&'static self, bytes: usize) -> Option<Loan> {
@@ -43,12 +40,9 @@ impl Loan {
         if more == 0 {
             return true;
         }
-        let grown = self
-            .of
-            .lent
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |lent| {
-                lent.checked_add(more).filter(|sum| *sum <= self.of.most)
-            });
+        let grown = self.of.lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |lent| {
+            lent.checked_add(more).filter(|sum| *sum <= self.of.most)
+        });
         if grown.is_ok() {
             self.bytes += more;
         }

@@ -64,16 +64,9 @@ impl Inflater {
     }
 
     fn bounded(content_encoding: &str, bounds: Bounds) -> Result<Option<Self>, Unsupported> {
-        let stages: Vec<Stage> = coding::parse(content_encoding)?
-            .into_iter()
-            .rev()
-            .map(Stage::new)
-            .collect();
-        Ok((!stages.is_empty()).then_some(Self {
-            stages,
-            bounds,
-            taken: 0,
-        }))
+        let stages: Vec<Stage> =
+            coding::parse(content_encoding)?.into_iter().rev().map(Stage::new).collect();
+        Ok((!stages.is_empty()).then_some(Self { stages, bounds, taken: 0 }))
     }
 
     /// Takes the next bytes and hands out what they inflate to, piece by piece. A fault is told once: after it nothing
@@ -92,11 +85,7 @@ impl Inflater {
 
     /// Whether the body may end here; one that was given up may.
     pub fn finish(&self) -> Result<(), Fault> {
-        if self.stages.iter().all(Stage::is_whole) {
-            Ok(())
-        } else {
-            Err(Fault::Broken)
-        }
+        if self.stages.iter().all(Stage::is_whole) { Ok(()) } else { Err(Fault::Broken) }
     }
 
     /// Bytes were lost: what follows cannot be inflated.
@@ -128,11 +117,7 @@ struct Stage {
 
 impl Stage {
     const fn new(coding: Coding) -> Self {
-        Self {
-            coding,
-            codec: None,
-            written: 0,
-        }
+        Self { coding, codec: None, written: 0 }
     }
 
     fn is_whole(&self) -> bool {

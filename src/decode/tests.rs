@@ -23,13 +23,8 @@ const PIECES: [&str; 5] = [
 /// An encoder that flushes after each piece; the last one ends the body.
 type Encode = fn(&[&[u8]]) -> Vec<Vec<u8>>;
 
-const CODINGS: [(&str, Encode); 5] = [
-    ("gzip", gzip),
-    ("deflate", zlib),
-    ("deflate", raw),
-    ("br", br),
-    ("zstd", zstd),
-];
+const CODINGS: [(&str, Encode); 5] =
+    [("gzip", gzip), ("deflate", zlib), ("deflate", raw), ("br", br), ("zstd", zstd)];
 
 /// One flushed piece of wire bytes after the other, by any encoder that is a writer over a vector.
 macro_rules! flushed {
@@ -49,31 +44,23 @@ macro_rules! flushed {
 
 fn gzip(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     let encoder = GzEncoder::new(Vec::new(), Compression::default());
-    flushed!(pieces, encoder, GzEncoder::get_mut, |encoder: GzEncoder<
-        _,
-    >| {
+    flushed!(pieces, encoder, GzEncoder::get_mut, |encoder: GzEncoder<_>| {
         encoder.finish().unwrap()
     })
 }
 
 fn zlib(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     let encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-    flushed!(
-        pieces,
-        encoder,
-        ZlibEncoder::get_mut,
-        |encoder: ZlibEncoder<_>| { encoder.finish().unwrap() }
-    )
+    flushed!(pieces, encoder, ZlibEncoder::get_mut, |encoder: ZlibEncoder<_>| {
+        encoder.finish().unwrap()
+    })
 }
 
 fn raw(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     let encoder = DeflateEncoder::new(Vec::new(), Compression::default());
-    flushed!(
-        pieces,
-        encoder,
-        DeflateEncoder::get_mut,
-        |encoder: DeflateEncoder<_>| { encoder.finish().unwrap() }
-    )
+    flushed!(pieces, encoder, DeflateEncoder::get_mut, |encoder: DeflateEncoder<_>| {
+        encoder.finish().unwrap()
+    })
 }
 
 fn br(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
@@ -88,12 +75,8 @@ fn zstd(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
 
 fn zstd_with(pieces: &[&[u8]], window_log: u32) -> Vec<Vec<u8>> {
     let mut context = CCtx::create();
-    context
-        .set_parameter(CParameter::WindowLog(window_log))
-        .unwrap();
-    context
-        .set_parameter(CParameter::ChecksumFlag(true))
-        .unwrap();
+    context.set_parameter(CParameter::WindowLog(window_log)).unwrap();
+    context.set_parameter(CParameter::ChecksumFlag(true)).unwrap();
     let last = pieces.len() - 1;
     let mut encode = |(index, piece): (usize, &&[u8])| {
         let directive = if index == last {
@@ -150,11 +133,7 @@ fn hold_visible(header: &str, plain: &[&[u8]], wire: &[Vec<u8>], cuts: &[usize])
         });
         let flushed = ends.filter(|end| *end <= to).count();
         let due = plain[..flushed].concat().len();
-        assert!(
-            seen.len() >= due,
-            "{header}: {} of {due} at {to}",
-            seen.len()
-        );
+        assert!(seen.len() >= due, "{header}: {} of {due} at {to}", seen.len());
         assert!(whole.starts_with(&seen), "{header} at {to}");
         from = to;
     }
@@ -212,11 +191,8 @@ fn what_changes_nothing_has_no_inflater() {
 #[test]
 fn members_and_frames_follow_one_another() {
     let skippable = [b"\x5a\x2a\x4d\x18\x05\0\0\0".as_slice(), b"empty"].concat();
-    let with_all_fields = flate2::GzBuilder::new()
-        .filename("a name")
-        .comment("a comment")
-        .extra("extra")
-        .mtime(1);
+    let with_all_fields =
+        flate2::GzBuilder::new().filename("a name").comment("a comment").extra("extra").mtime(1);
     let mut named = with_all_fields.write(Vec::new(), Compression::fast());
     named.write_all(PIECES[1].as_bytes()).unwrap();
     let [first, second] = [PIECES[0].as_bytes(), PIECES[1].as_bytes()];
@@ -245,21 +221,14 @@ fn deflate_is_zlib_or_bare_by_its_bytes() {
         }
     }
     let empty = take(new("deflate"), &[b"\x03\0"]);
-    assert_eq!(
-        empty,
-        (Vec::new(), Ok(())),
-        "the shortest bare data there is"
-    );
+    assert_eq!(empty, (Vec::new(), Ok(())), "the shortest bare data there is");
 }
 
 #[test]
 fn a_body_that_never_comes_is_whole_and_holds_nothing() {
     static MEMORY: Memory = Memory::new(0);
     for (header, _) in CODINGS {
-        let bounds = Bounds {
-            memory: &MEMORY,
-            ..Bounds::DEFAULT
-        };
+        let bounds = Bounds { memory: &MEMORY, ..Bounds::DEFAULT };
         let inflater = Inflater::bounded(header, bounds).unwrap().unwrap();
         assert_eq!(take(inflater, &[b""]), (Vec::new(), Ok(())), "{header}");
     }
@@ -348,15 +317,8 @@ fn a_bomb_is_given_up_at_its_ratio() {
         let (plain, end) = take(inflater, &[&wire]);
         let allowed = 10_000 + 50 * wire.len();
         assert_eq!(end, Err(Fault::TooLarge), "{header}");
-        assert!(
-            plain.len() <= allowed,
-            "{header}: {} of {allowed}",
-            plain.len()
-        );
-        assert!(
-            plain.len() + SCRATCH > allowed,
-            "{header}: no sooner than it must"
-        );
+        assert!(plain.len() <= allowed, "{header}: {} of {allowed}", plain.len());
+        assert!(plain.len() + SCRATCH > allowed, "{header}: no sooner than it must");
     }
 }
 
@@ -383,10 +345,7 @@ fn a_body_is_given_up_at_its_size() {
         let wire = encode(&[&text]).concat();
         let (plain, end) = take(bounded(header, |bounds| bounds.most = 100_000), &[&wire]);
         assert_eq!(end, Err(Fault::TooLarge), "{header}");
-        assert!(
-            text.starts_with(&plain) && plain.len() <= 100_000,
-            "{header}"
-        );
+        assert!(text.starts_with(&plain) && plain.len() <= 100_000, "{header}");
         let (plain, end) = take(bounded(header, |bounds| bounds.most = 160_000), &[&wire]);
         assert!(plain == text && end == Ok(()), "{header}: exactly its size");
     }
@@ -402,11 +361,7 @@ fn the_bounds_hold_that_are_said() {
     assert!(plain.len() <= allowed && plain.len() + SCRATCH > allowed);
     let repeated = vec![0; 4 << 20];
     let wire = zstd(&[&repeated]).concat();
-    assert!(
-        wire.len() < 1_000,
-        "{}: of any ratio up to here",
-        wire.len()
-    );
+    assert!(wire.len() < 1_000, "{}: of any ratio up to here", wire.len());
     let (plain, end) = take(new("zstd"), &[&wire]);
     assert!(plain == repeated && end == Ok(()));
 }
@@ -419,11 +374,8 @@ fn windows_are_bounded() {
     let above = zstd_with(&[text, text], 24).concat();
     let given_up = (Vec::new(), Err(Fault::TooLarge));
     assert_eq!(take(new("zstd"), &[&above]), given_up);
-    let params = ::brotli::enc::BrotliEncoderParams {
-        lgwin: 26,
-        large_window: true,
-        ..Default::default()
-    };
+    let params =
+        ::brotli::enc::BrotliEncoderParams { lgwin: 26, large_window: true, ..Default::default() };
     let mut large = Vec::new();
     ::brotli::BrotliCompress(&mut &*text, &mut large, &params).unwrap();
     let refused = (Vec::new(), Err(Fault::Broken));

@@ -26,9 +26,7 @@ pub(super) struct Zstd {
 impl Zstd {
     pub(super) fn new(memory: &'static Memory) -> Option<Self> {
         let mut context = DCtx::try_create()?;
-        context
-            .set_parameter(DParameter::WindowLogMax(WINDOW_LOG))
-            .ok()?;
+        context.set_parameter(DParameter::WindowLogMax(WINDOW_LOG)).ok()?;
         let bare = context.sizeof();
         Some(Self {
             context,
@@ -62,11 +60,7 @@ impl Zstd {
             }
             Err(_) => Some(Fault::Broken),
         };
-        Step {
-            read,
-            written,
-            fault,
-        }
+        Step { read, written, fault }
     }
 
     pub(super) const fn is_whole(&self) -> bool {

@@ -13,12 +13,7 @@ pub struct Reviewed<'a> {
 
 impl Reviewed<'_> {
     pub fn emit(&self) {
-        tracing::debug!(
-            outcome = self.outcome,
-            reason = self.reason,
-            "review: {}",
-            self.message
-        );
+        tracing::debug!(outcome = self.outcome, reason = self.reason, "review: {}", self.message);
     }
 }
 
@@ -103,10 +98,7 @@ pub struct CertificateKeepingFails<'a> {
 
 impl CertificateKeepingFails<'_> {
     pub fn emit(&self) {
-        tracing::error!(
-            problem = self.problem,
-            "certificates cannot be looked after; trying on"
-        );
+        tracing::error!(problem = self.problem, "certificates cannot be looked after; trying on");
     }
 }
 

@@ -103,10 +103,7 @@ pub struct ReloadRefused<'a> {
 
 impl ReloadRefused<'_> {
     pub fn emit(&self) {
-        tracing::error!(
-            "the new configuration is refused and the old one stays:\n{}",
-            self.errors
-        );
+        tracing::error!("the new configuration is refused and the old one stays:\n{}", self.errors);
     }
 }
 
@@ -152,10 +149,7 @@ pub struct DrainParting {
 
 impl DrainParting {
     pub fn emit(&self) {
-        tracing::info!(
-            exchanges = self.exchanges,
-            "drain: each connection ends with its exchange"
-        );
+        tracing::info!(exchanges = self.exchanges, "drain: each connection ends with its exchange");
     }
 }
 

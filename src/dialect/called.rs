@@ -10,11 +10,6 @@ pub fn called(
     out: &mut impl FnMut(Event<'_>),
 ) {
     if id.or(name).is_some() {
-        out(Event::Call {
-            choice,
-            number,
-            id,
-            name,
-        });
+        out(Event::Call { choice, number, id, name });
     }
 }

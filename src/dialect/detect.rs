@@ -23,8 +23,7 @@ pub struct Detect<'a> {
 impl Detect<'_> {
     /// Whether the configuration leaves room for the API.
     fn admits(&self, api: Api) -> bool {
-        self.hint
-            .is_none_or(|hint| hint == api.family().as_str() || hint == api.as_str())
+        self.hint.is_none_or(|hint| hint == api.family().as_str() || hint == api.as_str())
     }
 }
 
@@ -87,10 +86,7 @@ const POSTED: [(&str, Api); 49] = [
     ("/text/chat", Api::WatsonxChat),
     ("/text/chat_stream", Api::WatsonxChat),
     ("/text-generation/generation", Api::DashScopeGeneration),
-    (
-        "/multimodal-generation/generation",
-        Api::DashScopeGeneration,
-    ),
+    ("/multimodal-generation/generation", Api::DashScopeGeneration),
     ("/text-embedding/text-embedding", Api::DashScopeEmbeddings),
     ("/generate_stream", Api::TgiGenerate),
     ("/generate", Api::VllmGenerate),
@@ -108,11 +104,7 @@ const POSTED: [(&str, Api); 49] = [
 /// What stands after the colon of a Google path, `…/models/NAME:VERB`.
 const VERBS: [(&str, Api, Option<bool>); 10] = [
     ("generateContent", Api::GeminiGenerateContent, Some(false)),
-    (
-        "streamGenerateContent",
-        Api::GeminiGenerateContent,
-        Some(true),
-    ),
+    ("streamGenerateContent", Api::GeminiGenerateContent, Some(true)),
     ("countTokens", Api::GeminiCountTokens, None),
     ("computeTokens", Api::GeminiCountTokens, None),
     ("embedContent", Api::GeminiEmbeddings, None),
@@ -128,11 +120,7 @@ const ACTIONS: [(&str, Api, Option<bool>); 5] = [
     ("converse", Api::BedrockConverse, Some(false)),
     ("converse-stream", Api::BedrockConverse, Some(true)),
     ("invoke", Api::BedrockInvoke, Some(false)),
-    (
-        "invoke-with-response-stream",
-        Api::BedrockInvoke,
-        Some(true),
-    ),
+    ("invoke-with-response-stream", Api::BedrockInvoke, Some(true)),
     ("count-tokens", Api::BedrockCountTokens, None),
 ];
 
@@ -197,9 +185,8 @@ fn google(path: &str) -> Option<Found> {
     let (before, last) = path.rsplit_once('/')?;
     let (model, verb) = last.rsplit_once(':').or_else(|| last.split_once("%3A"))?;
     let (_, api, stream) = VERBS.iter().find(|(known, _, _)| *known == verb)?;
-    let publisher = before
-        .rsplit_once("/publishers/")
-        .and_then(|(_, after)| after.split('/').next());
+    let publisher =
+        before.rsplit_once("/publishers/").and_then(|(_, after)| after.split('/').next());
     let raw = matches!(api, Api::AnthropicMessages);
     let api = match publisher {
         // Other publishers' models answer a raw prediction in the format that they are served in, which is OpenAI's.
@@ -208,11 +195,8 @@ fn google(path: &str) -> Option<Found> {
         Some(_) if raw && model == "count-tokens" => return Some(plain(Api::AnthropicCountTokens)),
         _ => *api,
     };
-    let (api, body_decides) = if api == Api::VertexPredict {
-        predicted(model)
-    } else {
-        (api, false)
-    };
+    let (api, body_decides) =
+        if api == Api::VertexPredict { predicted(model) } else { (api, false) };
     let named = ["/models", "/tunedModels", "/endpoints"];
     let named = named.iter().any(|parent| before.ends_with(parent));
     Some(Found {
@@ -271,9 +255,8 @@ fn by_kind(model: &str) -> Option<Api> {
 /// `/v2/models/NAME/generate`, also with `/versions/NUMBER` before the last step.
 fn triton(path: &str) -> Option<Found> {
     let stream = path.ends_with("/generate_stream");
-    let before = path
-        .strip_suffix("/generate_stream")
-        .or_else(|| path.strip_suffix("/generate"))?;
+    let before =
+        path.strip_suffix("/generate_stream").or_else(|| path.strip_suffix("/generate"))?;
     let (_, after) = before.rsplit_once("/v2/models/")?;
     Some(Found {
         model: name(after.split('/').next()?),
@@ -286,18 +269,12 @@ fn triton(path: &str) -> Option<Found> {
 fn databricks(path: &str) -> Option<Found> {
     let before = path.strip_suffix("/invocations")?;
     let (_, model) = before.rsplit_once("/serving-endpoints/")?;
-    Some(Found {
-        model: name(model),
-        body_decides: true,
-        ..plain(Api::OpenAiChat)
-    })
+    Some(Found { model: name(model), body_decides: true, ..plain(Api::OpenAiChat) })
 }
 
 /// `…/ai/run/@cf/OWNER/NAME`, behind a gateway `…/workers-ai/@cf/OWNER/NAME`.
 fn cloudflare(path: &str) -> Option<Found> {
-    let (_, model) = path
-        .split_once("/ai/run/@")
-        .or_else(|| path.split_once("/workers-ai/@"))?;
+    let (_, model) = path.split_once("/ai/run/@").or_else(|| path.split_once("/workers-ai/@"))?;
     Some(Found {
         model: name(&format!("@{model}")),
         body_decides: true,
@@ -309,9 +286,7 @@ fn posted(facts: &Detect<'_>, path: &str) -> Option<Found> {
     if facts.anthropic && path.ends_with("/messages") {
         return Some(plain(Api::AnthropicMessages));
     }
-    let by_end = POSTED
-        .iter()
-        .find(|(suffix, api)| path.ends_with(suffix) && facts.admits(*api));
+    let by_end = POSTED.iter().find(|(suffix, api)| path.ends_with(suffix) && facts.admits(*api));
     let Some((suffix, api)) = by_end else {
         return hugging_face(path);
     };
@@ -330,9 +305,7 @@ fn posted(facts: &Detect<'_>, path: &str) -> Option<Found> {
 fn deployment(before: &str) -> Option<Name> {
     let (before, model) = before.rsplit_once('/')?;
     let (_, kind) = before.rsplit_once('/')?;
-    matches!(kind, "deployments" | "engines" | "endpoints")
-        .then(|| name(model))
-        .flatten()
+    matches!(kind, "deployments" | "engines" | "endpoints").then(|| name(model)).flatten()
 }
 
 /// Hosted TGI: an endpoint's root, or `/models/OWNER/NAME`, behind Hugging Face's router `/hf-inference/models/…`.
@@ -359,19 +332,12 @@ fn fetched(path: &str) -> Option<Found> {
     if last == SESSIONS {
         return Some(plain(Api::OpenAiRealtime));
     }
-    (before.ends_with("/v1/streams")).then(|| Found {
-        stream: Some(true),
-        ..plain(Api::ReplicateStream)
-    })
+    (before.ends_with("/v1/streams"))
+        .then(|| Found { stream: Some(true), ..plain(Api::ReplicateStream) })
 }
 
 const fn plain(api: Api) -> Found {
-    Found {
-        api,
-        model: None,
-        stream: None,
-        body_decides: false,
-    }
+    Found { api, model: None, stream: None, body_decides: false }
 }
 
 /// A step of a path, percent-decoded.
@@ -402,13 +368,7 @@ mod tests {
     use super::*;
 
     fn asked<'a>(method: &'a http::Method, path: &'a str) -> Detect<'a> {
-        Detect {
-            hint: None,
-            method,
-            host: Some("127.0.0.1:8000"),
-            path,
-            anthropic: false,
-        }
+        Detect { hint: None, method, host: Some("127.0.0.1:8000"), path, anthropic: false }
     }
 
     fn post(path: &str) -> Option<Found> {
@@ -423,10 +383,7 @@ mod tests {
         ("/v1/chat/completions", Api::OpenAiChat),
         ("/chat/completions", Api::OpenAiChat),
         ("/api/v1/chat/completions/", Api::OpenAiChat),
-        (
-            "/openai/deployments/my-model/chat/completions",
-            Api::OpenAiChat,
-        ),
+        ("/openai/deployments/my-model/chat/completions", Api::OpenAiChat),
         ("/v1/completions", Api::OpenAiCompletions),
         ("/v1/embeddings", Api::OpenAiEmbeddings),
         ("/openai/v1/responses", Api::OpenAiResponses),
@@ -448,19 +405,10 @@ mod tests {
         ("/ml/v1/text/chat_stream", Api::WatsonxChat),
         ("/generate_stream", Api::TgiGenerate),
         ("/completion", Api::LlamaCppCompletion),
-        (
-            "/endpoints/my-endpoint/invocations",
-            Api::SageMakerInvocations,
-        ),
+        ("/endpoints/my-endpoint/invocations", Api::SageMakerInvocations),
         ("/complete", Api::AlephAlphaComplete),
-        (
-            "/api/v1/services/aigc/text-generation/generation",
-            Api::DashScopeGeneration,
-        ),
-        (
-            "/api/v1/services/embeddings/text-embedding/text-embedding",
-            Api::DashScopeEmbeddings,
-        ),
+        ("/api/v1/services/aigc/text-generation/generation", Api::DashScopeGeneration),
+        ("/api/v1/services/embeddings/text-embedding/text-embedding", Api::DashScopeEmbeddings),
         (
             "/v1/projects/p/locations/l/publishers/anthropic/models/count-tokens:rawPredict",
             Api::AnthropicCountTokens,
@@ -527,24 +475,9 @@ mod tests {
                 "imagen-4.0-generate-001",
                 None,
             ),
-            (
-                "/openai/deployments/d/chat/completions",
-                Api::OpenAiChat,
-                "d",
-                None,
-            ),
-            (
-                "/v2/models/m/versions/3/generate_stream",
-                Api::TritonGenerate,
-                "m",
-                Some(true),
-            ),
-            (
-                "/v2/models/m/generate",
-                Api::TritonGenerate,
-                "m",
-                Some(false),
-            ),
+            ("/openai/deployments/d/chat/completions", Api::OpenAiChat, "d", None),
+            ("/v2/models/m/versions/3/generate_stream", Api::TritonGenerate, "m", Some(true)),
+            ("/v2/models/m/generate", Api::TritonGenerate, "m", Some(false)),
         ] {
             let found = post(path).unwrap();
             let known = (found.api, found.model, found.stream);
@@ -561,12 +494,7 @@ mod tests {
                 "us.amazon.nova-lite-v1:0",
                 Some(true),
             ),
-            (
-                "/model/arn%3Aaws%2Fx/invoke",
-                Api::BedrockInvoke,
-                "arn:aws/x",
-                Some(false),
-            ),
+            ("/model/arn%3Aaws%2Fx/invoke", Api::BedrockInvoke, "arn:aws/x", Some(false)),
             (
                 "/endpoints/e/invocations-response-stream",
                 Api::SageMakerInvocations,
@@ -591,12 +519,7 @@ mod tests {
                 "amazon.nova-canvas-v1:0",
                 Some(false),
             ),
-            (
-                "/serving-endpoints/e/invocations",
-                Api::OpenAiChat,
-                "e",
-                None,
-            ),
+            ("/serving-endpoints/e/invocations", Api::OpenAiChat, "e", None),
         ] {
             let found = post(path).unwrap();
             let known = (found.api, found.model, found.stream);
@@ -660,39 +583,21 @@ mod tests {
     #[test]
     fn hosts_and_headers_decide_too() {
         let method = http::Method::POST;
-        let cohere = Detect {
-            host: Some("api.cohere.com"),
-            ..asked(&method, "/v1/chat")
-        };
+        let cohere = Detect { host: Some("api.cohere.com"), ..asked(&method, "/v1/chat") };
         let found = detect(&cohere).unwrap();
         assert_eq!((found.api, found.body_decides), (Api::CohereV1Chat, false));
-        let claude = Detect {
-            anthropic: true,
-            ..asked(&method, "/gateway/messages")
-        };
+        let claude = Detect { anthropic: true, ..asked(&method, "/gateway/messages") };
         let found = detect(&claude).unwrap();
-        assert_eq!(
-            (found.api, found.body_decides),
-            (Api::AnthropicMessages, false)
-        );
+        assert_eq!((found.api, found.body_decides), (Api::AnthropicMessages, false));
     }
 
     #[test]
     fn what_is_fetched() {
         let fetch = |path| detect(&asked(&http::Method::GET, path)).map(|found| found.api);
-        assert_eq!(
-            fetch("/v1/responses/resp_1"),
-            Some(Api::OpenAiStoredResponse)
-        );
-        assert_eq!(
-            fetch("/v1/chat/completions/chatcmpl-1"),
-            Some(Api::OpenAiStoredResponse)
-        );
+        assert_eq!(fetch("/v1/responses/resp_1"), Some(Api::OpenAiStoredResponse));
+        assert_eq!(fetch("/v1/chat/completions/chatcmpl-1"), Some(Api::OpenAiStoredResponse));
         assert_eq!(fetch("/v1/streams/abc"), Some(Api::ReplicateStream));
-        assert_eq!(
-            fetch("/v1beta/interactions/v1_abc"),
-            Some(Api::GeminiStoredInteraction)
-        );
+        assert_eq!(fetch("/v1beta/interactions/v1_abc"), Some(Api::GeminiStoredInteraction));
         assert_eq!(fetch("/v1beta/interactions/"), None);
         for path in ["/v1/realtime", "/openai/realtime", "/openai/v1/realtime/"] {
             assert_eq!(fetch(path), Some(Api::OpenAiRealtime), "{path}");
@@ -700,20 +605,14 @@ mod tests {
         assert_eq!(fetch("/v1/realtime/sessions"), None);
         assert_eq!(fetch("/v1/models"), None);
         assert_eq!(fetch("/v1/chat/completions"), None);
-        assert_eq!(
-            detect(&asked(&http::Method::DELETE, "/v1/responses/resp_1")),
-            None
-        );
+        assert_eq!(detect(&asked(&http::Method::DELETE, "/v1/responses/resp_1")), None);
     }
 
     #[test]
     fn a_hint_restricts_to_its_family_or_names_the_api() {
         let method = http::Method::POST;
         let hinted = |hint, path| {
-            let facts = Detect {
-                hint: Some(hint),
-                ..asked(&method, path)
-            };
+            let facts = Detect { hint: Some(hint), ..asked(&method, path) };
             detect(&facts).map(|found| found.api)
         };
         let chat = "/v1/chat/completions";
@@ -721,10 +620,7 @@ mod tests {
         assert_eq!(hinted("anthropic", chat), None);
         assert_eq!(hinted("openai", "/v1/chat"), Some(Api::OpenAiChat));
         assert_eq!(hinted("cohere", "/v1/chat"), Some(Api::CohereV1Chat));
-        assert_eq!(
-            hinted("anthropic.messages", "/llm/ask"),
-            Some(Api::AnthropicMessages)
-        );
+        assert_eq!(hinted("anthropic.messages", "/llm/ask"), Some(Api::AnthropicMessages));
         assert_eq!(hinted("tgi.generate", "/generate"), Some(Api::TgiGenerate));
         assert!(is_hint("openai") && is_hint("bedrock.converse"));
         assert!(!is_hint("openal") && !is_hint(""));

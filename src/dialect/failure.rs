@@ -29,11 +29,7 @@ pub struct FailureObject<'a> {
 
 impl<'de: 'a, 'a> FromAny<'de> for Failure<'a> {
     fn copied(text: &str) -> Self {
-        if text.is_empty() {
-            Self::None
-        } else {
-            Self::Message
-        }
+        if text.is_empty() { Self::None } else { Self::Message }
     }
 
     /// Of several the first.
@@ -58,9 +54,7 @@ impl Failure<'_> {
         let Self::Object(object) = self else {
             return None;
         };
-        [&*object.kind.0, &*object.status.0, &*object.code.0]
-            .into_iter()
-            .find_map(identifier)
+        [&*object.kind.0, &*object.status.0, &*object.code.0].into_iter().find_map(identifier)
     }
 }
 

@@ -8,15 +8,7 @@ use super::json::{Short, Step, Value};
 
 /// Every key on the way to the kind of an error.
 #[cfg(test)]
-pub const KEYS: [&str; 7] = [
-    "error",
-    "type",
-    "code",
-    "status",
-    "__type",
-    "ErrorCode",
-    "Output",
-];
+pub const KEYS: [&str; 7] = ["error", "type", "code", "status", "__type", "ErrorCode", "Output"];
 
 /// An error, as far as it has been read.
 #[derive(Debug, Default)]

@@ -78,9 +78,7 @@ impl Form {
 
     fn in_line<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
         let end = memchr(b'\n', rest);
-        let (line, after) = rest
-            .split_at_checked(end.unwrap_or(rest.len()))
-            .unwrap_or((rest, b""));
+        let (line, after) = rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or((rest, b""));
         let room = LONGEST_HEADER.saturating_sub(self.held.len());
         self.held.extend(line.iter().take(room));
         if self.state == State::Boundary && self.held.len() > LONGEST_BOUNDARY {
@@ -124,9 +122,7 @@ impl Form {
         if !name.eq_ignore_ascii_case("content-disposition") {
             return;
         }
-        let mut parameters = value
-            .split(';')
-            .filter_map(|part| part.trim().split_once('='));
+        let mut parameters = value.split(';').filter_map(|part| part.trim().split_once('='));
         let field = parameters
             .find(|(name, _)| name.eq_ignore_ascii_case("name"))
             .map(|(_, value)| value.trim_matches('"'));
@@ -144,9 +140,8 @@ impl Form {
     ) -> &'a [u8] {
         let Some(wanted) = self.delimiter.get(self.found).filter(|_| self.found > 0) else {
             let end = memchr(b'\n', rest);
-            let (piece, after) = rest
-                .split_at_checked(end.unwrap_or(rest.len()))
-                .unwrap_or((rest, b""));
+            let (piece, after) =
+                rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or((rest, b""));
             self.hold(piece, out);
             self.found = usize::from(end.is_some());
             return after.get(1..).unwrap_or_default();
@@ -298,10 +293,7 @@ mod tests {
                 }
             });
         };
-        push(
-            &mut form,
-            b"--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\nX: ",
-        );
+        push(&mut form, b"--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\nX: ");
         push(&mut form, &[b'x'; 100_000]);
         assert!(form.held.len() <= LONGEST_HEADER);
         push(&mut form, b"\r\n\r\n");

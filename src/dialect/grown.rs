@@ -24,10 +24,7 @@ pub struct Growing {
 impl Growing {
     /// Texts that are known to repeat what came before, and at their head so many bytes that were not generated.
     pub const fn after(echoed: usize) -> Self {
-        Self {
-            first: Grown::after(echoed),
-            known: Vec::new(),
-        }
+        Self { first: Grown::after(echoed), known: Vec::new() }
     }
 
     /// What `text` says that was not said before in this choice.
@@ -65,12 +62,7 @@ enum Manner {
 
 impl Grown {
     const fn after(echoed: usize) -> Self {
-        Self {
-            manner: Manner::Repeats,
-            said: echoed,
-            hash: 0,
-            went_on: true,
-        }
+        Self { manner: Manner::Repeats, said: echoed, hash: 0, went_on: true }
     }
 
     /// What `text` says that was not said before.
@@ -90,10 +82,7 @@ impl Grown {
 
     /// Tells from the second text on which it is.
     fn tell<'t>(&mut self, text: &'t str) -> &'t str {
-        let repeats = text
-            .as_bytes()
-            .get(..self.said)
-            .is_some_and(|head| hash(head) == self.hash);
+        let repeats = text.as_bytes().get(..self.said).is_some_and(|head| hash(head) == self.hash);
         if !repeats {
             // A text that is cut to the stop sequence in its middle is shorter than it was.
             if self.went_on && text.len() < self.said {
@@ -127,10 +116,7 @@ impl Grown {
 
 /// What stands in `text` from `start` on, or from the next character where that is within one.
 fn tail(text: &str, start: usize) -> &str {
-    (start..text.len())
-        .take(4)
-        .find_map(|start| text.get(start..))
-        .unwrap_or_default()
+    (start..text.len()).take(4).find_map(|start| text.get(start..)).unwrap_or_default()
 }
 
 /// The prompt at the head of each text of an answer that is read piecemeal.
@@ -185,10 +171,7 @@ mod tests {
 
     #[test]
     fn what_repeats_is_said_once_and_pieces_are_joined() {
-        assert_eq!(
-            read(&["The", "The cat", "The cat sat.", "The cat sat."]),
-            "The cat sat."
-        );
+        assert_eq!(read(&["The", "The cat", "The cat sat.", "The cat sat."]), "The cat sat.");
         assert_eq!(read(&["The", " cat", " sat", ".", ""]), "The cat sat.");
         assert_eq!(read(&["", "H", "Hé", "Hé!"]), "Hé!");
         assert_eq!(read(&["", "ha", " ha", " ha"]), "ha ha ha");
@@ -203,15 +186,9 @@ mod tests {
 
     #[test]
     fn a_text_that_is_cut_at_its_end_says_nothing_new() {
-        assert_eq!(
-            read(&["So", "So it", "So it is</s>", "So it is"]),
-            "So it is</s>"
-        );
+        assert_eq!(read(&["So", "So it", "So it is</s>", "So it is"]), "So it is</s>");
         assert_eq!(read(&["A", "AB", "A"]), "AB");
-        assert_eq!(
-            read(&["Once upon a", "Once upon a time", "Once"]),
-            "Once upon a time"
-        );
+        assert_eq!(read(&["Once upon a", "Once upon a time", "Once"]), "Once upon a time");
     }
 
     #[test]

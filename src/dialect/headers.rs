@@ -20,11 +20,8 @@ const MARKS: [(&str, &str); 5] = [
 ];
 
 /// How long the call took, in milliseconds, in the words of TGI, OpenAI and Bedrock.
-const TOTALS: [&str; 3] = [
-    "x-total-time",
-    "openai-processing-ms",
-    "x-amzn-bedrock-invocation-latency",
-];
+const TOTALS: [&str; 3] =
+    ["x-total-time", "openai-processing-ms", "x-amzn-bedrock-invocation-latency"];
 
 /// `Server` headers that only one engine sends. Most engines are served by a general web server, which says nothing.
 const SERVERS: [(&str, &str); 1] = [("llama.cpp", "llama_cpp")];
@@ -69,9 +66,7 @@ pub fn provider(headers: &Headers) -> Option<&'static str> {
     let marked = MARKS.iter().find(|(name, _)| headers.get(name).is_some());
     let served = || {
         let server = headers.get("server")?;
-        SERVERS
-            .iter()
-            .find(|(known, _)| server.eq_ignore_ascii_case(known))
+        SERVERS.iter().find(|(known, _)| server.eq_ignore_ascii_case(known))
     };
     marked.or_else(served).map(|(_, provider)| *provider)
 }
@@ -94,23 +89,14 @@ mod tests {
 
     fn said(pairs: &[(&'static str, &str)], failed: bool, whole: bool) -> Vec<String> {
         let mut lines = Vec::new();
-        read(&headers(pairs), failed, whole, &mut |event| {
-            lines.push(format!("{event:?}"))
-        });
+        read(&headers(pairs), failed, whole, &mut |event| lines.push(format!("{event:?}")));
         lines
     }
 
     #[test]
     fn counts_and_times_of_bedrock_tgi_and_openai() {
         let usage = |input, output| {
-            format!(
-                "{:?}",
-                Event::Usage(Usage {
-                    input,
-                    output,
-                    ..Usage::default()
-                })
-            )
+            format!("{:?}", Event::Usage(Usage { input, output, ..Usage::default() }))
         };
         let bedrock = [
             ("x-amzn-bedrock-input-token-count", "12"),
@@ -141,11 +127,7 @@ mod tests {
                 })
             )
         };
-        let tgi = [
-            ("x-prompt-tokens", "5"),
-            ("x-queue-time", "3"),
-            ("x-total-time", "250"),
-        ];
+        let tgi = [("x-prompt-tokens", "5"), ("x-queue-time", "3"), ("x-total-time", "250")];
         let expected = [usage(Some(5), None), timings(Some(3), Some(250))];
         assert_eq!(said(&tgi, false, true), expected);
         let openai = [("openai-processing-ms", "1500")];
@@ -159,16 +141,8 @@ mod tests {
 
     #[test]
     fn errors_of_aws() {
-        let throttled = [(
-            "x-amzn-errortype",
-            "ThrottlingException:http://internal.example/",
-        )];
-        let expected = format!(
-            "{:?}",
-            Event::Failed {
-                kind: Some("ThrottlingException")
-            }
-        );
+        let throttled = [("x-amzn-errortype", "ThrottlingException:http://internal.example/")];
+        let expected = format!("{:?}", Event::Failed { kind: Some("ThrottlingException") });
         assert_eq!(said(&throttled, true, true), [expected]);
         assert_eq!(said(&throttled, false, true), [""; 0]);
         let sentence = [("x-amzn-errortype", "something went wrong")];
@@ -181,10 +155,7 @@ mod tests {
         assert_eq!(of(&[("server", "llama.cpp")]), Some("llama_cpp"));
         assert_eq!(of(&[("server", "uvicorn")]), None);
         assert_eq!(of(&[("x-groq-region", "us-west-1")]), Some("groq"));
-        assert_eq!(
-            of(&[("x-compute-type", "1-a10g"), ("server", "x")]),
-            Some("tgi")
-        );
+        assert_eq!(of(&[("x-compute-type", "1-a10g"), ("server", "x")]), Some("tgi"));
         assert_eq!(of(&[]), None);
     }
 }

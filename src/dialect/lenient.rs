@@ -173,10 +173,7 @@ impl<'de, T: Deserialize<'de>> FromAny<'de> for Object<T> {
 
 impl<T> Default for List<T> {
     fn default() -> Self {
-        Self {
-            first: None,
-            rest: Vec::new(),
-        }
+        Self { first: None, rest: Vec::new() }
     }
 }
 

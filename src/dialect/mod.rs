@@ -58,24 +58,12 @@ use crate::label::Name;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
     /// The answer has begun: who answers. May come more than once (some providers name the model late).
-    Started {
-        id: Option<&'a str>,
-        model: Option<&'a str>,
-    },
+    Started { id: Option<&'a str>, model: Option<&'a str> },
     /// Generated text. Never empty.
-    Text {
-        choice: u32,
-        part: Part,
-        text: &'a str,
-    },
+    Text { choice: u32, part: Part, text: &'a str },
     /// Which tool the call of this number of a choice calls, and by which id its result will be told. It is no text, and
     /// may come before, between or after the pieces of what the tool is called with.
-    Call {
-        choice: u32,
-        number: u32,
-        id: Option<&'a str>,
-        name: Option<&'a str>,
-    },
+    Call { choice: u32, number: u32, id: Option<&'a str>, name: Option<&'a str> },
     /// Token counts as the provider reported them; a later one replaces an earlier one field by field.
     Usage(Usage),
     /// A choice is finished, with the provider's own word for why.
@@ -83,10 +71,7 @@ pub enum Event<'a> {
     /// The provider reported an error, in the stream or in the body: its own type or code where it gave one.
     Failed { kind: Option<&'a str> },
     /// The service tier that answered, and the fingerprint of the system, where given.
-    Tier {
-        service_tier: Option<&'a str>,
-        system_fingerprint: Option<&'a str>,
-    },
+    Tier { service_tier: Option<&'a str>, system_fingerprint: Option<&'a str> },
     /// How long the backend says that its own phases took; a later one replaces an earlier one field by field.
     Timings(Timings),
     /// The dialect's own end of stream (`[DONE]`).
@@ -137,13 +122,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 5] = [
-        Self::Text,
-        Self::Reasoning,
-        Self::Tool,
-        Self::Refusal,
-        Self::Transcript,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Text, Self::Reasoning, Self::Tool, Self::Refusal, Self::Transcript];
 
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -38,10 +38,7 @@ impl Once {
         self.service_tier |= service_tier.is_some();
         self.system_fingerprint |= system_fingerprint.is_some();
         if service_tier.is_some() || system_fingerprint.is_some() {
-            out(Event::Tier {
-                service_tier,
-                system_fingerprint,
-            });
+            out(Event::Tier { service_tier, system_fingerprint });
         }
     }
 }

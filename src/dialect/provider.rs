@@ -81,13 +81,9 @@ fn by_host(host: &str) -> Option<&'static str> {
         return Some("gcp.vertex_ai");
     }
     let fits = |suffix: &str| {
-        host.strip_suffix(suffix)
-            .is_some_and(|before| before.is_empty() || before.ends_with('.'))
+        host.strip_suffix(suffix).is_some_and(|before| before.is_empty() || before.ends_with('.'))
     };
-    HOSTS
-        .iter()
-        .find(|(suffix, _)| fits(suffix))
-        .map(|(_, name)| *name)
+    HOSTS.iter().find(|(suffix, _)| fits(suffix)).map(|(_, name)| *name)
 }
 
 #[cfg(test)]
@@ -109,10 +105,7 @@ mod tests {
             ("bedrock-runtime.eu-west-1.amazonaws.com", "aws.bedrock"),
             ("api.groq.com", "groq"),
             ("router.huggingface.co", "hugging_face"),
-            (
-                "x.eu-west-1.aws.endpoints.huggingface.cloud",
-                "hugging_face",
-            ),
+            ("x.eu-west-1.aws.endpoints.huggingface.cloud", "hugging_face"),
             ("ollama.com", "ollama"),
             ("api.together.ai", "together_ai"),
             ("aiplatform.googleapis.com", "gcp.vertex_ai"),

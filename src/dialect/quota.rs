@@ -61,20 +61,13 @@ const REQUESTS: Spelling = Spelling {
 };
 
 const TOKENS: Spelling = Spelling {
-    limit: &[
-        "x-ratelimit-limit-tokens",
-        "anthropic-ratelimit-tokens-limit",
-        "x-tokenlimit-limit",
-    ],
+    limit: &["x-ratelimit-limit-tokens", "anthropic-ratelimit-tokens-limit", "x-tokenlimit-limit"],
     remaining: &[
         "x-ratelimit-remaining-tokens",
         "anthropic-ratelimit-tokens-remaining",
         "x-tokenlimit-remaining",
     ],
-    reset: &[
-        "x-ratelimit-reset-tokens",
-        "anthropic-ratelimit-tokens-reset",
-    ],
+    reset: &["x-ratelimit-reset-tokens", "anthropic-ratelimit-tokens-reset"],
 };
 
 const INPUT_TOKENS: Spelling = Spelling {
@@ -124,11 +117,7 @@ fn until(text: &str, now: Duration) -> Option<Duration> {
     let reset = if let Ok(seconds) = text.parse::<f64>() {
         let length = Duration::try_from_secs_f64(seconds).ok()?;
         // A year in seconds is no length of a window: then it is a date.
-        if length > Duration::from_secs(365 * 86_400) {
-            in_time(length)
-        } else {
-            length
-        }
+        if length > Duration::from_secs(365 * 86_400) { in_time(length) } else { length }
     } else if let Some(at) = date(text) {
         in_time(at)
     } else {
@@ -144,9 +133,7 @@ fn length(text: &str) -> Option<Duration> {
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, after) = rest.split_at_checked(digits)?;
-        let letters = after
-            .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(after.len());
+        let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, after) = after.split_at_checked(letters)?;
         let unit = match unit {
             "d" => 86_400.0,
@@ -168,9 +155,7 @@ fn length(text: &str) -> Option<Duration> {
 fn date(text: &str) -> Option<Duration> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
     let marks = [(4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":")];
-    let shaped = marks
-        .iter()
-        .all(|(at, mark)| text.get(*at..at + 1) == Some(mark));
+    let shaped = marks.iter().all(|(at, mark)| text.get(*at..at + 1) == Some(mark));
     let utc = text.ends_with('Z') || text.ends_with("+00:00");
     if !shaped || !utc {
         return None;
@@ -184,11 +169,7 @@ fn date(text: &str) -> Option<Duration> {
         && minute < 60
         && second <= 60;
     // Days from 1970, counting years from March, so that the leap day is a year's last.
-    let (year, month) = if month > 2 {
-        (year, month - 3)
-    } else {
-        (year - 1, month + 9)
-    };
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day;
     let days = days.checked_sub(719_469)?;
     valid.then(|| Duration::from_secs(days * 86_400 + hour * 3_600 + minute * 60 + second))
@@ -228,11 +209,7 @@ mod tests {
                 remaining: Some(499),
                 reset: Some(Duration::from_millis(120)),
             },
-            tokens: Allowance {
-                limit: Some(30_000),
-                remaining: Some(29_000),
-                reset: seconds(62),
-            },
+            tokens: Allowance { limit: Some(30_000), remaining: Some(29_000), reset: seconds(62) },
             ..Quota::default()
         };
         assert_eq!(read, Some(expected));
@@ -243,10 +220,7 @@ mod tests {
         let read = quota(&[
             ("anthropic-ratelimit-requests-remaining", "49"),
             ("anthropic-ratelimit-input-tokens-limit", "40000"),
-            (
-                "anthropic-ratelimit-output-tokens-reset",
-                "2026-01-31T12:00:30Z",
-            ),
+            ("anthropic-ratelimit-output-tokens-reset", "2026-01-31T12:00:30Z"),
         ])
         .unwrap();
         assert_eq!(read.requests.remaining, Some(49));

@@ -38,9 +38,8 @@ pub fn tree(data: &[u8]) -> Option<Repaired> {
     let utf8 = String::from_utf8_lossy(data);
     let json = lone_surrogates(&utf8);
     let lossy = matches!((&utf8, &json), (Cow::Owned(_), _) | (_, Cow::Owned(_)));
-    let tree = serde_json::from_str(&json)
-        .or_else(|_| serde_json::from_str(&no_numbers(&json)))
-        .ok()?;
+    let tree =
+        serde_json::from_str(&json).or_else(|_| serde_json::from_str(&no_numbers(&json))).ok()?;
     Some(Repaired { tree, lossy })
 }
 

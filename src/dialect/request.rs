@@ -36,12 +36,7 @@ impl RequestReader {
         asked.facts.stream = found.stream;
         asked.by_path = found.body_decides.then_some(found.api);
         asked.facts.output_type = found.api.output_type();
-        Self {
-            format,
-            body: Body::Unknown,
-            asked,
-            lost: false,
-        }
+        Self { format, body: Body::Unknown, asked, lost: false }
     }
 
     /// Takes the next bytes of the body.
@@ -118,12 +113,7 @@ mod tests {
     use crate::label::Name;
 
     fn chat() -> Found {
-        Found {
-            api: Api::OpenAiChat,
-            model: None,
-            stream: None,
-            body_decides: false,
-        }
+        Found { api: Api::OpenAiChat, model: None, stream: None, body_decides: false }
     }
 
     /// The facts of a request, however its body is cut.
@@ -205,10 +195,7 @@ mod tests {
         let limits = facts(
             r#"{"max_completion_tokens":20,"max_tokens":10,"response_format":{"type":"text"}}"#,
         );
-        assert_eq!(
-            (limits.max_tokens, limits.output_type),
-            (Some(20), Some("text"))
-        );
+        assert_eq!((limits.max_tokens, limits.output_type), (Some(20), Some("text")));
     }
 
     #[test]
@@ -240,22 +227,12 @@ mod tests {
     fn a_conversation_is_named_by_its_id_alone_or_in_an_object() {
         for (body, conversation) in [
             (r#"{"conversation":"conv_1","input":"x"}"#, Some("conv_1")),
-            (
-                r#"{"conversation":{"id":"conv_1"},"input":"x"}"#,
-                Some("conv_1"),
-            ),
+            (r#"{"conversation":{"id":"conv_1"},"input":"x"}"#, Some("conv_1")),
             (r#"{"conversation":null,"input":"x"}"#, None),
             (r#"{"conversation":{"id":7,"name":"x"}}"#, None),
-            (
-                r#"{"input":[{"id":"msg_1","content":"x"}],"id":"no"}"#,
-                None,
-            ),
+            (r#"{"input":[{"id":"msg_1","content":"x"}],"id":"no"}"#, None),
         ] {
-            assert_eq!(
-                facts(body).conversation,
-                conversation.and_then(Name::new),
-                "{body}"
-            );
+            assert_eq!(facts(body).conversation, conversation.and_then(Name::new), "{body}");
         }
     }
 
@@ -322,10 +299,7 @@ mod tests {
         assert_eq!(reader.facts().model, None);
         reader.push(b"\"}],\"model\":\"m\"}");
         let found = reader.finish();
-        assert_eq!(
-            (found.model, found.prompt_bytes),
-            (Name::new("m"), 4_096_000)
-        );
+        assert_eq!((found.model, found.prompt_bytes), (Name::new("m"), 4_096_000));
     }
 
     #[test]
@@ -335,9 +309,6 @@ mod tests {
         reader.gap();
         reader.push(b"2,\"model\":\"m\"}");
         let found = reader.finish();
-        assert_eq!(
-            (found.seed, found.choices, found.model),
-            (Some(1), None, None)
-        );
+        assert_eq!((found.seed, found.choices, found.model), (Some(1), None, None));
     }
 }

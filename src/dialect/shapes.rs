@@ -72,13 +72,7 @@ impl<M: Messages, B: Body> Shapes<M, B> {
 
     /// The same with what is known of the answer beforehand.
     pub const fn of(failed: bool, messages: M, body: B) -> Self {
-        Self {
-            messages,
-            body,
-            whole: None,
-            failed,
-            told: Told::Nothing,
-        }
+        Self { messages, body, whole: None, failed, told: Told::Nothing }
     }
 
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
@@ -121,9 +115,8 @@ impl<M: Messages, B: Body> Shapes<M, B> {
     /// Reads what is JSON but for its text, or but for a key that stands twice.
     fn repaired(&mut self, name: &[u8], data: &[u8], out: &mut impl FnMut(Event<'_>)) {
         let repaired = repair::tree(data).filter(|repaired| repaired.tree.is_object());
-        let message = repaired
-            .as_ref()
-            .and_then(|repaired| M::Message::deserialize(&repaired.tree).ok());
+        let message =
+            repaired.as_ref().and_then(|repaired| M::Message::deserialize(&repaired.tree).ok());
         match message {
             Some(message) => {
                 if repaired.as_ref().is_some_and(|repaired| repaired.lossy) {
@@ -188,11 +181,7 @@ impl<M: Messages, B: Body> Shapes<M, B> {
 
 impl<B: Body> Whole<B> {
     fn of(body: B) -> Self {
-        Self {
-            skimmer: Skimmer::new(B::KEYS).raw(B::RAW),
-            body,
-            fault: Fault::default(),
-        }
+        Self { skimmer: Skimmer::new(B::KEYS).raw(B::RAW), body, fault: Fault::default() }
     }
 }
 

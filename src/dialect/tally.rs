@@ -64,29 +64,14 @@ mod tests {
 
     #[test]
     fn the_input_includes_the_cache_and_the_later_report_holds() {
-        let mut known = Tally {
-            cache_write: Some(3),
-            ..tally(2, 10, 1)
-        };
+        let mut known = Tally { cache_write: Some(3), ..tally(2, 10, 1) };
         assert_eq!(known.usage().unwrap().input, Some(15));
         known.merge(tally(6, 0, 40));
         let usage = known.usage().unwrap();
         let counts = (usage.input, usage.cache_read, usage.cache_write);
-        assert_eq!(
-            (counts, usage.output),
-            ((Some(9), Some(0), Some(3)), Some(40))
-        );
-        known.merge(Tally {
-            output: Some(41),
-            ..Tally::default()
-        });
-        assert_eq!(
-            known.usage(),
-            Some(Usage {
-                output: Some(41),
-                ..usage
-            })
-        );
+        assert_eq!((counts, usage.output), ((Some(9), Some(0), Some(3)), Some(40)));
+        known.merge(Tally { output: Some(41), ..Tally::default() });
+        assert_eq!(known.usage(), Some(Usage { output: Some(41), ..usage }));
     }
 
     #[test]

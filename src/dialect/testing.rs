@@ -20,13 +20,7 @@ pub struct Answer<'a> {
 
 impl<'a> Answer<'a> {
     pub const fn of(api: Api, content_type: Option<&'a str>) -> Self {
-        Self {
-            api,
-            model: None,
-            status: 200,
-            content_type,
-            request: None,
-        }
+        Self { api, model: None, status: 200, content_type, request: None }
     }
 
     pub const fn to(self, request: &'a str) -> Self {
@@ -100,23 +94,13 @@ fn show((choice, part, text): (u32, Part, String)) -> String {
 
 /// A stream of server-sent events without names.
 pub fn events(messages: &[&str]) -> String {
-    messages
-        .iter()
-        .map(|message| format!("data: {message}\n\n"))
-        .collect()
+    messages.iter().map(|message| format!("data: {message}\n\n")).collect()
 }
 
 /// The line of a usage event: input, output, cache read, cache write, reasoning.
 pub fn usage(counts: [Option<u64>; 5]) -> String {
     let [input, output, cache_read, cache_write, reasoning] = counts;
-    let usage = Usage {
-        input,
-        output,
-        cache_read,
-        cache_write,
-        reasoning,
-        ..Usage::default()
-    };
+    let usage = Usage { input, output, cache_read, cache_write, reasoning, ..Usage::default() };
     format!("{:?}", Event::Usage(usage))
 }
 
@@ -135,12 +119,7 @@ pub fn started(id: Option<&str>, model: Option<&str>) -> String {
 
 /// The facts of a request, however its body is cut.
 pub fn asked(api: Api, body: &str) -> RequestFacts {
-    let found = Found {
-        api,
-        model: None,
-        stream: None,
-        body_decides: true,
-    };
+    let found = Found { api, model: None, stream: None, body_decides: true };
     let read = |pieces: &[&[u8]]| {
         let mut reader = RequestReader::new(&found);
         pieces.iter().for_each(|piece| reader.push(piece));

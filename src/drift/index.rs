@@ -100,8 +100,7 @@ mod tests {
 
     fn lengths(of: impl IntoIterator<Item = u64>) -> Lengths {
         let mut lengths = Lengths::default();
-        of.into_iter()
-            .for_each(|length| lengths.add(Bucket::of(length), 1));
+        of.into_iter().for_each(|length| lengths.add(Bucket::of(length), 1));
         lengths
     }
 
@@ -117,19 +116,10 @@ mod tests {
     /// 0.2, 0.3, 0.5 to 0.3, 0.3, 0.4: 0.1 × ln 1.5 + 0 + 0.1 × ln 1.25 = 0.1 × ln 1.875.
     #[test]
     fn the_index_is_what_one_works_out_by_hand() {
-        close(
-            index([(0.6, 0.5), (0.4, 0.5)].into_iter()),
-            0.1 * 1.5_f64.ln(),
-        );
-        close(
-            index([(0.3, 0.2), (0.3, 0.3), (0.4, 0.5)].into_iter()),
-            0.062_860_865_942_237_43,
-        );
+        close(index([(0.6, 0.5), (0.4, 0.5)].into_iter()), 0.1 * 1.5_f64.ln());
+        close(index([(0.3, 0.2), (0.3, 0.3), (0.4, 0.5)].into_iter()), 0.062_860_865_942_237_43);
         let emptied = index([(0.0, 0.1), (1.0, 0.9)].into_iter());
-        close(
-            emptied,
-            0.0999 * 1_000_f64.ln() + 0.1 * (1.0 / 0.9_f64).ln(),
-        );
+        close(emptied, 0.0999 * 1_000_f64.ln() + 0.1 * (1.0 / 0.9_f64).ln());
         assert!(emptied > 0.69);
     }
 
@@ -202,19 +192,11 @@ mod tests {
         for (baseline, current) in [(200, 200), (1_000, 1_000), (5_000, 300)] {
             let trials = 300;
             let sum: f64 = (0..trials)
-                .map(|trial| {
-                    of(
-                        &sample(2 * trial, baseline),
-                        &sample(2 * trial + 1, current),
-                    )
-                })
+                .map(|trial| of(&sample(2 * trial, baseline), &sample(2 * trial + 1, current)))
                 .sum();
             let mean = sum / trials as f64;
             let expected = by_chance(10, baseline as u64, current as u64);
-            assert!(
-                (mean / expected - 1.0).abs() < 0.15,
-                "{mean} where {expected} is expected"
-            );
+            assert!((mean / expected - 1.0).abs() < 0.15, "{mean} where {expected} is expected");
         }
     }
 
@@ -230,9 +212,8 @@ mod tests {
     fn of_lists(baseline: &[u64], current: &[u64]) -> f64 {
         let mut sorted = baseline.to_vec();
         sorted.sort_unstable();
-        let mut ends: Vec<u64> = (1..10)
-            .map(|decile| sorted[(decile * sorted.len()).div_ceil(10) - 1])
-            .collect();
+        let mut ends: Vec<u64> =
+            (1..10).map(|decile| sorted[(decile * sorted.len()).div_ceil(10) - 1]).collect();
         let tied = ends.iter().filter(|end| **end == sorted[0]).count() > 1;
         if tied && sorted[0] > 0 {
             ends.insert(0, sorted[0] - 1);

@@ -44,10 +44,7 @@ pub(super) struct Lengths {
 
 impl Default for Lengths {
     fn default() -> Self {
-        Self {
-            counts: vec![0; BUCKETS].into(),
-            total: 0,
-        }
+        Self { counts: vec![0; BUCKETS].into(), total: 0 }
     }
 }
 

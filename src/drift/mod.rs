@@ -56,10 +56,7 @@ pub enum Baseline {
 impl Default for Config {
     /// Of 1,000 against 1,000, chance makes an index of 0.02: well below what is read as a change.
     fn default() -> Self {
-        Self {
-            baseline: Baseline::First,
-            exchanges: 1_000,
-        }
+        Self { baseline: Baseline::First, exchanges: 1_000 }
     }
 }
 
@@ -131,10 +128,7 @@ impl Drift {
     /// Other settings begin anew; the same ones change nothing.
     pub fn replace(&mut self, config: Config) {
         if self.config != config {
-            *self = Self {
-                config,
-                flows: FxHashMap::default(),
-            };
+            *self = Self { config, flows: FxHashMap::default() };
         }
     }
 
@@ -236,10 +230,7 @@ impl Track {
             },
             Baseline::File { saved, .. } => Reference::Saved(saved.lengths(flow, direction)),
         };
-        Self {
-            reference,
-            window: Window::default(),
-        }
+        Self { reference, window: Window::default() }
     }
 
     fn note(&mut self, at: Moment, bucket: Bucket, most: usize) {
@@ -266,11 +257,7 @@ impl Track {
             return;
         }
         let counted = std::mem::take(today);
-        *former = if now == *day + 1 {
-            counted
-        } else {
-            Lengths::default()
-        };
+        *former = if now == *day + 1 { counted } else { Lengths::default() };
         *day = now;
         self.window = Window::default();
     }
@@ -303,10 +290,11 @@ impl Track {
     fn latest(&self) -> &Lengths {
         let current = self.window.lengths();
         match &self.reference {
-            Reference::First(earlier)
-            | Reference::Yesterday {
-                former: earlier, ..
-            } if current.total() < FEWEST => earlier,
+            Reference::First(earlier) | Reference::Yesterday { former: earlier, .. }
+                if current.total() < FEWEST =>
+            {
+                earlier
+            }
             Reference::First(_) | Reference::Yesterday { .. } | Reference::Saved(_) => current,
         }
     }

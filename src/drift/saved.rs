@@ -64,10 +64,8 @@ impl Saved {
     /// # Errors
     /// Where this is no baseline, or one from which nothing can be told.
     pub fn read(json: &[u8]) -> Result<Self, Unusable> {
-        let file: File = serde_json::from_slice(json).map_err(|error| Unusable::Malformed {
-            line: error.line(),
-            column: error.column(),
-        })?;
+        let file: File = serde_json::from_slice(json)
+            .map_err(|error| Unusable::Malformed { line: error.line(), column: error.column() })?;
         if file.version != VERSION {
             return Err(Unusable::Version(file.version));
         }
@@ -101,10 +99,7 @@ impl Saved {
                 output,
             }
         };
-        let file = File {
-            version: VERSION,
-            flows: self.0.iter().map(entry).collect(),
-        };
+        let file = File { version: VERSION, flows: self.0.iter().map(entry).collect() };
         // Of texts and numbers nothing can fail to be written.
         serde_json::to_string(&file).unwrap_or_default()
     }

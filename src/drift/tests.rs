@@ -17,10 +17,7 @@ fn flow(model: &str) -> Flow {
 
 fn drift(baseline: Baseline, exchanges: usize) -> Drift {
     let mut drift = Drift::default();
-    drift.replace(Config {
-        baseline,
-        exchanges,
-    });
+    drift.replace(Config { baseline, exchanges });
     drift
 }
 
@@ -68,10 +65,7 @@ fn a_baseline_of_the_first_says_nothing_before_it_is_whole() {
     let mut drift = drift(Baseline::First, 1_000);
     note(&mut drift, 0, 999, 1);
     let reading = told(&mut drift, 0);
-    assert_eq!(
-        (reading.baseline, reading.current, reading.index),
-        (999, 0, None)
-    );
+    assert_eq!((reading.baseline, reading.current, reading.index), (999, 0, None));
 }
 
 #[test]
@@ -109,11 +103,7 @@ fn a_day_without_traffic_is_no_baseline() {
     let reading = told(&mut drift, 49);
     assert_eq!((reading.baseline, reading.index), (0, None));
     note(&mut drift, 30, 1, 1);
-    assert_eq!(
-        told(&mut drift, 49).current,
-        301,
-        "what comes late is of today"
-    );
+    assert_eq!(told(&mut drift, 49).current, 301, "what comes late is of today");
 }
 
 #[test]
@@ -122,13 +112,7 @@ fn a_baseline_that_was_saved_is_compared_with_by_flow() {
     note(&mut before, 0, 500, 1);
     let saved = Saved::read(before.saved().to_json().as_bytes()).unwrap();
     let path = PathBuf::from("baseline.json");
-    let mut after = drift(
-        Baseline::File {
-            path,
-            saved: Arc::new(saved),
-        },
-        200,
-    );
+    let mut after = drift(Baseline::File { path, saved: Arc::new(saved) }, 200);
     note(&mut after, 0, 200, 1);
     let reading = told(&mut after, 0);
     assert_eq!((reading.baseline, reading.index), (200, Some(0.0)));
@@ -136,11 +120,7 @@ fn a_baseline_that_was_saved_is_compared_with_by_flow() {
         after.note(at(0), &flow("new"), [Some(n), None]);
     }
     let reading = after.reading(at(0));
-    let names: Vec<_> = reading
-        .flows
-        .iter()
-        .map(|told| told.flow.model.as_str())
-        .collect();
+    let names: Vec<_> = reading.flows.iter().map(|told| told.flow.model.as_str()).collect();
     assert_eq!(names, ["m", "new"]);
     let [input, output] = reading.flows[1].lengths;
     assert_eq!((input.baseline, input.current, input.index), (0, 200, None));
@@ -170,52 +150,25 @@ fn a_file_that_is_no_baseline_is_refused_with_why_and_what_to_do() {
     let file = |flows: &str| format!("{{\"version\":1,\"flows\":[{flows}]}}");
     let many = vec![entry("m", 200); MOST_FLOWS + 1].join(",");
     for (text, expected) in [
-        (
-            String::new(),
-            "this is no saved baseline (line 1, column 0)",
-        ),
-        (
-            "sk-planted: secret".to_owned(),
-            "this is no saved baseline (line 1, column 1)",
-        ),
-        (
-            file(&entry("m", 200)).replace("10,", "-10,"),
-            "this is no saved baseline (line 1,",
-        ),
-        (
-            file(&entry("m", 200)).replace("200", "4294967296"),
-            "this is no saved baseline (line 1,",
-        ),
+        (String::new(), "this is no saved baseline (line 1, column 0)"),
+        ("sk-planted: secret".to_owned(), "this is no saved baseline (line 1, column 1)"),
+        (file(&entry("m", 200)).replace("10,", "-10,"), "this is no saved baseline (line 1,"),
+        (file(&entry("m", 200)).replace("200", "4294967296"), "this is no saved baseline (line 1,"),
         (
             file(&entry("m", 200)).replace("gateway", "sideways"),
             "this is no saved baseline (line 1,",
         ),
-        (
-            file("").replace('1', "2"),
-            "its version is 2, and this program reads version 1",
-        ),
+        (file("").replace('1', "2"), "its version is 2, and this program reads version 1"),
         (file(&many), "it holds more than 256 flows"),
-        (
-            file(&[entry("a", 200), entry("a", 3)].join(",")),
-            "its flow 2 is there twice",
-        ),
-        (
-            file(&entry("", 200)),
-            "its flow 1 is there twice, or has a name that no flow has",
-        ),
+        (file(&[entry("a", 200), entry("a", 3)].join(",")), "its flow 2 is there twice"),
+        (file(&entry("", 200)), "its flow 1 is there twice, or has a name that no flow has"),
         (file(&entry(&"x".repeat(257), 200)), "its flow 1 is"),
-        (
-            file(&entry("m", 199)),
-            "none of its flows has 200 exchanges",
-        ),
+        (file(&entry("m", 199)), "none of its flows has 200 exchanges"),
         (file(""), "none of its flows has 200 exchanges"),
     ] {
         let told = Saved::read(text.as_bytes()).unwrap_err().to_string();
         assert!(told.starts_with(expected), "{told}");
-        assert!(
-            !told.contains("planted") && told.contains("; save"),
-            "{told}"
-        );
+        assert!(!told.contains("planted") && told.contains("; save"), "{told}");
     }
     assert!(Saved::read(file(&entry("m", 200)).as_bytes()).is_ok());
 }
@@ -224,10 +177,7 @@ fn a_file_that_is_no_baseline_is_refused_with_why_and_what_to_do() {
 fn other_settings_begin_anew_and_the_same_ones_change_nothing() {
     let mut drift = drift(Baseline::First, 300);
     note(&mut drift, 0, 10, 1);
-    drift.replace(Config {
-        baseline: Baseline::First,
-        exchanges: 300,
-    });
+    drift.replace(Config { baseline: Baseline::First, exchanges: 300 });
     assert_eq!(told(&mut drift, 0).baseline, 10);
     drift.replace(Config::default());
     assert_eq!(drift.reading(at(0)), Reading::default());

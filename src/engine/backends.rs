@@ -26,12 +26,7 @@ pub struct Backend {
 impl Backend {
     /// Whether the same is wanted to be known of the same upstream.
     fn watches_as(&self, other: &Self) -> bool {
-        let Self {
-            upstream,
-            routes: _,
-            stale_after,
-            warm,
-        } = self;
+        let Self { upstream, routes: _, stale_after, warm } = self;
         (upstream, stale_after, warm) == (&other.upstream, &other.stale_after, &other.warm)
     }
 }
@@ -89,10 +84,7 @@ impl Backends {
         let mut known = |backend: Backend| {
             let stays = |known: &Known| known.backend.watches_as(&backend);
             match before.iter().position(stays) {
-                Some(place) => Known {
-                    backend,
-                    ..before.swap_remove(place)
-                },
+                Some(place) => Known { backend, ..before.swap_remove(place) },
                 None => Known::new(backend),
             }
         };
@@ -161,9 +153,7 @@ impl Backends {
     }
 
     fn find(&mut self, upstream: &Label) -> Option<&mut Known> {
-        self.all
-            .iter_mut()
-            .find(|known| known.backend.upstream == *upstream)
+        self.all.iter_mut().find(|known| known.backend.upstream == *upstream)
     }
 
     fn machine(&mut self, upstream: &Label) -> Option<&mut Machine> {
@@ -186,11 +176,7 @@ impl Known {
     }
 
     fn told(&mut self, at: Moment, wall: Wall, told: Told) {
-        let Told {
-            engine,
-            numbers,
-            implausible,
-        } = told;
+        let Told { engine, numbers, implausible } = told;
         self.implausible += implausible;
         let before = self.last.filter(|_| self.engine == Some(engine));
         let before = before.map(|(_, numbers)| numbers);
@@ -246,11 +232,7 @@ fn share(before: Option<Numbers>, now: Numbers) -> Result<Option<f64>, Impossibl
         Some(Prefix::Counted { queries, hits }) => (queries, hits),
     };
     let Some(Numbers {
-        prefix:
-            Some(Prefix::Counted {
-                queries: queries_before,
-                hits: hits_before,
-            }),
+        prefix: Some(Prefix::Counted { queries: queries_before, hits: hits_before }),
         started,
         ..
     }) = before
@@ -319,17 +301,9 @@ mod tests {
             let reading = ask(&mut backends, at, told(0, queries, hits));
             (reading.prefix_cache, reading.implausible)
         };
-        assert_eq!(
-            share(0, 1_000.0, 900.0),
-            (None, 0),
-            "since when is not known"
-        );
+        assert_eq!(share(0, 1_000.0, 900.0), (None, 0), "since when is not known");
         assert_eq!(share(5, 1_100.0, 925.0), (Some(0.25), 0));
-        assert_eq!(
-            share(10, 1_100.0, 925.0),
-            (None, 0),
-            "nothing was looked up"
-        );
+        assert_eq!(share(10, 1_100.0, 925.0), (None, 0), "nothing was looked up");
         assert_eq!(share(15, 50.0, 10.0), (None, 0), "counters have begun anew");
         assert_eq!(share(20, 60.0, 20.0), (Some(1.0), 0));
         assert_eq!(share(25, 61.0, 30.0), (None, 1), "more hits than queries");
@@ -361,10 +335,7 @@ mod tests {
         assert_eq!(fresh.asked, Some([1, 0, 1, 0, 0, 0, 0, 0]));
         let stale = ask(&mut backends, 26, Err(Asked::Timeout));
         assert_eq!((stale.waiting, stale.kv_cache), (None, None));
-        assert_eq!(
-            (stale.scrape_age, stale.engine),
-            (Some(16.0), Some(Engine::Vllm))
-        );
+        assert_eq!((stale.scrape_age, stale.engine), (Some(16.0), Some(Engine::Vllm)));
         let back = ask(&mut backends, 30, told(1, 0.0, 0.0));
         assert_eq!((back.waiting, back.scrape_age), (Some(1), Some(0.0)));
     }
@@ -391,10 +362,7 @@ mod tests {
         assert_eq!(backends.readings(Moment::ZERO)[0].waiting, Some(7));
         let waiting = |route| backends.waiting(Moment::ZERO, &Label::known(route));
         assert_eq!((waiting("chat"), waiting("batch")), (None, Some(7)));
-        let slower = Backend {
-            stale_after: Some(STALE * 2),
-            ..backend(&["batch"])
-        };
+        let slower = Backend { stale_after: Some(STALE * 2), ..backend(&["batch"]) };
         backends.replace(vec![slower]);
         assert_eq!(backends.readings(Moment::ZERO)[0].waiting, None);
     }

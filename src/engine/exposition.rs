@@ -64,11 +64,7 @@ fn sample(line: &[u8]) -> Option<Sample<'_>> {
         None => ("", rest),
     };
     let value = rest.split_ascii_whitespace().next()?;
-    Some(Sample {
-        name,
-        labels,
-        value: number(value)?,
-    })
+    Some(Sample { name, labels, value: number(value)? })
 }
 
 /// What stands before the closing brace, and what behind it.
@@ -138,9 +134,7 @@ fn number(text: &str) -> Option<f64> {
 }
 
 fn end_of(text: &str, is_inside: fn(u8) -> bool) -> usize {
-    text.bytes()
-        .position(|byte| !is_inside(byte))
-        .unwrap_or(text.len())
+    text.bytes().position(|byte| !is_inside(byte)).unwrap_or(text.len())
 }
 
 const fn is_of_metric(byte: u8) -> bool {
@@ -172,10 +166,7 @@ mod tests {
         assert_eq!(plain("a 1"), Some(("a", 1.0)));
         assert_eq!(plain("\t a:b_c \t 2.5e-1\r"), Some(("a:b_c", 0.25)));
         assert_eq!(plain("a 1 1395066363000"), Some(("a", 1.0)));
-        assert_eq!(
-            plain("a_total 1 # {trace_id=\"x\"} 0.5 1.2"),
-            Some(("a_total", 1.0))
-        );
+        assert_eq!(plain("a_total 1 # {trace_id=\"x\"} 0.5 1.2"), Some(("a_total", 1.0)));
         assert_eq!(plain("a{} +Inf"), Some(("a", f64::INFINITY)));
         assert_eq!(plain("a{}-Inf"), Some(("a", f64::NEG_INFINITY)));
         assert!(plain("a NaN").unwrap().1.is_nan());

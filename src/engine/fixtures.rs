@@ -18,11 +18,7 @@ fn told(name: &str, engine: Engine) -> Numbers {
 }
 
 fn requests(waiting: u64, running: u64) -> Numbers {
-    Numbers {
-        waiting: Some(waiting),
-        running: Some(running),
-        ..Numbers::default()
-    }
+    Numbers { waiting: Some(waiting), running: Some(running), ..Numbers::default() }
 }
 
 fn started(millis: u64) -> Option<Wall> {
@@ -33,10 +29,7 @@ fn started(millis: u64) -> Option<Wall> {
 fn vllm() {
     let expected = Numbers {
         kv_cache: Some(0.837_104_072_398_190_1),
-        prefix: Some(Prefix::Counted {
-            queries: 1_500_000.0,
-            hits: 600_000.0,
-        }),
+        prefix: Some(Prefix::Counted { queries: 1_500_000.0, hits: 600_000.0 }),
         started: started(1_763_820_134_240),
         asleep: Some(false),
         ..requests(3, 21)
@@ -61,11 +54,8 @@ fn vllm_before_version_1() {
 
 #[test]
 fn sglang() {
-    let expected = Numbers {
-        kv_cache: Some(0.31),
-        prefix: Some(Prefix::Share(0.5)),
-        ..requests(3, 25)
-    };
+    let expected =
+        Numbers { kv_cache: Some(0.31), prefix: Some(Prefix::Share(0.5)), ..requests(3, 25) };
     assert_eq!(told("sglang", Engine::Sglang), expected);
 }
 
@@ -78,10 +68,7 @@ fn tgi() {
 fn tensorrt_llm() {
     let expected = Numbers {
         kv_cache: Some(0.515_625),
-        prefix: Some(Prefix::Counted {
-            queries: 10_000.0,
-            hits: 4_000.0,
-        }),
+        prefix: Some(Prefix::Counted { queries: 10_000.0, hits: 4_000.0 }),
         started: started(1_763_820_000_000),
         ..requests(5, 31)
     };
@@ -98,10 +85,7 @@ fn nim() {
 
 #[test]
 fn triton_with_the_tensorrt_llm_backend_and_without() {
-    let expected = Numbers {
-        kv_cache: Some(0.4875),
-        ..requests(4, 16)
-    };
+    let expected = Numbers { kv_cache: Some(0.4875), ..requests(4, 16) };
     assert_eq!(told("triton", Engine::Triton), expected);
     let plain = told("triton_plain", Engine::Triton);
     assert_eq!((plain.waiting, plain.running), (Some(5), None));
@@ -110,21 +94,13 @@ fn triton_with_the_tensorrt_llm_backend_and_without() {
 #[test]
 fn llama_cpp_of_now_and_of_before() {
     assert_eq!(told("llama_cpp", Engine::LlamaCpp), requests(46, 4));
-    let older = Numbers {
-        kv_cache: Some(0.375),
-        ..requests(0, 1)
-    };
+    let older = Numbers { kv_cache: Some(0.375), ..requests(0, 1) };
     assert_eq!(told("llama_cpp_older", Engine::LlamaCpp), older);
 }
 
 #[test]
 fn openmetrics_says_the_same() {
-    let expected = Numbers {
-        prefix: Some(Prefix::Counted {
-            queries: 100.0,
-            hits: 25.0,
-        }),
-        ..requests(0, 2)
-    };
+    let expected =
+        Numbers { prefix: Some(Prefix::Counted { queries: 100.0, hits: 25.0 }), ..requests(0, 2) };
     assert_eq!(told("openmetrics", Engine::Vllm), expected);
 }

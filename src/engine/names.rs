@@ -56,19 +56,11 @@ pub(super) const SAME_WORK: [&str; 3] = ["tp_rank", "pp_rank", "moe_ep_rank"];
 pub(super) const PART: &str = "priority";
 
 const fn name(engine: Engine, what: What, name: &'static str) -> Name {
-    Name {
-        engine,
-        what,
-        name,
-        only: None,
-    }
+    Name { engine, what, name, only: None }
 }
 
 const fn only(name: Name, label: &'static str, value: &'static str) -> Name {
-    Name {
-        only: Some((label, value)),
-        ..name
-    }
+    Name { only: Some((label, value)), ..name }
 }
 
 use Engine::{LlamaCpp, Nim, Sglang, TensorrtLlm, Tgi, Triton, Vllm};
@@ -85,11 +77,7 @@ pub(super) const NAMES: &[Name] = &[
     name(Vllm, Hits, "vllm:prefix_cache_hits_total"),
     name(Vllm, Hits, "vllm:gpu_prefix_cache_hits_total"),
     name(Vllm, PrefixShare, "vllm:gpu_prefix_cache_hit_rate"),
-    only(
-        name(Vllm, Awake, "vllm:engine_sleep_state"),
-        "sleep_state",
-        "awake",
-    ),
+    only(name(Vllm, Awake, "vllm:engine_sleep_state"), "sleep_state", "awake"),
     name(Sglang, Waiting, "sglang:num_queue_reqs"),
     name(Sglang, Running, "sglang:num_running_reqs"),
     name(Sglang, KvCache, "sglang:token_usage"),
@@ -105,17 +93,9 @@ pub(super) const NAMES: &[Name] = &[
     name(LlamaCpp, Waiting, "llamacpp:requests_deferred"),
     name(LlamaCpp, Running, "llamacpp:requests_processing"),
     name(LlamaCpp, KvCache, "llamacpp:kv_cache_usage_ratio"),
-    only(
-        name(Triton, Waiting, "nv_trt_llm_request_metrics"),
-        "request_type",
-        "waiting",
-    ),
+    only(name(Triton, Waiting, "nv_trt_llm_request_metrics"), "request_type", "waiting"),
     name(Triton, Waiting, "nv_inference_pending_request_count"),
-    only(
-        name(Triton, Running, "nv_trt_llm_request_metrics"),
-        "request_type",
-        "scheduled",
-    ),
+    only(name(Triton, Running, "nv_trt_llm_request_metrics"), "request_type", "scheduled"),
     only(
         name(Triton, KvCache, "nv_trt_llm_kv_cache_block_metrics"),
         "kv_cache_block_type",

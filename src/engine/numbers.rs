@@ -69,11 +69,7 @@ pub fn read(body: &[u8], engine: Option<Engine>) -> Result<Told, Asked> {
     if !any {
         return Err(Asked::Content);
     }
-    let known = |engine: &Engine| {
-        What::ALL
-            .iter()
-            .any(|what| heard.of(*engine, *what).is_some())
-    };
+    let known = |engine: &Engine| What::ALL.iter().any(|what| heard.of(*engine, *what).is_some());
     let found = match engine {
         Some(engine) => Some(engine).filter(known),
         None => Engine::ALL.into_iter().find(known),
@@ -134,9 +130,7 @@ impl Heard {
         let started = (!self.started.values.is_empty()).then(|| self.started.latest());
         implausible += u64::from(started.is_some_and(|started| started.is_err()));
         let queries = queries.or(hits.zip(misses).map(|(hits, misses)| hits + misses));
-        let counted = queries
-            .zip(hits)
-            .map(|(queries, hits)| Prefix::Counted { queries, hits });
+        let counted = queries.zip(hits).map(|(queries, hits)| Prefix::Counted { queries, hits });
         Told {
             engine,
             numbers: Numbers {
@@ -159,10 +153,7 @@ struct Implausible;
 impl Series {
     fn take(&mut self, sample: &Sample<'_>) {
         let mut labels: Vec<_> = sample.labels().collect();
-        if labels
-            .iter()
-            .any(|(key, value)| *key == PART && !value.is_empty())
-        {
+        if labels.iter().any(|(key, value)| *key == PART && !value.is_empty()) {
             return;
         }
         labels.retain(|(key, _)| !SAME_WORK.contains(key));
@@ -184,11 +175,7 @@ impl Series {
     /// Requests at this moment, or what was counted since the start, over all series.
     fn sum(&self) -> Result<f64, Implausible> {
         let sum: f64 = self.each_within(MOST_COUNTED)?.sum();
-        if sum <= MOST_COUNTED {
-            Ok(sum)
-        } else {
-            Err(Implausible)
-        }
+        if sum <= MOST_COUNTED { Ok(sum) } else { Err(Implausible) }
     }
 
     /// The greatest of shares.
@@ -211,9 +198,7 @@ impl Series {
         };
         let (sum, number) = told
             .each_within(1.0)?
-            .fold((0.0, 0.0), |(sum, number), share| {
-                (sum + share, number + 1.0)
-            });
+            .fold((0.0, 0.0), |(sum, number), share| (sum + share, number + 1.0));
         Ok(sum / number)
     }
 
@@ -278,10 +263,7 @@ vllm:prefix_cache_hits_total{engine=\"1\"} 30.0
         let told = numbers(body);
         assert_eq!((told.waiting, told.running), (Some(7), None));
         assert_eq!(told.kv_cache, Some(0.75));
-        let expected = Prefix::Counted {
-            queries: 400.0,
-            hits: 80.0,
-        };
+        let expected = Prefix::Counted { queries: 400.0, hits: 80.0 };
         assert_eq!(told.prefix, Some(expected));
     }
 
@@ -308,11 +290,7 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
         for lie in ["NaN", "-1", "+Inf", "1e300"] {
             let body = format!("vllm:num_requests_waiting {lie}\nvllm:num_requests_running 2\n");
             let (told, lies) = implausible(&body);
-            assert_eq!(
-                (told.waiting, told.running, lies),
-                (None, Some(2), 1),
-                "{lie}"
-            );
+            assert_eq!((told.waiting, told.running, lies), (None, Some(2), 1), "{lie}");
         }
         // 85 for 85 %: a reader that took it for a share would say that the cache is 85 times full.
         let (told, lies) = implausible(
@@ -332,10 +310,7 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
     fn nothing_looked_up_yet_is_no_rate() {
         let body = "vllm:gpu_prefix_cache_hit_rate -1.0\nvllm:num_requests_running 0\n";
         assert_eq!(numbers(body).prefix, None);
-        assert_eq!(
-            numbers("sglang:cache_hit_rate 0.5\n").prefix,
-            Some(Prefix::Share(0.5))
-        );
+        assert_eq!(numbers("sglang:cache_hit_rate 0.5\n").prefix, Some(Prefix::Share(0.5)));
     }
 
     #[test]
@@ -355,16 +330,10 @@ sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\",priority=\"2\"} 1
         assert_eq!(read(b"<html>no</html>", None), Err(Asked::Content));
         assert_eq!(read(b"", None), Err(Asked::Content));
         assert_eq!(read(b"up 1\n", None), Err(Asked::Unknown));
-        assert_eq!(
-            read(b"tgi_queue_size 1\n", Some(Engine::Vllm)),
-            Err(Asked::Unknown)
-        );
+        assert_eq!(read(b"tgi_queue_size 1\n", Some(Engine::Vllm)), Err(Asked::Unknown));
         let both = b"num_requests_waiting 1\nvllm:num_requests_waiting 2\n";
         assert_eq!(read(both, None).unwrap().engine, Engine::Vllm);
-        assert_eq!(
-            read(both, Some(Engine::Nim)).unwrap().numbers.waiting,
-            Some(1)
-        );
+        assert_eq!(read(both, Some(Engine::Nim)).unwrap().numbers.waiting, Some(1));
     }
 
     #[test]

@@ -153,11 +153,7 @@ impl Machine {
         }
         // A clock that is ahead of ours makes it no older than now.
         let age = wall.unix_nanos().saturating_sub(started.unix_nanos());
-        let process = Process {
-            started,
-            age: Duration::from_nanos(age),
-            at,
-        };
+        let process = Process { started, age: Duration::from_nanos(age), at };
         self.process = Some(process);
         let begun_anew = before.is_some() || process.age < self.config.young;
         let tried = |answered: Moment| at.since(answered) < process.age;
@@ -235,11 +231,7 @@ mod tests {
         machine.left(at(6));
         machine.answered(at(6), Warm::Warming, None);
         assert_eq!(machine.state(at(6)), Warm::Warm);
-        assert_eq!(
-            machine.state(at(2_000)),
-            Warm::Warm,
-            "seven are still with it"
-        );
+        assert_eq!(machine.state(at(2_000)), Warm::Warm, "seven are still with it");
     }
 
     #[test]
@@ -263,10 +255,7 @@ mod tests {
         for second in [21, 23, 25] {
             let found = machine.admitted(at(second));
             machine.left(at(second));
-            assert_eq!(
-                machine.answered(at(second), found, load(499)),
-                Warm::Warming
-            );
+            assert_eq!(machine.answered(at(second), found, load(499)), Warm::Warming);
         }
         assert_eq!(machine.state(at(26)), Warm::Warm);
     }
@@ -298,11 +287,7 @@ mod tests {
         assert_eq!(untried.state(at(10)), Warm::Cold);
         let mut ahead = machine();
         ahead.told(at(10), wall(DAY), Some(wall(DAY + 900)), None);
-        assert_eq!(
-            ahead.state(at(10)),
-            Warm::Cold,
-            "its clock is ahead of ours"
-        );
+        assert_eq!(ahead.state(at(10)), Warm::Cold, "its clock is ahead of ours");
         exchange(&mut ahead, 20);
         for second in [30, 40, 50] {
             exchange(&mut ahead, second);

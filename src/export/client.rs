@@ -27,10 +27,7 @@ const LONGEST_ANSWER: usize = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{path}: {source}")]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{path} holds no usable PEM certificate or key: {problem}")]
     Malformed { path: PathBuf, problem: String },
     #[error(
@@ -60,10 +57,7 @@ impl Client {
     ) -> Result<http::Response<Bytes>, Box<dyn Error + Send + Sync>> {
         let response = self.0.request(request.map(Full::new)).await?;
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, LONGEST_ANSWER)
-            .collect()
-            .await?
-            .to_bytes();
+        let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
         Ok(http::Response::from_parts(head, body))
     }
 }
@@ -93,9 +87,7 @@ fn client_config(tls: &Tls) -> Result<ClientConfig, TlsError> {
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(path)? {
-                roots
-                    .add(certificate)
-                    .map_err(|error| malformed(path, &error))?;
+                roots.add(certificate).map_err(|error| malformed(path, &error))?;
             }
             roots
         }
@@ -143,17 +135,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Unreadable {
-        path: path.to_owned(),
-        source,
-    })
+    std::fs::read(path).map_err(|source| TlsError::Unreadable { path: path.to_owned(), source })
 }
 
 fn malformed(path: &Path, problem: &impl ToString) -> TlsError {
-    TlsError::Malformed {
-        path: path.to_owned(),
-        problem: problem.to_string(),
-    }
+    TlsError::Malformed { path: path.to_owned(), problem: problem.to_string() }
 }
 
 #[cfg(test)]
@@ -164,14 +150,8 @@ mod tests {
     fn unusable_files_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.pem");
-        let tls = Tls {
-            certificate: Some(path.clone()),
-            ..Tls::default()
-        };
-        assert!(matches!(
-            Client::new(&tls),
-            Err(TlsError::Unreadable { .. })
-        ));
+        let tls = Tls { certificate: Some(path.clone()), ..Tls::default() };
+        assert!(matches!(Client::new(&tls), Err(TlsError::Unreadable { .. })));
         std::fs::write(&path, "not a certificate").unwrap();
         let error = Client::new(&tls).unwrap_err();
         assert!(matches!(error, TlsError::Malformed { .. }));
@@ -180,10 +160,7 @@ mod tests {
 
     #[test]
     fn half_an_identity_is_refused_on_both_transports() {
-        let tls = Tls {
-            client_key: Some("/key.pem".into()),
-            ..Tls::default()
-        };
+        let tls = Tls { client_key: Some("/key.pem".into()), ..Tls::default() };
         assert!(matches!(Client::new(&tls), Err(TlsError::HalfIdentity)));
         assert!(matches!(tonic_config(&tls), Err(TlsError::HalfIdentity)));
     }

@@ -76,9 +76,8 @@ impl Collector {
             builder = builder.with_reader(reader);
         }
         let provider = builder.build();
-        let scope = InstrumentationScope::builder(SCOPE)
-            .with_version(env!("CARGO_PKG_VERSION"))
-            .build();
+        let scope =
+            InstrumentationScope::builder(SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
         let meter = provider.meter_with_scope(scope);
         let current: Current = Arc::new(ArcSwap::default());
         let deliveries = Arc::new(Deliveries::default());
@@ -135,9 +134,7 @@ impl Collector {
 
 impl fmt::Debug for Collector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Collector")
-            .field("provider", &self.provider)
-            .finish_non_exhaustive()
+        f.debug_struct("Collector").field("provider", &self.provider).finish_non_exhaustive()
     }
 }
 
@@ -180,11 +177,7 @@ impl Shared {
     }
 
     fn new(temporality: Temporality) -> Self {
-        Self(Arc::new(
-            ManualReader::builder()
-                .with_temporality(temporality)
-                .build(),
-        ))
+        Self(Arc::new(ManualReader::builder().with_temporality(temporality).build()))
     }
 }
 

@@ -63,10 +63,7 @@ pub(super) struct Writer {
 impl Writer {
     /// `longest`: the longest text of an attribute, in characters.
     pub fn new(frame: &Frame<'_>, name: &[&str], longest: Option<usize>) -> Self {
-        let mut writer = Self {
-            buffer: Vec::with_capacity(USUAL_LENGTH),
-            longest,
-        };
+        let mut writer = Self { buffer: Vec::with_capacity(USUAL_LENGTH), longest };
         writer.bytes(1, &frame.trace);
         writer.bytes(2, &frame.span);
         if let Some(state) = frame.state {
@@ -158,10 +155,7 @@ impl Writer {
     }
 
     pub fn count(&mut self, attribute: Attribute, value: Option<u64>) {
-        self.integer(
-            attribute,
-            value.map(|count| i64::try_from(count).unwrap_or(i64::MAX)),
-        );
+        self.integer(attribute, value.map(|count| i64::try_from(count).unwrap_or(i64::MAX)));
     }
 
     pub fn number(&mut self, attribute: Attribute, value: Option<f64>) {
@@ -207,9 +201,7 @@ impl Writer {
     }
 
     fn cut<'a>(&self, text: &'a str) -> &'a str {
-        let end = self
-            .longest
-            .and_then(|longest| text.char_indices().nth(longest));
+        let end = self.longest.and_then(|longest| text.char_indices().nth(longest));
         end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
     }
 }
@@ -232,10 +224,7 @@ impl Envelope {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..InstrumentationScope::default()
         };
-        Self {
-            resource: resource.encode_to_vec(),
-            scope: scope.encode_to_vec(),
-        }
+        Self { resource: resource.encode_to_vec(), scope: scope.encode_to_vec() }
     }
 
     /// An `ExportTraceServiceRequest`.
@@ -301,14 +290,9 @@ mod tests {
         let envelope = Envelope::new(&Resource::builder_empty().build());
         let request = envelope.request(&encoded);
         let request = ExportTraceServiceRequest::decode(&*request).unwrap();
-        let [of] = request.resource_spans.as_slice() else {
-            panic!("{request:?}")
-        };
+        let [of] = request.resource_spans.as_slice() else { panic!("{request:?}") };
         let decoded: Vec<_> = encoded.iter().map(Encoded::decode).collect();
         assert_eq!(of.scope_spans[0].spans, decoded);
-        assert_eq!(
-            envelope.request(&encoded).capacity(),
-            envelope.request(&encoded).len()
-        );
+        assert_eq!(envelope.request(&encoded).capacity(), envelope.request(&encoded).len());
     }
 }

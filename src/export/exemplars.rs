@@ -87,11 +87,7 @@ impl Exemplars {
             ExemplarFilter::TraceBased if config.sends_traces() => Eligible::Kept(config.sampler),
             ExemplarFilter::TraceBased => Eligible::None,
         };
-        Self {
-            hasher: RandomState::new(),
-            eligible,
-            places: Mutex::default(),
-        }
+        Self { hasher: RandomState::new(), eligible, places: Mutex::default() }
     }
 
     /// `attributes` in the order of their keys, as the SDK gives them back.
@@ -124,10 +120,7 @@ impl Exemplars {
     pub fn taken(&self) -> Taken {
         let mut all = self.places().all();
         all.sort_unstable_by_key(|(place, _)| *place);
-        Taken {
-            hasher: self.hasher.clone(),
-            all,
-        }
+        Taken { hasher: self.hasher.clone(), all }
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -209,9 +202,7 @@ impl Taken {
         attributes: impl IntoIterator<Item = &'a KeyValue>,
     ) -> impl Iterator<Item = (usize, &Exemplar)> {
         let series = (!self.all.is_empty()).then(|| Series::new(&self.hasher, metric, attributes));
-        let start = self
-            .all
-            .partition_point(|((other, _), _)| Some(*other) < series);
+        let start = self.all.partition_point(|((other, _), _)| Some(*other) < series);
         let rest = self.all.get(start..).unwrap_or_default().iter();
         rest.take_while(move |((other, _), _)| Some(*other) == series)
             .map(|((_, bucket), exemplar)| (*bucket, exemplar))
@@ -220,9 +211,7 @@ impl Taken {
 
 impl fmt::Debug for Exemplars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exemplars")
-            .field("eligible", &self.eligible)
-            .finish_non_exhaustive()
+        f.debug_struct("Exemplars").field("eligible", &self.eligible).finish_non_exhaustive()
     }
 }
 
@@ -262,9 +251,7 @@ mod tests {
         let taken = exemplars.taken();
         let attributes = attributes(of);
         let found = taken.of(ours::TIME_TO.name, &attributes);
-        found
-            .map(|(bucket, exemplar)| (bucket, exemplar.value))
-            .collect()
+        found.map(|(bucket, exemplar)| (bucket, exemplar.value)).collect()
     }
 
     #[test]
@@ -314,14 +301,8 @@ mod tests {
 
     #[test]
     fn only_traces_that_are_kept_and_go_somewhere_leave_any_unless_told_otherwise() {
-        let (filter, off) = (
-            "OTEL_METRICS_EXEMPLAR_FILTER",
-            ("OTEL_TRACES_SAMPLER", "always_off"),
-        );
-        let failed = Record {
-            outcome: Outcome::Error,
-            ..testing::streamed()
-        };
+        let (filter, off) = ("OTEL_METRICS_EXEMPLAR_FILTER", ("OTEL_TRACES_SAMPLER", "always_off"));
+        let failed = Record { outcome: Outcome::Error, ..testing::streamed() };
         let unended = |mut record: Record| {
             record.points.end = None;
             record
@@ -329,10 +310,7 @@ mod tests {
         let cases = [
             (vec![ENDPOINT], [true, true]),
             (vec![ENDPOINT, off], [false, true]),
-            (
-                vec![ENDPOINT, ("OTEL_TRACES_EXPORTER", "none")],
-                [false, false],
-            ),
+            (vec![ENDPOINT, ("OTEL_TRACES_EXPORTER", "none")], [false, false]),
             (vec![], [false, false]),
             (vec![(filter, "always_on")], [true, true]),
             (vec![ENDPOINT, (filter, "always_off")], [false, false]),
@@ -341,12 +319,7 @@ mod tests {
         ];
         for (variables, expected) in cases {
             let leaves = [testing::streamed(), failed.clone()].map(|record| {
-                assert!(
-                    exemplars(&variables)
-                        .marks(&unended(record.clone()))
-                        .0
-                        .is_none()
-                );
+                assert!(exemplars(&variables).marks(&unended(record.clone())).0.is_none());
                 exemplars(&variables).marks(&record).0.is_some()
             });
             assert_eq!(leaves, expected, "{variables:?}");
@@ -357,11 +330,7 @@ mod tests {
     #[test]
     fn both_generations_are_below_a_megabyte() {
         let places = GENERATION.next_power_of_two();
-        assert_eq!(
-            GENERATION,
-            places / 8 * 7,
-            "the next entry would double the table"
-        );
+        assert_eq!(GENERATION, places / 8 * 7, "the next entry would double the table");
         assert!(2 * places * (size_of::<(Place, Exemplar)>() + 1) < 1_000_000);
     }
 
@@ -385,11 +354,7 @@ mod tests {
         assert_eq!(all.len(), places.all().len(), "each place once");
         assert_eq!(all[&busy], exemplar((5 * GENERATION - 1) as f64));
         let latest = 5 * GENERATION - GENERATION / 2..5 * GENERATION;
-        assert!(
-            latest
-                .into_iter()
-                .all(|number| all.contains_key(&place(number)))
-        );
+        assert!(latest.into_iter().all(|number| all.contains_key(&place(number))));
         assert!(!all.contains_key(&place(0)));
     }
 }

@@ -117,19 +117,13 @@ impl Deliveries {
     /// One export request came to its end.
     pub fn ended(&self, signal: Exported, delivered: bool) {
         let outcomes = self.of(signal);
-        let counter = if delivered {
-            &outcomes.ok
-        } else {
-            &outcomes.failed
-        };
+        let counter = if delivered { &outcomes.ok } else { &outcomes.failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// So many spans, or collections of metrics, will never be delivered.
     pub fn lost(&self, signal: Exported, reason: Lost, items: usize) {
-        self.of(signal)
-            .lost(reason)
-            .fetch_add(items as u64, Ordering::Relaxed);
+        self.of(signal).lost(reason).fetch_add(items as u64, Ordering::Relaxed);
     }
 
     pub fn lost_so_far(&self, signal: Exported, reason: Lost) -> u64 {

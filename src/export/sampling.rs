@@ -30,11 +30,7 @@ pub enum Root {
 
 impl Default for Sampler {
     fn default() -> Self {
-        Self {
-            root: Root::AlwaysOn,
-            parent_based: true,
-            against_parent: true,
-        }
+        Self { root: Root::AlwaysOn, parent_based: true, against_parent: true }
     }
 }
 
@@ -69,19 +65,13 @@ impl Sampler {
     /// The decision at the end; `None` where nothing speaks for keeping the trace.
     pub fn decide(&self, record: &Record) -> Option<Kept> {
         if let Some(reason) = self.chosen_by(&record.trace) {
-            return Some(Kept {
-                reason,
-                against_parent: false,
-            });
+            return Some(Kept { reason, against_parent: false });
         }
         let refused = self.parent_based && record.trace.parent_sampled == Some(false);
         if refused && !self.against_parent {
             return None;
         }
-        Some(Kept {
-            reason: Reason::of_end(record)?,
-            against_parent: refused,
-        })
+        Some(Kept { reason: Reason::of_end(record)?, against_parent: refused })
     }
 
     fn chosen_by(&self, trace: &Trace) -> Option<Reason> {
@@ -141,10 +131,7 @@ impl Reason {
 impl Default for Kept {
     /// Of a sampler that keeps everything.
     fn default() -> Self {
-        Self {
-            reason: Reason::AlwaysOn,
-            against_parent: false,
-        }
+        Self { reason: Reason::AlwaysOn, against_parent: false }
     }
 }
 
@@ -156,9 +143,7 @@ fn stalled(record: &Record) -> bool {
 
 fn broke_an_objective(record: &Record) -> bool {
     let verdicts = record.call.iter().flat_map(|call| &call.verdicts);
-    verdicts
-        .into_iter()
-        .any(|(_, verdict)| *verdict == Verdict::Bad)
+    verdicts.into_iter().any(|(_, verdict)| *verdict == Verdict::Bad)
 }
 
 #[cfg(test)]
@@ -179,11 +164,7 @@ mod tests {
     }
 
     fn sampler(root: Root, parent_based: bool) -> Sampler {
-        Sampler {
-            root,
-            parent_based,
-            ..Sampler::default()
-        }
+        Sampler { root, parent_based, ..Sampler::default() }
     }
 
     /// A record under a caller that decided so, or under none.
@@ -194,10 +175,7 @@ mod tests {
     }
 
     fn kept(reason: Reason, against_parent: bool) -> Option<Kept> {
-        Some(Kept {
-            reason,
-            against_parent,
-        })
+        Some(Kept { reason, against_parent })
     }
 
     #[test]
@@ -222,18 +200,12 @@ mod tests {
         assert!((2_300..2_700).contains(&chosen), "{chosen}");
         // 0x40… is at a quarter.
         let at_a_quarter = |share| Root::Ratio(share).chooses(&[0x40; 16]);
-        assert_eq!(
-            (at_a_quarter(0.26), at_a_quarter(0.25)),
-            (Some(Reason::Ratio(0.26)), None)
-        );
+        assert_eq!((at_a_quarter(0.26), at_a_quarter(0.25)), (Some(Reason::Ratio(0.26)), None));
     }
 
     #[test]
     fn what_the_head_chose_says_who_chose_it() {
-        let failed = |parent| Record {
-            outcome: Outcome::Error,
-            ..record(parent)
-        };
+        let failed = |parent| Record { outcome: Outcome::Error, ..record(parent) };
         for record in [record, failed] {
             let decide =
                 |root, parent_based, parent| sampler(root, parent_based).decide(&record(parent));
@@ -241,10 +213,7 @@ mod tests {
             assert_eq!(decide(half, true, Some(true)), kept(Reason::Parent, false));
             assert_eq!(decide(half, true, None), kept(Reason::Ratio(0.5), false));
             for parent in [None, Some(true), Some(false)] {
-                assert_eq!(
-                    decide(Root::AlwaysOn, false, parent),
-                    kept(Reason::AlwaysOn, false)
-                );
+                assert_eq!(decide(Root::AlwaysOn, false, parent), kept(Reason::AlwaysOn, false));
             }
         }
     }
@@ -256,12 +225,8 @@ mod tests {
             let sampler = sampler(Root::AlwaysOff, true);
             let mut record = record(parent);
             assert_eq!(sampler.decide(&record), None);
-            for outcome in [
-                Outcome::Error,
-                Outcome::Timeout,
-                Outcome::Truncated,
-                Outcome::Rejected,
-            ] {
+            for outcome in [Outcome::Error, Outcome::Timeout, Outcome::Truncated, Outcome::Rejected]
+            {
                 record.outcome = outcome;
                 assert_eq!(sampler.decide(&record), kept(Reason::Error, against_parent));
             }
@@ -273,10 +238,7 @@ mod tests {
             );
             for outcome in [Outcome::Ok, Outcome::Cancelled] {
                 record.outcome = outcome;
-                assert_eq!(
-                    sampler.decide(&record),
-                    kept(Reason::Objective, against_parent)
-                );
+                assert_eq!(sampler.decide(&record), kept(Reason::Objective, against_parent));
             }
         }
     }
@@ -300,21 +262,14 @@ mod tests {
 
     #[test]
     fn an_unsampled_parent_is_obeyed_on_request() {
-        let obedient = Sampler {
-            against_parent: false,
-            ..Sampler::default()
-        };
+        let obedient = Sampler { against_parent: false, ..Sampler::default() };
         let mut record = record(Some(false));
         record.outcome = Outcome::Error;
         assert_eq!(obedient.decide(&record), None);
         record.trace.parent_sampled = Some(true);
         assert_eq!(obedient.decide(&record), kept(Reason::Parent, false));
         // Where the caller is not asked, it refused nothing.
-        let alone = Sampler {
-            parent_based: false,
-            root: Root::AlwaysOff,
-            ..obedient
-        };
+        let alone = Sampler { parent_based: false, root: Root::AlwaysOff, ..obedient };
         record.trace.parent_sampled = Some(false);
         assert_eq!(alone.decide(&record), kept(Reason::Error, false));
     }

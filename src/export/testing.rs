@@ -27,10 +27,7 @@ fn timings() -> Timings {
 
 fn quota() -> Quota {
     Quota {
-        tokens: Allowance {
-            remaining: Some(29_000),
-            ..Allowance::default()
-        },
+        tokens: Allowance { remaining: Some(29_000), ..Allowance::default() },
         ..Quota::default()
     }
 }
@@ -98,25 +95,16 @@ fn http(method: http::Method, path: &str) -> Http {
         client: Some([192, 0, 2, 7].into()),
         request_bytes: 812,
         response_bytes: 20_480,
-        request_headers: [(
-            "user-agent",
-            Name::new("OpenAI/Python 2.8.1").expect("not empty"),
-        )]
-        .into_iter()
-        .collect(),
+        request_headers: [("user-agent", Name::new("OpenAI/Python 2.8.1").expect("not empty"))]
+            .into_iter()
+            .collect(),
         response_headers: Headers::default(),
     }
 }
 
 /// Plain HTTP: no call of a known API.
 pub fn plain() -> Record {
-    let points = Points {
-        event: None,
-        token: None,
-        visible: None,
-        last: None,
-        ..points()
-    };
+    let points = Points { event: None, token: None, visible: None, last: None, ..points() };
     Record {
         exchange: ExchangeId(7),
         wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
@@ -190,11 +178,7 @@ fn output() -> Output {
 /// A streamed chat that went well: 101 tokens, 1 of them in the first chunk.
 pub fn streamed() -> Record {
     let points = points();
-    let tokens = Tokens {
-        output: 101.0,
-        counted: 101,
-        counted_first: 1,
-    };
+    let tokens = Tokens { output: 101.0, counted: 101, counted_first: 1 };
     Record {
         points,
         stages: points.stages(),
@@ -217,10 +201,7 @@ pub fn streamed() -> Record {
             system_fingerprint: name("fp_1"),
             finish_reasons: name("stop").into_iter().collect(),
             choices: vec![Became::Complete],
-            bands: Bands {
-                input: Some(LengthBand::Below128),
-                output: Some(LengthBand::From128),
-            },
+            bands: Bands { input: Some(LengthBand::Below128), output: Some(LengthBand::From128) },
             usage: Some(usage()),
             timings: Some(timings()),
             quota: Some(quota()),

@@ -48,16 +48,8 @@ pub struct Transport {
     reason = "there is one for each signal in the process, and they are not moved"
 )]
 enum Way {
-    Http {
-        client: Client,
-        endpoint: Uri,
-        headers: HeaderMap,
-        gzip: bool,
-    },
-    Grpc {
-        client: Grpc<Channel>,
-        metadata: MetadataMap,
-    },
+    Http { client: Client, endpoint: Uri, headers: HeaderMap, gzip: bool },
+    Grpc { client: Grpc<Channel>, metadata: MetadataMap },
 }
 
 /// Why an export was not accepted.
@@ -86,10 +78,7 @@ impl Transport {
             match self.attempt(body.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(Refused { why, again: None }) => return Err(why),
-                Err(Refused {
-                    again: Some(at_least),
-                    ..
-                }) => {
+                Err(Refused { again: Some(at_least), .. }) => {
                     let jitter = Duration::from_millis(fastrand::u64(..=MOST_JITTER_MILLIS));
                     tokio::time::sleep(pause.max(at_least) + jitter).await;
                     pause *= 2;
@@ -101,12 +90,9 @@ impl Transport {
 
     async fn attempt(&self, body: Bytes) -> Result<(), Refused> {
         let response = match &self.way {
-            Way::Http {
-                client,
-                endpoint,
-                headers,
-                ..
-            } => post(client, endpoint, headers, body).await?,
+            Way::Http { client, endpoint, headers, .. } => {
+                post(client, endpoint, headers, body).await?
+            }
             Way::Grpc { client, metadata } => {
                 let path = PathAndQuery::from_static(method(self.signal));
                 call(client.clone(), metadata, path, body).await?
@@ -114,12 +100,7 @@ impl Transport {
         };
         if let Some((items, why)) = rejected(self.signal, response) {
             let signal = self.signal.as_str();
-            tracing::warn!(
-                signal,
-                items,
-                why,
-                "the collector refused some of an export"
-            );
+            tracing::warn!(signal, items, why, "the collector refused some of an export");
         }
         Ok(())
     }
@@ -147,10 +128,7 @@ impl Way {
                 .send_compressed(CompressionEncoding::Gzip)
                 .accept_compressed(CompressionEncoding::Gzip);
         }
-        Ok(Self::Grpc {
-            client,
-            metadata: MetadataMap::from_headers(header_map(&to.headers)?),
-        })
+        Ok(Self::Grpc { client, metadata: MetadataMap::from_headers(header_map(&to.headers)?) })
     }
 
     /// Over gRPC the transport itself compresses.
@@ -190,13 +168,8 @@ fn rejected(signal: Exported, response: Bytes) -> Option<(i64, String)> {
 }
 
 fn with_content(mut headers: HeaderMap, gzip: bool) -> HeaderMap {
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/x-protobuf"),
-    );
-    headers
-        .entry(header::USER_AGENT)
-        .or_insert(HeaderValue::from_static(USER_AGENT));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+    headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
     if gzip {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
@@ -224,9 +197,8 @@ async fn post(
 }
 
 fn refused_by_http(status: StatusCode, headers: &HeaderMap) -> Refused {
-    let asked = headers
-        .get(header::RETRY_AFTER)
-        .and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let asked =
+        headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     Refused {
         why: format!("HTTP status {status}"),
         again: match status.as_u16() {
@@ -243,10 +215,10 @@ async fn call(
     path: PathAndQuery,
     body: Bytes,
 ) -> Result<Bytes, Refused> {
-    client.ready().await.map_err(|error| Refused {
-        why: error.to_string(),
-        again: Some(Duration::ZERO),
-    })?;
+    client
+        .ready()
+        .await
+        .map_err(|error| Refused { why: error.to_string(), again: Some(Duration::ZERO) })?;
     let mut request = Request::new(body);
     *request.metadata_mut() = metadata.clone();
     match client.unary(request, path, Raw).await {
@@ -256,9 +228,7 @@ async fn call(
 }
 
 fn refused_by_grpc(status: &Status) -> Refused {
-    let asked = status
-        .get_details_retry_info()
-        .and_then(|info| info.retry_delay);
+    let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
     let again = match status.code() {
         // The collector says that it will not last by saying when to come back.
         Code::ResourceExhausted => asked,
@@ -279,10 +249,7 @@ fn refused_by_grpc(status: &Status) -> Refused {
         | Code::Internal
         | Code::Unauthenticated => None,
     };
-    Refused {
-        why: format!("gRPC status {:?}: {}", status.code(), status.message()),
-        again,
-    }
+    Refused { why: format!("gRPC status {:?}: {}", status.code(), status.message()), again }
 }
 
 /// Messages that are encoded already, and are decoded elsewhere.
@@ -385,14 +352,8 @@ mod tests {
             }),
         };
         let read = |signal, body: Vec<u8>| rejected(signal, body.into());
-        assert_eq!(
-            read(Exported::Metrics, metrics.encode_to_vec()),
-            Some((3, why()))
-        );
-        assert_eq!(
-            read(Exported::Traces, traces.encode_to_vec()),
-            Some((4, why()))
-        );
+        assert_eq!(read(Exported::Metrics, metrics.encode_to_vec()), Some((3, why())));
+        assert_eq!(read(Exported::Traces, traces.encode_to_vec()), Some((4, why())));
         assert_eq!(read(Exported::Metrics, Vec::new()), None);
         assert_eq!(read(Exported::Metrics, b"no protobuf".to_vec()), None);
     }

@@ -29,11 +29,7 @@ pub(super) fn status(ending: Ending) -> StatusCode {
 
 /// A short JSON error in the shape that OpenAI clients know.
 pub(super) fn own(failed: &Failed, upstream: Option<&Label>) -> Response<Source> {
-    let Failed {
-        ending,
-        cause,
-        retry_after,
-    } = failed;
+    let Failed { ending, cause, retry_after } = failed;
     let (kind, what) = describe(*ending);
     let mut message = format!("tokengauge: {what}");
     if let Some(upstream) = upstream {
@@ -97,10 +93,9 @@ fn describe_failure(failure: Failure) -> (&'static str, &'static str) {
         Failure::Dns => ("upstream_dns", "the upstream's name cannot be resolved"),
         Failure::Connect => ("upstream_connect", "cannot connect to the upstream"),
         Failure::Tls => ("upstream_tls", "the TLS handshake with the upstream failed"),
-        Failure::BeforeHead | Failure::MidBody => (
-            "upstream_closed",
-            "the upstream closed the connection before it answered",
-        ),
+        Failure::BeforeHead | Failure::MidBody => {
+            ("upstream_closed", "the upstream closed the connection before it answered")
+        }
         Failure::Protocol => ("upstream_protocol", "what the upstream sent is not HTTP"),
     }
 }

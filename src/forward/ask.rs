@@ -69,12 +69,7 @@ impl Asker {
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         headers.insert(USER_AGENT, HeaderValue::from_static(SENT_AS));
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        Ok(Self {
-            target: Uri::try_from(target).map_err(refused)?,
-            connector,
-            headers,
-            longest,
-        })
+        Ok(Self { target: Uri::try_from(target).map_err(refused)?, connector, headers, longest })
     }
 
     /// The answer's body. How long that may take is the caller's to limit: dropping the future closes the connection.
@@ -82,17 +77,12 @@ impl Asker {
     /// # Errors
     /// Where there is no whole answer, or none of status 2xx.
     pub async fn ask(&self) -> Result<Bytes, Unanswered> {
-        let (wire, _) = self
-            .connector
-            .connect()
-            .await
-            .map_err(|error| match error {
-                connect::Error::Failed(_, why) => Unanswered::Unreachable(why),
-                connect::Error::TimedOut => Unanswered::TimedOut,
-            })?;
-        let (sender, connection) = http1::handshake(TokioIo::new(wire))
-            .await
-            .map_err(|error| unreachable(&error))?;
+        let (wire, _) = self.connector.connect().await.map_err(|error| match error {
+            connect::Error::Failed(_, why) => Unanswered::Unreachable(why),
+            connect::Error::TimedOut => Unanswered::TimedOut,
+        })?;
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(wire)).await.map_err(|error| unreachable(&error))?;
         let moved = async {
             drop(connection.await);
             // What it has read is still to be taken; whoever waits for more is told by then.
@@ -112,10 +102,7 @@ impl Asker {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = self.headers.clone();
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(|error| unreachable(&error))?;
+        let response = sender.send_request(request).await.map_err(|error| unreachable(&error))?;
         let status = response.status();
         if status.is_redirection() {
             return Err(Unanswered::Redirect(status));

@@ -55,11 +55,7 @@ struct Tls {
 impl Connector {
     pub(super) fn new(config: &Config) -> Result<Self, SetupError> {
         let via = config.proxy.clone();
-        let tls = if config.tls {
-            Some(Tls::new(config)?)
-        } else {
-            None
-        };
+        let tls = if config.tls { Some(Tls::new(config)?) } else { None };
         Ok(Self {
             host: bare(&config.host).to_owned(),
             port: config.port,
@@ -73,9 +69,9 @@ impl Connector {
         let connecting = self.connect_without_limit();
         match self.limit {
             None => connecting.await,
-            Some(limit) => tokio::time::timeout(limit, connecting)
-                .await
-                .unwrap_or(Err(Error::TimedOut)),
+            Some(limit) => {
+                tokio::time::timeout(limit, connecting).await.unwrap_or(Err(Error::TimedOut))
+            }
         }
     }
 
@@ -98,9 +94,7 @@ impl Connector {
                 .map_err(|error| Error::Failed(Failure::Connect, error.to_string()))?;
         }
         let opened = clock::now();
-        let ends = stream
-            .local_addr()
-            .and_then(|local| Ok((local, stream.peer_addr()?)));
+        let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
         let stream = match &self.tls {
             None => Stream::Plain(stream),
             Some(tls) => tls.over(stream).await?,
@@ -111,9 +105,7 @@ impl Connector {
             dns: host.parse::<IpAddr>().is_err().then(|| resolved - begun),
             tcp: Some(opened - resolved),
             tls: self.tls.as_ref().map(|_| clock::now() - opened),
-            connection: ends
-                .ok()
-                .map(|(local, remote)| Arc::new(Connection::new(local, remote))),
+            connection: ends.ok().map(|(local, remote)| Arc::new(Connection::new(local, remote))),
         };
         Ok((Wire::over(stream), connected))
     }
@@ -152,10 +144,7 @@ impl Tls {
         let host = bare(&config.host).to_owned();
         let server =
             ServerName::try_from(host.clone()).map_err(|_| SetupError::Host(name, host))?;
-        Ok(Self {
-            connector: TlsConnector::from(Arc::new(tls)),
-            name: server,
-        })
+        Ok(Self { connector: TlsConnector::from(Arc::new(tls)), name: server })
     }
 
     async fn over(&self, stream: TcpStream) -> Result<Stream, Error> {
@@ -190,9 +179,7 @@ fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
         CertificateDer::pem_file_iter(file).map_err(|error| unreadable(error.to_string()))?
     {
         let certificate = certificate.map_err(|error| unreadable(error.to_string()))?;
-        roots
-            .add(certificate)
-            .map_err(|error| unreadable(error.to_string()))?;
+        roots.add(certificate).map_err(|error| unreadable(error.to_string()))?;
         added += 1;
     }
     if added == 0 {
@@ -205,10 +192,7 @@ fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
 pub(super) fn host_header(config: &Config) -> Result<HeaderValue, SetupError> {
     let usual = if config.tls { 443 } else { 80 };
     let host = &config.host;
-    let text = match (
-        config.port == usual,
-        host.contains(':') && !host.starts_with('['),
-    ) {
+    let text = match (config.port == usual, host.contains(':') && !host.starts_with('[')) {
         (true, false) => host.clone(),
         (true, true) => format!("[{host}]"),
         (false, false) => format!("{host}:{}", config.port),
@@ -223,7 +207,5 @@ pub(super) fn host_header(config: &Config) -> Result<HeaderValue, SetupError> {
 
 /// An IPv6 address without its brackets.
 fn bare(host: &str) -> &str {
-    host.strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .unwrap_or(host)
+    host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }

@@ -47,11 +47,7 @@ pub(super) struct Failed {
 
 impl Failed {
     pub(super) const fn of(ending: Ending) -> Self {
-        Self {
-            ending,
-            cause: String::new(),
-            retry_after: None,
-        }
+        Self { ending, cause: String::new(), retry_after: None }
     }
 }
 
@@ -111,10 +107,8 @@ impl Exchange {
         }
         let lost = clock::now() - wanted;
         let (channel, connected) = self.connect().await?;
-        let connected = Connected {
-            wait: Some(lost + connected.wait.unwrap_or_default()),
-            ..connected
-        };
+        let connected =
+            Connected { wait: Some(lost + connected.wait.unwrap_or_default()), ..connected };
         self.send(channel, connected, request, upgrade)
             .await
             .unwrap_or_else(|_| Err(Failed::of(Ending::UpstreamFailed(Failure::BeforeHead))))
@@ -130,10 +124,9 @@ impl Exchange {
         };
         connected.map_err(|error| match error {
             connect::Error::TimedOut => Failed::of(Ending::TimedOut(Limit::Connect)),
-            connect::Error::Failed(failure, cause) => Failed {
-                cause,
-                ..Failed::of(Ending::UpstreamFailed(failure))
-            },
+            connect::Error::Failed(failure, cause) => {
+                Failed { cause, ..Failed::of(Ending::UpstreamFailed(failure)) }
+            }
         })
     }
 
@@ -222,24 +215,12 @@ impl Exchange {
         } else {
             Ending::UpstreamFailed(Failure::BeforeHead)
         };
-        Failed {
-            cause: error.to_string(),
-            ..Failed::of(ending)
-        }
+        Failed { cause: error.to_string(), ..Failed::of(ending) }
     }
 
     fn hand_back(self, received: Received, upgrade: Option<OnUpgrade>) -> Response<Answer> {
-        let Self {
-            upstream,
-            tap,
-            place,
-            deadline,
-            phase,
-        } = self;
-        let Received {
-            mut response,
-            lease,
-        } = received;
+        let Self { upstream, tap, place, deadline, phase } = self;
+        let Received { mut response, lease } = received;
         tap.head(clock::now(), head(&response, false));
         let theirs = response.extensions_mut().remove::<OnUpgrade>();
         let switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -247,19 +228,11 @@ impl Exchange {
         heads::hand_back(&mut parts, switching);
         if switching && let (Some(client), Some(theirs)) = (upgrade, theirs) {
             tap.upgraded(clock::now());
-            let tunnel = Tunnel {
-                client,
-                upstream: theirs,
-                tap: tap.clone(),
-                place,
-            };
+            let tunnel = Tunnel { client, upstream: theirs, tap: tap.clone(), place };
             tokio::spawn(until_cut(tunnel, phase));
             return Response::from_parts(parts, Answer::silent(Source::own(Bytes::new()), tap));
         }
-        let limits = Limits {
-            idle: upstream.config.timeouts.idle,
-            deadline,
-        };
+        let limits = Limits { idle: upstream.config.timeouts.idle, deadline };
         let source = Source::upstream(body, lease, place);
         Response::from_parts(parts, ResponseBody::new(source, tap, limits))
     }

@@ -90,12 +90,7 @@ struct Arrived {
 
 impl Forwarder {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts {
-            ways,
-            seam,
-            unrouted,
-            propagation,
-        } = parts;
+        let Parts { ways, seam, unrouted, propagation } = parts;
         Arc::new(Self {
             ways,
             seam,
@@ -107,10 +102,7 @@ impl Forwarder {
 
     /// The service of one connection of `client`.
     pub fn service(self: &Arc<Self>, client: Client) -> ForwardService {
-        ForwardService {
-            forwarder: Arc::clone(self),
-            client,
-        }
+        ForwardService { forwarder: Arc::clone(self), client }
     }
 
     /// Sends away whoever waits for a place, and from here on whoever would have to: elsewhere there may be one.
@@ -141,16 +133,10 @@ impl Forwarder {
             ..open(&parts, &way, client)
         };
         if way.trace == TraceHeaders::Continue {
-            self.propagation
-                .write(&open.trace, carried, &mut parts.headers);
+            self.propagation.write(&open.trace, carried, &mut parts.headers);
         }
         let tap = self.seam.open(open, at);
-        let Way {
-            upstream,
-            stripped,
-            door,
-            ..
-        } = way;
+        let Way { upstream, stripped, door, .. } = way;
         let Some(upstream) = upstream else {
             return fail(&tap, &Failed::of(Ending::Rejected(Refusal::NoRoute)), None);
         };
@@ -168,20 +154,9 @@ impl Forwarder {
                 Err(failed) => return fail(&tap, &failed, None),
             },
         };
-        let Arrived {
-            parts,
-            body,
-            at,
-            deadline,
-        } = arrived;
+        let Arrived { parts, body, at, deadline } = arrived;
         tap.admitted(at);
-        let exchange = Exchange {
-            upstream,
-            tap,
-            place,
-            deadline,
-            phase: self.phase.subscribe(),
-        };
+        let exchange = Exchange { upstream, tap, place, deadline, phase: self.phase.subscribe() };
         exchange.run(parts, body, stripped).await
     }
 
@@ -207,11 +182,7 @@ impl Forwarder {
         };
         let turn = Box::pin(queued.turn(meanwhile)).await;
         arrived.at = clock::now();
-        if let Err(Failed {
-            ending: ending @ Ending::ClientBroke,
-            ..
-        }) = turn
-        {
+        if let Err(Failed { ending: ending @ Ending::ClientBroke, .. }) = turn {
             // Before the answer that nobody will read: what ended it was not that.
             tap.end(arrived.at, ending);
         }
@@ -230,11 +201,7 @@ impl Forwarder {
                 door: None,
                 identity,
             },
-            Some(Found {
-                target,
-                upstream,
-                door,
-            }) => Way {
+            Some(Found { target, upstream, door }) => Way {
                 facts: Arc::clone(&target.facts),
                 upstream: upstream.cloned(),
                 stripped: target.stripped,

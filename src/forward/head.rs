@@ -55,15 +55,10 @@ pub(super) fn readdress(
         Protocol::Http1 => upstream.speaks_to_proxy(),
         Protocol::Http2 => true,
     };
-    parts.uri = if absolute {
-        absolute_uri(&host, path, upstream.config.tls)?
-    } else {
-        Uri::from(path)
-    };
+    parts.uri =
+        if absolute { absolute_uri(&host, path, upstream.config.tls)? } else { Uri::from(path) };
     if let Some(authorization) = upstream.proxy_authorization() {
-        parts
-            .headers
-            .insert(header::PROXY_AUTHORIZATION, authorization.clone());
+        parts.headers.insert(header::PROXY_AUTHORIZATION, authorization.clone());
     }
     match upstream.config.protocol {
         Protocol::Http1 => {
@@ -85,9 +80,7 @@ pub(super) fn speak_http1<B>(request: &mut Request<B>) {
     }
     *request.version_mut() = Version::HTTP_11;
     let target = std::mem::take(request.uri_mut()).into_parts();
-    if let Some(host) = target
-        .authority
-        .and_then(|host| HeaderValue::try_from(host.as_str()).ok())
+    if let Some(host) = target.authority.and_then(|host| HeaderValue::try_from(host.as_str()).ok())
     {
         request.headers_mut().insert(header::HOST, host);
     }
@@ -185,11 +178,7 @@ fn path_and_query(
 fn absolute_uri(host: &HeaderValue, path: PathAndQuery, tls: bool) -> Result<Uri, BadTarget> {
     let authority = Authority::try_from(host.as_bytes()).map_err(|_| BadTarget)?;
     let mut uri = http::uri::Parts::default();
-    uri.scheme = Some(if tls {
-        UriScheme::HTTPS
-    } else {
-        UriScheme::HTTP
-    });
+    uri.scheme = Some(if tls { UriScheme::HTTPS } else { UriScheme::HTTP });
     uri.authority = Some(authority);
     uri.path_and_query = Some(path);
     Uri::from_parts(uri).map_err(|_| BadTarget)

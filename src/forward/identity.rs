@@ -39,24 +39,13 @@ pub struct Identity {
 impl Identity {
     /// Values are hashed by HMAC-SHA-256 with `key`, or an empty one: whoever has no key can try names, but not API keys.
     pub fn new(config: Config, key: &[u8]) -> Self {
-        Self {
-            config,
-            key: hmac::Key::new(hmac::HMAC_SHA256, key),
-        }
+        Self { config, key: hmac::Key::new(hmac::HMAC_SHA256, key) }
     }
 
     pub fn read(&self, headers: &HeaderMap) -> Who {
-        let Config {
-            tenant,
-            session,
-            variant,
-        } = &self.config;
+        let Config { tenant, session, variant } = &self.config;
         let read = |source: &Option<Source>| self.value(source.as_ref()?, headers);
-        Who {
-            tenant: read(tenant),
-            session: read(session),
-            variant: read(variant),
-        }
+        Who { tenant: read(tenant), session: read(session), variant: read(variant) }
     }
 
     fn value(&self, source: &Source, headers: &HeaderMap) -> Option<Name> {
@@ -65,11 +54,7 @@ impl Identity {
             (!value.is_empty()).then_some(value)
         };
         let value = source.headers.iter().find_map(said)?;
-        if source.hash {
-            self.hashed(value)
-        } else {
-            Name::new(std::str::from_utf8(value).ok()?)
-        }
+        if source.hash { self.hashed(value) } else { Name::new(std::str::from_utf8(value).ok()?) }
     }
 
     fn hashed(&self, value: &[u8]) -> Option<Name> {
@@ -83,9 +68,7 @@ impl Identity {
 /// The key is nobody's business.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
+        f.debug_struct("Identity").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -97,27 +80,18 @@ mod tests {
 
     fn source(headers: &[&'static str], hash: bool) -> Option<Source> {
         let headers = headers.iter().map(|name| HeaderName::from_static(name));
-        Some(Source {
-            headers: headers.collect(),
-            hash,
-        })
+        Some(Source { headers: headers.collect(), hash })
     }
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &'static str)| {
-            (
-                HeaderName::from_static(name),
-                HeaderValue::from_static(value),
-            )
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
         };
         pairs.iter().map(pair).collect()
     }
 
     fn tenant(source: Option<Source>, key: &[u8], sent: &HeaderMap) -> Option<String> {
-        let config = Config {
-            tenant: source,
-            ..Config::default()
-        };
+        let config = Config { tenant: source, ..Config::default() };
         let who = Identity::new(config, key).read(sent);
         assert_eq!((&who.session, &who.variant), (&None, &None));
         who.tenant.map(|name| name.to_string())
@@ -127,14 +101,8 @@ mod tests {
     fn the_first_header_that_says_something_counts() {
         let source = || source(&["x-tenant", "x-team"], false);
         let told = |sent: &[(&'static str, &'static str)]| tenant(source(), b"", &headers(sent));
-        assert_eq!(
-            told(&[("x-team", "b"), ("x-tenant", "a")]).as_deref(),
-            Some("a")
-        );
-        assert_eq!(
-            told(&[("x-team", " b "), ("x-tenant", "  ")]).as_deref(),
-            Some("b")
-        );
+        assert_eq!(told(&[("x-team", "b"), ("x-tenant", "a")]).as_deref(), Some("a"));
+        assert_eq!(told(&[("x-team", " b "), ("x-tenant", "  ")]).as_deref(), Some("b"));
         assert_eq!(told(&[("x-other", "c")]), None);
         assert_eq!(tenant(None, b"", &headers(&[("x-tenant", "a")])), None);
     }
@@ -157,17 +125,10 @@ mod tests {
             session: source(&["x-session"], false),
             variant: source(&["x-variant"], false),
         };
-        let sent = headers(&[
-            ("x-tenant", "acme"),
-            ("x-session", "run-1"),
-            ("x-variant", "b"),
-        ]);
+        let sent = headers(&[("x-tenant", "acme"), ("x-session", "run-1"), ("x-variant", "b")]);
         let who = Identity::new(config, b"").read(&sent);
-        let expected = Who {
-            tenant: Name::new("acme"),
-            session: Name::new("run-1"),
-            variant: Name::new("b"),
-        };
+        let expected =
+            Who { tenant: Name::new("acme"), session: Name::new("run-1"), variant: Name::new("b") };
         assert_eq!(who, expected);
     }
 

@@ -42,10 +42,8 @@ impl Link {
     /// `ends`: the connection that `wire` goes over.
     pub(super) async fn over(wire: Wire, ends: Option<Arc<Ends>>) -> hyper::Result<Box<Self>> {
         let written = wire.written();
-        let (sender, connection) = http1::Builder::new()
-            .preserve_header_case(true)
-            .handshake(TokioIo::new(wire))
-            .await?;
+        let (sender, connection) =
+            http1::Builder::new().preserve_header_case(true).handshake(TokioIo::new(wire)).await?;
         let (bell, waker) = Bell::new();
         Ok(Box::new(Self {
             sender,

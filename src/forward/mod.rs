@@ -98,12 +98,7 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self {
-            connect: Some(Duration::from_secs(10)),
-            head: None,
-            idle: None,
-            total: None,
-        }
+        Self { connect: Some(Duration::from_secs(10)), head: None, idle: None, total: None }
     }
 }
 
@@ -127,11 +122,7 @@ impl Config {
             keep_host: false,
             ca_file: None,
             timeouts: Timeouts::default(),
-            pool_idle: if tls {
-                Self::POOL_IDLE_TLS
-            } else {
-                Self::POOL_IDLE_PLAIN
-            },
+            pool_idle: if tls { Self::POOL_IDLE_TLS } else { Self::POOL_IDLE_PLAIN },
             pool_size: Self::POOL_SIZE,
             proxy: None,
         }
@@ -145,14 +136,7 @@ mod tests {
     /// What a stream holds besides hyper's buffers; a chat with 5,000 streams pays each byte 5,000 times.
     #[test]
     fn what_a_stream_holds_stays_small() {
-        let sizes = (
-            size_of::<Answer>(),
-            size_of::<link::Link>(),
-            size_of::<Upload>(),
-        );
-        assert!(
-            sizes.0 <= 256 && sizes.1 <= 1024 && sizes.2 <= 72,
-            "{sizes:?}"
-        );
+        let sizes = (size_of::<Answer>(), size_of::<link::Link>(), size_of::<Upload>());
+        assert!(sizes.0 <= 256 && sizes.1 <= 1024 && sizes.2 <= 72, "{sizes:?}");
     }
 }

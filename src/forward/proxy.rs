@@ -31,11 +31,7 @@ impl Proxy {
             value.set_sensitive(true);
             Some(value)
         };
-        Self {
-            host: host.to_owned(),
-            port,
-            authorization: credentials.and_then(basic),
-        }
+        Self { host: host.to_owned(), port, authorization: credentials.and_then(basic) }
     }
 
     /// Asks the proxy for a tunnel to `host`.
@@ -45,11 +41,7 @@ impl Proxy {
         host: &str,
         port: u16,
     ) -> io::Result<()> {
-        let host = if host.contains(':') {
-            format!("[{host}]")
-        } else {
-            host.to_owned()
-        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let mut request =
             format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n").into_bytes();
         if let Some(authorization) = &self.authorization {
@@ -63,9 +55,7 @@ impl Proxy {
         if status.starts_with("2") {
             return Ok(());
         }
-        Err(io::Error::other(format!(
-            "the proxy answered CONNECT with {status}"
-        )))
+        Err(io::Error::other(format!("the proxy answered CONNECT with {status}")))
     }
 }
 
@@ -74,9 +64,7 @@ async fn read_status(stream: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= LONGEST_ANSWER {
-            return Err(io::Error::other(
-                "the proxy's answer to CONNECT is too long",
-            ));
+            return Err(io::Error::other("the proxy's answer to CONNECT is too long"));
         }
         head.push(stream.read_u8().await?);
     }

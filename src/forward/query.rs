@@ -46,25 +46,14 @@ mod tests {
         let named = |name: &str| Some(name.to_owned());
         assert_eq!(of("model=gpt-realtime"), named("gpt-realtime"));
         assert_eq!(of("api-version=1&deployment=mine&x"), named("mine"));
-        assert_eq!(
-            of("deployment=mine&model=gpt-realtime"),
-            named("gpt-realtime")
-        );
+        assert_eq!(of("deployment=mine&model=gpt-realtime"), named("gpt-realtime"));
         assert_eq!(of("model=ft%3Agpt-4o%3aacme%2"), named("ft:gpt-4o:acme%2"));
         assert_eq!(of("model=%+5%C3%A9%FF"), named("%+5é\u{FFFD}"));
     }
 
     #[test]
     fn nothing_else_is_taken_for_one() {
-        for query in [
-            "",
-            "model",
-            "model=",
-            "amodel=x",
-            "x=model=y",
-            "Model=x",
-            "key=secret",
-        ] {
+        for query in ["", "model", "model=", "amodel=x", "x=model=y", "Model=x", "key=secret"] {
             assert_eq!(of(query), None, "{query}");
         }
         let long = of(&format!("model={}", "%41".repeat(10_000))).unwrap();

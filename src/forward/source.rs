@@ -40,10 +40,7 @@ pub(super) struct Lease {
 
 impl Source {
     pub(super) fn own(body: Bytes) -> Self {
-        Self {
-            kind: Kind::Own((!body.is_empty()).then_some(body)),
-            _place: None,
-        }
+        Self { kind: Kind::Own((!body.is_empty()).then_some(body)), _place: None }
     }
 
     pub(super) fn upstream(incoming: Incoming, lease: Option<Lease>, place: Option<Place>) -> Self {
@@ -55,10 +52,7 @@ impl Source {
             }
             lease @ Some(_) => Kind::Linked { incoming, lease },
         };
-        Self {
-            kind,
-            _place: place,
-        }
+        Self { kind, _place: place }
     }
 }
 

@@ -24,12 +24,7 @@ pub(super) struct Tunnel {
 impl Tunnel {
     /// Copies until both sides have ended, or one failed. Dropped before, the tap says that it was abandoned.
     pub(super) async fn run(self) {
-        let Self {
-            client,
-            upstream,
-            tap,
-            place: _place,
-        } = self;
+        let Self { client, upstream, tap, place: _place } = self;
         let Ok(upstream) = upstream.await else {
             tap.end(clock::now(), Ending::UpstreamFailed(Failure::Protocol));
             return;
@@ -60,13 +55,7 @@ struct Observed<'tap, T> {
 
 impl<'tap, T> Observed<'tap, T> {
     fn new(inner: T, tap: &'tap Tap, direction: Direction) -> Self {
-        Self {
-            inner,
-            tap,
-            direction,
-            ended: false,
-            failed: false,
-        }
+        Self { inner, tap, direction, ended: false, failed: false }
     }
 
     /// Remembers that this side failed, so that it is known whose fault the end was.

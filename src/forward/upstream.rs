@@ -143,12 +143,7 @@ impl Upstream {
     }
 
     /// The shared connection, and how long another exchange that was making it was waited for.
-    async fn shared(
-        &self,
-    ) -> (
-        tokio::sync::MutexGuard<'_, Option<Shared>>,
-        Option<Duration>,
-    ) {
+    async fn shared(&self) -> (tokio::sync::MutexGuard<'_, Option<Shared>>, Option<Duration>) {
         if let Ok(shared) = self.http2.try_lock() {
             return (shared, None);
         }

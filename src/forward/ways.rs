@@ -82,9 +82,7 @@ impl Ways {
         Some(Found {
             target,
             upstream: self.upstreams.get(&target.upstream),
-            door: limited
-                .then(|| self.doors.get(&target.facts.name))
-                .flatten(),
+            door: limited.then(|| self.doors.get(&target.facts.name)).flatten(),
         })
     }
 }

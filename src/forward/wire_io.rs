@@ -37,10 +37,7 @@ impl Wire {
 
 impl<S> Wire<S> {
     pub(super) fn over(stream: S) -> Self {
-        Self {
-            stream,
-            written: Arc::default(),
-        }
+        Self { stream, written: Arc::default() }
     }
 
     /// For a body that is sent over this, one at a time.
@@ -225,10 +222,7 @@ mod tests {
         let answered = tokio::spawn(sender.send_request(Request::post("/").body(body).unwrap()));
         far.read_exact(&mut [0; BODY]).await.unwrap();
         settle().await;
-        assert!(
-            !tap.uploaded(),
-            "the head was read too, so some of the body is left"
-        );
+        assert!(!tap.uploaded(), "the head was read too, so some of the body is left");
         let mut left = Vec::new();
         while !tap.uploaded() {
             left.push(far.read_u8().await.unwrap());

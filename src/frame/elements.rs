@@ -31,11 +31,7 @@ enum Place {
 impl Elements {
     /// `cap`: the most bytes that an element may take.
     pub fn new(cap: usize) -> Self {
-        Self {
-            place: Place::Before,
-            scanner: Scanner::default(),
-            held: Held::new(cap),
-        }
+        Self { place: Place::Before, scanner: Scanner::default(), held: Held::new(cap) }
     }
 
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
@@ -129,10 +125,7 @@ impl Elements {
     fn end(&mut self, piece: &[u8], out: &mut impl FnMut(Frame<'_>)) {
         self.place = Place::Between;
         if let Some(element) = self.held.end(piece, out) {
-            out(Frame::Event {
-                name: b"",
-                data: element.trim_ascii_end(),
-            });
+            out(Frame::Event { name: b"", data: element.trim_ascii_end() });
         }
     }
 }

@@ -16,11 +16,7 @@ pub struct Held {
 impl Held {
     /// `cap`: the most bytes that a frame may take.
     pub fn new(cap: usize) -> Self {
-        Self {
-            cap,
-            bytes: Vec::new(),
-            over: false,
-        }
+        Self { cap, bytes: Vec::new(), over: false }
     }
 
     pub fn cap(&self) -> usize {

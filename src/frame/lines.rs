@@ -139,10 +139,7 @@ impl Lines {
         self.place = Place::Between;
         self.scanner = Scanner::default();
         if let Some(value) = self.held.end(piece, out) {
-            out(Frame::Event {
-                name: b"",
-                data: value.trim_ascii_end(),
-            });
+            out(Frame::Event { name: b"", data: value.trim_ascii_end() });
         }
     }
 }

@@ -144,11 +144,7 @@ impl Sniffer {
             b':' => return Some(Framing::Sse),
             byte if begins_message(*byte) => {
                 let known = Prelude::read(lead.first_chunk()?).is_some();
-                return Some(if known {
-                    Framing::Aws
-                } else {
-                    self.settle(lead)
-                });
+                return Some(if known { Framing::Aws } else { self.settle(lead) });
             }
             _ => {}
         }
@@ -189,10 +185,7 @@ impl Sniffer {
         if framing.is_none() {
             self.held.extend_from_slice(bytes);
         }
-        framing.map(|framing| Found {
-            framing,
-            rest: bytes,
-        })
+        framing.map(|framing| Found { framing, rest: bytes })
     }
 }
 
@@ -234,11 +227,7 @@ struct Doubt {
 
 impl Default for Doubt {
     fn default() -> Self {
-        Self {
-            scanner: Scanner::default(),
-            closed: false,
-            left: DOUBT,
-        }
+        Self { scanner: Scanner::default(), closed: false, left: DOUBT }
     }
 }
 

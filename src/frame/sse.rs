@@ -210,10 +210,7 @@ impl<'a> Pending<'a> {
 
     fn dispatch(self, out: &mut impl FnMut(Frame<'_>)) {
         if let Some(data) = self.data {
-            out(Frame::Event {
-                name: &self.name,
-                data: &data,
-            });
+            out(Frame::Event { name: &self.name, data: &data });
         }
     }
 

@@ -240,13 +240,7 @@ impl<'a> Review<'a> {
     }
 
     fn pod(&self) -> Result<Value, Unasked> {
-        let Request {
-            kind,
-            sub_resource,
-            operation,
-            object,
-            ..
-        } = &self.0.request;
+        let Request { kind, sub_resource, operation, object, .. } = &self.0.request;
         let is_review = text(self.0.kind).as_deref() == Some("AdmissionReview")
             && text(self.0.api_version).is_some_and(|it| it.starts_with("admission.k8s.io/"));
         if !is_review {
@@ -266,11 +260,7 @@ impl<'a> Review<'a> {
             return Err(Unasked::TooComplex);
         }
         let pod: Value = serde_json::from_str(object).map_err(|_| Unasked::Unreadable)?;
-        if pod.is_object() {
-            Ok(pod)
-        } else {
-            Err(Unasked::Unreadable)
-        }
+        if pod.is_object() { Ok(pod) } else { Err(Unasked::Unreadable) }
     }
 
     /// The request's: a pod's own may be left out.
@@ -300,14 +290,7 @@ impl Decision {
             Verdict::Failed => vec![warning(&message)],
             Verdict::Injected | Verdict::Skipped | Verdict::Refused => Vec::new(),
         };
-        Self {
-            verdict,
-            reason: why.as_str(),
-            message,
-            patch: None,
-            warnings,
-            told: None,
-        }
+        Self { verdict, reason: why.as_str(), message, patch: None, warnings, told: None }
     }
 
     fn of(outcome: Outcome) -> Self {
@@ -331,14 +314,7 @@ impl Decision {
                 (Verdict::Refused, problem.as_str(), message, None, warnings)
             }
         };
-        Self {
-            verdict,
-            reason,
-            message,
-            patch,
-            warnings,
-            told: None,
-        }
+        Self { verdict, reason, message, patch, warnings, told: None }
     }
 }
 
@@ -470,35 +446,23 @@ mod tests {
     }
 
     fn sidecar() -> Note {
-        Note::Sidecar {
-            mode: Mode::Outbound,
-            native: true,
-            image: "an/image:1".to_owned(),
-        }
+        Note::Sidecar { mode: Mode::Outbound, native: true, image: "an/image:1".to_owned() }
     }
 
     #[test]
     fn a_patch_is_sent_as_base64_and_its_owner_told() {
         let patch = json!([{"op": "add", "path": "/spec/initContainers", "value": []}]);
         let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
-        let outcome = Outcome::Changed {
-            patch: patch.clone(),
-            notes: vec![sidecar()],
-        };
+        let outcome = Outcome::Changed { patch: patch.clone(), notes: vec![sidecar()] };
         let (decision, response) = decided(REVIEW, outcome);
-        let sent = STANDARD
-            .decode(response["patch"].as_str().unwrap())
-            .unwrap();
+        let sent = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
         let sent: json_patch::Patch = serde_json::from_slice(&sent).unwrap();
         assert_eq!(sent, patch);
         assert_eq!(response["patchType"], "JSONPatch");
         // A pod that got what it asked for is no reason for a warning in a controller's log.
         assert_eq!(response.get("warnings"), None);
         let told = decision.told.unwrap();
-        assert_eq!(
-            (told.namespace.as_str(), told.verdict),
-            ("shop", Verdict::Injected)
-        );
+        assert_eq!((told.namespace.as_str(), told.verdict), ("shop", Verdict::Injected));
         let owner = json!({
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "chat-6c9f7d5b8d",
             "uid": "0f6f3c1e-9d42-4c2e-8f51-6b6d2d1f1a11",
@@ -510,28 +474,16 @@ mod tests {
     #[test]
     fn a_skip_is_told_and_a_refusal_is_a_warning_too() {
         let (skipped, response) = decided(REVIEW, Outcome::Skipped(Reason::OptedOut));
-        assert_eq!(
-            (skipped.verdict, skipped.reason),
-            (Verdict::Skipped, "opted_out")
-        );
-        assert_eq!(
-            (response.get("patch"), response.get("warnings")),
-            (None, None)
-        );
+        assert_eq!((skipped.verdict, skipped.reason), (Verdict::Skipped, "opted_out"));
+        assert_eq!((response.get("patch"), response.get("warnings")), (None, None));
         let (again, _) = decided(REVIEW, Outcome::Skipped(Reason::AlreadyInjected));
         assert_eq!((again.reason, again.told), ("already_injected", None));
-        let problem = Problem::WrongAnnotation {
-            name: "port",
-            wrong: "no\n".repeat(500),
-        };
+        let problem = Problem::WrongAnnotation { name: "port", wrong: "no\n".repeat(500) };
         let (refused, response) = decided(REVIEW, Outcome::Refused(problem));
         assert_eq!(refused.verdict, Verdict::Refused);
         assert_eq!(response["auditAnnotations"]["outcome"], "refused");
         let warning = response["warnings"][0].as_str().unwrap();
-        assert!(
-            warning.len() <= LONGEST_WARNING && !warning.contains('\n'),
-            "{warning}"
-        );
+        assert!(warning.len() <= LONGEST_WARNING && !warning.contains('\n'), "{warning}");
     }
 
     #[test]
@@ -557,10 +509,7 @@ mod tests {
             (json!({"generateName": "a-"}), "a-"),
             (json!({"name": "", "generateName": "b-"}), "b-"),
             (json!({"name": 7}), ""),
-            (
-                json!({"name": "a", "ownerReferences": [{"kind": "X", "name": "x"}]}),
-                "a",
-            ),
+            (json!({"name": "a", "ownerReferences": [{"kind": "X", "name": "x"}]}), "a"),
             (
                 json!({"name": "a", "ownerReferences": [{"controller": true, "kind": 7, "name": "x"}]}),
                 "a",
@@ -573,14 +522,9 @@ mod tests {
 
     #[test]
     fn values_are_never_counted_too_low() {
-        for text in [
-            "1",
-            "[]",
-            "{}",
-            "[1,2,3]",
-            "{\"a\":1,\"b\":[2,{\"c\":\"x,[{\"}]}",
-            "\"\\\",,\\\\\"",
-        ] {
+        for text in
+            ["1", "[]", "{}", "[1,2,3]", "{\"a\":1,\"b\":[2,{\"c\":\"x,[{\"}]}", "\"\\\",,\\\\\""]
+        {
             fn count(value: &Value) -> usize {
                 1 + match value {
                     Value::Array(items) => items.iter().map(count).sum(),

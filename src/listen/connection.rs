@@ -91,16 +91,8 @@ impl Server {
             .preserve_header_case(true)
             .auto_date_header(false);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
-        http2
-            .timer(TokioTimer::new())
-            .keep_alive_interval(HTTP2_PING)
-            .auto_date_header(false);
-        Self {
-            http1,
-            http2,
-            tls: tls.map(|tls| Arc::new(Acceptor(tls))),
-            head_timeout,
-        }
+        http2.timer(TokioTimer::new()).keep_alive_interval(HTTP2_PING).auto_date_header(false);
+        Self { http1, http2, tls: tls.map(|tls| Arc::new(Acceptor(tls))), head_timeout }
     }
 
     /// Serves one connection in a task of its own.
@@ -116,17 +108,12 @@ impl Server {
         tokio::spawn(async move {
             match accepted {
                 Accepted::Unix(stream) => {
-                    let peer = Peer {
-                        connection: None,
-                        tls: false,
-                    };
+                    let peer = Peer { connection: None, tls: false };
                     server.plain(stream, handler.service_for(peer), held).await;
                 }
                 Accepted::Tcp(stream, connection) => {
-                    let peer = Peer {
-                        connection: connection.map(Arc::new),
-                        tls: server.tls.is_some(),
-                    };
+                    let peer =
+                        Peer { connection: connection.map(Arc::new), tls: server.tls.is_some() };
                     let service = handler.service_for(peer);
                     match &server.tls {
                         None => server.plain(stream, service, held).await,
@@ -289,15 +276,7 @@ impl<C: Graceful> Serving<C> {
         let (bell, waker) = Bell::new();
         // What the phase was while it was opened is told again here.
         held.member.forget();
-        Self {
-            connection,
-            held,
-            registered: false,
-            exchanges,
-            end: End::Open,
-            bell,
-            waker,
-        }
+        Self { connection, held, registered: false, exchanges, end: End::Open, bell, waker }
     }
 
     /// Takes note of a new phase; whether the connection ends here and now.
@@ -309,9 +288,7 @@ impl<C: Graceful> Serving<C> {
             (Phase::Cut, _) => return true,
             (_, End::Told) | (Phase::Serving, _) => self.end,
             // One that waits for its next exchange is given it: closing would meet a request that is on its way.
-            (Phase::Parting, _) if !C::TELLS => End::Unless {
-                begun: self.exchanges.over(),
-            },
+            (Phase::Parting, _) if !C::TELLS => End::Unless { begun: self.exchanges.over() },
             (Phase::Parting | Phase::Leaving, _) => End::Unless { begun: 0 },
             (Phase::Finishing, _) => {
                 self.connection.finish();

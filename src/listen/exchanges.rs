@@ -62,10 +62,7 @@ pub(super) struct Counted<S> {
 impl<S> Counted<S> {
     pub(super) fn new(inner: S) -> (Self, Arc<Exchanges>) {
         let exchanges = Arc::<Exchanges>::default();
-        let counted = Self {
-            inner,
-            exchanges: Arc::clone(&exchanges),
-        };
+        let counted = Self { inner, exchanges: Arc::clone(&exchanges) };
         (counted, exchanges)
     }
 }
@@ -80,10 +77,7 @@ where
 
     fn call(&self, request: Request<R>) -> Self::Future {
         let going = (!switches(request.headers())).then(|| self.exchanges.begin());
-        Answering {
-            inner: self.inner.call(request),
-            going,
-        }
+        Answering { inner: self.inner.call(request), going }
     }
 }
 

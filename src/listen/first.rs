@@ -33,12 +33,7 @@ impl<T: AsyncRead + Unpin> First<T> {
                 break !differs && to == PREFACE.len();
             }
         };
-        let first = Self {
-            inner,
-            bytes,
-            from: 0,
-            to: u8::try_from(to).unwrap_or_default(),
-        };
+        let first = Self { inner, bytes, from: 0, to: u8::try_from(to).unwrap_or_default() };
         Ok((first, http2))
     }
 }
@@ -52,10 +47,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for First<T> {
         if self.from == self.to {
             return Pin::new(&mut self.inner).poll_read(cx, buf);
         }
-        let left = self
-            .bytes
-            .get(usize::from(self.from)..usize::from(self.to))
-            .unwrap_or_default();
+        let left = self.bytes.get(usize::from(self.from)..usize::from(self.to)).unwrap_or_default();
         let taken = left.len().min(buf.remaining());
         buf.put_slice(left.get(..taken).unwrap_or_default());
         self.from += u8::try_from(taken).unwrap_or_default();

@@ -120,20 +120,13 @@ impl Listener {
     }
 
     fn open(config: &Config, tls: Option<TlsAcceptor>) -> Result<Self, Error> {
-        let Config {
-            address,
-            tls: _,
-            max_connections,
-            head_timeout,
-        } = config;
+        let Config { address, tls: _, max_connections, head_timeout } = config;
         let socket =
             Socket::bind(address).map_err(|error| Error::Bind(address.to_string(), error))?;
         Ok(Self {
             socket,
             server: Server::new(tls, *head_timeout),
-            places: Arc::new(Semaphore::new(
-                (*max_connections).min(Semaphore::MAX_PERMITS),
-            )),
+            places: Arc::new(Semaphore::new((*max_connections).min(Semaphore::MAX_PERMITS))),
             phases: Arc::default(),
         })
     }
@@ -184,9 +177,7 @@ impl Listener {
                 continue;
             };
             match self.socket.accept().await {
-                Ok(accepted) => self
-                    .server
-                    .serve(accepted, handler.clone(), phases.join(), place),
+                Ok(accepted) => self.server.serve(accepted, handler.clone(), phases.join(), place),
                 Err(error) => socket::pause_after(&error).await,
             }
         }

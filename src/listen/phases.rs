@@ -50,11 +50,7 @@ impl Phases {
     pub(super) fn join(self: &Arc<Self>) -> Member {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.members().insert(id, Waker::noop().clone());
-        Member {
-            phases: Arc::clone(self),
-            id,
-            seen: Phase::Serving,
-        }
+        Member { phases: Arc::clone(self), id, seen: Phase::Serving }
     }
 
     pub(super) fn enter(&self, phase: Phase) {

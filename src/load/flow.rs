@@ -74,11 +74,9 @@ impl Track {
         FlowReading {
             flow: flow.clone(),
             input: throughput(now, None, |seconds| self.input_of(now, seconds)),
-            output: throughput(
-                now,
-                peak(now, |second| self.streamed_in(second)),
-                |seconds| self.output_of(now, seconds),
-            ),
+            output: throughput(now, peak(now, |second| self.streamed_in(second)), |seconds| {
+                self.output_of(now, seconds)
+            }),
             recent: recent.summary(),
         }
     }
@@ -136,9 +134,7 @@ pub(super) fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) 
 
 fn sum(slots: &Slots<f64>, now: u64, seconds: u64) -> f64 {
     // Not `sum`, which begins at -0.
-    slots
-        .range(now.saturating_sub(seconds)..now)
-        .fold(0.0, |sum, tokens| sum + tokens)
+    slots.range(now.saturating_sub(seconds)..now).fold(0.0, |sum, tokens| sum + tokens)
 }
 
 /// Told from the first full second on: the highest slot so far is true of what was seen, where a mean over part of a

@@ -60,8 +60,7 @@ impl Lanes {
 
     fn active(&mut self, lane: &Lane) -> &mut [u64; State::ALL.len()] {
         if self.0.len() >= MOST_LANES && !self.0.contains_key(lane) {
-            self.0
-                .retain(|_, active| active.iter().any(|count| *count > 0));
+            self.0.retain(|_, active| active.iter().any(|count| *count > 0));
         }
         self.0.entry(lane.clone()).or_default()
     }
@@ -74,10 +73,7 @@ mod tests {
     use crate::wire::Vantage;
 
     fn lane(route: &str) -> Lane {
-        Lane {
-            route: Label::known(route),
-            vantage: Vantage::Outbound,
-        }
+        Lane { route: Label::known(route), vantage: Vantage::Outbound }
     }
 
     #[test]
@@ -88,21 +84,11 @@ mod tests {
         lanes.enter(&chat, State::Waiting);
         lanes.enter(&chat, State::Unstreamed);
         assert_eq!(lanes.reading()[0].active, [1, 1, 0, 1]);
-        assert_eq!(
-            lanes.queue_depth(&chat),
-            2,
-            "what is not streamed is outside"
-        );
+        assert_eq!(lanes.queue_depth(&chat), 2, "what is not streamed is outside");
         lanes.leave(&chat, State::Waiting);
         lanes.enter(&chat, State::Streaming);
         assert_eq!(lanes.reading()[0].active, [1, 0, 1, 1]);
-        assert_eq!(
-            (
-                lanes.queue_depth(&chat),
-                lanes.queue_depth(&lane("unknown"))
-            ),
-            (1, 0)
-        );
+        assert_eq!((lanes.queue_depth(&chat), lanes.queue_depth(&lane("unknown"))), (1, 0));
     }
 
     #[test]

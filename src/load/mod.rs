@@ -44,12 +44,7 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [Self; 4] = [
-        Self::Queued,
-        Self::Waiting,
-        Self::Streaming,
-        Self::Unstreamed,
-    ];
+    pub const ALL: [Self; 4] = [Self::Queued, Self::Waiting, Self::Streaming, Self::Unstreamed];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -89,12 +84,7 @@ impl Flow {
 
     /// Flows in the order of their names, as people look for them.
     pub fn by_name(&self) -> impl Ord + use<'_> {
-        let Self {
-            provider,
-            model,
-            route,
-            vantage,
-        } = self;
+        let Self { provider, model, route, vantage } = self;
         (model, provider, route, vantage.as_str())
     }
 }
@@ -407,10 +397,7 @@ mod tests {
     }
 
     fn lane() -> Lane {
-        Lane {
-            route: Label::known("default"),
-            vantage: Vantage::Outbound,
-        }
+        Lane { route: Label::known("default"), vantage: Vantage::Outbound }
     }
 
     #[test]
@@ -430,10 +417,7 @@ mod tests {
     #[test]
     fn flows_are_told_apart_and_only_those_in_use_are_told() {
         let mut load = Load::new();
-        let (large, small) = (
-            flow("large", Vantage::Outbound),
-            flow("small", Vantage::Outbound),
-        );
+        let (large, small) = (flow("large", Vantage::Outbound), flow("small", Vantage::Outbound));
         let (large_id, small_id) = (load.flow(&large), load.flow(&small));
         assert_eq!(load.flow(&large), large_id);
         assert!(load.reading(Moment::ZERO).flows.is_empty());
@@ -462,10 +446,8 @@ mod tests {
     #[test]
     fn the_total_has_the_percentiles_of_all_exchanges() {
         let mut load = Load::new();
-        let ended = |millis| Ended {
-            duration: Some(Duration::from_millis(millis)),
-            ..Ended::default()
-        };
+        let ended =
+            |millis| Ended { duration: Some(Duration::from_millis(millis)), ..Ended::default() };
         for (model, count, millis) in [("a", 90, 100), ("b", 10, 9_000)] {
             let id = load.flow(&flow(model, Vantage::Outbound));
             for _ in 0..count {
@@ -489,14 +471,9 @@ mod tests {
         }
         let flows = load.reading(Moment::from_secs(10)).flows;
         assert_eq!(flows.len(), MOST_FLOWS + Vantage::ALL.len());
-        let others = flows
-            .iter()
-            .filter(|told| told.flow.model.as_str() == OTHER);
+        let others = flows.iter().filter(|told| told.flow.model.as_str() == OTHER);
         assert_eq!(others.count(), Vantage::ALL.len());
-        let sum: f64 = flows
-            .iter()
-            .filter_map(|told| told.output.ten_seconds)
-            .sum();
+        let sum: f64 = flows.iter().filter_map(|told| told.output.ten_seconds).sum();
         let all = (10 * MOST_FLOWS * Vantage::ALL.len()) as f64;
         assert!((sum * 10.0 - all).abs() < 1e-6, "nothing is lost");
     }

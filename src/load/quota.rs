@@ -33,12 +33,8 @@ pub enum Limited {
 }
 
 impl Limited {
-    pub const ALL: [Self; 4] = [
-        Self::Requests,
-        Self::Tokens,
-        Self::InputTokens,
-        Self::OutputTokens,
-    ];
+    pub const ALL: [Self; 4] =
+        [Self::Requests, Self::Tokens, Self::InputTokens, Self::OutputTokens];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -112,8 +108,7 @@ impl Quotas {
     }
 
     fn forget(&mut self, at: Moment) {
-        self.0
-            .retain(|_, known| known.iter().flatten().any(|said| said.is_fresh(at)));
+        self.0.retain(|_, known| known.iter().flatten().any(|said| said.is_fresh(at)));
     }
 
     fn give_way(&mut self, at: Moment) {
@@ -138,10 +133,7 @@ impl Said {
     fn now(&self, at: Moment) -> Allowance {
         let passed = at.since(self.at);
         let left = |reset: Duration| reset.checked_sub(passed).filter(|left| !left.is_zero());
-        Allowance {
-            reset: self.allowance.reset.and_then(left),
-            ..self.allowance
-        }
+        Allowance { reset: self.allowance.reset.and_then(left), ..self.allowance }
     }
 }
 
@@ -161,18 +153,11 @@ mod tests {
     }
 
     const fn left(remaining: u64, reset: Option<Duration>) -> Allowance {
-        Allowance {
-            limit: Some(500),
-            remaining: Some(remaining),
-            reset,
-        }
+        Allowance { limit: Some(500), remaining: Some(remaining), reset }
     }
 
     fn requests(remaining: u64, reset: Option<u64>) -> Quota {
-        Quota {
-            requests: left(remaining, reset.map(Duration::from_secs)),
-            ..Quota::default()
-        }
+        Quota { requests: left(remaining, reset.map(Duration::from_secs)), ..Quota::default() }
     }
 
     const AT: Moment = Moment::from_secs(1_000);
@@ -193,11 +178,7 @@ mod tests {
         let mut quotas = Quotas::default();
         assert_eq!(told(&mut quotas, 0), []);
         quotas.say(AT, &flow("a"), &requests(40, None));
-        quotas.say(
-            AT.saturating_sub(Duration::from_secs(1)),
-            &flow("a"),
-            &requests(90, None),
-        );
+        quotas.say(AT.saturating_sub(Duration::from_secs(1)), &flow("a"), &requests(90, None));
         assert_eq!(told(&mut quotas, 0), [(Limited::Requests, Some(40), None)]);
         quotas.say(AT + Duration::from_secs(1), &flow("a"), &requests(39, None));
         assert_eq!(told(&mut quotas, 1), [(Limited::Requests, Some(39), None)]);
@@ -207,30 +188,21 @@ mod tests {
     fn what_an_answer_does_not_say_stands_as_it_was() {
         let mut quotas = Quotas::default();
         quotas.say(AT, &flow("a"), &requests(40, None));
-        let tokens = Quota {
-            input_tokens: left(0, Some(Duration::from_secs(90))),
-            ..Quota::default()
-        };
+        let tokens =
+            Quota { input_tokens: left(0, Some(Duration::from_secs(90))), ..Quota::default() };
         quotas.say(AT + Duration::from_secs(10), &flow("a"), &tokens);
         assert_eq!(
             told(&mut quotas, 20),
-            [
-                (Limited::Requests, Some(40), None),
-                (Limited::InputTokens, Some(0), Some(80))
-            ],
+            [(Limited::Requests, Some(40), None), (Limited::InputTokens, Some(0), Some(80))],
             "nothing left is a number"
         );
     }
 
     #[test]
     fn it_is_told_until_its_reset_but_for_a_minute_at_least_and_five_at_most() {
-        for (reset, last) in [
-            (Some(0), 60),
-            (Some(1), 60),
-            (Some(90), 90),
-            (Some(9_000), 300),
-            (None, 300),
-        ] {
+        for (reset, last) in
+            [(Some(0), 60), (Some(1), 60), (Some(90), 90), (Some(9_000), 300), (None, 300)]
+        {
             let mut quotas = Quotas::default();
             quotas.say(AT, &flow("a"), &requests(7, reset));
             assert_eq!(told(&mut quotas, last).len(), 1, "{reset:?}");
@@ -254,10 +226,7 @@ mod tests {
             quotas.say(at, &flow(&number.to_string()), &requests(number, None));
             assert!(quotas.0.len() <= MOST_FLOWS);
         }
-        let least = told(&mut quotas, 1)
-            .iter()
-            .map(|(_, remaining, _)| remaining.unwrap())
-            .min();
+        let least = told(&mut quotas, 1).iter().map(|(_, remaining, _)| remaining.unwrap()).min();
         assert_eq!(least, Some(MOST_FLOWS as u64), "the first half is gone");
     }
 }

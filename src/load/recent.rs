@@ -69,13 +69,8 @@ pub(super) struct Segment {
 
 impl Segment {
     fn ended(&mut self, ended: Ended) {
-        let Ended {
-            failed,
-            time_to_first_token,
-            output_rate,
-            duration,
-            time_per_output_token,
-        } = ended;
+        let Ended { failed, time_to_first_token, output_rate, duration, time_per_output_token } =
+            ended;
         self.finished += 1;
         self.failed += u64::from(failed);
         if let Some(time) = time_to_first_token {
@@ -94,23 +89,13 @@ impl Segment {
             self.voice += u64::from(rate >= VOICE_RATE);
             let counts = Band::ALL.into_iter().zip(&mut self.bands);
             let own = Band::of(rate);
-            counts
-                .filter(|(band, _)| *band == own)
-                .for_each(|(_, count)| *count += 1);
+            counts.filter(|(band, _)| *band == own).for_each(|(_, count)| *count += 1);
         }
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
-        let Self {
-            first_tokens,
-            rates,
-            durations,
-            per_token,
-            finished,
-            failed,
-            bands,
-            voice,
-        } = other;
+        let Self { first_tokens, rates, durations, per_token, finished, failed, bands, voice } =
+            other;
         self.first_tokens.merge(first_tokens);
         self.rates.merge(rates);
         self.durations.merge(durations);
@@ -177,8 +162,7 @@ impl Values {
     }
 
     fn histogram(&mut self) -> &mut Histogram<u32> {
-        self.0
-            .get_or_insert_with(|| Histogram::new(DIGITS).expect("DIGITS is between 0 and 5"))
+        self.0.get_or_insert_with(|| Histogram::new(DIGITS).expect("DIGITS is between 0 and 5"))
     }
 }
 
@@ -208,31 +192,18 @@ mod tests {
             recent.ended(Moment::from_millis(n * 290), ended(n * 10, n as f64 / 10.0));
         }
         let summary = recent.segment(Moment::from_secs(290)).summary();
-        let (times, rates) = (
-            summary.time_to_first_token.unwrap(),
-            summary.output_rate.unwrap(),
-        );
-        for (told, exact) in [
-            (times.p5, 0.5),
-            (times.p50, 5.0),
-            (times.p95, 9.5),
-            (times.p99, 9.9),
-        ] {
+        let (times, rates) = (summary.time_to_first_token.unwrap(), summary.output_rate.unwrap());
+        for (told, exact) in [(times.p5, 0.5), (times.p50, 5.0), (times.p95, 9.5), (times.p99, 9.9)]
+        {
             near(told, exact);
         }
-        for (told, exact) in [
-            (rates.p5, 5.0),
-            (rates.p50, 50.0),
-            (rates.p95, 95.0),
-            (rates.p99, 99.0),
-        ] {
+        for (told, exact) in
+            [(rates.p5, 5.0), (rates.p50, 50.0), (rates.p95, 95.0), (rates.p99, 99.0)]
+        {
             near(told, exact);
         }
         assert_eq!((times.count, rates.count), (1_000, 1_000));
-        let (whole, token) = (
-            summary.duration.unwrap(),
-            summary.time_per_output_token.unwrap(),
-        );
+        let (whole, token) = (summary.duration.unwrap(), summary.time_per_output_token.unwrap());
         near(whole.p95, 19.0);
         near(token.p5, 0.000_5);
         near(token.p95, 0.009_5);
@@ -262,17 +233,11 @@ mod tests {
     #[test]
     fn what_is_undefined_is_left_out_but_counted_as_finished() {
         let mut recent = Recent::new();
-        let failed = Ended {
-            failed: true,
-            ..Ended::default()
-        };
+        let failed = Ended { failed: true, ..Ended::default() };
         recent.ended(Moment::from_secs(1), failed);
         recent.ended(Moment::from_secs(1), Ended::default());
         let summary = recent.segment(Moment::from_secs(1)).summary();
-        assert_eq!(
-            (summary.time_to_first_token, summary.output_rate),
-            (None, None)
-        );
+        assert_eq!((summary.time_to_first_token, summary.output_rate), (None, None));
         assert_eq!((summary.finished, summary.failed), (2, 1));
     }
 

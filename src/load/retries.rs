@@ -179,30 +179,21 @@ mod tests {
     fn an_sdk_that_counts_its_retries_is_believed() {
         let mut retries = Retries::default();
         let sign = |retries: &mut Retries, count| {
-            retries
-                .opened(AT, &open(1, &[("x-stainless-retry-count", count)]))
-                .0
+            retries.opened(AT, &open(1, &[("x-stainless-retry-count", count)])).0
         };
         for first in ["0", "", "-1", "many", "1e9"] {
             assert_eq!(sign(&mut retries, first), None, "{first:?}");
         }
         for later in ["1", "2", " 3 "] {
-            assert_eq!(
-                sign(&mut retries, later),
-                Some(Sign::RetryCount),
-                "{later:?}"
-            );
+            assert_eq!(sign(&mut retries, later), Some(Sign::RetryCount), "{later:?}");
         }
     }
 
     #[test]
     fn a_key_that_comes_again_within_the_window_is_a_retry_however_the_first_one_ended() {
         let mut retries = Retries::default();
-        let mut sign = |at, length, key| {
-            retries
-                .opened(at, &open(length, &[("idempotency-key", key)]))
-                .0
-        };
+        let mut sign =
+            |at, length, key| retries.opened(at, &open(length, &[("idempotency-key", key)])).0;
         assert_eq!(sign(AT, 5, "a"), None);
         assert_eq!(sign(AT, 5, "b"), None);
         assert_eq!(sign(after(600), 6, "a"), Some(Sign::IdempotencyKey));
@@ -220,11 +211,7 @@ mod tests {
         let id = [("x-request-id", "r1")];
         let (sign, first) = retries.opened(AT, &open(5, &id));
         assert_eq!(sign, None);
-        assert_eq!(
-            retries.opened(AT, &open(5, &id)).0,
-            None,
-            "beside the first"
-        );
+        assert_eq!(retries.opened(AT, &open(5, &id)).0, None, "beside the first");
         retries.failed(after(1), first.unwrap());
         assert_eq!(
             retries.opened(after(2), &open(6, &id)).0,
@@ -235,17 +222,9 @@ mod tests {
         assert_eq!(retries.opened(after(2), &open(5, &other)).0, None);
         let (sign, second) = retries.opened(after(3), &open(5, &id));
         assert_eq!((sign, second), (Some(Sign::RequestId), first));
-        assert_eq!(
-            retries.opened(after(4), &open(5, &id)).0,
-            None,
-            "one failure, one retry"
-        );
+        assert_eq!(retries.opened(after(4), &open(5, &id)).0, None, "one failure, one retry");
         retries.failed(after(5), second.unwrap());
-        assert_eq!(
-            retries.opened(after(606), &open(5, &id)).0,
-            None,
-            "too long ago"
-        );
+        assert_eq!(retries.opened(after(606), &open(5, &id)).0, None, "too long ago");
     }
 
     #[test]
@@ -253,15 +232,9 @@ mod tests {
         let mut retries = Retries::default();
         let headers = |count| [("x-stainless-retry-count", count), ("idempotency-key", "k")];
         assert_eq!(retries.opened(AT, &open(5, &headers("0"))).0, None);
-        assert_eq!(
-            retries.opened(AT, &open(5, &headers("1"))).0,
-            Some(Sign::RetryCount)
-        );
+        assert_eq!(retries.opened(AT, &open(5, &headers("1"))).0, Some(Sign::RetryCount));
         let silent = [("idempotency-key", "k")];
-        assert_eq!(
-            retries.opened(AT, &open(5, &silent)).0,
-            Some(Sign::IdempotencyKey)
-        );
+        assert_eq!(retries.opened(AT, &open(5, &silent)).0, Some(Sign::IdempotencyKey));
     }
 
     #[test]

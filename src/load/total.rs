@@ -10,9 +10,7 @@ pub(super) fn reading(at: Moment, tracks: &[&Track], recent: &Segment) -> TotalR
     let now = at.since(Moment::ZERO).as_secs();
     let sum = |of: &dyn Fn(&Track) -> f64| tracks.iter().fold(0.0, |sum, track| sum + of(track));
     TotalReading {
-        input: throughput(now, None, |seconds| {
-            sum(&|track| track.input_of(now, seconds))
-        }),
+        input: throughput(now, None, |seconds| sum(&|track| track.input_of(now, seconds))),
         output: throughput(
             now,
             peak(now, |second| sum(&|track| track.streamed_in(second))),

@@ -36,9 +36,7 @@ fn start(text: &str) -> Option<Duration> {
     }
     let number: f64 = number.parse().ok()?;
     let units = [1.0, 1e3, 1e6, 1e9];
-    let per_second = units
-        .into_iter()
-        .find(|unit| number < SECONDS_BELOW * unit)?;
+    let per_second = units.into_iter().find(|unit| number < SECONDS_BELOW * unit)?;
     Duration::try_from_secs_f64(number / per_second).ok()
 }
 
@@ -72,11 +70,7 @@ mod tests {
             assert_eq!(waited(&[text]), Some(426_000), "{text}");
         }
         assert_eq!(waited(&["1512379167"]), Some(1_000_000));
-        assert_eq!(
-            waited(&["1512379168000"]),
-            Some(0),
-            "no time at all is a time"
-        );
+        assert_eq!(waited(&["1512379168000"]), Some(0), "no time at all is a time");
     }
 
     #[test]
@@ -108,11 +102,7 @@ mod tests {
         ] {
             assert_eq!(waited(&[text]), None, "{text}");
         }
-        assert_eq!(
-            waited(&["1512375568"]),
-            Some(3_600_000_000),
-            "an hour is one yet"
-        );
+        assert_eq!(waited(&["1512375568"]), Some(3_600_000_000), "an hour is one yet");
     }
 
     #[test]

@@ -58,11 +58,7 @@ impl Pauses {
             .sum();
         let missing = self.last_beat.map_or(Duration::ZERO, |last| {
             let due = last + BEAT_EVERY;
-            if to.since(due) >= LATE_FROM {
-                overlap(due, to)
-            } else {
-                Duration::ZERO
-            }
+            if to.since(due) >= LATE_FROM { overlap(due, to) } else { Duration::ZERO }
         });
         known + missing
     }
@@ -95,22 +91,14 @@ mod tests {
         pauses.beat(at(1_000));
         assert_eq!(pauses.beat(at(4_250)), millis(3_000));
         assert_eq!(pauses.within(at(0), at(10)), Duration::ZERO);
-        assert_eq!(
-            pauses.within(at(0), at(4_300)),
-            millis(3_000),
-            "due at 1,250"
-        );
+        assert_eq!(pauses.within(at(0), at(4_300)), millis(3_000), "due at 1,250");
         assert_eq!(pauses.within(at(2_000), at(3_000)), millis(1_000));
     }
 
     #[test]
     fn a_beat_that_is_missing_excuses_what_is_looked_at_before_it() {
         let mut pauses = Pauses::default();
-        assert_eq!(
-            pauses.within(at(0), at(9_000)),
-            Duration::ZERO,
-            "no beat ever: not known"
-        );
+        assert_eq!(pauses.within(at(0), at(9_000)), Duration::ZERO, "no beat ever: not known");
         pauses.beat(at(1_000));
         assert_eq!(pauses.within(at(1_000), at(1_349)), Duration::ZERO);
         assert_eq!(pauses.within(at(1_000), at(6_250)), millis(5_000));

@@ -85,10 +85,7 @@ pub struct Stages([Option<Duration>; Stage::ALL.len()]);
 impl Stages {
     /// The stages in order, those that took place.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
-        Stage::ALL
-            .into_iter()
-            .zip(&self.0)
-            .filter_map(|(stage, length)| Some((stage, (*length)?)))
+        Stage::ALL.into_iter().zip(&self.0).filter_map(|(stage, length)| Some((stage, (*length)?)))
     }
 
     /// Their sum: end − accept.
@@ -183,27 +180,17 @@ mod tests {
     #[test]
     fn stages_are_the_gaps_between_neighbours_and_add_up() {
         let stages = full().stages();
-        let lengths: Vec<_> = stages
-            .iter()
-            .map(|(stage, length)| (stage, length.as_millis()))
-            .collect();
-        let expected: Vec<_> = Stage::ALL
-            .into_iter()
-            .zip([10, 20, 30, 40, 50, 60, 70, 80, 90, 100])
-            .collect();
+        let lengths: Vec<_> =
+            stages.iter().map(|(stage, length)| (stage, length.as_millis())).collect();
+        let expected: Vec<_> =
+            Stage::ALL.into_iter().zip([10, 20, 30, 40, 50, 60, 70, 80, 90, 100]).collect();
         assert_eq!(lengths, expected);
         assert_eq!(stages.total(), full().duration().unwrap());
     }
 
     #[test]
     fn a_point_that_never_occurs_collapses_onto_the_next_and_the_rest_still_add_up() {
-        let points = Points {
-            event: None,
-            token: None,
-            visible: None,
-            last: None,
-            ..full()
-        };
+        let points = Points { event: None, token: None, visible: None, last: None, ..full() };
         let stages = points.stages();
         assert!(stages.iter().all(|(stage, _)| !matches!(
             stage,
@@ -214,41 +201,22 @@ mod tests {
 
     #[test]
     fn an_upload_that_outlasts_the_head_is_clipped_at_it() {
-        let points = Points {
-            uploaded: at(220),
-            ..full()
-        };
-        let upload = points
-            .stages()
-            .iter()
-            .find(|(stage, _)| *stage == Stage::Upload)
-            .unwrap()
-            .1;
+        let points = Points { uploaded: at(220), ..full() };
+        let upload = points.stages().iter().find(|(stage, _)| *stage == Stage::Upload).unwrap().1;
         assert_eq!(upload, Duration::from_millis(70), "sent 130 … head 200");
         assert_eq!(points.stages().total(), Duration::from_millis(550));
     }
 
     #[test]
     fn without_an_end_there_are_no_stages() {
-        assert_eq!(
-            Points {
-                end: None,
-                ..full()
-            }
-            .stages(),
-            Stages::default()
-        );
+        assert_eq!(Points { end: None, ..full() }.stages(), Stages::default());
     }
 
     #[test]
     fn any_order_of_points_still_adds_up() {
         for seed in 0..2_000 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut point = || {
-                random
-                    .bool()
-                    .then(|| Moment::from_millis(random.u64(100..1_000)))
-            };
+            let mut point = || random.bool().then(|| Moment::from_millis(random.u64(100..1_000)));
             let points = Points {
                 accept: Moment::from_millis(100),
                 admit: point(),
@@ -262,11 +230,7 @@ mod tests {
                 last: point(),
                 end: at(1_000),
             };
-            assert_eq!(
-                points.stages().total(),
-                Duration::from_millis(900),
-                "{points:?}"
-            );
+            assert_eq!(points.stages().total(), Duration::from_millis(900), "{points:?}");
         }
     }
 }

@@ -51,12 +51,8 @@ pub enum Unrated {
 }
 
 impl Unrated {
-    pub const ALL: [Self; 4] = [
-        Self::NoToken,
-        Self::FewTokens,
-        Self::ShortDecode,
-        Self::Unobserved,
-    ];
+    pub const ALL: [Self; 4] =
+        [Self::NoToken, Self::FewTokens, Self::ShortDecode, Self::Unobserved];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -85,13 +81,8 @@ pub enum Band {
 }
 
 impl Band {
-    pub const ALL: [Self; 5] = [
-        Self::Below5,
-        Self::From5,
-        Self::From15,
-        Self::From30,
-        Self::From60,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Below5, Self::From5, Self::From15, Self::From30, Self::From60];
 
     /// The band of a rate in tokens per second; each bound belongs to the band above it.
     pub fn of(tokens_per_second: f64) -> Self {
@@ -124,17 +115,10 @@ impl Rates {
     pub fn of_stream(points: &Points, tokens: Tokens, blocked: Duration, observed: bool) -> Self {
         let total = total(points, tokens.output);
         if !observed {
-            return Self {
-                unrated: Some(Unrated::Unobserved),
-                ..Self::default()
-            };
+            return Self { unrated: Some(Unrated::Unobserved), ..Self::default() };
         }
         let (Some(token), Some(last)) = (points.token, points.last) else {
-            return Self {
-                total,
-                unrated: Some(Unrated::NoToken),
-                ..Self::default()
-            };
+            return Self { total, unrated: Some(Unrated::NoToken), ..Self::default() };
         };
         let decode = last.since(token).saturating_sub(blocked);
         let (output, unrated) = match output_rate(tokens, decode) {
@@ -143,20 +127,12 @@ impl Rates {
         };
         let time_per_output_token =
             (tokens.output >= 2.0).then(|| decode.div_f64(tokens.output - 1.0));
-        Self {
-            output,
-            unrated,
-            total,
-            time_per_output_token,
-        }
+        Self { output, unrated, total, time_per_output_token }
     }
 
     /// The rates of an answer that came whole: it has no first and last token, so only the total is defined.
     pub fn of_whole(points: &Points, output: f64) -> Self {
-        Self {
-            total: total(points, output),
-            ..Self::default()
-        }
+        Self { total: total(points, output), ..Self::default() }
     }
 }
 
@@ -169,10 +145,7 @@ fn output_rate(tokens: Tokens, decode: Duration) -> Result<f64, Unrated> {
     if tokens.counted == 0 {
         return Err(Unrated::NoToken);
     }
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "token counts stay far below 2^52"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
     let first = tokens.output * tokens.counted_first as f64 / tokens.counted as f64;
     let rest = tokens.output - first;
     if rest < FEWEST_RATED_TOKENS {
@@ -202,11 +175,7 @@ mod tests {
     }
 
     fn tokens(output: f64, counted: u64, counted_first: u64) -> Tokens {
-        Tokens {
-            output,
-            counted,
-            counted_first,
-        }
+        Tokens { output, counted, counted_first }
     }
 
     #[test]
@@ -266,45 +235,23 @@ mod tests {
     #[test]
     fn none_one_and_two_tokens() {
         let none = Rates::of_stream(
-            &Points {
-                token: None,
-                last: None,
-                ..points(0, 0, 1_000)
-            },
+            &Points { token: None, last: None, ..points(0, 0, 1_000) },
             tokens(0.0, 0, 0),
             Duration::ZERO,
             true,
         );
         assert_eq!(
-            (
-                none.output,
-                none.total,
-                none.time_per_output_token,
-                none.unrated
-            ),
+            (none.output, none.total, none.time_per_output_token, none.unrated),
             (None, None, None, Some(Unrated::NoToken))
         );
-        let one = Rates::of_stream(
-            &points(500, 500, 1_000),
-            tokens(1.0, 1, 1),
-            Duration::ZERO,
-            true,
-        );
+        let one =
+            Rates::of_stream(&points(500, 500, 1_000), tokens(1.0, 1, 1), Duration::ZERO, true);
         assert_eq!(
-            (
-                one.output,
-                one.total,
-                one.time_per_output_token,
-                one.unrated
-            ),
+            (one.output, one.total, one.time_per_output_token, one.unrated),
             (None, Some(1.0), None, Some(Unrated::FewTokens))
         );
-        let two = Rates::of_stream(
-            &points(500, 700, 1_000),
-            tokens(2.0, 2, 1),
-            Duration::ZERO,
-            true,
-        );
+        let two =
+            Rates::of_stream(&points(500, 700, 1_000), tokens(2.0, 2, 1), Duration::ZERO, true);
         assert_eq!(
             (two.output, two.time_per_output_token),
             (None, Some(Duration::from_millis(200)))
@@ -319,10 +266,7 @@ mod tests {
             Duration::ZERO,
             true,
         );
-        assert_eq!(
-            (rates.output, rates.unrated),
-            (None, Some(Unrated::ShortDecode))
-        );
+        assert_eq!((rates.output, rates.unrated), (None, Some(Unrated::ShortDecode)));
     }
 
     #[test]
@@ -342,24 +286,13 @@ mod tests {
     #[test]
     fn a_whole_answer_has_a_total_only() {
         let rates = Rates::of_whole(&points(0, 0, 2_000), 100.0);
-        assert_eq!(
-            rates,
-            Rates {
-                total: Some(50.0),
-                ..Rates::default()
-            }
-        );
+        assert_eq!(rates, Rates { total: Some(50.0), ..Rates::default() });
     }
 
     #[test]
     fn a_bound_belongs_to_the_band_above_it() {
         let bands =
             [0.0, 4.999, 5.0, 15.0, 30.0, 59.99, 60.0, 1e6].map(|rate| Band::of(rate).as_str());
-        assert_eq!(
-            bands,
-            [
-                "<5", "<5", "5-15", "15-30", "30-60", "30-60", ">=60", ">=60"
-            ]
-        );
+        assert_eq!(bands, ["<5", "<5", "5-15", "15-30", "30-60", "30-60", ">=60", ">=60"]);
     }
 }

@@ -141,10 +141,7 @@ impl Watch {
             stalls: std::mem::take(&mut self.stalls),
             ..Self::default()
         };
-        let stall = Stall {
-            lasted,
-            ..self.current.take()?
-        };
+        let stall = Stall { lasted, ..self.current.take()? };
         self.stalls.total += lasted.unwrap_or_default();
         if let Some(kept) = self
             .stalls
@@ -191,11 +188,7 @@ impl Watch {
         let over = self.idle(at)?.checked_sub(patience)?;
         let stall = Stall {
             awaited: self.awaited,
-            silence: if self.arrivals > opening {
-                Silence::Pinging
-            } else {
-                Silence::Silent
-            },
+            silence: if self.arrivals > opening { Silence::Pinging } else { Silence::Silent },
             begun,
             raised: at.saturating_sub(over),
             lasted: None,
@@ -224,10 +217,8 @@ impl Watch {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience {
-        first: Duration::from_secs(30),
-        next: Duration::from_secs(2),
-    };
+    const PATIENCE: Patience =
+        Patience { first: Duration::from_secs(30), next: Duration::from_secs(2) };
 
     fn at(millis: u64) -> Moment {
         Moment::from_millis(millis)
@@ -274,10 +265,7 @@ mod tests {
         watch.progress(at(20_000), Awaited::FirstToken);
         assert_eq!(look(&mut watch, 49_999), None);
         let stall = look(&mut watch, 50_000).unwrap();
-        assert_eq!(
-            (stall.awaited, stall.begun),
-            (Awaited::FirstToken, at(20_000))
-        );
+        assert_eq!((stall.awaited, stall.begun), (Awaited::FirstToken, at(20_000)));
     }
 
     #[test]
@@ -297,10 +285,7 @@ mod tests {
     fn the_clients_time_is_not_the_backends() {
         let mut watch = streaming(0);
         // Nobody has read for 5 s: the clock stands.
-        assert_eq!(
-            watch.look(at(5_000), millis(4_990), Duration::ZERO, PATIENCE),
-            None
-        );
+        assert_eq!(watch.look(at(5_000), millis(4_990), Duration::ZERO, PATIENCE), None);
         assert_eq!(watch.idle(at(5_000)), Some(millis(10)));
         // It reads again, and what comes next says for how long it did not.
         watch.block(millis(4_990));
@@ -313,15 +298,8 @@ mod tests {
     #[test]
     fn the_time_of_this_process_is_not_the_backends() {
         let mut watch = streaming(0);
-        assert_eq!(
-            watch.look(at(60_000), Duration::ZERO, millis(59_000), PATIENCE),
-            None
-        );
-        assert!(
-            watch
-                .look(at(61_000), Duration::ZERO, millis(59_000), PATIENCE)
-                .is_some()
-        );
+        assert_eq!(watch.look(at(60_000), Duration::ZERO, millis(59_000), PATIENCE), None);
+        assert!(watch.look(at(61_000), Duration::ZERO, millis(59_000), PATIENCE).is_some());
     }
 
     #[test]
@@ -334,11 +312,6 @@ mod tests {
         let stalls = watch.into_stalls();
         assert_eq!((stalls.count, stalls.first.len()), (40, MOST_KEPT));
         assert_eq!(stalls.total, Duration::from_secs(400));
-        assert!(
-            stalls
-                .first
-                .iter()
-                .all(|stall| stall.lasted == Some(Duration::from_secs(10)))
-        );
+        assert!(stalls.first.iter().all(|stall| stall.lasted == Some(Duration::from_secs(10))));
     }
 }

@@ -11,11 +11,7 @@ use crate::measure::Stall;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sample {
     /// Output tokens that were generated, in the model's own encoding where `source` is counted.
-    Tokens {
-        kind: Kind,
-        tokens: u32,
-        source: Source,
-    },
+    Tokens { kind: Kind, tokens: u32, source: Source },
     /// The same text in o200k_base. Only pieces that no later text can change are told, the rest at the end: so this
     /// one is live, never decreases *and* adds up to the exact count.
     Standard { tokens: u32 },
@@ -75,10 +71,7 @@ impl Stream {
             let gap = at.since(previous).saturating_sub(self.blocked_since_token);
             self.blocked_in_decode += self.blocked_since_token;
             out(Sample::InterChunk { gap });
-            out(Sample::InterToken {
-                latency: gap / tokens,
-                tokens,
-            });
+            out(Sample::InterToken { latency: gap / tokens, tokens });
         }
         self.blocked_since_token = Duration::ZERO;
     }
@@ -102,9 +95,7 @@ mod tests {
         let (mut samples, mut stream) = (Vec::new(), Stream::default());
         for &(millis, blocked, tokens) in chunks {
             stream.block(Duration::from_millis(blocked));
-            stream.chunk(Moment::from_millis(millis), tokens, &mut |sample| {
-                samples.push(sample)
-            });
+            stream.chunk(Moment::from_millis(millis), tokens, &mut |sample| samples.push(sample));
         }
         (samples, stream)
     }
@@ -123,10 +114,7 @@ mod tests {
                 Sample::OutputChunk { gap: millis(60) },
                 Sample::ChunkTokens { tokens: 3 },
                 Sample::InterChunk { gap: millis(60) },
-                Sample::InterToken {
-                    latency: millis(20),
-                    tokens: 3
-                },
+                Sample::InterToken { latency: millis(20), tokens: 3 },
             ]
         );
     }
@@ -141,13 +129,7 @@ mod tests {
                 .count(),
             1
         );
-        assert_eq!(
-            samples
-                .iter()
-                .filter(|s| matches!(s, Sample::OutputChunk { .. }))
-                .count(),
-            2
-        );
+        assert_eq!(samples.iter().filter(|s| matches!(s, Sample::OutputChunk { .. })).count(), 2);
     }
 
     #[test]
@@ -155,10 +137,7 @@ mod tests {
         let (samples, _) = run(&[(0, 0, 0), (500, 0, 1)]);
         assert_eq!(
             samples,
-            [
-                Sample::OutputChunk { gap: millis(500) },
-                Sample::ChunkTokens { tokens: 1 }
-            ]
+            [Sample::OutputChunk { gap: millis(500) }, Sample::ChunkTokens { tokens: 1 }]
         );
     }
 
@@ -166,9 +145,6 @@ mod tests {
     fn a_client_that_did_not_read_makes_no_slow_gap() {
         let (samples, stream) = run(&[(0, 0, 1), (1_010, 1_000, 1)]);
         assert!(samples.contains(&Sample::InterChunk { gap: millis(10) }));
-        assert_eq!(
-            (stream.blocked_in_decode(), stream.blocked()),
-            (millis(1_000), millis(1_000))
-        );
+        assert_eq!((stream.blocked_in_decode(), stream.blocked()), (millis(1_000), millis(1_000)));
     }
 }

@@ -9,14 +9,8 @@ use crate::export::prometheus::{self, label_name};
 pub type Emitted = BTreeMap<String, BTreeSet<String>>;
 
 /// Labels that stores and collectors add, and those that resource attributes become where they are promoted.
-pub const TARGET_LABELS: &[&str] = &[
-    "job",
-    "instance",
-    "cluster",
-    "namespace",
-    "k8s_cluster_name",
-    "k8s_namespace_name",
-];
+pub const TARGET_LABELS: &[&str] =
+    &["job", "instance", "cluster", "namespace", "k8s_cluster_name", "k8s_namespace_name"];
 
 /// Everything in the registry.
 pub fn emitted() -> Emitted {
@@ -26,10 +20,8 @@ pub fn emitted() -> Emitted {
 fn series(metric: &Metric) -> Vec<(String, BTreeSet<String>)> {
     let kind = kind(metric.kind);
     let name = prometheus::name(metric.name, metric.unit, kind);
-    let labels: BTreeSet<String> = metric
-        .attributes()
-        .map(|attribute| label_name(attribute.key))
-        .collect();
+    let labels: BTreeSet<String> =
+        metric.attributes().map(|attribute| label_name(attribute.key)).collect();
     match kind {
         prometheus::Kind::Counter | prometheus::Kind::Gauge => vec![(name, labels)],
         prometheus::Kind::Histogram => {

@@ -29,9 +29,7 @@ impl Files {
 
     /// Names and texts, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
-            .iter()
-            .map(|(name, text)| (name.as_str(), text.as_str()))
+        self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
     /// Writes all of them, and makes the folder where it is not there.
@@ -101,11 +99,8 @@ impl fmt::Display for Difference {
 
 /// The first line in which two texts differ.
 fn differs_at(left: &str, right: &str) -> usize {
-    let same = left
-        .split('\n')
-        .zip(right.split('\n'))
-        .take_while(|(left, right)| left == right)
-        .count();
+    let same =
+        left.split('\n').zip(right.split('\n')).take_while(|(left, right)| left == right).count();
     same + 1
 }
 
@@ -143,11 +138,7 @@ mod tests {
             .collect();
         assert_eq!(
             told,
-            [
-                "a.json:2: stale",
-                "b.json: missing",
-                "c.json: stray: nothing generates it"
-            ]
+            ["a.json:2: stale", "b.json: missing", "c.json: stray: nothing generates it"]
         );
     }
 

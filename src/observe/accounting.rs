@@ -30,10 +30,7 @@ fn hidden_reasoning() {
     let call = play.end(4_100, Ending::Complete).0.call.unwrap();
     let output = call.output.unwrap();
     assert_eq!((output.counted, output.hidden), (100, 400));
-    assert_eq!(
-        (output.tokens, output.source),
-        (100.0, Some(Source::Reported))
-    );
+    assert_eq!((output.tokens, output.source), (100.0, Some(Source::Reported)));
     assert_eq!(call.rates.output, Some(25.0));
     assert_eq!(call.rates.total, Some(25.0));
     let per_token = Duration::from_secs(3).div_f64(99.0);
@@ -49,22 +46,13 @@ fn usage_only_at_the_end() {
     for (millis, word) in [(300, "One"), (400, " two"), (500, " three")] {
         play.delta(millis, &format!(r#"{{"content":"{word}"}}"#));
     }
-    play.event(510, &chunk("{}", r#""stop""#))
-        .event(900, &usage(4, 0))
-        .event(900, "[DONE]");
+    play.event(510, &chunk("{}", r#""stop""#)).event(900, &usage(4, 0)).event(900, "[DONE]");
     let (record, samples) = play.end(900, Ending::Complete);
     assert_eq!(record.points.last, Some(at(500)));
     let call = record.call.unwrap();
     let output = call.output.unwrap();
-    assert_eq!(
-        (output.counted, output.tokens, output.source),
-        (3, 4.0, Some(Source::Reported))
-    );
-    assert_eq!(
-        live(&samples),
-        3,
-        "what was told live is not corrected to 4"
-    );
+    assert_eq!((output.counted, output.tokens, output.source), (3, 4.0, Some(Source::Reported)));
+    assert_eq!(live(&samples), 3, "what was told live is not corrected to 4");
     let usage = call.usage.unwrap();
     assert_eq!((usage.input, usage.output), (Some(9), Some(4)));
 }
@@ -76,8 +64,7 @@ fn usage_in_every_chunk() {
     for n in 1..=3_u64 {
         play.event(300 + n * 10, &with_usage(n));
     }
-    play.event(400, &chunk("{}", r#""stop""#))
-        .event(400, "[DONE]");
+    play.event(400, &chunk("{}", r#""stop""#)).event(400, "[DONE]");
     let call = play.end(400, Ending::Complete).0.call.unwrap();
     assert_eq!(call.usage.unwrap().output, Some(3));
     assert_eq!(call.output.map(|output| output.tokens), Some(3.0));
@@ -91,10 +78,7 @@ fn usage_in_every_chunk_of_a_stream_that_is_cut() {
     let (record, _) = play.end(330, Ending::ClientGone);
     assert_eq!(record.outcome, Outcome::Cancelled);
     let call = record.call.unwrap();
-    assert_eq!(
-        (call.usage.unwrap().output, call.complete),
-        (Some(2), Complete::Cut)
-    );
+    assert_eq!((call.usage.unwrap().output, call.complete), (Some(2), Complete::Cut));
 }
 
 /// No usage: our own count of "Hello" and " world", 2, and it says that it is one. Nothing is told as reported, not
@@ -125,11 +109,7 @@ fn usage_all_zero_with_text() {
     let call = play.end(360, Ending::Complete).0.call.unwrap();
     let output = call.output.unwrap();
     assert_eq!((output.tokens, output.source), (2.0, Some(Source::Counted)));
-    assert_eq!(
-        call.usage.unwrap().output,
-        Some(0),
-        "what was reported is told as it was"
-    );
+    assert_eq!(call.usage.unwrap().output, Some(0), "what was reported is told as it was");
 }
 
 /// The client has read `[DONE]` and closes without waiting for the end of the body: 2 tokens of 2, nothing was cut.
@@ -157,8 +137,7 @@ fn a_choice_that_has_not_begun_is_owed() {
     let body = STREAMED.replace(r#""stream""#, r#""n":2,"stream""#);
     let play = || {
         let mut play = Play::stream(&body);
-        play.delta(300, r#"{"content":"Hello"}"#)
-            .event(310, &chunk("{}", r#""stop""#));
+        play.delta(300, r#"{"content":"Hello"}"#).event(310, &chunk("{}", r#""stop""#));
         play
     };
     let (record, _) = play().end(320, Ending::ClientGone);
@@ -203,16 +182,9 @@ fn phases_add_up() {
     live.end(6_300, Ending::Complete);
     let near = |name: &str, labels: &str, millis: f64| {
         let seconds = live.value(name, labels);
-        assert!(
-            (seconds * 1e3 - millis).abs() < 1e-6,
-            "{name} {labels}: {seconds}"
-        );
+        assert!((seconds * 1e3 - millis).abs() < 1e-6, "{name} {labels}: {seconds}");
     };
-    near(
-        "tokengauge_request_stage_seconds_sum",
-        "stage=\"decode\"",
-        5_200.0,
-    );
+    near("tokengauge_request_stage_seconds_sum", "stage=\"decode\"", 5_200.0);
     let all: f64 = Stage::ALL
         .iter()
         .map(|stage| {
@@ -223,22 +195,10 @@ fn phases_add_up() {
     assert!((all - 6.2).abs() < 1e-9, "{all}");
     near("tokengauge_inter_chunk_seconds_sum", "", 200.0);
     near("tokengauge_client_blocked_seconds_sum", "", 5_000.0);
-    near(
-        "tokengauge_stream_time_seconds_total",
-        "state=\"streaming\"",
-        300.0,
-    );
-    near(
-        "tokengauge_stream_time_seconds_total",
-        "state=\"blocked\"",
-        5_000.0,
-    );
+    near("tokengauge_stream_time_seconds_total", "state=\"streaming\"", 300.0);
+    near("tokengauge_stream_time_seconds_total", "state=\"blocked\"", 5_000.0);
     // 4 tokens, counted: 200 ms ÷ 3.
-    near(
-        "gen_ai_server_time_per_output_token_seconds_sum",
-        "",
-        200.0 / 3.0,
-    );
+    near("gen_ai_server_time_per_output_token_seconds_sum", "", 200.0 / 3.0);
 }
 
 /// The client takes what came at 1,000 and reads no more until it leaves at 6,000; or asks again at 4,000, and nothing
@@ -294,10 +254,7 @@ impl Watch {
         let (config, _) = export::Config::from_env(|_| None);
         let readings = Readings::new(Snapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
-        let sinks = Sinks {
-            instruments,
-            record: Box::new(|_| {}),
-        };
+        let sinks = Sinks { instruments, record: Box::new(|_| {}) };
         let gate = Arc::new(Gate::new(Limits::default(), []));
         Self {
             board: Board::new(Vec::new(), gate, sinks),
@@ -325,11 +282,8 @@ impl Watch {
     }
 
     fn say(&mut self, millis: u64, word: Word, bytes: &[u8]) {
-        let entry = Entry {
-            exchange: ExchangeId(self.exchange),
-            at: Moment::from_millis(millis),
-            word,
-        };
+        let entry =
+            Entry { exchange: ExchangeId(self.exchange), at: Moment::from_millis(millis), word };
         self.board.take(entry, bytes);
     }
 
@@ -358,10 +312,7 @@ impl Watch {
 
     /// The sum of the series of `name` whose labels contain `labels`.
     fn value(&self, name: &str, labels: &str) -> f64 {
-        self.values(name, labels)
-            .iter()
-            .map(|value| value.parse::<f64>().unwrap())
-            .sum()
+        self.values(name, labels).iter().map(|value| value.parse::<f64>().unwrap()).sum()
     }
 
     fn values(&self, name: &str, labels: &str) -> Vec<String> {
@@ -369,9 +320,7 @@ impl Watch {
         let series = text
             .lines()
             .filter(|line| line.split(['{', ' ']).next() == Some(name) && line.contains(labels));
-        series
-            .map(|line| line.rsplit_once(' ').unwrap().1.to_owned())
-            .collect()
+        series.map(|line| line.rsplit_once(' ').unwrap().1.to_owned()).collect()
     }
 
     /// Output tokens told so far, all of which must be of `source`.
@@ -387,10 +336,7 @@ impl Watch {
 
     /// The same of a counter of whole numbers.
     fn count(&self, name: &str, labels: &str) -> u64 {
-        self.values(name, labels)
-            .iter()
-            .map(|value| value.parse::<u64>().unwrap())
-            .sum()
+        self.values(name, labels).iter().map(|value| value.parse::<u64>().unwrap()).sum()
     }
 
     fn drift(&self) -> (u64, u64) {
@@ -438,19 +384,11 @@ fn tokens_of_an_estimated_model_never_fall_either() {
     let mut told = Vec::new();
     for (millis, piece) in [(300, " inter"), (400, "nat"), (500, "ional")] {
         let data = chunk(&format!(r#"{{"content":"{piece}"}}"#), "null");
-        watch.event(
-            millis,
-            &data.replace("gpt-4o-2024-08-06", "llama-3.1-8b"),
-            0,
-        );
+        watch.event(millis, &data.replace("gpt-4o-2024-08-06", "llama-3.1-8b"), 0);
         told.push(watch.tokens("estimated"));
     }
     assert_eq!(told, [1, 2, 2]);
-    watch.event(
-        510,
-        &chunk("{}", r#""stop""#).replace("gpt-4o-2024-08-06", "llama-3.1-8b"),
-        0,
-    );
+    watch.event(510, &chunk("{}", r#""stop""#).replace("gpt-4o-2024-08-06", "llama-3.1-8b"), 0);
     watch.event(510, &usage(3, 0), 0);
     watch.event(510, "[DONE]", 0);
     watch.end(520, Ending::Complete);
@@ -521,11 +459,7 @@ fn drift_is_of_calls_that_can_be_compared() {
             true => data.replace("gpt-4o-2024-08-06", "llama-3.1-8b"),
             false => data,
         };
-        watch.event(
-            300,
-            &named(chunk(r#"{"content":"Hello world"}"#, "null")),
-            0,
-        );
+        watch.event(300, &named(chunk(r#"{"content":"Hello world"}"#, "null")), 0);
         watch.event(310, &usage(3, hidden), 0);
         if ending == Ending::Complete {
             watch.event(320, &named(chunk("{}", r#""stop""#)), 0);

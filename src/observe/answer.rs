@@ -109,10 +109,7 @@ impl Answer {
                 self.failed = true;
                 self.failure = kind.and_then(Name::new).or(self.failure.take());
             }
-            Event::Tier {
-                service_tier,
-                system_fingerprint,
-            } => {
+            Event::Tier { service_tier, system_fingerprint } => {
                 keep(&mut self.service_tier, *service_tier);
                 keep(&mut self.system_fingerprint, *system_fingerprint);
             }
@@ -157,9 +154,7 @@ impl Answer {
     pub(super) fn count(&mut self, out: &mut impl FnMut(Sample)) -> Counted {
         let totals = self.counter.finish();
         if totals.standard_rest > 0 {
-            out(Sample::Standard {
-                tokens: totals.standard_rest,
-            });
+            out(Sample::Standard { tokens: totals.standard_rest });
         }
         let last = Counted {
             total: totals.native,
@@ -232,11 +227,9 @@ impl Answer {
         if self.id.is_none() {
             keep(&mut self.id, id);
         }
-        if let Some(model) = model.filter(|model| {
-            self.model
-                .as_ref()
-                .is_none_or(|known| known.as_str() != *model)
-        }) {
+        if let Some(model) =
+            model.filter(|model| self.model.as_ref().is_none_or(|known| known.as_str() != *model))
+        {
             self.counter.set_model(model);
             keep(&mut self.model, Some(model));
         }
@@ -258,16 +251,10 @@ impl Answer {
         }
         let added = self.counter.push(choice, part, text);
         if added.native > 0 {
-            out(Sample::Tokens {
-                kind: part.kind(),
-                tokens: added.native,
-                source: self.source(),
-            });
+            out(Sample::Tokens { kind: part.kind(), tokens: added.native, source: self.source() });
         }
         if added.standard > 0 {
-            out(Sample::Standard {
-                tokens: added.standard,
-            });
+            out(Sample::Standard { tokens: added.standard });
         }
         brought.text = true;
         brought.visible |= part.is_visible();
@@ -275,9 +262,7 @@ impl Answer {
     }
 
     fn choice(&mut self, index: u32) -> Option<&mut Choice> {
-        let index = usize::try_from(index)
-            .ok()
-            .filter(|index| *index < MOST_CHOICES)?;
+        let index = usize::try_from(index).ok().filter(|index| *index < MOST_CHOICES)?;
         if self.choices.len() <= index {
             self.choices.resize(index + 1, Choice::default());
         }

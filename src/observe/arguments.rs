@@ -29,11 +29,7 @@ impl Arguments {
             if self.0.len() >= MOST_CALLS {
                 return;
             }
-            self.0.push(Call {
-                choice,
-                number,
-                json: Json::default(),
-            });
+            self.0.push(Call { choice, number, json: Json::default() });
         }
         let at = known.unwrap_or(self.0.len() - 1);
         if let Some(call) = self.0.get_mut(at) {
@@ -107,11 +103,7 @@ enum Number {
 
 impl Default for Json {
     fn default() -> Self {
-        Self {
-            state: State::Before,
-            open: 0,
-            depth: 0,
-        }
+        Self { state: State::Before, open: 0, depth: 0 }
     }
 }
 
@@ -203,11 +195,7 @@ impl Json {
         }
         self.depth += 1;
         self.open = self.open << 1 | u128::from(object);
-        if object {
-            State::Key { first: true }
-        } else {
-            State::Value { first: true }
-        }
+        if object { State::Key { first: true } } else { State::Value { first: true } }
     }
 
     fn end(&mut self, object: bool) -> State {
@@ -216,11 +204,7 @@ impl Json {
         }
         self.depth -= 1;
         self.open >>= 1;
-        if self.depth == 0 {
-            State::Done
-        } else {
-            State::After
-        }
+        if self.depth == 0 { State::Done } else { State::After }
     }
 }
 
@@ -246,10 +230,7 @@ fn digits(byte: u8, key: bool, left: u8) -> State {
     match (byte.is_ascii_hexdigit(), left) {
         (false, _) => State::Broken,
         (true, 0 | 1) => State::Text { key },
-        (true, _) => State::Digits {
-            key,
-            left: left - 1,
-        },
+        (true, _) => State::Digits { key, left: left - 1 },
     }
 }
 

@@ -32,10 +32,7 @@ impl Stage {
         let kept = Arc::clone(&records);
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        let sinks = Sinks {
-            instruments,
-            record,
-        };
+        let sinks = Sinks { instruments, record };
         let mut board = Board::new(Vec::new(), gate, sinks);
         board.watch_backends(vec![Backend {
             upstream: Label::known("gpu"),
@@ -43,19 +40,11 @@ impl Stage {
             stale_after: Some(Duration::from_secs(15)),
             warm,
         }]);
-        Self {
-            board,
-            records,
-            next: 0,
-        }
+        Self { board, records, next: 0 }
     }
 
     fn say(&mut self, millis: u64, word: Word, bytes: &[u8]) {
-        let entry = Entry {
-            exchange: ExchangeId(self.next),
-            at: at(millis),
-            word,
-        };
+        let entry = Entry { exchange: ExchangeId(self.next), at: at(millis), word };
         self.board.take(entry, bytes);
     }
 
@@ -108,30 +97,17 @@ fn each_call_carries_how_it_found_its_backend() {
     let mut stage = Stage::new(Some(warm::Config::default()));
     let seconds = 1_000_000_000;
     let found = [3 * seconds, 1, 1, 1, 1].map(|load| stage.chat(1_000, load));
-    let expected = [
-        Warm::Cold,
-        Warm::Warming,
-        Warm::Warming,
-        Warm::Warming,
-        Warm::Warm,
-    ];
+    let expected = [Warm::Cold, Warm::Warming, Warm::Warming, Warm::Warming, Warm::Warm];
     assert_eq!(found, expected.map(Some));
     assert_eq!(stage.state(2_000), Some(Warm::Warm));
-    assert_eq!(
-        stage.state(302_000),
-        Some(Warm::Warming),
-        "nobody came for 5 min"
-    );
+    assert_eq!(stage.state(302_000), Some(Warm::Warming), "nobody came for 5 min");
 }
 
 #[test]
 fn failures_and_what_is_no_call_warm_nothing_up() {
     let mut stage = Stage::new(Some(warm::Config::default()));
     for _ in 0..5 {
-        assert_eq!(
-            stage.exchange(1_000, "/api/chat", 500, 1),
-            Some(Warm::Warming)
-        );
+        assert_eq!(stage.exchange(1_000, "/api/chat", 500, 1), Some(Warm::Warming));
         assert_eq!(stage.exchange(1_000, "/health", 200, 1), None);
     }
     assert_eq!(stage.state(2_000), Some(Warm::Warming));
@@ -156,11 +132,7 @@ fn a_calls_own_end_is_never_lost_whatever_way_it_ends() {
     }
     assert_eq!(stage.state(5_000), Some(Warm::Warm));
     assert_eq!(stage.state(304_099), Some(Warm::Warm));
-    assert_eq!(
-        stage.state(304_100),
-        Some(Warm::Warming),
-        "it is idle: nobody is with it"
-    );
+    assert_eq!(stage.state(304_100), Some(Warm::Warming), "it is idle: nobody is with it");
 }
 
 #[test]
@@ -178,15 +150,10 @@ fn the_queue_is_exact_while_the_engine_tells_it() {
     assert_eq!(depth(0), (0, Bound::Upper));
     let told = Told {
         engine: Engine::Vllm,
-        numbers: Numbers {
-            waiting: Some(7),
-            ..Numbers::default()
-        },
+        numbers: Numbers { waiting: Some(7), ..Numbers::default() },
         implausible: 0,
     };
-    stage
-        .board
-        .asked(at(0), Wall::default(), &Label::known("gpu"), Ok(told));
+    stage.board.asked(at(0), Wall::default(), &Label::known("gpu"), Ok(told));
     let mut depth = |millis| {
         let lane = stage.board.reading(at(millis)).0.lanes.remove(0);
         (lane.queue_depth(), lane.bound())
@@ -204,14 +171,8 @@ fn a_token_costs_what_its_hardware_does_at_the_load_of_its_route() {
         hour: 36.0,
         currency: Label::known("USD"),
     };
-    let prices = Prices {
-        rentals: vec![rental("default"), rental("idle")],
-        ..Prices::default()
-    };
-    stage.board.charge_by(Costs {
-        prices,
-        budgets: Vec::new(),
-    });
+    let prices = Prices { rentals: vec![rental("default"), rental("idle")], ..Prices::default() };
+    stage.board.charge_by(Costs { prices, budgets: Vec::new() });
     stage.chat(310_000, 1);
     let mut told = stage.board.snapshot(at(320_000)).token_prices;
     assert_eq!(told.len(), 1, "{told:?}");

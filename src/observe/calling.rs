@@ -210,8 +210,7 @@ impl Calling {
             Direction::Response => session.server(text, &mut take),
         }
         if (busy || brought.text) && session.is_idle() {
-            self.answer
-                .end_turn(self.request.facts().model.as_ref(), &self.tokenisers, out);
+            self.answer.end_turn(self.request.facts().model.as_ref(), &self.tokenisers, out);
         }
     }
 
@@ -280,13 +279,7 @@ impl Calling {
         points: &mut Points,
         out: &mut impl FnMut(Sample),
     ) {
-        let Self {
-            response: Some((framer, reader)),
-            response_coding,
-            lost,
-            answer,
-            ..
-        } = self
+        let Self { response: Some((framer, reader)), response_coding, lost, answer, .. } = self
         else {
             return;
         };
@@ -309,13 +302,7 @@ impl Calling {
         points: &mut Points,
         out: &mut impl FnMut(Sample),
     ) {
-        let Self {
-            response: Some((framer, reader)),
-            response_coding,
-            answer,
-            ..
-        } = self
-        else {
+        let Self { response: Some((framer, reader)), response_coding, answer, .. } = self else {
             return;
         };
         if delivered {
@@ -426,9 +413,7 @@ impl Calling {
     fn complete(&self, closing: Closing, streamed: bool) -> Complete {
         // Without a framer nothing of a body was read: a content-encoding that is not understood.
         let unread = closing.answering && self.response.is_none();
-        let missed = closing
-            .websocket
-            .is_some_and(|socket| socket.lost || socket.compressed);
+        let missed = closing.websocket.is_some_and(|socket| socket.lost || socket.compressed);
         if closing.gap || unread || missed || self.lost {
             return Complete::Unobserved;
         }
@@ -446,15 +431,11 @@ impl Calling {
         let (route, who) = (&open.route, &open.who);
         let label = |dimension, name: &Name| match vouched {
             true => gate.admit(dimension, name),
-            false => gate
-                .known(dimension, name)
-                .unwrap_or_else(|| Label::known(OTHER)),
+            false => gate.known(dimension, name).unwrap_or_else(|| Label::known(OTHER)),
         };
         let asked = self.asked().or(self.answer.model.as_ref());
-        let model = asked.map_or_else(
-            || Label::known("unknown"),
-            |model| label(Dimension::Model, model),
-        );
+        let model =
+            asked.map_or_else(|| Label::known("unknown"), |model| label(Dimension::Model, model));
         Series {
             operation: self.api.operation(),
             provider: self.provider.clone(),
@@ -464,14 +445,8 @@ impl Calling {
             vantage: route.vantage,
             server_address: route.server_address.clone(),
             server_port: route.server_port,
-            tenant: who
-                .tenant
-                .as_ref()
-                .map(|name| label(Dimension::Tenant, name)),
-            variant: who
-                .variant
-                .as_ref()
-                .map(|name| label(Dimension::Variant, name)),
+            tenant: who.tenant.as_ref().map(|name| label(Dimension::Tenant, name)),
+            variant: who.variant.as_ref().map(|name| label(Dimension::Variant, name)),
         }
     }
 }

@@ -28,22 +28,13 @@ impl Coding {
         let inflater = headers.get("content-encoding").map(Inflater::new);
         match inflater.transpose().map(Option::flatten) {
             Ok(None) => Self::plain(),
-            Ok(Some(inflater)) => Self {
-                state: State::Coded(Box::new(inflater)),
-                odd: None,
-            },
-            Err(_) => Self {
-                state: State::Unread,
-                odd: Some(Anomaly::Encoding),
-            },
+            Ok(Some(inflater)) => Self { state: State::Coded(Box::new(inflater)), odd: None },
+            Err(_) => Self { state: State::Unread, odd: Some(Anomaly::Encoding) },
         }
     }
 
     pub(super) const fn plain() -> Self {
-        Self {
-            state: State::Plain,
-            odd: None,
-        }
+        Self { state: State::Plain, odd: None }
     }
 
     /// Hands out what the next bytes say in plain. `false` where it has to give up at them.
@@ -205,10 +196,7 @@ mod tests {
     }
 
     fn gap(exchange: &mut Exchange, millis: u64, direction: Direction) {
-        let word = Word::Gap {
-            direction,
-            bytes: 10,
-        };
+        let word = Word::Gap { direction, bytes: 10 };
         exchange.word(at(millis), word, b"", &mut |_| ());
     }
 
@@ -216,13 +204,7 @@ mod tests {
         let mut opened = open("/v1/chat/completions");
         opened.headers = headers("application/json", request_coding);
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        Exchange::new(
-            ExchangeId(1),
-            at(100),
-            Box::new(opened),
-            gate,
-            &Tokenisers::default(),
-        )
+        Exchange::new(ExchangeId(1), at(100), Box::new(opened), gate, &Tokenisers::default())
     }
 
     /// A call whose answer comes piece by piece, every 100 ms from 300 ms on; at `lost` a gap comes instead.
@@ -283,10 +265,7 @@ mod tests {
             assert_eq!(told(&coded), told(&plain), "{header}");
         }
         let asked = plain.call.unwrap().request;
-        assert_eq!(
-            (asked.model, asked.stream),
-            (Name::new("gpt-4o"), Some(true))
-        );
+        assert_eq!((asked.model, asked.stream), (Name::new("gpt-4o"), Some(true)));
     }
 
     #[test]

@@ -50,16 +50,9 @@ impl Stage {
         let records = Arc::<Mutex<Vec<Record>>>::default();
         let kept = Arc::clone(&records);
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
-        let sinks = Sinks {
-            instruments,
-            record,
-        };
+        let sinks = Sinks { instruments, record };
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        Self {
-            board: Board::new(Vec::new(), gate, sinks),
-            collector,
-            records,
-        }
+        Self { board: Board::new(Vec::new(), gate, sinks), collector, records }
     }
 
     fn say(&mut self, millis: u64, word: Word) {
@@ -67,11 +60,7 @@ impl Stage {
     }
 
     fn pass(&mut self, millis: u64, word: Word, bytes: &[u8]) {
-        let entry = Entry {
-            exchange: ExchangeId(1),
-            at: at(millis),
-            word,
-        };
+        let entry = Entry { exchange: ExchangeId(1), at: at(millis), word };
         self.board.take(entry, bytes);
     }
 
@@ -89,17 +78,11 @@ impl Stage {
     }
 
     fn head(&mut self, millis: u64, status: u16, own: bool) {
-        let kind = if own {
-            "application/json"
-        } else {
-            "text/event-stream"
-        };
+        let kind = if own { "application/json" } else { "text/event-stream" };
         let head = Head {
             status,
             version: http::Version::HTTP_11,
-            headers: [("content-type", Name::new(kind).unwrap())]
-                .into_iter()
-                .collect(),
+            headers: [("content-type", Name::new(kind).unwrap())].into_iter().collect(),
             length: None,
             own,
         };
@@ -144,14 +127,9 @@ impl Stage {
     fn answer(&mut self, when: &str) {
         let steps: [Step<'_>; 6] = [
             ("before the head", &|_| {}),
-            ("before the first byte", &|stage| {
-                stage.head(HEAD, 200, false)
-            }),
+            ("before the first byte", &|stage| stage.head(HEAD, 200, false)),
             ("before the first token", &|stage| {
-                stage.event(
-                    EVENT,
-                    &chunk(r#"{"role":"assistant","content":""}"#, "null"),
-                );
+                stage.event(EVENT, &chunk(r#"{"role":"assistant","content":""}"#, "null"));
             }),
             ("mid-stream", &|stage| {
                 stage.event(TOKEN, &chunk(r#"{"content":"Hello"}"#, "null"));
@@ -209,10 +187,7 @@ fn told(record: &Record, metrics: &str) -> Facts {
         error: record.error_type.as_ref().map(Name::to_string),
         stage: label(one(metrics, "tokengauge_requests_finished_total"), "stage"),
         tokens: call.output.map(|output| output.counted.to_string()),
-        usage: call
-            .usage
-            .and_then(|usage| usage.output)
-            .map(|n| n.to_string()),
+        usage: call.usage.and_then(|usage| usage.output).map(|n| n.to_string()),
         // It stands on the CLIENT span.
         complete: (span::number(record) > 1).then(|| call.complete.as_str().to_owned()),
         finish: (!reasons.is_empty()).then(|| reasons.join(" ")),
@@ -224,14 +199,8 @@ fn told(record: &Record, metrics: &str) -> Facts {
 fn one<'a>(metrics: &'a str, name: &str) -> &'a str {
     let of_name = |line: &&str| line.split(['{', ' ']).next() == Some(name);
     let series: Vec<_> = metrics.lines().filter(of_name).collect();
-    let moved: Vec<_> = series
-        .into_iter()
-        .filter(|line| !line.ends_with(" 0"))
-        .collect();
-    assert!(
-        moved.len() == 1 && moved[0].ends_with(" 1"),
-        "{name}: {moved:?}"
-    );
+    let moved: Vec<_> = series.into_iter().filter(|line| !line.ends_with(" 0")).collect();
+    assert!(moved.len() == 1 && moved[0].ends_with(" 1"), "{name}: {moved:?}");
     moved[0]
 }
 
@@ -243,9 +212,7 @@ fn label(series: &str, key: &str) -> String {
 
 /// The value of the one series of `name`, in milliseconds.
 fn millis(metrics: &str, name: &str) -> Option<f64> {
-    let line = metrics
-        .lines()
-        .find(|line| line.split(['{', ' ']).next() == Some(name))?;
+    let line = metrics.lines().find(|line| line.split(['{', ' ']).next() == Some(name))?;
     let seconds: f64 = line.rsplit_once(' ').unwrap().1.parse().unwrap();
     Some((seconds * 1e6).round() / 1e3)
 }
@@ -264,10 +231,9 @@ fn stages(cell: &Cell) -> Vec<(&'static str, u64)> {
         // head 1,100, and then 300 up to the end.
         ("before the first byte", _) => (&[("headers", 87)], 300),
         // byte and event 1,150, then 250.
-        ("before the first token", _) => (
-            &[("headers", 87), ("first_byte", 50), ("first_event", 0)],
-            250,
-        ),
+        ("before the first token", _) => {
+            (&[("headers", 87), ("first_byte", 50), ("first_event", 0)], 250)
+        }
         // token 1,200, last 1,300, then 100, whatever else is said in them.
         _ => (
             &[
@@ -281,11 +247,7 @@ fn stages(cell: &Cell) -> Vec<(&'static str, u64)> {
             100,
         ),
     };
-    let began = if cell.facts.status.as_deref() == Some("200") {
-        &asked[..]
-    } else {
-        &[]
-    };
+    let began = if cell.facts.status.as_deref() == Some("200") { &asked[..] } else { &[] };
     let all = began.iter().chain(before).copied();
     all.chain([("tail", last)]).collect()
 }
@@ -318,31 +280,16 @@ fn each_row_has_one_duration_and_stages_that_add_up_to_it() {
             .collect();
         assert_eq!(lengths, stages(&cell), "{cell:?}");
         assert_eq!(record.points.duration(), Some(Duration::from_millis(400)));
-        assert_eq!(
-            record.stages.total(),
-            Duration::from_millis(400),
-            "{cell:?}"
-        );
+        assert_eq!(record.stages.total(), Duration::from_millis(400), "{cell:?}");
         let metrics = stage.metrics();
         one(&metrics, "http_server_request_duration_seconds_count");
-        assert_eq!(
-            millis(&metrics, "http_server_request_duration_seconds_sum"),
-            Some(400.0)
-        );
+        assert_eq!(millis(&metrics, "http_server_request_duration_seconds_sum"), Some(400.0));
         // end − admit and end − sent, where these points are.
         let call = "gen_ai_client_inference_duration_seconds";
         let sent = record.points.sent.map(|sent| at(END).since(sent));
         let client = "http_client_request_duration_seconds_sum";
-        assert_eq!(
-            millis(&metrics, client),
-            sent.map(|time| time.as_secs_f64() * 1e3),
-            "{cell:?}"
-        );
+        assert_eq!(millis(&metrics, client), sent.map(|time| time.as_secs_f64() * 1e3), "{cell:?}");
         let admitted = cell.facts.spans == 2;
-        assert_eq!(
-            millis(&metrics, &format!("{call}_sum")),
-            admitted.then_some(399.0),
-            "{cell:?}"
-        );
+        assert_eq!(millis(&metrics, &format!("{call}_sum")), admitted.then_some(399.0), "{cell:?}");
     }
 }

@@ -89,10 +89,7 @@ impl Exchange {
             id,
             open,
             gate,
-            points: Points {
-                accept: at,
-                ..Points::default()
-            },
+            points: Points { accept: at, ..Points::default() },
             watch: Watch::default(),
             connected: None,
             sides,
@@ -134,15 +131,8 @@ impl Exchange {
             Word::Sent => self.points.sent = Some(at),
             Word::RequestEnd => self.request_end(at, out),
             Word::Head(head) => self.head(at, head),
-            Word::Arrival {
-                direction: Direction::Request,
-                ..
-            } => self.request(at, bytes, out),
-            Word::Arrival {
-                direction: Direction::Response,
-                blocked,
-                ..
-            } => {
+            Word::Arrival { direction: Direction::Request, .. } => self.request(at, bytes, out),
+            Word::Arrival { direction: Direction::Response, blocked, .. } => {
                 self.response(at, bytes, blocked.duration(), out);
             }
             Word::Upgraded => self.upgraded(),
@@ -176,9 +166,7 @@ impl Exchange {
             return;
         }
         let patience = self.patience();
-        let stall = self
-            .watch
-            .look(at, unread, pauses.within(since, at), patience);
+        let stall = self.watch.look(at, unread, pauses.within(since, at), patience);
         if let Some(stall) = stall {
             out(Sample::Stalled(stall));
         }
@@ -237,12 +225,9 @@ impl Exchange {
             record.anomalies.extend(socket.finish());
         }
         let broke_off = [(self.gap, Anomaly::Gap), (self.broken, Anomaly::Panic)];
-        record.anomalies.extend(
-            broke_off
-                .iter()
-                .filter(|(is, _)| *is)
-                .map(|(_, anomaly)| (*anomaly, 1)),
-        );
+        record
+            .anomalies
+            .extend(broke_off.iter().filter(|(is, _)| *is).map(|(_, anomaly)| (*anomaly, 1)));
         record
     }
 
@@ -342,10 +327,7 @@ impl Exchange {
 
     fn patience(&self) -> Patience {
         let route = &self.open.route;
-        let reasons = self
-            .call
-            .as_deref()
-            .is_some_and(|call| call.facts().asks_to_reason());
+        let reasons = self.call.as_deref().is_some_and(|call| call.facts().asks_to_reason());
         Patience {
             first: if reasons {
                 route.hung_after.saturating_mul(REASONING_PATIENCE)
@@ -398,11 +380,7 @@ impl Exchange {
         let route = &self.open.route;
         let now =
             Duration::from_nanos((self.open.wall + at.since(self.points.accept)).unix_nanos());
-        if self
-            .call
-            .as_mut()
-            .is_some_and(|call| !call.head(&head, route, now))
-        {
+        if self.call.as_mut().is_some_and(|call| !call.head(&head, route, now)) {
             self.call = None;
         }
         self.head = Some(head);

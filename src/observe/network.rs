@@ -36,10 +36,7 @@ pub(super) struct Side {
 
 impl Kernel {
     pub(super) fn asked_by(ask: Ask) -> Self {
-        Self {
-            ask: Some(ask),
-            asked: 0,
-        }
+        Self { ask: Some(ask), asked: 0 }
     }
 
     /// A sweep begins.
@@ -60,28 +57,20 @@ impl Kernel {
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel")
-            .field("asked", &self.asked)
-            .finish_non_exhaustive()
+        f.debug_struct("Kernel").field("asked", &self.asked).finish_non_exhaustive()
     }
 }
 
 impl Sides {
     pub(super) fn told(&self) -> Network {
-        Network {
-            client: self.client.told(),
-            upstream: self.upstream.told(),
-        }
+        Network { client: self.client.told(), upstream: self.upstream.told() }
     }
 }
 
 impl Side {
     /// The exchange goes over `connection` from here on.
     pub(super) fn over(&mut self, connection: Option<Arc<Ends>>) {
-        *self = Self {
-            connection,
-            info: None,
-        };
+        *self = Self { connection, info: None };
     }
 
     /// Whether there was anything to ask.
@@ -119,11 +108,7 @@ mod tests {
     }
 
     fn info(millis: u64, retransmits: u32) -> Option<Info> {
-        Some(Info {
-            rtt: Some(Duration::from_millis(millis)),
-            least_rtt: None,
-            retransmits,
-        })
+        Some(Info { rtt: Some(Duration::from_millis(millis)), least_rtt: None, retransmits })
     }
 
     /// A kernel that gives these answers, and none after them.
@@ -153,10 +138,7 @@ mod tests {
         }
         assert_eq!(*asked.lock().unwrap(), 3, "until there is an answer");
         let told = sides.told().upstream.unwrap();
-        assert_eq!(
-            (told.rtt, told.retransmits),
-            (Some(Duration::from_millis(2)), 3)
-        );
+        assert_eq!((told.rtt, told.retransmits), (Some(Duration::from_millis(2)), 3));
         assert_eq!(sides.told().client, None);
     }
 

@@ -32,19 +32,11 @@ impl Scene {
             record: Box::new(move |record: &Record| all.lock().unwrap().push(record.clone())),
         };
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        Self {
-            board: Board::new(Vec::new(), gate, sinks),
-            collector,
-            records,
-        }
+        Self { board: Board::new(Vec::new(), gate, sinks), collector, records }
     }
 
     fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
-        let entry = Entry {
-            exchange: ExchangeId(id),
-            at: at(millis),
-            word,
-        };
+        let entry = Entry { exchange: ExchangeId(id), at: at(millis), word };
         self.board.take(entry, bytes.as_bytes());
     }
 
@@ -94,9 +86,7 @@ impl Scene {
 
     fn metric(&self, start: &str, with: &str) -> Option<f64> {
         let text = prometheus::text(&self.collector.scrape());
-        let line = text
-            .lines()
-            .find(|line| line.starts_with(start) && line.contains(with))?;
+        let line = text.lines().find(|line| line.starts_with(start) && line.contains(with))?;
         line.rsplit_once(' ')?.1.parse().ok()
     }
 
@@ -162,11 +152,7 @@ fn who_leaves_or_is_sent_away_from_the_queue_ended_in_admission() {
         assert_eq!(scene.active(3_000), [0; 4]);
         let record = scene.records.lock().unwrap().pop().unwrap();
         assert_eq!(record.outcome, outcome);
-        assert_eq!(
-            export::span::number(&record),
-            1,
-            "nothing was tried upstream"
-        );
+        assert_eq!(export::span::number(&record), 1, "nothing was tried upstream");
         let finished = "tokengauge_requests_finished_total";
         assert_eq!(scene.metric(finished, "stage=\"admission\""), Some(1.0));
     }
@@ -179,19 +165,13 @@ fn what_was_waited_elsewhere_stands_beside_it() {
     scene.open(
         1,
         1_000,
-        &[
-            ("x-request-start", "t=1799999999.750"),
-            ("x-queue-start", "1799999998500"),
-        ],
+        &[("x-request-start", "t=1799999999.750"), ("x-queue-start", "1799999998500")],
     );
     scene.send(1, 1_000);
     scene.head(1, 1_100, 200, &[("x-queue-time", "125")]);
     scene.finish(1, 1_200);
     let waited = |place: &str| {
-        scene.metric(
-            "tokengauge_queue_wait_seconds_sum",
-            &format!("where=\"{place}\""),
-        )
+        scene.metric("tokengauge_queue_wait_seconds_sum", &format!("where=\"{place}\""))
     };
     let edge = waited("edge").unwrap();
     assert!((edge - 1.5).abs() < 1e-5, "{edge}");
@@ -214,20 +194,10 @@ fn vendors_limits_are_those_of_the_latest_head_while_the_answer_still_streams() 
     }
     scene.finish(1, 3_000);
     let (load, _) = scene.board.reading(at(12_000));
-    let [
-        QuotaReading {
-            flow,
-            limited,
-            allowance,
-        },
-    ] = &load.quotas[..]
-    else {
+    let [QuotaReading { flow, limited, allowance }] = &load.quotas[..] else {
         panic!("{:?}", load.quotas);
     };
-    assert_eq!(
-        (flow.provider.as_str(), flow.model.as_str()),
-        ("openai", "gpt-4o")
-    );
+    assert_eq!((flow.provider.as_str(), flow.model.as_str()), ("openai", "gpt-4o"));
     let expected = Allowance {
         limit: Some(50),
         remaining: Some(39),
@@ -254,11 +224,7 @@ fn a_retry_is_counted_once_when_it_begins() {
     scene.head(2, 2_100, 200, &[]);
     scene.finish(2, 2_200);
     scene.open(3, 3_000, &id);
-    assert_eq!(
-        scene.retries("request_id"),
-        Some(1.0),
-        "the second went well"
-    );
+    assert_eq!(scene.retries("request_id"), Some(1.0), "the second went well");
     let both = [("x-stainless-retry-count", "1"), ("idempotency-key", "k")];
     scene.open(4, 4_000, &both);
     scene.open(5, 5_000, &[("idempotency-key", "k")]);

@@ -36,10 +36,7 @@ impl Scene {
             })
         };
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        let sinks = Sinks {
-            instruments,
-            record,
-        };
+        let sinks = Sinks { instruments, record };
         Self {
             board: Board::new(Vec::new(), gate, sinks),
             collector,
@@ -84,11 +81,7 @@ impl Scene {
     }
 
     fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
-        let entry = Entry {
-            exchange: ExchangeId(id),
-            at: at(millis),
-            word,
-        };
+        let entry = Entry { exchange: ExchangeId(id), at: at(millis), word };
         self.board.take(entry, bytes.as_bytes());
     }
 
@@ -167,25 +160,13 @@ fn a_hang_is_seen_while_it_lasts_and_by_the_instant_at_which_patience_ended() {
     scene.token(1_000);
     scene.sweep(2_900);
     assert_eq!(scene.stalls(&[]), 0, "exported before the first one");
-    assert_eq!(
-        scene.silence(2_900)[1],
-        Silence {
-            stalled: 0,
-            longest: Some(millis(1_900))
-        }
-    );
+    assert_eq!(scene.silence(2_900)[1], Silence { stalled: 0, longest: Some(millis(1_900)) });
     scene.sweep(3_150);
     let labels = ["next_token", "silent", "gpt-4o"];
     assert_eq!(scene.stalls(&labels), 1, "told while it lasts");
     assert_eq!(
         scene.silence(3_150),
-        [
-            Silence::default(),
-            Silence {
-                stalled: 1,
-                longest: Some(millis(2_150))
-            }
-        ]
+        [Silence::default(), Silence { stalled: 1, longest: Some(millis(2_150)) }]
     );
     assert!(scene.board.streams(at(3_150))[0].stalled);
     scene.sweep(5_000);
@@ -207,10 +188,7 @@ fn a_stall_that_no_sweep_fell_into_is_seen_all_the_same() {
     scene.token(3_001);
     scene.token(3_100);
     let (stalls, scene) = scene.end(5_200);
-    assert_eq!(
-        stalls.count, 2,
-        "2,001 ms between two tokens, 2,100 to the end"
-    );
+    assert_eq!(stalls.count, 2, "2,001 ms between two tokens, 2,100 to the end");
     assert_eq!(stalls.first[0].raised, at(3_000));
     assert_eq!(stalls.total, millis(2_001 + 2_100));
     assert_eq!(scene.stalls(&["next_token"]), 2);
@@ -307,10 +285,7 @@ fn what_is_not_streamed_what_failed_and_what_went_by_unseen_is_not_watched() {
 
     let mut scene = Scene::stream();
     scene.token(1_000);
-    let gap = Word::Gap {
-        direction: Direction::Response,
-        bytes: 100,
-    };
+    let gap = Word::Gap { direction: Direction::Response, bytes: 100 };
     scene.say(1, 1_100, gap, "");
     scene.sweep(60_000);
     assert!(scene.end(60_000).0.is_empty());
@@ -331,12 +306,7 @@ fn a_stall_while_the_client_does_not_read_is_the_clients() {
     scene.sweep(33_200);
     assert_eq!(scene.stalls(&["next_token"]), 1);
     let event = format!("data: {}\n\n", chunk(r#"{"content":" a"}"#, "null"));
-    scene.say(
-        1,
-        34_000,
-        arrival(Direction::Response, &event, 30_000),
-        &event,
-    );
+    scene.say(1, 34_000, arrival(Direction::Response, &event, 30_000), &event);
     let (stalls, _) = scene.end(34_100);
     assert_eq!(one(&stalls).raised, at(33_000));
     assert_eq!(one(&stalls).lasted, Some(millis(3_000)));
@@ -393,10 +363,8 @@ fn a_fleet_slowed_to_a_tenth_shows_in_the_tokens_though_no_stream_has_ended() {
     scene.sweep(30_000);
     let time = scene.metric("tokengauge_stream_time_seconds_total", &["\"streaming\""]);
     told.push((scene.metric("tokengauge_tokens_total", &["\"text\""]), time));
-    let rates: Vec<f64> = told
-        .windows(2)
-        .map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1))
-        .collect();
+    let rates: Vec<f64> =
+        told.windows(2).map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1)).collect();
     assert_eq!(scene.board.in_flight(), 20, "none has ended");
     assert!((49.0..51.0).contains(&rates[0]), "{rates:?}");
     assert!((4.9..5.1).contains(&rates[1]), "{rates:?}");

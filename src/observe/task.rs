@@ -52,10 +52,7 @@ impl Observer {
     /// # Errors
     /// Where the thread cannot be made.
     pub fn start(seam: Arc<Seam>, board: Board) -> std::io::Result<Self> {
-        let desk = Mutex::new(Desk {
-            board,
-            batch: Batch::default(),
-        });
+        let desk = Mutex::new(Desk { board, batch: Batch::default() });
         let shared = Arc::new(Shared {
             seam,
             desk,
@@ -66,10 +63,7 @@ impl Observer {
             let shared = Arc::clone(&shared);
             move || shared.run()
         })?;
-        Ok(Self {
-            shared,
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Has the board take in every word said so far, then reads it. A barrier: what was said before this call is in
@@ -127,11 +121,7 @@ impl Shared {
                 }
             }
             // Asked after the drain: an exchange that opens from here on finds none open, and wakes this thread.
-            let pause = if self.seam.open_exchanges() == 0 {
-                IDLE
-            } else {
-                DRAIN_EVERY
-            };
+            let pause = if self.seam.open_exchanges() == 0 { IDLE } else { DRAIN_EVERY };
             due = clock::now() + pause;
             self.seam.park(pause);
         }

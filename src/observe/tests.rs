@@ -73,17 +73,9 @@ impl Play {
 
     fn opened(open: Open, body: &str) -> Self {
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        let exchange = Exchange::new(
-            ExchangeId(1),
-            at(100),
-            Box::new(open),
-            gate,
-            &Tokenisers::default(),
-        );
-        let mut play = Self {
-            exchange,
-            samples: Vec::new(),
-        };
+        let exchange =
+            Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenisers::default());
+        let mut play = Self { exchange, samples: Vec::new() };
         play.word(100, Word::Admitted, b"");
         play.word(110, Word::Sent, b"");
         play.arrival(110, Direction::Request, body, 0);
@@ -119,15 +111,7 @@ impl Play {
     ) -> &mut Self {
         let blocked = Blocked::from_duration(Duration::from_millis(blocked));
         let len = u32::try_from(body.len()).unwrap();
-        self.word(
-            millis,
-            Word::Arrival {
-                direction,
-                len,
-                blocked,
-            },
-            body.as_bytes(),
-        )
+        self.word(millis, Word::Arrival { direction, len, blocked }, body.as_bytes())
     }
 
     /// One server-sent event.
@@ -146,10 +130,7 @@ impl Play {
     }
 
     pub(super) fn end(self, millis: u64, ending: Ending) -> (Record, Vec<Sample>) {
-        let Self {
-            exchange,
-            mut samples,
-        } = self;
+        let Self { exchange, mut samples } = self;
         let record = exchange.end(at(millis), ending, &mut |sample| samples.push(sample));
         (record, samples)
     }
@@ -160,9 +141,8 @@ impl Play {
 }
 
 pub(super) fn head(status: u16, content_type: &str) -> Word {
-    let headers: Headers = [("content-type", Name::new(content_type).unwrap())]
-        .into_iter()
-        .collect();
+    let headers: Headers =
+        [("content-type", Name::new(content_type).unwrap())].into_iter().collect();
     Word::Head(Box::new(Head {
         status,
         version: http::Version::HTTP_11,
@@ -196,16 +176,11 @@ fn a_role_only_first_delta_does_not_stop_the_time_to_first_token() {
     assert_eq!(play.exchange.state(), State::Waiting);
     play.delta(500, r#"{"content":"Hello"}"#);
     assert_eq!(play.exchange.state(), State::Streaming);
-    play.event(600, &chunk("{}", r#""stop""#))
-        .event(600, "[DONE]");
+    play.event(600, &chunk("{}", r#""stop""#)).event(600, "[DONE]");
     let record = play.complete(600);
     assert_eq!(record.points.event, Some(at(300)));
     assert_eq!(record.points.token, Some(at(500)));
-    assert_eq!(
-        record.points.time_to_first_token(),
-        ms(400),
-        "first token 500 − accept 100"
-    );
+    assert_eq!(record.points.time_to_first_token(), ms(400), "first token 500 − accept 100");
     assert_eq!(record.outcome, Outcome::Ok);
     assert_eq!(
         record.stages.total(),
@@ -217,10 +192,8 @@ fn a_role_only_first_delta_does_not_stop_the_time_to_first_token() {
 #[test]
 fn reasoning_stops_the_time_to_first_token_but_is_not_visible() {
     let mut play = Play::stream(STREAMED);
-    play.delta(400, r#"{"reasoning_content":"Hmm"}"#)
-        .delta(900, r#"{"content":"Hello"}"#);
-    play.event(950, &chunk("{}", r#""stop""#))
-        .event(950, "[DONE]");
+    play.delta(400, r#"{"reasoning_content":"Hmm"}"#).delta(900, r#"{"content":"Hello"}"#);
+    play.event(950, &chunk("{}", r#""stop""#)).event(950, "[DONE]");
     let record = play.complete(950);
     assert_eq!(record.points.time_to_first_token(), ms(300));
     assert_eq!(record.points.time_to_visible(), ms(800));
@@ -230,30 +203,18 @@ fn reasoning_stops_the_time_to_first_token_but_is_not_visible() {
 fn tool_arguments_stop_the_time_to_first_token_but_are_not_visible() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}"#);
-    play.delta(
-        400,
-        r#"{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\":1}"}}]}"#,
-    );
-    play.event(500, &chunk("{}", r#""tool_calls""#))
-        .event(500, "[DONE]");
+    play.delta(400, r#"{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\":1}"}}]}"#);
+    play.event(500, &chunk("{}", r#""tool_calls""#)).event(500, "[DONE]");
     let record = play.complete(500);
-    assert_eq!(
-        (record.points.token, record.points.visible),
-        (Some(at(400)), None)
-    );
+    assert_eq!((record.points.token, record.points.visible), (Some(at(400)), None));
 }
 
 #[test]
 fn usage_chunks_pings_and_comments_are_no_tokens() {
     let mut play = Play::stream(STREAMED);
-    play.arrival(250, Direction::Response, ": keep-alive\n\n", 0)
-        .event(300, &usage(0, 0));
+    play.arrival(250, Direction::Response, ": keep-alive\n\n", 0).event(300, &usage(0, 0));
     assert_eq!(play.exchange.points().token, None);
-    assert_eq!(
-        play.exchange.points().event,
-        Some(at(300)),
-        "a comment is no event either"
-    );
+    assert_eq!(play.exchange.points().event, Some(at(300)), "a comment is no event either");
 }
 
 #[test]
@@ -270,10 +231,7 @@ fn hidden_reasoning_is_left_out_of_the_rate() {
         .event(4_000, "[DONE]");
     let call = play.complete(4_100).call.unwrap();
     let output = call.output.unwrap();
-    assert_eq!(
-        (output.tokens, output.hidden, output.source),
-        (100.0, 400, Some(Source::Reported))
-    );
+    assert_eq!((output.tokens, output.hidden, output.source), (100.0, 400, Some(Source::Reported)));
     assert_eq!(output.counted, 100, "25 × \" word\", four times");
     assert_eq!(call.rates.output, Some(25.0));
 }
@@ -281,42 +239,19 @@ fn hidden_reasoning_is_left_out_of_the_rate() {
 #[test]
 fn without_usage_the_count_stands_and_says_so() {
     let mut play = Play::stream(STREAMED);
-    play.delta(300, r#"{"content":"Hello"}"#)
-        .delta(350, r#"{"content":" world"}"#);
-    play.event(360, &chunk("{}", r#""stop""#))
-        .event(360, "[DONE]");
+    play.delta(300, r#"{"content":"Hello"}"#).delta(350, r#"{"content":" world"}"#);
+    play.event(360, &chunk("{}", r#""stop""#)).event(360, "[DONE]");
     let (record, samples) = play.end(360, Ending::Complete);
     let output = record.call.as_ref().unwrap().output.unwrap();
-    assert_eq!(
-        (output.tokens, output.source, output.standard),
-        (2.0, Some(Source::Counted), 2)
-    );
+    assert_eq!((output.tokens, output.source, output.standard), (2.0, Some(Source::Counted), 2));
     assert_eq!(record.call.unwrap().usage, None);
     let live: u32 = samples
         .iter()
-        .map(|s| {
-            if let Sample::Tokens { tokens, .. } = s {
-                *tokens
-            } else {
-                0
-            }
-        })
+        .map(|s| if let Sample::Tokens { tokens, .. } = s { *tokens } else { 0 })
         .sum();
-    let standard: u32 = samples
-        .iter()
-        .map(|s| {
-            if let Sample::Standard { tokens } = s {
-                *tokens
-            } else {
-                0
-            }
-        })
-        .sum();
-    assert_eq!(
-        (live, standard),
-        (2, 2),
-        "what was told live adds up to the total"
-    );
+    let standard: u32 =
+        samples.iter().map(|s| if let Sample::Standard { tokens } = s { *tokens } else { 0 }).sum();
+    assert_eq!((live, standard), (2, 2), "what was told live adds up to the total");
 }
 
 #[test]
@@ -340,8 +275,7 @@ fn usage_in_every_chunk_is_cumulative_and_the_last_one_counts() {
         );
         play.event(300 + n * 10, &with_usage);
     }
-    play.event(400, &chunk("{}", r#""stop""#))
-        .event(400, "[DONE]");
+    play.event(400, &chunk("{}", r#""stop""#)).event(400, "[DONE]");
     let usage = play.complete(400).call.unwrap().usage.unwrap();
     assert_eq!((usage.input, usage.output), (Some(9), Some(3)));
 }
@@ -349,8 +283,7 @@ fn usage_in_every_chunk_is_cumulative_and_the_last_one_counts() {
 #[test]
 fn usage_all_zero_beside_text_is_not_believed() {
     let mut play = Play::stream(STREAMED);
-    play.delta(300, r#"{"content":"Hello"}"#)
-        .event(310, &chunk("{}", r#""stop""#));
+    play.delta(300, r#"{"content":"Hello"}"#).event(310, &chunk("{}", r#""stop""#));
     play.event(310, &usage(0, 0)).event(310, "[DONE]");
     let output = play.complete(310).call.unwrap().output.unwrap();
     assert_eq!((output.tokens, output.source), (1.0, Some(Source::Counted)));
@@ -363,33 +296,19 @@ fn a_client_that_closes_after_the_final_event_is_complete() {
         .event(310, &chunk("{}", r#""stop""#))
         .event(310, "[DONE]");
     let (record, _) = play.end(311, Ending::ClientGone);
-    assert_eq!(
-        (record.outcome, record.fault, record.error_type),
-        (Outcome::Ok, Fault::None, None)
-    );
+    assert_eq!((record.outcome, record.fault, record.error_type), (Outcome::Ok, Fault::None, None));
     assert_eq!(record.call.unwrap().complete, Complete::True);
 }
 
 #[test]
 fn a_client_that_closes_mid_stream_leaves_the_tokens_seen_so_far() {
     let mut play = Play::stream(STREAMED);
-    play.delta(300, r#"{"content":"Hello"}"#)
-        .delta(350, r#"{"content":" world"}"#);
+    play.delta(300, r#"{"content":"Hello"}"#).delta(350, r#"{"content":" world"}"#);
     let (record, _) = play.end(400, Ending::ClientGone);
-    assert_eq!(
-        (record.outcome, record.fault),
-        (Outcome::Cancelled, Fault::Client)
-    );
+    assert_eq!((record.outcome, record.fault), (Outcome::Cancelled, Fault::Client));
     let call = record.call.unwrap();
-    assert_eq!(
-        (call.complete, call.output.unwrap().counted),
-        (Complete::Cut, 2)
-    );
-    assert_eq!(
-        call.finish_reasons,
-        [Name::new("error").unwrap()],
-        "one was owed and never came"
-    );
+    assert_eq!((call.complete, call.output.unwrap().counted), (Complete::Cut, 2));
+    assert_eq!(call.finish_reasons, [Name::new("error").unwrap()], "one was owed and never came");
 }
 
 #[test]
@@ -397,10 +316,7 @@ fn an_upstream_that_dies_mid_stream_is_at_fault() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#);
     let (record, _) = play.end(400, Ending::UpstreamFailed(Failure::MidBody));
-    assert_eq!(
-        (record.outcome, record.fault),
-        (Outcome::Truncated, Fault::Upstream)
-    );
+    assert_eq!((record.outcome, record.fault), (Outcome::Truncated, Fault::Upstream));
     assert_eq!(record.error_type, Name::new("upstream_truncated"));
 }
 
@@ -415,16 +331,10 @@ fn a_stream_whose_format_has_no_end_mark_ends_with_its_body() {
     };
     let record = play().complete(400);
     let call = record.call.as_ref().unwrap();
-    assert_eq!(
-        (record.outcome, call.complete),
-        (Outcome::Ok, Complete::True)
-    );
+    assert_eq!((record.outcome, call.complete), (Outcome::Ok, Complete::True));
     let (record, _) = play().end(400, Ending::UpstreamFailed(Failure::MidBody));
     let call = record.call.as_ref().unwrap();
-    assert_eq!(
-        (record.outcome, call.complete),
-        (Outcome::Truncated, Complete::Cut)
-    );
+    assert_eq!((record.outcome, call.complete), (Outcome::Truncated, Complete::Cut));
 }
 
 #[test]
@@ -439,13 +349,8 @@ fn the_prompt_of_a_request_tells_which_engine_is_asked() {
         let mut open = open("/generate");
         let route = Arc::make_mut(&mut open.route);
         route.server_address = Label::known("10.0.0.1");
-        let exchange = Exchange::new(
-            ExchangeId(1),
-            at(100),
-            Box::new(open),
-            gate,
-            &Tokenisers::default(),
-        );
+        let exchange =
+            Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenisers::default());
         let samples = Vec::new();
         let mut play = Play { exchange, samples };
         play.arrival(110, Direction::Request, body, 0);
@@ -464,30 +369,19 @@ fn none_one_and_two_tokens() {
         for (millis, word) in words {
             play.delta(*millis, &format!(r#"{{"content":"{word}"}}"#));
         }
-        play.event(900, &chunk("{}", r#""stop""#))
-            .event(900, "[DONE]");
+        play.event(900, &chunk("{}", r#""stop""#)).event(900, "[DONE]");
         play.complete(1_100).call.unwrap()
     };
     let none = play(&[]);
     assert_eq!(none.output.map(|output| output.tokens), Some(0.0));
     assert_eq!(
-        (
-            none.rates.output,
-            none.rates.total,
-            none.rates.time_per_output_token
-        ),
+        (none.rates.output, none.rates.total, none.rates.time_per_output_token),
         (None, None, None)
     );
     let one = play(&[(300, "Hello")]);
-    assert_eq!(
-        (one.rates.total, one.rates.time_per_output_token),
-        (Some(1.0), None)
-    );
+    assert_eq!((one.rates.total, one.rates.time_per_output_token), (Some(1.0), None));
     let two = play(&[(300, "Hello"), (500, " world")]);
-    assert_eq!(
-        (two.rates.total, two.rates.time_per_output_token),
-        (Some(2.0), ms(200))
-    );
+    assert_eq!((two.rates.total, two.rates.time_per_output_token), (Some(2.0), ms(200)));
 }
 
 #[test]
@@ -498,10 +392,7 @@ fn a_whole_answer_has_no_first_token() {
     let body = r#"{"id":"chatcmpl-2","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hello world"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}"#;
     play.arrival(610, Direction::Response, body, 0);
     let record = play.complete(1_100);
-    assert_eq!(
-        (record.points.event, record.points.token, record.points.last),
-        (None, None, None)
-    );
+    assert_eq!((record.points.event, record.points.token, record.points.last), (None, None, None));
     let call = record.call.unwrap();
     assert!(!call.streamed);
     assert_eq!(call.output.unwrap().counted, 2);
@@ -516,21 +407,11 @@ fn an_error_answer_names_its_type_and_generates_nothing() {
     let body = r#"{"error":{"message":"Slow down","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}"#;
     play.arrival(150, Direction::Response, body, 0);
     let record = play.complete(160);
-    assert_eq!(
-        (record.outcome, record.fault),
-        (Outcome::Error, Fault::Upstream)
-    );
-    assert!(
-        record
-            .error_type
-            .is_some_and(|kind| kind.as_str().starts_with("rate_limit"))
-    );
+    assert_eq!((record.outcome, record.fault), (Outcome::Error, Fault::Upstream));
+    assert!(record.error_type.is_some_and(|kind| kind.as_str().starts_with("rate_limit")));
     let call = record.call.unwrap();
     assert_eq!((call.output, call.usage), (None, None));
-    assert!(
-        call.finish_reasons.is_empty(),
-        "an error answer owes no finish reason"
-    );
+    assert!(call.finish_reasons.is_empty(), "an error answer owes no finish reason");
 }
 
 #[test]
@@ -552,13 +433,7 @@ fn a_client_that_did_not_read_is_not_slow_decode() {
     assert_eq!(record.call.unwrap().rates.output, Some(10.0));
     let gaps: Vec<_> = samples
         .iter()
-        .filter_map(|s| {
-            if let Sample::InterChunk { gap } = s {
-                Some(*gap)
-            } else {
-                None
-            }
-        })
+        .filter_map(|s| if let Sample::InterChunk { gap } = s { Some(*gap) } else { None })
         .collect();
     assert_eq!(gaps.last().copied(), ms(100), "8,000 − 2,900 − 5,000");
 }
@@ -567,22 +442,11 @@ fn a_client_that_did_not_read_is_not_slow_decode() {
 fn what_the_observer_lost_is_said_and_not_rated() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#);
-    play.word(
-        400,
-        Word::Gap {
-            direction: Direction::Response,
-            bytes: 1_000,
-        },
-        b"",
-    );
-    play.delta(500, r#"{"content":" world"}"#)
-        .event(510, "[DONE]");
+    play.word(400, Word::Gap { direction: Direction::Response, bytes: 1_000 }, b"");
+    play.delta(500, r#"{"content":" world"}"#).event(510, "[DONE]");
     let record = play.complete(520);
     assert!(record.anomalies.contains(&(Anomaly::Gap, 1)));
-    assert!(
-        record.http.response_bytes > 1_000,
-        "bytes that were not seen were still sent"
-    );
+    assert!(record.http.response_bytes > 1_000, "bytes that were not seen were still sent");
     let call = record.call.unwrap();
     assert_eq!(
         (call.complete, call.rates.output, call.rates.total),
@@ -600,10 +464,8 @@ fn plain_http_is_no_call() {
 
 #[test]
 fn embeddings_are_no_generation() {
-    let mut play = Play::request(
-        "/v1/embeddings",
-        r#"{"model":"text-embedding-3-small","input":"Hello"}"#,
-    );
+    let mut play =
+        Play::request("/v1/embeddings", r#"{"model":"text-embedding-3-small","input":"Hello"}"#);
     play.head(150, 200, "application/json");
     let body = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.1,0.2]}],"model":"text-embedding-3-small","usage":{"prompt_tokens":1,"total_tokens":1}}"#;
     play.arrival(160, Direction::Response, body, 0);
@@ -618,10 +480,7 @@ fn a_model_has_its_own_label_only_after_an_answer_below_400() {
         play.head(150, status, "text/event-stream");
         play.complete(200).call.unwrap().series.model.to_string()
     };
-    assert_eq!(
-        (model(200).as_str(), model(404).as_str()),
-        ("gpt-4o", "other")
-    );
+    assert_eq!((model(200).as_str(), model(404).as_str()), ("gpt-4o", "other"));
 }
 
 #[test]
@@ -635,15 +494,8 @@ fn several_choices_end_each_by_its_own_word() {
         .event(330, &chunk("{}", r#""stop""#))
         .event(330, "[DONE]");
     let call = play.complete(340).call.unwrap();
-    assert_eq!(
-        call.finish_reasons,
-        [Name::new("stop").unwrap(), Name::new("length").unwrap()]
-    );
-    assert_eq!(
-        call.output.unwrap().counted,
-        3,
-        "Hello · Good day, each choice counted on its own"
-    );
+    assert_eq!(call.finish_reasons, [Name::new("stop").unwrap(), Name::new("length").unwrap()]);
+    assert_eq!(call.output.unwrap().counted, 3, "Hello · Good day, each choice counted on its own");
 }
 
 #[test]
@@ -681,21 +533,10 @@ fn a_panic_in_a_sink_ends_the_observation_of_that_exchange_alone() {
         assert!(record.exchange != ExchangeId(1), "on purpose");
     });
     let gate = Arc::new(Gate::new(Limits::default(), []));
-    let mut board = Board::new(
-        Vec::new(),
-        gate,
-        Sinks {
-            instruments,
-            record,
-        },
-    );
+    let mut board = Board::new(Vec::new(), gate, Sinks { instruments, record });
     for id in [1, 2] {
         let mut say = |word| {
-            let entry = Entry {
-                exchange: ExchangeId(id),
-                at: at(100),
-                word,
-            };
+            let entry = Entry { exchange: ExchangeId(id), at: at(100), word };
             board.take(entry, b"");
         };
         say(Word::Open(Box::new(open("/v1/chat/completions"))));
@@ -703,13 +544,9 @@ fn a_panic_in_a_sink_ends_the_observation_of_that_exchange_alone() {
     }
     assert_eq!((seen.load(Ordering::Relaxed), board.in_flight()), (2, 0));
     let metrics = prometheus::text(&collector.scrape());
-    let panics = metrics
-        .lines()
-        .find(|line| line.contains("anomalies") && line.contains("\"panic\""));
-    assert!(
-        panics.is_some_and(|line| line.ends_with(" 1")),
-        "{panics:?}"
-    );
+    let panics =
+        metrics.lines().find(|line| line.contains("anomalies") && line.contains("\"panic\""));
+    assert!(panics.is_some_and(|line| line.ends_with(" 1")), "{panics:?}");
 }
 
 #[test]

@@ -24,14 +24,8 @@ pub enum LengthBand {
 }
 
 impl LengthBand {
-    pub const ALL: [Self; 6] = [
-        Self::Below128,
-        Self::From128,
-        Self::From512,
-        Self::From2K,
-        Self::From8K,
-        Self::From32K,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Below128, Self::From128, Self::From512, Self::From2K, Self::From8K, Self::From32K];
 
     /// The band of a number of tokens; each edge (k is 1,024) belongs to the band above it.
     pub const fn of(tokens: u64) -> Self {
@@ -76,10 +70,7 @@ impl Bands {
             reason = "a number of tokens: not negative, and what is cut off is a fraction"
         )]
         let output = output.map(|output| output.tokens as u64);
-        Self {
-            input: input.map(LengthBand::of),
-            output: output.map(LengthBand::of),
-        }
+        Self { input: input.map(LengthBand::of), output: output.map(LengthBand::of) }
     }
 }
 
@@ -100,18 +91,9 @@ mod tests {
 
     #[test]
     fn what_was_reported_goes_before_the_estimate() {
-        let request = |prompt_bytes| RequestFacts {
-            prompt_bytes,
-            ..RequestFacts::default()
-        };
-        let usage = Usage {
-            input: Some(600),
-            ..Usage::default()
-        };
-        let output = Output {
-            tokens: 127.9,
-            ..Output::default()
-        };
+        let request = |prompt_bytes| RequestFacts { prompt_bytes, ..RequestFacts::default() };
+        let usage = Usage { input: Some(600), ..Usage::default() };
+        let output = Output { tokens: 127.9, ..Output::default() };
         let bands = Bands::of(&request(400), Some(&usage), Some(&output));
         assert_eq!(bands.input, Some(LengthBand::From512));
         assert_eq!(bands.output, Some(LengthBand::Below128));

@@ -92,11 +92,7 @@ mod tests {
     #[test]
     fn what_went_wrong_comes_before_what_did_not() {
         let of = |reason: &str, anything, refusal, broken_arguments| {
-            let said = Said {
-                anything,
-                refusal,
-                broken_arguments,
-            };
+            let said = Said { anything, refusal, broken_arguments };
             Became::of(&Name::new(reason).unwrap(), said)
         };
         assert_eq!(of("stop", true, false, false), Became::Complete);

@@ -230,14 +230,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub const ALL: [Self; 6] = [
-        Self::Ok,
-        Self::Error,
-        Self::Cancelled,
-        Self::Timeout,
-        Self::Truncated,
-        Self::Rejected,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Ok, Self::Error, Self::Cancelled, Self::Timeout, Self::Truncated, Self::Rejected];
 
     pub const fn as_str(self) -> &'static str {
         match self {

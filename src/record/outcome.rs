@@ -43,11 +43,9 @@ pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Na
         Ending::Complete => error(Outcome::Truncated, Fault::Upstream, "truncated"),
         Ending::ClientGone => error(Outcome::Cancelled, ending.fault(), "client_gone"),
         Ending::ClientBroke => error(Outcome::Cancelled, ending.fault(), "client_broke"),
-        Ending::UpstreamFailed(Failure::MidBody) if answered.streamed => error(
-            Outcome::Truncated,
-            ending.fault(),
-            failure_word(Failure::MidBody),
-        ),
+        Ending::UpstreamFailed(Failure::MidBody) if answered.streamed => {
+            error(Outcome::Truncated, ending.fault(), failure_word(Failure::MidBody))
+        }
         Ending::UpstreamFailed(failure) => {
             error(Outcome::Error, ending.fault(), failure_word(failure))
         }
@@ -60,11 +58,7 @@ pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Na
 
 fn failed(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Name>) {
     if let (Ending::UpstreamFailed(failure), true) = (ending, answered.own) {
-        return (
-            Outcome::Error,
-            Fault::Upstream,
-            Name::new(failure_word(failure)),
-        );
+        return (Outcome::Error, Fault::Upstream, Name::new(failure_word(failure)));
     }
     let fault = match answered.status {
         Some(408 | 429) => Fault::Upstream,
@@ -72,10 +66,7 @@ fn failed(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Name>)
         _ => Fault::Upstream,
     };
     let status = || answered.status.filter(|status| *status >= 400);
-    let kind = answered
-        .failure
-        .clone()
-        .or_else(|| Name::new(&status()?.to_string()));
+    let kind = answered.failure.clone().or_else(|| Name::new(&status()?.to_string()));
     (Outcome::Error, fault, kind.or_else(|| Name::new("_OTHER")))
 }
 
@@ -114,32 +105,17 @@ mod tests {
 
     fn told(ending: Ending, answered: &Answered) -> (Outcome, Fault, String) {
         let (outcome, fault, kind) = settle(ending, answered);
-        (
-            outcome,
-            fault,
-            kind.map(|kind| kind.to_string()).unwrap_or_default(),
-        )
+        (outcome, fault, kind.map(|kind| kind.to_string()).unwrap_or_default())
     }
 
     fn stream(finished: bool) -> Answered {
-        Answered {
-            status: Some(200),
-            streamed: true,
-            finished,
-            ..Answered::default()
-        }
+        Answered { status: Some(200), streamed: true, finished, ..Answered::default() }
     }
 
     #[test]
     fn what_went_by_unobserved_is_not_called_truncated() {
-        let lost = Answered {
-            lost: true,
-            ..stream(false)
-        };
-        assert_eq!(
-            told(Ending::Complete, &lost),
-            (Outcome::Ok, Fault::None, String::new())
-        );
+        let lost = Answered { lost: true, ..stream(false) };
+        assert_eq!(told(Ending::Complete, &lost), (Outcome::Ok, Fault::None, String::new()));
         assert_eq!(
             told(Ending::ClientGone, &lost),
             (Outcome::Cancelled, Fault::Client, "client_gone".into())
@@ -168,11 +144,7 @@ mod tests {
         let broke = Ending::UpstreamFailed(Failure::MidBody);
         assert_eq!(
             told(broke, &stream(false)),
-            (
-                Outcome::Truncated,
-                Fault::Upstream,
-                "upstream_truncated".into()
-            )
+            (Outcome::Truncated, Fault::Upstream, "upstream_truncated".into())
         );
     }
 
@@ -185,14 +157,7 @@ mod tests {
             ..Answered::default()
         };
         let named = told(Ending::Complete, &answer(429, Some("rate_limit_exceeded")));
-        assert_eq!(
-            named,
-            (
-                Outcome::Error,
-                Fault::Upstream,
-                "rate_limit_exceeded".into()
-            )
-        );
+        assert_eq!(named, (Outcome::Error, Fault::Upstream, "rate_limit_exceeded".into()));
         assert_eq!(
             told(Ending::Complete, &answer(401, None)),
             (Outcome::Error, Fault::Client, "401".into())
@@ -209,47 +174,20 @@ mod tests {
 
     #[test]
     fn what_the_proxy_answers_itself_names_its_cause() {
-        let own = Answered {
-            status: Some(502),
-            own: true,
-            ..Answered::default()
-        };
+        let own = Answered { status: Some(502), own: true, ..Answered::default() };
         let refused = told(Ending::UpstreamFailed(Failure::Connect), &own);
-        assert_eq!(
-            refused,
-            (Outcome::Error, Fault::Upstream, "upstream_connect".into())
-        );
-        let slow = told(
-            Ending::TimedOut(Limit::Head),
-            &Answered {
-                status: Some(504),
-                ..own.clone()
-            },
-        );
-        assert_eq!(
-            slow,
-            (Outcome::Timeout, Fault::Upstream, "timeout_head".into())
-        );
-        let lost = told(
-            Ending::Rejected(Refusal::NoRoute),
-            &Answered {
-                status: Some(404),
-                ..own
-            },
-        );
+        assert_eq!(refused, (Outcome::Error, Fault::Upstream, "upstream_connect".into()));
+        let slow =
+            told(Ending::TimedOut(Limit::Head), &Answered { status: Some(504), ..own.clone() });
+        assert_eq!(slow, (Outcome::Timeout, Fault::Upstream, "timeout_head".into()));
+        let lost = told(Ending::Rejected(Refusal::NoRoute), &Answered { status: Some(404), ..own });
         assert_eq!(lost, (Outcome::Rejected, Fault::Client, "no_route".into()));
     }
 
     #[test]
     fn plain_http_is_ok_unless_its_status_says_otherwise() {
-        let plain = |status| Answered {
-            status: Some(status),
-            ..Answered::default()
-        };
-        assert_eq!(
-            told(Ending::Complete, &plain(204)),
-            (Outcome::Ok, Fault::None, String::new())
-        );
+        let plain = |status| Answered { status: Some(status), ..Answered::default() };
+        assert_eq!(told(Ending::Complete, &plain(204)), (Outcome::Ok, Fault::None, String::new()));
         assert_eq!(
             told(Ending::Complete, &plain(404)),
             (Outcome::Error, Fault::Client, "404".into())

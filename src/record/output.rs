@@ -48,11 +48,7 @@ impl Counted {
         };
         Self {
             total: self.total + later.total,
-            first: if self.total > 0 {
-                self.first
-            } else {
-                later.first
-            },
+            first: if self.total > 0 { self.first } else { later.first },
             standard: self.standard + later.standard,
             by_kind,
             source,
@@ -85,10 +81,7 @@ impl Output {
             None => (counted.total, counted.source),
         };
         Self {
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "token counts stay far below 2^52"
-            )]
+            #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
             tokens: tokens as f64,
             source,
             counted: counted.total,
@@ -116,11 +109,7 @@ mod tests {
     }
 
     fn usage(output: u64, reasoning: Option<u64>) -> Usage {
-        Usage {
-            output: Some(output),
-            reasoning,
-            ..Usage::default()
-        }
+        Usage { output: Some(output), reasoning, ..Usage::default() }
     }
 
     fn n(counted: &Counted, usage: Option<Usage>) -> (f64, Option<Source>, u64) {
@@ -130,37 +119,18 @@ mod tests {
 
     #[test]
     fn turns_add_up_and_one_estimate_makes_all_of_it_one() {
-        let source = |total, source| Counted {
-            total,
-            source: Some(source),
-            ..Counted::default()
-        };
+        let source = |total, source| Counted { total, source: Some(source), ..Counted::default() };
         let told = |earlier: Counted, later: Counted| {
             let both = earlier.followed_by(&later);
             (both.total, both.source)
         };
         let (counted, estimated) = (Source::Counted, Source::Estimated);
         assert_eq!(counted_turns(), (30, 1, 30, [22, 8, 0, 0, 0]));
-        assert_eq!(
-            told(source(1, counted), source(2, counted)),
-            (3, Some(counted))
-        );
-        assert_eq!(
-            told(source(1, counted), source(2, estimated)),
-            (3, Some(estimated))
-        );
-        assert_eq!(
-            told(source(1, estimated), source(2, counted)),
-            (3, Some(estimated))
-        );
-        assert_eq!(
-            told(source(1, counted), source(0, estimated)),
-            (1, Some(counted))
-        );
-        assert_eq!(
-            told(Counted::default(), source(2, counted)),
-            (2, Some(counted))
-        );
+        assert_eq!(told(source(1, counted), source(2, counted)), (3, Some(counted)));
+        assert_eq!(told(source(1, counted), source(2, estimated)), (3, Some(estimated)));
+        assert_eq!(told(source(1, estimated), source(2, counted)), (3, Some(estimated)));
+        assert_eq!(told(source(1, counted), source(0, estimated)), (1, Some(counted)));
+        assert_eq!(told(Counted::default(), source(2, counted)), (2, Some(counted)));
     }
 
     fn counted_turns() -> (u64, u64, u64, [u64; 5]) {
@@ -193,27 +163,18 @@ mod tests {
     #[test]
     fn without_usage_our_count_stands_with_its_own_source() {
         assert_eq!(n(&counted(42, 0), None), (42.0, Some(Source::Counted), 0));
-        let estimated = Counted {
-            source: Some(Source::Estimated),
-            ..counted(42, 0)
-        };
+        let estimated = Counted { source: Some(Source::Estimated), ..counted(42, 0) };
         assert_eq!(n(&estimated, None), (42.0, Some(Source::Estimated), 0));
     }
 
     #[test]
     fn streamed_reasoning_without_a_split_in_usage_makes_it_an_estimate() {
-        assert_eq!(
-            n(&counted(40, 60), Some(usage(40, None))),
-            (100.0, Some(Source::Estimated), 0)
-        );
+        assert_eq!(n(&counted(40, 60), Some(usage(40, None))), (100.0, Some(Source::Estimated), 0));
     }
 
     #[test]
     fn usage_all_zero_beside_text_is_not_believed() {
-        assert_eq!(
-            n(&counted(42, 0), Some(usage(0, None))),
-            (42.0, Some(Source::Counted), 0)
-        );
+        assert_eq!(n(&counted(42, 0), Some(usage(0, None))), (42.0, Some(Source::Counted), 0));
     }
 
     #[test]
@@ -225,9 +186,6 @@ mod tests {
             by_kind: [0; 5],
             source: Some(Source::Counted),
         };
-        assert_eq!(
-            n(&nothing, Some(usage(0, None))),
-            (0.0, Some(Source::Reported), 0)
-        );
+        assert_eq!(n(&nothing, Some(usage(0, None))), (0.0, Some(Source::Reported), 0));
     }
 }

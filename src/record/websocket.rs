@@ -66,9 +66,7 @@ impl WebSocket {
     pub fn settle(&self, ending: Ending, session: &Session) -> (Outcome, Fault, Option<Name>) {
         if let Some(code) = self.failing_code() {
             let kind = session.error.clone();
-            let mistaken = kind
-                .as_ref()
-                .is_some_and(|kind| kind.as_str() == CLIENTS_MISTAKE);
+            let mistaken = kind.as_ref().is_some_and(|kind| kind.as_str() == CLIENTS_MISTAKE);
             let fault = if mistaken || CLIENT_TO_BLAME.contains(&code) {
                 Fault::Client
             } else {
@@ -91,10 +89,7 @@ impl WebSocket {
             (Ending::Complete, Some(Direction::Request) | None) => Ending::ClientGone,
             (other, _) => other,
         };
-        let cut_short = Answered {
-            streamed: true,
-            ..Answered::default()
-        };
+        let cut_short = Answered { streamed: true, ..Answered::default() };
         settle(ending, &cut_short)
     }
 
@@ -105,9 +100,7 @@ impl WebSocket {
 
     /// The code with which the upstream closed, if it says that something went wrong.
     fn failing_code(&self) -> Option<u16> {
-        let closed = self
-            .closed
-            .filter(|closed| closed.by == Direction::Response)?;
+        let closed = self.closed.filter(|closed| closed.by == Direction::Response)?;
         closed.code.filter(|code| !FINE.contains(code))
     }
 }
@@ -117,17 +110,11 @@ mod tests {
     use super::*;
 
     fn closed(by: Direction, code: Option<u16>) -> WebSocket {
-        WebSocket {
-            closed: Some(Closed { by, code }),
-            ..WebSocket::default()
-        }
+        WebSocket { closed: Some(Closed { by, code }), ..WebSocket::default() }
     }
 
     fn left(by: Direction) -> WebSocket {
-        WebSocket {
-            left: Some(by),
-            ..WebSocket::default()
-        }
+        WebSocket { left: Some(by), ..WebSocket::default() }
     }
 
     fn said(failed: bool, error: &str) -> Session {
@@ -157,11 +144,7 @@ mod tests {
                     "{code:?} {ending:?}"
                 );
             }
-            assert_eq!(
-                told(closed(CLIENT, Some(4321)), ending, &nothing),
-                OK,
-                "{ending:?}"
-            );
+            assert_eq!(told(closed(CLIENT, Some(4321)), ending, &nothing), OK, "{ending:?}");
         }
     }
 
@@ -170,20 +153,10 @@ mod tests {
         let of =
             |code, session: &Session| told(closed(UPSTREAM, Some(code)), Ending::Complete, session);
         let nothing = Session::default();
-        assert_eq!(
-            of(1011, &nothing),
-            (Outcome::Error, Fault::Upstream, "websocket_1011".into())
-        );
-        assert_eq!(
-            of(3000, &nothing),
-            (Outcome::Error, Fault::Client, "websocket_3000".into())
-        );
+        assert_eq!(of(1011, &nothing), (Outcome::Error, Fault::Upstream, "websocket_1011".into()));
+        assert_eq!(of(3000, &nothing), (Outcome::Error, Fault::Client, "websocket_3000".into()));
         let mistaken = said(false, "invalid_request_error");
-        let expected = (
-            Outcome::Error,
-            Fault::Client,
-            "invalid_request_error".into(),
-        );
+        let expected = (Outcome::Error, Fault::Client, "invalid_request_error".into());
         assert_eq!(of(4004, &mistaken), expected);
         let expected = (Outcome::Error, Fault::Upstream, "server_error".into());
         assert_eq!(of(4000, &said(false, "server_error")), expected);
@@ -196,10 +169,7 @@ mod tests {
             of(&said(true, "server_error")),
             (Outcome::Error, Fault::Upstream, "server_error".into())
         );
-        assert_eq!(
-            of(&said(true, "")),
-            (Outcome::Error, Fault::Upstream, "_OTHER".into())
-        );
+        assert_eq!(of(&said(true, "")), (Outcome::Error, Fault::Upstream, "_OTHER".into()));
         assert_eq!(of(&said(false, "invalid_request_error")), OK);
     }
 
@@ -208,30 +178,16 @@ mod tests {
         let nothing = Session::default();
         let of = |socket, ending| told(socket, ending, &nothing);
         let gone = (Outcome::Cancelled, Fault::Client, "client_gone".to_owned());
-        let broke = (
-            Outcome::Truncated,
-            Fault::Upstream,
-            "upstream_truncated".to_owned(),
-        );
+        let broke = (Outcome::Truncated, Fault::Upstream, "upstream_truncated".to_owned());
         assert_eq!(of(left(CLIENT), Ending::Complete), gone);
         assert_eq!(of(left(CLIENT), Ending::ClientGone), gone);
         assert_eq!(of(left(UPSTREAM), Ending::Complete), broke);
-        assert_eq!(
-            of(left(UPSTREAM), Ending::UpstreamFailed(Failure::MidBody)),
-            broke
-        );
+        assert_eq!(of(left(UPSTREAM), Ending::UpstreamFailed(Failure::MidBody)), broke);
         assert_eq!(
             of(WebSocket::default(), Ending::Drained),
             (Outcome::Truncated, Fault::Proxy, "drained".into())
         );
-        let lost = WebSocket {
-            lost: true,
-            ..left(UPSTREAM)
-        };
-        assert_eq!(
-            of(lost, Ending::Complete),
-            OK,
-            "nobody knows whether a closing frame went by"
-        );
+        let lost = WebSocket { lost: true, ..left(UPSTREAM) };
+        assert_eq!(of(lost, Ending::Complete), OK, "nobody knows whether a closing frame went by");
     }
 }

@@ -165,28 +165,20 @@ impl Acceptance {
         if n < self.fewest {
             return limit.undecided(Some(found), None, TOO_FEW);
         }
-        let verdict = if limit.bound.holds(found, limit.value) {
-            Verdict::Held
-        } else {
-            Verdict::Broken
-        };
+        let verdict =
+            if limit.bound.holds(found, limit.value) { Verdict::Held } else { Verdict::Broken };
         limit.judged(Some(found), None, verdict)
     }
 
     fn relative(&self, limit: &Limit, comparison: Option<&Comparison>) -> Judged {
         let compared = comparison.and_then(|comparison| {
-            comparison
-                .measures
-                .iter()
-                .find(|compared| compared.id == limit.measure)
+            comparison.measures.iter().find(|compared| compared.id == limit.measure)
         });
         let Some(compared) = compared else {
             return limit.undecided(None, None, NOT_DEFINED);
         };
-        let contrast = compared
-            .statistics
-            .iter()
-            .find(|contrast| contrast.statistic == limit.statistic);
+        let contrast =
+            compared.statistics.iter().find(|contrast| contrast.statistic == limit.statistic);
         let interval = contrast.and_then(|contrast| match limit.on {
             On::Value | On::Difference => Some(contrast.difference),
             On::Change => contrast.change,
@@ -228,10 +220,7 @@ impl Limit {
         interval: Option<Interval>,
         why: &'static str,
     ) -> Judged {
-        Judged {
-            why: Some(why),
-            ..self.judged(found, interval, Verdict::Undecided)
-        }
+        Judged { why: Some(why), ..self.judged(found, interval, Verdict::Undecided) }
     }
 }
 
@@ -286,24 +275,13 @@ mod tests {
     fn candidate(n: u64) -> Statistics {
         Statistics {
             requests: n,
-            ttft: Some(Summary {
-                n,
-                mean: 0.1,
-                p5: 0.1,
-                p50: 0.2,
-                p95: 0.5,
-                p99: 0.9,
-            }),
+            ttft: Some(Summary { n, mean: 0.1, p5: 0.1, p50: 0.2, p95: 0.5, p99: 0.9 }),
             ..Statistics::default()
         }
     }
 
     fn comparison(low: f64, high: f64) -> Comparison {
-        let interval = Interval {
-            value: (low + high) / 2.0,
-            low,
-            high,
-        };
+        let interval = Interval { value: (low + high) / 2.0, low, high };
         let contrast = Contrast {
             statistic: Statistic::P95,
             a: 1.0,
@@ -333,11 +311,8 @@ mod tests {
     }
 
     fn verdict(limit: Limit, n: u64, comparison: Option<&Comparison>) -> (Verdict, bool) {
-        let acceptance = Acceptance {
-            fewest: 100,
-            undecided: Undecided::Broken,
-            limits: vec![limit],
-        };
+        let acceptance =
+            Acceptance { fewest: 100, undecided: Undecided::Broken, limits: vec![limit] };
         let judgement = acceptance.judge(&candidate(n), comparison, String::new());
         (judgement.verdicts[0].verdict, judgement.accepted)
     }
@@ -349,22 +324,13 @@ mod tests {
         assert_eq!(on(Bound::Max, 0.49, 100), (Verdict::Broken, false));
         assert_eq!(on(Bound::Min, 0.5, 100), (Verdict::Held, true));
         assert_eq!(on(Bound::Min, 0.6, 100), (Verdict::Broken, false));
-        assert_eq!(
-            on(Bound::Max, 0.5, 99),
-            (Verdict::Undecided, false),
-            "too few"
-        );
+        assert_eq!(on(Bound::Max, 0.5, 99), (Verdict::Undecided, false), "too few");
     }
 
     #[test]
     fn a_relative_limit_is_judged_on_both_ends_of_the_interval() {
         let on = |bound, value, low, high| {
-            verdict(
-                limit(On::Difference, bound, value),
-                500,
-                Some(&comparison(low, high)),
-            )
-            .0
+            verdict(limit(On::Difference, bound, value), 500, Some(&comparison(low, high))).0
         };
         assert_eq!(on(Bound::Max, 0.1, -0.2, 0.1), Verdict::Held);
         assert_eq!(on(Bound::Max, 0.1, -0.2, 0.11), Verdict::Undecided);
@@ -372,31 +338,16 @@ mod tests {
         assert_eq!(on(Bound::Min, -0.1, -0.1, 0.2), Verdict::Held);
         assert_eq!(on(Bound::Min, -0.1, -0.11, 0.2), Verdict::Undecided);
         assert_eq!(on(Bound::Min, -0.1, -0.3, -0.2), Verdict::Broken);
-        let change = verdict(
-            limit(On::Change, Bound::Max, 0.1),
-            500,
-            Some(&comparison(0.0, 0.0)),
-        );
+        let change = verdict(limit(On::Change, Bound::Max, 0.1), 500, Some(&comparison(0.0, 0.0)));
         assert_eq!(change.0, Verdict::Undecided);
-        assert_eq!(
-            verdict(limit(On::Change, Bound::Max, 0.1), 500, None).0,
-            Verdict::Undecided
-        );
+        assert_eq!(verdict(limit(On::Change, Bound::Max, 0.1), 500, None).0, Verdict::Undecided);
     }
 
     #[test]
     fn what_is_undecided_counts_as_the_file_says() {
         let limits = vec![limit(On::Value, Bound::Max, 0.5)];
-        let acceptance = Acceptance {
-            fewest: 100,
-            undecided: Undecided::Held,
-            limits,
-        };
-        assert!(
-            acceptance
-                .judge(&candidate(5), None, String::new())
-                .accepted
-        );
+        let acceptance = Acceptance { fewest: 100, undecided: Undecided::Held, limits };
+        assert!(acceptance.judge(&candidate(5), None, String::new()).accepted);
     }
 
     #[test]
@@ -404,10 +355,7 @@ mod tests {
         let mut of = candidate(100);
         let empty = Measure::Quality(crate::report::row::Quality::Empty);
         assert_eq!(figure(&empty, Statistic::Mean, &of), None);
-        of.quality = Some(Shares {
-            n: 100,
-            shares: [].into(),
-        });
+        of.quality = Some(Shares { n: 100, shares: [].into() });
         assert_eq!(figure(&empty, Statistic::Mean, &of), Some((100, 0.0)));
     }
 }

@@ -88,10 +88,8 @@ impl Sampler {
         let count = sorted.len();
         let bin_count = count.min(MOST_BINS);
         let share = (MOST_DRAWS as f64 / count as f64).min(1.0);
-        let mut drawn: Vec<Drawn> = strata
-            .iter()
-            .map(|stratum| Drawn::new(stratum, share))
-            .collect();
+        let mut drawn: Vec<Drawn> =
+            strata.iter().map(|stratum| Drawn::new(stratum, share)).collect();
         let mut bins = vec![0.0; bin_count];
         let mut weights = Vec::with_capacity(count);
         for (rank, (value, number, place)) in sorted.into_iter().enumerate() {
@@ -102,10 +100,7 @@ impl Sampler {
             }
             let stratum = drawn.get_mut(number)?;
             *stratum.values.get_mut(place)? = (value, bin);
-            weights.push((
-                value,
-                strata.get(number)?.weight / stratum.values.len() as f64,
-            ));
+            weights.push((value, strata.get(number)?.weight / stratum.values.len() as f64));
         }
         Some(Self {
             strata: drawn,
@@ -198,12 +193,7 @@ pub fn resample(
 ) -> Vec<(Estimates, Estimates)> {
     let mut weights = Vec::new();
     (0..resamples)
-        .map(|_| {
-            (
-                a.again(&mut random, &mut weights),
-                b.again(&mut random, &mut weights),
-            )
-        })
+        .map(|_| (a.again(&mut random, &mut weights), b.again(&mut random, &mut weights)))
         .collect()
 }
 
@@ -213,19 +203,13 @@ mod tests {
     use crate::report::statistics::percentile;
 
     fn sampler(values: Vec<f64>) -> Sampler {
-        Sampler::new(&[Stratum {
-            values,
-            weight: 1.0,
-        }])
-        .unwrap()
+        Sampler::new(&[Stratum { values, weight: 1.0 }]).unwrap()
     }
 
     /// Uniform between 0 and 1.
     fn uniform(count: usize, seed: u64) -> Vec<f64> {
         let mut random = Random::new(seed);
-        (0..count)
-            .map(|_| random.next() as f64 / u64::MAX as f64)
-            .collect()
+        (0..count).map(|_| random.next() as f64 / u64::MAX as f64).collect()
     }
 
     #[test]
@@ -235,11 +219,7 @@ mod tests {
         let first = [0; 3].map(|_| random.next());
         assert_eq!(
             first,
-            [
-                6_457_827_717_110_365_317,
-                3_203_168_211_198_807_973,
-                9_817_491_932_198_370_423
-            ]
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
         );
     }
 
@@ -247,27 +227,15 @@ mod tests {
     fn strata_weigh_what_they_are_given() {
         // Means 1 and 10 with weights 3/4 and 1/4; values up to 1 hold 3/4 of the weight.
         let strata = [
-            Stratum {
-                values: vec![1.0],
-                weight: 0.75,
-            },
-            Stratum {
-                values: vec![9.0, 11.0],
-                weight: 0.25,
-            },
+            Stratum { values: vec![1.0], weight: 0.75 },
+            Stratum { values: vec![9.0, 11.0], weight: 0.25 },
         ];
         let [mean, p5, p50, p95, p99] = Sampler::new(&strata).unwrap().estimates();
         assert!((mean - 3.25).abs() < 1e-12);
         let found = [p5, p50, p95, p99].map(|value| format!("{value}"));
         assert_eq!(found, ["1", "1", "11", "11"]);
         assert!(Sampler::new(&[]).is_none());
-        assert!(
-            Sampler::new(&[Stratum {
-                values: Vec::new(),
-                weight: 1.0
-            }])
-            .is_none()
-        );
+        assert!(Sampler::new(&[Stratum { values: Vec::new(), weight: 1.0 }]).is_none());
     }
 
     /// The standard error of a mean is known: σ ÷ √n. That of uniform numbers is √(1/12) ÷ √n.

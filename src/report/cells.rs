@@ -16,12 +16,8 @@ pub(super) type Cells = Vec<String>;
 
 /// Names of the columns that any group has a value for.
 pub(super) fn shown(report: &Report) -> Vec<&'static str> {
-    let used = |name: &&&'static str| {
-        report
-            .groups
-            .iter()
-            .any(|group| group.key.contains_key(**name))
-    };
+    let used =
+        |name: &&&'static str| report.groups.iter().any(|group| group.key.contains_key(**name));
     report.by.iter().filter(used).copied().collect()
 }
 
@@ -39,17 +35,7 @@ pub(super) fn sections(report: &Report, shown: &[&str]) -> Vec<(&'static str, Ve
         table(
             report,
             shown,
-            &[
-                "requests",
-                "per s",
-                "errors",
-                "in",
-                "out",
-                "reasoning",
-                "cached",
-                "out/s",
-                "cost",
-            ],
+            &["requests", "per s", "errors", "in", "out", "reasoning", "cached", "out/s", "cost"],
             requests,
         ),
     )];
@@ -57,17 +43,10 @@ pub(super) fn sections(report: &Report, shown: &[&str]) -> Vec<(&'static str, Ve
         let head = ["n", "mean", "p5", "p50", "p95", "p99"];
         sections.push((
             title,
-            table(report, shown, &head, |statistics, _| {
-                summary(of(statistics), scale)
-            }),
+            table(report, shown, &head, |statistics, _| summary(of(statistics), scale)),
         ));
     }
-    let shares = table(
-        report,
-        shown,
-        &["n", "finish reasons", "quality"],
-        |of, _| shares(of),
-    );
+    let shares = table(report, shown, &["n", "finish reasons", "quality"], |of, _| shares(of));
     sections.push(("How answers ended", shares));
     sections
 }
@@ -87,11 +66,7 @@ fn table(
         &[]
     };
     for group in groups.iter().take(SHOWN) {
-        rows.push(
-            labels(group, shown)
-                .chain(cells(&group.statistics, None))
-                .collect(),
-        );
+        rows.push(labels(group, shown).chain(cells(&group.statistics, None)).collect());
     }
     for subject in &report.subjects {
         let only = report.groups.first().filter(|_| groups.is_empty());
@@ -109,30 +84,15 @@ fn table(
 }
 
 fn labels<'g>(group: &'g Group, shown: &'g [&str]) -> impl Iterator<Item = String> + 'g {
-    shown.iter().map(|name| {
-        group
-            .key
-            .get(*name)
-            .cloned()
-            .unwrap_or_else(|| NONE.to_owned())
-    })
+    shown.iter().map(|name| group.key.get(*name).cloned().unwrap_or_else(|| NONE.to_owned()))
 }
 
 fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
-    let Tokens {
-        generated,
-        input,
-        output: _,
-        reasoning,
-        cached,
-    } = of.tokens;
+    let Tokens { generated, input, output: _, reasoning, cached } = of.tokens;
     let throughput = subject.and_then(|subject| subject.throughput);
     let count = |tokens: Option<f64>| tokens.map_or_else(none, |tokens| format!("{tokens:.0}"));
-    let costs: Vec<String> = of
-        .cost
-        .iter()
-        .map(|(currency, cost)| format!("{:.4} {currency}", cost.total))
-        .collect();
+    let costs: Vec<String> =
+        of.cost.iter().map(|(currency, cost)| format!("{:.4} {currency}", cost.total)).collect();
     vec![
         of.requests.to_string(),
         optional(throughput.map(|throughput| throughput.requests)),
@@ -142,29 +102,13 @@ fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
         count(reasoning),
         count(cached),
         optional(throughput.and_then(|throughput| throughput.output_tokens)),
-        if costs.is_empty() {
-            none()
-        } else {
-            costs.join(" + ")
-        },
+        if costs.is_empty() { none() } else { costs.join(" + ") },
     ]
 }
 
 fn summary(summary: Option<Summary>, scale: f64) -> Cells {
-    let Some(Summary {
-        n,
-        mean,
-        p5,
-        p50,
-        p95,
-        p99,
-    }) = summary
-    else {
-        return [&["0"], [NONE; 5].as_slice()]
-            .concat()
-            .into_iter()
-            .map(str::to_owned)
-            .collect();
+    let Some(Summary { n, mean, p5, p50, p95, p99 }) = summary else {
+        return [&["0"], [NONE; 5].as_slice()].concat().into_iter().map(str::to_owned).collect();
     };
     let figures = [mean, p5, p50, p95, p99].map(|value| number(value * scale));
     std::iter::once(n.to_string()).chain(figures).collect()
@@ -182,26 +126,15 @@ fn shares(of: &Statistics) -> Cells {
         shares.unwrap_or_else(none)
     };
     let n = of.finish.as_ref().map_or(0, |shares| shares.n);
-    vec![
-        n.to_string(),
-        told(of.finish.as_ref()),
-        told(of.quality.as_ref()),
-    ]
+    vec![n.to_string(), told(of.finish.as_ref()), told(of.quality.as_ref())]
 }
 
 /// The rows of the comparison, with the head first.
 pub(super) fn contrasts(comparison: &Comparison) -> Vec<Cells> {
-    let head = [
-        "measure", "", "n A", "n B", "A", "B", "B − A", "interval", "change", "interval",
-    ];
+    let head = ["measure", "", "n A", "n B", "A", "B", "B − A", "interval", "change", "interval"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for measure in &comparison.measures {
-        rows.extend(
-            measure
-                .statistics
-                .iter()
-                .map(|contrast| self::contrast(measure, contrast)),
-        );
+        rows.extend(measure.statistics.iter().map(|contrast| self::contrast(measure, contrast)));
     }
     rows
 }

@@ -99,11 +99,7 @@ impl Measure {
     /// The band that it is compared in. A failure, or a bad answer, shortens the answer: shares are compared by the
     /// prompt's length only.
     fn band(&self, row: &Row) -> (u16, u16) {
-        let output = if self.is_share() {
-            Row::ABSENT
-        } else {
-            row.output_band
-        };
+        let output = if self.is_share() { Row::ABSENT } else { row.output_band };
         (row.input_band, output)
     }
 }
@@ -216,13 +212,7 @@ pub fn compare(
         let work = move |measures: &[Measure], skipped: usize| -> Vec<Option<Compared>> {
             let numbered = measures.iter().zip(skipped as u64..);
             let compared = numbered.map(|(measure, number)| {
-                measured(
-                    log,
-                    measure,
-                    counts,
-                    settings,
-                    Random::stream(settings.seed, number),
-                )
+                measured(log, measure, counts, settings, Random::stream(settings.seed, number))
             });
             compared.collect()
         };
@@ -255,16 +245,8 @@ fn measures(log: &Log) -> Vec<Measure> {
         Measure::ErrorRate,
     ];
     measures.extend(Quality::ALL.map(Measure::Quality));
-    measures.extend(
-        log.currencies
-            .iter()
-            .map(|currency| Measure::Cost(currency.to_owned())),
-    );
-    measures.extend(
-        log.finishes
-            .iter()
-            .map(|reason| Measure::Finish(reason.to_owned())),
-    );
+    measures.extend(log.currencies.iter().map(|currency| Measure::Cost(currency.to_owned())));
+    measures.extend(log.finishes.iter().map(|reason| Measure::Finish(reason.to_owned())));
     measures
 }
 
@@ -292,17 +274,15 @@ fn measured(
         .into_iter()
         .partition(|(_, sides)| sides.iter().all(|values| values.len() >= FEWEST));
     let size = |bands: &Observations| {
-        bands.values().fold([0, 0], |[sum_a, sum_b], [a, b]| {
-            [sum_a + a.len() as u64, sum_b + b.len() as u64]
-        })
+        bands
+            .values()
+            .fold([0, 0], |[sum_a, sum_b], [a, b]| [sum_a + a.len() as u64, sum_b + b.len() as u64])
     };
     let ([n_a, n_b], [left_out_a, left_out_b]) = (size(&matched), size(&alone));
     let all = (n_a + n_b) as f64;
     let weight = |[a, b]: &[Vec<f64>; 2]| (a.len() + b.len()) as f64 / all;
-    let bands = matched
-        .iter()
-        .map(|(key, sides)| band(log, measure, *key, sides, weight(sides)))
-        .collect();
+    let bands =
+        matched.iter().map(|(key, sides)| band(log, measure, *key, sides, weight(sides))).collect();
     let [a, b] = sides(matched, all);
     let (a, b) = (Sampler::new(&a)?, Sampler::new(&b)?);
     let again = resample(&a, &b, settings.resamples, random);
@@ -313,12 +293,7 @@ fn measured(
         left_out_a,
         left_out_b,
         bands,
-        statistics: contrasts(
-            measure,
-            [a.estimates(), b.estimates()],
-            &again,
-            settings.confidence,
-        ),
+        statistics: contrasts(measure, [a.estimates(), b.estimates()], &again, settings.confidence),
         id: measure.clone(),
     })
 }
@@ -342,19 +317,10 @@ fn band(
     [a, b]: &[Vec<f64>; 2],
     weight: f64,
 ) -> Band {
-    let name = |id: u16| {
-        log.bands
-            .text(u32::from(id))
-            .unwrap_or("unknown")
-            .to_owned()
-    };
+    let name = |id: u16| log.bands.text(u32::from(id)).unwrap_or("unknown").to_owned();
     Band {
         input: name(key.0),
-        output: if measure.is_share() {
-            "any".to_owned()
-        } else {
-            name(key.1)
-        },
+        output: if measure.is_share() { "any".to_owned() } else { name(key.1) },
         n_a: a.len() as u64,
         n_b: b.len() as u64,
         weight,
@@ -367,11 +333,7 @@ fn contrasts(
     again: &[(Estimates, Estimates)],
     confidence: f64,
 ) -> Vec<Contrast> {
-    let told = if measure.is_share() {
-        1
-    } else {
-        Statistic::ALL.len()
-    };
+    let told = if measure.is_share() { 1 } else { Statistic::ALL.len() };
     let places = Statistic::ALL.into_iter().enumerate().take(told);
     let contrast = |(place, statistic): (usize, Statistic)| {
         let at = |estimates: &Estimates| estimates.get(place).copied();
@@ -397,11 +359,7 @@ fn contrasts(
 fn interval(value: f64, mut again: Vec<f64>, confidence: f64) -> Option<Interval> {
     again.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
-    Some(Interval {
-        value,
-        low: percentile(&again, tail)?,
-        high: percentile(&again, 1.0 - tail)?,
-    })
+    Some(Interval { value, low: percentile(&again, tail)?, high: percentile(&again, 1.0 - tail)? })
 }
 
 #[cfg(test)]
@@ -434,36 +392,21 @@ mod tests {
         let path = folder.path().join("log");
         std::fs::write(&path, text).unwrap();
         let selection = Selection {
-            sides: Sides::By {
-                a: "variant=a".parse().unwrap(),
-                b: "variant=b".parse().unwrap(),
-            },
+            sides: Sides::By { a: "variant=a".parse().unwrap(), b: "variant=b".parse().unwrap() },
             ..Selection::default()
         };
-        read(
-            &[File {
-                path,
-                side: Side::Neither,
-            }],
-            &selection,
-        )
-        .unwrap()
+        read(&[File { path, side: Side::Neither }], &selection).unwrap()
     }
 
     fn few() -> Settings {
-        Settings {
-            resamples: 300,
-            ..Settings::default()
-        }
+        Settings { resamples: 300, ..Settings::default() }
     }
 
     fn tps(log: &Log) -> Compared {
         let names = ["a", "b"].map(str::to_owned);
         let comparison = compare(log, names, |_| true, few());
         let mut measures = comparison.measures.into_iter();
-        measures
-            .find(|compared| compared.id == Measure::OutputTps)
-            .unwrap()
+        measures.find(|compared| compared.id == Measure::OutputTps).unwrap()
     }
 
     #[test]
@@ -473,22 +416,14 @@ mod tests {
             panic!("{:?}", compared.bands);
         };
         assert_eq!(
-            (
-                band.input.as_str(),
-                band.output.as_str(),
-                band.n_a,
-                band.n_b
-            ),
+            (band.input.as_str(), band.output.as_str(), band.n_a, band.n_b),
             ("512-2k", "<128", 40, 120)
         );
         // 40 short ones of A; 40 of B in a band of its own, and 4 in one of which it has too few.
         assert_eq!((compared.left_out_a, compared.left_out_b), (40, 44));
         let mean = compared.statistics[0];
         assert!((mean.a - 50.0).abs() < 1e-9 && (mean.b - 50.0).abs() < 1e-9);
-        assert!(
-            mean.difference.low < 0.0 && 0.0 < mean.difference.high,
-            "{mean:?}"
-        );
+        assert!(mean.difference.low < 0.0 && 0.0 < mean.difference.high, "{mean:?}");
     }
 
     #[test]
@@ -504,11 +439,8 @@ mod tests {
     fn what_no_request_tells_is_not_compared() {
         let names = ["a", "b"].map(str::to_owned);
         let comparison = compare(&log(1.0), names, |_| true, few());
-        let told: Vec<_> = comparison
-            .measures
-            .iter()
-            .map(|compared| compared.measure.as_str())
-            .collect();
+        let told: Vec<_> =
+            comparison.measures.iter().map(|compared| compared.measure.as_str()).collect();
         assert_eq!(told, ["output_tps", "duration", "error_rate"]);
         let errors = &comparison.measures[2];
         assert_eq!(errors.bands[0].output, "any");

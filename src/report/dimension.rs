@@ -131,13 +131,9 @@ impl FromStr for Selector {
     type Err = NoSelector;
 
     fn from_str(text: &str) -> Result<Self, NoSelector> {
-        let (name, value) = text
-            .split_once('=')
-            .ok_or_else(|| NoSelector::NoValue(text.to_owned()))?;
-        Ok(Self {
-            dimension: name.parse()?,
-            value: value.to_owned(),
-        })
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| NoSelector::NoValue(text.to_owned()))?;
+        Ok(Self { dimension: name.parse()?, value: value.to_owned() })
     }
 }
 
@@ -151,10 +147,7 @@ mod tests {
             assert_eq!(dimension.as_str().parse(), Ok(dimension));
         }
         let selector: Selector = "variant=a=b".parse().unwrap();
-        assert_eq!(
-            (selector.dimension, selector.value.as_str()),
-            (Dimension::Variant, "a=b")
-        );
+        assert_eq!((selector.dimension, selector.value.as_str()), (Dimension::Variant, "a=b"));
         let error = "colour=a".parse::<Selector>().unwrap_err().to_string();
         assert!(error.contains("there is model, route"), "{error}");
         assert!("variant".parse::<Selector>().is_err());

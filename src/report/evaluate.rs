@@ -35,10 +35,7 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
         only: request.only.clone(),
         sides: match &request.compare {
             Compare::Nothing => Sides::None,
-            Compare::Within { a, b } => Sides::By {
-                a: a.clone(),
-                b: b.clone(),
-            },
+            Compare::Within { a, b } => Sides::By { a: a.clone(), b: b.clone() },
             Compare::Runs => Sides::ByFile,
         },
     };
@@ -70,11 +67,7 @@ pub fn evaluate(request: &Request) -> Result<Report, Error> {
     };
     if let Some((acceptance, sha256)) = &request.acceptance {
         let judged = report.candidate().map(|candidate| {
-            acceptance.judge(
-                &candidate.statistics,
-                report.comparison.as_ref(),
-                sha256.clone(),
-            )
+            acceptance.judge(&candidate.statistics, report.comparison.as_ref(), sha256.clone())
         });
         report.acceptance = judged;
     }
@@ -87,8 +80,7 @@ fn dimensions(request: &Request) -> impl Iterator<Item = &'static str> {
         Compare::Runs => Some("side"),
         Compare::Nothing | Compare::Within { .. } => None,
     };
-    side.into_iter()
-        .chain(request.by.iter().copied().map(Dimension::as_str))
+    side.into_iter().chain(request.by.iter().copied().map(Dimension::as_str))
 }
 
 /// One run, or that of A and that of B.
@@ -116,30 +108,22 @@ impl Runs {
             };
             Ok((side, run))
         };
-        Ok(Self(
-            sides.into_iter().map(run).collect::<Result<_, Error>>()?,
-        ))
+        Ok(Self(sides.into_iter().map(run).collect::<Result<_, Error>>()?))
     }
 
     fn window(&self, row: &Row) -> Option<&Window> {
-        let run = self
-            .0
-            .iter()
-            .find(|(side, _)| side.is_none_or(|side| side == row.side));
+        let run = self.0.iter().find(|(side, _)| side.is_none_or(|side| side == row.side));
         run.map(|(_, run)| &run.window)
     }
 
     /// Whether a request is in the window of its run.
     fn counts(&self, row: &Row) -> bool {
-        self.window(row)
-            .is_some_and(|window| window.bounds.hold(row))
+        self.window(row).is_some_and(|window| window.bounds.hold(row))
     }
 }
 
 fn of_side(log: &Log, side: Option<Side>) -> impl Iterator<Item = &Row> {
-    log.rows
-        .iter()
-        .filter(move |row| side.is_none_or(|side| side == row.side))
+    log.rows.iter().filter(move |row| side.is_none_or(|side| side == row.side))
 }
 
 const fn name(side: Side) -> &'static str {
@@ -163,10 +147,7 @@ fn subjects(log: &Log, request: &Request, runs: &Runs) -> Result<Vec<Subject>, E
             (Some(Side::B), Some(files(request, Side::B))),
         ],
     };
-    sides
-        .into_iter()
-        .map(|(side, is)| subject(log, runs, side, is))
-        .collect()
+    sides.into_iter().map(|(side, is)| subject(log, runs, side, is)).collect()
 }
 
 fn files(request: &Request, side: Side) -> String {
@@ -201,10 +182,7 @@ fn subject(
 
 /// Subjects of one run share its axis of time.
 fn run_of(log: &Log, runs: &Runs, extent: Extent, side: Option<Side>) -> Extent {
-    let shared = runs
-        .0
-        .iter()
-        .any(|(run, _)| run.is_none() && side.is_some());
+    let shared = runs.0.iter().any(|(run, _)| run.is_none() && side.is_some());
     let whole = shared.then(|| Extent::of(log.rows.iter())).flatten();
     whole.unwrap_or(extent)
 }
@@ -218,10 +196,7 @@ fn compared(log: &Log, request: &Request, runs: &Runs) -> Option<Comparison> {
     let counts: BTreeMap<Side, window::Bounds> = [Side::A, Side::B]
         .into_iter()
         .filter_map(|side| {
-            let run = runs
-                .0
-                .iter()
-                .find(|(run, _)| run.is_none_or(|run| run == side))?;
+            let run = runs.0.iter().find(|(run, _)| run.is_none_or(|run| run == side))?;
             Some((side, run.1.window.bounds))
         })
         .collect();
@@ -231,9 +206,7 @@ fn compared(log: &Log, request: &Request, runs: &Runs) -> Option<Comparison> {
 
 fn groups(log: &Log, request: &Request, runs: &Runs) -> Vec<Group> {
     let names: Vec<&str> = log.groups.iter().collect();
-    let tables = tables(log, names.len(), |row| {
-        runs.counts(row).then_some(row.group)
-    });
+    let tables = tables(log, names.len(), |row| runs.counts(row).then_some(row.group));
     let seen = names.into_iter().zip(tables);
     let mut groups: Vec<Group> = seen
         .filter(|(_, statistics)| statistics.requests > 0)
@@ -247,8 +220,5 @@ fn groups(log: &Log, request: &Request, runs: &Runs) -> Vec<Group> {
 fn group(key: &str, request: &Request, statistics: Statistics) -> Group {
     let values = key.split(SEPARATOR).map(str::to_owned);
     let named = dimensions(request).zip(values);
-    Group {
-        key: named.filter(|(_, value)| !value.is_empty()).collect(),
-        statistics,
-    }
+    Group { key: named.filter(|(_, value)| !value.is_empty()).collect(), statistics }
 }

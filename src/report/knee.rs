@@ -76,9 +76,7 @@ pub fn curve(points: &[Point]) -> Vec<Point> {
             *throughput += point.throughput;
         }
     }
-    let filled = bins
-        .into_iter()
-        .filter(|(count, ..)| *count >= FEWEST_SLICES);
+    let filled = bins.into_iter().filter(|(count, ..)| *count >= FEWEST_SLICES);
     filled
         .map(|(count, concurrency, throughput)| Point {
             concurrency: concurrency / count as f64,
@@ -98,14 +96,8 @@ pub fn knee(curve: &[Point]) -> Result<Point, Without> {
     if last.concurrency < RANGE * first.concurrency {
         return Err(Without::RangeTooNarrow);
     }
-    let lowest = curve
-        .iter()
-        .map(|point| point.throughput)
-        .fold(f64::INFINITY, f64::min);
-    let highest = curve
-        .iter()
-        .map(|point| point.throughput)
-        .fold(0.0, f64::max);
+    let lowest = curve.iter().map(|point| point.throughput).fold(f64::INFINITY, f64::min);
+    let highest = curve.iter().map(|point| point.throughput).fold(0.0, f64::max);
     if highest <= lowest {
         return Err(Without::NoBend);
     }
@@ -114,21 +106,11 @@ pub fn knee(curve: &[Point]) -> Result<Point, Without> {
     };
     let y = |point: &Point| (point.throughput - lowest) / (highest - lowest);
     let heights: Vec<f64> = curve.iter().map(|point| y(point) - x(point)).collect();
-    let (top, height) = heights
-        .iter()
-        .enumerate()
-        .fold((0, 0.0), |best, (place, height)| {
-            if *height > best.1 {
-                (place, *height)
-            } else {
-                best
-            }
-        });
+    let (top, height) = heights.iter().enumerate().fold((0, 0.0), |best, (place, height)| {
+        if *height > best.1 { (place, *height) } else { best }
+    });
     let step = 1.0 / (curve.len() - 1) as f64;
-    let falls = heights
-        .iter()
-        .skip(top + 1)
-        .any(|later| *later < height - step);
+    let falls = heights.iter().skip(top + 1).any(|later| *later < height - step);
     match curve.get(top) {
         Some(point) if height >= HEIGHT && falls => Ok(*point),
         Some(_) | None => Err(Without::NoBend),
@@ -142,10 +124,7 @@ mod tests {
     fn points(throughput: impl Fn(f64) -> f64) -> Vec<Point> {
         (3..=120)
             .map(|third| f64::from(third / 3))
-            .map(|concurrency| Point {
-                concurrency,
-                throughput: throughput(concurrency),
-            })
+            .map(|concurrency| Point { concurrency, throughput: throughput(concurrency) })
             .collect()
     }
 
@@ -161,10 +140,7 @@ mod tests {
         let shape = |x: f64| 5.0 - 1.0 / x;
         let curve: Vec<_> = (0..=18)
             .map(|step| 0.1 + 0.05 * f64::from(step))
-            .map(|x| Point {
-                concurrency: x,
-                throughput: shape(x),
-            })
+            .map(|x| Point { concurrency: x, throughput: shape(x) })
             .collect();
         let knee = super::knee(&curve).unwrap().concurrency;
         assert!((0.29..=0.36).contains(&knee), "{knee}");
@@ -182,10 +158,7 @@ mod tests {
 
     #[test]
     fn idle_slices_say_nothing() {
-        let idle = Point {
-            concurrency: 0.0,
-            throughput: 0.0,
-        };
+        let idle = Point { concurrency: 0.0, throughput: 0.0 };
         assert_eq!(curve(&[idle, idle]), []);
     }
 }

@@ -219,23 +219,12 @@ impl<'a> Line<'a> {
     }
 
     pub fn conversation(&self) -> Option<&str> {
-        self.call
-            .as_ref()?
-            .request
-            .as_ref()?
-            .conversation
-            .as_deref()
+        self.call.as_ref()?.request.as_ref()?.conversation.as_deref()
     }
 
     /// The finish reason of the first choice.
     pub fn finish(&self) -> Option<&str> {
-        let reasons = self
-            .call
-            .as_ref()?
-            .response
-            .as_ref()?
-            .finish_reasons
-            .as_ref()?;
+        let reasons = self.call.as_ref()?.response.as_ref()?.finish_reasons.as_ref()?;
         reasons.0.as_deref()
     }
 
@@ -249,10 +238,7 @@ impl<'a> Line<'a> {
     /// The band of the answer's length: as logged, or by its tokens.
     pub fn output_band(&self) -> Option<&str> {
         let call = self.call.as_ref()?;
-        let logged = call
-            .bands
-            .as_ref()
-            .and_then(|bands| bands.output.as_deref());
+        let logged = call.bands.as_ref().and_then(|bands| bands.output.as_deref());
         logged.or_else(|| call.output.tokens.map(bands::of))
     }
 
@@ -260,10 +246,7 @@ impl<'a> Line<'a> {
     pub fn row(&self) -> Option<Row> {
         let call = self.call.as_ref()?;
         let mut row = Row::new(time::parse(&self.time)?, Outcome::parse(&self.outcome)?);
-        let streams = call
-            .series
-            .as_ref()
-            .is_some_and(|series| series.stream == Some(true));
+        let streams = call.series.as_ref().is_some_and(|series| series.stream == Some(true));
         let Points { token, last, end } = self.points;
         row.set(Number::OutputTps, call.rates.output);
         row.set(Number::Ttft, token.filter(|_| streams));
@@ -319,10 +302,7 @@ mod tests {
         assert_eq!(row.qualities.holds(Quality::Empty), Some(true));
         assert_eq!(row.qualities.holds(Quality::Complete), Some(false));
         assert_eq!((line.finish(), line.route()), (Some("stop"), Some("main")));
-        assert_eq!(
-            (line.input_band(), line.output_band()),
-            (Some("<128"), Some("1k-4k"))
-        );
+        assert_eq!((line.input_band(), line.output_band()), (Some("<128"), Some("1k-4k")));
         assert_eq!(line.who.unwrap().session.as_deref(), Some("sA"));
     }
 

@@ -155,15 +155,8 @@ impl Report {
 
     /// What of the input was not used, in words; one sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        let Lines {
-            read: _,
-            calls: _,
-            plain,
-            filtered: _,
-            unreadable,
-            too_long,
-            beyond,
-        } = self.lines;
+        let Lines { read: _, calls: _, plain, filtered: _, unreadable, too_long, beyond } =
+            self.lines;
         let told = [
             (unreadable, "no JSON, or no line of a request log: skipped"),
             (too_long, "longer than 1 MiB: skipped"),

@@ -47,14 +47,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub const ALL: [Self; 6] = [
-        Self::Ok,
-        Self::Error,
-        Self::Cancelled,
-        Self::Timeout,
-        Self::Truncated,
-        Self::Rejected,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Ok, Self::Error, Self::Cancelled, Self::Timeout, Self::Truncated, Self::Rejected];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -136,10 +130,7 @@ impl Qualities {
 
     /// `times` in the order of [`Quality::ALL`].
     pub fn of(times: [u64; Quality::ALL.len()]) -> Self {
-        let held = Quality::ALL
-            .into_iter()
-            .zip(times)
-            .filter(|(_, times)| *times > 0);
+        let held = Quality::ALL.into_iter().zip(times).filter(|(_, times)| *times > 0);
         let bits = held.fold(0, |bits, (quality, _)| bits | quality.bit());
         let complete = Quality::Complete.bit();
         let whole = if bits == complete { complete } else { 0 };
@@ -319,14 +310,8 @@ mod tests {
             let qualities = Qualities::of(times);
             Quality::ALL.map(|quality| qualities.holds(quality).unwrap())
         };
-        assert_eq!(
-            of([2, 0, 0, 0, 0, 0]),
-            [true, false, false, false, false, false]
-        );
-        assert_eq!(
-            of([1, 0, 1, 0, 0, 0]),
-            [false, false, true, false, false, false]
-        );
+        assert_eq!(of([2, 0, 0, 0, 0, 0]), [true, false, false, false, false, false]);
+        assert_eq!(of([1, 0, 1, 0, 0, 0]), [false, false, true, false, false, false]);
         assert_eq!(of([0; 6]), [false; 6]);
         assert_eq!(Qualities::default().holds(Quality::Empty), None);
     }

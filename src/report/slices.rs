@@ -23,8 +23,7 @@ impl Grid {
 
     /// Where slice `index` begins.
     pub const fn at(&self, index: usize) -> u64 {
-        self.from
-            .saturating_add(self.width.saturating_mul(index as u64))
+        self.from.saturating_add(self.width.saturating_mul(index as u64))
     }
 
     /// The slice that an instant falls into: the first or the last for what lies outside.
@@ -54,11 +53,7 @@ pub struct Spread {
 
 impl Spread {
     pub fn new(grid: Grid) -> Self {
-        Self {
-            grid,
-            within: vec![0.0; grid.count],
-            changes: vec![0.0; grid.count + 1],
-        }
+        Self { grid, within: vec![0.0; grid.count], changes: vec![0.0; grid.count + 1] }
     }
 
     /// Spreads `amount` evenly over `from` … `to`; all of it falls on `from` where there is no time between the two.
@@ -109,11 +104,7 @@ mod tests {
     use super::*;
 
     fn amounts(spans: &[(u64, u64, f64)]) -> Vec<f64> {
-        let mut spread = Spread::new(Grid {
-            from: 100,
-            width: 10,
-            count: 4,
-        });
+        let mut spread = Spread::new(Grid { from: 100, width: 10, count: 4 });
         for &(from, to, amount) in spans {
             spread.add(from, to, amount);
         }
@@ -135,10 +126,7 @@ mod tests {
         assert_eq!(Grid::over(6, 5, 10), None);
         let grid = Grid::over(5, 16, 2).unwrap();
         assert_eq!((grid.width, grid.at(2)), (6, 17));
-        assert_eq!(
-            [0, 5, 10, 11, 16, 99].map(|at| grid.slice(at)),
-            [0, 0, 0, 1, 1, 1]
-        );
+        assert_eq!([0, 5, 10, 11, 16, 99].map(|at| grid.slice(at)), [0, 0, 0, 1, 1, 1]);
     }
 
     proptest! {

@@ -94,10 +94,7 @@ mod tests {
         assert_eq!(percentile(&[], 0.5), None);
         let one = Summary::of_sorted(&[7.0]).unwrap();
         let all = [one.mean, one.p5, one.p50, one.p95, one.p99];
-        assert!(
-            all.iter().all(|value| (value - 7.0).abs() < 1e-12),
-            "{one:?}"
-        );
+        assert!(all.iter().all(|value| (value - 7.0).abs() < 1e-12), "{one:?}");
     }
 
     proptest! {

@@ -21,10 +21,8 @@ pub const fn is_long_enough(series: &[f64]) -> bool {
 
 /// How many values to cut off the beginning; `None` where no steady state is found.
 pub fn truncation(series: &[f64]) -> Option<usize> {
-    let batches: Vec<f64> = series
-        .chunks_exact(BATCH)
-        .map(|batch| batch.iter().sum::<f64>() / BATCH as f64)
-        .collect();
+    let batches: Vec<f64> =
+        series.chunks_exact(BATCH).map(|batch| batch.iter().sum::<f64>() / BATCH as f64).collect();
     if !is_long_enough(series) {
         return None;
     }
@@ -67,9 +65,8 @@ mod tests {
 
     #[test]
     fn a_ramp_is_cut_and_what_follows_is_not() {
-        let series: Vec<f64> = (0..200)
-            .map(|n| f64::min(n as f64 / 40.0, 1.0) * 100.0 + noise(n))
-            .collect();
+        let series: Vec<f64> =
+            (0..200).map(|n| f64::min(n as f64 / 40.0, 1.0) * 100.0 + noise(n)).collect();
         let cut = truncation(&series).unwrap();
         assert!((30..=45).contains(&cut), "{cut}");
         assert!(truncation_of_end(&series).is_some_and(|cut| cut <= 10));

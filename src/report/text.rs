@@ -41,20 +41,9 @@ fn head(out: &mut String, report: &Report) {
     );
     for input in &report.inputs {
         let side = input.side.map_or(String::new(), |side| format!("{side}: "));
-        line!(
-            out,
-            "{side}{}   {} bytes   sha256:{}",
-            input.path,
-            input.bytes,
-            input.sha256
-        );
+        line!(out, "{side}{}   {} bytes   sha256:{}", input.path, input.bytes, input.sha256);
     }
-    line!(
-        out,
-        "{} lines, {} calls",
-        report.lines.read,
-        report.lines.calls
-    );
+    line!(out, "{} lines, {} calls", report.lines.read, report.lines.calls);
     for warning in report.warnings() {
         line!(out, "{warning}");
     }
@@ -64,32 +53,13 @@ fn run(out: &mut String, run: &Run) {
     let window = &run.window;
     let name = run.side.map_or(String::new(), |side| format!(" {side}"));
     line!(out);
-    line!(
-        out,
-        "Run{name}: {} to {}, {} requests",
-        run.from,
-        run.to,
-        run.requests
-    );
+    line!(out, "Run{name}: {} to {}, {} requests", run.from, run.to, run.requests);
     match window.not_found {
-        Some(why) => line!(
-            out,
-            "No steady state was found ({why}): all requests are used"
-        ),
-        None if window.steady => line!(
-            out,
-            "Steady state: {} to {} ({:.1} s)",
-            window.from,
-            window.to,
-            window.length
-        ),
-        None => line!(
-            out,
-            "Evaluated: {} to {} ({:.1} s)",
-            window.from,
-            window.to,
-            window.length
-        ),
+        Some(why) => line!(out, "No steady state was found ({why}): all requests are used"),
+        None if window.steady => {
+            line!(out, "Steady state: {} to {} ({:.1} s)", window.from, window.to, window.length)
+        }
+        None => line!(out, "Evaluated: {} to {} ({:.1} s)", window.from, window.to, window.length),
     }
     line!(
         out,
@@ -108,11 +78,9 @@ fn run(out: &mut String, run: &Run) {
             number(knee.throughput),
             saturation.method
         ),
-        (None, Some(why)) => line!(
-            out,
-            "No knee of throughput against concurrency: {}",
-            why.as_str()
-        ),
+        (None, Some(why)) => {
+            line!(out, "No knee of throughput against concurrency: {}", why.as_str())
+        }
         (None, None) => {}
     }
 }
@@ -125,11 +93,7 @@ fn tables(out: &mut String, report: &Report) {
         aligned(out, &rows);
     }
     if report.groups.len() > SHOWN {
-        line!(
-            out,
-            "{} more groups: --format json has all of them",
-            report.groups.len() - SHOWN
-        );
+        line!(out, "{} more groups: --format json has all of them", report.groups.len() - SHOWN);
     }
     line!(
         out,
@@ -162,10 +126,7 @@ fn compared(out: &mut String, comparison: &Comparison) {
         }
     }
     if comparison.measures.is_empty() {
-        line!(
-            out,
-            "  nothing can be compared: no length band has five requests on both sides"
-        );
+        line!(out, "  nothing can be compared: no length band has five requests on both sides");
     }
 }
 
@@ -178,23 +139,14 @@ fn judged(out: &mut String, judgement: &Judgement) {
         judgement.fewest_requests
     );
     aligned(out, &verdicts(judgement));
-    line!(
-        out,
-        "{}",
-        if judgement.accepted {
-            "ACCEPTED"
-        } else {
-            "REFUSED"
-        }
-    );
+    line!(out, "{}", if judgement.accepted { "ACCEPTED" } else { "REFUSED" });
 }
 
 /// Columns as wide as they must be; those of numbers to the right, their heads too.
 fn aligned(out: &mut String, rows: &[Cells]) {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let columns: Vec<(usize, bool)> = (0..count)
-        .map(|place| column(rows.iter().filter_map(|row| row.get(place))))
-        .collect();
+    let columns: Vec<(usize, bool)> =
+        (0..count).map(|place| column(rows.iter().filter_map(|row| row.get(place)))).collect();
     for row in rows {
         let mut text = String::new();
         for (cell, (width, numeric)) in row.iter().zip(&columns) {
@@ -213,9 +165,7 @@ fn column<'c>(cells: impl Iterator<Item = &'c String> + Clone) -> (usize, bool) 
     let width = cells.clone().map(|cell| cell.chars().count()).max();
     let number = |cell: &String| {
         let mut first = cell.chars();
-        first
-            .next()
-            .is_none_or(|c| c.is_ascii_digit() || matches!(c, '+' | '-' | '–'))
+        first.next().is_none_or(|c| c.is_ascii_digit() || matches!(c, '+' | '-' | '–'))
     };
     let mut values = cells.skip(1).peekable();
     let numeric = values.peek().is_some() && values.all(number);
@@ -232,9 +182,6 @@ mod tests {
             .map(|row| row.map(str::to_owned).to_vec());
         let mut out = String::new();
         aligned(&mut out, &rows);
-        assert_eq!(
-            out,
-            "  name          n\n  a             5\n  long name  1000\n"
-        );
+        assert_eq!(out, "  name          n\n  a             5\n  long name  1000\n");
     }
 }

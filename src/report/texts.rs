@@ -18,12 +18,7 @@ pub struct Texts {
 impl Texts {
     /// Room for `most` texts, and for `other`.
     pub fn new(most: usize) -> Self {
-        Self {
-            ids: HashMap::default(),
-            texts: Vec::new(),
-            most,
-            folded: 0,
-        }
+        Self { ids: HashMap::default(), texts: Vec::new(), most, folded: 0 }
     }
 
     pub fn id(&mut self, text: &str) -> u32 {

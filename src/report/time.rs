@@ -68,11 +68,7 @@ const fn date(days: u64) -> (u64, u64, u64) {
     let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
     let month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     (era * 400 + year + next, month, day)
 }
 
@@ -100,10 +96,7 @@ mod tests {
             let (year, month, of_month) = date(day);
             assert_eq!(days(year, month, of_month), day);
         }
-        assert_eq!(
-            format(951_782_400 * NANOS + 7_900_000),
-            "2000-02-29T00:00:00.007Z"
-        );
+        assert_eq!(format(951_782_400 * NANOS + 7_900_000), "2000-02-29T00:00:00.007Z");
     }
 
     #[test]

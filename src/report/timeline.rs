@@ -75,12 +75,7 @@ fn percentiles<'r, const N: usize>(
     for slice in &mut slices {
         slice.sort_unstable_by(f64::total_cmp);
     }
-    levels.map(|level| {
-        slices
-            .iter()
-            .map(|slice| percentile(slice, level))
-            .collect()
-    })
+    levels.map(|level| slices.iter().map(|slice| percentile(slice, level)).collect())
 }
 
 fn error_rates<'r>(rows: impl Iterator<Item = &'r Row>, grid: Grid) -> Vec<Option<f64>> {
@@ -93,10 +88,7 @@ fn error_rates<'r>(rows: impl Iterator<Item = &'r Row>, grid: Grid) -> Vec<Optio
             *errors += f64::from(u8::from(failed));
         }
     }
-    counts
-        .into_iter()
-        .map(|(all, errors)| ratio(errors, all))
-        .collect()
+    counts.into_iter().map(|(all, errors)| ratio(errors, all)).collect()
 }
 
 /// Throughput against concurrency.
@@ -125,10 +117,8 @@ impl Saturation {
             let tokens = window::tokens(rows(), grid).into_iter();
             let concurrency = window::concurrency(rows(), grid).into_iter();
             let points = concurrency.zip(tokens);
-            let point = |(concurrency, tokens)| Point {
-                concurrency,
-                throughput: tokens / grid.seconds(),
-            };
+            let point =
+                |(concurrency, tokens)| Point { concurrency, throughput: tokens / grid.seconds() };
             points.map(point).collect()
         });
         let curve = knee::curve(&points);
@@ -136,13 +126,7 @@ impl Saturation {
             Ok(knee) => (Some(knee), None),
             Err(why) => (None, Some(why)),
         };
-        Self {
-            method: knee::METHOD,
-            curve,
-            knee,
-            no_knee,
-            points,
-        }
+        Self { method: knee::METHOD, curve, knee, no_knee, points }
     }
 }
 
@@ -156,11 +140,7 @@ mod tests {
         // 120 s, a request each second that takes 1 s and fails in the second half.
         let rows: Vec<Row> = (0..120_u64)
             .map(|second| {
-                let outcome = if second < 60 {
-                    Outcome::Ok
-                } else {
-                    Outcome::Error
-                };
+                let outcome = if second < 60 { Outcome::Ok } else { Outcome::Error };
                 let mut row = Row::new(second * 1_000_000_000, outcome);
                 row.set(Number::Duration, Some(1.0));
                 row.set(Number::Ttft, Some(0.25));
@@ -172,24 +152,11 @@ mod tests {
         let timeline = Timeline::of(|| rows.iter(), extent).unwrap();
         assert!((timeline.slice - 1.0).abs() < 1e-9);
         assert_eq!(timeline.throughput.len(), SLICES);
-        assert!(
-            timeline
-                .throughput
-                .iter()
-                .all(|tps| (tps - 10.0).abs() < 1e-6)
-        );
-        assert!(
-            timeline
-                .concurrency
-                .iter()
-                .all(|flying| (flying - 1.0).abs() < 1e-6)
-        );
+        assert!(timeline.throughput.iter().all(|tps| (tps - 10.0).abs() < 1e-6));
+        assert!(timeline.concurrency.iter().all(|flying| (flying - 1.0).abs() < 1e-6));
         assert_eq!(timeline.ttft_p95[3], Some(0.25));
         assert_eq!(timeline.ttft_p95[63], None, "a failure has no say in it");
-        assert_eq!(
-            (timeline.error_rate[3], timeline.error_rate[63]),
-            (Some(0.0), Some(1.0))
-        );
+        assert_eq!((timeline.error_rate[3], timeline.error_rate[63]), (Some(0.0), Some(1.0)));
         let saturation = Saturation::of(|| rows.iter(), extent);
         assert_eq!(saturation.knee, None);
     }

@@ -42,11 +42,7 @@ impl Extent {
     /// `None` for no rows.
     pub fn of<'r>(rows: impl Iterator<Item = &'r Row>) -> Option<Self> {
         rows.fold(None, |extent: Option<Self>, row| {
-            let old = extent.unwrap_or(Self {
-                from: row.start,
-                to: row.start,
-                requests: 0,
-            });
+            let old = extent.unwrap_or(Self { from: row.start, to: row.start, requests: 0 });
             Some(Self {
                 from: old.from.min(row.start),
                 to: old.to.max(row.end()),
@@ -59,11 +55,7 @@ impl Extent {
     pub fn slices(&self) -> Option<Grid> {
         let count = (self.requests / REQUESTS_OF_SLICE).clamp(*SLICES.start(), *SLICES.end());
         let batch = steady::BATCH as u64;
-        Grid::over(
-            self.from,
-            self.to,
-            usize::try_from(count / batch * batch).ok()?,
-        )
+        Grid::over(self.from, self.to, usize::try_from(count / batch * batch).ok()?)
     }
 }
 
@@ -76,10 +68,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    pub const ALL: Self = Self {
-        from: 0,
-        until: u64::MAX,
-    };
+    pub const ALL: Self = Self { from: 0, until: u64::MAX };
 
     pub const fn hold(&self, row: &Row) -> bool {
         self.from <= row.start && row.start < self.until
@@ -238,32 +227,17 @@ where
     }
     let grid = extent.slices().ok_or(NO_TIME)?;
     let tokens = tokens(rows(), grid);
-    let tail = if end {
-        steady::truncation_of_end(&tokens).ok_or(NEVER)?
-    } else {
-        0
-    };
+    let tail = if end { steady::truncation_of_end(&tokens).ok_or(NEVER)? } else { 0 };
     let left = grid.count.saturating_sub(tail);
     let head = if beginning {
-        let by_tokens = tokens
-            .get(..left)
-            .and_then(steady::truncation)
-            .ok_or(NEVER)?;
+        let by_tokens = tokens.get(..left).and_then(steady::truncation).ok_or(NEVER)?;
         by_tokens.max(latency_cut(rows(), grid, left)?)
     } else {
         0
     };
     Ok(Bounds {
-        from: if head > 0 {
-            grid.at(head)
-        } else {
-            Bounds::ALL.from
-        },
-        until: if tail > 0 {
-            grid.at(left)
-        } else {
-            Bounds::ALL.until
-        },
+        from: if head > 0 { grid.at(head) } else { Bounds::ALL.from },
+        until: if tail > 0 { grid.at(left) } else { Bounds::ALL.until },
     })
 }
 
@@ -276,28 +250,21 @@ fn latency_cut<'r>(
 ) -> Result<usize, &'static str> {
     let mut sums = vec![(0_u64, 0.0); grid.count];
     for row in rows {
-        let first = row
-            .answered(Number::First)
-            .or_else(|| row.answered(Number::Duration));
+        let first = row.answered(Number::First).or_else(|| row.answered(Number::Duration));
         if let (Some(first), Some((count, sum))) = (first, sums.get_mut(grid.slice(row.start))) {
             *count += 1;
             *sum += first;
         }
     }
     let means = sums.into_iter().take(slices).enumerate();
-    let (places, means): (Vec<usize>, Vec<f64>) = means
-        .filter_map(|(place, (count, sum))| Some((place, ratio(sum, count)?)))
-        .unzip();
+    let (places, means): (Vec<usize>, Vec<f64>) =
+        means.filter_map(|(place, (count, sum))| Some((place, ratio(sum, count)?))).unzip();
     if !steady::is_long_enough(&means) {
         return Ok(0);
     }
     let cut = steady::truncation(&means).ok_or(NEVER)?;
     // Nothing cut: also not the empty slices before the first that says something.
-    Ok(if cut == 0 {
-        0
-    } else {
-        places.get(cut).copied().unwrap_or(0)
-    })
+    Ok(if cut == 0 { 0 } else { places.get(cut).copied().unwrap_or(0) })
 }
 
 /// Output tokens per slice: those of each answer spread evenly from its first to its last.
@@ -306,9 +273,7 @@ pub fn tokens<'r>(rows: impl Iterator<Item = &'r Row>, grid: Grid) -> Vec<f64> {
     for row in rows {
         if let Some(tokens) = row.number(Number::Generated) {
             let from = row.after(row.number(Number::First).unwrap_or(0.0));
-            let to = row
-                .number(Number::Last)
-                .map_or_else(|| row.end(), |last| row.after(last));
+            let to = row.number(Number::Last).map_or_else(|| row.end(), |last| row.after(last));
             spread.add(from, to.max(from), tokens);
         }
     }
@@ -370,19 +335,11 @@ mod tests {
             (Cut::Requests(7), Cut::Requests(5), (7, 5)),
             (Cut::Requests(0), Cut::Requests(0), (0, 0)),
             // The last answer ends 1.2 s after it began at 99.9 s.
-            (
-                Cut::Nothing,
-                Cut::Time(Duration::from_millis(2_200)),
-                (0, 11),
-            ),
+            (Cut::Nothing, Cut::Time(Duration::from_millis(2_200)), (0, 11)),
             (Cut::Requests(5_000), Cut::Nothing, (1_000, 0)),
         ] {
             let window = found(&rows, warmup, ramp_down);
-            assert_eq!(
-                (window.cut_before, window.cut_after),
-                cut,
-                "{warmup:?} {ramp_down:?}"
-            );
+            assert_eq!((window.cut_before, window.cut_after), cut, "{warmup:?} {ramp_down:?}");
             assert!(!window.steady && window.not_found.is_none());
         }
     }
@@ -398,10 +355,7 @@ mod tests {
         let window = found(&rising, Cut::Auto, Cut::Nothing);
         assert_eq!((window.not_found, window.counted), (Some(NEVER), 1_000));
         let instant = vec![Row::new(5, Outcome::Ok); 200];
-        assert_eq!(
-            found(&instant, Cut::Auto, Cut::Auto).not_found,
-            Some(NO_TIME)
-        );
+        assert_eq!(found(&instant, Cut::Auto, Cut::Auto).not_found, Some(NO_TIME));
     }
 
     #[test]
@@ -412,11 +366,7 @@ mod tests {
             row
         };
         let rows = [row(0, 2.0), row(SECOND / 2, 1.0)];
-        let grid = Grid {
-            from: 0,
-            width: SECOND,
-            count: 3,
-        };
+        let grid = Grid { from: 0, width: SECOND, count: 3 };
         assert_eq!(concurrency(rows.iter(), grid), [1.5, 1.5, 0.0]);
     }
 }

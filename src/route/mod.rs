@@ -133,33 +133,15 @@ struct Route {
 
 impl Route {
     fn new(config: Config) -> Result<Self, Error> {
-        let Config {
-            facts,
-            host,
-            mut prefix,
-            strip,
-            upstream,
-            trace,
-            admission,
-        } = config;
+        let Config { facts, host, mut prefix, strip, upstream, trace, admission } = config;
         if !prefix.is_empty() && !prefix.starts_with('/') {
             return Err(Error::Prefix(facts.name.clone()));
         }
         prefix.truncate(prefix.trim_end_matches('/').len());
         let host = Host::new(host).ok_or_else(|| Error::Host(facts.name.clone()))?;
         let stripped = if strip { prefix.len() } else { 0 };
-        let target = Target {
-            facts,
-            upstream,
-            stripped,
-            trace,
-            admission,
-        };
-        Ok(Self {
-            host,
-            prefix,
-            target,
-        })
+        let target = Target { facts, upstream, stripped, trace, admission };
+        Ok(Self { host, prefix, target })
     }
 
     fn admits(&self, path: &str) -> bool {
@@ -182,9 +164,7 @@ impl Host {
             return Some(Self::Any);
         };
         let below = host.strip_prefix('*');
-        let name = below.map_or(host.as_str(), |rest| {
-            rest.strip_prefix('.').unwrap_or_default()
-        });
+        let name = below.map_or(host.as_str(), |rest| rest.strip_prefix('.').unwrap_or_default());
         if name.is_empty() || name.contains(['/', '*']) || without_port(name) != name {
             return None;
         }
@@ -263,18 +243,13 @@ mod tests {
 
     fn found<'a>(table: &'a Table, host: &str, path: &str) -> Option<&'a str> {
         let host = (!host.is_empty()).then_some(host);
-        table
-            .find(host, path)
-            .map(|target| target.facts.name.as_str())
+        table.find(host, path).map(|target| target.facts.name.as_str())
     }
 
     #[test]
     fn the_longest_prefix_wins_and_ends_at_a_slash() {
-        let routes = vec![
-            route("root", None, "/"),
-            route("a", None, "/a"),
-            route("ab", None, "/a/b/"),
-        ];
+        let routes =
+            vec![route("root", None, "/"), route("a", None, "/a"), route("ab", None, "/a/b/")];
         let table = Table::new(routes).unwrap();
         assert_eq!(found(&table, "", "/a/b/c"), Some("ab"));
         assert_eq!(found(&table, "", "/a/b"), Some("ab"));
@@ -293,17 +268,10 @@ mod tests {
             route("name", Some("API.example.com"), ""),
         ];
         let table = Table::new(routes).unwrap();
-        assert_eq!(
-            found(&table, "api.EXAMPLE.com:8080", "/v1/chat"),
-            Some("name")
-        );
+        assert_eq!(found(&table, "api.EXAMPLE.com:8080", "/v1/chat"), Some("name"));
         assert_eq!(found(&table, "eu.example.com", "/v1/chat"), Some("wild"));
         assert_eq!(found(&table, "eu.example.com", "/v2"), None);
-        assert_eq!(
-            found(&table, ".example.com", "/v1"),
-            None,
-            "no subdomain at all"
-        );
+        assert_eq!(found(&table, ".example.com", "/v1"), None, "no subdomain at all");
         assert_eq!(found(&table, "badexample.com", "/v1/chat"), Some("any"));
         assert_eq!(found(&table, "", "/v1/chat"), Some("any"));
     }
@@ -320,16 +288,9 @@ mod tests {
     fn what_could_never_match_is_refused() {
         let refused = |routes| Table::new(routes).unwrap_err();
         let name = Label::known;
-        assert_eq!(
-            refused(vec![route("a", None, "v1")]),
-            Error::Prefix(name("a"))
-        );
+        assert_eq!(refused(vec![route("a", None, "v1")]), Error::Prefix(name("a")));
         for host in ["", "*.", "*", "example.com:80", "a/b", "*a.com"] {
-            assert_eq!(
-                refused(vec![route("a", Some(host), "")]),
-                Error::Host(name("a")),
-                "{host}"
-            );
+            assert_eq!(refused(vec![route("a", Some(host), "")]), Error::Host(name("a")), "{host}");
         }
         assert_eq!(
             refused(vec![route("a", None, "/v1"), route("b", None, "/v1/")]),

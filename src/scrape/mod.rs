@@ -78,10 +78,7 @@ impl Scraper {
     /// # Errors
     /// Where an endpoint cannot be set up, or the thread not be made.
     pub fn start(endpoints: &[Config], tell: Tell) -> Result<Self, Error> {
-        let scraper = Self {
-            tell: Arc::new(tell),
-            at_work: Mutex::default(),
-        };
+        let scraper = Self { tell: Arc::new(tell), at_work: Mutex::default() };
         scraper.reload(endpoints)?;
         Ok(scraper)
     }
@@ -134,9 +131,7 @@ impl Drop for Scraper {
 
 impl std::fmt::Debug for Scraper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scraper")
-            .field("at_work", &self.at_work)
-            .finish_non_exhaustive()
+        f.debug_struct("Scraper").field("at_work", &self.at_work).finish_non_exhaustive()
     }
 }
 
@@ -216,11 +211,7 @@ fn say(config: &Config, told: &Result<Told, Problem>) {
         }
         Err(problem) => {
             let problem = problem.to_string();
-            diag::ScrapeFails {
-                upstream,
-                problem: &problem,
-            }
-            .emit();
+            diag::ScrapeFails { upstream, problem: &problem }.emit();
         }
     }
 }

@@ -87,18 +87,11 @@ impl Whole {
 
     /// A body that was generated; `tokens` are those of its text.
     pub fn generated(bytes: Bytes, tokens: u64, tally: Tally) -> Self {
-        Self {
-            tokens,
-            tally: Some(tally),
-            ..Self::plain(bytes)
-        }
+        Self { tokens, tally: Some(tally), ..Self::plain(bytes) }
     }
 
     pub fn failed(bytes: Bytes, status: u16, tally: Tally) -> Self {
-        Self {
-            ended: Ended::Failed(status),
-            ..Self::generated(bytes, 0, tally)
-        }
+        Self { ended: Ended::Failed(status), ..Self::generated(bytes, 0, tally) }
     }
 
     /// Breaks off after half of the body. What is entered as sent is then an upper bound.
@@ -200,10 +193,7 @@ impl Stream {
             return Poll::Ready(None);
         };
         let breaks = matches!(beat, Beat::Piece { .. } | Beat::Finish { .. })
-            && self
-                .faults
-                .cut
-                .is_some_and(|after| self.steps_before(beat) >= after);
+            && self.faults.cut.is_some_and(|after| self.steps_before(beat) >= after);
         let turn = ready!(self.poll_due(beat, cx));
         let bytes = match turn {
             Turn::Ping => Bytes::from_static(voice::PING),
@@ -247,9 +237,8 @@ impl Stream {
             }
             let wait = ping.map_or(due, |ping| ping.min(due)).since(now);
             let deadline = Instant::now() + wait;
-            let timer = self
-                .timer
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            let timer =
+                self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
             timer.as_mut().reset(deadline);
             ready!(timer.as_mut().poll(cx));
         }

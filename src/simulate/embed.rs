@@ -17,10 +17,7 @@ const MOST_INPUTS: usize = 2_048;
 
 /// The body of an embeddings answer.
 pub fn answer(request: &Request, model: &str, prompt_tokens: u64) -> Bytes {
-    let dimensions = request
-        .dimensions
-        .unwrap_or(DIMENSIONS)
-        .clamp(1, MOST_DIMENSIONS);
+    let dimensions = request.dimensions.unwrap_or(DIMENSIONS).clamp(1, MOST_DIMENSIONS);
     let encoded = request.encoding_format.as_deref() == Some("base64");
     let data: Vec<Value> = inputs(request.input.as_ref())
         .into_iter()
@@ -57,12 +54,7 @@ fn inputs(input: Option<&Value>) -> Vec<String> {
 fn vector(text: &str, dimensions: usize) -> Vec<f32> {
     let mut random = Rng::with_seed(super::hash(0, text.as_bytes()));
     let raw: Vec<f32> = (0..dimensions).map(|_| random.f32() - 0.5).collect();
-    let length = raw
-        .iter()
-        .map(|it| it * it)
-        .sum::<f32>()
-        .sqrt()
-        .max(f32::MIN_POSITIVE);
+    let length = raw.iter().map(|it| it * it).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
     raw.into_iter().map(|it| it / length).collect()
 }
 
@@ -71,15 +63,11 @@ fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
-        let bits = group
-            .iter()
-            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
+        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
             << (8 * (3 - group.len()));
         for place in 0..4 {
             let sextet = (bits >> (18 - 6 * place)) & 63;
-            let letter = ALPHABET
-                .get(sextet as usize)
-                .map_or('=', |it| char::from(*it));
+            let letter = ALPHABET.get(sextet as usize).map_or('=', |it| char::from(*it));
             out.push(if place <= group.len() { letter } else { '=' });
         }
     }
@@ -99,12 +87,7 @@ mod tests {
     fn base64_is_as_rfc_4648_has_it() {
         let encoded =
             ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|text| base64(text.as_bytes()));
-        assert_eq!(
-            encoded,
-            [
-                "", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"
-            ]
-        );
+        assert_eq!(encoded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
     }
 
     #[test]
@@ -113,10 +96,7 @@ mod tests {
         let vector = |index: usize| both["data"][index]["embedding"].as_array().unwrap().clone();
         assert_eq!(vector(0), vector(2));
         assert_ne!(vector(0), vector(1));
-        let length: f64 = vector(0)
-            .iter()
-            .map(|it| it.as_f64().unwrap().powi(2))
-            .sum();
+        let length: f64 = vector(0).iter().map(|it| it.as_f64().unwrap().powi(2)).sum();
         assert!((length - 1.0).abs() < 1e-5);
         assert_eq!(vector(0).len(), 16);
     }

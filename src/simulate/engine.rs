@@ -73,10 +73,7 @@ impl Engine {
 
     fn busy(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> Busy {
         self.running.fetch_add(1, Ordering::Relaxed);
-        Busy {
-            engine: Arc::clone(self),
-            _permit: permit,
-        }
+        Busy { engine: Arc::clone(self), _permit: permit }
     }
 }
 
@@ -141,10 +138,7 @@ struct Limit {
 
 impl Limit {
     const fn new(per_minute: u32) -> Self {
-        Self {
-            per_minute,
-            full: Moment::ZERO,
-        }
+        Self { per_minute, full: Moment::ZERO }
     }
 
     /// Takes one request from the bucket; without one in it, what is left all the same.
@@ -162,11 +156,7 @@ impl Limit {
             left: u32::try_from(left).unwrap_or(self.per_minute),
             reset,
         };
-        if allowed {
-            Ok(allowance)
-        } else {
-            Err(allowance)
-        }
+        if allowed { Ok(allowance) } else { Err(allowance) }
     }
 }
 
@@ -189,10 +179,7 @@ impl Allowance {
         for (name, value) in [
             ("x-ratelimit-limit-requests", self.limit.to_string()),
             ("x-ratelimit-remaining-requests", self.left.to_string()),
-            (
-                "x-ratelimit-reset-requests",
-                format!("{}ms", self.reset.as_millis()),
-            ),
+            ("x-ratelimit-reset-requests", format!("{}ms", self.reset.as_millis())),
         ] {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 headers.insert(HeaderName::from_static(name), value);
@@ -216,20 +203,12 @@ pub fn page(engines: &[Arc<Engine>]) -> String {
         Some(running / f64::from(it.profile.slots?))
     });
     let counter = "counter";
-    family(
-        &mut page,
-        engines,
-        "prefix_cache_queries_total",
-        counter,
-        |it| Some(it.looked_up.load(Ordering::Relaxed) as f64),
-    );
-    family(
-        &mut page,
-        engines,
-        "prefix_cache_hits_total",
-        counter,
-        |it| Some(it.found.load(Ordering::Relaxed) as f64),
-    );
+    family(&mut page, engines, "prefix_cache_queries_total", counter, |it| {
+        Some(it.looked_up.load(Ordering::Relaxed) as f64)
+    });
+    family(&mut page, engines, "prefix_cache_hits_total", counter, |it| {
+        Some(it.found.load(Ordering::Relaxed) as f64)
+    });
     page
 }
 
@@ -244,15 +223,9 @@ fn family(
     let _ok = writeln!(page, "# TYPE vllm:{name} {kind}");
     for engine in engines {
         if let Some(value) = value(engine) {
-            let model = engine
-                .profile
-                .name
-                .replace('\\', r"\\")
-                .replace('"', "\\\"");
-            let _ok = writeln!(
-                page,
-                "vllm:{name}{{engine=\"0\",model_name=\"{model}\"}} {value:?}"
-            );
+            let model = engine.profile.name.replace('\\', r"\\").replace('"', "\\\"");
+            let _ok =
+                writeln!(page, "vllm:{name}{{engine=\"0\",model_name=\"{model}\"}} {value:?}");
         }
     }
 }
@@ -267,9 +240,7 @@ mod tests {
 
     fn told(engine: &Arc<Engine>, name: &str) -> Option<f64> {
         let page = page(std::slice::from_ref(engine));
-        let line = page
-            .lines()
-            .find(|it| it.starts_with(&format!("vllm:{name}{{")))?;
+        let line = page.lines().find(|it| it.starts_with(&format!("vllm:{name}{{")))?;
         line.rsplit(' ').next()?.parse().ok()
     }
 

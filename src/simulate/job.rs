@@ -33,10 +33,7 @@ pub struct Job {
 impl Job {
     pub async fn run(self, tally: Tally) -> Response<Answer> {
         if let Some(status) = self.fate.status {
-            return refuse(
-                Refused::new(status, "the simulation was told to fail", None),
-                tally,
-            );
+            return refuse(Refused::new(status, "the simulation was told to fail", None), tally);
         }
         let allowance = match self.engine.admit(clock::now()) {
             Ok(allowance) => allowance,
@@ -63,25 +60,14 @@ impl Job {
         } else {
             Script::write(&self.engine.profile, &self.request, wish, &mut self.random)
         };
-        let work = Work {
-            prompt_tokens: script.prompt_tokens,
-            hidden: script.hidden,
-        };
+        let work = Work { prompt_tokens: script.prompt_tokens, hidden: script.hidden };
         let control = (&self.overrides, self.fate);
-        let mut pace = Pace::start(
-            self.engine.enter().await,
-            control,
-            work,
-            self.random.fork(),
-            clock::now(),
-        );
+        let mut pace =
+            Pace::start(self.engine.enter().await, control, work, self.random.fork(), clock::now());
         let voice = self.voice();
         if self.request.streams() && self.api != Api::Embeddings {
             tally.entry.head = Some(clock::now());
-            let faults = Faults {
-                cut: self.fate.cut,
-                ping: self.engine.profile.ping,
-            };
+            let faults = Faults { cut: self.fate.cut, ping: self.engine.profile.ping };
             let stream = Stream::new(script, voice, pace, faults, tally);
             return respond(
                 StatusCode::OK,
@@ -98,14 +84,7 @@ impl Job {
         let body = self.whole(&script, &voice, &mut tally);
         tally.entry.head = Some(clock::now());
         let whole = Whole::generated(body, script.sent_tokens(), tally);
-        json(
-            StatusCode::OK,
-            if self.fate.cut.is_some() {
-                whole.cut()
-            } else {
-                whole
-            },
-        )
+        json(StatusCode::OK, if self.fate.cut.is_some() { whole.cut() } else { whole })
     }
 
     fn whole(&self, script: &Script, voice: &Voice, tally: &mut Tally) -> Bytes {
@@ -140,9 +119,7 @@ pub fn refuse(refused: Refused, mut tally: Tally) -> Response<Answer> {
     tally.entry.head = Some(clock::now());
     let mut response = json(status, Whole::failed(refused.body, status.as_u16(), tally));
     if status == StatusCode::TOO_MANY_REQUESTS {
-        response
-            .headers_mut()
-            .insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     response
 }
@@ -169,8 +146,6 @@ pub fn metrics(page: String) -> Response<Answer> {
 fn respond(status: StatusCode, content_type: &'static str, answer: Answer) -> Response<Answer> {
     let mut response = Response::new(answer);
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

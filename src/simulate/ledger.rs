@@ -80,11 +80,7 @@ impl Default for Ledger {
 
 impl Ledger {
     pub fn with_capacity(capacity: usize) -> Self {
-        Self {
-            book: Mutex::default(),
-            capacity,
-            changed: Notify::new(),
-        }
+        Self { book: Mutex::default(), capacity, changed: Notify::new() }
     }
 
     /// Everything that is remembered, in the order in which it ended.
@@ -209,11 +205,8 @@ mod tests {
         for id in ["a", "b", "c"] {
             drop(open(&ledger, id));
         }
-        let ids: Vec<_> = ledger
-            .entries()
-            .into_iter()
-            .map(|entry| entry.request_id.to_string())
-            .collect();
+        let ids: Vec<_> =
+            ledger.entries().into_iter().map(|entry| entry.request_id.to_string()).collect();
         assert_eq!(ids, ["b", "c"]);
         assert_eq!((ledger.recorded(), ledger.forgotten()), (3, 1));
     }

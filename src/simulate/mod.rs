@@ -56,10 +56,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            models: Profile::defaults(),
-            seed: 1,
-        }
+        Self { models: Profile::defaults(), seed: 1 }
     }
 }
 
@@ -129,10 +126,7 @@ impl Backend {
             models = Profile::defaults();
         }
         Self {
-            engines: models
-                .into_iter()
-                .map(|it| Arc::new(Engine::new(it)))
-                .collect(),
+            engines: models.into_iter().map(|it| Arc::new(Engine::new(it))).collect(),
             seed: config.seed,
             ledger,
             arrivals: AtomicU64::new(0),
@@ -155,11 +149,8 @@ impl Backend {
         let api = match Api::of(path) {
             Some(api) if head.method == Method::POST => api,
             _ => {
-                let refused = Refused::new(
-                    404,
-                    &format!("no such endpoint: {} {path}", head.method),
-                    None,
-                );
+                let refused =
+                    Refused::new(404, &format!("no such endpoint: {} {path}", head.method), None);
                 return json(StatusCode::NOT_FOUND, Whole::plain(refused.body));
             }
         };
@@ -169,11 +160,7 @@ impl Backend {
         let mut tally = self.ledger.open_tally(request_id.clone());
         let job = match body {
             Ok(body) => self.job(api, &head.headers, &body.to_bytes(), arrival),
-            Err(_) => Err(Refused::new(
-                413,
-                "the request's body broke off or is too large",
-                None,
-            )),
+            Err(_) => Err(Refused::new(413, "the request's body broke off or is too large", None)),
         };
         let mut response = match job {
             Ok(job) => {
@@ -199,10 +186,7 @@ impl Backend {
         let request = request::Request::parse(body)?;
         request.require(api)?;
         let overrides = Overrides::read(headers).map_err(|name| {
-            Refused::invalid(
-                &format!("the header {name} does not hold a number"),
-                Some(name),
-            )
+            Refused::invalid(&format!("the header {name} does not hold a number"), Some(name))
         })?;
         let wanted = request.model.as_deref();
         let engine = self
@@ -236,9 +220,9 @@ fn request_id(headers: &http::HeaderMap, arrival: u64) -> Name {
 /// FNV-1a: the same on every machine and in every version, which the standard library's hasher does not promise.
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bytes.iter().fold(start, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    bytes
+        .iter()
+        .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -53,10 +53,7 @@ fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u32>, &'stat
     let Some(value) = headers.get(name) else {
         return Ok(None);
     };
-    let parsed = value
-        .to_str()
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
+    let parsed = value.to_str().ok().and_then(|text| text.trim().parse().ok());
     parsed.map(Some).ok_or(name)
 }
 
@@ -86,9 +83,7 @@ impl Fate {
                 .stall
                 .map(|length| (overrides.stall_after.unwrap_or(1), length))
                 .or(stall),
-            cut: overrides
-                .cut_after
-                .or(breaks.then_some(profile.truncation.after)),
+            cut: overrides.cut_after.or(breaks.then_some(profile.truncation.after)),
         }
     }
 }
@@ -118,14 +113,8 @@ impl Pace {
         let read = work.prompt_tokens - busy.found(work.prompt_tokens);
         let prompt = u32::try_from(read).unwrap_or(u32::MAX);
         let prefill = profile.prefill + profile.prefill_per_token.saturating_mul(prompt);
-        let mut pace = Self {
-            gap: overrides.gap,
-            stall: fate.stall,
-            due: at,
-            steps: 0,
-            random,
-            busy,
-        };
+        let mut pace =
+            Self { gap: overrides.gap, stall: fate.stall, due: at, steps: 0, random, busy };
         let thinking = pace.step().saturating_mul(work.hidden);
         pace.due = at + overrides.first.unwrap_or(prefill + thinking);
         pace
@@ -136,11 +125,7 @@ impl Pace {
         if let Some((_, length)) = self.stall.take_if(|(after, _)| self.steps >= *after) {
             self.due = self.due + length;
         }
-        let timed = if self.steps == 0 {
-            steps.saturating_sub(1)
-        } else {
-            steps
-        };
+        let timed = if self.steps == 0 { steps.saturating_sub(1) } else { steps };
         self.due = self.due + self.step().saturating_mul(timed);
         self.steps += steps;
         self.due
@@ -178,10 +163,7 @@ mod tests {
     use super::*;
     use crate::simulate::engine::Engine;
 
-    const WORK: Work = Work {
-        prompt_tokens: 1_000,
-        hidden: 0,
-    };
+    const WORK: Work = Work { prompt_tokens: 1_000, hidden: 0 };
 
     fn engine(text: &str) -> Arc<Engine> {
         Arc::new(Engine::new(text.parse().unwrap()))
@@ -216,10 +198,7 @@ mod tests {
     #[test]
     fn a_stall_comes_once_and_moves_everything_after_it() {
         let engine = engine("m:prefill-ms=0,prefill-us-per-token=0,step-ms=10,batch-ms=0,jitter=0");
-        let fate = Fate {
-            stall: Some((2, Duration::from_secs(1))),
-            ..Fate::default()
-        };
+        let fate = Fate { stall: Some((2, Duration::from_secs(1))), ..Fate::default() };
         let mut pace = pace(&engine, fate, WORK);
         let due: Vec<_> = (0..4).map(|_| millis(pace.next(1))).collect();
         assert_eq!(due, [0, 10, 1_020, 1_030]);
@@ -228,14 +207,7 @@ mod tests {
     #[test]
     fn hidden_thinking_comes_before_the_first_token() {
         let engine = engine("m:prefill-ms=7,prefill-us-per-token=0,step-ms=10,batch-ms=0,jitter=0");
-        let mut pace = pace(
-            &engine,
-            Fate::default(),
-            Work {
-                prompt_tokens: 0,
-                hidden: 5,
-            },
-        );
+        let mut pace = pace(&engine, Fate::default(), Work { prompt_tokens: 0, hidden: 5 });
         assert_eq!(millis(pace.next(1)), 57);
     }
 
@@ -264,20 +236,14 @@ mod tests {
 
     #[test]
     fn probabilities_come_true() {
-        let profile: Profile = "m:fail=0.25,status=429,cut=0.5,cut-after=3,stall=1,stall-ms=9"
-            .parse()
-            .unwrap();
+        let profile: Profile =
+            "m:fail=0.25,status=429,cut=0.5,cut-after=3,stall=1,stall-ms=9".parse().unwrap();
         let mut random = Rng::with_seed(3);
-        let fates: Vec<_> = (0..4_000)
-            .map(|_| Fate::draw(&profile, &Overrides::default(), &mut random))
-            .collect();
+        let fates: Vec<_> =
+            (0..4_000).map(|_| Fate::draw(&profile, &Overrides::default(), &mut random)).collect();
         let failed = fates.iter().filter(|fate| fate.status == Some(429)).count();
         let cut = fates.iter().filter(|fate| fate.cut == Some(3)).count();
         assert!((900..1_100).contains(&failed) && (1_900..2_100).contains(&cut));
-        assert!(
-            fates
-                .iter()
-                .all(|fate| fate.stall == Some((0, Duration::from_millis(9))))
-        );
+        assert!(fates.iter().all(|fate| fate.stall == Some((0, Duration::from_millis(9)))));
     }
 }

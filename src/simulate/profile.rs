@@ -86,10 +86,7 @@ pub struct Truncation {
 
 impl Default for Failure {
     fn default() -> Self {
-        Self {
-            probability: 0.0,
-            status: 500,
-        }
+        Self { probability: 0.0, status: 500 }
     }
 }
 
@@ -209,9 +206,8 @@ impl FromStr for Profile {
         }
         let mut profile = Self::named(name);
         for option in options.split(',').filter(|option| !option.is_empty()) {
-            let (key, value) = option
-                .split_once('=')
-                .ok_or_else(|| ProfileError::NoValue(option.to_owned()))?;
+            let (key, value) =
+                option.split_once('=').ok_or_else(|| ProfileError::NoValue(option.to_owned()))?;
             profile.set(key.trim(), value.trim())?;
         }
         Ok(profile)
@@ -228,19 +224,11 @@ pub enum ProfileError {
     #[error("unknown key `{0}`; there are {KEYS}")]
     UnknownKey(String),
     #[error("`{key}={value}` is not {wanted}")]
-    BadValue {
-        key: String,
-        value: String,
-        wanted: &'static str,
-    },
+    BadValue { key: String, value: String, wanted: &'static str },
 }
 
 fn bad(key: &str, value: &str, wanted: &'static str) -> ProfileError {
-    ProfileError::BadValue {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        wanted,
-    }
+    ProfileError::BadValue { key: key.to_owned(), value: value.to_owned(), wanted }
 }
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T, ProfileError> {
@@ -251,11 +239,7 @@ fn number<T: FromStr>(key: &str, value: &str) -> Result<T, ProfileError> {
 
 fn positive(key: &str, value: &str) -> Result<u32, ProfileError> {
     let wanted = "a whole number from 1";
-    value
-        .parse()
-        .ok()
-        .filter(|number| *number > 0)
-        .ok_or_else(|| bad(key, value, wanted))
+    value.parse().ok().filter(|number| *number > 0).ok_or_else(|| bad(key, value, wanted))
 }
 
 fn decimal(key: &str, value: &str, wanted: &'static str, most: f64) -> Result<f64, ProfileError> {
@@ -284,11 +268,7 @@ fn micros(key: &str, value: &str) -> Result<Duration, ProfileError> {
 fn status(key: &str, value: &str) -> Result<u16, ProfileError> {
     let wanted = "a status between 400 and 599";
     let status = value.parse().map_err(|_| bad(key, value, wanted))?;
-    if (400..600).contains(&status) {
-        Ok(status)
-    } else {
-        Err(bad(key, value, wanted))
-    }
+    if (400..600).contains(&status) { Ok(status) } else { Err(bad(key, value, wanted)) }
 }
 
 /// `n` or `from-to`.
@@ -339,15 +319,9 @@ mod tests {
         let typical = Profile::typical("t");
         let step =
             |batch: u32| (typical.step + typical.step_per_stream * batch).as_secs_f64() * 1e3;
-        for (batch, measured) in [
-            (1, 8.9),
-            (4, 13.2),
-            (8, 19.0),
-            (16, 30.2),
-            (32, 52.0),
-            (64, 95.6),
-            (128, 182.8),
-        ] {
+        for (batch, measured) in
+            [(1, 8.9), (4, 13.2), (8, 19.0), (16, 30.2), (32, 52.0), (64, 95.6), (128, 182.8)]
+        {
             assert!((step(batch) / measured - 1.0).abs() < 0.04, "batch {batch}");
         }
         let prefill = |tokens: u32| {
@@ -367,13 +341,7 @@ mod tests {
         assert_eq!(profile.step, Duration::from_micros(2_500));
         assert_eq!(profile.tokens, 10..=20);
         assert_eq!(profile.usage, UsagePolicy::Never);
-        assert_eq!(
-            profile.failure,
-            Failure {
-                probability: 0.25,
-                status: 429
-            }
-        );
+        assert_eq!(profile.failure, Failure { probability: 0.25, status: 429 });
         assert_eq!(profile.tokens_per_chunk, 3, "as sim-fast has it");
         assert_eq!(profile.ping, None);
     }
@@ -382,10 +350,7 @@ mod tests {
     fn a_name_may_hold_a_colon() {
         assert_eq!("llama3:8b".parse::<Profile>().unwrap().name, "llama3:8b");
         let profile: Profile = "llama3:8b:step-ms=1".parse().unwrap();
-        assert_eq!(
-            (profile.name.as_str(), profile.step),
-            ("llama3:8b", Duration::from_millis(1))
-        );
+        assert_eq!((profile.name.as_str(), profile.step), ("llama3:8b", Duration::from_millis(1)));
     }
 
     #[test]

@@ -45,10 +45,7 @@ const MOST_CHOICES: u32 = 128;
 impl Request {
     pub fn parse(body: &[u8]) -> Result<Self, Refused> {
         serde_json::from_slice(body).map_err(|error| {
-            Refused::invalid(
-                &format!("the body is not the JSON it should be: {error}"),
-                None,
-            )
+            Refused::invalid(&format!("the body is not the JSON it should be: {error}"), None)
         })
     }
 
@@ -71,9 +68,7 @@ impl Request {
     }
 
     pub fn wants_usage(&self) -> bool {
-        self.stream_options
-            .as_ref()
-            .is_some_and(|options| options.include_usage)
+        self.stream_options.as_ref().is_some_and(|options| options.include_usage)
     }
 
     pub fn most_tokens(&self) -> Option<u32> {
@@ -87,10 +82,7 @@ impl Request {
     /// All texts of the prompt, one after the other.
     pub fn prompt_text(&self) -> String {
         let mut text = String::new();
-        for value in [&self.messages, &self.prompt, &self.input]
-            .into_iter()
-            .flatten()
-        {
+        for value in [&self.messages, &self.prompt, &self.input].into_iter().flatten() {
             gather(value, &mut text);
         }
         text
@@ -164,10 +156,7 @@ impl Refused {
             _ => ("server_error", None),
         };
         let error = json!({"message": message, "type": kind, "param": param, "code": code});
-        Self {
-            status,
-            body: Bytes::from(json!({ "error": error }).to_string()),
-        }
+        Self { status, body: Bytes::from(json!({ "error": error }).to_string()) }
     }
 
     pub fn invalid(message: &str, param: Option<&str>) -> Self {
@@ -186,10 +175,7 @@ mod tests {
     #[test]
     fn the_longest_matching_path_wins() {
         assert_eq!(Api::of("/v1/chat/completions"), Some(Api::Chat));
-        assert_eq!(
-            Api::of("/openai/deployments/x/completions"),
-            Some(Api::Completion)
-        );
+        assert_eq!(Api::of("/openai/deployments/x/completions"), Some(Api::Completion));
         assert_eq!(Api::of("/v1/embeddings"), Some(Api::Embeddings));
         assert_eq!(Api::of("/v1/images"), None);
     }
@@ -198,16 +184,11 @@ mod tests {
     fn a_tool_is_called_when_asked_for_or_willing() {
         let tools = r#""tools":[{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"b"}}]"#;
         let asked = |choice: &str, willing| {
-            request(&format!("{{{tools}{choice}}}"))
-                .tool_to_call(willing)
-                .map(str::to_owned)
+            request(&format!("{{{tools}{choice}}}")).tool_to_call(willing).map(str::to_owned)
         };
         assert_eq!(asked("", false), None);
         assert_eq!(asked("", true).as_deref(), Some("a"));
-        assert_eq!(
-            asked(r#","tool_choice":"required""#, false).as_deref(),
-            Some("a")
-        );
+        assert_eq!(asked(r#","tool_choice":"required""#, false).as_deref(), Some("a"));
         assert_eq!(asked(r#","tool_choice":"none""#, true), None);
         let named = r#","tool_choice":{"type":"function","function":{"name":"b"}}"#;
         assert_eq!(asked(named, false).as_deref(), Some("b"));
@@ -229,10 +210,7 @@ mod tests {
         let body: Value = serde_json::from_slice(&refused.body).unwrap();
         assert_eq!(refused.status, 400);
         assert_eq!(body.pointer("/error/param"), Some(&json!("messages")));
-        assert_eq!(
-            body.pointer("/error/type"),
-            Some(&json!("invalid_request_error"))
-        );
+        assert_eq!(body.pointer("/error/type"), Some(&json!("invalid_request_error")));
         assert!(Request::parse(b"{").is_err());
     }
 }

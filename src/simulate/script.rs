@@ -73,11 +73,8 @@ pub struct Wish {
 
 impl Script {
     pub fn write(profile: &Profile, request: &Request, wish: Wish, random: &mut Rng) -> Self {
-        let mut script = Self {
-            choices: request.choices(),
-            finish: "stop",
-            ..Self::prompt_only(request)
-        };
+        let mut script =
+            Self { choices: request.choices(), finish: "stop", ..Self::prompt_only(request) };
         let most = request.most_tokens().unwrap_or(LONGEST_ANSWER);
         let mut most = most.min(LONGEST_ANSWER);
         if wish.api == Api::Chat {
@@ -87,16 +84,8 @@ impl Script {
                 most -= script.hidden;
             }
         }
-        let mut author = Author {
-            profile,
-            wish,
-            most,
-            random,
-            script: &mut script,
-        };
-        let lines = (0..author.script.choices)
-            .map(|choice| author.choice(choice))
-            .collect();
+        let mut author = Author { profile, wish, most, random, script: &mut script };
+        let lines = (0..author.script.choices).map(|choice| author.choice(choice)).collect();
         if profile.role_chunk && wish.api == Api::Chat {
             let roles = (0..script.choices).map(|choice| Beat::Role { choice });
             script.beats.extend(roles);
@@ -114,10 +103,7 @@ impl Script {
 
     /// Of a call that generates nothing.
     pub fn prompt_only(request: &Request) -> Self {
-        Self {
-            prompt_tokens: tokens::count_prompt(&request.prompt_text()),
-            ..Self::default()
-        }
+        Self { prompt_tokens: tokens::count_prompt(&request.prompt_text()), ..Self::default() }
     }
 
     /// All choices are decoded in one batch: one chunk of each in turn, and only the first one's steps take time.
@@ -137,9 +123,7 @@ impl Script {
 
     /// The text of one kind in one choice.
     pub fn text(&self, choice: u32, kind: Kind) -> Option<&Part> {
-        self.parts
-            .iter()
-            .find(|part| part.choice == choice && part.kind == kind)
+        self.parts.iter().find(|part| part.choice == choice && part.kind == kind)
     }
 
     /// Decode steps of everything that is shown.
@@ -171,10 +155,7 @@ impl Script {
 
     /// Tokens of what has been handed out so far.
     pub fn sent_tokens(&self) -> u64 {
-        let sent = self
-            .parts
-            .iter()
-            .map(|part| part.text.get(..part.sent).unwrap_or_default());
+        let sent = self.parts.iter().map(|part| part.text.get(..part.sent).unwrap_or_default());
         sent.map(tokens::count).sum()
     }
 
@@ -246,20 +227,11 @@ impl Author<'_> {
 
     fn part(&mut self, choice: u32, kind: Kind, sentences: Sentences) -> Vec<Beat> {
         let part = small(self.script.parts.len());
-        self.script.parts.push(Part {
-            choice,
-            kind,
-            text: sentences.text,
-            sent: 0,
-        });
+        self.script.parts.push(Part { choice, kind, text: sentences.text, sent: 0 });
         let per_chunk = self.wish.tokens_per_chunk;
         let per_chunk = per_chunk.unwrap_or(self.profile.tokens_per_chunk).max(1) as usize;
         let piece = |chunk: &[usize]| {
-            Some(Beat::Piece {
-                part,
-                end: small(*chunk.last()?),
-                steps: small(chunk.len()),
-            })
+            Some(Beat::Piece { part, end: small(*chunk.last()?), steps: small(chunk.len()) })
         };
         sentences.ends.chunks(per_chunk).filter_map(piece).collect()
     }
@@ -301,11 +273,7 @@ mod tests {
     fn script(profile: &str, request: &str) -> Script {
         let profile: Profile = profile.parse().unwrap();
         let request = Request::parse(request.as_bytes()).unwrap();
-        let wish = Wish {
-            api: Api::Chat,
-            tokens: None,
-            tokens_per_chunk: None,
-        };
+        let wish = Wish { api: Api::Chat, tokens: None, tokens_per_chunk: None };
         Script::write(&profile, &request, wish, &mut Rng::with_seed(1))
     }
 
@@ -341,10 +309,7 @@ mod tests {
         let limited = script("m:tokens=50", r#"{"max_tokens":7}"#);
         assert_eq!(limited.finish, "length");
         assert!(limited.usage().output <= 7);
-        let reasoning = script(
-            "m:tokens=50,reasoning=100",
-            r#"{"max_completion_tokens":40}"#,
-        );
+        let reasoning = script("m:tokens=50,reasoning=100", r#"{"max_completion_tokens":40}"#);
         assert!(reasoning.usage().output <= 40);
         assert!((10..=20).contains(&reasoning.usage().reasoning));
         assert_eq!(script("m:tokens=50", r#"{"max_tokens":50}"#).finish, "stop");
@@ -377,25 +342,15 @@ mod tests {
     fn usage_is_told_as_the_policy_says() {
         let tells = |policy: &str, options: &str| {
             let request = format!(r#"{{"stream":true{options}}}"#);
-            script(&format!("m:usage={policy}"), &request)
-                .beats
-                .contains(&Beat::Usage)
+            script(&format!("m:usage={policy}"), &request).beats.contains(&Beat::Usage)
         };
         let asked = r#","stream_options":{"include_usage":true}"#;
         assert_eq!(
-            [
-                tells("never", asked),
-                tells("on-request", asked),
-                tells("always", asked)
-            ],
+            [tells("never", asked), tells("on-request", asked), tells("always", asked)],
             [false, true, true]
         );
         assert_eq!(
-            [
-                tells("never", ""),
-                tells("on-request", ""),
-                tells("always", "")
-            ],
+            [tells("never", ""), tells("on-request", ""), tells("always", "")],
             [false, false, true]
         );
     }
@@ -409,9 +364,6 @@ mod tests {
         let arguments = &script.text(0, Kind::Tool).unwrap().text;
         let parsed: serde_json::Value = serde_json::from_str(arguments).unwrap();
         assert!(parsed.get("query").unwrap().is_string());
-        assert_eq!(
-            (script.finish, script.tool.as_deref()),
-            ("tool_calls", Some("find"))
-        );
+        assert_eq!((script.finish, script.tool.as_deref()), ("tool_calls", Some("find")));
     }
 }

@@ -27,14 +27,9 @@ async fn start(models: &[&str]) -> Running {
     };
     let models = models.iter().map(|it| it.parse().unwrap()).collect();
     let config = Config { models, seed: 5 };
-    tokio::spawn(serve(
-        listener,
-        config,
-        Arc::clone(&running.ledger),
-        async {
-            let _ended = stopped.await;
-        },
-    ));
+    tokio::spawn(serve(listener, config, Arc::clone(&running.ledger), async {
+        let _ended = stopped.await;
+    }));
     running
 }
 
@@ -48,10 +43,7 @@ impl Running {
             request = request.header(*name, *value);
         }
         let body = Full::new(Bytes::from(body.to_owned()));
-        sender
-            .send_request(request.body(body).unwrap())
-            .await
-            .unwrap()
+        sender.send_request(request.body(body).unwrap()).await.unwrap()
     }
 
     async fn whole(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> (u16, Value) {
@@ -74,10 +66,7 @@ impl Running {
 
     /// The data frames of a stream as they arrived, and whether it ended well.
     async fn stream(&self, body: &str, headers: &[(&str, &str)]) -> (Vec<String>, bool) {
-        let mut body = self
-            .post("/v1/chat/completions", body, headers)
-            .await
-            .into_body();
+        let mut body = self.post("/v1/chat/completions", body, headers).await.into_body();
         let mut frames = Vec::new();
         while let Some(frame) = body.frame().await {
             match frame {
@@ -106,14 +95,8 @@ fn chunks(frames: &[String]) -> Vec<Value> {
 }
 
 fn content(frames: &[String]) -> String {
-    let delta = |chunk: &Value| {
-        Some(
-            chunk
-                .pointer("/choices/0/delta/content")?
-                .as_str()?
-                .to_owned(),
-        )
-    };
+    let delta =
+        |chunk: &Value| Some(chunk.pointer("/choices/0/delta/content")?.as_str()?.to_owned());
     chunks(frames).iter().filter_map(delta).collect()
 }
 
@@ -127,23 +110,14 @@ async fn a_stream_says_what_the_ledger_says() {
     assert!(well && frames.last().unwrap().ends_with("data: [DONE]\n\n"));
     let chunks = chunks(&frames);
     let usage = chunks.last().unwrap().get("usage").unwrap();
-    assert_eq!(
-        chunks.last().unwrap().get("choices").unwrap(),
-        &Value::Array(Vec::new())
-    );
-    assert_eq!(
-        chunks[0].pointer("/choices/0/delta/role").unwrap(),
-        "assistant"
-    );
+    assert_eq!(chunks.last().unwrap().get("choices").unwrap(), &Value::Array(Vec::new()));
+    assert_eq!(chunks[0].pointer("/choices/0/delta/role").unwrap(), "assistant");
     assert!(chunks[1].get("usage").unwrap().is_null());
     let entry = backend.last_entry().await;
     assert_eq!(entry.request_id.as_str(), "mine");
     assert_eq!(entry.ended, Ended::Complete);
     assert_eq!(entry.tokens, tokens::count(&content(&frames)));
-    assert_eq!(
-        usage.get("completion_tokens").unwrap().as_u64(),
-        Some(entry.tokens)
-    );
+    assert_eq!(usage.get("completion_tokens").unwrap().as_u64(), Some(entry.tokens));
     assert_eq!(entry.reported.unwrap().output, entry.tokens);
     assert!(entry.head <= entry.first_token && entry.first_token < entry.last_token);
 }
@@ -163,11 +137,7 @@ async fn a_whole_answer_has_the_text_of_the_stream() {
     let backend = start(&[QUICK]).await;
     let body = STREAM.replace("\"stream\":true", "\"stream\":false");
     let (status, answer) = backend.whole("/v1/chat/completions", &body, &[]).await;
-    let text = answer
-        .pointer("/choices/0/message/content")
-        .unwrap()
-        .as_str()
-        .unwrap();
+    let text = answer.pointer("/choices/0/message/content").unwrap().as_str().unwrap();
     let entry = backend.last_entry().await;
     assert_eq!(status, 200);
     assert_eq!(
@@ -180,46 +150,21 @@ async fn a_whole_answer_has_the_text_of_the_stream() {
 #[tokio::test]
 async fn completions_embeddings_models_and_errors_have_their_shapes() {
     let backend = start(&[QUICK]).await;
-    let (_, completion) = backend
-        .whole("/v1/completions", r#"{"model":"quick","prompt":"x"}"#, &[])
-        .await;
+    let (_, completion) =
+        backend.whole("/v1/completions", r#"{"model":"quick","prompt":"x"}"#, &[]).await;
     assert_eq!(completion.get("object").unwrap(), "text_completion");
-    assert!(
-        !completion
-            .pointer("/choices/0/text")
-            .unwrap()
-            .as_str()
-            .unwrap()
-            .is_empty()
-    );
-    let (_, embeddings) = backend
-        .whole("/v1/embeddings", r#"{"model":"quick","input":"x"}"#, &[])
-        .await;
-    assert_eq!(
-        embeddings
-            .pointer("/data/0/embedding")
-            .unwrap()
-            .as_array()
-            .unwrap()
-            .len(),
-        1_536
-    );
-    assert_eq!(
-        embeddings.pointer("/usage/prompt_tokens").unwrap().as_u64(),
-        Some(2)
-    );
+    assert!(!completion.pointer("/choices/0/text").unwrap().as_str().unwrap().is_empty());
+    let (_, embeddings) =
+        backend.whole("/v1/embeddings", r#"{"model":"quick","input":"x"}"#, &[]).await;
+    assert_eq!(embeddings.pointer("/data/0/embedding").unwrap().as_array().unwrap().len(), 1_536);
+    assert_eq!(embeddings.pointer("/usage/prompt_tokens").unwrap().as_u64(), Some(2));
     let (status, missing) = backend.whole("/v1/chat/completions", "{}", &[]).await;
     assert_eq!(
         (status, missing.pointer("/error/param").unwrap().as_str()),
         (400, Some("messages"))
     );
-    let (status, limited) = backend
-        .whole(
-            "/v1/chat/completions",
-            STREAM,
-            &[("x-simulate-status", "429")],
-        )
-        .await;
+    let (status, limited) =
+        backend.whole("/v1/chat/completions", STREAM, &[("x-simulate-status", "429")]).await;
     assert_eq!(
         (status, limited.pointer("/error/code").unwrap().as_str()),
         (429, Some("rate_limit_exceeded"))
@@ -233,23 +178,14 @@ async fn completions_embeddings_models_and_errors_have_their_shapes() {
 async fn every_chunk_is_a_write_of_its_own() {
     let backend = start(&["paced:prefill-ms=1,step-ms=3,batch-ms=0,tokens=20"]).await;
     let (frames, _) = backend.stream(&STREAM.replace("quick", "paced"), &[]).await;
-    let coalesced = frames
-        .iter()
-        .filter(|frame| frame.matches("data: ").count() > 1)
-        .count();
-    assert!(
-        frames.len() >= 20 && coalesced <= 3,
-        "{} frames, {coalesced} coalesced",
-        frames.len()
-    );
+    let coalesced = frames.iter().filter(|frame| frame.matches("data: ").count() > 1).count();
+    assert!(frames.len() >= 20 && coalesced <= 3, "{} frames, {coalesced} coalesced", frames.len());
 }
 
 #[tokio::test]
 async fn a_cut_stream_ends_badly_after_what_the_ledger_counted() {
     let backend = start(&[QUICK]).await;
-    let (frames, well) = backend
-        .stream(STREAM, &[("x-simulate-cut-after", "10")])
-        .await;
+    let (frames, well) = backend.stream(STREAM, &[("x-simulate-cut-after", "10")]).await;
     let entry = backend.last_entry().await;
     assert!(!well);
     assert_eq!(entry.ended, Ended::Cut);
@@ -257,27 +193,16 @@ async fn a_cut_stream_ends_badly_after_what_the_ledger_counted() {
     assert!((5..=10).contains(&entry.tokens));
     assert_eq!(entry.reported, None);
     let whole = STREAM.replace("\"stream\":true", "\"stream\":false");
-    let response = backend
-        .post(
-            "/v1/chat/completions",
-            &whole,
-            &[("x-simulate-cut-after", "10")],
-        )
-        .await;
+    let response =
+        backend.post("/v1/chat/completions", &whole, &[("x-simulate-cut-after", "10")]).await;
     assert!(response.into_body().collect().await.is_err());
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_is_seen_and_what_it_was_sent_is_counted() {
     let backend = start(&[QUICK]).await;
-    let headers = [
-        ("x-simulate-stall-after", "5"),
-        ("x-simulate-stall-ms", "3600000"),
-    ];
-    let mut body = backend
-        .post("/v1/chat/completions", STREAM, &headers)
-        .await
-        .into_body();
+    let headers = [("x-simulate-stall-after", "5"), ("x-simulate-stall-ms", "3600000")];
+    let mut body = backend.post("/v1/chat/completions", STREAM, &headers).await.into_body();
     let mut text = String::new();
     while text.matches("content").count() < 6 {
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -298,16 +223,11 @@ async fn headers_set_length_pace_and_chunk_size() {
         ("x-simulate-ttft-us", "30000"),
         ("x-simulate-gap-us", "2000"),
     ];
-    let (frames, _) = backend
-        .stream(&STREAM.replace("quick", "slow"), &headers)
-        .await;
+    let (frames, _) = backend.stream(&STREAM.replace("quick", "slow"), &headers).await;
     let entry = backend.last_entry().await;
     let with_text = chunks(&frames)
         .iter()
-        .filter(|it| {
-            it.pointer("/choices/0/delta/content")
-                .is_some_and(|it| it != "")
-        })
+        .filter(|it| it.pointer("/choices/0/delta/content").is_some_and(|it| it != ""))
         .count();
     assert_eq!(with_text, 3);
     let since = |from, to: Option<clock::Moment>| to.unwrap().since(from);
@@ -338,15 +258,8 @@ async fn http_2_is_spoken_too() {
     let request = Request::post("http://simulate/v1/chat/completions")
         .body(Full::new(Bytes::from(STREAM)))
         .unwrap();
-    let body = sender
-        .send_request(request)
-        .await
-        .unwrap()
-        .into_body()
-        .collect()
-        .await
-        .unwrap()
-        .to_bytes();
+    let body =
+        sender.send_request(request).await.unwrap().into_body().collect().await.unwrap().to_bytes();
     assert!(body.ends_with(b"data: [DONE]\n\n"));
 }
 
@@ -363,11 +276,7 @@ async fn a_limit_s_headers_and_the_engine_s_page_are_there_to_be_read() {
     }
     assert_eq!(
         told,
-        [
-            (200, "1".parse().unwrap()),
-            (200, "0".parse().unwrap()),
-            (429, "0".parse().unwrap())
-        ]
+        [(200, "1".parse().unwrap()), (200, "0".parse().unwrap()), (429, "0".parse().unwrap())]
     );
     assert_eq!(backend.get("/health").await, "");
     let page = backend.get("/metrics").await;
@@ -377,8 +286,5 @@ async fn a_limit_s_headers_and_the_engine_s_page_are_there_to_be_read() {
     ] {
         assert!(page.lines().any(|it| it == line), "{page}");
     }
-    assert!(
-        !page.contains("queries_total{engine=\"0\",model_name=\"m\"} 0.0"),
-        "{page}"
-    );
+    assert!(!page.contains("queries_total{engine=\"0\",model_name=\"m\"} 0.0"), "{page}");
 }

@@ -47,11 +47,7 @@ impl Place {
                 Self::Comma(length)
             }
             Self::Word(length) | Self::Comma(length) => {
-                let words: &[&str] = if random.u32(0..16) == 0 {
-                    &FOREIGN
-                } else {
-                    &WORDS
-                };
+                let words: &[&str] = if random.u32(0..16) == 0 { &FOREIGN } else { &WORDS };
                 out.push(' ');
                 out.push_str(pick(random, words));
                 Self::Word(length + 1)
@@ -61,10 +57,7 @@ impl Place {
 }
 
 fn pick(random: &mut Rng, words: &[&'static str]) -> &'static str {
-    words
-        .get(random.usize(0..words.len()))
-        .copied()
-        .unwrap_or_default()
+    words.get(random.usize(0..words.len())).copied().unwrap_or_default()
 }
 
 const OPENERS: [&str; 20] = [

@@ -18,11 +18,7 @@ const LONGEST_COUNTED: usize = 64 << 10;
 
 /// Tokens of a prompt; beyond 64 KiB four bytes are taken for a token.
 pub fn count_prompt(text: &str) -> u64 {
-    if text.len() <= LONGEST_COUNTED {
-        count(text)
-    } else {
-        text.len() as u64 / 4
-    }
+    if text.len() <= LONGEST_COUNTED { count(text) } else { text.len() as u64 / 4 }
 }
 
 #[cfg(test)]

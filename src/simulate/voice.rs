@@ -82,11 +82,7 @@ const TOOL_ID: &str = "call_simulated_0";
 impl Voice {
     /// The chunk that says only who speaks.
     pub fn role(&self, choice: u32) -> Bytes {
-        let delta = Delta {
-            role: Some("assistant"),
-            content: Some(""),
-            ..Delta::default()
-        };
+        let delta = Delta { role: Some("assistant"), content: Some(""), ..Delta::default() };
         self.chat(choice, delta, None)
     }
 
@@ -96,19 +92,9 @@ impl Voice {
             index: 0,
             id: Some(TOOL_ID),
             kind: Some("function"),
-            function: FunctionDelta {
-                name: Some(name),
-                arguments: "",
-            },
+            function: FunctionDelta { name: Some(name), arguments: "" },
         };
-        self.chat(
-            choice,
-            Delta {
-                tool_calls: Some([call]),
-                ..Delta::default()
-            },
-            None,
-        )
+        self.chat(choice, Delta { tool_calls: Some([call]), ..Delta::default() }, None)
     }
 
     /// A chunk of generated text.
@@ -117,29 +103,12 @@ impl Voice {
             return self.text(choice, text, None);
         }
         let delta = match kind {
-            Kind::Text => Delta {
-                content: Some(text),
-                ..Delta::default()
-            },
-            Kind::Reasoning => Delta {
-                reasoning_content: Some(text),
-                ..Delta::default()
-            },
+            Kind::Text => Delta { content: Some(text), ..Delta::default() },
+            Kind::Reasoning => Delta { reasoning_content: Some(text), ..Delta::default() },
             Kind::Tool => {
-                let function = FunctionDelta {
-                    name: None,
-                    arguments: text,
-                };
-                let call = ToolDelta {
-                    index: 0,
-                    id: None,
-                    kind: None,
-                    function,
-                };
-                Delta {
-                    tool_calls: Some([call]),
-                    ..Delta::default()
-                }
+                let function = FunctionDelta { name: None, arguments: text };
+                let call = ToolDelta { index: 0, id: None, kind: None, function };
+                Delta { tool_calls: Some([call]), ..Delta::default() }
             }
         };
         self.chat(choice, delta, None)
@@ -194,27 +163,11 @@ impl Voice {
     }
 
     fn chat(&self, choice: u32, delta: Delta<'_>, finish_reason: Option<&str>) -> Bytes {
-        self.event(
-            &[ChatChoice {
-                index: choice,
-                delta,
-                logprobs: (),
-                finish_reason,
-            }],
-            None,
-        )
+        self.event(&[ChatChoice { index: choice, delta, logprobs: (), finish_reason }], None)
     }
 
     fn text(&self, choice: u32, text: &str, finish_reason: Option<&str>) -> Bytes {
-        self.event(
-            &[TextChoice {
-                index: choice,
-                text,
-                logprobs: (),
-                finish_reason,
-            }],
-            None,
-        )
+        self.event(&[TextChoice { index: choice, text, logprobs: (), finish_reason }], None)
     }
 
     fn event<C: Serialize>(&self, choices: &[C], usage: Option<Value>) -> Bytes {
@@ -248,11 +201,7 @@ pub const DONE: &[u8] = b"data: [DONE]\n\n";
 pub const PING: &[u8] = b": ping\n\n";
 
 fn message(script: &Script, choice: u32) -> Value {
-    let text = |kind| {
-        script
-            .text(choice, kind)
-            .map(|part: &Part| part.text.as_str())
-    };
+    let text = |kind| script.text(choice, kind).map(|part: &Part| part.text.as_str());
     let mut message = json!({"role": "assistant", "content": text(Kind::Text), "refusal": null});
     let Some(fields) = message.as_object_mut() else {
         return message;

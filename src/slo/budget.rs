@@ -50,10 +50,7 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(length: Duration) -> Self {
-        Self {
-            length,
-            slots: Slots::new(length / SLOTS, SLOTS as usize),
-        }
+        Self { length, slots: Slots::new(length / SLOTS, SLOTS as usize) }
     }
 
     pub(super) fn note(&mut self, at: Moment, counts: Counts) {
@@ -124,12 +121,7 @@ impl Course {
     /// before the window is full, else after (W − (1 − b)·C) ÷ B; the three agree where they meet. Failures that will
     /// leave the window meanwhile are not given back, so this is the earliest.
     pub(super) fn exhaustion(self) -> Option<Duration> {
-        let Self {
-            budget,
-            burn,
-            window,
-            covered,
-        } = self;
+        let Self { budget, burn, window, covered } = self;
         if budget <= 0.0 || burn <= 1.0 {
             return None;
         }
@@ -163,21 +155,15 @@ mod tests {
     }
 
     fn close(told: Option<f64>, exact: f64) {
-        assert!(
-            told.is_some_and(|told| (told - exact).abs() < 1e-9),
-            "{told:?} for {exact}"
-        );
+        assert!(told.is_some_and(|told| (told - exact).abs() < 1e-9), "{told:?} for {exact}");
     }
 
     /// The rows of the SRE workbook for 99.9 % over 30 d: a burn rate, for how many hours, and what it spends.
     #[test]
     fn burn_rates_spend_what_the_workbook_says() {
-        for (rate, bad, hours, spent) in [
-            (14.4, 144, 1, 0.02),
-            (6.0, 60, 6, 0.05),
-            (3.0, 30, 24, 0.1),
-            (1.0, 10, 72, 0.1),
-        ] {
+        for (rate, bad, hours, spent) in
+            [(14.4, 144, 1, 0.02), (6.0, 60, 6, 0.05), (3.0, 30, 24, 0.1), (1.0, 10, 72, 0.1)]
+        {
             let (mut month, mut long) = (window(MONTH), window(hours * HOUR));
             for hour in 0..MONTH / HOUR {
                 let burns = hour >= MONTH / HOUR - hours;
@@ -244,11 +230,7 @@ mod tests {
         let mut window = window(300);
         window.note(Moment::from_secs(10), BAD);
         let later = Moment::from_secs(10 * DAY);
-        assert_eq!(
-            window.counts(later),
-            Counts::default(),
-            "read before it is written to"
-        );
+        assert_eq!(window.counts(later), Counts::default(), "read before it is written to");
         window.note(later, GOOD);
         assert_eq!(window.counts(later), GOOD);
         window.note(later.saturating_sub(Duration::from_secs(299)), BAD);
@@ -260,10 +242,7 @@ mod tests {
     fn a_window_that_was_put_away_is_the_same_again() {
         let mut before = window(300);
         for second in 700..1_000 {
-            let counts = Counts {
-                good: second,
-                bad: 1,
-            };
+            let counts = Counts { good: second, bad: 1 };
             before.note(Moment::from_secs(second), counts);
         }
         let now = Moment::from_secs(1_000);
@@ -281,11 +260,7 @@ mod tests {
         let many = vec![(number, 1, 1); 122];
         assert!(Window::restored(length, &many, now).is_none());
         let full = Window::restored(length, &[(number, u64::MAX, u64::MAX)], now).unwrap();
-        assert_eq!(
-            full.counts(now).burn(0.5),
-            Some(2.0),
-            "it overflows nothing"
-        );
+        assert_eq!(full.counts(now).burn(0.5), Some(2.0), "it overflows nothing");
     }
 
     fn course(budget: f64, burn: f64, covered: u64) -> Option<f64> {
@@ -295,9 +270,7 @@ mod tests {
             window: Duration::from_secs(MONTH),
             covered: Duration::from_secs(covered),
         };
-        course
-            .exhaustion()
-            .map(|time| time.as_secs_f64() / HOUR as f64)
+        course.exhaustion().map(|time| time.as_secs_f64() / HOUR as f64)
     }
 
     /// The workbook's times to exhaustion of a whole budget over 30 d.

@@ -41,12 +41,7 @@ pub enum Exclusion {
 }
 
 impl Exclusion {
-    pub const ALL: [Self; 4] = [
-        Self::RateLimited,
-        Self::Overload,
-        Self::Shutdown,
-        Self::Warming,
-    ];
+    pub const ALL: [Self; 4] = [Self::RateLimited, Self::Overload, Self::Shutdown, Self::Warming];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -61,10 +56,9 @@ impl Exclusion {
         match self {
             Self::RateLimited => record.http.status == Some(TOO_MANY_REQUESTS) && !record.http.own,
             Self::Overload => record.ending == Ending::Rejected(Refusal::Overload),
-            Self::Shutdown => matches!(
-                record.ending,
-                Ending::Drained | Ending::Rejected(Refusal::Draining)
-            ),
+            Self::Shutdown => {
+                matches!(record.ending, Ending::Drained | Ending::Rejected(Refusal::Draining))
+            }
             Self::Warming => false,
         }
     }
@@ -87,9 +81,7 @@ impl Counting {
         let Some(fewest) = self.min_output_tokens.filter(|_| indicator.is_rate()) else {
             return false;
         };
-        call.output
-            .as_ref()
-            .is_none_or(|output| output.tokens < f64::from(fewest))
+        call.output.as_ref().is_none_or(|output| output.tokens < f64::from(fewest))
     }
 }
 

@@ -22,10 +22,7 @@ pub(super) struct Coverage {
 
 impl Coverage {
     pub(super) const fn since(since: Moment) -> Self {
-        Self {
-            since,
-            gaps: Vec::new(),
-        }
+        Self { since, gaps: Vec::new() }
     }
 
     /// What was saved, if it is whole: nothing lies behind `now`, and gaps come in order.
@@ -130,10 +127,7 @@ mod tests {
         assert!(!coverage.covers(at(1_300), secs(300)));
         assert!(coverage.covers(at(1_301), secs(300)), "a second has left");
         assert_eq!(coverage.observed(at(9_999), secs(300)), secs(300));
-        assert!(
-            coverage.covers(at(1_051), secs(1_000)),
-            "half a minute of it"
-        );
+        assert!(coverage.covers(at(1_051), secs(1_000)), "half a minute of it");
     }
 
     #[test]

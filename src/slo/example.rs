@@ -124,10 +124,7 @@ fn call() -> Call {
         usage: None,
         timings: None,
         quota: None,
-        output: Some(Output {
-            tokens: 160.0,
-            ..Output::default()
-        }),
+        output: Some(Output { tokens: 160.0, ..Output::default() }),
         tokenizer: None,
         rates: Rates {
             output: Some(100.0),

@@ -119,10 +119,7 @@ mod tests {
             Indicator::InterToken(time),
             Indicator::Duration(time),
             Indicator::TokensAboveRate(1.0),
-            Indicator::SystemRate {
-                floor: 1.0,
-                min_streams: 1,
-            },
+            Indicator::SystemRate { floor: 1.0, min_streams: 1 },
         ];
         assert_eq!(all.map(Indicator::as_str), Indicator::WORDS);
         for indicator in all {

@@ -24,10 +24,7 @@ impl Ledger {
     /// With objectives that are observed since the process began.
     pub fn new(objectives: Vec<Objective>) -> Self {
         let open = |objective| Account::open(objective, Moment::ZERO, Duration::ZERO);
-        Self {
-            accounts: objectives.into_iter().map(open).collect(),
-            ahead: Duration::ZERO,
-        }
+        Self { accounts: objectives.into_iter().map(open).collect(), ahead: Duration::ZERO }
     }
 
     /// Takes over the objectives of a new configuration. One that did not change keeps its history; of one that did, and
@@ -36,9 +33,7 @@ impl Ledger {
         let ahead = self.ahead;
         let mut former = std::mem::take(&mut self.accounts);
         let take_over = |objective: Objective| {
-            let same = former
-                .iter()
-                .position(|known| known.objective.name == objective.name);
+            let same = former.iter().position(|known| known.objective.name == objective.name);
             match same.map(|index| former.swap_remove(index)) {
                 Some(known) if known.objective == objective => known,
                 Some(known) => Account {
@@ -167,11 +162,7 @@ impl Ledger {
             });
         }
         (self.accounts, self.ahead) = (accounts, ahead);
-        Ok(Restored {
-            objectives,
-            down,
-            set_back: (!set_back.is_zero()).then_some(set_back),
-        })
+        Ok(Restored { objectives, down, set_back: (!set_back.is_zero()).then_some(set_back) })
     }
 }
 
@@ -265,14 +256,8 @@ impl Account {
     fn enter(&mut self, at: Moment, judged: Judged) {
         let Judged { verdict, events } = judged;
         let counts = match verdict {
-            Verdict::Good => Counts {
-                good: events,
-                bad: 0,
-            },
-            Verdict::Bad => Counts {
-                good: 0,
-                bad: events,
-            },
+            Verdict::Good => Counts { good: events, bad: 0 },
+            Verdict::Bad => Counts { good: 0, bad: events },
             Verdict::Excluded => {
                 self.excluded += 1;
                 return;
@@ -293,14 +278,7 @@ impl Account {
         let budget = counts.budget(target);
         let burn = |window: &Window| window.counts(at).burn(target);
         let [_, _, last_hour, ..] = &self.burn;
-        let course = || {
-            Some(Course {
-                budget: budget?,
-                burn: burn(last_hour)?,
-                window,
-                covered,
-            })
-        };
+        let course = || Some(Course { budget: budget?, burn: burn(last_hour)?, window, covered });
         Reading {
             objective: self.objective.clone(),
             good: self.total.good,
@@ -360,16 +338,10 @@ mod tests {
     #[test]
     fn only_objectives_in_whose_scope_it_is_judge_an_exchange() {
         let scoped = |name, model: &str| Objective {
-            scope: Scope {
-                model: Some(model.to_owned()),
-                ..Scope::default()
-            },
+            scope: Scope { model: Some(model.to_owned()), ..Scope::default() },
             ..objective(name)
         };
-        let slow = Objective {
-            indicator: Indicator::OutputRate(200.0),
-            ..objective("voice")
-        };
+        let slow = Objective { indicator: Indicator::OutputRate(200.0), ..objective("voice") };
         let ledger = Ledger::new(vec![scoped("a", "claude*"), scoped("b", "gpt*"), slow]);
         let mut record = stream();
         let verdicts: Vec<_> = ledger.judge(&record).collect();
@@ -455,11 +427,7 @@ mod tests {
             let mut ledger = Ledger::new(vec![tokens]);
             for hour in 0..MONTH {
                 let at = Moment::from_secs(hour * 3_600 + 1_800);
-                let bad = if hour >= MONTH - hours {
-                    rate * 10.0
-                } else {
-                    0.0
-                };
+                let bad = if hour >= MONTH - hours { rate * 10.0 } else { 0.0 };
                 let bad = (0..10_000).filter(|token| f64::from(*token) < bad).count() as u64;
                 let judged = [(Verdict::Good, 10_000 - bad), (Verdict::Bad, bad)];
                 for (verdict, events) in judged {
@@ -485,38 +453,18 @@ mod tests {
         let at = Moment::from_secs(4_000);
         note(&mut ledger, at, 9, 1);
         ledger.note(at, 1, once(Verdict::Bad));
-        let changed = Objective {
-            target: 0.9,
-            ..objective("a")
-        };
+        let changed = Objective { target: 0.9, ..objective("a") };
         ledger.replace(at, vec![objective("c"), objective("b"), changed]);
         let readings = ledger.reading(at);
         let told = |index: usize| {
             let reading: &Reading = &readings[index];
-            (
-                reading.good,
-                reading.bad,
-                reading.budget.is_some(),
-                reading.covered,
-            )
+            (reading.good, reading.bad, reading.budget.is_some(), reading.covered)
         };
         assert_eq!(told(0), (0, 0, false, Duration::ZERO), "new");
-        assert_eq!(
-            told(1),
-            (0, 1, true, Duration::from_secs(4_000)),
-            "the same"
-        );
-        assert_eq!(
-            told(2),
-            (9, 1, false, Duration::ZERO),
-            "changed: totals go on, windows do not"
-        );
+        assert_eq!(told(1), (0, 1, true, Duration::from_secs(4_000)), "the same");
+        assert_eq!(told(2), (9, 1, false, Duration::ZERO), "changed: totals go on, windows do not");
         let burning = |at| ledger.reading(at)[0].burn.iter().flatten().count();
-        assert_eq!(
-            burning(at + Duration::from_secs(300)),
-            0,
-            "covered, yet without events"
-        );
+        assert_eq!(burning(at + Duration::from_secs(300)), 0, "covered, yet without events");
     }
 
     #[test]
@@ -527,10 +475,7 @@ mod tests {
         let at = came + Duration::from_secs(299);
         note(&mut ledger, at, 1, 0);
         assert_eq!(one(&ledger, at).burn[0], None);
-        assert_eq!(
-            one(&ledger, came + Duration::from_secs(300)).burn[0],
-            Some(0.0)
-        );
+        assert_eq!(one(&ledger, came + Duration::from_secs(300)).burn[0], Some(0.0));
     }
 
     #[test]
@@ -569,21 +514,13 @@ mod tests {
         let age = Moment::from_secs(1);
         let next = restarted(&ledger, at, Duration::from_secs(20), age);
         let after = one(&next, age);
-        assert_eq!(
-            (after.good, after.bad),
-            (0, 0),
-            "counters are the process's own"
-        );
+        assert_eq!((after.good, after.bad), (0, 0), "counters are the process's own");
         assert_eq!(after.counts, before.counts);
         assert_eq!(after.budget, before.budget);
         assert_eq!(after.covered, 24 * HOUR - Duration::from_secs(20));
         let told = |reading: &Reading| reading.burn.map(|burn| burn.is_some());
         assert_eq!(told(&before), [false, true, true, true, true, true, false]);
-        assert_eq!(
-            told(&after),
-            told(&before),
-            "20 s are within a tenth of 30 min"
-        );
+        assert_eq!(told(&after), told(&before), "20 s are within a tenth of 30 min");
         // It leaves as if nothing had happened: 24 h after the slot of 12 min in which it came.
         let slot = (at.saturating_sub(HOUR / 3).nanos() / 720_000_000_000 + 121) * 720;
         let leaves = slot - (40 * 3_600 + 20 - 1);
@@ -632,10 +569,7 @@ mod tests {
             ledger.note(at, index, once(Verdict::Bad));
         }
         let state = ledger.state(at, wall(at, 0));
-        let changed = Objective {
-            target: 0.98,
-            ..objective("a")
-        };
+        let changed = Objective { target: 0.98, ..objective("a") };
         let mut next = Ledger::new(vec![objective("c"), changed, objective("b")]);
         let age = Moment::from_secs(2);
         let told = next.restore(&state, age, wall(at, 10)).unwrap();
@@ -650,10 +584,7 @@ mod tests {
     fn a_warm_up_is_not_observed_at_any_start() {
         let minute = Duration::from_secs(60);
         let warm = Objective {
-            counting: Counting {
-                warmup: minute,
-                ..Counting::default()
-            },
+            counting: Counting { warmup: minute, ..Counting::default() },
             ..objective("a")
         };
         let mut ledger = Ledger::new(vec![warm]);
@@ -702,10 +633,7 @@ mod tests {
     #[test]
     fn minutes_of_the_system_stand_in_the_books_of_their_objective() {
         let system = Objective {
-            indicator: Indicator::SystemRate {
-                floor: 10.0,
-                min_streams: 1,
-            },
+            indicator: Indicator::SystemRate { floor: 10.0, min_streams: 1 },
             ..objective("system")
         };
         let mut ledger = Ledger::new(vec![objective("a"), system]);

@@ -40,13 +40,7 @@ const MOSTLY: f64 = 0.95;
 const SELDOM_STALLED: f64 = 0.99;
 
 impl Preset {
-    pub const ALL: [Self; 5] = [
-        Self::Chat,
-        Self::Voice,
-        Self::Code,
-        Self::Batch,
-        Self::Agent,
-    ];
+    pub const ALL: [Self; 5] = [Self::Chat, Self::Voice, Self::Code, Self::Batch, Self::Agent];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,11 +64,7 @@ impl Preset {
 }
 
 const fn promise(name: &'static str, indicator: Indicator, target: f64) -> Promise {
-    Promise {
-        name,
-        indicator,
-        target,
-    }
+    Promise { name, indicator, target }
 }
 
 const fn millis(millis: u64) -> Duration {
@@ -94,17 +84,9 @@ const VOICE: &[Promise] = &[
     promise("availability", Indicator::Availability, AVAILABLE),
     // Turns in conversation are 200 ms apart; speech recognition and synthesis need their own share of what is borne.
     // Visible, since thinking is not spoken.
-    promise(
-        "first_visible",
-        Indicator::FirstVisible(millis(300)),
-        MOSTLY,
-    ),
+    promise("first_visible", Indicator::FirstVisible(millis(300)), MOSTLY),
     // Synthesis works on whole sentences: at this rate one of 25 tokens is there in a quarter of a second.
-    promise(
-        "output_rate",
-        Indicator::OutputRate(rates::VOICE_RATE),
-        MOSTLY,
-    ),
+    promise("output_rate", Indicator::OutputRate(rates::VOICE_RATE), MOSTLY),
     // A stall is dead air.
     promise("stall_free", Indicator::StallFree, SELDOM_STALLED),
 ];
@@ -123,11 +105,7 @@ const BATCH: &[Promise] = &[
     // Jobs are tried again: one in a hundred costs time, and nobody notices.
     promise("availability", Indicator::Availability, 0.99),
     // Where the clients of OpenAI and Anthropic give up by default.
-    promise(
-        "duration",
-        Indicator::Duration(Duration::from_secs(600)),
-        MOSTLY,
-    ),
+    promise("duration", Indicator::Duration(Duration::from_secs(600)), MOSTLY),
     // The long answers of jobs, 4,096 tokens, then take 7 of those 10 min. Total, since queueing and prefill cost a job
     // as much as decoding does.
     promise("total_rate", Indicator::TotalRate(10.0), MOSTLY),
@@ -168,11 +146,7 @@ mod tests {
                     (None, None) => "–".to_owned(),
                 };
                 let target = (promise.target * 1_000.0).round() / 10.0;
-                format!(
-                    "`{}` `{}` {bound} {target} %",
-                    preset.as_str(),
-                    promise.name
-                )
+                format!("`{}` `{}` {bound} {target} %", preset.as_str(), promise.name)
             })
         });
         assert_eq!(shown, promised.collect::<Vec<_>>());

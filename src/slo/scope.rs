@@ -71,13 +71,7 @@ pub(super) struct Filter {
 
 impl Filter {
     pub(super) fn new(scope: &Scope) -> Self {
-        let Scope {
-            route,
-            model,
-            tenant,
-            operation,
-            stream,
-        } = scope;
+        let Scope { route, model, tenant, operation, stream } = scope;
         Self {
             route: route.clone(),
             model: model.as_deref().map(Pattern::new),
@@ -88,13 +82,7 @@ impl Filter {
     }
 
     pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
-        let Self {
-            route,
-            model,
-            tenant,
-            operation,
-            stream,
-        } = self;
+        let Self { route, model, tenant, operation, stream } = self;
         let of_tenant = |pattern: &Pattern| subject.tenant.is_some_and(|it| pattern.matches(it));
         route.as_ref().is_none_or(|it| it == subject.route)
             && operation.is_none_or(|it| it == subject.operation)
@@ -148,10 +136,7 @@ mod tests {
 
     #[test]
     fn who_names_no_tenant_is_in_the_scope_of_none() {
-        let scope = |tenant: &str| Scope {
-            tenant: Some(tenant.to_owned()),
-            ..Scope::default()
-        };
+        let scope = |tenant: &str| Scope { tenant: Some(tenant.to_owned()), ..Scope::default() };
         let mut record = stream();
         assert!(!matches(&scope("*"), &record));
         record.who.tenant = Name::new("acme-eu");
@@ -160,11 +145,7 @@ mod tests {
 
     #[test]
     fn operations_and_streams_are_told_apart() {
-        let scope = |operation, stream| Scope {
-            operation,
-            stream,
-            ..Scope::default()
-        };
+        let scope = |operation, stream| Scope { operation, stream, ..Scope::default() };
         let mut record = stream();
         assert!(matches(&scope(Some(Operation::Chat), None), &record));
         assert!(!matches(&scope(Some(Operation::Embeddings), None), &record));

@@ -75,8 +75,7 @@ impl Slices {
     }
 
     fn is_seen(&self, at: Moment) -> bool {
-        self.looked
-            .is_some_and(|looked| at.since(looked) <= LONGEST_UNSEEN)
+        self.looked.is_some_and(|looked| at.since(looked) <= LONGEST_UNSEEN)
     }
 
     fn advance(&mut self, at: Moment) -> Option<Closed> {
@@ -101,11 +100,7 @@ impl Slices {
         let rate = self.tokens as f64 / SLICE.as_secs_f64();
         Some(Closed {
             at: begin + SLICE,
-            verdict: if rate >= self.floor {
-                Verdict::Good
-            } else {
-                Verdict::Bad
-            },
+            verdict: if rate >= self.floor { Verdict::Good } else { Verdict::Bad },
         })
     }
 }
@@ -129,27 +124,18 @@ mod tests {
     /// Looks every 250 ms from `from` up to and without `to`, with so many streams.
     fn watch(slices: &mut Slices, from: u64, to: u64, streams: u32) -> Vec<Closed> {
         let looks = (from..to).step_by(250);
-        looks
-            .filter_map(|millis| slices.look(at(millis), streams))
-            .collect()
+        looks.filter_map(|millis| slices.look(at(millis), streams)).collect()
     }
 
     fn closed(minute: u64, verdict: Verdict) -> Closed {
-        Closed {
-            at: Moment::from_secs(minute * 60),
-            verdict,
-        }
+        Closed { at: Moment::from_secs(minute * 60), verdict }
     }
 
     #[test]
     fn a_minute_is_judged_once_when_the_next_has_begun() {
         let mut slices = slices();
         assert_eq!(watch(&mut slices, 0, 60_000, 2), [], "it had begun already");
-        assert_eq!(
-            slices.add(at(60_000), 600),
-            None,
-            "the first look is missing"
-        );
+        assert_eq!(slices.add(at(60_000), 600), None, "the first look is missing");
         assert_eq!(watch(&mut slices, 60_000, 120_000, 2), []);
         assert_eq!(slices.add(at(119_999), 599), None);
         let good = watch(&mut slices, 120_000, 180_000, 3);
@@ -172,10 +158,7 @@ mod tests {
         watch(&mut slices, 0, 90_000, 9);
         assert_eq!(slices.look(at(90_000), 1), None);
         assert_eq!(watch(&mut slices, 90_250, 180_000, 9), []);
-        assert_eq!(
-            watch(&mut slices, 180_000, 180_250, 9),
-            [closed(3, Verdict::Bad)]
-        );
+        assert_eq!(watch(&mut slices, 180_000, 180_250, 9), [closed(3, Verdict::Bad)]);
     }
 
     #[test]
@@ -198,11 +181,7 @@ mod tests {
         let mut slices = slices();
         watch(&mut slices, 0, 118_000, 2);
         assert_eq!(slices.look(at(124_000), 2), None, "its end was not seen");
-        assert_eq!(
-            watch(&mut slices, 124_250, 180_500, 2),
-            [],
-            "nor this beginning"
-        );
+        assert_eq!(watch(&mut slices, 124_250, 180_500, 2), [], "nor this beginning");
         assert_eq!(watch(&mut slices, 180_500, 240_500, 2).len(), 1);
         assert_eq!(slices.look(at(9_000_000), 2), None);
     }
@@ -211,10 +190,7 @@ mod tests {
     fn tokens_that_open_a_minute_before_its_first_look_do_not_hide_a_gap() {
         let mut slices = slices();
         watch(&mut slices, 0, 118_000, 2);
-        assert_eq!(
-            slices.add(at(120_100), 9_999).map(|it| it.at),
-            Some(at(120_000))
-        );
+        assert_eq!(slices.add(at(120_100), 9_999).map(|it| it.at), Some(at(120_000)));
         assert_eq!(watch(&mut slices, 123_500, 180_500, 2), [], "5.5 s unseen");
     }
 

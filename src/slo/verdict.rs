@@ -21,11 +21,7 @@ pub struct Judged {
 impl Objective {
     /// `None` where the indicator is not about such exchanges at all.
     pub(super) fn judge(&self, record: &Record, call: &Call) -> Option<Judged> {
-        let Self {
-            indicator,
-            counting,
-            ..
-        } = self;
+        let Self { indicator, counting, .. } = self;
         let standing = Standing::of(record, counting);
         let verdict = indicator.judge(record, call, standing)?;
         let left_out = record.points.accept < Moment::ZERO + counting.warmup
@@ -48,11 +44,9 @@ impl Indicator {
             Self::Availability => Some(standing.verdict()),
             Self::Duration(_) | Self::TotalRate(_) if session => None,
             Self::Duration(limit) => Some(duration(record, limit, standing)),
-            Self::TotalRate(floor) => call
-                .series
-                .operation
-                .generates()
-                .then(|| total_rate(record, call, floor, standing)),
+            Self::TotalRate(floor) => {
+                call.series.operation.generates().then(|| total_rate(record, call, floor, standing))
+            }
             Self::SystemRate { .. } => None,
             Self::TimeToFirstToken(_)
             | Self::FirstVisible(_)
@@ -150,10 +144,7 @@ fn first(
 /// The client left when the promise was already broken: its leaving does not mend it.
 fn gave_up_after(record: &Record, limit: Duration) -> bool {
     record.ending == Ending::ClientGone
-        && record
-            .points
-            .duration()
-            .is_some_and(|waited| waited > limit)
+        && record.points.duration().is_some_and(|waited| waited > limit)
 }
 
 /// A stall breaks the promise however the stream ended; that there was none says something only of a stream that was
@@ -201,11 +192,7 @@ impl Standing {
                 record.fault == Fault::Client
             }
         };
-        if excused || counting.excuses(record) {
-            Self::Excused
-        } else {
-            Self::Failed
-        }
+        if excused || counting.excuses(record) { Self::Excused } else { Self::Failed }
     }
 
     const fn verdict(self) -> Verdict {
@@ -255,10 +242,7 @@ mod tests {
     }
 
     fn judge(indicator: Indicator, record: &Record) -> Option<Verdict> {
-        let objective = Objective {
-            indicator,
-            ..objective("a")
-        };
+        let objective = Objective { indicator, ..objective("a") };
         judged(&objective, record).map(|judged| judged.verdict)
     }
 
@@ -294,12 +278,7 @@ mod tests {
     }
 
     fn ended(outcome: Outcome, ending: Ending) -> Record {
-        Record {
-            outcome,
-            ending,
-            fault: ending.fault(),
-            ..stream()
-        }
+        Record { outcome, ending, fault: ending.fault(), ..stream() }
     }
 
     /// Ended before its first token, `millis` after accept.
@@ -347,11 +326,7 @@ mod tests {
     #[test]
     fn a_backend_that_cannot_keep_up_or_fails_is_bad() {
         for status in [429, 500, 502, 503, 504, 529] {
-            assert_eq!(
-                verdicts(&refused(status)),
-                [BAD, BAD, EXCLUDED, BAD],
-                "{status}"
-            );
+            assert_eq!(verdicts(&refused(status)), [BAD, BAD, EXCLUDED, BAD], "{status}");
         }
     }
 
@@ -359,10 +334,7 @@ mod tests {
     fn an_error_inside_a_stream_is_bad_whatever_the_status() {
         let record = ended(Outcome::Error, Ending::Complete);
         assert_eq!(verdicts(&record), [BAD, GOOD, GOOD, BAD]);
-        let blamed = Record {
-            fault: Fault::Client,
-            ..record
-        };
+        let blamed = Record { fault: Fault::Client, ..record };
         assert_eq!(verdicts(&blamed), [EXCLUDED, GOOD, GOOD, EXCLUDED]);
     }
 
@@ -411,10 +383,7 @@ mod tests {
 
     #[test]
     fn a_stream_without_a_token_or_a_rate_has_no_such_verdict() {
-        assert_eq!(
-            verdicts(&tokenless(stream(), 2_000)),
-            [GOOD, EXCLUDED, EXCLUDED, GOOD]
-        );
+        assert_eq!(verdicts(&tokenless(stream(), 2_000)), [GOOD, EXCLUDED, EXCLUDED, GOOD]);
     }
 
     #[test]
@@ -462,10 +431,8 @@ mod tests {
         let mut thought = stream();
         thought.points.visible = None;
         assert_eq!(judge(VISIBLE, &thought), EXCLUDED);
-        let left = Record {
-            points: thought.points,
-            ..ended(Outcome::Cancelled, Ending::ClientGone)
-        };
+        let left =
+            Record { points: thought.points, ..ended(Outcome::Cancelled, Ending::ClientGone) };
         assert_eq!(judge(VISIBLE, &left), EXCLUDED, "it may have called a tool");
         let silent = tokenless(ended(Outcome::Cancelled, Ending::ClientGone), 801);
         assert_eq!(judge(VISIBLE, &silent), BAD);
@@ -475,10 +442,9 @@ mod tests {
 
     #[test]
     fn a_total_is_that_of_an_answer_which_was_delivered() {
-        for (outcome, ending) in [
-            (Outcome::Cancelled, Ending::ClientGone),
-            (Outcome::Truncated, Ending::Complete),
-        ] {
+        for (outcome, ending) in
+            [(Outcome::Cancelled, Ending::ClientGone), (Outcome::Truncated, Ending::Complete)]
+        {
             let mut record = ended(outcome, ending);
             call(&mut record).rates.total = Some(1.0);
             assert_eq!(judge(TOTAL, &record), EXCLUDED, "{ending:?}");
@@ -531,17 +497,9 @@ mod tests {
 
     #[test]
     fn a_stream_counts_as_often_as_it_has_tokens_where_they_are_counted() {
-        let objective = |indicator| Objective {
-            indicator,
-            ..objective("a")
-        };
+        let objective = |indicator| Objective { indicator, ..objective("a") };
         let mut record = stream();
-        let tokens = |tokens| {
-            Some(Output {
-                tokens,
-                ..Output::default()
-            })
-        };
+        let tokens = |tokens| Some(Output { tokens, ..Output::default() });
         for (exact, rounded) in [(160.0, 160), (159.5, 160), (159.4, 159)] {
             call(&mut record).output = tokens(exact);
             let told = judged(&objective(TOKENS), &record).unwrap();
@@ -556,16 +514,9 @@ mod tests {
 
     #[test]
     fn what_is_too_short_has_no_verdict_on_rates_and_keeps_the_others() {
-        let counting = Counting {
-            min_output_tokens: Some(160),
-            ..Counting::default()
-        };
+        let counting = Counting { min_output_tokens: Some(160), ..Counting::default() };
         let told = |indicator, tokens| {
-            let objective = Objective {
-                indicator,
-                counting: counting.clone(),
-                ..objective("a")
-            };
+            let objective = Objective { indicator, counting: counting.clone(), ..objective("a") };
             let mut record = stream();
             call(&mut record).output.as_mut().unwrap().tokens = tokens;
             judged(&objective, &record).map(|judged| judged.verdict)
@@ -583,14 +534,8 @@ mod tests {
     fn what_began_in_the_warm_up_is_excluded_good_and_bad_alike() {
         let accepted = Moment::from_millis(1_000_000);
         let told = |warmup, record: &Record| {
-            let counting = Counting {
-                warmup,
-                ..Counting::default()
-            };
-            let objective = Objective {
-                counting,
-                ..objective("a")
-            };
+            let counting = Counting { warmup, ..Counting::default() };
+            let objective = Objective { counting, ..objective("a") };
             judged(&objective, record).map(|judged| judged.verdict)
         };
         let over = accepted.since(Moment::ZERO);
@@ -603,14 +548,8 @@ mod tests {
     #[test]
     fn what_the_operator_holds_against_nobody_is_excluded() {
         let told = |exclude: &[Exclusion], record: &Record| {
-            let counting = Counting {
-                exclude: exclude.to_vec(),
-                ..Counting::default()
-            };
-            let objective = Objective {
-                counting,
-                ..objective("a")
-            };
+            let counting = Counting { exclude: exclude.to_vec(), ..Counting::default() };
+            let objective = Objective { counting, ..objective("a") };
             judged(&objective, record).map(|judged| judged.verdict)
         };
         let limited = refused(429);
@@ -623,10 +562,7 @@ mod tests {
             [&limited, &own, &draining, &cut].map(|record| told(exclude, record) == EXCLUDED)
         };
         assert_eq!(excused(&[]), [false; 4]);
-        assert_eq!(
-            excused(&[Exclusion::RateLimited]),
-            [true, false, false, false]
-        );
+        assert_eq!(excused(&[Exclusion::RateLimited]), [true, false, false, false]);
         assert_eq!(excused(&[Exclusion::Overload]), [false, true, false, false]);
         assert_eq!(excused(&[Exclusion::Shutdown]), [false, false, true, true]);
         assert_eq!(excused(&Exclusion::ALL), [true; 4]);

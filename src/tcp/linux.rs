@@ -65,11 +65,7 @@ impl Kernel {
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             Some(netlink::SOCK_DIAG),
         )?;
-        Ok(Self {
-            netlink,
-            sequence: 0,
-            futile: Some(0),
-        })
+        Ok(Self { netlink, sequence: 0, futile: Some(0) })
     }
 
     /// What is known of `connection`; nothing once it is closed. Does not wait: the answer is there when the question
@@ -285,20 +281,13 @@ mod tests {
 
     #[test]
     fn numbers_are_read_where_the_kernel_has_them() {
-        let fields = [
-            (TCPI_RTT, 20_000),
-            (TCPI_MIN_RTT, 15_000),
-            (TCPI_TOTAL_RETRANS, 3),
-        ];
+        let fields = [(TCPI_RTT, 20_000), (TCPI_MIN_RTT, 15_000), (TCPI_TOTAL_RETRANS, 3)];
         let expected = Info {
             rtt: Some(Duration::from_millis(20)),
             least_rtt: Some(Duration::from_millis(15)),
             retransmits: 3,
         };
-        assert_eq!(
-            info(&answer(&tcp_info(232, &fields)), &nobody()),
-            Some(expected)
-        );
+        assert_eq!(info(&answer(&tcp_info(232, &fields)), &nobody()), Some(expected));
     }
 
     #[test]
@@ -306,10 +295,7 @@ mod tests {
         let none = tcp_info(232, &[(TCPI_MIN_RTT, u32::MAX)]);
         assert_eq!(info(&answer(&none), &nobody()), Some(Info::default()));
         let old = info(&answer(&tcp_info(104, &[(TCPI_RTT, 1_000)])), &nobody()).unwrap();
-        assert_eq!(
-            (old.rtt, old.least_rtt),
-            (Some(Duration::from_millis(1)), None)
-        );
+        assert_eq!((old.rtt, old.least_rtt), (Some(Duration::from_millis(1)), None));
     }
 
     #[test]

@@ -38,11 +38,7 @@ pub struct Info {
 
 impl Connection {
     pub const fn new(local: SocketAddr, remote: SocketAddr) -> Self {
-        Self {
-            local,
-            remote,
-            told: AtomicU32::new(0),
-        }
+        Self { local, remote, told: AtomicU32::new(0) }
     }
 
     /// How many of `retransmits`, counted since the connection began, nobody was told of yet. Whoever asks is told: the
@@ -61,9 +57,6 @@ mod tests {
     fn each_retransmit_is_told_once() {
         let end = SocketAddr::from(([127, 0, 0, 1], 1));
         let connection = Connection::new(end, end);
-        assert_eq!(
-            [3, 3, 5, 4].map(|total| connection.tell(total)),
-            [3, 0, 2, 0]
-        );
+        assert_eq!([3, 3, 5, 4].map(|total| connection.tell(total)), [3, 0, 2, 0]);
     }
 }

@@ -43,10 +43,7 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            shards: threads.min(Self::MOST_SHARDS),
-            budget_bytes: Self::BUDGET_BYTES,
-        }
+        Self { shards: threads.min(Self::MOST_SHARDS), budget_bytes: Self::BUDGET_BYTES }
     }
 }
 
@@ -86,9 +83,7 @@ impl Seam {
         // One more than there are: the batch in the observer's hands.
         let budget = config.budget_bytes / (shards + 1);
         Self {
-            shards: (0..shards)
-                .map(|_| Mutex::new(Shard::new(budget)))
-                .collect(),
+            shards: (0..shards).map(|_| Mutex::new(Shard::new(budget))).collect(),
             last_exchange: AtomicU64::new(0),
             open: AtomicU64::new(0),
             lost_bytes: AtomicU64::new(0),
@@ -126,9 +121,8 @@ impl Seam {
     /// The first call only makes the calling thread known and returns at once, so that nothing said before is missed.
     pub fn park(&self, timeout: Duration) {
         let me = thread::current();
-        let known = lock(&self.observer)
-            .replace(me.clone())
-            .is_some_and(|before| before.id() == me.id());
+        let known =
+            lock(&self.observer).replace(me.clone()).is_some_and(|before| before.id() == me.id());
         if known {
             thread::park_timeout(timeout);
         }
@@ -176,10 +170,7 @@ impl Seam {
     /// Gives `act` the shard of `id`, and wakes the observer when that filled it past the half.
     fn with_shard<T>(&self, id: ExchangeId, act: impl FnOnce(&mut Shard) -> T) -> T {
         let index = usize::try_from(id.0).unwrap_or_default() % self.shards.len().max(1);
-        #[expect(
-            clippy::indexing_slicing,
-            reason = "the remainder of the vector's length"
-        )]
+        #[expect(clippy::indexing_slicing, reason = "the remainder of the vector's length")]
         let mut shard = lock(&self.shards[index]);
         let result = act(&mut shard);
         let urgent = shard.passed_half();

@@ -23,13 +23,7 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn new(budget: usize) -> Self {
-        Self {
-            entries: Vec::new(),
-            bytes: Vec::new(),
-            heads: 0,
-            budget,
-            told: false,
-        }
+        Self { entries: Vec::new(), bytes: Vec::new(), heads: 0, budget, told: false }
     }
 
     /// Whether a whole new exchange is still welcome. Turns false before arrivals are refused, so that the exchanges
@@ -60,11 +54,7 @@ impl Shard {
         if self.weight() + ENTRY_WEIGHT + bytes.len() > self.budget {
             return false;
         }
-        let word = Word::Arrival {
-            direction,
-            len,
-            blocked,
-        };
+        let word = Word::Arrival { direction, len, blocked };
         grow(&mut self.entries, 1, self.budget / ENTRY_WEIGHT);
         self.entries.push(Entry { exchange, at, word });
         grow(&mut self.bytes, bytes.len(), self.budget);

@@ -174,11 +174,7 @@ impl Line {
     }
 
     fn abandoned(&self) -> Ending {
-        if self.seam.is_cut() {
-            Ending::Drained
-        } else {
-            Ending::ClientGone
-        }
+        if self.seam.is_cut() { Ending::Drained } else { Ending::ClientGone }
     }
 
     /// One word for all bytes lost in a row, so that gaps cannot fill the buffer that had no room for bytes.

@@ -9,10 +9,7 @@ use crate::wire::{
 };
 
 pub(super) fn seam(budget_bytes: usize) -> Arc<Seam> {
-    Arc::new(Seam::new(Config {
-        shards: 1,
-        budget_bytes,
-    }))
+    Arc::new(Seam::new(Config { shards: 1, budget_bytes }))
 }
 
 pub(super) fn open(seam: &Arc<Seam>) -> Tap {
@@ -130,10 +127,7 @@ fn bytes_beyond_the_budget_are_one_gap_said_before_what_comes_next() {
         arrive(&tap, &chunk);
     }
     let (words, bytes) = said(&seam);
-    assert_eq!(
-        words, ["Response 4096"; 3],
-        "the half in front of the observer's own"
-    );
+    assert_eq!(words, ["Response 4096"; 3], "the half in front of the observer's own");
     assert_eq!(bytes.len(), 3 * 4096);
     assert_eq!(seam.lost().bytes, 7 * 4096);
     arrive(&tap, b"again");
@@ -184,16 +178,9 @@ fn a_shard_nearly_full_takes_no_new_exchange_but_goes_on_with_its_own() {
     arrive(&first, b"seen");
     let (words, _) = said(&seam);
     assert_eq!(words, ["Response 25600", "Response 4"]);
-    let lost = Lost {
-        bytes: 0,
-        exchanges: 1,
-    };
+    let lost = Lost { bytes: 0, exchanges: 1 };
     assert_eq!(seam.lost(), lost);
-    assert_eq!(
-        seam.open_exchanges(),
-        1,
-        "the mute one is counted while it is open"
-    );
+    assert_eq!(seam.open_exchanges(), 1, "the mute one is counted while it is open");
     arrive(&open(&seam), b"welcome again");
     assert!(said(&seam).0.contains(&"Response 13".to_owned()));
 }
@@ -233,24 +220,15 @@ fn the_observer_is_woken_by_the_first_exchange_and_by_a_half_full_shard() {
     let seam = seam(64 * 1024);
     let (returns, parking) = observer(&seam);
     for _ in 0..2 {
-        returns
-            .recv_timeout(patience)
-            .expect("the first park only registers");
+        returns.recv_timeout(patience).expect("the first park only registers");
     }
     let first = open(&seam);
-    returns
-        .recv_timeout(patience)
-        .expect("an exchange opened after none was");
+    returns.recv_timeout(patience).expect("an exchange opened after none was");
     let _second = open(&seam);
     arrive(&first, &vec![b'x'; 1024]);
-    assert!(
-        returns.try_recv().is_err(),
-        "no chunk wakes it, nor a second exchange"
-    );
+    assert!(returns.try_recv().is_err(), "no chunk wakes it, nor a second exchange");
     arrive(&first, &vec![b'x'; 16 * 1024]);
-    returns
-        .recv_timeout(patience)
-        .expect("its shard is half full");
+    returns.recv_timeout(patience).expect("its shard is half full");
     drop(returns);
     seam.wake();
     parking.join().unwrap();

@@ -27,11 +27,7 @@ impl Written {
     /// Everything that hyper had was written to the kernel.
     pub fn flushed(&self) {
         if self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::Acquire) {
-            let tap = self
-                .tap
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            let tap = self.tap.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(tap) = tap {
                 tap.request_end(clock::now());
             }

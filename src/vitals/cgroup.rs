@@ -120,10 +120,7 @@ mod tests {
             ("pods/one/inner/memory.max", "max\n"),
             ("pods/two/memory.max", "1\n"),
         ]);
-        let expected = Limits {
-            memory: Some(300),
-            cpus: Some(1.5),
-        };
+        let expected = Limits { memory: Some(300), cpus: Some(1.5) };
         assert_eq!(limits(root.path(), "0::/pods/one/inner\n"), expected);
     }
 
@@ -131,10 +128,7 @@ mod tests {
     #[test]
     fn a_container_s_own_group_is_the_mount() {
         let root = tree(&[("memory.max", "134217728\n"), ("cpu.max", "10000 100000\n")]);
-        let expected = Limits {
-            memory: Some(128 << 20),
-            cpus: Some(0.1),
-        };
+        let expected = Limits { memory: Some(128 << 20), cpus: Some(0.1) };
         assert_eq!(limits(root.path(), "0::/\n"), expected);
         assert_eq!(limits(root.path(), "0::/../../elsewhere\n"), expected);
     }
@@ -150,10 +144,7 @@ mod tests {
             ("cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
         ]);
         let groups = "9:name=systemd:/box\n4:memory:/box\n2:cpu,cpuacct:/box\n0::/\n";
-        let expected = Limits {
-            memory: Some(256 << 20),
-            cpus: Some(2.0),
-        };
+        let expected = Limits { memory: Some(256 << 20), cpus: Some(2.0) };
         assert_eq!(limits(root.path(), groups), expected);
     }
 

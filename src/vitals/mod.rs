@@ -52,14 +52,8 @@ pub fn raise_descriptors() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let Rlimit {
-            current: _,
-            maximum,
-        } = getrlimit(Resource::Nofile);
-        let raised = Rlimit {
-            current: maximum,
-            maximum,
-        };
+        let Rlimit { current: _, maximum } = getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: maximum, maximum };
         // Where that is not allowed, it stays as it is.
         setrlimit(Resource::Nofile, raised).ok();
     }
@@ -83,10 +77,7 @@ fn cpu_time(stat: &str, ticks_per_second: u32) -> Option<CpuTime> {
         (ticks_per_second > 0)
             .then(|| Duration::from_secs_f64(f64::from(ticks) / f64::from(ticks_per_second)))
     };
-    Some(CpuTime {
-        user: next()?,
-        system: next()?,
-    })
+    Some(CpuTime { user: next()?, system: next()? })
 }
 
 /// `VmRSS` of `/proc/PID/status`, which the kernel always tells in units of 1,024 bytes.
@@ -103,10 +94,8 @@ mod tests {
     #[test]
     fn cpu_time_is_found_behind_any_name() {
         let stat = "7 (a) b ((c) S 1 7 7 0 -1 4194560 11 0 0 0 250 150 3 4 20 0 9 0 100 1 2";
-        let expected = CpuTime {
-            user: Duration::from_millis(2_500),
-            system: Duration::from_millis(1_500),
-        };
+        let expected =
+            CpuTime { user: Duration::from_millis(2_500), system: Duration::from_millis(1_500) };
         assert_eq!(cpu_time(stat, 100), Some(expected));
         assert_eq!(cpu_time(stat, 0), None);
         assert_eq!(cpu_time("7 (a) S 1 7", 100), None);

@@ -100,10 +100,7 @@ impl Headers {
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, value)| value.as_str())
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {

@@ -66,11 +66,7 @@ pub enum Word {
     /// The response's head was received from the upstream.
     Head(Box<Head>),
     /// `len` body bytes went by; they stand in the batch's byte buffer, in order.
-    Arrival {
-        direction: Direction,
-        len: u32,
-        blocked: Blocked,
-    },
+    Arrival { direction: Direction, len: u32, blocked: Blocked },
     /// The body of `direction` ended with trailers.
     Trailers(Direction),
     /// Both sides switched protocols (101): what follows is that protocol's bytes in both directions.

@@ -52,10 +52,7 @@ pub fn drive(target: &Target) {
     let begun = clock::now();
     let mut runs = 0_u64;
     while clock::now().since(begun) < MINUTE {
-        let config = Config {
-            failure_persistence: None,
-            ..Config::with_cases(512)
-        };
+        let config = Config { failure_persistence: None, ..Config::with_cases(512) };
         let cases = u64::from(config.cases);
         let tried = TestRunner::new(config).run(&input(&seeds), |input| {
             (target.run)(&input);

@@ -27,11 +27,7 @@ pub struct Seed {
 /// All of one target.
 pub fn of(target: &str) -> Vec<Seed> {
     // A board is played what an exchange is played.
-    let folder = if target == "board" {
-        "exchange"
-    } else {
-        target
-    };
+    let folder = if target == "board" { "exchange" } else { target };
     let mut seeds = written(folder);
     for fixture in Fixture::all() {
         let name = fixture.name().replace('/', "-");
@@ -67,19 +63,16 @@ fn made(target: &str, fixture: &Fixture) -> Vec<Vec<u8>> {
     match target {
         "sse" => framer(framed("server-sent events")).into_iter().collect(),
         "lines" => framer(framed("JSON lines")).into_iter().collect(),
-        "elements" => framer(framed("a JSON array, streamed"))
-            .into_iter()
-            .collect(),
+        "elements" => framer(framed("a JSON array, streamed")).into_iter().collect(),
         "aws" => framer(framed("AWS event-stream")).into_iter().collect(),
         "sniffed" => {
             let json = fixture.detected().map_or(Json::Whole, Api::json);
             let said = [content_type(fixture), pick(&JSON, &json)];
             vec![[&said, &b"9C0"[..], body].concat()]
         }
-        "gzip" | "deflate" | "br" | "zstd" => coded_from
-            .map(|body| [b"9C", &coded(target, body)[..]].concat())
-            .into_iter()
-            .collect(),
+        "gzip" | "deflate" | "br" | "zstd" => {
+            coded_from.map(|body| [b"9C", &coded(target, body)[..]].concat()).into_iter().collect()
+        }
         "codings" => coded_from.map(twice).unwrap_or_default(),
         "dialects" => answers(fixture),
         "floods" => floods(fixture),
@@ -143,8 +136,7 @@ fn floods(fixture: &Fixture) -> Vec<Vec<u8>> {
     let messages: Vec<u8> = messages.iter().map(numbered).collect();
     let lines: Vec<&[u8]> = messages.split(|byte| *byte == b'\n').collect();
     let few = lines.chunks(3);
-    few.map(|few| [&call, &few.join(&b'\n')[..]].concat())
-        .collect()
+    few.map(|few| [&call, &few.join(&b'\n')[..]].concat()).collect()
 }
 
 /// The messages of a stream, each with its name before it, one on a line.
@@ -154,11 +146,7 @@ fn messages(fixture: &Fixture) -> Option<(Framed, Vec<u8>)> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
     let mut line = |frame: Frame<'_>| {
         if let Frame::Event { name, data } = frame {
-            let name = if name.is_empty() {
-                Vec::new()
-            } else {
-                [name, b" "].concat()
-            };
+            let name = if name.is_empty() { Vec::new() } else { [name, b" "].concat() };
             lines.push([&name, data].concat());
         }
     };
@@ -186,11 +174,7 @@ fn scene(fixture: &Fixture, coding: &str) -> Vec<u8> {
     let length = |text: &str| u8::try_from(text.len()).unwrap();
     let kind = fixture.header("content-type").unwrap_or_default();
     let mut scene = b"9C00".to_vec();
-    scene.push(if fixture.method == http::Method::GET {
-        b'1'
-    } else {
-        b'0'
-    });
+    scene.push(if fixture.method == http::Method::GET { b'1' } else { b'0' });
     scene.extend(b"0");
     scene.push(b'0' + u8::from(fixture.api.starts_with("anthropic")));
     scene.push(length(&fixture.path));

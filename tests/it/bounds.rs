@@ -57,11 +57,7 @@ async fn warm(process: &Process, backend: &Backend) {
     let (mut client, mut upstream) = begun(process, backend).await;
     let body = CHUNK.repeat(10);
     let length = body.len();
-    upstream
-        .write(format!(
-            "{STREAM_HEAD}Content-Length: {length}\r\n\r\n{body}"
-        ))
-        .await;
+    upstream.write(format!("{STREAM_HEAD}Content-Length: {length}\r\n\r\n{body}")).await;
     client.read_head().await;
     assert_eq!(client.read_exactly(length).await, body.as_bytes());
     process.page("/metrics").await;
@@ -85,9 +81,7 @@ async fn drink(client: &mut Raw<TcpStream>, piece: &[u8], times: u64) {
 async fn flows(process: &Process, backend: &Backend, piece: &[u8], times: u64) {
     let (mut client, mut upstream) = begun(process, backend).await;
     let length = piece.len() as u64 * times;
-    upstream
-        .write(format!("{STREAM_HEAD}Content-Length: {length}\r\n\r\n"))
-        .await;
+    upstream.write(format!("{STREAM_HEAD}Content-Length: {length}\r\n\r\n")).await;
     client.read_head().await;
     let pouring = tokio::spawn(pour(upstream, piece.to_vec(), times, Arc::default()));
     drink(&mut client, piece, times).await;
@@ -171,11 +165,7 @@ async fn an_observer_that_falls_behind() {
     assert!(grown < 16 * MIB, "{grown}");
     let lost = process.count(&["observer_lost"]).await;
     warm(&process, &backend).await;
-    assert_eq!(
-        process.count(&["observer_lost"]).await,
-        lost,
-        "it has caught up"
-    );
+    assert_eq!(process.count(&["observer_lost"]).await, lost, "it has caught up");
 }
 
 /// Waits until the counter of seconds in which a client did not read is above `before`, and tells it.
@@ -200,9 +190,7 @@ async fn a_client_that_reads_a_byte_now_and_then() {
     let piece = CHUNK.repeat(1024).into_bytes();
     let times = 2048;
     let length = piece.len() as u64 * times;
-    upstream
-        .write(format!("{STREAM_HEAD}Content-Length: {length}\r\n\r\n"))
-        .await;
+    upstream.write(format!("{STREAM_HEAD}Content-Length: {length}\r\n\r\n")).await;
     client.read_head().await;
     let taken = Arc::<AtomicU64>::default();
     let pouring = tokio::spawn(pour(upstream, piece.clone(), times, Arc::clone(&taken)));
@@ -214,10 +202,7 @@ async fn a_client_that_reads_a_byte_now_and_then() {
     }
     // Another stream is not held up by this one.
     flows(&process, &backend, CHUNK.as_bytes(), 100).await;
-    assert!(
-        taken.load(Ordering::Relaxed) < length / 2,
-        "the upstream is held back"
-    );
+    assert!(taken.load(Ordering::Relaxed) < length / 2, "the upstream is held back");
     let grown = process.peak_memory() - before;
     assert!(grown < 64 * MIB, "{grown}");
     read.extend(client.read_exactly(piece.len() - read.len()).await);

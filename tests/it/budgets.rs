@@ -50,12 +50,7 @@ async fn simulated() -> std::net::SocketAddr {
         seed: 1,
     };
     let ledger = Arc::new(Ledger::default());
-    tokio::spawn(simulate::serve(
-        listener,
-        config,
-        ledger,
-        std::future::pending(),
-    ));
+    tokio::spawn(simulate::serve(listener, config, ledger, std::future::pending()));
     address
 }
 
@@ -82,9 +77,7 @@ fn request(model: &str) -> String {
 async fn events(process: &Process, objective: &str, result: &str) -> u64 {
     let name = format!("tokengauge_slo=\"{objective}\"");
     let result = format!("tokengauge_result=\"{result}\"");
-    process
-        .count(&["tokengauge_slo_events_total{", &name, &result])
-        .await
+    process.count(&["tokengauge_slo_events_total{", &name, &result]).await
 }
 
 async fn finished(process: &Process, count: u64) {
@@ -111,12 +104,7 @@ async fn each_fault_spends_the_budget_of_its_own_objective_and_a_client_that_lea
             })
         })
         .collect();
-    let process = started(
-        folder.path(),
-        backend,
-        &format!("objectives:\n{objectives}"),
-    )
-    .await;
+    let process = started(folder.path(), backend, &format!("objectives:\n{objectives}")).await;
     let mut clients = Vec::new();
     for model in models() {
         let mut client = process.client().await;
@@ -183,42 +171,25 @@ async fn a_budget_outlives_its_process_and_a_file_that_is_not_whole_is_put_aside
     client.write(request("m")).await;
     let mut upstream = backend.accept().await;
     upstream.read_until("Hello\"}]}").await;
-    upstream
-        .write("HTTP/1.1 500 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        .await;
+    upstream.write("HTTP/1.1 500 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
     client.read_to_end().await;
     finished(&process, 1).await;
     assert_eq!(budget(&process).await, Some(-1.0));
     ended(process).await;
 
     let process = keeping(folder.path(), &backend).await;
-    process
-        .logged(&["error budgets restored", "\"objectives\":1"])
-        .await;
+    process.logged(&["error budgets restored", "\"objectives\":1"]).await;
     assert_eq!(budget(&process).await, Some(-1.0));
-    assert_eq!(
-        events(&process, "a", "bad").await,
-        0,
-        "a counter is the process's own"
-    );
+    assert_eq!(events(&process, "a", "bad").await, 0, "a counter is the process's own");
     ended(process).await;
 
     let mut bytes = fs::read(&file).unwrap();
     bytes.truncate(bytes.len() - 1);
     fs::write(&file, &bytes).unwrap();
     let process = keeping(folder.path(), &backend).await;
-    process
-        .logged(&[
-            "refused and put aside",
-            "its checksum is wrong",
-            "slo.refused.1",
-        ])
-        .await;
+    process.logged(&["refused and put aside", "its checksum is wrong", "slo.refused.1"]).await;
     assert_eq!(budget(&process).await, None);
-    assert_eq!(
-        fs::read(folder.path().join("slo.refused.1")).unwrap(),
-        bytes
-    );
+    assert_eq!(fs::read(folder.path().join("slo.refused.1")).unwrap(), bytes);
     assert_ne!(fs::read(&file).unwrap(), bytes);
 }
 
@@ -242,10 +213,7 @@ async fn a_place_that_cannot_be_written_is_told_at_the_start() {
         String::from_utf8(ended.stderr).unwrap()
     };
     let told = start("/no/folder/slo");
-    assert!(
-        told.contains("slo_state: /no/folder/slo cannot be written"),
-        "{told}"
-    );
+    assert!(told.contains("slo_state: /no/folder/slo cannot be written"), "{told}");
     let told = start(folder.path().to_str().unwrap());
     assert!(told.contains("is no regular file"), "{told}");
 }

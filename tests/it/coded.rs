@@ -39,10 +39,7 @@ async fn a_gzip_call_passes_as_it_is_and_its_span_has_what_it_says() {
     let mut process = Process::start(
         &["--upstream", &format!("http://{}", backend.address)],
         &[
-            (
-                "OTEL_EXPORTER_OTLP_ENDPOINT",
-                &format!("http://{}", collector.address),
-            ),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{}", collector.address)),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
         ],
     )
@@ -56,10 +53,7 @@ async fn a_gzip_call_passes_as_it_is_and_its_span_has_what_it_says() {
     client.write([head.as_bytes(), &request].concat()).await;
     let mut upstream = backend.accept().await;
     let asked = upstream.read_head().await.to_ascii_lowercase();
-    assert!(
-        asked.contains("\r\naccept-encoding: br;q=0.5, gzip\r\n"),
-        "{asked}"
-    );
+    assert!(asked.contains("\r\naccept-encoding: br;q=0.5, gzip\r\n"), "{asked}");
     assert!(asked.contains("\r\ncontent-encoding: gzip\r\n"), "{asked}");
     assert_eq!(upstream.read_exactly(request.len()).await, request);
 
@@ -75,10 +69,7 @@ async fn a_gzip_call_passes_as_it_is_and_its_span_has_what_it_says() {
         assert_eq!(&client.read_exactly(piece.len()).await, piece);
         if index == 0 {
             let live = process.page("/streams").await.1;
-            assert!(
-                live.contains("\"phase\": \"streaming\""),
-                "seen at the flush: {live}"
-            );
+            assert!(live.contains("\"phase\": \"streaming\""), "seen at the flush: {live}");
         }
     }
     process.signal("TERM");

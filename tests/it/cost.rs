@@ -81,15 +81,10 @@ async fn calls_cost_what_the_table_says_and_budgets_pay() {
     within("lines of the request log", wait).await;
     // 200 × 2000 + 100 × 1000 + 50 × 10000, for a million each.
     let exact = 1.0;
-    let costs: Vec<_> = lines()
-        .iter()
-        .filter_map(|line| line["call"]["cost"]["amount"].as_f64())
-        .collect();
+    let costs: Vec<_> =
+        lines().iter().filter_map(|line| line["call"]["cost"]["amount"].as_f64()).collect();
     assert_eq!(costs.len(), 2, "one model has no price");
-    assert!(
-        costs.iter().all(|cost| (cost - exact).abs() < 1e-9),
-        "{costs:?}"
-    );
+    assert!(costs.iter().all(|cost| (cost - exact).abs() < 1e-9), "{costs:?}");
     let near = |told: f64, exact: f64| assert!((told - exact).abs() < 1e-9, "{told} for {exact}");
     let cost = ["tokengauge_cost_total{", "\"USD\"", "\"reported\""];
     near(process.seconds(&cost).await, 2.0 * exact);

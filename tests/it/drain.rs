@@ -44,9 +44,7 @@ async fn exchange(client: &mut Raw<TcpStream>, backend: &Backend) -> String {
 }
 
 fn is_last(head: &str) -> bool {
-    lines(head)
-        .iter()
-        .any(|line| line.eq_ignore_ascii_case("connection: close"))
+    lines(head).iter().any(|line| line.eq_ignore_ascii_case("connection: close"))
 }
 
 /// The proxy when each of its connections ends with its exchange, and who waits for the drain: the one who asked for it,
@@ -56,9 +54,7 @@ async fn parting(process: &Process) -> [JoinHandle<String>; 2] {
         asked(process.admin, "POST /drain?delay=0s", ""),
         asked(process.admin, "GET /drained", ""),
     ];
-    process
-        .logged(&["each connection ends with its exchange"])
-        .await;
+    process.logged(&["each connection ends with its exchange"]).await;
     waiting
 }
 
@@ -95,10 +91,7 @@ async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
     assert!(process.page("/readyz").await.0.starts_with("HTTP/1.1 503 "));
     assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
     settle().await;
-    assert!(
-        !waiting.iter().any(JoinHandle::is_finished),
-        "a stream is open"
-    );
+    assert!(!waiting.iter().any(JoinHandle::is_finished), "a stream is open");
     assert!(!process.log().contains("\"drained\""), "{}", process.log());
     upstream.write(DONE).await;
     assert_eq!(
@@ -113,19 +106,13 @@ async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
     let mut late = process.client().await;
     assert!(is_last(&exchange(&mut late, &backend).await));
     let mut silent = process.client().await;
-    drained([
-        asked(process.admin, "POST /drain", ""),
-        asked(process.admin, "GET /drained", ""),
-    ])
-    .await;
+    drained([asked(process.admin, "POST /drain", ""), asked(process.admin, "GET /drained", "")])
+        .await;
     process.signal("TERM");
     assert_eq!(silent.read_to_end().await, b"");
     assert_eq!(process.ended().await.code(), Some(0));
     let log = process.log();
-    assert!(
-        log.contains("\"stopped\"") && !log.contains("exchanges_cut"),
-        "{log}"
-    );
+    assert!(log.contains("\"stopped\"") && !log.contains("exchanges_cut"), "{log}");
     assert_eq!(log.matches("drain begun").count(), 1, "{log}");
 }
 
@@ -135,9 +122,7 @@ async fn connections_are_kept_during_the_delay_and_a_second_request_joins_the_dr
     let (mut process, _directory) = before(&backend).await;
     let mut client = process.client().await;
     let first = asked(process.admin, "POST /drain?delay=1h", "");
-    process
-        .logged(&["drain begun", "\"delay\":\"3600s\""])
-        .await;
+    process.logged(&["drain begun", "\"delay\":\"3600s\""]).await;
     // Another wish comes too late, and one who hangs up stops nothing.
     let second = asked(process.admin, "POST /drain?delay=0s&quiet=1s", "");
     first.abort();
@@ -161,11 +146,8 @@ async fn each_connection_has_one_more_exchange_and_none_that_is_idle_is_left() {
     let backend = Backend::start().await;
     let (process, _directory) = before(&backend).await;
     let (mut streaming, mut upstream) = open(&process, &backend, CALL).await;
-    let (mut idle, mut busy, mut silent) = (
-        process.client().await,
-        process.client().await,
-        process.client().await,
-    );
+    let (mut idle, mut busy, mut silent) =
+        (process.client().await, process.client().await, process.client().await);
     for client in [&mut idle, &mut busy] {
         assert!(!is_last(&exchange(client, &backend).await));
     }
@@ -176,10 +158,7 @@ async fn each_connection_has_one_more_exchange_and_none_that_is_idle_is_left() {
         assert_eq!(client.read_to_end().await, b"");
     }
     settle().await;
-    assert!(
-        !waiting.iter().any(JoinHandle::is_finished),
-        "a stream is open"
-    );
+    assert!(!waiting.iter().any(JoinHandle::is_finished), "a stream is open");
     upstream.write(DONE).await;
     assert_eq!(streaming.read_to_end().await, DONE.as_bytes());
     drained(waiting).await;
@@ -211,10 +190,7 @@ async fn a_websocket_is_an_exchange_too() {
     client.write("ping").await;
     assert_eq!(socket.read_exactly(4).await, b"ping");
     settle().await;
-    assert!(
-        !waiting.iter().any(JoinHandle::is_finished),
-        "a socket is open"
-    );
+    assert!(!waiting.iter().any(JoinHandle::is_finished), "a socket is open");
     drop((client, socket));
     drained(waiting).await;
 }
@@ -226,9 +202,7 @@ async fn over_http2_streams_end_whole_and_a_new_connection_is_served_once() {
     let connect = async || {
         let stream = TokioIo::new(TcpStream::connect(process.address).await.unwrap());
         let (sender, connection) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), stream)
-                .await
-                .unwrap();
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
         (sender, tokio::spawn(connection))
     };
     let get = || {
@@ -239,9 +213,7 @@ async fn over_http2_streams_end_whole_and_a_new_connection_is_served_once() {
     let (asking, upstream) = tokio::join!(old.send_request(get()), async {
         let mut upstream = backend.accept().await;
         upstream.read_head().await;
-        upstream
-            .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
-            .await;
+        upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no").await;
         upstream
     });
     let (mut answer, mut upstream) = (asking.unwrap(), upstream);
@@ -261,10 +233,7 @@ async fn over_http2_streams_end_whole_and_a_new_connection_is_served_once() {
     ended.unwrap().unwrap();
 
     settle().await;
-    assert!(
-        !waiting.iter().any(JoinHandle::is_finished),
-        "a stream is open"
-    );
+    assert!(!waiting.iter().any(JoinHandle::is_finished), "a stream is open");
     upstream.write("k").await;
     assert_eq!(answer.collect().await.unwrap().to_bytes(), "k");
     let ended = within("the old connection's end", old_connection).await;
@@ -296,10 +265,7 @@ async fn a_drain_is_for_who_is_on_the_machine_or_has_the_token() {
     let get = answered(asked(here, "GET /drain", "")).await;
     assert!(get.starts_with("HTTP/1.1 405 "), "{get}");
     let odd = answered(asked(here, "POST /drain?delay=5", "")).await;
-    assert!(
-        odd.starts_with("HTTP/1.1 400 ") && odd.contains("no unit of time"),
-        "{odd}"
-    );
+    assert!(odd.starts_with("HTTP/1.1 400 ") && odd.contains("no unit of time"), "{odd}");
     match own_address() {
         None => eprintln!("SKIPPED: this machine has no address but loopback to be refused from"),
         Some(own) => {
@@ -314,19 +280,11 @@ async fn a_drain_is_for_who_is_on_the_machine_or_has_the_token() {
                 "{idle}"
             );
             assert!(!process.log().contains("drain begun"), "{}", process.log());
-            let known = asked(
-                there,
-                "POST /drain?delay=0s",
-                "Authorization: Bearer secret\r\n",
-            );
+            let known = asked(there, "POST /drain?delay=0s", "Authorization: Bearer secret\r\n");
             assert!(answered(known).await.ends_with("drained\n"));
         }
     }
-    assert!(
-        answered(asked(here, "POST /drain?delay=0s", ""))
-            .await
-            .ends_with("drained\n")
-    );
+    assert!(answered(asked(here, "POST /drain?delay=0s", "")).await.ends_with("drained\n"));
 }
 
 #[tokio::test]
@@ -343,18 +301,13 @@ async fn when_its_time_is_over_who_waits_is_told_and_the_stream_goes_on() {
             "{told}"
         );
     }
-    process
-        .logged(&["WARN", "its time is over", "\"exchanges\":1"])
-        .await;
+    process.logged(&["WARN", "its time is over", "\"exchanges\":1"]).await;
     let waiting = [
         asked(process.admin, "POST /drain?within=1h", ""),
         asked(process.admin, "POST /drain", ""),
     ];
     settle().await;
-    assert!(
-        !waiting.iter().any(JoinHandle::is_finished),
-        "a stream is open"
-    );
+    assert!(!waiting.iter().any(JoinHandle::is_finished), "a stream is open");
     upstream.write(DONE).await;
     assert_eq!(client.read_to_end().await, DONE.as_bytes());
     drained(waiting).await;
@@ -364,12 +317,8 @@ async fn when_its_time_is_over_who_waits_is_told_and_the_stream_goes_on() {
 /// those who ask for pages and read none.
 async fn crowd(process: &Process) -> Vec<Raw<TcpStream>> {
     let metrics = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(20);
-    let kinds = [
-        "",
-        "GET /livez HTTP/1.1\r\nHost:",
-        "GET /drained HTTP/1.1\r\nHost: a\r\n\r\n",
-        &metrics,
-    ];
+    let kinds =
+        ["", "GET /livez HTTP/1.1\r\nHost:", "GET /drained HTTP/1.1\r\nHost: a\r\n\r\n", &metrics];
     let mut crowd = Vec::new();
     for kind in kinds.iter().cycle().take(300) {
         let socket = TcpSocket::new_v4().unwrap();
@@ -394,18 +343,13 @@ async fn a_stranger_who_takes_all_of_the_admin_port_keeps_neither_probes_nor_hoo
         assert!(head.starts_with("HTTP/1.1 200 "), "{page}: {head}");
     }
     let asking = asked(process.admin, "POST /drain?delay=0s", "");
-    process
-        .logged(&["each connection ends with its exchange"])
-        .await;
+    process.logged(&["each connection ends with its exchange"]).await;
     let late = asked(process.admin, "GET /drained", "");
     let still = crowd(&process).await;
     assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
     settle().await;
     let waiting = [hook, late, asking];
-    assert!(
-        !waiting.iter().any(JoinHandle::is_finished),
-        "a stream is open"
-    );
+    assert!(!waiting.iter().any(JoinHandle::is_finished), "a stream is open");
     upstream.write(DONE).await;
     assert_eq!(client.read_to_end().await, DONE.as_bytes());
     for waiting in waiting {
@@ -417,11 +361,7 @@ async fn a_stranger_who_takes_all_of_the_admin_port_keeps_neither_probes_nor_hoo
 
 async fn command(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(PROGRAM);
-    command
-        .args(arguments)
-        .env_clear()
-        .envs(environment.iter().copied())
-        .stdin(Stdio::null());
+    command.args(arguments).env_clear().envs(environment.iter().copied()).stdin(Stdio::null());
     let running = tokio::task::spawn_blocking(move || command.output().unwrap());
     within("the command's end", running).await.unwrap()
 }
@@ -448,21 +388,10 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     assert_eq!(probe("readyz").await, (Some(0), "ready\n".to_owned()));
     let by_name = format!("localhost:{}", process.admin.port());
     let by_name = [&["probe", "--admin", &by_name], patient.as_slice()].concat();
-    assert_eq!(
-        told(&command(&by_name, &[]).await),
-        (Some(0), "live\n".to_owned())
-    );
+    assert_eq!(told(&command(&by_name, &[]).await), (Some(0), "live\n".to_owned()));
 
     let (mut client, mut upstream) = open(&process, &backend, CALL).await;
-    let hasty = [
-        "drain",
-        "--admin",
-        &admin,
-        "--delay",
-        "0s",
-        "--timeout",
-        "1ms",
-    ];
+    let hasty = ["drain", "--admin", &admin, "--delay", "0s", "--timeout", "1ms"];
     let (code, said) = told(&command(&hasty, &[]).await);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("answers 503: not drained in time"), "{said}");
@@ -473,9 +402,7 @@ async fn the_commands_ask_and_say_what_they_are_told() {
         let arguments: Vec<&str> = lingering.split(' ').collect();
         told(&command(&arguments, &[]).await)
     });
-    process
-        .logged(&["each connection ends with its exchange"])
-        .await;
+    process.logged(&["each connection ends with its exchange"]).await;
     assert_eq!(probe("livez").await, (Some(0), "live\n".to_owned()));
     let (code, said) = probe("readyz").await;
     assert_eq!(code, Some(1), "{said}");

@@ -52,12 +52,7 @@ impl Engine {
                 tokio::spawn(serve(stream, does, Arc::clone(&asked)));
             }
         });
-        Self {
-            address,
-            does,
-            heads,
-            serving,
-        }
+        Self { address, does, heads, serving }
     }
 
     fn now(&self, does: Does) {
@@ -175,14 +170,8 @@ async fn an_engine_is_asked_and_its_queue_makes_the_depth_exact() {
     assert!(told(&process, &AGE).await.unwrap() >= 0.0);
     let stats: Value = serde_json::from_str(&process.page("/stats").await.1).unwrap();
     let shown = &stats["backends"][0];
-    assert_eq!(
-        (&shown["upstream"], &shown["engine"]),
-        (&"gpu".into(), &"vllm".into())
-    );
-    assert_eq!(
-        (&shown["waiting"], &shown["running"]),
-        (&3.into(), &21.into())
-    );
+    assert_eq!((&shown["upstream"], &shown["engine"]), (&"gpu".into(), &"vllm".into()));
+    assert_eq!((&shown["waiting"], &shown["running"]), (&3.into(), &21.into()));
     let prefix = ["tokengauge_backend_prefix_cache_ratio{"];
     assert_eq!(told(&process, &prefix).await, None, "of no interval yet");
     let more = VLLM
@@ -198,14 +187,9 @@ async fn an_engine_is_asked_and_its_queue_makes_the_depth_exact() {
     until(&process, &prefix, Some(0.25)).await;
     let head = engine.heads.lock().unwrap()[0].to_ascii_lowercase();
     assert!(head.starts_with("get /metrics http/1.1\r\n"), "{head}");
-    assert!(
-        head.contains(&format!("host: {}\r\n", engine.address)),
-        "{head}"
-    );
+    assert!(head.contains(&format!("host: {}\r\n", engine.address)), "{head}");
     assert!(!head.contains("authorization"), "{head}");
-    process
-        .logged(&["the engine's metrics are read", "\"vllm\""])
-        .await;
+    process.logged(&["the engine's metrics are read", "\"vllm\""]).await;
 }
 
 #[tokio::test]
@@ -235,12 +219,7 @@ async fn whatever_goes_wrong_is_counted_by_kind_and_said_once() {
         asked(&process, how).await;
     }
     assert!(
-        engine
-            .heads
-            .lock()
-            .unwrap()
-            .iter()
-            .all(|head| !head.contains("/metrics/")),
+        engine.heads.lock().unwrap().iter().all(|head| !head.contains("/metrics/")),
         "a redirect was followed"
     );
     asked(&process, "ok").await;
@@ -331,10 +310,8 @@ async fn calls_to_a_backend_that_warms_up_say_so() {
     let lines = async {
         loop {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
-            let lines: Vec<Value> = text
-                .lines()
-                .filter_map(|line| serde_json::from_str(line).ok())
-                .collect();
+            let lines: Vec<Value> =
+                text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
             if lines.len() == 3 {
                 return lines;
             }
@@ -342,9 +319,7 @@ async fn calls_to_a_backend_that_warms_up_say_so() {
         }
     };
     let lines = within("three lines", lines).await;
-    let found: Vec<&str> = lines
-        .iter()
-        .map(|line| line["call"]["warm"].as_str().unwrap())
-        .collect();
+    let found: Vec<&str> =
+        lines.iter().map(|line| line["call"]["warm"].as_str().unwrap()).collect();
     assert_eq!(found, ["warming", "warming", "warm"]);
 }

@@ -43,10 +43,7 @@ async fn a_bucket_leads_to_the_span_that_was_sent() {
     at_upstream.write(DONE).await;
     client.read_exactly(DONE.len()).await;
     let finished = ["tokengauge_requests_finished_total{"];
-    within("the exchange's end", async {
-        while process.count(&finished).await == 0 {}
-    })
-    .await;
+    within("the exchange's end", async { while process.count(&finished).await == 0 {} }).await;
 
     let (head, page) = process.page_with("/metrics", ASKING).await;
     assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"));

@@ -38,33 +38,17 @@ async fn a_hang_is_counted_before_the_stream_ends_and_once() {
     .await;
     assert_eq!(process.count(&STALLED).await, 1);
     assert_eq!(process.streams().await[0]["stalled"], true);
-    assert_eq!(
-        process
-            .count(&["tokengauge_stall_time_seconds_count"])
-            .await,
-        0
-    );
+    assert_eq!(process.count(&["tokengauge_stall_time_seconds_count"]).await, 0);
     upstream.write(DONE).await;
     assert_eq!(client.read_exactly(DONE.len()).await, DONE.as_bytes());
     within("the exchange's end", async {
-        while process
-            .count(&["tokengauge_requests_finished_total{"])
-            .await
-            == 0
-        {}
+        while process.count(&["tokengauge_requests_finished_total{"]).await == 0 {}
     })
     .await;
     assert_eq!(process.count(&STALLED).await, 0);
     assert_eq!(process.count(&STALLS).await, 1);
-    assert_eq!(
-        process
-            .count(&["tokengauge_stall_time_seconds_count{"])
-            .await,
-        1
-    );
-    let idle = process
-        .seconds(&["tokengauge_stall_time_seconds_sum{"])
-        .await;
+    assert_eq!(process.count(&["tokengauge_stall_time_seconds_count{"]).await, 1);
+    let idle = process.seconds(&["tokengauge_stall_time_seconds_sum{"]).await;
     assert!(idle >= 0.25, "{idle}");
 }
 
@@ -87,9 +71,7 @@ async fn a_stopped_process_blames_itself_and_not_the_backend() {
         while process.seconds(&late).await < 2.5 {}
     })
     .await;
-    let stalled = process
-        .seconds(&["tokengauge_stall_time_seconds_sum{"])
-        .await;
+    let stalled = process.seconds(&["tokengauge_stall_time_seconds_sum{"]).await;
     let most = process.count(&STALLS).await - counted;
     assert!(
         most == 0 || stalled < 2.0,

@@ -34,11 +34,7 @@ async fn call(process: &Process, backend: &Backend, tenant: &str, status: &str) 
     let head = upstream.read_until(body).await;
     assert!(head.to_lowercase().contains("x-tenant"), "{head}");
     assert!(head.contains("Bearer planted"), "{head}");
-    let answer = format!(
-        "{}{}\r\n\r\n{BODY}",
-        HEAD.replace("200 OK", status),
-        BODY.len()
-    );
+    let answer = format!("{}{}\r\n\r\n{BODY}", HEAD.replace("200 OK", status), BODY.len());
     upstream.write(&answer).await;
     client.read_until("total_tokens").await;
 }
@@ -102,17 +98,11 @@ async fn who_a_request_is_for_is_told_where_it_may_be() {
     let overflow = ["tokengauge_self_label_overflow_total", "=\"tenant\""];
     assert!(process.count(&overflow).await > 0);
     let labels = process.page("/labels").await.1;
-    assert!(
-        labels.contains("acme") && !labels.contains("stranger"),
-        "{labels}"
-    );
+    assert!(labels.contains("acme") && !labels.contains("stranger"), "{labels}");
     let metrics = process.page("/metrics").await.1;
     assert!(!metrics.contains("run-7"), "a session is no label");
     let all = [metrics, labels, fs::read_to_string(&log).unwrap()].concat();
-    assert!(
-        !all.contains("planted") && !all.contains("Bearer"),
-        "a credential"
-    );
+    assert!(!all.contains("planted") && !all.contains("Bearer"), "a credential");
     process.signal("TERM");
     assert!(process.ended().await.success());
 }

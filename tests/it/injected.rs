@@ -55,13 +55,7 @@ impl Running {
 
     fn signal(&self) {
         let id = self.child.id().to_string();
-        assert!(
-            Command::new("/bin/kill")
-                .args(["-TERM", &id])
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(Command::new("/bin/kill").args(["-TERM", &id]).status().unwrap().success());
     }
 
     fn has_ended(&mut self) -> bool {
@@ -100,16 +94,9 @@ impl Pod {
     /// Starts what the kubelet starts, in its order, and waits for what it waits for.
     async fn start(manifest: &str) -> Self {
         let texts = documents(manifest).unwrap();
-        let workload = texts
-            .iter()
-            .find(|it| it.value()["kind"] == "Deployment")
-            .unwrap();
+        let workload = texts.iter().find(|it| it.value()["kind"] == "Deployment").unwrap();
         let spec = workload.value()["spec"]["template"]["spec"].clone();
-        let mut pod = Self {
-            spec,
-            sidecars: Vec::new(),
-            containers: Vec::new(),
-        };
+        let mut pod = Self { spec, sidecars: Vec::new(), containers: Vec::new() };
         for container in list(&pod.spec["initContainers"]) {
             assert_eq!(container["restartPolicy"], "Always", "a native sidecar");
             pod.sidecars.push(started(&container).await);
@@ -135,10 +122,7 @@ impl Pod {
     /// Where a Service's `targetPort` leads.
     fn port(&self, name: &str) -> u16 {
         let ports = ["initContainers", "containers"].map(|key| list(&self.spec[key]));
-        let ports = ports
-            .iter()
-            .flatten()
-            .flat_map(|container| list(&container["ports"]));
+        let ports = ports.iter().flatten().flat_map(|container| list(&container["ports"]));
         let named: Vec<Value> = ports.filter(|port| port["name"] == name).collect();
         assert_eq!(named.len(), 1, "{named:?}");
         u16::try_from(named[0]["containerPort"].as_u64().unwrap()).unwrap()
@@ -147,23 +131,11 @@ impl Pod {
     /// Deletes the pod: every container gets its hook and then SIGTERM, sidecars SIGTERM after all others have ended.
     /// Returns how the sidecars ended. `meanwhile` runs while the hooks do.
     async fn delete(mut self, meanwhile: impl Future<Output = ()>) -> Vec<ExitStatus> {
-        let sidecar_hooks: Vec<_> = self
-            .sidecars
-            .iter()
-            .map(|it| tokio::spawn(hook(it)))
-            .collect();
-        let hooks: Vec<_> = self
-            .containers
-            .iter()
-            .map(|it| tokio::spawn(hook(it)))
-            .collect();
+        let sidecar_hooks: Vec<_> = self.sidecars.iter().map(|it| tokio::spawn(hook(it))).collect();
+        let hooks: Vec<_> = self.containers.iter().map(|it| tokio::spawn(hook(it))).collect();
         meanwhile.await;
         for (hook, container) in hooks.into_iter().zip(&mut self.containers) {
-            assert!(
-                !container.has_ended(),
-                "{} was stopped too early",
-                container.name()
-            );
+            assert!(!container.has_ended(), "{} was stopped too early", container.name());
             within("a container's hook", hook).await.unwrap();
             container.signal();
             container.ended().await;
@@ -206,22 +178,12 @@ fn environment(container: &Value) -> BTreeMap<String, String> {
 
 /// The words of a command, with the binary of this build for the image's.
 fn command(words: &[Value], environment: &BTreeMap<String, String>) -> Command {
-    let words: Vec<String> = words
-        .iter()
-        .map(|word| expanded(word.as_str().unwrap(), environment))
-        .collect();
+    let words: Vec<String> =
+        words.iter().map(|word| expanded(word.as_str().unwrap(), environment)).collect();
     let (program, arguments) = words.split_first().unwrap();
-    let program = if program == "/tokengauge" {
-        env!("CARGO_BIN_EXE_tokengauge")
-    } else {
-        program
-    };
+    let program = if program == "/tokengauge" { env!("CARGO_BIN_EXE_tokengauge") } else { program };
     let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .env_clear()
-        .envs(environment)
-        .stdin(Stdio::null());
+    command.args(arguments).env_clear().envs(environment).stdin(Stdio::null());
     command
 }
 
@@ -234,16 +196,8 @@ async fn started(container: &Value) -> Running {
     }
     words.extend(list(&container["args"]));
     let mut command = command(&words, &environment);
-    let child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let running = Running {
-        spec: container.clone(),
-        environment,
-        child,
-    };
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let running = Running { spec: container.clone(), environment, child };
     probed(&running.spec["startupProbe"]).await;
     running
 }
@@ -256,10 +210,7 @@ async fn probed(probe: &Value) {
     };
     let what = format!("a good answer to the probe of {path} on {port}");
     within(&what, async {
-        while !answers(path, u16::try_from(port).unwrap())
-            .await
-            .starts_with("HTTP/1.1 200")
-        {
+        while !answers(path, u16::try_from(port).unwrap()).await.starts_with("HTTP/1.1 200") {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     })
@@ -272,11 +223,7 @@ async fn answers(path: &str, port: u16) -> String {
         return String::new();
     };
     let mut client = Raw(stream);
-    client
-        .write(format!(
-            "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-        ))
-        .await;
+    client.write(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")).await;
     String::from_utf8_lossy(&client.read_to_end().await).into_owned()
 }
 
@@ -302,11 +249,8 @@ fn hook(running: &Running) -> impl Future<Output = ()> + Send + use<> {
 fn injected(folder: &Path, manifest: &str) -> String {
     let file = folder.join("in.yaml");
     fs::write(&file, manifest).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_tokengauge"))
-        .arg("inject")
-        .arg(&file)
-        .output()
-        .unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tokengauge")).arg("inject").arg(&file).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -315,9 +259,7 @@ fn injected(folder: &Path, manifest: &str) -> String {
 async fn count(admin: u16, name: &str) -> f64 {
     let page = answers("/metrics", admin).await;
     let lines = page.lines().filter(|line| line.starts_with(name));
-    lines
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-        .sum()
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
 /// Sends a chat that is answered as a stream of `tokens` tokens.
@@ -374,21 +316,12 @@ async fn an_engine_lives_and_dies(native: bool) {
     let folder = tempfile::tempdir().unwrap();
     let collector = Collector::start().await;
     let (listen, admin, port) = (free_port(), free_port(), free_port());
-    let manifest = injected(
-        folder.path(),
-        &engine(listen, admin, port, &collector, native),
-    );
+    let manifest = injected(folder.path(), &engine(listen, admin, port, &collector, native));
     let pod = Pod::start(&manifest).await;
     assert_eq!(pod.port("http"), listen, "the name leads to the sidecar");
     assert_eq!(pod.port("tokengauge"), admin);
-    assert_eq!(
-        list(&pod.spec["containers"])[0]["readinessProbe"]["httpGet"]["port"],
-        port
-    );
-    let answer = chat(listen, "/v1/chat/completions", 3)
-        .await
-        .read_to_end()
-        .await;
+    assert_eq!(list(&pod.spec["containers"])[0]["readinessProbe"]["httpGet"]["port"], port);
+    let answer = chat(listen, "/v1/chat/completions", 3).await.read_to_end().await;
     assert!(String::from_utf8_lossy(&answer).contains("[DONE]"));
     within("the call to be counted", async {
         while count(admin, "gen_ai_client_operation_duration_seconds_count").await
@@ -402,26 +335,13 @@ async fn an_engine_lives_and_dies(native: bool) {
     let statuses = pod
         .delete(async move {
             let rest = String::from_utf8_lossy(&client.read_to_end().await).into_owned();
-            assert!(
-                rest.contains("[DONE]"),
-                "the stream ends by the engine's own word: {rest}"
-            );
+            assert!(rest.contains("[DONE]"), "the stream ends by the engine's own word: {rest}");
         })
         .await;
-    assert!(
-        statuses.iter().all(|status| status.code() == Some(0)),
-        "{statuses:?}"
-    );
+    assert!(statuses.iter().all(|status| status.code() == Some(0)), "{statuses:?}");
     let told = String::from_utf8_lossy(&collector.bytes()).into_owned();
-    assert!(
-        collector.spans().len() >= 2,
-        "the spans of both calls arrive"
-    );
-    for attribute in [
-        "models.vllm-7d4b9-xk2lp.tokengauge",
-        "k8s.deployment.name",
-        "node-1",
-    ] {
+    assert!(collector.spans().len() >= 2, "the spans of both calls arrive");
+    for attribute in ["models.vllm-7d4b9-xk2lp.tokengauge", "k8s.deployment.name", "node-1"] {
         assert!(told.contains(attribute), "{attribute}");
     }
 }
@@ -479,17 +399,12 @@ async fn an_application_lives_and_dies(native: bool) {
     let manifest = application(listen, admin, &vendor, &collector, native);
     let pod = Pod::start(&injected(folder.path(), &manifest)).await;
     let url = pod.containers[0].environment["OPENAI_BASE_URL"].clone();
-    let path = url
-        .strip_prefix(&format!("http://127.0.0.1:{listen}"))
-        .unwrap();
+    let path = url.strip_prefix(&format!("http://127.0.0.1:{listen}")).unwrap();
     let path = format!("{path}/chat/completions");
     let mut client = chat(listen, &path, 1).await;
     let mut upstream = within("the vendor to be called", vendor.accept()).await;
     let head = upstream.read_head().await;
-    assert!(
-        head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"),
-        "{head}"
-    );
+    assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{head}");
     let body = "{\"id\":\"c\",\"object\":\"chat.completion\",\"model\":\"gpt-4o\",\"choices\":[]}";
     upstream
         .write(format!(
@@ -500,15 +415,8 @@ async fn an_application_lives_and_dies(native: bool) {
     let answer = client.read_to_end().await;
     assert!(String::from_utf8_lossy(&answer).ends_with(body));
     let statuses = pod.delete(async {}).await;
-    assert!(
-        statuses.iter().all(|status| status.code() == Some(0)),
-        "{statuses:?}"
-    );
-    assert_eq!(
-        collector.spans().len(),
-        2,
-        "one for each side: the flush was in time"
-    );
+    assert!(statuses.iter().all(|status| status.code() == Some(0)), "{statuses:?}");
+    assert_eq!(collector.spans().len(), 2, "one for each side: the flush was in time");
 }
 
 #[tokio::test]

@@ -33,23 +33,11 @@ const fn case(
     kind: &'static str,
     answer: &'static str,
 ) -> Case {
-    Case {
-        path,
-        body,
-        status: "200 OK",
-        kind,
-        answer,
-    }
+    Case { path, body, status: "200 OK", kind, answer }
 }
 
 const fn failing(status: &'static str, kind: &'static str, answer: &'static str) -> Case {
-    Case {
-        path: CHAT,
-        body: CHAT_BODY,
-        status,
-        kind,
-        answer,
-    }
+    Case { path: CHAT, body: CHAT_BODY, status, kind, answer }
 }
 
 const CHAT: &str = "/v1/chat/completions";
@@ -114,12 +102,7 @@ const ANSWERED: [Case; 9] = [
         "application/x-ndjson",
         "{\"model\":\"llama-a\",\"message\":{\"content\":\"planted-in-completion\"}}\n{\"done\":true,\"done_reason\":\"stop\"}\n",
     ),
-    case(
-        "/upload",
-        "planted-in-body-of-no-api",
-        "text/plain",
-        "planted-in-answer-of-no-api",
-    ),
+    case("/upload", "planted-in-body-of-no-api", "text/plain", "planted-in-answer-of-no-api"),
 ];
 
 /// What errors quote, and what is no JSON, no text or no HTTP.
@@ -140,11 +123,7 @@ const FAILED: [Case; 8] = [
         JSON,
         r#"{"error":{"type":"the key planted-in-type is wrong","code":"Bearer planted-in-code"}}"#,
     ),
-    failing(
-        "502 Bad Gateway",
-        "text/html",
-        "<html>planted-in-html</html>",
-    ),
+    failing("502 Bad Gateway", "text/html", "<html>planted-in-html</html>"),
     failing(
         "200 OK",
         STREAM,
@@ -197,9 +176,7 @@ fn answering(backend: Backend, cases: &'static [Case]) {
                     let (_, value) = lines.find(|(key, _)| key.eq_ignore_ascii_case(name))?;
                     value.parse().ok()
                 };
-                client
-                    .read_exactly(number("content-length").unwrap_or(0))
-                    .await;
+                client.read_exactly(number("content-length").unwrap_or(0)).await;
                 let Some(case) = number("x-case").and_then(|case| cases.get(case)) else {
                     // What was not HTTP, from an upstream that is none.
                     return client.write("planted-in-garbage\r\n\r\n").await;
@@ -253,12 +230,7 @@ impl Watched {
             ],
         )
         .await;
-        Self {
-            process,
-            collector,
-            folder,
-            shown: String::new(),
-        }
+        Self { process, collector, folder, shown: String::new() }
     }
 
     /// Sends a request and reads to the end of the connection; whatever comes has passed, and is no leak.
@@ -306,10 +278,7 @@ impl Watched {
         self.process.signal("TERM");
         assert_eq!(self.process.ended().await.code(), Some(0));
         let log = self.process.log();
-        assert!(
-            log.contains("CAPTURE_MESSAGE_CONTENT"),
-            "that it is not honoured is said"
-        );
+        assert!(log.contains("CAPTURE_MESSAGE_CONTENT"), "that it is not honoured is said");
         let requests = fs::read_to_string(self.path("requests")).unwrap();
         let metrics = String::from_utf8_lossy(&self.collector.metrics()).into_owned();
         assert!(
@@ -334,9 +303,7 @@ impl Watched {
 fn assert_clean(place: &str, text: &str) {
     let found = text.find(PLANTED).map(|at| {
         let from = at.saturating_sub(200);
-        text.get(from..text.len().min(at + 60))
-            .unwrap_or("not on a boundary")
-            .to_owned()
+        text.get(from..text.len().min(at + 60)).unwrap_or("not on a boundary").to_owned()
     });
     assert_eq!(found, None, "{place}");
 }
@@ -384,19 +351,10 @@ async fn no_credential_and_no_text_is_told_anywhere() {
 /// What this program answers by itself, and what breaks off; how many exchanges that were.
 async fn failing_here(watched: &mut Watched) -> u64 {
     // No HTTP came, nobody is there, no route fits, a user in the target.
-    watched
-        .own(&request("/first/v1/chat/completions", CHAT_BODY))
-        .await;
-    watched
-        .own(&request("/dead/v1/chat/completions", CHAT_BODY))
-        .await;
+    watched.own(&request("/first/v1/chat/completions", CHAT_BODY)).await;
+    watched.own(&request("/dead/v1/chat/completions", CHAT_BODY)).await;
     watched.own(&request("/elsewhere", CHAT_BODY)).await;
-    watched
-        .own(&request(
-            "http://u:planted-in-userinfo@a/elsewhere",
-            CHAT_BODY,
-        ))
-        .await;
+    watched.own(&request("http://u:planted-in-userinfo@a/elsewhere", CHAT_BODY)).await;
     // Heads that are no HTTP.
     for head in [
         "planted-in-line\r\n\r\n",
@@ -458,11 +416,7 @@ fn frame(text: &str, mask: Option<[u8; 4]>) -> Vec<u8> {
     let masked = if mask.is_some() { 0x80 } else { 0 };
     let mut frame = vec![0x81, masked | 126];
     frame.extend(length.to_be_bytes());
-    frame.extend(
-        mask.unwrap_or_default()
-            .iter()
-            .take(if mask.is_some() { 4 } else { 0 }),
-    );
+    frame.extend(mask.unwrap_or_default().iter().take(if mask.is_some() { 4 } else { 0 }));
     frame.extend(text.as_bytes());
     frame
 }
@@ -481,10 +435,7 @@ const CONTENT: [&str; 4] = [
 ];
 
 fn text<'s>(span: &'s Span, key: &str) -> Option<&'s str> {
-    let found = span
-        .attributes
-        .iter()
-        .find(|attribute| attribute.key == key)?;
+    let found = span.attributes.iter().find(|attribute| attribute.key == key)?;
     match found.value.as_ref()?.value.as_ref()? {
         Any::StringValue(text) => Some(text),
         Any::BoolValue(_)
@@ -516,9 +467,8 @@ async fn what_a_route_captures_is_on_its_own_spans_and_nowhere_else() {
     let secret = "sk-aaaaaaaaaaaaaaaaaaaaaaaa";
     for (number, case) in CASES.iter().enumerate() {
         for route in ["first", "rest"] {
-            let body = case
-                .body
-                .replace("planted-in-prompt", &format!("planted-in-prompt {secret}"));
+            let body =
+                case.body.replace("planted-in-prompt", &format!("planted-in-prompt {secret}"));
             let request = request(&format!("/{route}{}", case.path), &body).replacen(
                 "\r\n",
                 &format!("\r\nX-Case: {number}\r\n"),
@@ -541,29 +491,17 @@ async fn what_a_route_captures_is_on_its_own_spans_and_nowhere_else() {
         for key in CONTENT {
             write!(captured, "{:?}", text(span, key)).unwrap();
         }
-        span.attributes
-            .retain(|attribute| !CONTENT.contains(&attribute.key.as_str()));
+        span.attributes.retain(|attribute| !CONTENT.contains(&attribute.key.as_str()));
     }
     assert_clean("elsewhere on a span", &format!("{spans:?}"));
-    for kept in [
-        "planted-in-system",
-        "planted-in-reasoning",
-        "planted-in-tool",
-        "planted-in-call",
-    ] {
+    for kept in ["planted-in-system", "planted-in-reasoning", "planted-in-tool", "planted-in-call"]
+    {
         assert!(captured.contains(kept), "{kept}");
     }
     // Neither what is redacted, nor what is no content, nor any credential.
-    for gone in [
-        "sk-aaa",
-        "in-argu",
-        "authorization",
-        "-key",
-        "cookie",
-        "query",
-        "header",
-        "in-user",
-    ] {
+    for gone in
+        ["sk-aaa", "in-argu", "authorization", "-key", "cookie", "query", "header", "in-user"]
+    {
         assert!(!captured.contains(gone), "{gone} in {captured}");
     }
 }
@@ -586,11 +524,7 @@ fn what_is_wrong_with_an_upstream_is_told_without_its_user() {
     assert_clean("in an error", &told);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("c.yaml");
-    fs::write(
-        &file,
-        format!("version: 1\nupstreams: {{a: {{url: \"{url}\"}}}}\n"),
-    )
-    .unwrap();
+    fs::write(&file, format!("version: 1\nupstreams: {{a: {{url: \"{url}\"}}}}\n")).unwrap();
     let told = refused(&["check", file.to_str().unwrap()]);
     assert!(told.contains("upstreams.a.url"), "{told}");
     assert_clean("in an error", &told);

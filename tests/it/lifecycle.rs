@@ -14,10 +14,7 @@ use crate::support::{Backend, within};
 /// Started with telemetry sent to `collector`.
 async fn exporting(backend: &Backend, collector: std::net::SocketAddr) -> Process {
     let environment = [
-        (
-            "OTEL_EXPORTER_OTLP_ENDPOINT",
-            &*format!("http://{collector}"),
-        ),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*format!("http://{collector}")),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
     ];
     let upstream = format!("http://{}", backend.address);
@@ -48,11 +45,7 @@ async fn a_stream_outlives_the_signal_and_its_spans_arrive() {
     for span in spans {
         let outcome = span.attributes.iter();
         let outcome = outcome.filter(|it| it.key == "tokengauge.outcome");
-        assert!(
-            outcome
-                .map(|it| format!("{it:?}"))
-                .any(|it| it.contains("\"ok\""))
-        );
+        assert!(outcome.map(|it| format!("{it:?}")).any(|it| it.contains("\"ok\"")));
     }
 }
 
@@ -70,13 +63,7 @@ fn the_simulated_backend_ends_by_itself_when_it_is_told_to() {
         lines.read_line(&mut said).unwrap();
         assert!(said.contains("simulated backend on http://"), "{said}");
         let id = child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-s", signal, &id])
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
         assert_eq!(child.wait().unwrap().code(), Some(0), "SIG{signal}");
     }
 }
@@ -107,11 +94,7 @@ async fn a_collector_that_never_answers_holds_up_the_end_no_longer_than_the_flus
     let ended = tokio::time::timeout(Duration::from_secs(10), process.ended()).await;
     assert_eq!(ended.unwrap().code(), Some(0));
     process.logged(&["\"telemetry_flushed\":false"]).await;
-    let lost = [
-        "\"telemetry was lost\"",
-        "\"spans\":2",
-        "\"last_metrics_delivered\":false",
-    ];
+    let lost = ["\"telemetry was lost\"", "\"spans\":2", "\"last_metrics_delivered\":false"];
     process.logged(&lost).await;
 }
 
@@ -159,10 +142,7 @@ fn replace(file: &Path, text: &str) {
 /// A file with one route per upstream, by prefix; the drain is over at once.
 fn written(upstreams: &[(&str, &Backend)], objectives: &str) -> String {
     let upstream = |(name, backend): &(&str, &Backend)| {
-        format!(
-            "  {name}: {{url: \"http://{}\", pool: {{idle: 5m}}}}\n",
-            backend.address
-        )
+        format!("  {name}: {{url: \"http://{}\", pool: {{idle: 5m}}}}\n", backend.address)
     };
     let route = |(name, _): &(&str, &Backend)| {
         format!("  - {{upstream: {name}, match: {{prefix: /{name}}}, strip: true}}\n")
@@ -193,24 +173,16 @@ async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream()
     assert!(config.contains(&second.address.to_string()), "{config}");
     let (mut to_second, mut at_second) = open(&process, &second, "/two/v1/chat/completions").await;
     let mut nowhere = process.client().await;
-    nowhere
-        .write("GET /one/v1 HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await;
+    nowhere.write("GET /one/v1 HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(nowhere.read_head().await.starts_with("HTTP/1.1 404 "));
     upstream.write(DONE).await;
     assert_eq!(client.read_exactly(DONE.len()).await, DONE.as_bytes());
 
-    let bad = written(
-        &[("one", &first)],
-        "objectives: [{name: bad}]\nnonsense: 1\n",
-    );
+    let bad = written(&[("one", &first)], "objectives: [{name: bad}]\nnonsense: 1\n");
     replace(&file, &bad);
     process.signal("HUP");
     let log = process.logged(&["is refused and the old one stays"]).await;
-    assert!(
-        log.contains("nonsense") && log.contains("indicator"),
-        "all errors: {log}"
-    );
+    assert!(log.contains("nonsense") && log.contains("indicator"), "all errors: {log}");
     assert_eq!(process.page("/config").await.1, config);
     at_second.write("data: ").await;
     to_second.read_exactly(6).await;
@@ -218,11 +190,7 @@ async fn a_reload_changes_routes_upstreams_and_objectives_under_an_open_stream()
     // The drain that holds is the reloaded one: with the first, this stream would hold up the end for an hour.
     process.signal("TERM");
     assert_eq!(process.ended().await.code(), Some(0));
-    assert!(
-        process.log().contains("\"exchanges_cut\":1"),
-        "{}",
-        process.log()
-    );
+    assert!(process.log().contains("\"exchanges_cut\":1"), "{}", process.log());
 }
 
 #[tokio::test]
@@ -238,9 +206,7 @@ async fn an_upstream_that_stays_keeps_its_connections_over_a_reload() {
     replace(&file, &written(&[("one", &backend)], OBJECTIVES));
     process.signal("HUP");
     process.logged(&["configuration reloaded"]).await;
-    client
-        .write("GET /one/v1 HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await;
+    client.write("GET /one/v1 HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(upstream.read_head().await.starts_with("GET /v1 "));
 }
 
@@ -249,10 +215,7 @@ async fn an_upstream_that_stays_keeps_its_connections_over_a_reload() {
 async fn a_tokenizer_of_the_file_counts_and_a_reload_counts_for_those_that_come_after() {
     let backend = Backend::start().await;
     let directory = tempfile::tempdir().unwrap();
-    let (file, letters) = (
-        directory.path().join("c.yaml"),
-        directory.path().join("letters.json"),
-    );
+    let (file, letters) = (directory.path().join("c.yaml"), directory.path().join("letters.json"));
     let model = r#"{"model": {"type": "BPE", "vocab": {"H": 0, "i": 1}, "merges": []}}"#;
     std::fs::write(&letters, model).unwrap();
     let tokenizers = format!("tokenizers: {{\"gpt-*\": {}}}\n", letters.display());

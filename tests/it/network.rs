@@ -7,16 +7,12 @@ use crate::support::process::{CALL, CHUNK, DONE, Process, open};
 
 async fn samples(process: &Process, side: &str) -> u64 {
     let side = format!("side=\"{side}\"");
-    process
-        .count(&["tokengauge_network_rtt_seconds_count", &side])
-        .await
+    process.count(&["tokengauge_network_rtt_seconds_count", &side]).await
 }
 
 async fn connecting(process: &Process, stage: &str) -> u64 {
     let stage = format!("connect_stage=\"{stage}\"");
-    process
-        .count(&["tokengauge_connect_stage_seconds_count", &stage])
-        .await
+    process.count(&["tokengauge_connect_stage_seconds_count", &stage]).await
 }
 
 /// Waits until no exchange is in flight.
@@ -40,10 +36,7 @@ async fn each_exchange_tells_of_both_connections_and_connecting_is_told_once() {
     let told = |stage: &'static str| connecting(&process, stage);
     assert_eq!(told("tcp").await, 1);
     // The upstream is an address, in plain text, and nobody else wanted a connection.
-    assert_eq!(
-        [told("wait").await, told("dns").await, told("tls").await],
-        [0; 3]
-    );
+    assert_eq!([told("wait").await, told("dns").await, told("tls").await], [0; 3]);
 
     let body = "{\"model\":\"gpt-4o\",\"stream\":true}";
     client
@@ -91,9 +84,7 @@ async fn a_unix_socket_has_no_round_trips() {
     client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     client.read_until("ok").await;
     over(&process).await;
     assert_eq!(samples(&process, "upstream").await, 1);

@@ -34,12 +34,7 @@ fn log(folder: &Path, name: &str, requests: u64, ttft: f64, tps: f64) -> PathBuf
 
 fn report(arguments: &[&str], files: &[&Path]) -> Output {
     let program = env!("CARGO_BIN_EXE_tokengauge");
-    Command::new(program)
-        .arg("report")
-        .args(files)
-        .args(arguments)
-        .output()
-        .unwrap()
+    Command::new(program).arg("report").args(files).args(arguments).output().unwrap()
 }
 
 fn json(arguments: &[&str], files: &[&Path]) -> Value {
@@ -60,10 +55,7 @@ fn figures_groups_and_hashes_are_told() {
     let log = log(folder.path(), "log", 600, 0.2, 50.0);
     let told = json(&["--warmup", "none", "--ramp-down", "none"], &[&log]);
     let all = &told["subjects"][0]["statistics"];
-    assert_eq!(
-        (&all["requests"], &all["error_rate"]),
-        (&600.into(), &0.1.into())
-    );
+    assert_eq!((&all["requests"], &all["error_rate"]), (&600.into(), &0.1.into()));
     // Rates 50, 50.5 … 52 in turn; each tenth request, which would have had 52, failed.
     assert_eq!(all["output_tps"]["n"], 540);
     let mean = all["output_tps"]["mean"].as_f64().unwrap();
@@ -71,10 +63,7 @@ fn figures_groups_and_hashes_are_told() {
     assert!((mean - expected).abs() < 1e-9, "{mean} {expected}");
     assert!((all["cost"]["USD"]["total"].as_f64().unwrap() - 0.6).abs() < 1e-9);
     assert_eq!(all["quality"]["shares"]["complete"], 1.0);
-    assert_eq!(
-        told["by"],
-        serde_json::json!(["model", "route", "variant", "tenant"])
-    );
+    assert_eq!(told["by"], serde_json::json!(["model", "route", "variant", "tenant"]));
     assert_eq!(told["groups"].as_array().unwrap().len(), 2);
     assert_eq!(told["groups"][0]["key"]["variant"], "a");
     assert_eq!(told["configuration"], serde_json::json!(["unknown"]));
@@ -104,10 +93,7 @@ fn the_steady_state_is_said_and_the_text_is_readable() {
     let output = report(&[], &[&few]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.contains("No steady state was found (fewer than 100 requests)"),
-        "{text}"
-    );
+    assert!(text.contains("No steady state was found (fewer than 100 requests)"), "{text}");
 }
 
 #[test]
@@ -118,22 +104,13 @@ fn two_runs_are_compared_and_the_same_seed_gives_the_same_report() {
     let baseline = ["--baseline", old.to_str().unwrap(), "--resamples", "200"];
     let told = json(&baseline, &[&new]);
     let measures = told["comparison"]["measures"].as_array().unwrap();
-    let tps = measures
-        .iter()
-        .find(|measure| measure["measure"] == "output_tps")
-        .unwrap();
+    let tps = measures.iter().find(|measure| measure["measure"] == "output_tps").unwrap();
     let change = &tps["statistics"][0]["change"];
     let [value, low, high] = ["value", "low", "high"].map(|end| change[end].as_f64().unwrap());
-    assert!(
-        (value + 0.2).abs() < 0.01 && low < value && value < high && high < -0.19,
-        "{change}"
-    );
+    assert!((value + 0.2).abs() < 0.01 && low < value && value < high && high < -0.19, "{change}");
     assert_eq!(json(&baseline, &[&new])["comparison"], told["comparison"]);
     let seed = [&baseline[..], &["--seed", "2"]].concat();
-    assert_ne!(
-        json(&seed, &[&new])["comparison"]["measures"],
-        told["comparison"]["measures"]
-    );
+    assert_ne!(json(&seed, &[&new])["comparison"]["measures"], told["comparison"]["measures"]);
 }
 
 #[test]
@@ -150,27 +127,11 @@ fn the_exit_status_says_whether_limits_are_kept() {
         ),
         ("ttft: {p95: {max: 100ms}}", &[], 1),
         ("quality: {complete: {min: 99%}, empty: {max: 0%}}", &[], 0),
-        (
-            "output_tps: {p50: {change: {min: -25%}}}",
-            &["--baseline", old_name],
-            0,
-        ),
-        (
-            "output_tps: {p50: {change: {min: -5%}}}",
-            &["--baseline", old_name],
-            1,
-        ),
-        (
-            "ttft: {mean: {difference: {max: 10ms}}}",
-            &["--baseline", old_name],
-            0,
-        ),
+        ("output_tps: {p50: {change: {min: -25%}}}", &["--baseline", old_name], 0),
+        ("output_tps: {p50: {change: {min: -5%}}}", &["--baseline", old_name], 1),
+        ("ttft: {mean: {difference: {max: 10ms}}}", &["--baseline", old_name], 0),
         ("min_requests: 5000\nttft: {p95: {max: 500ms}}", &[], 1),
-        (
-            "undecided: held\nmin_requests: 5000\nttft: {p95: {max: 500ms}}",
-            &[],
-            0,
-        ),
+        ("undecided: held\nmin_requests: 5000\nttft: {p95: {max: 500ms}}", &[], 0),
         ("ttft: {p95: {change: {max: 1%}}}", &[], 2),
         ("ttft: {p95: {most: 1s}}", &[], 2),
     ] {
@@ -214,20 +175,17 @@ fn the_page_needs_nothing_else_and_what_logs_say_is_text_in_it() {
     let page = folder.path().join("page.html");
     let limits = limits(folder.path(), "ttft: {p95: {max: 500ms}}");
     let compare = ["--compare", "variant=a,variant=<b>", "--resamples", "200"];
-    let arguments = [
-        &["--html", page.to_str().unwrap(), "--accept", &limits],
-        &compare[..],
-    ]
-    .concat();
+    let arguments =
+        [&["--html", page.to_str().unwrap(), "--accept", &limits], &compare[..]].concat();
     assert!(report(&arguments, &[&log]).status.success());
     let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("m &amp; n") && page.contains("&lt;b&gt;"));
     assert!(!page.contains("<b>") && !page.contains("m & n"));
     // Six panels over time, and throughput against concurrency.
     assert_eq!(page.matches("<svg").count(), 7);
-    for outside in [
-        "<script", "<link", "<img", "src=", "href=", "url(", "@import", "http:", "https:",
-    ] {
+    for outside in
+        ["<script", "<link", "<img", "src=", "href=", "url(", "@import", "http:", "https:"]
+    {
         assert!(!page.contains(outside), "{outside}");
     }
     assert!(!page.contains("NaN") && page.contains("Accepted"));

@@ -57,14 +57,10 @@ async fn every_exchange_has_its_line_in_the_order_of_ends() {
     // The first to begin is the last to end.
     let (client, upstream) = open(&process, &backend, CALL).await;
     let mut plain = process.client().await;
-    plain
-        .write("GET /v1/models?key=hidden HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await;
+    plain.write("GET /v1/models?key=hidden HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let mut answer = backend.accept().await;
     answer.read_head().await;
-    answer
-        .write("HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\nno")
-        .await;
+    answer.write("HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\nno").await;
     plain.read_until("no").await;
     lines(&log, 1).await;
     refused(&process).await;
@@ -179,21 +175,11 @@ async fn a_log_that_cannot_be_opened_is_told_at_the_start() {
     let text = "version: 1\nupstreams: {a: {url: \"http://127.0.0.1:9\"}}\nrequest_log: {path: /no/folder/log}\n";
     fs::write(&config, text).unwrap();
     let ended = std::process::Command::new(env!("CARGO_BIN_EXE_tokengauge"))
-        .args([
-            "run",
-            "--listen",
-            "127.0.0.1:0",
-            "--admin",
-            "127.0.0.1:0",
-            "--config",
-        ])
+        .args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"])
         .arg(&config)
         .output()
         .unwrap();
     let told = String::from_utf8(ended.stderr).unwrap();
     assert!(!ended.status.success());
-    assert!(
-        told.contains("request_log: /no/folder/log cannot be opened"),
-        "{told}"
-    );
+    assert!(told.contains("request_log: /no/folder/log cannot be opened"), "{told}");
 }

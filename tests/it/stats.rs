@@ -60,12 +60,7 @@ async fn simulator(profiles: &[&str]) -> SocketAddr {
     let models: Vec<Profile> = profiles.iter().map(|it| it.parse().unwrap()).collect();
     let config = simulate::Config { models, seed: 1 };
     let ledger = Arc::new(Ledger::default());
-    tokio::spawn(simulate::serve(
-        listener,
-        config,
-        ledger,
-        std::future::pending(),
-    ));
+    tokio::spawn(simulate::serve(listener, config, ledger, std::future::pending()));
     address
 }
 
@@ -85,10 +80,7 @@ async fn call(proxy: SocketAddr, model: &str, stream: bool, words: u64) {
 }
 
 async fn ask(proxy: SocketAddr, model: &str, stream: bool, own: &str, words: u64) {
-    let prompt = format!(
-        "{PLANTED}{own}{}",
-        " word".repeat(usize::try_from(words).unwrap())
-    );
+    let prompt = format!("{PLANTED}{own}{}", " word".repeat(usize::try_from(words).unwrap()));
     let body = format!(
         "{{\"model\":\"{model}\",\"stream\":{stream},\"messages\":[{{\"role\":\"user\",\"content\":\"{prompt}\"}}]}}"
     );
@@ -126,10 +118,7 @@ fn agree(told: &Value, mut values: Vec<f64>, unit: f64) {
         let exact = percentile(&mut values, percent);
         let told = told[name].as_f64().unwrap();
         let off = (told - exact).abs();
-        assert!(
-            off <= 0.01 * exact + unit / 2.0,
-            "{name}: {told} for {exact}"
-        );
+        assert!(off <= 0.01 * exact + unit / 2.0, "{name}: {told} for {exact}");
     }
 }
 
@@ -155,10 +144,7 @@ async fn percentiles_and_counts_are_those_of_the_request_log() {
     let flows = stats["flows"].as_array().unwrap();
     let flow = flows.iter().find(|flow| flow["model"] == "steady").unwrap();
     let recent = &flow["last_five_minutes"];
-    assert_eq!(
-        (&recent["finished"], &recent["failed"]),
-        (&24.into(), &0.into())
-    );
+    assert_eq!((&recent["finished"], &recent["failed"]), (&24.into(), &0.into()));
     let values = |pointer: &str| -> Vec<f64> {
         let value = |line: &Value| line.pointer(pointer)?.as_f64();
         lines.iter().filter_map(value).collect()
@@ -170,11 +156,7 @@ async fn percentiles_and_counts_are_those_of_the_request_log() {
     for (field, pointer, unit) in [
         ("time_to_first_token_seconds", "/points/token", 0.000_1),
         ("output_tokens_per_second", "/call/rates/output", 0.01),
-        (
-            "time_per_output_token_seconds",
-            "/call/rates/time_per_output_token",
-            0.000_001,
-        ),
+        ("time_per_output_token_seconds", "/call/rates/time_per_output_token", 0.000_001),
         ("duration_seconds", "/points/end", 0.000_1),
     ] {
         agree(&recent[field], values(pointer), unit);
@@ -197,27 +179,18 @@ async fn percentiles_and_counts_are_those_of_the_request_log() {
 async fn the_sum_takes_in_every_flow_and_the_process_says_who_it_is() {
     let (stats, lines) = after_25_calls().await;
     let total = &stats["total"]["last_five_minutes"];
-    assert_eq!(
-        (&total["finished"], &total["failed"]),
-        (&25.into(), &1.into())
-    );
+    assert_eq!((&total["finished"], &total["failed"]), (&25.into(), &1.into()));
     assert_eq!(total["duration_seconds"]["count"], 24, "a 503 is not fast");
     assert_eq!(total["time_to_first_token_seconds"]["count"], 18);
     let throughput = &stats["total"]["throughput_tokens_per_second"];
     assert_eq!(throughput["total"]["5m"], Value::Null, "not covered");
     let lane = &stats["lanes"][0];
-    assert_eq!(
-        (&lane["route"], &lane["queue_depth"]),
-        (&"sim".into(), &0.into())
-    );
+    assert_eq!((&lane["route"], &lane["queue_depth"]), (&"sim".into(), &0.into()));
     assert_eq!(lane["in_flight"]["streaming"], 0);
     let process = &stats["process"];
     assert_eq!(process["version"], env!("CARGO_PKG_VERSION"));
     assert!(process["uptime_seconds"].as_f64() > Some(0.0));
-    assert!(
-        process["started"].as_str() < lines[0]["time"].as_str(),
-        "{process}"
-    );
+    assert!(process["started"].as_str() < lines[0]["time"].as_str(), "{process}");
 }
 
 #[tokio::test]
@@ -235,11 +208,7 @@ async fn the_peak_is_told_from_the_first_full_second_on() {
     };
     let (throughput, stats) = within("a peak", told).await;
     assert_eq!(throughput["input"]["peak"], Value::Null, "no stream");
-    assert_eq!(
-        throughput["total"]["peak"],
-        Value::Null,
-        "no sum of the two"
-    );
+    assert_eq!(throughput["total"]["peak"], Value::Null, "no sum of the two");
     let flow = &stats["flows"][0]["throughput_tokens_per_second"];
     assert_eq!(flow["output"]["peak"], throughput["output"]["peak"]);
 }
@@ -251,9 +220,7 @@ async fn what_is_in_flight_is_told_by_what_it_does() {
     let mut client = rig.process.client().await;
     let length = body.len();
     client
-        .write(format!(
-            "POST {CALL} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"
-        ))
+        .write(format!("POST {CALL} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"))
         .await;
     let waits = async {
         loop {
@@ -282,35 +249,20 @@ async fn objectives_are_told_with_their_definition() {
     let [up, quick, steady] = page.as_array().unwrap().as_slice() else {
         panic!("{page}");
     };
-    assert_eq!(
-        (&up["indicator"], &up["threshold"]),
-        (&"availability".into(), &Value::Null)
-    );
-    assert_eq!(
-        (&up["good"], &up["bad"], &up["budget"]),
-        (&1.into(), &0.into(), &1.0.into())
-    );
+    assert_eq!((&up["indicator"], &up["threshold"]), (&"availability".into(), &Value::Null));
+    assert_eq!((&up["good"], &up["bad"], &up["budget"]), (&1.into(), &0.into(), &1.0.into()));
     assert_eq!(up["window_seconds"], 30 * 86_400);
     assert_eq!(quick["target"], 0.9);
     assert_eq!(quick["indicator"], "time_to_first_token");
     let threshold = serde_json::json!({"value": 0.25, "unit": "s", "good": "up to"});
     assert_eq!(quick["threshold"], threshold);
-    assert_eq!(
-        quick["scope"],
-        serde_json::json!({"route": "sim", "model": "s*"})
-    );
-    assert_eq!(
-        (&quick["good"], &quick["budget"]),
-        (&0.into(), &Value::Null)
-    );
+    assert_eq!(quick["scope"], serde_json::json!({"route": "sim", "model": "s*"}));
+    assert_eq!((&quick["good"], &quick["budget"]), (&0.into(), &Value::Null));
     let threshold = serde_json::json!({"value": 15.0, "unit": "{token}/s", "good": "from"});
     assert_eq!(steady["threshold"], threshold);
     let burn = up["burn"].as_object().unwrap();
     assert_eq!(burn.len(), 7);
-    assert!(
-        burn.values().all(Value::is_null),
-        "no window is covered: {up}"
-    );
+    assert!(burn.values().all(Value::is_null), "no window is covered: {up}");
 }
 
 #[tokio::test]
@@ -321,10 +273,7 @@ async fn longer_prompts_are_drift_and_a_saved_baseline_takes_them_for_usual() {
     prompts(&rig.process, 1, 1).await;
     let drift = rig.page("/stats").await["drift"].take();
     let input = &drift[0]["input"];
-    assert_eq!(
-        (&input["baseline"], &input["current"]),
-        (&200.into(), &0.into())
-    );
+    assert_eq!((&input["baseline"], &input["current"]), (&200.into(), &0.into()));
     assert_eq!(input["index"], Value::Null);
     assert_eq!(rig.process.count(&["drift_workload"]).await, 0, "not told");
 
@@ -341,11 +290,7 @@ async fn longer_prompts_are_drift_and_a_saved_baseline_takes_them_for_usual() {
     let drift = rig.page("/stats").await["drift"].take();
     assert!(drift[0]["input"]["index"].as_f64() > Some(0.25), "{drift}");
     assert!(drift[0]["output"]["index"].as_f64() < Some(0.25), "{drift}");
-    let exported = [
-        "tokengauge_drift_workload_ratio{",
-        "type=\"input\"",
-        "model=\"at-once\"",
-    ];
+    let exported = ["tokengauge_drift_workload_ratio{", "type=\"input\"", "model=\"at-once\""];
     assert!(rig.process.seconds(&exported).await > 0.25);
 
     let (_, saved) = rig.process.page("/drift").await;
@@ -358,14 +303,8 @@ async fn longer_prompts_are_drift_and_a_saved_baseline_takes_them_for_usual() {
     prompts(&later.process, 4, 200).await;
     let drift = later.page("/stats").await["drift"].take();
     let input = &drift[0]["input"];
-    assert_eq!(
-        (&input["baseline"], &input["current"]),
-        (&200.into(), &200.into())
-    );
-    assert!(
-        input["index"].as_f64() < Some(0.1),
-        "the same prompts: {drift}"
-    );
+    assert_eq!((&input["baseline"], &input["current"]), (&200.into(), &200.into()));
+    assert!(input["index"].as_f64() < Some(0.1), "the same prompts: {drift}");
     prompts(&later.process, 5, 1).await;
     let drift = later.page("/stats").await["drift"].take();
     assert!(drift[0]["input"]["index"].as_f64() > Some(0.25), "{drift}");
@@ -373,11 +312,8 @@ async fn longer_prompts_are_drift_and_a_saved_baseline_takes_them_for_usual() {
 
 #[tokio::test]
 async fn without_drift_nothing_is_kept() {
-    let rig = Rig::start(
-        &["at-once:prefill-ms=0,step-ms=0,tokens=1"],
-        "drift: {baseline: off}",
-    )
-    .await;
+    let rig =
+        Rig::start(&["at-once:prefill-ms=0,step-ms=0,tokens=1"], "drift: {baseline: off}").await;
     call(rig.process.address, "at-once", false, 1).await;
     assert_eq!(rig.page("/stats").await["drift"], Value::Array(Vec::new()));
     assert_eq!(rig.page("/drift").await["flows"], Value::Array(Vec::new()));

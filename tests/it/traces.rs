@@ -36,10 +36,8 @@ fn pair(collector: &Collector) -> [Span; 2] {
 /// Runs before `upstream`, continuing traces.
 async fn continuing(upstream: &str, collector: &Collector, propagators: &str) -> Process {
     let endpoint = format!("http://{}", collector.address);
-    let environment = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
-        ("OTEL_PROPAGATORS", propagators),
-    ];
+    let environment =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()), ("OTEL_PROPAGATORS", propagators)];
     let arguments = ["--upstream", upstream, "--trace", "continue"];
     Process::start(&arguments, &environment).await
 }
@@ -88,11 +86,7 @@ async fn two_proxies_in_a_row_make_one_trace_of_parents_and_children() {
     let parents = spans.map(|span| hex(&span.parent_span_id));
     let ids = spans.map(|span| hex(&span.span_id));
     assert_eq!(parents[0], PARENT);
-    assert_eq!(
-        parents[1..],
-        ids[..3],
-        "each is the child of the one before"
-    );
+    assert_eq!(parents[1..], ids[..3], "each is the child of the one before");
     assert!(head.contains(&format!("traceparent: 00-{TRACE}-{}-01\r\n", ids[3])));
     assert!(head.contains("\r\ntracestate: v=1\r\n"), "{head}");
 
@@ -116,18 +110,14 @@ async fn a_decision_that_b3_brings_is_kept_and_sent_on() {
     process.logged(&["setting ignored", "jaeger"]).await;
     let mut client = process.client().await;
     for (sent, decision) in [("0", "0"), (&*format!("{TRACE}-{PARENT}-d"), "d")] {
-        client
-            .write(format!("GET / HTTP/1.1\r\nHost: a\r\nb3: {sent}\r\n\r\n"))
-            .await;
+        client.write(format!("GET / HTTP/1.1\r\nHost: a\r\nb3: {sent}\r\n\r\n")).await;
         let mut upstream = backend.accept().await;
         let head = upstream.read_head().await;
         let b3 = head.split("b3: ").nth(1).unwrap().lines().next().unwrap();
         let fields: Vec<&str> = b3.split('-').collect();
         assert_eq!((fields.len(), fields[2]), (3, decision), "{b3}");
         assert!(!head.contains("traceparent"), "it is not listed: {head}");
-        upstream
-            .write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-            .await;
+        upstream.write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").await;
         client.read_head().await;
     }
     stop(process).await;

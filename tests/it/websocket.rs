@@ -49,9 +49,7 @@ impl Setting {
             "Sec-WebSocket-Extensions: permessage-deflate".to_owned(),
         ];
         let mut client = process.client().await;
-        client
-            .write(format!("{}\r\nHost: a\r\n\r\n", asked.join("\r\n")))
-            .await;
+        client.write(format!("{}\r\nHost: a\r\n\r\n", asked.join("\r\n"))).await;
         let mut upstream = backend.accept().await;
         let head = upstream.read_head().await;
         for line in &asked {
@@ -63,50 +61,27 @@ impl Setting {
         );
         upstream.write(&answer).await;
         let head = client.read_head().await;
-        let mut got: Vec<_> = lines(&head)
-            .into_iter()
-            .map(str::to_ascii_lowercase)
-            .collect();
-        let mut sent: Vec<_> = lines(&answer)
-            .into_iter()
-            .map(str::to_ascii_lowercase)
-            .collect();
+        let mut got: Vec<_> = lines(&head).into_iter().map(str::to_ascii_lowercase).collect();
+        let mut sent: Vec<_> = lines(&answer).into_iter().map(str::to_ascii_lowercase).collect();
         got.sort_unstable();
         sent.sort_unstable();
         assert_eq!(got, sent);
-        Self {
-            process,
-            collector,
-            client,
-            upstream,
-        }
+        Self { process, collector, client, upstream }
     }
 
     /// Both ends as WebSockets of a peer's making.
     fn peers(
         self,
-    ) -> (
-        Process,
-        Collector,
-        WebSocket<std::net::TcpStream>,
-        WebSocket<std::net::TcpStream>,
-    ) {
+    ) -> (Process, Collector, WebSocket<std::net::TcpStream>, WebSocket<std::net::TcpStream>) {
         let peer = |raw: Raw<TcpStream>, role| {
             let stream = raw.0.into_std().unwrap();
             stream.set_nonblocking(false).unwrap();
             // Turns a hang into a failure, no more.
-            stream
-                .set_read_timeout(Some(Duration::from_secs(30)))
-                .unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             WebSocket::from_raw_socket(stream, role, None)
         };
         let client = peer(self.client, Role::Client);
-        (
-            self.process,
-            self.collector,
-            client,
-            peer(self.upstream, Role::Server),
-        )
+        (self.process, self.collector, client, peer(self.upstream, Role::Server))
     }
 }
 
@@ -131,9 +106,7 @@ fn attribute(span: &Span, key: &str) -> Option<String> {
 
 fn attributes(span: &Span, keys: &[&str]) -> Vec<String> {
     let found = keys.iter().map(|key| attribute(span, key));
-    found
-        .map(|value| value.unwrap_or_else(|| "-".to_owned()))
-        .collect()
+    found.map(|value| value.unwrap_or_else(|| "-".to_owned())).collect()
 }
 
 /// From the client, from the upstream, who closed, with what code, and how it came out.
@@ -169,14 +142,9 @@ fn converse(
     client: &mut WebSocket<std::net::TcpStream>,
     upstream: &mut WebSocket<std::net::TcpStream>,
 ) {
-    let audio = format!(
-        r#"{{"type":"input_audio_buffer.append","audio":"{}"}}"#,
-        "A".repeat(100_000)
-    );
-    let asked = [
-        Message::text(audio),
-        Message::text(r#"{"type":"response.create"}"#),
-    ];
+    let audio =
+        format!(r#"{{"type":"input_audio_buffer.append","audio":"{}"}}"#, "A".repeat(100_000));
+    let asked = [Message::text(audio), Message::text(r#"{"type":"response.create"}"#)];
     for message in asked {
         client.send(message.clone()).unwrap();
         assert_eq!(upstream.read().unwrap(), message);
@@ -221,12 +189,7 @@ fn assert_is_the_session(client: &Span) {
     );
     let dated = "gpt-4o-realtime-preview-2025-06-03";
     let asked = "gpt-4o-realtime-preview";
-    assert_eq!(
-        call,
-        [
-            "realtime", asked, dated, "sess_1", "-", "11", "3", "2", "-", "-", "-"
-        ]
-    );
+    assert_eq!(call, ["realtime", asked, dated, "sess_1", "-", "11", "3", "2", "-", "-", "-"]);
 }
 
 #[tokio::test]
@@ -239,40 +202,24 @@ async fn a_realtime_session_passes_and_is_one_exchange() {
     .await
     .unwrap();
     // While it is open.
-    let tokens = [
-        "tokengauge_tokens_total",
-        "operation_name=\"realtime\"",
-        "type=\"output\"",
-    ];
+    let tokens = ["tokengauge_tokens_total", "operation_name=\"realtime\"", "type=\"output\""];
     told(&process, &tokens, 2).await;
     let of = |direction| ["tokengauge_websocket_messages_total", direction];
     told(&process, &of("direction=\"request\""), 2).await;
     told(&process, &of("direction=\"response\""), 4).await;
-    told(
-        &process,
-        &["tokengauge_active_requests", "state=\"unstreamed\""],
-        1,
-    )
-    .await;
+    told(&process, &["tokengauge_active_requests", "state=\"unstreamed\""], 1).await;
     told(&process, &["tokengauge_queue_depth"], 0).await;
 
-    tokio::task::spawn_blocking(move || close(client, upstream))
-        .await
-        .unwrap();
+    tokio::task::spawn_blocking(move || close(client, upstream)).await.unwrap();
     let [server, client] = spans(process, &collector).await;
     assert_eq!(facts(&server), ["2", "4", "client", "1000", "ok"]);
     assert_is_the_session(&client);
-    let size: u64 = attribute(&server, "http.request.body.size")
-        .unwrap()
-        .parse()
-        .unwrap();
+    let size: u64 = attribute(&server, "http.request.body.size").unwrap().parse().unwrap();
     assert!(size > 100_000, "{size}");
 
     let exported = collector.bytes();
     for secret in ["in-the-query", "in-a-header", "Hello", "AAAA"] {
-        let found = exported
-            .windows(secret.len())
-            .any(|window| window == secret.as_bytes());
+        let found = exported.windows(secret.len()).any(|window| window == secret.as_bytes());
         assert!(!found, "{secret} was exported");
     }
 }
@@ -284,25 +231,14 @@ async fn compressed_messages_pass_and_are_counted_unread() {
     // "Hello" by RFC 7692, section 7.2.3.1; then a closing frame without a code.
     let compressed = b"\xc1\x07\xf2\x48\xcd\xc9\xc9\x07\x00\x88\x00";
     setting.upstream.write(compressed).await;
-    assert_eq!(
-        setting.client.read_exactly(compressed.len()).await,
-        compressed
-    );
-    let Setting {
-        process,
-        collector,
-        client,
-        mut upstream,
-    } = setting;
+    assert_eq!(setting.client.read_exactly(compressed.len()).await, compressed);
+    let Setting { process, collector, client, mut upstream } = setting;
     drop(client);
     upstream.read_to_end().await;
     drop(upstream);
     let [server, client] = spans(process, &collector).await;
     assert_eq!(facts(&server), ["0", "1", "upstream", "-", "ok"]);
-    assert_eq!(
-        attribute(&client, "tokengauge.complete").unwrap(),
-        "unobserved"
-    );
+    assert_eq!(attribute(&client, "tokengauge.complete").unwrap(), "unobserved");
     assert_eq!(attribute(&client, "tokengauge.output_tokens.counted"), None);
 }
 
@@ -310,19 +246,13 @@ async fn compressed_messages_pass_and_are_counted_unread() {
 async fn whoever_breaks_a_websocket_off_is_told() {
     let mut setting = Setting::websocket("/somewhere/else").await;
     setting.upstream.write(b"\x81\x05Hello\x81\x7e").await;
-    assert_eq!(
-        setting.client.read_exactly(9).await,
-        b"\x81\x05Hello\x81\x7e"
-    );
+    assert_eq!(setting.client.read_exactly(9).await, b"\x81\x05Hello\x81\x7e");
     drop(setting.upstream);
     assert_eq!(setting.client.read_to_end().await, b"");
     drop(setting.client);
     let [server, client] = spans(setting.process, &setting.collector).await;
     assert_eq!(facts(&server), ["0", "1", "-", "-", "truncated"]);
-    assert_eq!(
-        attribute(&server, "error.type").unwrap(),
-        "upstream_truncated"
-    );
+    assert_eq!(attribute(&server, "error.type").unwrap(), "upstream_truncated");
     assert_eq!(client.name, "GET");
 
     let mut setting = Setting::websocket("/somewhere/else").await;
@@ -348,10 +278,7 @@ async fn another_protocol_passes_as_bytes() {
     drop(setting.client);
     let [server, client] = spans(setting.process, &setting.collector).await;
     assert_eq!(facts(&server), ["-", "-", "-", "-", "ok"]);
-    let sizes = attributes(
-        &server,
-        &["http.request.body.size", "http.response.body.size"],
-    );
+    let sizes = attributes(&server, &["http.request.body.size", "http.response.body.size"]);
     assert_eq!(sizes, ["7", "4"]);
     assert_eq!(client.name, "GET");
 }

@@ -9,16 +9,12 @@ pub struct Choices<'b> {
 
 impl<'b> Choices<'b> {
     pub fn new(bytes: &'b [u8]) -> Self {
-        Self {
-            bytes: bytes.iter(),
-        }
+        Self { bytes: bytes.iter() }
     }
 
     /// A number below `count`, which is at most 256.
     pub fn below(&mut self, count: usize) -> usize {
-        self.bytes
-            .next()
-            .map_or(0, |byte| usize::from(*byte) % count)
+        self.bytes.next().map_or(0, |byte| usize::from(*byte) % count)
     }
 
     /// True once in so many times.

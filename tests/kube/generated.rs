@@ -34,10 +34,7 @@ struct Case {
 fn case(what: &[u8], how: &[u8]) -> Result<Case, TestCaseError> {
     let shape = shape(&mut Choices::new(what));
     let text = stream(&mut Choices::new(how), &shape.documents);
-    let source = super::Source {
-        name: "x.yaml".to_owned(),
-        text: text.clone(),
-    };
+    let source = super::Source { name: "x.yaml".to_owned(), text: text.clone() };
     let made = super::changed(&[source], Some(&settings(shape.flags)));
     let made = made.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
     Ok(Case { shape, text, made })
@@ -45,17 +42,11 @@ fn case(what: &[u8], how: &[u8]) -> Result<Case, TestCaseError> {
 
 /// Runs a check on random inputs, and holds it to have seen so many in a hundred that were changed.
 fn check(least: u32, check: impl Fn(&Case) -> Checked) {
-    let chosen = ProptestConfig {
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let chosen = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = if std::env::var_os("PROPTEST_CASES").is_some() {
         TestRunner::new(chosen)
     } else {
-        let few = ProptestConfig {
-            cases: CASES,
-            ..chosen
-        };
+        let few = ProptestConfig { cases: CASES, ..chosen };
         TestRunner::new_with_rng(few, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     };
     let cases = runner.config().cases;
@@ -84,12 +75,7 @@ fn values(text: &str) -> Result<Vec<Value>, TestCaseError> {
 /// What the patches make of the documents, without any text, and how many changes they are.
 fn patched(shape: &Shape) -> (Vec<Value>, usize) {
     let settings = settings(shape.flags);
-    let all: Vec<&Value> = shape
-        .documents
-        .iter()
-        .flat_map(objects)
-        .map(|(_, it)| it)
-        .collect();
+    let all: Vec<&Value> = shape.documents.iter().flat_map(objects).map(|(_, it)| it).collect();
     let around = Around::of(&all, &settings);
     let mut documents = shape.documents.clone();
     let mut changes = 0;
@@ -116,13 +102,7 @@ fn the_text_reads_as_the_patched_object() {
         let Case { shape, text, made } = case;
         prop_assert_eq!(&values(text)?, &shape.documents, "{}", text);
         if made.refused == 0 {
-            prop_assert_eq!(
-                values(&made.text)?,
-                patched(shape).0,
-                "{}\n{}",
-                text,
-                made.text
-            );
+            prop_assert_eq!(values(&made.text)?, patched(shape).0, "{}\n{}", text, made.text);
         }
         Ok(())
     });
@@ -145,21 +125,15 @@ fn each_workload_is_told_of_with_a_reason() {
         for line in &case.made.told {
             let (_, what) = line.split_once(": ").unwrap_or_default();
             prop_assert!(what.len() > 20, "{line}");
-            for internal in [
-                "no YAML was found",
-                "the patch does not fit",
-                "a place that its kind has",
-            ] {
+            for internal in
+                ["no YAML was found", "the patch does not fit", "a place that its kind has"]
+            {
                 prop_assert!(!line.contains(internal), "{line}\n{}", case.text);
             }
         }
         prop_assert_eq!(
             case.made.refused,
-            case.made
-                .told
-                .iter()
-                .filter(|line| line.contains(": refused: "))
-                .count()
+            case.made.told.iter().filter(|line| line.contains(": refused: ")).count()
         );
         Ok(())
     });
@@ -217,9 +191,7 @@ fn what_was_injected_is_taken_back() {
 /// The comments of a text, which are all called by number.
 fn comments(text: &str) -> Vec<&str> {
     let comment = |line: &'_ str| line.find("# c").map(|at| line.len() - at);
-    text.lines()
-        .filter_map(|line| line.get(line.len() - comment(line)?..))
-        .collect()
+    text.lines().filter_map(|line| line.get(line.len() - comment(line)?..)).collect()
 }
 
 #[test]
@@ -232,17 +204,8 @@ fn comments_and_lines_stay_where_they_were() {
             let quoted = format!("the comment {comment:?}");
             case.made.told.iter().any(|line| line.contains(&quoted))
         };
-        let kept: Vec<&str> = comments(&case.text)
-            .into_iter()
-            .filter(|it| !lost(it))
-            .collect();
-        prop_assert_eq!(
-            comments(&case.made.text),
-            kept,
-            "{}\n{}",
-            case.text,
-            case.made.text
-        );
+        let kept: Vec<&str> = comments(&case.text).into_iter().filter(|it| !lost(it)).collect();
+        prop_assert_eq!(comments(&case.made.text), kept, "{}\n{}", case.text, case.made.text);
         if is_lossless(&case.made.told) {
             let touched = gone(&case.text, &case.made.text);
             let changes = patched(&case.shape).1;
@@ -265,11 +228,7 @@ fn gone(before: &str, after: &str) -> usize {
         let mut diagonal = 0;
         for (at, other) in before.iter().enumerate() {
             let above = best[at + 1];
-            best[at + 1] = if *other == line {
-                diagonal + 1
-            } else {
-                above.max(best[at])
-            };
+            best[at + 1] = if *other == line { diagonal + 1 } else { above.max(best[at]) };
             diagonal = above;
         }
     }
@@ -289,12 +248,7 @@ fn pod_of(object: &Value) -> Option<&Value> {
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> Vec<&'v Value> {
-    value
-        .get(key)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .collect()
+    value.get(key).and_then(Value::as_array).into_iter().flatten().collect()
 }
 
 fn containers(pod: &Value) -> Vec<&Value> {
@@ -341,10 +295,7 @@ fn once(what: &str, all: &[String]) -> Checked {
 }
 
 fn names(values: &[&Value]) -> Vec<String> {
-    values
-        .iter()
-        .filter_map(|it| Some(it.get("name")?.as_str()?.to_owned()))
-        .collect()
+    values.iter().filter_map(|it| Some(it.get("name")?.as_str()?.to_owned())).collect()
 }
 
 fn is_ours(container: &Value) -> bool {
@@ -353,11 +304,7 @@ fn is_ours(container: &Value) -> bool {
 
 /// The value of a variable that a container sets.
 fn variable<'v>(container: &'v Value, name: &str) -> Option<&'v str> {
-    list(container, "env")
-        .into_iter()
-        .find(|it| it["name"] == name)?
-        .get("value")?
-        .as_str()
+    list(container, "env").into_iter().find(|it| it["name"] == name)?.get("value")?.as_str()
 }
 
 /// Whether a pod holds what Kubernetes and this program's promises ask of it.
@@ -366,9 +313,7 @@ fn holds(before: &Value, after: &Value) -> Checked {
     once("containers", &names(&all))?;
     once("volumes", &names(&list(&after["spec"], "volumes")))?;
     let ports: Vec<&Value> = all.iter().flat_map(|it| list(it, "ports")).collect();
-    let numbers = ports
-        .iter()
-        .map(|it| format!("{}/{}", it["containerPort"], it["protocol"]));
+    let numbers = ports.iter().map(|it| format!("{}/{}", it["containerPort"], it["protocol"]));
     once("ports", &numbers.collect::<Vec<_>>())?;
     once("port names", &names(&ports))?;
     for container in &all {
@@ -379,25 +324,15 @@ fn holds(before: &Value, after: &Value) -> Checked {
     if sidecar["restartPolicy"] == "Always" {
         prop_assert!(is_ours(&after["spec"]["initContainers"][0]));
     } else {
-        prop_assert!(
-            list(&after["spec"], "containers")
-                .last()
-                .is_some_and(|it| is_ours(it))
-        );
+        prop_assert!(list(&after["spec"], "containers").last().is_some_and(|it| is_ours(it)));
     }
     for old in containers(before) {
         let new = all.iter().find(|it| it["name"] == old["name"]).unwrap();
         let mut now = handlers(new);
         // The hook that waits for the sidecar is the only one that is added.
-        let added = now
-            .keys()
-            .filter(|it| !handlers(old).contains_key(*it))
-            .cloned()
-            .collect::<Vec<_>>();
-        prop_assert!(
-            added.is_empty() || added == ["/lifecycle/preStop/httpGet"],
-            "{added:?}"
-        );
+        let added =
+            now.keys().filter(|it| !handlers(old).contains_key(*it)).cloned().collect::<Vec<_>>();
+        prop_assert!(added.is_empty() || added == ["/lifecycle/preStop/httpGet"], "{added:?}");
         now.retain(|it, _| !added.contains(it));
         prop_assert_eq!(now, handlers(old), "{}", new);
     }
@@ -416,20 +351,11 @@ fn is_led(services: [&Value; 2], pods: [&Value; 2]) -> Checked {
         // Where a file or a flag names another, the engine's port is not told.
         return Ok(());
     }
-    let number = |text: &str| {
-        text.rsplit(':')
-            .next()
-            .and_then(|it| it.parse::<u64>().ok())
-    };
-    let (engine, proxy) = (
-        number(upstream),
-        number(variable(sidecar, "TOKENGAUGE_LISTEN").unwrap()),
-    );
+    let number = |text: &str| text.rsplit(':').next().and_then(|it| it.parse::<u64>().ok());
+    let (engine, proxy) =
+        (number(upstream), number(variable(sidecar, "TOKENGAUGE_LISTEN").unwrap()));
     let target = |port: &Value| {
-        port.get("targetPort")
-            .filter(|it| !it.is_null())
-            .unwrap_or(&port["port"])
-            .clone()
+        port.get("targetPort").filter(|it| !it.is_null()).unwrap_or(&port["port"]).clone()
     };
     let ports = services.map(|it| list(&it["spec"], "ports"));
     for (old, new) in ports[0].iter().zip(&ports[1]) {
@@ -437,10 +363,7 @@ fn is_led(services: [&Value; 2], pods: [&Value; 2]) -> Checked {
             let to = resolved(&after, &target(new));
             prop_assert!(to == proxy, "{to:?} is not {proxy:?}");
         } else {
-            prop_assert_eq!(
-                resolved(&before, &target(old)),
-                resolved(&after, &target(new))
-            );
+            prop_assert_eq!(resolved(&before, &target(old)), resolved(&after, &target(new)));
         }
     }
     Ok(())
@@ -491,10 +414,7 @@ fn what_comes_out_holds_together() {
             .iter()
             .zip(&after)
             .flat_map(|(before, after)| {
-                objects(before)
-                    .into_iter()
-                    .zip(objects(after))
-                    .map(|(a, b)| [a.1, b.1])
+                objects(before).into_iter().zip(objects(after)).map(|(a, b)| [a.1, b.1])
             })
             .collect();
         for pair in &pairs {
@@ -540,11 +460,7 @@ fn the_webhook_makes_what_the_command_makes() {
                 "apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"],
             });
             let made = again(&pod.to_string(), case.shape.flags);
-            let wanted = if made.refused > 0 {
-                vec![pod.clone()]
-            } else {
-                values(&made.text)?
-            };
+            let wanted = if made.refused > 0 { vec![pod.clone()] } else { values(&made.text)? };
             prop_assert_eq!(vec![reviewed(&pod, &settings)], wanted);
         }
         Ok(())

@@ -20,39 +20,22 @@ fn bomb() -> String {
 #[test]
 fn what_cannot_be_read_is_refused_with_file_and_line() {
     let deep = format!("a: {}", "[".repeat(100_000));
-    let deep_block: String = (0..200)
-        .map(|it| format!("{}a:\n", " ".repeat(it)))
-        .collect();
+    let deep_block: String = (0..200).map(|it| format!("{}a:\n", " ".repeat(it))).collect();
     let cases = [
         (
             "a: 1\nb: 2\na: 3\n",
             "line 13: the key \"a\" stands here for the second time (first in line 11); remove one",
         ),
-        (
-            "\"a\": 1\na: 3\n",
-            "line 12: the key \"a\" stands here for the second time",
-        ),
-        (
-            "{a: 1, a: 2}\n",
-            "line 11: the key \"a\" stands here for the second time",
-        ),
-        (
-            "a: 1\n<<: x\n",
-            "line 11: << merges mappings only; give it an alias of a mapping",
-        ),
+        ("\"a\": 1\na: 3\n", "line 12: the key \"a\" stands here for the second time"),
+        ("{a: 1, a: 2}\n", "line 11: the key \"a\" stands here for the second time"),
+        ("a: 1\n<<: x\n", "line 11: << merges mappings only; give it an alias of a mapping"),
         ("a: !mine 1\n", "line 11: the tag !mine is not read"),
-        (
-            "a: !!binary aGk=\n",
-            "line 11: the tag !!binary is not read",
-        ),
+        ("a: !!binary aGk=\n", "line 11: the tag !!binary is not read"),
         (
             "? [a]\n: 1\n",
             "line 11: a key must be a single value: JSON has no lists and mappings as keys",
         ),
-        (
-            "null: 1\n",
-            "line 11: a key must be a single value: quote it, so that it is text",
-        ),
+        ("null: 1\n", "line 11: a key must be a single value: quote it, so that it is text"),
         (
             "a: &x\n  b: *x\n",
             "line 12: this alias stands within what it refers to; write the value out",
@@ -61,20 +44,14 @@ fn what_cannot_be_read_is_refused_with_file_and_line() {
         ("a:\n\tb: 1\n", "line 12:"),
         ("a: [1, 2\nb: 3\n", "line 1"),
         ("a: \"open\n", "line 1"),
-        (
-            "a: .nan\n",
-            "line 11: .nan is a number that JSON lacks; quote it",
-        ),
+        ("a: .nan\n", "line 11: .nan is a number that JSON lacks; quote it"),
         ("a: b\0c\n", "line 11:"),
         (&deep, "line 11: more than 128 values stand in each other"),
         (&deep_block, "more than 128 values stand in each other"),
         (&bomb(), "the aliases up to here stand for more than"),
     ];
     for (text, wrong) in cases {
-        let source = Source {
-            name: "x.yaml".to_owned(),
-            text: format!("{GOOD}{text}"),
-        };
+        let source = Source { name: "x.yaml".to_owned(), text: format!("{GOOD}{text}") };
         let error = changed(&[source], Some(&settings("--mode inbound"))).unwrap_err();
         assert!(error.starts_with("x.yaml: line "), "{error}");
         assert!(error.contains(wrong), "{error} is not {wrong}");

@@ -26,8 +26,7 @@ fn objects_of(text: &str) -> Vec<Value> {
 /// What is told of the ways back: the objects, and what is to be done.
 fn ways(changed: &Changed) -> Vec<(&str, &str)> {
     let told = changed.told.iter();
-    told.filter_map(|line| line.strip_prefix("from a cluster: ")?.split_once(": "))
-        .collect()
+    told.filter_map(|line| line.strip_prefix("from a cluster: ")?.split_once(": ")).collect()
 }
 
 /// `ways` has these objects, whose ways begin like this, and no others.
@@ -51,16 +50,10 @@ fn what_a_cluster_holds_is_told_how_it_goes_back() {
         &made,
         &[
             ("deployment/chat", "put back by `kubectl replace -f -`"),
-            (
-                "service/vllm, deployment/vllm",
-                "made by `kubectl apply`: inject the manifest",
-            ),
+            ("service/vllm, deployment/vllm", "made by `kubectl apply`: inject the manifest"),
             ("pod/alone", "no container can be put into a pod that runs"),
             ("job/once", "the template of a Job cannot be changed"),
-            (
-                OWNED,
-                "left as they are, since what makes these makes them anew",
-            ),
+            (OWNED, "left as they are, since what makes these makes them anew"),
         ],
     );
     // What kubectl applied has no sidecar, and these have one: there it cannot be taken out.
@@ -82,11 +75,7 @@ fn what_a_cluster_holds_is_told_how_it_goes_back() {
 fn what_a_cluster_says_of_an_object_stays_as_it_is() {
     let before = all();
     let made = again(&before, "");
-    assert!(
-        !made.told.iter().any(|line| line.contains("lost")),
-        "{:#?}",
-        made.told
-    );
+    assert!(!made.told.iter().any(|line| line.contains("lost")), "{:#?}", made.told);
     let (old, new) = (objects_of(&before), objects_of(&made.text));
     assert_eq!(old.len(), new.len());
     for (old, new) in old.iter().zip(&new) {
@@ -122,10 +111,7 @@ fn what_another_object_makes_is_left_as_it_is() {
     let owned = with(&json!([{"kind": "StatefulSet", "name": "chat", "controller": true}]));
     let made = again(&owned, super::IN);
     assert_eq!((made.text.as_str(), made.changes), (owned.as_str(), false));
-    assert_ways(
-        &made,
-        &[("pod/chat-0 (of statefulset/chat)", "left as they are")],
-    );
+    assert_ways(&made, &[("pod/chat-0 (of statefulset/chat)", "left as they are")]);
     // Beside it a workload is still the only one, which a flag is meant for, whatever it runs.
     let other = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "other"},
@@ -136,24 +122,13 @@ fn what_another_object_makes_is_left_as_it_is() {
     .to_string();
     assert!(again(&other, super::IN).changes);
     let both = again(&format!("{other}\n---\n{owned}"), super::IN);
-    assert!(
-        both.changes && both.text.contains(&owned),
-        "{:#?}",
-        both.told
-    );
+    assert!(both.changes && both.text.contains(&owned), "{:#?}", both.told);
 
     let alone = again(&with(&json!([])), super::IN);
-    assert!(
-        alone.text.contains("tokengauge.dev/injected"),
-        "{:#?}",
-        alone.told
-    );
+    assert!(alone.text.contains("tokengauge.dev/injected"), "{:#?}", alone.told);
     assert_ways(
         &alone,
-        &[
-            ("service/chat", "put back by"),
-            ("pod/chat-0", "no container can be put into"),
-        ],
+        &[("service/chat", "put back by"), ("pod/chat-0", "no container can be put into")],
     );
     // By hand a sidecar was put into one that is owned: there is no taking it out, either.
     let mut sidecar = objects_of(&alone.text).remove(0);
@@ -161,10 +136,7 @@ fn what_another_object_makes_is_left_as_it_is() {
         json!([{"kind": "StatefulSet", "name": "chat", "controller": true}]);
     let back = taken_back(&sidecar.to_string());
     assert!(!back.changes, "{:#?}", back.told);
-    assert_ways(
-        &back,
-        &[("pod/chat-0 (of statefulset/chat)", "left as they are")],
-    );
+    assert_ways(&back, &[("pod/chat-0 (of statefulset/chat)", "left as they are")]);
 }
 
 /// A Service that an operator keeps would lead back to the engine, and a pod that is owned need not be fit for a sidecar.
@@ -187,15 +159,8 @@ fn what_is_left_neither_changes_nor_stands_in_the_way() {
     };
     let named = workload(json!({"name": "http", "containerPort": 8000}));
     let made = again(&format!("{named}\n---\n{service}"), super::IN);
-    assert!(
-        made.changes && made.text.contains(&service),
-        "{:#?}",
-        made.told
-    );
-    assert_ways(
-        &made,
-        &[("service/chat (of engine/chat)", "left as they are")],
-    );
+    assert!(made.changes && made.text.contains(&service), "{:#?}", made.told);
+    assert_ways(&made, &[("service/chat (of engine/chat)", "left as they are")]);
     // Without a name nothing leads to the sidecar.
     let numbered = workload(json!({"containerPort": 8000}));
     let made = again(&format!("{numbered}\n---\n{service}"), super::IN);
@@ -208,10 +173,7 @@ fn what_is_left_neither_changes_nor_stands_in_the_way() {
     });
     let made = again(&without_ports.to_string(), super::IN);
     assert_eq!((made.refused, made.changes), (0, false), "{:#?}", made.told);
-    assert_ways(
-        &made,
-        &[("pod/chat-0 (of engine/chat)", "left as they are")],
-    );
+    assert_ways(&made, &[("pod/chat-0 (of engine/chat)", "left as they are")]);
 }
 
 #[test]
@@ -341,10 +303,7 @@ fn a_sidecar_that_was_applied_is_taken_back_from_the_manifest() {
     let mut assert_way = |applied: &Value, begins: &str| {
         let key = "kubectl.kubernetes.io/last-applied-configuration";
         deployment["metadata"]["annotations"][key] = json!(applied.to_string());
-        assert_ways(
-            &taken_back(&deployment.to_string()),
-            &[("deployment/vllm", begins)],
-        );
+        assert_ways(&taken_back(&deployment.to_string()), &[("deployment/vllm", begins)]);
     };
     assert_way(&applied, "made by `kubectl apply`: uninject the manifest");
     // As kubectl replace leaves it: the version in it is a former one, and would be refused.

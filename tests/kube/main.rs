@@ -51,29 +51,13 @@ const OUT_PLAIN: &str = "--mode outbound --native false";
 /// Each kind in each mode, native and plain; then what is special.
 const CASES: &[Case] = &[
     case("engine-deployment", "engine-deployment.yaml", IN),
-    case(
-        "engine-deployment-plain",
-        "engine-deployment.yaml",
-        IN_PLAIN,
-    ),
+    case("engine-deployment-plain", "engine-deployment.yaml", IN_PLAIN),
     case("engine-statefulset", "engine-statefulset.yaml", IN),
-    case(
-        "engine-statefulset-plain",
-        "engine-statefulset.yaml",
-        IN_PLAIN,
-    ),
+    case("engine-statefulset-plain", "engine-statefulset.yaml", IN_PLAIN),
     case("engine-daemonset", "engine-daemonset.yaml", ""),
-    case(
-        "engine-daemonset-plain",
-        "engine-daemonset.yaml",
-        "--native false",
-    ),
+    case("engine-daemonset-plain", "engine-daemonset.yaml", "--native false"),
     case("engine-replicaset", "engine-replicaset.yaml", IN),
-    case(
-        "engine-replicaset-plain",
-        "engine-replicaset.yaml",
-        IN_PLAIN,
-    ),
+    case("engine-replicaset-plain", "engine-replicaset.yaml", IN_PLAIN),
     case("engine-pod", "engine-pod.yaml", IN),
     case("engine-pod-plain", "engine-pod.yaml", IN_PLAIN),
     case("engine-job", "engine-job.yaml", IN),
@@ -107,22 +91,15 @@ struct Flags {
 
 fn settings(flags: &str) -> Settings {
     let words = ["inject"].into_iter().chain(flags.split_whitespace());
-    Flags::try_parse_from(words)
-        .unwrap_or_else(|error| panic!("{flags}: {error}"))
-        .settings
+    Flags::try_parse_from(words).unwrap_or_else(|error| panic!("{flags}: {error}")).settings
 }
 
 fn folder(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/kube")
-        .join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kube").join(name)
 }
 
 fn input(name: &str) -> Source {
-    Source {
-        name: name.to_owned(),
-        text: fs::read_to_string(folder("input").join(name)).unwrap(),
-    }
+    Source { name: name.to_owned(), text: fs::read_to_string(folder("input").join(name)).unwrap() }
 }
 
 fn injected(source: Source, flags: &str) -> Changed {
@@ -130,20 +107,11 @@ fn injected(source: Source, flags: &str) -> Changed {
 }
 
 fn again(text: &str, flags: &str) -> Changed {
-    injected(
-        Source {
-            name: "again".to_owned(),
-            text: text.to_owned(),
-        },
-        flags,
-    )
+    injected(Source { name: "again".to_owned(), text: text.to_owned() }, flags)
 }
 
 fn taken_back(text: &str) -> Changed {
-    let source = Source {
-        name: "injected".to_owned(),
-        text: text.to_owned(),
-    };
+    let source = Source { name: "injected".to_owned(), text: text.to_owned() };
     changed(&[source], None).unwrap()
 }
 
@@ -157,29 +125,17 @@ fn check_file(path: &Path, text: &str) {
         return;
     }
     let expected = fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(
-        text,
-        expected,
-        "{} (UPDATE_FIXTURES=1 writes it anew)",
-        path.display()
-    );
+    assert_eq!(text, expected, "{} (UPDATE_FIXTURES=1 writes it anew)", path.display());
 }
 
 #[test]
 fn what_is_injected_is_as_the_files_say() {
     for case in CASES {
-        let suffix = if case.input.ends_with("json") {
-            "json"
-        } else {
-            "yaml"
-        };
+        let suffix = if case.input.ends_with("json") { "json" } else { "yaml" };
         let made = injected(input(case.input), case.flags);
         assert_eq!(made.refused, 0, "{}: {:#?}", case.name, made.told);
         check(&format!("{}.out.{suffix}", case.name), &made.text);
-        check(
-            &format!("{}.told.txt", case.name),
-            &(made.told.join("\n") + "\n"),
-        );
+        check(&format!("{}.told.txt", case.name), &(made.told.join("\n") + "\n"));
     }
 }
 
@@ -188,17 +144,11 @@ fn every_file_belongs_to_a_case() {
     for entry in fs::read_dir(folder("injected")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let stem = name.split('.').next().unwrap_or_default();
-        assert!(
-            CASES.iter().any(|case| case.name == stem),
-            "injected/{name}: no case makes it"
-        );
+        assert!(CASES.iter().any(|case| case.name == stem), "injected/{name}: no case makes it");
     }
     for entry in fs::read_dir(folder("input")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(
-            CASES.iter().any(|case| case.input == name),
-            "input/{name}: no case reads it"
-        );
+        assert!(CASES.iter().any(|case| case.input == name), "input/{name}: no case reads it");
     }
 }
 
@@ -212,21 +162,14 @@ fn the_manifests_of_deploy_are_what_inject_writes() {
             let made = again(&text, flags);
             assert_eq!(made.refused, 0, "{:#?}", made.told);
             assert_eq!(taken_back(&made.text).text, text);
-            check_file(
-                &deploy.join(format!("{to}{mode}/injected.yaml")),
-                &made.text,
-            );
+            check_file(&deploy.join(format!("{to}{mode}/injected.yaml")), &made.text);
         }
     }
 }
 
 /// The environment of the sidecar in `object`, wherever that keeps its pod, as far as it is written out.
 fn sidecar_environment(object: &Value) -> Vec<(String, String)> {
-    let pods = [
-        "/spec",
-        "/spec/template/spec",
-        "/spec/jobTemplate/spec/template/spec",
-    ];
+    let pods = ["/spec", "/spec/template/spec", "/spec/jobTemplate/spec/template/spec"];
     let containers = pods
         .iter()
         .filter_map(|pod| object.pointer(pod))
@@ -258,10 +201,7 @@ fn starts(object: &Value) -> bool {
     let flags: Vec<String> = sidecar_environment(object)
         .iter()
         .filter_map(|(name, value)| {
-            let name = name
-                .strip_prefix("TOKENGAUGE_")?
-                .to_lowercase()
-                .replace('_', "-");
+            let name = name.strip_prefix("TOKENGAUGE_")?.to_lowercase().replace('_', "-");
             let value = match name.as_str() {
                 "config" => config.insert(config_file()).path().to_str().unwrap(),
                 _ => value,
@@ -281,21 +221,16 @@ fn starts(object: &Value) -> bool {
 
 fn config_file() -> tempfile::NamedTempFile {
     let config = tempfile::NamedTempFile::new().unwrap();
-    fs::write(
-        &config,
-        "version: 1\nupstreams: {engine: {url: \"http://127.0.0.1:8000\"}}\n",
-    )
-    .unwrap();
+    fs::write(&config, "version: 1\nupstreams: {engine: {url: \"http://127.0.0.1:8000\"}}\n")
+        .unwrap();
     config
 }
 
 /// A sidecar that does not start would keep its pod from starting.
 #[test]
 fn what_a_sidecar_is_told_is_taken() {
-    let mut texts: Vec<String> = CASES
-        .iter()
-        .map(|case| injected(input(case.input), case.flags).text)
-        .collect();
+    let mut texts: Vec<String> =
+        CASES.iter().map(|case| injected(input(case.input), case.flags).text).collect();
     // A file has the upstreams, and flags that speak of them would be refused.
     let said =
         annotated("config: mine\nprovider: vllm\nengine-metrics: \"true\"\nobjectives: chat");
@@ -332,11 +267,7 @@ fn uninject_takes_it_all_back_byte_for_byte() {
         let back = taken_back(&made.text);
         if made.told.iter().any(|line| line.contains(": lost: ")) {
             let values = |text: &str| {
-                documents(text)
-                    .unwrap()
-                    .iter()
-                    .map(|it| it.value().clone())
-                    .collect::<Vec<_>>()
+                documents(text).unwrap().iter().map(|it| it.value().clone()).collect::<Vec<_>>()
             };
             assert_eq!(values(&back.text), values(&before), "{}", case.name);
         } else {
@@ -369,19 +300,13 @@ fn a_null_comes_back_as_a_null() {
 #[test]
 fn other_settings_are_as_if_they_had_been_the_first() {
     for case in CASES {
-        let flags = format!(
-            "{} --image registry.example/tokengauge:9.9.9 --objectives voice",
-            case.flags
-        );
+        let flags =
+            format!("{} --image registry.example/tokengauge:9.9.9 --objectives voice", case.flags);
         let before = injected(input(case.input), case.flags);
         let renewed = again(&before.text, &flags);
         let direct = injected(input(case.input), &flags);
         let values = |text: &str| {
-            documents(text)
-                .unwrap()
-                .iter()
-                .map(|it| it.value().clone())
-                .collect::<Vec<_>>()
+            documents(text).unwrap().iter().map(|it| it.value().clone()).collect::<Vec<_>>()
         };
         assert_eq!(values(&renewed.text), values(&direct.text), "{}", case.name);
     }
@@ -394,16 +319,9 @@ fn value(text: &str) -> Value {
 fn outcome(text: &str, flags: &str) -> Outcome {
     let settings = settings(flags);
     let texts = documents(text).unwrap();
-    let all: Vec<&Value> = texts
-        .iter()
-        .flat_map(|it| objects(it.value()))
-        .map(|(_, object)| object)
-        .collect();
-    inject(
-        all.first().unwrap(),
-        &Around::of(&all, &settings),
-        &settings,
-    )
+    let all: Vec<&Value> =
+        texts.iter().flat_map(|it| objects(it.value())).map(|(_, object)| object).collect();
+    inject(all.first().unwrap(), &Around::of(&all, &settings), &settings)
 }
 
 /// A pod with one engine on a named port; `metadata` and `spec` are put into its lines.
@@ -415,24 +333,15 @@ fn pod(metadata: &str, spec: &str) -> String {
 }
 
 fn annotated(lines: &str) -> String {
-    let lines: String = lines
-        .lines()
-        .map(|line| format!("    tokengauge.dev/{line}\n"))
-        .collect();
+    let lines: String = lines.lines().map(|line| format!("    tokengauge.dev/{line}\n")).collect();
     pod(&format!("  annotations:\n{lines}"), "")
 }
 
 #[test]
 fn what_is_wrong_is_refused_with_what_where_and_what_to_do() {
     let cases = [
-        (
-            "mdoe: inbound",
-            "tokengauge.dev/mdoe: there is no such annotation; the nearest is mode",
-        ),
-        (
-            "mode: sideways",
-            "tokengauge.dev/mode: \"sideways\" is none of inbound, outbound",
-        ),
+        ("mdoe: inbound", "tokengauge.dev/mdoe: there is no such annotation; the nearest is mode"),
+        ("mode: sideways", "tokengauge.dev/mode: \"sideways\" is none of inbound, outbound"),
         (
             "port: \"70000\"",
             "tokengauge.dev/port: \"70000\" is no port; write a number from 1 to 65535",
@@ -441,41 +350,20 @@ fn what_is_wrong_is_refused_with_what_where_and_what_to_do() {
             "port: grpc",
             "no container declares the TCP port grpc; choose one of http (8000, container a)",
         ),
-        (
-            "upstream: ftp://x",
-            "tokengauge.dev/upstream: the URL is neither http:// nor https://",
-        ),
+        ("upstream: ftp://x", "tokengauge.dev/upstream: the URL is neither http:// nor https://"),
         (
             "objectives: fast",
             "tokengauge.dev/objectives: \"fast\" is none of chat, voice, code, batch, agent",
         ),
-        (
-            "memory-limit: 1 GB",
-            "tokengauge.dev/memory-limit: \"1 GB\" is no quantity above zero",
-        ),
-        (
-            "drain: \"30\"",
-            "tokengauge.dev/drain: \"30\" has no unit of time",
-        ),
+        ("memory-limit: 1 GB", "tokengauge.dev/memory-limit: \"1 GB\" is no quantity above zero"),
+        ("drain: \"30\"", "tokengauge.dev/drain: \"30\" has no unit of time"),
         ("native: yes", "tokengauge.dev/native: "),
-        (
-            "provider: A B",
-            "tokengauge.dev/provider: \"A B\" is no provider's name",
-        ),
-        (
-            "image: \"a b\"",
-            "tokengauge.dev/image: \"a b\" is no image",
-        ),
-        (
-            "listen-port: \"4001\"",
-            "listen-port and admin-port are both 4001",
-        ),
+        ("provider: A B", "tokengauge.dev/provider: \"A B\" is no provider's name"),
+        ("image: \"a b\"", "tokengauge.dev/image: \"a b\" is no image"),
+        ("listen-port: \"4001\"", "listen-port and admin-port are both 4001"),
         ("listen-port: \"8000\"", "container a uses port 8000 itself"),
         ("otlp-endpoint: node:4317", "tokengauge.dev/otlp-endpoint: "),
-        (
-            "config: Big",
-            "tokengauge.dev/config: \"Big\" is no name of a ConfigMap",
-        ),
+        ("config: Big", "tokengauge.dev/config: \"Big\" is no name of a ConfigMap"),
     ];
     for (annotation, expected) in cases {
         match outcome(&annotated(annotation), IN) {
@@ -490,24 +378,16 @@ fn what_is_wrong_is_refused_with_what_where_and_what_to_do() {
         Outcome::Refused(Problem::NoSuchContainer { name, .. }) => assert_eq!(name, "b"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(
-        outcome(&annotated("inject: enabled"), ""),
-        Outcome::Refused(Problem::ModeUnknown)
-    );
+    assert_eq!(outcome(&annotated("inject: enabled"), ""), Outcome::Refused(Problem::ModeUnknown));
 }
 
 #[test]
 fn a_url_with_a_password_is_never_echoed() {
-    for annotation in [
-        "upstream: https://me:s3cret@host",
-        "otlp-endpoint: https://me:s3cret@host",
-    ] {
+    for annotation in ["upstream: https://me:s3cret@host", "otlp-endpoint: https://me:s3cret@host"]
+    {
         match outcome(&annotated(annotation), IN) {
             Outcome::Refused(problem) => {
-                assert!(
-                    !format!("{problem} {problem:?}").contains("s3cret"),
-                    "{problem:?}"
-                );
+                assert!(!format!("{problem} {problem:?}").contains("s3cret"), "{problem:?}");
             }
             other => panic!("{other:?}"),
         }
@@ -586,26 +466,15 @@ fn a_port_without_a_name_wants_its_service_in_sight() {
             "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{selector: {{app: a}}, {more}}}\n"
         )
     };
-    let refused = Outcome::Refused(Problem::NumberedPort {
-        port: 8000,
-        headless: None,
-    });
+    let refused = Outcome::Refused(Problem::NumberedPort { port: 8000, headless: None });
     assert_eq!(outcome(pod, IN), refused);
-    assert_eq!(
-        outcome(&format!("{pod}{}", service("ports: [{port: 80}]")), IN),
-        refused
-    );
+    assert_eq!(outcome(&format!("{pod}{}", service("ports: [{port: 80}]")), IN), refused);
     let headless = service("clusterIP: None, ports: [{port: 8000}]");
-    let by_clients = Outcome::Refused(Problem::NumberedPort {
-        port: 8000,
-        headless: Some("s".to_owned()),
-    });
+    let by_clients =
+        Outcome::Refused(Problem::NumberedPort { port: 8000, headless: Some("s".to_owned()) });
     assert_eq!(outcome(&format!("{pod}{headless}"), IN), by_clients);
     let fits = service("ports: [{port: 80, targetPort: 8000}]");
-    assert!(matches!(
-        outcome(&format!("{pod}{fits}"), IN),
-        Outcome::Changed { .. }
-    ));
+    assert!(matches!(outcome(&format!("{pod}{fits}"), IN), Outcome::Changed { .. }));
     let elsewhere = fits.replace("name: s}", "name: s, namespace: other}");
     let here = pod.replace("name: p,", "name: p, namespace: here,");
     assert_eq!(outcome(&format!("{here}{elsewhere}"), IN), refused);
@@ -627,10 +496,7 @@ fn a_service_of_two_workloads_is_led_only_where_both_are_taken_over() {
     assert!(matches!(outcome(&both, IN), Outcome::Changed { .. }));
     let out = ", annotations: {tokengauge.dev/inject: disabled}";
     let one = format!("{service}{}{}", pod("p", ""), pod("q", out));
-    let refused = Problem::SharedService {
-        workload: "pod/q".to_owned(),
-        port: 8000,
-    };
+    let refused = Problem::SharedService { workload: "pod/q".to_owned(), port: 8000 };
     assert_eq!(outcome(&one, IN), Outcome::Refused(refused));
 }
 
@@ -665,29 +531,19 @@ fn a_service_without_a_selector_is_left_alone() {
 
 #[test]
 fn one_refusal_is_that_of_the_whole_and_is_told_with_its_place() {
-    let text = format!(
-        "{}---\n# a comment\n{}",
-        pod("", ""),
-        annotated("mode: sideways")
-    );
+    let text = format!("{}---\n# a comment\n{}", pod("", ""), annotated("mode: sideways"));
     let made = again(&text, IN);
     assert_eq!(made.refused, 1);
     let line = made.told.last().unwrap();
-    assert!(
-        line.starts_with("again:13: pod/p: refused: tokengauge.dev/mode: "),
-        "{line}"
-    );
+    assert!(line.starts_with("again:13: pod/p: refused: tokengauge.dev/mode: "), "{line}");
 }
 
 #[test]
 fn several_files_are_one_stream() {
     let sources = [input("app-pod.yaml"), input("engine-pod.yaml")];
     let made = changed(&sources, Some(&settings(OUT))).unwrap();
-    let kinds: Vec<Value> = documents(&made.text)
-        .unwrap()
-        .iter()
-        .map(|it| it.value()["kind"].clone())
-        .collect();
+    let kinds: Vec<Value> =
+        documents(&made.text).unwrap().iter().map(|it| it.value()["kind"].clone()).collect();
     assert_eq!(kinds, ["Pod", "Pod"]);
 }
 
@@ -703,10 +559,8 @@ fn alone_a_sidecar_is_never_renewed() {
 #[test]
 fn uninject_leaves_and_tells_what_was_changed_since() {
     let made = again(&pod("", ""), IN).text;
-    let grace = made.replace(
-        "terminationGracePeriodSeconds: 330",
-        "terminationGracePeriodSeconds: 900",
-    );
+    let grace =
+        made.replace("terminationGracePeriodSeconds: 330", "terminationGracePeriodSeconds: 900");
     let back = taken_back(&grace);
     let text = &back.text;
     assert!(
@@ -715,11 +569,7 @@ fn uninject_leaves_and_tells_what_was_changed_since() {
     );
     let told =
         "/spec/terminationGracePeriodSeconds was changed since `inject`, so it is left as it is";
-    assert!(
-        back.told.iter().any(|line| line.ends_with(told)),
-        "{:#?}",
-        back.told
-    );
+    assert!(back.told.iter().any(|line| line.ends_with(told)), "{:#?}", back.told);
     // An API server fills in defaults; they are no change.
     let mut defaulted = value(&made);
     defaulted["spec"]["containers"][0]["lifecycle"]["preStop"]["httpGet"]["scheme"] = "HTTP".into();
@@ -766,10 +616,7 @@ fn what_templates_leave_behind_comes_back_byte_for_byte() {
                 continue;
             }
             let flags = format!("{flags} --config settings");
-            let source = |text: &str| Source {
-                name: "a".to_owned(),
-                text: text.to_owned(),
-            };
+            let source = |text: &str| Source { name: "a".to_owned(), text: text.to_owned() };
             let there = changed(&[source(&text)], Some(&settings(&flags))).unwrap();
             assert_eq!(there.text.ends_with('\n'), text.ends_with('\n'), "{text}");
             let back = changed(&[source(&there.text)], None).unwrap();
@@ -789,39 +636,21 @@ fn inbound_by_a_flag_takes_the_engine_and_leaves_its_neighbours() {
     };
     let engine = workload("chat", "vllm/vllm-openai:1", "");
     let redis = workload("redis", "redis:8", "");
-    let own = workload(
-        "own",
-        "registry.example/own:1",
-        "'tokengauge.dev/mode': inbound",
-    );
+    let own = workload("own", "registry.example/own:1", "'tokengauge.dev/mode': inbound");
     let text = format!("{engine}{redis}{own}");
-    let source = Source {
-        name: "a".to_owned(),
-        text: text.clone(),
-    };
+    let source = Source { name: "a".to_owned(), text: text.clone() };
     let made = changed(&[source], Some(&settings(IN))).unwrap();
     let took = |name: &str| {
         let says = format!("pod/{name}: adds ");
         made.told.iter().any(|line| line.contains(&says))
     };
-    assert!(
-        took("chat") && took("own") && !took("redis"),
-        "{:?}",
-        made.told
-    );
-    assert!(
-        made.told
-            .iter()
-            .any(|line| line.contains("pod/redis: skipped: no engine is known"))
-    );
+    assert!(took("chat") && took("own") && !took("redis"), "{:?}", made.told);
+    assert!(made.told.iter().any(|line| line.contains("pod/redis: skipped: no engine is known")));
 
     // The only one is meant, whatever it is; so is one that is named.
     let documents = documents(&text).unwrap();
-    let all: Vec<&Value> = documents
-        .iter()
-        .flat_map(|it| objects(it.value()))
-        .map(|(_, it)| it)
-        .collect();
+    let all: Vec<&Value> =
+        documents.iter().flat_map(|it| objects(it.value())).map(|(_, it)| it).collect();
     let wanted = settings(IN);
     let redis = *all.get(1).unwrap();
     let changes = |around: &Around, object| {
@@ -839,10 +668,7 @@ fn inbound_by_a_flag_takes_the_engine_and_leaves_its_neighbours() {
     // What is for applications is for all of them.
     let wanted = settings(OUT);
     let around = Around::of(&all, &wanted);
-    assert!(matches!(
-        inject(redis, &around, &wanted),
-        Outcome::Changed { .. }
-    ));
+    assert!(matches!(inject(redis, &around, &wanted), Outcome::Changed { .. }));
 }
 
 /// kubectl puts an object without a namespace where it is told to, and refuses what says another.
@@ -866,10 +692,7 @@ fn who_dials_the_pod_by_number_is_told() {
                [{name: http, containerPort: 8000}]}\n---\n";
     let told = |kind: &str, spec: &str| {
         let text = format!("{pod}apiVersion: {kind}\nmetadata: {{name: it}}\nspec: {spec}\n");
-        let source = Source {
-            name: "a".to_owned(),
-            text,
-        };
+        let source = Source { name: "a".to_owned(), text };
         let made = changed(&[source], Some(&settings(IN))).unwrap();
         let says =
             "InferencePool it dials port 8000 of the pod itself, past the sidecar: give it 4000";
@@ -877,33 +700,17 @@ fn who_dials_the_pod_by_number_is_told() {
     };
     let former = "inference.networking.x-k8s.io/v1alpha2\nkind: InferencePool";
     assert!(told(former, "{selector: {app: a}, targetPortNumber: 8000}"));
-    assert!(!told(
-        former,
-        "{selector: {app: b}, targetPortNumber: 8000}"
-    ));
+    assert!(!told(former, "{selector: {app: b}, targetPortNumber: 8000}"));
     assert!(!told(former, "{targetPortNumber: 8000}"));
     let pool = "inference.networking.k8s.io/v1\nkind: InferencePool";
-    assert!(told(
-        pool,
-        "{selector: {matchLabels: {app: a}}, targetPorts: [{number: 8000}]}"
-    ));
-    assert!(!told(
-        pool,
-        "{selector: {matchLabels: {app: a}}, targetPorts: [{number: 4000}]}"
-    ));
+    assert!(told(pool, "{selector: {matchLabels: {app: a}}, targetPorts: [{number: 8000}]}"));
+    assert!(!told(pool, "{selector: {matchLabels: {app: a}}, targetPorts: [{number: 4000}]}"));
 
     let headless = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {clusterIP: None, selector: {app: a}, ports: \
                     [{port: 8000}]}\n";
     let text = format!("{}{headless}", pod.replace("name: http, ", ""));
-    let refused = Problem::NumberedPort {
-        port: 8000,
-        headless: Some("s".to_owned()),
-    };
-    assert!(
-        refused
-            .to_string()
-            .contains("Service s, which leads there, is headless")
-    );
+    let refused = Problem::NumberedPort { port: 8000, headless: Some("s".to_owned()) };
+    assert!(refused.to_string().contains("Service s, which leads there, is headless"));
     assert_eq!(outcome(&text, IN), Outcome::Refused(refused));
 }
 
@@ -918,26 +725,13 @@ fn a_variable_that_is_kept_is_told_with_the_route_that_would_replace_it() {
     };
     let url = "http://gateway.ai/openai/v1";
     let made = |text: String| {
-        let source = Source {
-            name: "a".to_owned(),
-            text,
-        };
+        let source = Source { name: "a".to_owned(), text };
         changed(&[source], Some(&settings(OUT))).unwrap()
     };
-    let kept = made(pod(
-        &format!("{{name: OPENAI_BASE_URL, value: '{url}'}}"),
-        "",
-    ));
+    let kept = made(pod(&format!("{{name: OPENAI_BASE_URL, value: '{url}'}}"), ""));
     let says = format!("say tokengauge.dev/upstream: /openai={url}");
-    assert!(
-        kept.told.iter().any(|line| line.ends_with(&says)),
-        "{:?}",
-        kept.told
-    );
-    let routed = made(pod(
-        "",
-        &format!("'tokengauge.dev/upstream': '/openai={url}'"),
-    ));
+    assert!(kept.told.iter().any(|line| line.ends_with(&says)), "{:?}", kept.told);
+    let routed = made(pod("", &format!("'tokengauge.dev/upstream': '/openai={url}'")));
     assert!(
         routed.text.contains("\"http://127.0.0.1:4000/openai\"")
             || routed.text.contains("http://127.0.0.1:4000/openai\n"),
@@ -948,24 +742,9 @@ fn a_variable_that_is_kept_is_told_with_the_route_that_would_replace_it() {
 
 #[test]
 fn a_template_and_an_input_without_pods_are_told_as_such() {
-    let source = |text: &str| {
-        [Source {
-            name: "a".to_owned(),
-            text: text.to_owned(),
-        }]
-    };
+    let source = |text: &str| [Source { name: "a".to_owned(), text: text.to_owned() }];
     let wrong = changed(&source("metadata:\n  name: {{ .Release.Name }}\n"), None).unwrap_err();
-    assert!(
-        wrong.ends_with("give inject what `helm template` makes of it"),
-        "{wrong}"
-    );
-    let made = changed(
-        &source("apiVersion: v1\nkind: ConfigMap\n"),
-        Some(&settings(IN)),
-    )
-    .unwrap();
-    assert_eq!(
-        made.told,
-        ["nothing is changed: no object in the input runs pods"]
-    );
+    assert!(wrong.ends_with("give inject what `helm template` makes of it"), "{wrong}");
+    let made = changed(&source("apiVersion: v1\nkind: ConfigMap\n"), Some(&settings(IN))).unwrap();
+    assert_eq!(made.told, ["nothing is changed: no object in the input runs pods"]);
 }

@@ -121,17 +121,9 @@ impl Pen<'_, '_> {
                 }
                 continue;
             }
-            let further = if self.below_block {
-                0
-            } else {
-                self.choices.of(&[0, 0, 2, 4])
-            };
+            let further = if self.below_block { 0 } else { self.choices.of(&[0, 0, 2, 4]) };
             let comment = self.comment();
-            gap.push_str(&format!(
-                "{}{comment}{}",
-                " ".repeat(column + further),
-                self.newline
-            ));
+            gap.push_str(&format!("{}{comment}{}", " ".repeat(column + further), self.newline));
             self.below_block = false;
         }
         gap
@@ -171,9 +163,7 @@ impl Pen<'_, '_> {
         let merged = self.anchors.iter().rev().find(|(_, value)| {
             value.as_object().is_some_and(|merged| {
                 !merged.is_empty()
-                    && merged
-                        .iter()
-                        .all(|(key, value)| entries.get(key) == Some(value))
+                    && merged.iter().all(|(key, value)| entries.get(key) == Some(value))
             })
         });
         if let Some((name, Value::Object(merged))) = merged.cloned()
@@ -184,11 +174,7 @@ impl Pen<'_, '_> {
         }
         let shuffled = self.choices.once_in(3);
         while !rest.is_empty() {
-            let (key, value) = if shuffled {
-                self.choices.take(&mut rest)
-            } else {
-                rest.remove(0)
-            };
+            let (key, value) = if shuffled { self.choices.take(&mut rest) } else { rest.remove(0) };
             lines.push_str(&self.gap(column));
             let key = self.key(key);
             let behind = self.behind(value, column, false);
@@ -247,9 +233,7 @@ impl Pen<'_, '_> {
         let lines = self.block(value, column);
         let first = lines.trim_start_matches([' ', '\r', '\n']);
         if first.starts_with('#') {
-            return format!("{}{lines}", self.newline)
-                .trim_start_matches(' ')
-                .to_owned();
+            return format!("{}{lines}", self.newline).trim_start_matches(' ').to_owned();
         }
         first.to_owned()
     }
@@ -270,12 +254,8 @@ impl Pen<'_, '_> {
         let newline = self.newline;
         let style = self.choices.below(6);
         let body = text.trim_end_matches('\n');
-        let plain_lines = body
-            .chars()
-            .all(|c| c == '\n' || (c != '\t' && !c.is_control()))
-            && body
-                .lines()
-                .all(|line| line.is_empty() || !line.trim().is_empty())
+        let plain_lines = body.chars().all(|c| c == '\n' || (c != '\t' && !c.is_control()))
+            && body.lines().all(|line| line.is_empty() || !line.trim().is_empty())
             && !body.is_empty()
             && !body.starts_with([' ', '\n']);
         let chomping = match text.len() - body.len() {
@@ -284,9 +264,7 @@ impl Pen<'_, '_> {
             _ => "+",
         };
         let indent = " ".repeat(column + self.step.max(2));
-        let folds = body
-            .lines()
-            .all(|line| !line.is_empty() && !line.starts_with(' '));
+        let folds = body.lines().all(|line| !line.is_empty() && !line.starts_with(' '));
         if plain_lines && (style == 3 || (style == 4 && folds)) {
             let (sign, joint) = if style == 3 {
                 ("|", newline.to_owned())
@@ -294,11 +272,7 @@ impl Pen<'_, '_> {
                 (">", format!("{newline}{newline}"))
             };
             let line = |line: &str| {
-                if line.is_empty() {
-                    String::new()
-                } else {
-                    format!("{indent}{line}")
-                }
+                if line.is_empty() { String::new() } else { format!("{indent}{line}") }
             };
             let lines: Vec<String> = body.split('\n').map(line).collect();
             let more = newline.repeat((text.len() - body.len()).max(1));
@@ -334,17 +308,12 @@ impl Pen<'_, '_> {
 
     /// Between brackets; where it goes over several lines, they stand in `column` at least.
     fn flow(&mut self, value: &Value, column: usize) -> String {
-        let (open, close) = if value.is_array() {
-            ('[', ']')
-        } else {
-            ('{', '}')
-        };
+        let (open, close) = if value.is_array() { ('[', ']') } else { ('{', '}') };
         let entries: Vec<(Option<&String>, &Value)> = match value {
             Value::Array(items) => items.iter().map(|item| (None, item)).collect(),
-            Value::Object(entries) => entries
-                .iter()
-                .map(|(key, value)| (Some(key), value))
-                .collect(),
+            Value::Object(entries) => {
+                entries.iter().map(|(key, value)| (Some(key), value)).collect()
+            }
             Value::String(text) => {
                 let style = self.choices.below(3);
                 let bare = plain(text) && !text.contains([',', ':', '[', ']', '{', '}']);
@@ -381,9 +350,7 @@ impl Pen<'_, '_> {
 /// Whether a text needs no quotes. Too strict is no error.
 fn plain(text: &str) -> bool {
     text.starts_with(|c: char| c.is_alphabetic() || c == '/')
-        && text
-            .chars()
-            .all(|c| c.is_alphanumeric() || " _./:@=%-".contains(c))
+        && text.chars().all(|c| c.is_alphanumeric() || " _./:@=%-".contains(c))
         && !text.contains(": ")
         && !text.ends_with([' ', ':'])
         && !WORDS.contains(&text.to_lowercase().as_str())

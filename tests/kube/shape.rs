@@ -78,10 +78,7 @@ pub fn shape(choices: &mut Choices<'_>) -> Shape {
     if maker.choices.once_in(6) {
         objects.push(Value::Null);
     }
-    Shape {
-        documents: objects,
-        flags,
-    }
+    Shape { documents: objects, flags }
 }
 
 /// Ports that are free yet, and names for them: both stand once in a pod.
@@ -137,9 +134,7 @@ impl Maker<'_, '_> {
     fn annotations(&mut self, ours: bool) -> Value {
         let mut annotations = Map::new();
         for _ in 0..self.choices.below(3) {
-            let key = self
-                .choices
-                .of(&["example.com/note", "checksum/config", "a", "z/z"]);
+            let key = self.choices.of(&["example.com/note", "checksum/config", "a", "z/z"]);
             annotations.insert(key.to_owned(), json!(self.choices.of(&TEXTS)));
         }
         let mut set = |key: &str, value: &str| {
@@ -212,11 +207,7 @@ impl Maker<'_, '_> {
             names[0] = "tokengauge";
         }
         let mut spec = Map::new();
-        let count = if self.choices.once_in(40) {
-            0
-        } else {
-            1 + self.choices.below(2)
-        };
+        let count = if self.choices.once_in(40) { 0 } else { 1 + self.choices.below(2) };
         let mut containers = Vec::new();
         for _ in 0..count {
             containers.push(self.container(names.remove(0), &mut free));
@@ -254,10 +245,9 @@ impl Maker<'_, '_> {
             ),
             2 => set("volumes", json!([])),
             3 => set("volumes", Value::Null),
-            4 if self.choices.once_in(4) => set(
-                "volumes",
-                json!([{"name": "tokengauge-config", "emptyDir": {}}]),
-            ),
+            4 if self.choices.once_in(4) => {
+                set("volumes", json!([{"name": "tokengauge-config", "emptyDir": {}}]))
+            }
             _ => {}
         }
         match self.choices.below(6) {
@@ -270,11 +260,7 @@ impl Maker<'_, '_> {
             set("hostNetwork", json!(true));
         }
         if self.choices.once_in(6) {
-            let system = if self.choices.once_in(4) {
-                "windows"
-            } else {
-                "linux"
-            };
+            let system = if self.choices.once_in(4) { "windows" } else { "linux" };
             set("nodeSelector", json!({"kubernetes.io/os": system}));
         }
         if self.choices.once_in(4) {
@@ -282,10 +268,7 @@ impl Maker<'_, '_> {
                 "affinity",
                 json!({"nodeAffinity": {"required": [{"key": "gpu", "operator": "In", "values": ["a", "b"]}]}}),
             );
-            set(
-                "tolerations",
-                json!([{"key": "nvidia.com/gpu", "operator": "Exists"}]),
-            );
+            set("tolerations", json!([{"key": "nvidia.com/gpu", "operator": "Exists"}]));
         }
         if self.choices.once_in(6) {
             set(
@@ -320,12 +303,9 @@ impl Maker<'_, '_> {
             .into_iter()
             .flatten()
             .flat_map(|port| {
-                [
-                    port.get("name").cloned(),
-                    port.get("containerPort").cloned(),
-                ]
-                .into_iter()
-                .flatten()
+                [port.get("name").cloned(), port.get("containerPort").cloned()]
+                    .into_iter()
+                    .flatten()
             })
             .collect();
         for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {

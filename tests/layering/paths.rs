@@ -158,9 +158,7 @@ impl Paths {
         }
         if let Reached::Outside(path) = &next
             && let Some((name, homes)) = HOMES.iter().find(|(name, _)| *name == path[0])
-            && !homes
-                .iter()
-                .any(|home| self.module.first().is_some_and(|own| own == home))
+            && !homes.iter().any(|home| self.module.first().is_some_and(|own| own == home))
         {
             self.strayed.insert((*name).to_owned());
         }
@@ -249,8 +247,7 @@ fn parent(module: &[String]) -> Vec<String> {
 }
 
 fn is_of(family: &str, name: &str) -> bool {
-    name.strip_prefix(family)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    name.strip_prefix(family).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
 fn is_cfg_test(attribute: ParseStream<'_>) -> syn::Result<bool> {

@@ -15,11 +15,8 @@ use super::promql::{Checker, Labels};
 const SECTIONS: [&str; 4] = ["Meaning", "Impact", "Diagnosis", "Mitigation"];
 
 /// What begins like a series or an attribute and is none of ours: types of errors, and what engines tell.
-const NEITHER: &[&str] = &[
-    "tokengauge_overload",
-    "tokengauge_draining",
-    "process_start_time_seconds",
-];
+const NEITHER: &[&str] =
+    &["tokengauge_overload", "tokengauge_draining", "process_start_time_seconds"];
 
 /// Whose the annotations and labels of pods are.
 const ANNOTATIONS: &str = "tokengauge.dev";
@@ -40,10 +37,7 @@ fn every_runbook_has_its_sections_in_their_order() {
 
 #[test]
 fn the_index_has_every_alert_with_its_severity() {
-    assert_eq!(
-        missing(&alerts(), &read("docs/runbooks/README.md")),
-        [""; 0]
-    );
+    assert_eq!(missing(&alerts(), &read("docs/runbooks/README.md")), [""; 0]);
 }
 
 #[test]
@@ -73,10 +67,7 @@ fn every_query_on_a_page_parses_and_asks_for_what_is_there() {
 fn every_series_and_attribute_that_a_page_names_exists() {
     let known = Known::new();
     let mut wrong = Vec::new();
-    for page in pages::all()
-        .iter()
-        .filter(|page| !page.starts_with("docs/adr"))
-    {
+    for page in pages::all().iter().filter(|page| !page.starts_with("docs/adr")) {
         let found = known.strangers(&read(page));
         wrong.extend(found.iter().map(|name| format!("{page}: {name}")));
     }
@@ -171,12 +162,8 @@ fn runbooks() -> BTreeMap<String, String> {
 fn unpaired(alerts: &[Rule], runbooks: &BTreeMap<String, String>) -> Vec<String> {
     let alerts: BTreeSet<&str> = alerts.iter().map(|alert| alert.name.as_str()).collect();
     let books: BTreeSet<&str> = runbooks.keys().map(String::as_str).collect();
-    let without = alerts
-        .difference(&books)
-        .map(|it| format!("{it}: no runbook"));
-    let beside = books
-        .difference(&alerts)
-        .map(|it| format!("{it}: no alert"));
+    let without = alerts.difference(&books).map(|it| format!("{it}: no runbook"));
+    let beside = books.difference(&alerts).map(|it| format!("{it}: no alert"));
     without.chain(beside).collect()
 }
 
@@ -189,11 +176,7 @@ fn misbuilt(name: &str, text: &str) -> Vec<String> {
     }
     text.split("\n## ")
         .skip(1)
-        .filter(|section| {
-            section
-                .split_once('\n')
-                .is_none_or(|it| it.1.trim().is_empty())
-        })
+        .filter(|section| section.split_once('\n').is_none_or(|it| it.1.trim().is_empty()))
         .map(|section| format!("{name}: {section} is empty"))
         .collect()
 }
@@ -249,10 +232,7 @@ fn checker() -> Checker {
             checker = checker.knows(&rule.name, &labels);
         }
         let names: Vec<&str> = later.iter().map(|rule| rule.name.as_str()).collect();
-        assert!(
-            later.len() < before,
-            "what these ask for is nowhere: {names:?}"
-        );
+        assert!(later.len() < before, "what these ask for is nowhere: {names:?}");
         unknown = later;
     }
     checker
@@ -323,19 +303,14 @@ impl Known {
 }
 
 fn is_file(name: &str) -> bool {
-    [".yaml", ".json"]
-        .iter()
-        .any(|ending| name.ends_with(ending))
+    [".yaml", ".json"].iter().any(|ending| name.ends_with(ending))
 }
 
 /// Keys of a file of values that stand in another one, with a dot between them.
 fn keys(values: &str) -> BTreeSet<String> {
     let mut outer = "";
     let mut keys = BTreeSet::new();
-    for line in values
-        .lines()
-        .filter(|line| !line.trim_start().starts_with('#'))
-    {
+    for line in values.lines().filter(|line| !line.trim_start().starts_with('#')) {
         let Some((key, _)) = line.split_once(':') else {
             continue;
         };
@@ -351,15 +326,10 @@ fn keys(values: &str) -> BTreeSet<String> {
 
 /// Thresholds that a page names and the file of values does not.
 fn unset(page: &str, keys: &BTreeSet<String>) -> Vec<String> {
-    let outer: BTreeSet<&str> = keys
-        .iter()
-        .filter_map(|key| Some(key.split_once('.')?.0))
-        .collect();
+    let outer: BTreeSet<&str> =
+        keys.iter().filter_map(|key| Some(key.split_once('.')?.0)).collect();
     code_spans(page)
-        .filter(|span| {
-            span.split_once('.')
-                .is_some_and(|(first, _)| outer.contains(first))
-        })
+        .filter(|span| span.split_once('.').is_some_and(|(first, _)| outer.contains(first)))
         .filter(|span| match span.strip_suffix('*') {
             Some(beginning) => !keys.iter().any(|key| key.starts_with(beginning)),
             None => !keys.contains(*span),
@@ -374,18 +344,12 @@ fn what_does_not_belong_together_is_found() {
         expr: |\n          up == 0\n          or up\n        labels:\n          severity: warning\n        annotations:\n          \
         runbook_url: https://example.com/docs/runbooks/B.md\n          dashboard_url: http://localhost:3000/d/nowhere\n";
     let mut rules = read_rules(rules);
-    assert_eq!(
-        (rules[0].name.as_str(), rules[0].expr.as_str()),
-        ("slo:x:ratio", "up")
-    );
+    assert_eq!((rules[0].name.as_str(), rules[0].expr.as_str()), ("slo:x:ratio", "up"));
     assert_eq!(rules[1].expr, "up == 0\nor up\n");
     rules.remove(0);
     let books = BTreeMap::from([("B".to_owned(), String::new())]);
     assert_eq!(unpaired(&rules, &books), ["A: no runbook", "B: no alert"]);
-    assert_eq!(
-        missing(&rules, "| [A](A.md) | critical |"),
-        ["| [A](A.md) | warning |"]
-    );
+    assert_eq!(missing(&rules, "| [A](A.md) | critical |"), ["| [A](A.md) | warning |"]);
     assert_eq!(astray(&rules[0]).len(), 3);
 
     let page = "# A\n\n## Meaning\n\nx\n\n## Impact\n\n\n## Diagnosis\n\nx\n\n## Mitigation\n\nx\n";
@@ -402,24 +366,13 @@ fn names_and_thresholds_that_are_nowhere_are_found() {
         `tokengauge_time_to_seconds` `tokengauge_quota_*` `tokengauge_quote_*` `slo:nothing:ratio` `tokengauge.yaml`";
     assert_eq!(
         known.strangers(page),
-        [
-            "tokengauge_tokens",
-            "tokengauge.token",
-            "tokengauge_quote_*",
-            "slo:nothing:ratio"
-        ]
+        ["tokengauge_tokens", "tokengauge.token", "tokengauge_quote_*", "slo:nothing:ratio"]
     );
     let keys =
         keys("jobs: [a]\n# x: y\nhealth:\n  # a\n  absent_for: 10m\nslo:\n  burn_1h: 14.4\n");
+    assert_eq!(keys, BTreeSet::from(["health.absent_for", "slo.burn_1h"].map(str::to_owned)));
     assert_eq!(
-        keys,
-        BTreeSet::from(["health.absent_for", "slo.burn_1h"].map(str::to_owned))
-    );
-    assert_eq!(
-        unset(
-            "`health.absent_for` `health.*` `health.absent` `slo.brun_*` `a.b`",
-            &keys
-        ),
+        unset("`health.absent_for` `health.*` `health.absent` `slo.brun_*` `a.b`", &keys),
         ["health.absent", "slo.brun_*"]
     );
 }

@@ -13,25 +13,15 @@ use super::promql::Checker;
 #[test]
 fn the_files_are_as_they_are_generated() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
-    let different = dashboards::files()
-        .differences(&folder, |name| name.ends_with(".json"))
-        .unwrap();
-    assert_eq!(
-        different,
-        [],
-        "to write them anew: cargo run -- dashboards --out dashboards"
-    );
+    let different =
+        dashboards::files().differences(&folder, |name| name.ends_with(".json")).unwrap();
+    assert_eq!(different, [], "to write them anew: cargo run -- dashboards --out dashboards");
 }
 
 #[test]
 fn no_panel_lacks_what_a_reader_needs() {
     for dashboard in dashboards::all() {
-        assert_eq!(
-            faults::faults(&dashboard.json()),
-            [""; 0],
-            "{}",
-            dashboard.uid()
-        );
+        assert_eq!(faults::faults(&dashboard.json()), [""; 0], "{}", dashboard.uid());
     }
 }
 
@@ -40,12 +30,7 @@ fn every_query_parses_and_asks_for_what_is_there() {
     let checker = checker();
     let mut wrong = Vec::new();
     for (place, query) in queries() {
-        wrong.extend(
-            checker
-                .dashboard(&query)
-                .into_iter()
-                .map(|what| format!("{place}: {what}")),
-        );
+        wrong.extend(checker.dashboard(&query).into_iter().map(|what| format!("{place}: {what}")));
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
@@ -58,11 +43,7 @@ fn every_number_of_its_own_health_has_a_panel_there() {
         .filter(|(place, _)| place.starts_with("tokengauge-health, "))
         .map(|(_, query)| query)
         .collect();
-    let is_asked = |name: &str| {
-        asked
-            .iter()
-            .any(|query| query.contains(&format!("{name}{{")))
-    };
+    let is_asked = |name: &str| asked.iter().any(|query| query.contains(&format!("{name}{{")));
     let mut names = 0;
     for name in emitted().into_keys() {
         // Of a histogram, quantiles are shown.
@@ -84,29 +65,19 @@ fn every_link_leads_to_a_dashboard_and_hands_on_what_it_has() {
         let json = dashboard.json();
         for panel in faults::panels(&json) {
             let text = panel.to_string();
-            for link in text
-                .split("\"/d/")
-                .skip(1)
-                .map(|rest| rest.split('"').next().unwrap())
-            {
+            for link in text.split("\"/d/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
                 let uid = link.split(['?', '/']).next().unwrap();
                 let target = all.iter().find(|dashboard| dashboard.uid() == uid);
                 let target = target.unwrap_or_else(|| panic!("{link}: no such dashboard"));
                 let target = target.json()["templating"].to_string();
                 for set in link.split("var-").skip(1) {
                     let name = set.split('=').next().unwrap();
-                    assert!(
-                        target.contains(&format!("\"name\":\"{name}\"")),
-                        "{link}: {name}"
-                    );
+                    assert!(target.contains(&format!("\"name\":\"{name}\"")), "{link}: {name}");
                 }
                 for field in link.split("__data.fields.").skip(1) {
                     let column = field.split(['}', ':']).next().unwrap();
                     let titles = panel["transformations"].to_string();
-                    assert!(
-                        titles.contains(&format!(":\"{column}\"")),
-                        "{link}: {column}"
-                    );
+                    assert!(titles.contains(&format!(":\"{column}\"")), "{link}: {column}");
                 }
             }
         }
@@ -133,33 +104,20 @@ fn every_variable_that_is_asked_for_is_there_and_asked_for() {
 fn asked_for(text: &str) -> impl Iterator<Item = String> {
     text.split('$').skip(1).filter_map(|rest| {
         let rest = rest.strip_prefix('{').unwrap_or(rest);
-        let name: String = rest
-            .chars()
-            .take_while(|&c| c.is_ascii_alphanumeric() || c == '_')
-            .collect();
+        let name: String =
+            rest.chars().take_while(|&c| c.is_ascii_alphanumeric() || c == '_').collect();
         let own = name.starts_with("__") || !name.starts_with(|c: char| c.is_ascii_lowercase());
         (!own).then_some(name)
     })
 }
 
 /// Labels that the rules in `alerts/` keep of whatever they aggregate.
-const KEPT: &[&str] = &[
-    "cluster",
-    "k8s_cluster_name",
-    "namespace",
-    "k8s_namespace_name",
-    "job",
-];
+const KEPT: &[&str] = &["cluster", "k8s_cluster_name", "namespace", "k8s_namespace_name", "job"];
 
 /// With what rules record, and what Prometheus makes of alerts.
 fn checker() -> Checker {
-    const OBJECTIVE: &[&str] = &[
-        "tokengauge_slo",
-        "tokengauge_indicator",
-        "sloth_id",
-        "sloth_service",
-        "sloth_slo",
-    ];
+    const OBJECTIVE: &[&str] =
+        &["tokengauge_slo", "tokengauge_indicator", "sloth_id", "sloth_service", "sloth_slo"];
     let objective = [KEPT, OBJECTIVE].concat();
     let window = [&objective[..], &["sloth_window"]].concat();
     let alert = [KEPT, &["alertname", "alertstate", "severity", "sloth_slo"]].concat();
@@ -202,10 +160,7 @@ fn queries() -> Vec<(String, String)> {
         }
         for variable in json["templating"]["list"].as_array().unwrap() {
             if variable["type"] == "query" {
-                add(
-                    &variable["name"],
-                    &asked(variable["query"].as_str().unwrap()),
-                );
+                add(&variable["name"], &asked(variable["query"].as_str().unwrap()));
             }
         }
     }
@@ -215,11 +170,8 @@ fn queries() -> Vec<(String, String)> {
 
 /// What a variable's query asks the store: `label_values(SELECTOR, LABEL)` for the values of a label of what it selects.
 fn asked(query: &str) -> String {
-    let inner = |function: &str| {
-        query
-            .strip_prefix(function)
-            .and_then(|rest| rest.strip_suffix(')'))
-    };
+    let inner =
+        |function: &str| query.strip_prefix(function).and_then(|rest| rest.strip_suffix(')'));
     if let Some(inner) = inner("label_values(") {
         let (selector, label) = inner.rsplit_once(", ").unwrap();
         return format!("group by ({label}) ({selector})");

@@ -21,9 +21,7 @@ type Check = fn(&Value) -> Vec<String>;
 const RULES: &[(&str, Check)] = &[
     ("template-datasource-rule", template_datasource),
     ("template-job-rule", |dashboard| template(dashboard, "job")),
-    ("template-instance-rule", |dashboard| {
-        template(dashboard, "instance")
-    }),
+    ("template-instance-rule", |dashboard| template(dashboard, "instance")),
     ("template-label-promql-rule", template_label_promql),
     ("template-on-time-change-reload-rule", template_reload),
     ("panel-datasource-rule", panel_datasource),
@@ -32,12 +30,8 @@ const RULES: &[(&str, Check)] = &[
     ("panel-no-targets-rule", panel_no_targets),
     ("target-promql-rule", target_promql),
     ("target-rate-interval-rule", target_rate_interval),
-    ("target-job-rule", |dashboard| {
-        target_matcher(dashboard, "job")
-    }),
-    ("target-instance-rule", |dashboard| {
-        target_matcher(dashboard, "instance")
-    }),
+    ("target-job-rule", |dashboard| target_matcher(dashboard, "job")),
+    ("target-instance-rule", |dashboard| target_matcher(dashboard, "instance")),
     ("target-counter-agg-rule", target_counter_agg),
     ("uneditable-dashboard-rule", uneditable),
 ];
@@ -77,8 +71,7 @@ fn every_dashboard_keeps_every_rule() {
         for (rule, check) in RULES {
             let told = check(&json);
             wrong.extend(
-                told.into_iter()
-                    .map(|what| format!("{}: {rule}: {what}", dashboard.uid())),
+                told.into_iter().map(|what| format!("{}: {rule}: {what}", dashboard.uid())),
             );
         }
     }
@@ -110,10 +103,7 @@ fn excluded(rule: &str, series: &str) -> bool {
 }
 
 fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
-    value
-        .pointer(path)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    value.pointer(path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn variables(dashboard: &Value) -> &[Value] {
@@ -130,24 +120,18 @@ fn targets(dashboard: &Value) -> Vec<(String, String)> {
     asking(dashboard)
         .flat_map(|panel| {
             let queries = faults::queries(panel);
-            queries
-                .into_iter()
-                .map(|query| (panel["title"].to_string(), query.to_owned()))
+            queries.into_iter().map(|query| (panel["title"].to_string(), query.to_owned()))
         })
         .collect()
 }
 
 fn is_templated(datasource: &Value) -> bool {
-    ["$datasource", "${datasource}"]
-        .iter()
-        .any(|uid| datasource["uid"] == *uid)
+    ["$datasource", "${datasource}"].iter().any(|uid| datasource["uid"] == *uid)
 }
 
 fn template_datasource(dashboard: &Value) -> Vec<String> {
-    let all: Vec<_> = variables(dashboard)
-        .iter()
-        .filter(|variable| variable["type"] == "datasource")
-        .collect();
+    let all: Vec<_> =
+        variables(dashboard).iter().filter(|variable| variable["type"] == "datasource").collect();
     let right = |variable: &Value| {
         variable["name"] == "datasource"
             && variable["label"] == "Data source"
@@ -160,9 +144,7 @@ fn template_datasource(dashboard: &Value) -> Vec<String> {
 }
 
 fn template(dashboard: &Value, name: &str) -> Vec<String> {
-    let Some(variable) = variables(dashboard)
-        .iter()
-        .find(|variable| variable["name"] == name)
+    let Some(variable) = variables(dashboard).iter().find(|variable| variable["name"] == name)
     else {
         return vec![format!("no variable {name}")];
     };
@@ -173,10 +155,7 @@ fn template(dashboard: &Value, name: &str) -> Vec<String> {
             wrong.push(format!("{name}: {what}: {variable}"));
         }
     };
-    hold(
-        is_templated(&variable["datasource"]),
-        "its data source is not templated",
-    );
+    hold(is_templated(&variable["datasource"]), "its data source is not templated");
     hold(variable["type"] == "query", "it is no query");
     hold(variable["label"] == *title, "its label is not its name");
     hold(variable["multi"] == true, "it is not multi");
@@ -195,27 +174,18 @@ fn template_label_promql(dashboard: &Value) -> Vec<String> {
             return true;
         };
         let selector = if function == "label_values" {
-            inner
-                .rsplit_once(',')
-                .map_or(inner, |(selector, _)| selector)
+            inner.rsplit_once(',').map_or(inner, |(selector, _)| selector)
         } else {
             inner
         };
         !FUNCTIONS.contains(&function) || parser::parse(&substituted(selector)).is_err()
     };
-    let queries = variables(dashboard)
-        .iter()
-        .filter(|variable| variable["type"] == "query");
-    queries
-        .filter(wrong)
-        .map(|variable| variable["query"].to_string())
-        .collect()
+    let queries = variables(dashboard).iter().filter(|variable| variable["type"] == "query");
+    queries.filter(wrong).map(|variable| variable["query"].to_string()).collect()
 }
 
 fn template_reload(dashboard: &Value) -> Vec<String> {
-    let queries = variables(dashboard)
-        .iter()
-        .filter(|variable| variable["type"] == "query");
+    let queries = variables(dashboard).iter().filter(|variable| variable["type"] == "query");
     queries
         .filter(|variable| variable["refresh"] != 2)
         .map(|variable| variable["name"].to_string())
@@ -225,21 +195,14 @@ fn template_reload(dashboard: &Value) -> Vec<String> {
 fn panel_datasource(dashboard: &Value) -> Vec<String> {
     let wrong = |panel: &&Value| {
         !is_templated(&panel["datasource"])
-            || !list(panel, "/targets")
-                .iter()
-                .all(|target| is_templated(&target["datasource"]))
+            || !list(panel, "/targets").iter().all(|target| is_templated(&target["datasource"]))
     };
-    asking(dashboard)
-        .filter(wrong)
-        .map(|panel| panel["title"].to_string())
-        .collect()
+    asking(dashboard).filter(wrong).map(|panel| panel["title"].to_string()).collect()
 }
 
 fn panel_title_description(dashboard: &Value) -> Vec<String> {
     let has = |panel: &Value, field: &str| {
-        panel[field]
-            .as_str()
-            .is_some_and(|text| !text.trim().is_empty())
+        panel[field].as_str().is_some_and(|text| !text.trim().is_empty())
     };
     faults::panels(dashboard)
         .filter(|panel| panel["type"] != "row")
@@ -249,18 +212,8 @@ fn panel_title_description(dashboard: &Value) -> Vec<String> {
 }
 
 fn panel_units(dashboard: &Value) -> Vec<String> {
-    const KNOWN: &[&str] = &[
-        "none",
-        "short",
-        "s",
-        "bytes",
-        "binBps",
-        "percentunit",
-        "reqps",
-        "cps",
-        "cpm",
-        "string",
-    ];
+    const KNOWN: &[&str] =
+        &["none", "short", "s", "bytes", "binBps", "percentunit", "reqps", "cps", "cpm", "string"];
     let valid = |unit: &str| {
         let custom = unit.split_once(':').is_some_and(|(how, what)| {
             ["count", "suffix"].contains(&how) && !what.trim().is_empty()
@@ -278,9 +231,7 @@ fn panel_units(dashboard: &Value) -> Vec<String> {
             .flat_map(|one| list(one, "/properties"))
             .filter(|property| property["id"] == "unit")
             .map(|property| property["value"].as_str().unwrap_or_default().to_owned());
-        std::iter::once(unit)
-            .chain(overrides)
-            .find(|unit| !valid(unit))
+        std::iter::once(unit).chain(overrides).find(|unit| !valid(unit))
     };
     asking(dashboard)
         .filter_map(|panel| Some(format!("{}: unit {:?}", panel["title"], wrong(panel)?)))
@@ -319,17 +270,10 @@ fn target_rate_interval(dashboard: &Value) -> Vec<String> {
 fn target_counter_agg(dashboard: &Value) -> Vec<String> {
     let bare = |query: &str| {
         let counters = |selectors: Vec<String>| {
-            selectors
-                .into_iter()
-                .filter(|name| name.ends_with("_total"))
-                .count()
+            selectors.into_iter().filter(|name| name.ends_with("_total")).count()
         };
-        let all = counters(
-            selectors(query)
-                .into_iter()
-                .filter_map(|selector| selector.name)
-                .collect(),
-        );
+        let all =
+            counters(selectors(query).into_iter().filter_map(|selector| selector.name).collect());
         let counted = calls(query)
             .into_iter()
             .filter(|(function, range)| {
@@ -358,14 +302,10 @@ fn calls(query: &str) -> Vec<(String, Option<u64>)> {
 
         fn pre_visit(&mut self, expression: &Expr) -> Result<bool, ()> {
             if let Expr::Call(call) = expression {
-                let range = call
-                    .args
-                    .args
-                    .iter()
-                    .find_map(|argument| match argument.as_ref() {
-                        Expr::MatrixSelector(matrix) => Some(matrix.range.as_secs()),
-                        _ => None,
-                    });
+                let range = call.args.args.iter().find_map(|argument| match argument.as_ref() {
+                    Expr::MatrixSelector(matrix) => Some(matrix.range.as_secs()),
+                    _ => None,
+                });
                 self.0.push((call.func.name.to_owned(), range));
             }
             Ok(true)
@@ -399,11 +339,7 @@ fn target_matcher(dashboard: &Value, label: &str) -> Vec<String> {
 }
 
 fn uneditable(dashboard: &Value) -> Vec<String> {
-    if dashboard["editable"] == false {
-        Vec::new()
-    } else {
-        vec!["it is editable".to_owned()]
-    }
+    if dashboard["editable"] == false { Vec::new() } else { vec!["it is editable".to_owned()] }
 }
 
 /// A dashboard that keeps every rule, in which tests then break one.
@@ -445,81 +381,21 @@ fn each_rule_fails_where_it_is_broken() {
     const PANEL: &str = "/panels/0/panels/0";
     let bare = |query: &str| json!(query);
     let broken = [
-        (
-            "template-datasource-rule",
-            "/templating/list/0/name",
-            json!("ds"),
-        ),
-        (
-            "template-job-rule",
-            "/templating/list/1/allValue",
-            json!(".*"),
-        ),
-        (
-            "template-job-rule",
-            "/templating/list/1/name",
-            json!("service"),
-        ),
-        (
-            "template-instance-rule",
-            "/templating/list/2/multi",
-            json!(false),
-        ),
-        (
-            "template-label-promql-rule",
-            "/templating/list/1/query",
-            json!("label_values(up{, job)"),
-        ),
-        (
-            "template-label-promql-rule",
-            "/templating/list/1/query",
-            json!("labels(up, job)"),
-        ),
-        (
-            "template-on-time-change-reload-rule",
-            "/templating/list/2/refresh",
-            json!(1),
-        ),
-        (
-            "panel-datasource-rule",
-            "/panels/0/panels/0/datasource/uid",
-            json!("abc"),
-        ),
-        (
-            "panel-datasource-rule",
-            "/panels/0/panels/0/targets/0/datasource/uid",
-            json!("abc"),
-        ),
-        (
-            "panel-title-description-rule",
-            "/panels/0/panels/0/title",
-            json!(""),
-        ),
-        (
-            "panel-title-description-rule",
-            "/panels/0/panels/0/description",
-            json!(null),
-        ),
-        (
-            "panel-units-rule",
-            "/panels/0/panels/0/fieldConfig/defaults/unit",
-            json!("furlongs"),
-        ),
-        (
-            "panel-units-rule",
-            "/panels/0/panels/0/fieldConfig/defaults",
-            json!({}),
-        ),
-        (
-            "panel-no-targets-rule",
-            "/panels/0/panels/0/targets",
-            json!([]),
-        ),
-        (
-            "target-promql-rule",
-            "/panels/0/panels/0/targets/0/expr",
-            bare("sum("),
-        ),
+        ("template-datasource-rule", "/templating/list/0/name", json!("ds")),
+        ("template-job-rule", "/templating/list/1/allValue", json!(".*")),
+        ("template-job-rule", "/templating/list/1/name", json!("service")),
+        ("template-instance-rule", "/templating/list/2/multi", json!(false)),
+        ("template-label-promql-rule", "/templating/list/1/query", json!("label_values(up{, job)")),
+        ("template-label-promql-rule", "/templating/list/1/query", json!("labels(up, job)")),
+        ("template-on-time-change-reload-rule", "/templating/list/2/refresh", json!(1)),
+        ("panel-datasource-rule", "/panels/0/panels/0/datasource/uid", json!("abc")),
+        ("panel-datasource-rule", "/panels/0/panels/0/targets/0/datasource/uid", json!("abc")),
+        ("panel-title-description-rule", "/panels/0/panels/0/title", json!("")),
+        ("panel-title-description-rule", "/panels/0/panels/0/description", json!(null)),
+        ("panel-units-rule", "/panels/0/panels/0/fieldConfig/defaults/unit", json!("furlongs")),
+        ("panel-units-rule", "/panels/0/panels/0/fieldConfig/defaults", json!({})),
+        ("panel-no-targets-rule", "/panels/0/panels/0/targets", json!([])),
+        ("target-promql-rule", "/panels/0/panels/0/targets/0/expr", bare("sum(")),
         (
             "target-rate-interval-rule",
             "/panels/0/panels/0/targets/0/expr",
@@ -535,11 +411,7 @@ fn each_rule_fails_where_it_is_broken() {
             "/panels/0/panels/0/targets/0/expr",
             bare("y{job=\"$job\", instance=~\"$instance\"}"),
         ),
-        (
-            "target-instance-rule",
-            "/panels/0/panels/0/targets/0/expr",
-            bare("y{job=~\"$job\"}"),
-        ),
+        ("target-instance-rule", "/panels/0/panels/0/targets/0/expr", bare("y{job=~\"$job\"}")),
         (
             "target-counter-agg-rule",
             "/panels/0/panels/0/targets/0/expr",

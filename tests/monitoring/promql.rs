@@ -83,10 +83,7 @@ impl Checker {
     pub fn rule(&self, query: &str) -> (Option<Labels>, Vec<String>) {
         match parser::parse(query) {
             Ok(expression) => {
-                let mut walk = Walk {
-                    checker: self,
-                    wrong: Vec::new(),
-                };
+                let mut walk = Walk { checker: self, wrong: Vec::new() };
                 let labels = walk.labels(&expression);
                 (labels, walk.wrong)
             }
@@ -97,10 +94,7 @@ impl Checker {
 
 /// With times in the place of Grafana's.
 pub fn substituted(query: &str) -> String {
-    query
-        .replace("$__rate_interval", "5m")
-        .replace("$__interval", "1m")
-        .replace("$__range", "1h")
+    query.replace("$__rate_interval", "5m").replace("$__interval", "1m").replace("$__range", "1h")
 }
 
 struct Walk<'a> {
@@ -156,10 +150,8 @@ impl Walk<'_> {
             MatchOp::Equal | MatchOp::NotEqual => values.contains(&matcher.value.as_str()),
             MatchOp::Re(pattern) | MatchOp::NotRe(pattern) => {
                 // Each alternative by itself, so that one that is misspelt is not hidden by its neighbours.
-                let plain = matcher
-                    .value
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || "_|-".contains(c));
+                let plain =
+                    matcher.value.chars().all(|c| c.is_ascii_alphanumeric() || "_|-".contains(c));
                 if plain {
                     matcher
                         .value
@@ -171,8 +163,7 @@ impl Walk<'_> {
             }
         };
         if !fits {
-            self.wrong
-                .push(format!("{matcher}: never one of its values"));
+            self.wrong.push(format!("{matcher}: never one of its values"));
         }
     }
 
@@ -302,43 +293,31 @@ impl Walk<'_> {
                 left.clone()
             }
         };
-        Some(
-            match (operation.as_str(), modifier.map(|modifier| &modifier.card)) {
-                ("and" | "unless", _) => left,
-                ("or", _) => left.union(&right).cloned().collect(),
-                (_, Some(VectorMatchCardinality::ManyToOne(more))) => {
-                    self.need("group_left", &right, &more.labels);
-                    left.into_iter()
-                        .chain(more.labels.iter().cloned())
-                        .collect()
-                }
-                (_, Some(VectorMatchCardinality::OneToMany(more))) => {
-                    self.need("group_right", &left, &more.labels);
-                    right
-                        .into_iter()
-                        .chain(more.labels.iter().cloned())
-                        .collect()
-                }
-                _ => on,
-            },
-        )
+        Some(match (operation.as_str(), modifier.map(|modifier| &modifier.card)) {
+            ("and" | "unless", _) => left,
+            ("or", _) => left.union(&right).cloned().collect(),
+            (_, Some(VectorMatchCardinality::ManyToOne(more))) => {
+                self.need("group_left", &right, &more.labels);
+                left.into_iter().chain(more.labels.iter().cloned()).collect()
+            }
+            (_, Some(VectorMatchCardinality::OneToMany(more))) => {
+                self.need("group_right", &left, &more.labels);
+                right.into_iter().chain(more.labels.iter().cloned()).collect()
+            }
+            _ => on,
+        })
     }
 
     fn same(&mut self, operation: &str, left: &Labels, right: &Labels) {
         if left != right {
             let apart: Vec<_> = left.symmetric_difference(right).collect();
-            self.wrong
-                .push(format!("the sides of {operation} never match: {apart:?}"));
+            self.wrong.push(format!("the sides of {operation} never match: {apart:?}"));
         }
     }
 }
 
 fn difference(labels: &Labels, without: &[String]) -> Labels {
-    (labels
-        .iter()
-        .filter(|&label| !without.contains(label))
-        .cloned())
-    .collect()
+    (labels.iter().filter(|&label| !without.contains(label)).cloned()).collect()
 }
 
 /// Every selector in a query, as it is written.
@@ -385,10 +364,7 @@ fn right_queries_have_nothing_wrong() {
 fn whatever_is_wrong_is_found() {
     let checker = Checker::new().knows("slo:x:ratio", &["job"]);
     for (query, told) in [
-        (
-            "sum(tokengauge_active_requests",
-            "tokengauge_active_requests",
-        ),
+        ("sum(tokengauge_active_requests", "tokengauge_active_requests"),
         ("tokengauge_tokens", "tokengauge_tokens: nothing emits it"),
         ("tokengauge_time_to_seconds", "nothing emits it"),
         ("slo:y:ratio", "nothing emits it"),
@@ -397,26 +373,14 @@ fn whatever_is_wrong_is_found() {
             "tokengauge_active_requests{gen_ai_request_model=\"a\"}",
             "has no label gen_ai_request_model",
         ),
-        (
-            "tokengauge_active_requests{tokengauge_state=\"wating\"}",
-            "never one of its values",
-        ),
+        ("tokengauge_active_requests{tokengauge_state=\"wating\"}", "never one of its values"),
         (
             "tokengauge_active_requests{tokengauge_state=~\"queued|wating\"}",
             "never one of its values",
         ),
-        (
-            "sum by (pod) (tokengauge_active_requests)",
-            "sum has no label pod",
-        ),
-        (
-            "sum without (pod) (tokengauge_active_requests)",
-            "sum has no label pod",
-        ),
-        (
-            "sum by (job) (sum by (namespace) (tokengauge_active_requests))",
-            "sum has no label job",
-        ),
+        ("sum by (pod) (tokengauge_active_requests)", "sum has no label pod"),
+        ("sum without (pod) (tokengauge_active_requests)", "sum has no label pod"),
+        ("sum by (job) (sum by (namespace) (tokengauge_active_requests))", "sum has no label job"),
         (
             "histogram_quantile(0.5, sum by (job) (rate(tokengauge_time_to_seconds_bucket[5m])))",
             "has no label le",
@@ -437,21 +401,12 @@ fn whatever_is_wrong_is_found() {
             "label_replace(tokengauge_active_requests, \"a\", \"\", \"b\", \"\")",
             "label_replace has no label b",
         ),
-        (
-            "mad_over_time(tokengauge_active_requests[5m])",
-            "not every store has it",
-        ),
+        ("mad_over_time(tokengauge_active_requests[5m])", "not every store has it"),
         ("topk(3, nothing)", "nothing: nothing emits it"),
         ("{job=\"a\"}", "no name"),
-        (
-            "rate(tokengauge_active_requests[5m])",
-            "tokengauge_active_requests is no counter",
-        ),
+        ("rate(tokengauge_active_requests[5m])", "tokengauge_active_requests is no counter"),
     ] {
         let wrong = checker.dashboard(query);
-        assert!(
-            wrong.iter().any(|wrong| wrong.contains(told)),
-            "{query}: {wrong:?}"
-        );
+        assert!(wrong.iter().any(|wrong| wrong.contains(told)), "{query}: {wrong:?}");
     }
 }

@@ -31,10 +31,7 @@ fn labels_of_alerts() -> (BTreeMap<&'static str, Labels>, Vec<String>) {
     let mut alerts = BTreeMap::new();
     // Files stand in the order in which they need each other; within a file a group may need any other.
     let mut left: Vec<&Rule> = all.iter().flat_map(each).collect();
-    while let Some(at) = left
-        .iter()
-        .position(|rule| checker.rule(rule.expr()).1.is_empty())
-    {
+    while let Some(at) = left.iter().position(|rule| checker.rule(rule.expr()).1.is_empty()) {
         let rule = left.remove(at);
         let labels = checker.rule(rule.expr()).0.unwrap();
         match rule {
@@ -48,10 +45,7 @@ fn labels_of_alerts() -> (BTreeMap<&'static str, Labels>, Vec<String>) {
             }
         }
     }
-    let wrong = left
-        .iter()
-        .flat_map(|rule| checker.rule(rule.expr()).1)
-        .collect();
+    let wrong = left.iter().flat_map(|rule| checker.rule(rule.expr()).1).collect();
     (alerts, wrong)
 }
 
@@ -92,12 +86,7 @@ fn named(matcher: &str) -> Option<regex::Regex> {
 fn no_mark_is_left_in_a_rule() {
     let left = regex::Regex::new("<[a-z_]+>").unwrap();
     for file in files(&rules(&values()), &values().links).iter() {
-        assert_eq!(
-            left.find(file.1).map(|found| found.as_str()),
-            None,
-            "{}",
-            file.0
-        );
+        assert_eq!(left.find(file.1).map(|found| found.as_str()), None, "{}", file.0);
     }
 }
 
@@ -114,11 +103,7 @@ fn a_selector_stands_on_every_metric_that_is_emitted() {
             }
             seen += 1;
             let has = |matcher: &promql_parser::label::Matcher| matcher.name == "team";
-            assert!(
-                selector.matchers.matchers.iter().any(has),
-                "{name}: {}",
-                rule.expr()
-            );
+            assert!(selector.matchers.matchers.iter().any(has), "{name}: {}", rule.expr());
         }
     }
     assert!(seen > 10);
@@ -131,11 +116,7 @@ fn no_rule_names_a_bound() {
     for rule in rules(&values()).iter().flat_map(each) {
         for selector in selectors(rule.expr()) {
             let has = |matcher: &promql_parser::label::Matcher| matcher.name == "le";
-            assert!(
-                !selector.matchers.matchers.iter().any(has),
-                "{}",
-                rule.expr()
-            );
+            assert!(!selector.matchers.matchers.iter().any(has), "{}", rule.expr());
         }
     }
 }
@@ -174,22 +155,12 @@ fn normal(rules: &Rules) -> Normal {
             durations.extend(inside);
             match rule {
                 Rule::Record(recording) => {
-                    text.push_str(&format!(
-                        "\n{} {:?} {expr}",
-                        recording.record, recording.labels
-                    ));
+                    text.push_str(&format!("\n{} {:?} {expr}", recording.record, recording.labels));
                 }
                 Rule::Alert(alert) => {
                     durations.extend(alert.hold.into_iter().chain(alert.keep_firing_for));
                     let has = (alert.hold.is_some(), alert.keep_firing_for.is_some());
-                    let Alert {
-                        name,
-                        severity,
-                        summary,
-                        description,
-                        dashboard,
-                        ..
-                    } = alert;
+                    let Alert { name, severity, summary, description, dashboard, .. } = alert;
                     text.push_str(&format!(
                         "\n{name} {severity:?} {summary} {description} {dashboard} {has:?} {expr}"
                     ));
@@ -234,10 +205,7 @@ fn without_durations(expr: &str) -> (String, Vec<Span>) {
     let parsed = parser::parse(expr).unwrap();
     let mut found = Found(Vec::new());
     walk_expr(&mut found, &parsed).unwrap();
-    let spans = found
-        .0
-        .iter()
-        .map(|time| format!("{}ms", time.as_millis()).parse().unwrap());
+    let spans = found.0.iter().map(|time| format!("{}ms", time.as_millis()).parse().unwrap());
     (blanked(&parsed), spans.collect())
 }
 
@@ -330,26 +298,12 @@ fn every_alert_is_tested_to_fire_and_not_to_fire() {
     let tests = tested();
     for alert in alerts() {
         let (fires, rests) = tests.get(alert.name).copied().unwrap_or_default();
-        assert!(
-            fires > 0,
-            "no file in alerts/tests expects {} to fire",
-            alert.name
-        );
-        assert!(
-            rests > 0,
-            "no file in alerts/tests expects {} not to fire",
-            alert.name
-        );
+        assert!(fires > 0, "no file in alerts/tests expects {} to fire", alert.name);
+        assert!(rests > 0, "no file in alerts/tests expects {} not to fire", alert.name);
     }
-    let known: BTreeSet<String> = alerts()
-        .into_iter()
-        .map(|alert| alert.name.to_owned())
-        .collect();
+    let known: BTreeSet<String> = alerts().into_iter().map(|alert| alert.name.to_owned()).collect();
     for name in tests.keys() {
-        assert!(
-            known.contains(name),
-            "alerts/tests names {name}, which is no alert"
-        );
+        assert!(known.contains(name), "alerts/tests names {name}, which is no alert");
     }
 }
 
@@ -361,9 +315,7 @@ fn tested() -> BTreeMap<String, (usize, usize)> {
         let cases = read["tests"].as_array().unwrap().iter();
         for case in cases.flat_map(|test| test["alert_rule_test"].as_array().into_iter().flatten())
         {
-            let count = tested
-                .entry(case["alertname"].as_str().unwrap().to_owned())
-                .or_default();
+            let count = tested.entry(case["alertname"].as_str().unwrap().to_owned()).or_default();
             // Left out it is an empty list to promtool, and a forgotten one to everybody else.
             let expected = case["exp_alerts"].as_array().unwrap();
             if expected.is_empty() {
@@ -382,11 +334,7 @@ fn every_test_file_is_for_rules_of_this_folder() {
         let read: Value = serde_saphyr::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         for file in read["rule_files"].as_array().unwrap() {
             let file = file.as_str().unwrap().strip_prefix("../").unwrap();
-            assert!(
-                root().join("alerts").join(file).exists(),
-                "{}: {file}",
-                path.display()
-            );
+            assert!(root().join("alerts").join(file).exists(), "{}: {file}", path.display());
         }
     }
 }

@@ -30,9 +30,7 @@ fn recipes_ask_for_what_is_emitted() {
 #[test]
 fn a_trigger_is_one_number() {
     let checker = checker();
-    let triggers = queries()
-        .into_iter()
-        .filter(|(place, _)| place.starts_with("keda"));
+    let triggers = queries().into_iter().filter(|(place, _)| place.starts_with("keda"));
     for (place, query) in triggers {
         let labels = checker.rule(&query).0.unwrap();
         assert!(labels.is_empty(), "{place}: {labels:?}");
@@ -52,9 +50,7 @@ fn autoscalers_name_metrics_that_the_adapter_makes() {
     let rules = adapter();
     let made = |list: &str| -> Vec<String> {
         let rules = rules[list].as_array().unwrap().iter();
-        rules
-            .map(|rule| rule["name"]["as"].as_str().unwrap().to_owned())
-            .collect()
+        rules.map(|rule| rule["name"]["as"].as_str().unwrap().to_owned()).collect()
     };
     let (of_pods, external) = (made("rules"), made("externalRules"));
     let mut named = 0;

@@ -44,10 +44,7 @@ fn the_stack_and_the_examples_promote_the_same_labels() {
             .collect::<Vec<_>>()
     };
     let here = promoted("deploy/compose/prometheus.yaml");
-    assert!(
-        here.contains(&"- k8s.namespace.name".to_owned()),
-        "{here:?}"
-    );
+    assert!(here.contains(&"- k8s.namespace.name".to_owned()), "{here:?}");
     assert_eq!(here, promoted("examples/prometheus.yaml"));
 }
 
@@ -71,11 +68,10 @@ fn faults(compose: &str) -> Vec<String> {
             faults.push(format!("may be written: {source}"));
         }
     }
-    let ports = compose.split("ports:\n").skip(1).flat_map(|rest| {
-        rest.lines()
-            .map(str::trim)
-            .take_while(|line| line.starts_with("- "))
-    });
+    let ports = compose
+        .split("ports:\n")
+        .skip(1)
+        .flat_map(|rest| rest.lines().map(str::trim).take_while(|line| line.starts_with("- ")));
     faults.extend(
         ports
             .filter(|port| !port.starts_with("- \"127.0.0.1:"))

@@ -15,9 +15,8 @@ pub fn read(page: &str) -> String {
 /// All pages that a reader meets, by their paths from the root: those beside the README, and all below these folders.
 pub fn all() -> Vec<String> {
     let mut found = Vec::new();
-    let mut folders: Vec<PathBuf> = ["docs", "deploy", "dashboards", "alerts", "examples"]
-        .map(|name| root().join(name))
-        .into();
+    let mut folders: Vec<PathBuf> =
+        ["docs", "deploy", "dashboards", "alerts", "examples"].map(|name| root().join(name)).into();
     let mut paths: Vec<PathBuf> = entries(root());
     paths.retain(|path| path.is_file());
     while let Some(folder) = folders.pop() {

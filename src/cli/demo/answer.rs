@@ -48,9 +48,7 @@ impl Answer {
     }
 
     fn line(&mut self, line: &[u8], at: Moment) {
-        let data = line
-            .strip_prefix(b"data: ")
-            .map(serde_json::from_slice::<Value>);
+        let data = line.strip_prefix(b"data: ").map(serde_json::from_slice::<Value>);
         if let Some(Ok(chunk)) = data {
             self.read(&chunk, "delta", at);
         }
@@ -59,29 +57,19 @@ impl Answer {
     fn read(&mut self, answer: &Value, inner: &str, at: Moment) {
         let choices = answer.get("choices").and_then(Value::as_array);
         for choice in choices.into_iter().flatten() {
-            let index = choice
-                .get("index")
-                .and_then(Value::as_u64)
-                .unwrap_or_default();
+            let index = choice.get("index").and_then(Value::as_u64).unwrap_or_default();
             self.text((index, "text"), choice.get("text"), at);
             let Some(message) = choice.get(inner) else {
                 continue;
             };
             self.text((index, "content"), message.get("content"), at);
             self.text((index, "reasoning"), message.get("reasoning_content"), at);
-            self.text(
-                (index, "tool"),
-                message.pointer("/tool_calls/0/function/arguments"),
-                at,
-            );
+            self.text((index, "tool"), message.pointer("/tool_calls/0/function/arguments"), at);
         }
     }
 
     fn text(&mut self, part: (u64, &'static str), value: Option<&Value>, at: Moment) {
-        let Some(text) = value
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-        else {
+        let Some(text) = value.and_then(Value::as_str).filter(|text| !text.is_empty()) else {
             return;
         };
         self.texts.entry(part).or_default().push_str(text);

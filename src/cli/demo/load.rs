@@ -90,11 +90,8 @@ impl Load {
     /// `clients` of them ask `target`, each one thing at a time and at least once.
     pub fn start(target: SocketAddr, clients: usize, seed: u64) -> Self {
         let (phase, watched) = watch::channel(Phase::Ask);
-        let shared = Arc::new(Shared {
-            target,
-            asked: AtomicUsize::new(0),
-            receipts: Mutex::default(),
-        });
+        let shared =
+            Arc::new(Shared { target, asked: AtomicUsize::new(0), receipts: Mutex::default() });
         let mut random = Rng::with_seed(seed);
         let mut tasks = JoinSet::new();
         for _ in 0..clients {
@@ -106,11 +103,7 @@ impl Load {
             };
             tasks.spawn(client.run());
         }
-        Self {
-            clients: tasks,
-            phase,
-            shared,
-        }
+        Self { clients: tasks, phase, shared }
     }
 
     /// Lets every client finish what it is doing, for up to `grace`; then those that are left hang up.
@@ -242,10 +235,7 @@ impl Client {
             ("traceparent", format!("00-{trace}-{span:016x}-01")),
             ("x-request-id", trace),
         ];
-        let treatment = scenario
-            .treatment
-            .iter()
-            .map(|(name, value)| (*name, (*value).to_owned()));
+        let treatment = scenario.treatment.iter().map(|(name, value)| (*name, (*value).to_owned()));
         for (name, value) in headers.into_iter().chain(treatment) {
             if let Ok(value) = value.parse() {
                 request.headers_mut().insert(name, value);
@@ -287,10 +277,7 @@ async fn read(
                 return Ended::Complete;
             }
         }
-        if scenario
-            .leaves_after
-            .is_some_and(|after| answer.pieces >= after)
-        {
+        if scenario.leaves_after.is_some_and(|after| answer.pieces >= after) {
             return Ended::Left;
         }
     }
@@ -318,9 +305,7 @@ mod tests {
         let models = scenario::models()
             .into_iter()
             .map(|model| {
-                format!("{}:prefill-ms=1,step-ms=0,batch-ms=0", model.name)
-                    .parse()
-                    .unwrap()
+                format!("{}:prefill-ms=1,step-ms=0,batch-ms=0", model.name).parse().unwrap()
             })
             .collect();
         let (_stop, stopped) = oneshot::channel::<()>();
@@ -339,10 +324,7 @@ mod tests {
         assert_eq!(entries.len(), receipts.kept.len());
         for receipt in &receipts.kept {
             let id = hexadecimal(&receipt.trace_id);
-            let entry = entries
-                .iter()
-                .find(|entry| entry.request_id.as_str() == id)
-                .unwrap();
+            let entry = entries.iter().find(|entry| entry.request_id.as_str() == id).unwrap();
             let text = format!("{receipt:?} {entry:?}");
             match (receipt.ended, entry.ended) {
                 (Ended::Complete, simulate::Ended::Complete) => {
@@ -358,10 +340,7 @@ mod tests {
                 _ => panic!("{text}"),
             }
             if let (Some(received), Some(sent)) = (receipt.first_token, entry.first_token) {
-                assert!(
-                    receipt.asked <= entry.received && sent <= received,
-                    "{text}"
-                );
+                assert!(receipt.asked <= entry.received && sent <= received, "{text}");
             }
         }
         for scenario in SCENARIOS {

@@ -54,10 +54,7 @@ pub struct Args {
 }
 
 /// The demo breaks off streams on purpose: only what should not happen is logged into its view.
-pub const LOG: Log = Log {
-    level: LogLevel::Error,
-    format: LogFormat::Text,
-};
+pub const LOG: Log = Log { level: LogLevel::Error, format: LogFormat::Text };
 
 /// The longest request of the mix takes some 4 s where nothing else runs.
 const GRACE: Duration = Duration::from_secs(20);
@@ -70,10 +67,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 /// # Errors
 /// Where a port cannot be had, or standard output not be written to.
 pub async fn run(args: Args, colourless: bool) -> anyhow::Result<ExitCode> {
-    let places = Places {
-        listen: args.listen,
-        admin: args.admin,
-    };
+    let places = Places { listen: args.listen, admin: args.admin };
     let mut stop = Stop::listen()?;
     let stage = Stage::start(places, args.seed).await?;
     let mut show = Show::new(colourless);
@@ -112,11 +106,7 @@ async fn finish(stage: Stage, load: Load) -> (String, bool) {
         (Report::of(&evidence), arrived.exports)
     });
     let agrees = report.agrees() && flushed;
-    let late = if flushed {
-        ""
-    } else {
-        "  FAILED the last export did not arrive in time\n"
-    };
+    let late = if flushed { "" } else { "  FAILED the last export did not arrive in time\n" };
     let verdict = if agrees {
         "The telemetry that arrived agrees with what was really sent."
     } else {
@@ -170,10 +160,7 @@ const USUAL_WIDTH: usize = 100;
 impl Show {
     fn new(colourless: bool) -> Self {
         let terminal = io::stdout().is_terminal();
-        Self {
-            terminal,
-            colour: terminal && !colourless,
-        }
+        Self { terminal, colour: terminal && !colourless }
     }
 
     fn say(&self, text: &str) -> io::Result<()> {
@@ -211,18 +198,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_arrives_over_otlp_is_what_was_sent_in_every_scenario() {
         let any = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let places = Places {
-            listen: any,
-            admin: any,
-        };
+        let places = Places { listen: any, admin: any };
         let stage = Stage::start(places, 1).await.unwrap();
         let load = Load::start(stage.proxy, SCENARIOS.len(), 1);
         let (text, agrees) = finish(stage, load).await;
         assert!(agrees, "{text}");
-        assert!(
-            text.contains(&format!("{} exchanges", SCENARIOS.len())),
-            "{text}"
-        );
+        assert!(text.contains(&format!("{} exchanges", SCENARIOS.len())), "{text}");
     }
 
     #[test]
@@ -234,10 +215,7 @@ mod tests {
             args: Args,
         }
         let args = Alone::parse_from(["x", "--for", "10s", "--clients", "3"]).args;
-        assert_eq!(
-            (args.length, args.clients),
-            (Some(Length(Duration::from_secs(10))), 3)
-        );
+        assert_eq!((args.length, args.clients), (Some(Length(Duration::from_secs(10))), 3));
         assert!(Alone::try_parse_from(["x", "--clients", "0"]).is_err());
         assert!(Alone::try_parse_from(["x", "--for", "10"]).is_err());
     }

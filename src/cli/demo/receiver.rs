@@ -96,10 +96,7 @@ impl Arrived {
     }
 
     fn traces(&mut self, export: ExportTraceServiceRequest) {
-        let scopes = export
-            .resource_spans
-            .into_iter()
-            .flat_map(|it| it.scope_spans);
+        let scopes = export.resource_spans.into_iter().flat_map(|it| it.scope_spans);
         for span in scopes.flat_map(|it| it.spans) {
             self.span(&span);
         }
@@ -123,10 +120,7 @@ impl Arrived {
     }
 
     fn metrics(&mut self, export: ExportMetricsServiceRequest) {
-        let scopes = export
-            .resource_metrics
-            .into_iter()
-            .flat_map(|it| it.scope_metrics);
+        let scopes = export.resource_metrics.into_iter().flat_map(|it| it.scope_metrics);
         for metric in scopes.flat_map(|it| it.metrics) {
             let Some(Data::Sum(sum)) = metric.data else {
                 continue;
@@ -225,10 +219,7 @@ impl Receiver {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        let encoded = head
-            .headers
-            .get(CONTENT_ENCODING)
-            .is_some_and(|it| it != "identity");
+        let encoded = head.headers.get(CONTENT_ENCODING).is_some_and(|it| it != "identity");
         let status = match body_of(body).await {
             _ if head.method != Method::POST => StatusCode::METHOD_NOT_ALLOWED,
             _ if encoded => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -238,10 +229,9 @@ impl Receiver {
         // An empty message is the protobuf form of full success.
         let mut response = Response::new(Full::default());
         *response.status_mut() = status;
-        response.headers_mut().insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/x-protobuf"),
-        );
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         response
     }
 
@@ -255,22 +245,12 @@ impl Receiver {
             }
             _ => return StatusCode::NOT_FOUND,
         };
-        if taken.is_ok() {
-            StatusCode::OK
-        } else {
-            StatusCode::BAD_REQUEST
-        }
+        if taken.is_ok() { StatusCode::OK } else { StatusCode::BAD_REQUEST }
     }
 }
 
 async fn body_of(body: Incoming) -> Option<Bytes> {
-    Some(
-        Limited::new(body, LARGEST_EXPORT)
-            .collect()
-            .await
-            .ok()?
-            .to_bytes(),
-    )
+    Some(Limited::new(body, LARGEST_EXPORT).collect().await.ok()?.to_bytes())
 }
 
 #[cfg(test)]
@@ -303,19 +283,9 @@ mod tests {
             ],
             ..Received::default()
         };
-        let scope = ScopeSpans {
-            spans: kinds.iter().map(span).collect(),
-            ..ScopeSpans::default()
-        };
-        let resource = ResourceSpans {
-            scope_spans: vec![scope],
-            ..ResourceSpans::default()
-        };
-        ExportTraceServiceRequest {
-            resource_spans: vec![resource],
-        }
-        .encode_to_vec()
-        .into()
+        let scope = ScopeSpans { spans: kinds.iter().map(span).collect(), ..ScopeSpans::default() };
+        let resource = ResourceSpans { scope_spans: vec![scope], ..ResourceSpans::default() };
+        ExportTraceServiceRequest { resource_spans: vec![resource] }.encode_to_vec().into()
     }
 
     fn counter(name: &str, series: &[(i64, i64)]) -> Bytes {
@@ -324,28 +294,12 @@ mod tests {
             value: Some(number_data_point::Value::AsInt(*value)),
             ..NumberDataPoint::default()
         };
-        let sum = Sum {
-            data_points: series.iter().map(point).collect(),
-            ..Sum::default()
-        };
-        let metric = Metric {
-            name: name.to_owned(),
-            data: Some(Data::Sum(sum)),
-            ..Metric::default()
-        };
-        let scope = ScopeMetrics {
-            metrics: vec![metric],
-            ..ScopeMetrics::default()
-        };
-        let resource = ResourceMetrics {
-            scope_metrics: vec![scope],
-            ..ResourceMetrics::default()
-        };
-        ExportMetricsServiceRequest {
-            resource_metrics: vec![resource],
-        }
-        .encode_to_vec()
-        .into()
+        let sum = Sum { data_points: series.iter().map(point).collect(), ..Sum::default() };
+        let metric =
+            Metric { name: name.to_owned(), data: Some(Data::Sum(sum)), ..Metric::default() };
+        let scope = ScopeMetrics { metrics: vec![metric], ..ScopeMetrics::default() };
+        let resource = ResourceMetrics { scope_metrics: vec![scope], ..ResourceMetrics::default() };
+        ExportMetricsServiceRequest { resource_metrics: vec![resource] }.encode_to_vec().into()
     }
 
     #[test]
@@ -357,10 +311,7 @@ mod tests {
         );
         receiver.look(|arrived| {
             let found = arrived.spans(&[7; 16]);
-            assert_eq!(
-                (found.len(), found[0].server, found[1].server),
-                (2, true, false)
-            );
+            assert_eq!((found.len(), found[0].server, found[1].server), (2, true, false));
             assert_eq!(
                 (found[1].counted, found[1].reported, found[1].time_to_token),
                 (Some(42), Some(43), Some(0.25))
@@ -384,48 +335,27 @@ mod tests {
     #[test]
     fn what_is_no_export_is_refused() {
         let receiver = Receiver::default();
-        assert_eq!(
-            receiver.take("/v1/logs", Bytes::new()),
-            StatusCode::NOT_FOUND
-        );
-        assert_eq!(
-            receiver.take("/v1/traces", Bytes::from_static(b"{}")),
-            StatusCode::BAD_REQUEST
-        );
+        assert_eq!(receiver.take("/v1/logs", Bytes::new()), StatusCode::NOT_FOUND);
+        assert_eq!(receiver.take("/v1/traces", Bytes::from_static(b"{}")), StatusCode::BAD_REQUEST);
     }
 
     #[tokio::test]
     async fn exports_arrive_over_http() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let socket = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let receiver = Receiver::default();
         tokio::spawn(receiver.clone().serve(listener, std::future::pending()));
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket))
-            .await
-            .unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.unwrap();
         tokio::spawn(connection);
         let mut post = async |path: &str, body| {
-            let request = Request::post(path)
-                .header("host", "x")
-                .body(Full::new(body))
-                .unwrap();
+            let request = Request::post(path).header("host", "x").body(Full::new(body)).unwrap();
             sender.send_request(request).await.unwrap().status()
         };
-        assert_eq!(
-            post("/v1/traces", spans(&[SpanKind::Server])).await,
-            StatusCode::OK
-        );
-        assert_eq!(
-            post("/v1/metrics", counter("c", &[(1, 3)])).await,
-            StatusCode::OK
-        );
+        assert_eq!(post("/v1/traces", spans(&[SpanKind::Server])).await, StatusCode::OK);
+        assert_eq!(post("/v1/metrics", counter("c", &[(1, 3)])).await, StatusCode::OK);
         receiver.look(|arrived| {
-            assert_eq!(
-                (arrived.exports, arrived.server_spans, arrived.sum("c")),
-                (2, 1, Some(3.0))
-            )
+            assert_eq!((arrived.exports, arrived.server_spans, arrived.sum("c")), (2, 1, Some(3.0)))
         });
     }
 }

@@ -63,50 +63,13 @@ const STREAM: Scenario = Scenario {
 
 /// Every one of them takes place at least once in a run of some seconds: clients begin with the first ones in turn.
 pub const SCENARIOS: [Scenario; 15] = [
-    Scenario {
-        weight: 24,
-        feature: Feature::Usage,
-        ..STREAM
-    },
-    Scenario {
-        name: "fast",
-        weight: 30,
-        model: "sim-fast",
-        ..STREAM
-    },
-    Scenario {
-        name: "slow",
-        weight: 4,
-        model: "sim-slow",
-        most_tokens: 40,
-        ..STREAM
-    },
-    Scenario {
-        name: "reasoning",
-        weight: 12,
-        model: "sim-reasoning",
-        ..STREAM
-    },
-    Scenario {
-        name: "hidden",
-        weight: 4,
-        model: "sim-hidden",
-        feature: Feature::Usage,
-        ..STREAM
-    },
-    Scenario {
-        name: "whole",
-        weight: 18,
-        stream: false,
-        ..STREAM
-    },
-    Scenario {
-        name: "tool",
-        weight: 6,
-        feature: Feature::Tool,
-        most_tokens: 60,
-        ..STREAM
-    },
+    Scenario { weight: 24, feature: Feature::Usage, ..STREAM },
+    Scenario { name: "fast", weight: 30, model: "sim-fast", ..STREAM },
+    Scenario { name: "slow", weight: 4, model: "sim-slow", most_tokens: 40, ..STREAM },
+    Scenario { name: "reasoning", weight: 12, model: "sim-reasoning", ..STREAM },
+    Scenario { name: "hidden", weight: 4, model: "sim-hidden", feature: Feature::Usage, ..STREAM },
+    Scenario { name: "whole", weight: 18, stream: false, ..STREAM },
+    Scenario { name: "tool", weight: 6, feature: Feature::Tool, most_tokens: 60, ..STREAM },
     Scenario {
         name: "choices",
         weight: 6,
@@ -114,12 +77,7 @@ pub const SCENARIOS: [Scenario; 15] = [
         most_tokens: 60,
         ..STREAM
     },
-    Scenario {
-        name: "completion",
-        weight: 6,
-        api: Api::Completion,
-        ..STREAM
-    },
+    Scenario { name: "completion", weight: 6, api: Api::Completion, ..STREAM },
     Scenario {
         name: "embeddings",
         weight: 6,
@@ -128,20 +86,12 @@ pub const SCENARIOS: [Scenario; 15] = [
         stream: false,
         ..STREAM
     },
-    Scenario {
-        name: "left",
-        weight: 6,
-        leaves_after: Some(12),
-        ..STREAM
-    },
+    Scenario { name: "left", weight: 6, leaves_after: Some(12), ..STREAM },
     Scenario {
         name: "stalled",
         weight: 3,
         model: "sim-fast",
-        treatment: &[
-            ("x-simulate-stall-after", "20"),
-            ("x-simulate-stall-ms", "2500"),
-        ],
+        treatment: &[("x-simulate-stall-after", "20"), ("x-simulate-stall-ms", "2500")],
         ..STREAM
     },
     Scenario {
@@ -150,12 +100,7 @@ pub const SCENARIOS: [Scenario; 15] = [
         treatment: &[("x-simulate-cut-after", "15")],
         ..STREAM
     },
-    Scenario {
-        name: "limited",
-        weight: 2,
-        treatment: &[("x-simulate-status", "429")],
-        ..STREAM
-    },
+    Scenario { name: "limited", weight: 2, treatment: &[("x-simulate-status", "429")], ..STREAM },
     Scenario {
         name: "failed",
         weight: 1,
@@ -230,13 +175,11 @@ mod tests {
     #[test]
     fn every_scenario_has_its_turn_and_then_its_share() {
         let mut random = Rng::with_seed(1);
-        let first: Vec<_> = (0..SCENARIOS.len())
-            .map(|nth| Scenario::choose(nth, &mut random).name)
-            .collect();
+        let first: Vec<_> =
+            (0..SCENARIOS.len()).map(|nth| Scenario::choose(nth, &mut random).name).collect();
         assert_eq!(first, SCENARIOS.map(|it| it.name));
-        let drawn: Vec<_> = (100..3_000)
-            .map(|nth| Scenario::choose(nth, &mut random).name)
-            .collect();
+        let drawn: Vec<_> =
+            (100..3_000).map(|nth| Scenario::choose(nth, &mut random).name).collect();
         let share = |name| drawn.iter().filter(|it| **it == name).count();
         assert!(SCENARIOS.iter().all(|it| share(it.name) > 0));
         assert!(share("fast") > 3 * share("slow"));
@@ -248,11 +191,7 @@ mod tests {
     fn every_model_asked_for_is_served() {
         let models = models();
         for scenario in SCENARIOS {
-            assert!(
-                models.iter().any(|model| model.name == scenario.model),
-                "{}",
-                scenario.name
-            );
+            assert!(models.iter().any(|model| model.name == scenario.model), "{}", scenario.name);
         }
     }
 }

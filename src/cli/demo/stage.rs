@@ -51,28 +51,15 @@ impl Stage {
         let models = scenario::models();
         let config = simulate::Config { models, seed };
         tokio::task::spawn_blocking(simulate::tokens::load).await?;
-        let serve = simulate::serve(
-            backend_listener,
-            config,
-            Arc::clone(&ledger),
-            std::future::pending(),
-        );
-        let receive = receiver
-            .clone()
-            .serve(otlp_listener, std::future::pending());
+        let serve =
+            simulate::serve(backend_listener, config, Arc::clone(&ledger), std::future::pending());
+        let receive = receiver.clone().serve(otlp_listener, std::future::pending());
         let serving = [tokio::spawn(serve), tokio::spawn(receive)];
         let args = arguments(places, backend)?;
         let config = config::load(&args, &|_| None)?;
         let app = App::start(config, exporting_to(otlp)).await?;
         let proxy = app.listen_addr().context("the proxy listens nowhere")?;
-        Ok(Self {
-            app,
-            proxy,
-            backend,
-            ledger,
-            receiver,
-            serving,
-        })
+        Ok(Self { app, proxy, backend, ledger, receiver, serving })
     }
 
     /// Stops the proxy, so that all it has to say is said; `true` where it was delivered in time.
@@ -86,9 +73,8 @@ impl Stage {
 }
 
 async fn bind() -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .await
-        .context("no port can be had")?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port can be had")?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }
@@ -100,16 +86,8 @@ fn arguments(places: Places, backend: SocketAddr) -> anyhow::Result<RunArgs> {
         wanted.unwrap_or_else(|| free_or_any(usual)).to_string()
     };
     Ok(RunArgs {
-        listen: vec![
-            place(places.listen, 4_000)
-                .parse()
-                .map_err(anyhow::Error::msg)?,
-        ],
-        admin: Some(
-            place(places.admin, 4_001)
-                .parse()
-                .map_err(anyhow::Error::msg)?,
-        ),
+        listen: vec![place(places.listen, 4_000).parse().map_err(anyhow::Error::msg)?],
+        admin: Some(place(places.admin, 4_001).parse().map_err(anyhow::Error::msg)?),
         upstream: vec![Secret::new(&format!("http://{backend}"))],
         ..RunArgs::default()
     })

@@ -25,17 +25,11 @@ pub(super) fn resolve(
 ) -> Option<Admission> {
     let Given { value, mark } = written.given()?;
     let remedy = "write how many requests may be on their way at once, or remove the key above";
-    let max_in_flight = value
-        .max_in_flight
-        .required(problems, mark, "max_in_flight", remedy);
+    let max_in_flight = value.max_in_flight.required(problems, mark, "max_in_flight", remedy);
     let most = max_in_flight.and_then(|Given { value, mark }| {
         within(Field::Given(Given { value, mark }), IN_FLIGHT, problems)
     });
     let queue = within(value.queue, QUEUES, problems).unwrap_or(Admission::QUEUE);
     let wait = length_within(value.wait, WAITS, problems).unwrap_or(Admission::WAIT);
-    Some(Admission {
-        max_in_flight: most?,
-        queue,
-        wait,
-    })
+    Some(Admission { max_in_flight: most?, queue, wait })
 }

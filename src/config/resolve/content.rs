@@ -35,10 +35,7 @@ fn redact(written: Field<Vec<Field<String>>>, problems: &mut Problems) -> Option
     if entries.len() > MOST_PATTERNS {
         problems.at(
             mark,
-            format!(
-                "there are {} patterns; write at most {MOST_PATTERNS}",
-                entries.len()
-            ),
+            format!("there are {} patterns; write at most {MOST_PATTERNS}", entries.len()),
         );
     }
     let texts: Vec<String> = entries.iter().map(|entry| entry.value.clone()).collect();

@@ -36,10 +36,7 @@ pub(super) fn resolve(
         Some(given) => prices(&given.value, routes, problems),
         None => Prices::default(),
     };
-    Costs {
-        prices,
-        budgets: budgets(written.budgets, routes, problems),
-    }
+    Costs { prices, budgets: budgets(written.budgets, routes, problems) }
 }
 
 fn budgets(
@@ -51,10 +48,7 @@ fn budgets(
         return Vec::new();
     };
     if value.len() > MOST_BUDGETS {
-        let message = format!(
-            "there are {} budgets; write at most {MOST_BUDGETS}",
-            value.len()
-        );
+        let message = format!("there are {} budgets; write at most {MOST_BUDGETS}", value.len());
         problems.at(mark, message);
     }
     let mut budgets: Vec<Budget> = Vec::new();
@@ -66,10 +60,8 @@ fn budgets(
         if budgets.iter().any(|other| other.name == budget.name)
             && let Field::Given(name) = named
         {
-            let message = format!(
-                "a second budget is called \"{}\"; give this one another name",
-                name.value
-            );
+            let message =
+                format!("a second budget is called \"{}\"; give this one another name", name.value);
             problems.at(name.mark, message);
         }
         budgets.push(budget);
@@ -116,16 +108,10 @@ fn allowance(
             let amount = value.amount.required(problems, mark, "amount", remedy);
             let remedy = "write its three letters, such as USD";
             let currency = value.currency.required(problems, mark, "currency", remedy);
-            Some(Allowance::Money {
-                amount: amount?.value.0,
-                currency: label(&currency?.value),
-            })
+            Some(Allowance::Money { amount: amount?.value.0, currency: label(&currency?.value) })
         }
         (None, Some(tokens)) => {
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "beyond 2^52 tokens nobody budgets"
-            )]
+            #[expect(clippy::cast_precision_loss, reason = "beyond 2^52 tokens nobody budgets")]
             let tokens = tokens.value as f64;
             Some(Allowance::Tokens(tokens))
         }
@@ -169,10 +155,7 @@ fn table(text: &str, routes: &[String], problems: &mut Problems) -> Prices {
     let usual = value.currency.given().map(|given| given.value);
     let models: Vec<_> = value.models.value().unwrap_or_default();
     if models.len() > MOST_PRICES {
-        let message = format!(
-            "there are {} prices; write at most {MOST_PRICES}",
-            models.len()
-        );
+        let message = format!("there are {} prices; write at most {MOST_PRICES}", models.len());
         problems.at(mark, message);
     }
     let models = models
@@ -185,10 +168,7 @@ fn table(text: &str, routes: &[String], problems: &mut Problems) -> Prices {
         .into_iter()
         .filter_map(Field::given)
         .filter_map(|written| rental(written, usual.as_ref(), routes, problems));
-    Prices {
-        models,
-        rentals: rentals.collect(),
-    }
+    Prices { models, rentals: rentals.collect() }
 }
 
 fn price(
@@ -244,10 +224,7 @@ fn rental(
 fn check_route(route: &Given<String>, routes: &[String], problems: &mut Problems) {
     if !routes.contains(&route.value) {
         let near = suggestion(&route.value, routes.iter().map(String::as_str));
-        problems.at(
-            route.mark,
-            format!("there is no route \"{}\"; {near}", route.value),
-        );
+        problems.at(route.mark, format!("there is no route \"{}\"; {near}", route.value));
     }
 }
 
@@ -261,11 +238,7 @@ fn currency(
     let own = written.value();
     let currency = own.as_ref().or(usual);
     if currency.is_none() && absent {
-        problems.missing(
-            entry,
-            "currency",
-            "write it here, or once at the top, such as USD",
-        );
+        problems.missing(entry, "currency", "write it here, or once at the top, such as USD");
     }
     currency.map(label)
 }

@@ -38,10 +38,7 @@ fn baseline(written: Field<PathBuf>, problems: &mut Problems) -> Option<Baseline
         Some(_) | None => {}
     }
     match read(&value) {
-        Ok(saved) => Some(Baseline::File {
-            path: value,
-            saved: Arc::new(saved),
-        }),
+        Ok(saved) => Some(Baseline::File { path: value, saved: Arc::new(saved) }),
         Err(why) => {
             problems.at(mark, format!("{}: {why}", value.display()));
             None
@@ -63,12 +60,7 @@ mod tests {
 
     fn load(drift: &str) -> Result<Config, Errors> {
         let text = format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\ndrift: {drift}\n");
-        load_text(
-            Some(&text),
-            &RunArgs::default(),
-            &|_| None,
-            &Tokenisers::default(),
-        )
+        load_text(Some(&text), &RunArgs::default(), &|_| None, &Tokenisers::default())
     }
 
     fn told(drift: &str) -> String {
@@ -77,21 +69,15 @@ mod tests {
 
     #[test]
     fn words_are_no_files() {
-        for (word, baseline) in [
-            ("off", Baseline::Off),
-            ("first", Baseline::First),
-            ("yesterday", Baseline::Yesterday),
-        ] {
+        for (word, baseline) in
+            [("off", Baseline::Off), ("first", Baseline::First), ("yesterday", Baseline::Yesterday)]
+        {
             let config = load(&format!("{{baseline: {word}, exchanges: 500}}")).unwrap();
             assert_eq!(config.drift.baseline, baseline);
             assert_eq!(config.drift.exchanges, 500);
             let printed = config.to_yaml();
-            let again = load_text(
-                Some(&printed),
-                &RunArgs::default(),
-                &|_| None,
-                &Tokenisers::default(),
-            );
+            let again =
+                load_text(Some(&printed), &RunArgs::default(), &|_| None, &Tokenisers::default());
             assert_eq!(again.unwrap().drift, config.drift, "{printed}");
         }
     }

@@ -47,10 +47,7 @@ impl Written {
         problems: &mut Problems,
     ) -> Option<(Indicator, Option<u32>)> {
         let remedy = format!("write one of {WORDS}; or a preset");
-        let kind = self
-            .indicator
-            .required(problems, objective, "indicator", &remedy)?
-            .value;
+        let kind = self.indicator.required(problems, objective, "indicator", &remedy)?.value;
         let streams = min_streams(kind, self.min_streams, objective, problems);
         let indicator = indicator(kind, self.threshold, streams, objective, problems);
         let mark = self.min_output_tokens.clone().given().map(|it| it.mark);
@@ -130,10 +127,8 @@ fn indicator(
         Bound::Time(_) => time,
         Bound::Rate(_) | Bound::SystemRate => rate,
     };
-    let Given {
-        value: Threshold(text),
-        mark,
-    } = threshold.required(problems, objective, "threshold", remedy)?;
+    let Given { value: Threshold(text), mark } =
+        threshold.required(problems, objective, "threshold", remedy)?;
     let (is_one, read) = match bound {
         Bound::None(_, indicator) => (true, Some(indicator)),
         Bound::Time(of) => {
@@ -152,10 +147,7 @@ fn indicator(
         }
     };
     if !is_one {
-        problems.at(
-            mark,
-            format!("\"{text}\" is no threshold of this indicator; {remedy}"),
-        );
+        problems.at(mark, format!("\"{text}\" is no threshold of this indicator; {remedy}"));
     }
     read
 }

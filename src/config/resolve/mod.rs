@@ -76,21 +76,15 @@ pub(super) fn resolve(
     let admin = admin(file.admin, above, problems);
     tell_taken_twice(listening, &listeners, &admin, problems);
     let vantage = args.vantage.or(file.vantage.value()).unwrap_or_default();
-    let written = routes::Written {
-        file: root,
-        upstreams: file.upstreams,
-        routes: file.routes,
-    };
+    let written = routes::Written { file: root, upstreams: file.upstreams, routes: file.routes };
     let trace = args.trace.or(file.trace.value()).unwrap_or_default();
     let defaults = routes::Defaults { vantage, trace };
     let mut paths = routes::resolve(written, args, defaults, problems);
     let (propagators, ignored_propagators) =
         propagators::resolve(file.propagators, above.environment, problems);
     let identity = identity::resolve(file.identity, problems);
-    let known = objectives::Known {
-        routes: &paths.route_names,
-        tenants: identity.tenant.is_some(),
-    };
+    let known =
+        objectives::Known { routes: &paths.route_names, tenants: identity.tenant.is_some() };
     let objectives = objectives::resolve(file.objectives, args.objectives, known, problems);
     proxies(&mut paths, above, problems);
     Config {
@@ -146,10 +140,7 @@ fn version(version: Field<u64>, file: Mark, problems: &mut Problems) {
     if let Some(Given { value, mark }) = version
         && value != 1
     {
-        problems.at(
-            mark,
-            format!("version {value} is not known; this program reads version 1"),
-        );
+        problems.at(mark, format!("version {value} is not known; this program reads version 1"));
     }
 }
 
@@ -167,9 +158,7 @@ fn listeners(
                 );
             }
             let given = value.into_iter().filter_map(Field::given);
-            given
-                .filter_map(|written| listener(written, problems))
-                .collect()
+            given.filter_map(|written| listener(written, problems)).collect()
         }
         Field::Absent | Field::Wrong => {
             vec![listen::Config::at(listen::Address::Tcp(LISTEN))]
@@ -177,16 +166,11 @@ fn listeners(
     };
     if !args.listen.is_empty() {
         let flags = args.listen.iter();
-        listeners = flags
-            .map(|address| listen::Config::at(address.0.clone()))
-            .collect();
+        listeners = flags.map(|address| listen::Config::at(address.0.clone())).collect();
     }
     match (&args.tls_cert, &args.tls_key) {
         (Some(certificate), Some(key)) => {
-            let tls = listen::Tls {
-                certificate: certificate.clone(),
-                key: key.clone(),
-            };
+            let tls = listen::Tls { certificate: certificate.clone(), key: key.clone() };
             let over_tcp = |listener: &&mut listen::Config| {
                 matches!(listener.address, listen::Address::Tcp(_))
             };
@@ -207,15 +191,9 @@ fn listener(written: Given<raw::Listener>, problems: &mut Problems) -> Option<li
     let Given { value, mark } = written;
     let tls = value.tls.given().and_then(|tls| {
         let remedy = "name a PEM file";
-        let certificate = tls
-            .value
-            .certificate
-            .required(problems, tls.mark, "certificate", remedy);
+        let certificate = tls.value.certificate.required(problems, tls.mark, "certificate", remedy);
         let key = tls.value.key.required(problems, tls.mark, "key", remedy);
-        Some(listen::Tls {
-            certificate: certificate?.value,
-            key: key?.value,
-        })
+        Some(listen::Tls { certificate: certificate?.value, key: key?.value })
     });
     let max_connections = within(value.max_connections, 1..=1_000_000, problems)
         .unwrap_or(listen::Config::MAX_CONNECTIONS);
@@ -223,12 +201,7 @@ fn listener(written: Given<raw::Listener>, problems: &mut Problems) -> Option<li
         .unwrap_or(listen::Config::HEAD_TIMEOUT);
     let remedy = "write where to listen, such as `address: 127.0.0.1:4000`";
     let address = value.address.required(problems, mark, "address", remedy)?;
-    Some(listen::Config {
-        address: address.value.0,
-        tls,
-        max_connections,
-        head_timeout,
-    })
+    Some(listen::Config { address: address.value.0, tls, max_connections, head_timeout })
 }
 
 /// Below the lower one heads that come in two packets over a slow line would fail; above the upper one it bounds
@@ -344,10 +317,7 @@ fn log(written: Field<raw::Log>, args: &RunArgs) -> Log {
     let written = written.value().unwrap_or_default();
     Log {
         level: args.log_level.or(written.level.value()).unwrap_or_default(),
-        format: args
-            .log_format
-            .or(written.format.value())
-            .unwrap_or_default(),
+        format: args.log_format.or(written.format.value()).unwrap_or_default(),
     }
 }
 
@@ -374,10 +344,7 @@ fn headers(
             continue;
         };
         if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
-            problems.at(
-                mark,
-                "this is no name of a header; write a name such as x-api-key",
-            );
+            problems.at(mark, "this is no name of a header; write a name such as x-api-key");
         }
         headers.push((name, value.0));
     }

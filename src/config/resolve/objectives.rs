@@ -32,17 +32,9 @@ const WARM_UPS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(
 pub(super) fn defaults() -> Vec<Objective> {
     let promises = [
         ("availability", Indicator::Availability, 0.995),
-        (
-            "ttft",
-            Indicator::TimeToFirstToken(Duration::from_secs(2)),
-            0.95,
-        ),
+        ("ttft", Indicator::TimeToFirstToken(Duration::from_secs(2)), 0.95),
         ("output_rate", Indicator::OutputRate(15.0), 0.95),
-        (
-            "duration",
-            Indicator::Duration(Duration::from_secs(60)),
-            0.95,
-        ),
+        ("duration", Indicator::Duration(Duration::from_secs(60)), 0.95),
     ];
     let objective = |(name, indicator, target)| Objective {
         name: Label::known(name),
@@ -74,9 +66,7 @@ pub(super) fn resolve(
         Field::Given(written) => of_file(written, known, problems),
         Field::Absent | Field::Wrong => defaults(),
     };
-    flag.map_or(written, |preset| {
-        preset_objectives(preset, None, None, &Common::default())
-    })
+    flag.map_or(written, |preset| preset_objectives(preset, None, None, &Common::default()))
 }
 
 fn of_file(
@@ -127,9 +117,7 @@ fn of_preset(first: &str, promise: &Promise) -> String {
 /// Where budgets are kept over a restart.
 pub(super) fn state(written: Field<raw::SloState>, problems: &mut Problems) -> Option<PathBuf> {
     let Given { value, mark } = written.given()?;
-    let path = value
-        .path
-        .required(problems, mark, "path", "write the path of a file")?;
+    let path = value.path.required(problems, mark, "path", "write the path of a file")?;
     if path.value.file_name().is_none() {
         problems.at(path.mark, "this is no path of a file; write one");
     }

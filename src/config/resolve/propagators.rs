@@ -40,11 +40,7 @@ fn listed(written: Vec<Field<Propagator>>, problems: &mut Problems) -> Vec<Propa
 
 fn read(list: &str) -> (Vec<Propagator>, Vec<String>) {
     let (mut known, mut ignored) = (Vec::new(), Vec::new());
-    for word in list
-        .split(',')
-        .map(str::trim)
-        .filter(|word| !word.is_empty())
-    {
+    for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let named = |propagator: &Propagator| propagator.as_str().eq_ignore_ascii_case(word);
         match Propagator::ALL.into_iter().find(named) {
             Some(propagator) if known.contains(&propagator) => {}

@@ -36,9 +36,5 @@ pub(super) fn resolve(written: Field<raw::RequestLog>, problems: &mut Problems) 
 }
 
 fn place(path: PathBuf) -> Place {
-    if path.as_os_str() == STDOUT {
-        Place::Stdout
-    } else {
-        Place::File(path)
-    }
+    if path.as_os_str() == STDOUT { Place::Stdout } else { Place::File(path) }
 }

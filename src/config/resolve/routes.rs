@@ -78,16 +78,9 @@ pub(super) fn resolve(
         Field::Given(given) => given.value.keys().cloned().collect(),
         Field::Absent | Field::Wrong => Vec::new(),
     };
-    let Upstreams {
-        all: upstreams,
-        scrapes,
-        warm,
-    } = upstreams::resolve(written.upstreams, problems);
-    let known = Known {
-        names: &names,
-        upstreams: &upstreams,
-        defaults,
-    };
+    let Upstreams { all: upstreams, scrapes, warm } =
+        upstreams::resolve(written.upstreams, problems);
+    let known = Known { names: &names, upstreams: &upstreams, defaults };
     let mut contents = Vec::new();
     let (routes, route_names) = match written.routes {
         Field::Given(given) => routes(given, known, &mut contents, problems),
@@ -155,9 +148,7 @@ struct Known<'a> {
 
 impl<'a> Known<'a> {
     fn upstream(self, name: &str) -> Option<&'a forward::Config> {
-        self.upstreams
-            .iter()
-            .find(|upstream| upstream.name.as_str() == name)
+        self.upstreams.iter().find(|upstream| upstream.name.as_str() == name)
     }
 }
 
@@ -207,10 +198,8 @@ fn name_of(written: &Given<raw::Route>, taken: &[String], problems: &mut Problem
         (None, None) => return String::new(),
     };
     if taken.contains(&name) {
-        problems.at(
-            mark,
-            format!("a second route is called \"{name}\"; give this one another `name`"),
-        );
+        problems
+            .at(mark, format!("a second route is called \"{name}\"; give this one another `name`"));
     }
     name
 }
@@ -244,9 +233,7 @@ fn is_host(host: &str) -> bool {
     let address = url::bare(host) != host && url::bare(host).parse::<Ipv6Addr>().is_ok();
     let label = |label: &str| {
         !label.is_empty()
-            && label
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+            && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
     };
     address || name.split('.').all(label)
 }
@@ -273,10 +260,7 @@ fn route(
     if let Some(Given { value: true, mark }) = strip
         && prefix.is_empty()
     {
-        problems.at(
-            mark,
-            "there is no prefix to take off; write match.prefix, or remove this key",
-        );
+        problems.at(mark, "there is no prefix to take off; write match.prefix, or remove this key");
     }
     let strip = strip.is_some_and(|strip| strip.value);
     let stall_after = length_within(value.stall_after, STALLS, problems).unwrap_or(STALL_AFTER);
@@ -331,9 +315,8 @@ fn only_route(known: Known<'_>) -> (Vec<route::Config>, Vec<String>) {
     let [name] = known.names else {
         return (Vec::new(), known.names.to_vec());
     };
-    let route = known
-        .upstream(name)
-        .map(|upstream| everything(upstream, None, None, known.defaults));
+    let route =
+        known.upstream(name).map(|upstream| everything(upstream, None, None, known.defaults));
     (route.into_iter().collect(), vec![name.clone()])
 }
 
@@ -385,9 +368,7 @@ fn from_flags(args: &RunArgs, defaults: Defaults, problems: &mut Problems) -> Pa
                 continue;
             }
         };
-        let name = prefix
-            .as_deref()
-            .map_or(DEFAULT_NAME, |prefix| prefix.trim_start_matches('/'));
+        let name = prefix.as_deref().map_or(DEFAULT_NAME, |prefix| prefix.trim_start_matches('/'));
         if upstreams.iter().any(|other| other.name.as_str() == name) {
             let message = format!(
                 "two lead to the route \"{name}\"; give each its own prefix (only one may have none)"
@@ -398,13 +379,8 @@ fn from_flags(args: &RunArgs, defaults: Defaults, problems: &mut Problems) -> Pa
         routes.push(everything(&upstream, prefix, provider.clone(), defaults));
         upstreams.push(upstream);
     }
-    let route_names = upstreams
-        .iter()
-        .map(|upstream| upstream.name.to_string())
-        .collect();
-    let asked = upstreams
-        .iter()
-        .filter(|_| args.engine_metrics == Some(true));
+    let route_names = upstreams.iter().map(|upstream| upstream.name.to_string()).collect();
+    let asked = upstreams.iter().filter(|_| args.engine_metrics == Some(true));
     let scrapes = asked.map(|upstream| backends::usual_scrape(upstream, None));
     Paths {
         scrapes: scrapes.collect(),

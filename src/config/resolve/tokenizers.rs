@@ -32,11 +32,7 @@ pub(super) fn resolve(
         }
         let before = assigned.iter().chain(known.assigned());
         match read(&file.value, before) {
-            Ok(given) => assigned.push(Assigned {
-                models,
-                file: file.value,
-                given,
-            }),
+            Ok(given) => assigned.push(Assigned { models, file: file.value, given }),
             Err(why) => problems.at(file.mark, format!("{}: {why}", file.value.display())),
         }
     }
@@ -143,9 +139,7 @@ mod tests {
         let first = load(&both, &Tokenisers::default()).unwrap();
         let given = |config: &Config| {
             let given = config.tokenizers.assigned();
-            given
-                .map(|assigned| Arc::clone(&assigned.given))
-                .collect::<Vec<_>>()
+            given.map(|assigned| Arc::clone(&assigned.given)).collect::<Vec<_>>()
         };
         let [one, other] = <[_; 2]>::try_from(given(&first)).unwrap();
         assert!(Arc::ptr_eq(&one, &other), "one file, read once");

@@ -75,11 +75,7 @@ fn upstream(
     };
     let pool = value.pool.value().unwrap_or_default();
     // Beyond 5 min every server has hung up.
-    let pool_idle = length_within(
-        pool.idle,
-        Duration::ZERO..=Duration::from_secs(300),
-        problems,
-    );
+    let pool_idle = length_within(pool.idle, Duration::ZERO..=Duration::from_secs(300), problems);
     let pool_size = within(pool.size, 0..=65_536, problems);
     let remedy = "write where it is, such as `url: https://api.openai.com`";
     let url = value.url.required(problems, mark, "url", remedy)?.value;
@@ -104,23 +100,12 @@ fn upstream(
 
 /// The upstream at `url`, with defaults for everything else.
 pub(super) fn at(name: &str, url: Url) -> forward::Config {
-    let Url {
-        tls,
-        host,
-        port,
-        base_path,
-    } = url;
-    forward::Config {
-        base_path,
-        ..forward::Config::to(Label::known(name), tls, &host, port)
-    }
+    let Url { tls, host, port, base_path } = url;
+    forward::Config { base_path, ..forward::Config::to(Label::known(name), tls, &host, port) }
 }
 
 fn limit_within(field: Field<Limit>, problems: &mut Problems) -> Option<Option<Duration>> {
-    let Given {
-        value: Limit(limit),
-        mark,
-    } = field.given()?;
+    let Given { value: Limit(limit), mark } = field.given()?;
     if let Some(limit) = limit
         && !LIMITS.contains(&limit)
     {

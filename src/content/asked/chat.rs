@@ -6,25 +6,19 @@ use super::{Messages, list, word};
 use crate::content::parts;
 
 pub(super) fn read(body: &Value, out: &mut Messages) {
-    if let Some(text) = word(body, "instructions")
-        .or(word(body, "system"))
-        .or(word(body, "preamble"))
+    if let Some(text) =
+        word(body, "instructions").or(word(body, "system")).or(word(body, "preamble"))
     {
         out.instruct(text);
     }
     // Of Cohere's first version: what was said before, then what is said now.
-    for message in list(body, "chat_history")
-        .iter()
-        .chain(list(body, "messages"))
-    {
+    for message in list(body, "chat_history").iter().chain(list(body, "messages")) {
         self::message(message, out);
     }
     for item in list(body, "input") {
         self::item(item, out);
     }
-    for key in [
-        "message", "prompt", "inputs", "text", "texts", "content", "query",
-    ] {
+    for key in ["message", "prompt", "inputs", "text", "texts", "content", "query"] {
         for prompt in list(body, key) {
             match prompt {
                 Value::String(text) => out.say("user", None, vec![parts::text(text)]),
@@ -60,11 +54,7 @@ fn message(message: &Value, out: &mut Messages) {
             break;
         }
     }
-    let content = if message.get("content").is_some() {
-        "content"
-    } else {
-        "message"
-    };
+    let content = if message.get("content").is_some() { "content" } else { "message" };
     let id = word(message, "tool_call_id");
     if matches!(role, "tool" | "function") {
         let response = message.get(content).cloned().unwrap_or_default();
@@ -115,9 +105,7 @@ fn part(part: &Value) -> Option<Value> {
 
 /// By its address or its id; what stands in the request itself is left out.
 fn media(part: &Value, modality: &str, key: &str) -> Option<Value> {
-    let address = part
-        .get(key)
-        .and_then(|of| of.as_str().or_else(|| word(of, "url")));
+    let address = part.get(key).and_then(|of| of.as_str().or_else(|| word(of, "url")));
     match address {
         Some(address) if !address.starts_with("data:") => Some(parts::uri(modality, address)),
         Some(_) | None => word(part, "file_id").map(|id| parts::file(modality, id)),
@@ -163,9 +151,7 @@ fn item(item: &Value, out: &mut Messages) {
         }
         Some("reasoning") => {
             let texts = list(item, "content").iter().chain(list(item, "summary"));
-            let thoughts = texts
-                .filter_map(|part| word(part, "text"))
-                .map(parts::reasoning);
+            let thoughts = texts.filter_map(|part| word(part, "text")).map(parts::reasoning);
             let thoughts: Vec<_> = thoughts.collect();
             if thoughts.is_empty() {
                 out.leave_out();
@@ -196,9 +182,7 @@ fn tool(tool: &Value, out: &mut Messages) {
     if kind != "function" {
         return out.offer(parts::tool(kind, Some(name)));
     }
-    let parameters = about
-        .get("parameters")
-        .or_else(|| about.get("parameter_definitions"));
+    let parameters = about.get("parameters").or_else(|| about.get("parameter_definitions"));
     let description = word(about, "description");
     out.offer(parts::function(name, description, parameters));
 }

@@ -31,21 +31,15 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
         }
         out.say(word(message, "role").unwrap_or("user"), None, said);
     }
-    for tool in body
-        .get("toolConfig")
-        .map_or(&[][..], |config| list(config, "tools"))
-    {
-        let Some((spec, name)) = tool
-            .get("toolSpec")
-            .and_then(|spec| Some((spec, word(spec, "name")?)))
+    for tool in body.get("toolConfig").map_or(&[][..], |config| list(config, "tools")) {
+        let Some((spec, name)) =
+            tool.get("toolSpec").and_then(|spec| Some((spec, word(spec, "name")?)))
         else {
             // Where a prompt may be cached from, or a tool of Amazon's own.
             out.leave_out();
             continue;
         };
-        let schema = spec
-            .get("inputSchema")
-            .and_then(|schema| schema.get("json"));
+        let schema = spec.get("inputSchema").and_then(|schema| schema.get("json"));
         out.offer(parts::function(name, word(spec, "description"), schema));
     }
 }
@@ -64,11 +58,7 @@ fn block(block: &Value) -> Option<Value> {
     }
     if let Some(tool) = block.get("toolUse") {
         let input = tool.get("input").cloned().unwrap_or_default();
-        return Some(parts::tool_call(
-            word(tool, "toolUseId"),
-            word(tool, "name"),
-            input,
-        ));
+        return Some(parts::tool_call(word(tool, "toolUseId"), word(tool, "name"), input));
     }
     if let Some(result) = block.get("toolResult") {
         let content = result.get("content").cloned().unwrap_or_default();

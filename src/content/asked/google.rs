@@ -10,9 +10,7 @@ pub(super) fn read(body: &Value, out: &mut Messages) {
     if let Some(inner) = body.get("request").filter(|inner| inner.is_object()) {
         return read(inner, out);
     }
-    let system = body
-        .get("systemInstruction")
-        .or_else(|| body.get("system_instruction"));
+    let system = body.get("systemInstruction").or_else(|| body.get("system_instruction"));
     for part in system.map_or(&[][..], |system| list(system, "parts")) {
         match word(part, "text") {
             Some(text) => out.instruct(text),
@@ -51,19 +49,11 @@ fn part(part: &Value) -> Option<Value> {
     let either = |camel: &str, snake: &str| part.get(camel).or_else(|| part.get(snake));
     if let Some(text) = word(part, "text") {
         let thought = part.get("thought").and_then(Value::as_bool) == Some(true);
-        return Some(if thought {
-            parts::reasoning(text)
-        } else {
-            parts::text(text)
-        });
+        return Some(if thought { parts::reasoning(text) } else { parts::text(text) });
     }
     if let Some(call) = either("functionCall", "function_call") {
         let arguments = call.get("args").cloned().unwrap_or_default();
-        return Some(parts::tool_call(
-            word(call, "id"),
-            word(call, "name"),
-            arguments,
-        ));
+        return Some(parts::tool_call(word(call, "id"), word(call, "name"), arguments));
     }
     if let Some(answer) = either("functionResponse", "function_response") {
         let response = answer.get("response").cloned().unwrap_or_default();
@@ -83,19 +73,12 @@ fn tools(tool: &Value, out: &mut Messages) {
         return out.leave_out();
     };
     for (kind, of) in fields {
-        if !matches!(
-            kind.as_str(),
-            "functionDeclarations" | "function_declarations"
-        ) {
+        if !matches!(kind.as_str(), "functionDeclarations" | "function_declarations") {
             out.offer(parts::tool(kind, None));
             continue;
         }
         for function in of.as_array().map_or(&[][..], Vec::as_slice) {
-            let schema = [
-                "parameters",
-                "parametersJsonSchema",
-                "parameters_json_schema",
-            ];
+            let schema = ["parameters", "parametersJsonSchema", "parameters_json_schema"];
             let schema = schema.into_iter().find_map(|key| function.get(key));
             match word(function, "name") {
                 Some(name) => {

@@ -81,10 +81,7 @@ impl Asked {
     }
 
     pub(super) fn messages(self, api: Api) -> Messages {
-        let mut messages = Messages {
-            truncated: self.cut,
-            ..Messages::default()
-        };
+        let mut messages = Messages { truncated: self.cut, ..Messages::default() };
         if self.body.is_empty() {
             return messages;
         }
@@ -96,11 +93,7 @@ impl Asked {
         };
         messages.read(api, &body);
         let redact = &self.policy.redact;
-        for list in [
-            &mut messages.input,
-            &mut messages.system,
-            &mut messages.tools,
-        ] {
+        for list in [&mut messages.input, &mut messages.system, &mut messages.tools] {
             for value in list {
                 messages.truncated |= redact.value(value);
             }

@@ -65,11 +65,7 @@ fn two_characters_before(text: &str, from: usize) -> usize {
 mod tests {
     use super::*;
 
-    const ALL: Cuts = Cuts {
-        words: true,
-        signs: true,
-        clauses: true,
-    };
+    const ALL: Cuts = Cuts { words: true, signs: true, clauses: true };
 
     #[test]
     fn places_lie_before_a_single_sign_between_letters() {
@@ -95,15 +91,9 @@ mod tests {
         let none = Cuts::default();
         assert_eq!(none.places("a b，c").count(), 0);
         assert_eq!(none.last("a b，c", 0), None);
-        let words = Cuts {
-            words: true,
-            ..none
-        };
+        let words = Cuts { words: true, ..none };
         assert_eq!(words.places("a b，c = d").collect::<Vec<_>>(), [1]);
-        let signs = Cuts {
-            signs: true,
-            ..none
-        };
+        let signs = Cuts { signs: true, ..none };
         assert_eq!(signs.places("a b，c = d").collect::<Vec<_>>(), [7, 9]);
     }
 

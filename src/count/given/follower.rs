@@ -23,14 +23,7 @@ pub struct Follower {
 
 impl Follower {
     pub const fn new(given: Arc<Given>) -> Self {
-        Self {
-            given,
-            decided: 0,
-            tail: String::new(),
-            led: false,
-            counted: (0, 0),
-            exact: true,
-        }
+        Self { given, decided: 0, tail: String::new(), led: false, counted: (0, 0), exact: true }
     }
 
     /// The text goes on with `delta`.
@@ -88,11 +81,8 @@ impl Follower {
     /// Counts what stands before `place` and lets go of it.
     fn let_go(&mut self, place: usize) {
         // Where each delta is a word, what stands before it was just counted.
-        self.decided += if self.counted.0 == place {
-            self.counted.1
-        } else {
-            self.tokens_before(place)
-        };
+        self.decided +=
+            if self.counted.0 == place { self.counted.1 } else { self.tokens_before(place) };
         self.tail.replace_range(..place, LEAD);
         if self.tail.capacity() > ROOMY && self.tail.len() <= ROOMY {
             self.tail.shrink_to(ROOMY);

@@ -21,27 +21,11 @@ pub(super) fn cuts(given: &Given) -> Cuts {
     let spanning: Vec<String> = spanning(given).take(MOST_SPANNING).collect();
     let texts: Vec<String> = texts().chain(spanning).collect();
     let holds = |cuts: Cuts| texts.iter().all(|text| is_safe(given, text, cuts));
-    let Cuts {
-        words,
-        signs,
-        clauses,
-    } = Cuts::default();
+    let Cuts { words, signs, clauses } = Cuts::default();
     Cuts {
-        words: holds(Cuts {
-            words: true,
-            signs,
-            clauses,
-        }),
-        signs: holds(Cuts {
-            words,
-            signs: true,
-            clauses,
-        }),
-        clauses: holds(Cuts {
-            words,
-            signs,
-            clauses: true,
-        }),
+        words: holds(Cuts { words: true, signs, clauses }),
+        signs: holds(Cuts { words, signs: true, clauses }),
+        clauses: holds(Cuts { words, signs, clauses: true }),
     }
 }
 
@@ -63,22 +47,14 @@ fn is_safe(given: &Given, text: &str, cuts: Cuts) -> bool {
 fn spanning(given: &Given) -> impl Iterator<Item = String> {
     let tokens = given.tokens();
     let inside = tokens.flat_map(|token| [from_bytes(&token), token.replace('▁', " ")]);
-    let beside = given.greedy().flat_map(|token| {
-        [
-            format!("a {token} b"),
-            format!("a{token} b"),
-            format!("a {token}b"),
-        ]
-    });
+    let beside = given
+        .greedy()
+        .flat_map(|token| [format!("a {token} b"), format!("a{token} b"), format!("a {token}b")]);
     let has_place = |text: &String| ALL.places(text).next().is_some();
     beside.chain(inside).filter(has_place)
 }
 
-const ALL: Cuts = Cuts {
-    words: true,
-    signs: true,
-    clauses: true,
-};
+const ALL: Cuts = Cuts { words: true, signs: true, clauses: true };
 
 /// The text of a token of a byte-level vocabulary, which writes each byte as a character that can be seen: most as the
 /// character of the same number, the others by turns from U+0100 on.

@@ -121,11 +121,7 @@ impl Messages for Stream {
 
 fn counted(input: Count, output: Count, out: &mut impl FnMut(Event<'_>)) {
     if input.0.or(output.0).is_some() {
-        out(Event::Usage(Usage {
-            input: input.0,
-            output: output.0,
-            ..Usage::default()
-        }));
+        out(Event::Usage(Usage { input: input.0, output: output.0, ..Usage::default() }));
     }
 }
 

@@ -23,10 +23,7 @@ fn a_whole_answer() {
     );
     let echoed = Answer::of(API, JSON).to(r#"{"prompt":"Wer ist","echo":true,"n":2}"#);
     let twice = r#"{"completions":[{"completion":"Wer ist da"},{"completion":"Wer ist er"}]}"#;
-    assert_eq!(
-        echoed.read(twice.as_bytes()),
-        [r#"0 Text " da""#, r#"1 Text " er""#]
-    );
+    assert_eq!(echoed.read(twice.as_bytes()), [r#"0 Text " da""#, r#"1 Text " er""#]);
 }
 
 #[test]
@@ -57,19 +54,10 @@ fn a_stream() {
 fn errors_before_and_within() {
     let busy = r#"{"error":"Sorry, we had to reject your request.","code":"QUEUE_FULL"}"#;
     let kind = [failed(Some("QUEUE_FULL"))];
-    assert_eq!(
-        Answer::of(API, JSON).status(503).read(busy.as_bytes()),
-        kind
-    );
-    assert_eq!(
-        Answer::of(API, STREAM).read(events(&[busy]).as_bytes()),
-        kind
-    );
+    assert_eq!(Answer::of(API, JSON).status(503).read(busy.as_bytes()), kind);
+    assert_eq!(Answer::of(API, STREAM).read(events(&[busy]).as_bytes()), kind);
     assert_eq!(Answer::of(API, JSON).read(busy.as_bytes()), kind);
-    assert_eq!(
-        Answer::of(API, STREAM).read(events(&["{\"a\" 1}"]).as_bytes()),
-        ["Odd(BadJson)"]
-    );
+    assert_eq!(Answer::of(API, STREAM).read(events(&["{\"a\" 1}"]).as_bytes()), ["Odd(BadJson)"]);
 }
 
 #[test]

@@ -57,11 +57,7 @@ impl Body for Message {
             [Key("content"), At(_), Key("id" | "name")] => {
                 let [id, name] = &mut self.call;
                 if let Some(word) = self.short.word(value) {
-                    *(if path.last() == Some(&Key("id")) {
-                        id
-                    } else {
-                        name
-                    }) = Some(word);
+                    *(if path.last() == Some(&Key("id")) { id } else { name }) = Some(word);
                 }
             }
             [Key("content"), At(block)] if value == Value::End => {
@@ -104,10 +100,7 @@ impl Message {
             [Key("id")] => self.once.started(Some(word), None, out),
             [Key("model")] => self.once.started(None, Some(word), out),
             [_, Key("service_tier")] => self.once.tier(Some(word), None, out),
-            _ => out(Event::Stopped {
-                choice: 0,
-                reason: word,
-            }),
+            _ => out(Event::Stopped { choice: 0, reason: word }),
         }
     }
 

@@ -14,10 +14,7 @@ pub use request::is_prompt;
 use super::asked::Format;
 use super::shapes::Shapes;
 
-pub const REQUEST: Format = Format {
-    keys: request::KEYS,
-    take: request::take,
-};
+pub const REQUEST: Format = Format { keys: request::KEYS, take: request::take };
 
 /// Reads the answer of one call.
 pub type Response = Shapes<stream::Stream, body::Message>;

@@ -58,10 +58,7 @@ pub fn is_prompt(path: &[Step]) -> bool {
                 [] | [At(_), Key("text" | "content")] | [At(_), Key("content"), At(_), Key("text")]
             )
         }
-        _ => matches!(
-            path,
-            [Key("system" | "prompt")] | [Key("system"), At(_), Key("text")]
-        ),
+        _ => matches!(path, [Key("system" | "prompt")] | [Key("system"), At(_), Key("text")]),
     }
 }
 

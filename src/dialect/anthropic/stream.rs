@@ -60,10 +60,7 @@ impl Stream {
         if let Some(usage) = &head.usage.0 {
             let tally = usage.tally();
             self.placeholder = tally.output;
-            let before = Tally {
-                output: None,
-                ..tally
-            };
+            let before = Tally { output: None, ..tally };
             self.usage(usage, before, out);
         }
     }
@@ -107,10 +104,7 @@ impl Stream {
 
     fn end(&mut self, out: &mut impl FnMut(Event<'_>)) {
         if let Some(output) = self.placeholder.filter(|_| self.tally.output.is_none()) {
-            out(Event::Usage(Usage {
-                output: Some(output),
-                ..Usage::default()
-            }));
+            out(Event::Usage(Usage { output: Some(output), ..Usage::default() }));
         }
         out(Event::Done);
     }
@@ -118,9 +112,6 @@ impl Stream {
 
 fn stopped(reason: Option<&str>, out: &mut impl FnMut(Event<'_>)) {
     if let Some(reason) = reason {
-        out(Event::Stopped {
-            choice: CHOICE,
-            reason,
-        });
+        out(Event::Stopped { choice: CHOICE, reason });
     }
 }

@@ -25,13 +25,7 @@ fn body(body: &str) -> Vec<String> {
 }
 
 fn tier(tier: &str) -> String {
-    format!(
-        "{:?}",
-        Event::Tier {
-            service_tier: Some(tier),
-            system_fingerprint: None
-        }
-    )
+    format!("{:?}", Event::Tier { service_tier: Some(tier), system_fingerprint: None })
 }
 
 /// A delta of the block with this index.
@@ -92,10 +86,7 @@ fn what_is_no_content_says_nothing() {
         r#"{"type":"content_block_stop","index":0}"#,
         r#"{"type":"vertex_event"}"#,
     ] {
-        let frame = Frame::Event {
-            name: b"vertex_event",
-            data: message.as_bytes(),
-        };
+        let frame = Frame::Event { name: b"vertex_event", data: message.as_bytes() };
         response.read(&frame, &mut |event| panic!("{event:?} of {message}"));
     }
 }
@@ -113,10 +104,7 @@ fn thinking_is_reasoning_and_text_may_stand_at_a_blocks_start() {
         r#"{"type":"content_block_start","index":1,"content_block":{"type":"text","text":"S"}}"#,
         &delta(1, r#""text":"o","type":"text_delta""#),
     ];
-    assert_eq!(
-        stream(&messages),
-        [r#"0 Reasoning "Hmm""#, r#"0 Text "So""#]
-    );
+    assert_eq!(stream(&messages), [r#"0 Reasoning "Hmm""#, r#"0 Text "So""#]);
 }
 
 #[test]
@@ -127,10 +115,7 @@ fn tools_are_numbered_among_themselves() {
         )
     };
     let piece = |index, text: &str| {
-        delta(
-            index,
-            &format!(r#""type":"input_json_delta","partial_json":"{text}""#),
-        )
+        delta(index, &format!(r#""type":"input_json_delta","partial_json":"{text}""#))
     };
     let messages = [
         start(1, "tool_use"),
@@ -163,17 +148,11 @@ fn tools_are_numbered_among_themselves() {
 fn a_tool_call_that_comes_whole_counts_once() {
     let messages = [
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{"a": [1, "é"]}}}"#,
-        &delta(
-            0,
-            r#""type":"input_json_delta","partial_json":"{\"a\":[1,\"é\"]}""#,
-        ),
+        &delta(0, r#""type":"input_json_delta","partial_json":"{\"a\":[1,\"é\"]}""#),
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{}}}"#,
         &delta(0, r#""type":"input_json_delta","partial_json":"{}""#),
     ];
-    assert_eq!(
-        stream(&messages),
-        [r#"0 Tool(0) "{\"a\":[1,\"é\"]}""#, r#"0 Tool(1) "{}""#]
-    );
+    assert_eq!(stream(&messages), [r#"0 Tool(0) "{\"a\":[1,\"é\"]}""#, r#"0 Tool(1) "{}""#]);
 }
 
 #[test]
@@ -188,25 +167,13 @@ fn later_counts_hold_field_by_field() {
         lines.last().unwrap().clone()
     };
     let all = r#""input_tokens":6,"cache_creation_input_tokens":30,"cache_read_input_tokens":200,"output_tokens":90,"output_tokens_details":{"thinking_tokens":40},"iterations":[{"input_tokens":999,"output_tokens":999}]"#;
-    assert_eq!(
-        last(all),
-        usage([Some(236), Some(90), Some(200), Some(30), Some(40)])
-    );
+    assert_eq!(last(all), usage([Some(236), Some(90), Some(200), Some(30), Some(40)]));
     let of_gateway = r#""input_tokens":7,"cache_read_input_tokens":null,"output_tokens":9.0"#;
-    assert_eq!(
-        last(of_gateway),
-        usage([Some(111), Some(9), Some(100), Some(4), None])
-    );
+    assert_eq!(last(of_gateway), usage([Some(111), Some(9), Some(100), Some(4), None]));
     let filled = r#""input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":9"#;
-    assert_eq!(
-        last(filled),
-        usage([Some(124), Some(9), Some(100), Some(4), None])
-    );
+    assert_eq!(last(filled), usage([Some(124), Some(9), Some(100), Some(4), None]));
     let by_time = r#""output_tokens":9,"cache_creation":{"ephemeral_5m_input_tokens":1,"ephemeral_1h_input_tokens":2}"#;
-    assert_eq!(
-        last(by_time),
-        usage([Some(123), Some(9), Some(100), Some(3), None])
-    );
+    assert_eq!(last(by_time), usage([Some(123), Some(9), Some(100), Some(3), None]));
 }
 
 #[test]
@@ -216,14 +183,8 @@ fn the_first_output_count_is_none_unless_no_other_comes() {
         let mut usages = lines.into_iter().filter(|line| line.starts_with("Usage"));
         usages.next_back().unwrap()
     };
-    assert_eq!(
-        outputs(&[START]),
-        usage([Some(124), None, Some(100), Some(4), None])
-    );
-    assert_eq!(
-        outputs(&[START, STOP]),
-        usage([None, Some(3), None, None, None])
-    );
+    assert_eq!(outputs(&[START]), usage([Some(124), None, Some(100), Some(4), None]));
+    assert_eq!(outputs(&[START, STOP]), usage([None, Some(3), None, None, None]));
     let delta = r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":5}}"#;
     assert_eq!(
         outputs(&[START, delta, STOP]),
@@ -333,10 +294,7 @@ fn errors_of_all_who_may_answer() {
             r#"[{"error":{"code":429,"message":"Quota.","status":"RESOURCE_EXHAUSTED"}}]"#,
             Some("RESOURCE_EXHAUSTED"),
         ),
-        (
-            r#"{"error":{"code":402,"message":"Credits."}}"#,
-            Some("402"),
-        ),
+        (r#"{"error":{"code":402,"message":"Credits."}}"#, Some("402")),
         (
             r#"{"__type":"com.amazon.coral.service#ThrottlingException","message":"Slow."}"#,
             Some("ThrottlingException"),
@@ -349,12 +307,7 @@ fn errors_of_all_who_may_answer() {
             assert_eq!(answer.read(shape.as_bytes()), [failed(kind)], "{shape}");
         }
     }
-    for other in [
-        r#"{"message":"no"}"#,
-        "<html></html>",
-        "upstream error",
-        "{",
-    ] {
+    for other in [r#"{"message":"no"}"#, "<html></html>", "upstream error", "{"] {
         let answer = Answer::of(Api::AnthropicMessages, JSON).status(529);
         assert_eq!(answer.read(other.as_bytes()), [failed(None)], "{other}");
     }
@@ -385,10 +338,7 @@ fn fields_of_wrong_types_are_no_fields() {
         let answer = Answer::of(Api::AnthropicMessages, STREAM);
         assert_eq!(answer.read(framed.as_bytes()), ["Odd(BadJson)"], "{broken}");
     }
-    assert_eq!(
-        body("{\"content\":[{\"text\":\"a"),
-        [r#"0 Text "a""#, "Odd(Unterminated)"]
-    );
+    assert_eq!(body("{\"content\":[{\"text\":\"a"), [r#"0 Text "a""#, "Odd(Unterminated)"]);
 }
 
 #[test]

@@ -40,10 +40,8 @@ impl RawUsage<'_> {
     pub fn tally(&self) -> Tally {
         let creation = self.cache_creation.0.as_ref();
         let written = creation.and_then(|creation| {
-            let parts = [
-                creation.ephemeral_5m_input_tokens.0,
-                creation.ephemeral_1h_input_tokens.0,
-            ];
+            let parts =
+                [creation.ephemeral_5m_input_tokens.0, creation.ephemeral_1h_input_tokens.0];
             parts.into_iter().flatten().reduce(u64::saturating_add)
         });
         let details = self.output_tokens_details.0.as_ref();
@@ -88,9 +86,6 @@ impl Counts {
     }
 
     pub fn tally(&self) -> Tally {
-        Tally {
-            cache_write: self.tally.cache_write.or(self.written),
-            ..self.tally
-        }
+        Tally { cache_write: self.tally.cache_write.or(self.written), ..self.tally }
     }
 }

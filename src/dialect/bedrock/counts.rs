@@ -34,14 +34,8 @@ impl RawUsage {
         Tally {
             input: either(self.input_tokens, self.input_token_count),
             output: either(self.output_tokens, self.output_token_count),
-            cache_read: either(
-                self.cache_read_input_tokens,
-                self.cache_read_input_token_count,
-            ),
-            cache_write: either(
-                self.cache_write_input_tokens,
-                self.cache_write_input_token_count,
-            ),
+            cache_read: either(self.cache_read_input_tokens, self.cache_read_input_token_count),
+            cache_write: either(self.cache_write_input_tokens, self.cache_write_input_token_count),
             reasoning: None,
         }
     }
@@ -55,10 +49,7 @@ impl RawUsage {
 /// What is told of a call that took so many milliseconds. The latency of the first byte, which the metrics have too, is
 /// that of waiting and of reading the prompt together, and so neither.
 pub fn took(milliseconds: u64) -> Timings {
-    Timings {
-        total: Some(Duration::from_millis(milliseconds)),
-        ..Timings::default()
-    }
+    Timings { total: Some(Duration::from_millis(milliseconds)), ..Timings::default() }
 }
 
 /// Takes one number of a usage object that is read piecemeal; `path` is the way to it from that object.

@@ -73,10 +73,7 @@ pub struct Sniff {
 
 impl Default for Sniff {
     fn default() -> Self {
-        Self {
-            skimmer: Skimmer::new(KEYS),
-            held: Vec::new(),
-        }
+        Self { skimmer: Skimmer::new(KEYS), held: Vec::new() }
     }
 }
 

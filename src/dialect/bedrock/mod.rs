@@ -31,10 +31,7 @@ pub const fn request(api: Api) -> Format {
     } else {
         request::take_invoke
     };
-    Format {
-        keys: request::KEYS,
-        take,
-    }
+    Format { keys: request::KEYS, take }
 }
 
 /// What Bedrock adds to the last message of a model's stream.
@@ -108,14 +105,8 @@ impl Own {
 
     fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
         match frame {
-            Frame::Event {
-                name: b"PayloadPart",
-                data,
-            } => self.part(data, out),
-            Frame::Event {
-                name: b"chunk",
-                data,
-            } => self.wrapped(data, out),
+            Frame::Event { name: b"PayloadPart", data } => self.part(data, out),
+            Frame::Event { name: b"chunk", data } => self.wrapped(data, out),
             Frame::Event { .. }
             | Frame::Exception { .. }
             | Frame::Stray(_)
@@ -129,9 +120,7 @@ impl Own {
     fn part(&mut self, bytes: &[u8], out: &mut impl FnMut(Event<'_>)) {
         let inner = &mut self.inner;
         let framer = || Box::new(Framer::new(None, Json::Lines));
-        self.framer
-            .get_or_insert_with(framer)
-            .push(bytes, &mut |frame| inner.read(&frame, out));
+        self.framer.get_or_insert_with(framer).push(bytes, &mut |frame| inner.read(&frame, out));
     }
 
     /// Bedrock: one message.
@@ -143,10 +132,7 @@ impl Own {
             return out(Event::Odd(Anomaly::BadJson));
         }
         let (inner, told) = (&mut self.inner, &mut self.told);
-        let frame = Frame::Event {
-            name: b"",
-            data: &self.message,
-        };
+        let frame = Frame::Event { name: b"", data: &self.message };
         inner.read(&frame, &mut |event| {
             if let Event::Usage(usage) = &event {
                 told.merge(*usage);

@@ -157,20 +157,10 @@ pub fn take(asked: &mut Asked, path: &[Step], value: Value<'_>) {
             }
         }
         [Key(key)] => number(asked, key, value),
-        [
-            Key("inferenceConfig" | "textGenerationConfig" | "parameters"),
-            Key(key),
-        ]
+        [Key("inferenceConfig" | "textGenerationConfig" | "parameters"), Key(key)]
         | [Key("additionalModelRequestFields"), Key(key)]
-        | [
-            Key("additionalModelRequestFields"),
-            Key("inferenceConfig"),
-            Key(key),
-        ]
-        | [
-            Key(key @ ("frequencyPenalty" | "presencePenalty")),
-            Key("scale"),
-        ] => {
+        | [Key("additionalModelRequestFields"), Key("inferenceConfig"), Key(key)]
+        | [Key(key @ ("frequencyPenalty" | "presencePenalty")), Key("scale")] => {
             number(asked, key, value);
         }
         _ => {}
@@ -263,11 +253,7 @@ fn is_word(path: &[Step]) -> bool {
         [Key("model" | "service_tier" | "reasoning_effort")]
             | [Key("serviceTier" | "response_format"), Key("type")]
             | [Key("output_config"), Key("effort")]
-            | [
-                Key("additionalModelRequestFields"),
-                Key("output_config"),
-                Key("effort")
-            ]
+            | [Key("additionalModelRequestFields"), Key("output_config"), Key("effort")]
             | [Key("additionalModelRequestFields"), Key("reasoning_effort")]
             | [Key("embedding_types" | "embeddingTypes"), At(0)]
     )

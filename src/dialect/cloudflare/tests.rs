@@ -55,10 +55,7 @@ fn whole_answers() {
 fn errors_before_and_within() {
     let error = r#"{"result":null,"success":false,"errors":[{"code":7009,"message":"Upstream service unavailable"}],"messages":[]}"#;
     let kind = [failed(Some("7009"))];
-    assert_eq!(
-        Answer::of(API, JSON).status(500).read(error.as_bytes()),
-        kind
-    );
+    assert_eq!(Answer::of(API, JSON).status(500).read(error.as_bytes()), kind);
     assert_eq!(body(error), kind);
     assert_eq!(stream(&[error]), kind);
     assert_eq!(stream(&["{\"a\" 1}"]), ["Odd(BadJson)"]);

@@ -84,22 +84,16 @@ impl Body {
 
     pub fn piece(&mut self, bytes: &[u8], out: &mut impl FnMut(Event<'_>)) {
         let reading = &mut self.reading;
-        self.skimmer
-            .push(bytes, &mut |path, value| reading.take(path, value, out));
+        self.skimmer.push(bytes, &mut |path, value| reading.take(path, value, out));
     }
 
     /// The message is over.
     pub fn end(mut self, out: &mut impl FnMut(Event<'_>)) {
         let reading = &mut self.reading;
-        let outcome = self
-            .skimmer
-            .finish(&mut |path, value| reading.take(path, value, out));
+        let outcome = self.skimmer.finish(&mut |path, value| reading.take(path, value, out));
         let failed = reading.failed;
         if failed || reading.error {
-            let kind = reading
-                .words
-                .iter()
-                .find_map(|word| identifier(word.as_deref()?));
+            let kind = reading.words.iter().find_map(|word| identifier(word.as_deref()?));
             out(Event::Failed { kind });
         }
         // What comes with an error status may be a web page; that is not odd.
@@ -149,11 +143,8 @@ impl Reading {
     fn count(&mut self, path: &[Step], value: Value<'_>, out: &mut impl FnMut(Event<'_>)) {
         if let ([], Value::End) = (path, value) {
             let usage = std::mem::take(&mut self.usage);
-            let usage = if self.api.operation().generates() {
-                usage.generated()
-            } else {
-                usage.taken_in()
-            };
+            let usage =
+                if self.api.operation().generates() { usage.generated() } else { usage.taken_in() };
             if let Some(usage) = usage {
                 out(Event::Usage(usage));
             }
@@ -200,13 +191,9 @@ fn part(api: Api, path: &[Step]) -> Option<(u32, Part)> {
         }
         [Key("message"), Key("tool_plan")]
         | [Key("message"), Key("content"), At(_), Key("thinking")] => (0, Part::Reasoning),
-        [
-            Key("message"),
-            Key("tool_calls"),
-            At(call),
-            Key("function"),
-            Key("arguments"),
-        ] => (0, Part::Tool(*call)),
+        [Key("message"), Key("tool_calls"), At(call), Key("function"), Key("arguments")] => {
+            (0, Part::Tool(*call))
+        }
         _ => return None,
     })
 }

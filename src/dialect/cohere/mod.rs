@@ -20,10 +20,7 @@ use super::{Api, Event};
 use crate::frame::Frame;
 use crate::label::Name;
 
-pub const REQUEST: Format = Format {
-    keys: request::KEYS,
-    take: request::take,
-};
+pub const REQUEST: Format = Format { keys: request::KEYS, take: request::take };
 
 /// Reads the answer of one call.
 #[derive(Debug)]
@@ -40,13 +37,7 @@ pub struct Response {
 impl Response {
     /// `failed`: the status says that the answer is an error.
     pub const fn new(api: Api, _model: Option<&Name>, failed: bool) -> Self {
-        Self {
-            api,
-            failed,
-            told: Told::Nothing,
-            stream: None,
-            body: None,
-        }
+        Self { api, failed, told: Told::Nothing, stream: None, body: None }
     }
 
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {

@@ -109,17 +109,8 @@ fn is_prompt(path: &[Step]) -> bool {
             | [Key("query"), Key("text")]
             | [Key("chat_history"), At(_), Key("message")]
             | [Key("documents" | "texts"), At(_)]
-            | [
-                Key("documents"),
-                At(_),
-                Key("text" | "snippet" | "title" | "data")
-            ]
-            | [
-                Key("documents"),
-                At(_),
-                Key("data"),
-                Key("text" | "snippet" | "title")
-            ]
+            | [Key("documents"), At(_), Key("text" | "snippet" | "title" | "data")]
+            | [Key("documents"), At(_), Key("data"), Key("text" | "snippet" | "title")]
             | [Key("inputs"), At(_), Key("content"), At(_), Key("text")]
     )
 }

@@ -23,13 +23,7 @@ pub struct Stream {
 
 impl Stream {
     pub fn new(failed: bool) -> Self {
-        Self {
-            failed,
-            once: Once::default(),
-            spoken: false,
-            called: false,
-            done: false,
-        }
+        Self { failed, once: Once::default(), spoken: false, called: false, done: false }
     }
 
     /// Reads one event of the stream.
@@ -70,9 +64,8 @@ impl Stream {
             }
         }
         let of_delta = chunk.delta.0.as_ref().map(|delta| &delta.error);
-        let failure = std::iter::once(&chunk.error)
-            .chain(of_delta)
-            .find(|failure| !failure.is_none());
+        let failure =
+            std::iter::once(&chunk.error).chain(of_delta).find(|failure| !failure.is_none());
         if failed || failure.is_some() {
             let kind = failure.and_then(Failure::kind);
             out(Event::Failed { kind });
@@ -195,7 +188,5 @@ impl Stream {
 }
 
 fn number(index: Option<u64>) -> u32 {
-    index
-        .and_then(|index| u32::try_from(index).ok())
-        .unwrap_or(0)
+    index.and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
 }

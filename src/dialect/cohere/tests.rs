@@ -17,10 +17,8 @@ fn whole(api: Api, body: &str) -> Vec<String> {
 fn first(api: Api, messages: &[&str]) -> Vec<String> {
     let lines: String = messages.iter().map(|line| format!("{line}\n")).collect();
     let read = Answer::of(api, LINES).read(lines.as_bytes());
-    let named: String = messages
-        .iter()
-        .map(|data| format!("event: message\ndata: {data}\n\n"))
-        .collect();
+    let named: String =
+        messages.iter().map(|data| format!("event: message\ndata: {data}\n\n")).collect();
     assert_eq!(Answer::of(api, STREAM).read(named.as_bytes()), read);
     read
 }
@@ -37,10 +35,7 @@ fn done() -> String {
 #[test]
 fn a_chat_of_the_first_version() {
     let answer = r#"{"response_id":"r1","text":"Good day","generation_id":"g1","chat_history":[{"role":"USER","message":"Hi"},{"role":"CHATBOT","message":"Good day"}],"finish_reason":"COMPLETE","meta":{"api_version":{"version":"1"},"billed_units":{"input_tokens":2,"output_tokens":3},"tokens":{"input_tokens":70.0,"output_tokens":4},"cached_tokens":64}}"#;
-    let end = [
-        stopped(0, "COMPLETE"),
-        usage([Some(70), Some(4), Some(64), None, None]),
-    ];
+    let end = [stopped(0, "COMPLETE"), usage([Some(70), Some(4), Some(64), None, None])];
     let head = [started(Some("g1"), None), r#"0 Text "Good day""#.to_owned()];
     let messages = [
         r#"{"is_finished":false,"event_type":"stream-start","generation_id":"g1"}"#,
@@ -55,10 +50,7 @@ fn a_chat_of_the_first_version() {
     let streamed = first(Api::CohereV1Chat, &messages);
     assert_eq!(streamed, [&head[..], &end, &[done()]].concat());
     // All of it in one message, as Bedrock may send it.
-    assert_eq!(
-        first(Api::CohereV1Chat, &[messages[0], messages[5]]),
-        streamed
-    );
+    assert_eq!(first(Api::CohereV1Chat, &[messages[0], messages[5]]), streamed);
     let [id, text] = head;
     let [reason, counts] = end;
     assert_eq!(whole(Api::CohereV1Chat, answer), [text, id, reason, counts]);
@@ -75,11 +67,7 @@ fn calls_of_the_first_version_count_once() {
         r#"{"event_type":"tool-calls-chunk","tool_call_delta":{"index":1,"parameters":"{}"}}"#,
     ];
     let again = r#"{"event_type":"tool-calls-generation","text":"I will look.","tool_calls":[{"name":"f","parameters":{"a": 1}},{"name":"g","parameters":{}}]}"#;
-    let expected = [
-        r#"0 Text "I will look.""#,
-        r#"0 Tool(0) "{\"a\":1}""#,
-        r#"0 Tool(1) "{}""#,
-    ];
+    let expected = [r#"0 Text "I will look.""#, r#"0 Tool(0) "{\"a\":1}""#, r#"0 Tool(1) "{}""#];
     let both: Vec<&str> = chunks.into_iter().chain([again]).collect();
     assert_eq!(first(Api::CohereV1Chat, &both), expected);
     assert_eq!(first(Api::CohereV1Chat, &[again, "{}"]), expected);
@@ -133,10 +121,7 @@ fn text_that_is_generated() {
         r#"{"text":"a","is_finished":false}"#,
         r#"{"index":0,"is_finished":true,"finish_reason":"COMPLETE"}"#,
     ];
-    assert_eq!(
-        first(Api::CohereV1Generate, &bare),
-        [r#"0 Text "a""#.to_owned(), end[0].clone()]
-    );
+    assert_eq!(first(Api::CohereV1Generate, &bare), [r#"0 Text "a""#.to_owned(), end[0].clone()]);
 }
 
 #[test]
@@ -177,23 +162,13 @@ fn a_plan_is_a_thought_and_calls_are_numbered() {
         r#"{"type":"tool-call-end","index":0}"#,
         r#"{"type":"tool-call-start","index":1,"delta":{"message":{"tool_calls":{"id":"y","type":"function","function":{"name":"g","arguments":"{}"}}}}}"#,
     ];
-    let texts = [
-        r#"0 Reasoning "I will look.""#,
-        r#"0 Tool(0) "{\"a\":1}""#,
-        r#"0 Tool(1) "{}""#,
-    ];
+    let texts = [r#"0 Reasoning "I will look.""#, r#"0 Tool(0) "{\"a\":1}""#, r#"0 Tool(1) "{}""#];
     assert_eq!(second(&messages), texts);
     let body = r#"{"id":"c2","message":{"role":"assistant","tool_plan":"I will look.","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},{"function":{"name":"g","arguments":"{}"}}]},"finish_reason":"TOOL_CALL","usage":{"tokens":{"input_tokens":9,"output_tokens":5}}}"#;
     let read = whole(Api::CohereV2Chat, body);
     assert_eq!(read[0], started(Some("c2"), None));
     assert_eq!(read[1..4], texts);
-    assert_eq!(
-        read[4..],
-        [
-            stopped(0, "TOOL_CALL"),
-            usage([Some(9), Some(5), None, None, None])
-        ]
-    );
+    assert_eq!(read[4..], [stopped(0, "TOOL_CALL"), usage([Some(9), Some(5), None, None, None])]);
 }
 
 #[test]
@@ -222,30 +197,17 @@ fn embeddings_and_reranking_take_in_only() {
     let both = r#"{"embeddings":{"float":[[0.1]]},"meta":{"billed_units":{"input_tokens":2,"images":1},"tokens":{"input_tokens":3,"image_tokens":40}}}"#;
     let split = Usage {
         input: Some(43),
-        input_by: ByModality {
-            text: Some(3),
-            image: Some(40),
-            ..ByModality::default()
-        },
+        input_by: ByModality { text: Some(3), image: Some(40), ..ByModality::default() },
         ..Usage::default()
     };
-    assert_eq!(
-        whole(Api::CohereEmbed, both),
-        [format!("{:?}", Event::Usage(split))]
-    );
+    assert_eq!(whole(Api::CohereEmbed, both), [format!("{:?}", Event::Usage(split))]);
     for (body, expected) in [
         (
             r#"{"results":[{"index":1,"relevance_score":0.7,"document":{"text":"no"}}],"meta":{"billed_units":{"search_units":1}}}"#,
             &NOTHING[..],
         ),
-        (
-            r#"{"object":"list","data":[{"index":0}],"usage":{"total_tokens":26}}"#,
-            &input(26),
-        ),
-        (
-            r#"{"results":[],"usage":{"prompt_tokens":25,"total_tokens":26}}"#,
-            &input(25),
-        ),
+        (r#"{"object":"list","data":[{"index":0}],"usage":{"total_tokens":26}}"#, &input(26)),
+        (r#"{"results":[],"usage":{"prompt_tokens":25,"total_tokens":26}}"#, &input(25)),
         (r#"[{"index":0,"score":0.9,"text":"no"}]"#, &NOTHING),
     ] {
         assert_eq!(whole(Api::Rerank, body), expected, "{body}");
@@ -256,13 +218,9 @@ fn embeddings_and_reranking_take_in_only() {
 
 #[test]
 fn errors_before_the_answer() {
-    for api in [
-        Api::CohereV1Chat,
-        Api::CohereV1Generate,
-        Api::CohereV2Chat,
-        Api::CohereEmbed,
-        Api::Rerank,
-    ] {
+    for api in
+        [Api::CohereV1Chat, Api::CohereV1Generate, Api::CohereV2Chat, Api::CohereEmbed, Api::Rerank]
+    {
         let error = |body: &str| Answer::of(api, JSON).status(400).read(body.as_bytes());
         assert_eq!(error(r#"{"id":"x","message":"No."}"#), [failed(None)]);
         assert_eq!(
@@ -277,15 +235,9 @@ fn errors_before_the_answer() {
             error(r#"{"error":"No.","error_type":"Validation"}"#),
             [failed(Some("Validation"))]
         );
-        assert_eq!(
-            error(r#"{"error":{"code":400,"message":"No."}}"#),
-            [failed(Some("400"))]
-        );
+        assert_eq!(error(r#"{"error":{"code":400,"message":"No."}}"#), [failed(Some("400"))]);
         assert_eq!(error("<html>No.</html>"), [failed(None)]);
-        assert_eq!(
-            error("data: {\"text\":\"no\"}\n\ndata: x\n\n"),
-            [failed(None)]
-        );
+        assert_eq!(error("data: {\"text\":\"no\"}\n\ndata: x\n\n"), [failed(None)]);
     }
 }
 
@@ -296,41 +248,22 @@ fn errors_within_the_answer() {
         r#"{"is_finished":true,"event_type":"stream-end","finish_reason":"ERROR","response":{}}"#;
     assert_eq!(
         first(Api::CohereV1Chat, &[text, broke]),
-        [
-            r#"0 Text "a""#.to_owned(),
-            stopped(0, "ERROR"),
-            failed(Some("ERROR")),
-            done()
-        ]
+        [r#"0 Text "a""#.to_owned(), stopped(0, "ERROR"), failed(Some("ERROR")), done()]
     );
     let ended = r#"{"type":"message-end","delta":{"error":"No.","finish_reason":"TIMEOUT"}}"#;
-    assert_eq!(
-        second(&[ended]),
-        [stopped(0, "TIMEOUT"), failed(Some("TIMEOUT")), done()]
-    );
+    assert_eq!(second(&[ended]), [stopped(0, "TIMEOUT"), failed(Some("TIMEOUT")), done()]);
     let named = "event: error\ndata: {\"message\":\"No.\"}\n\n";
-    assert_eq!(
-        Answer::of(Api::CohereV2Chat, STREAM).read(named.as_bytes()),
-        [failed(None)]
-    );
+    assert_eq!(Answer::of(Api::CohereV2Chat, STREAM).read(named.as_bytes()), [failed(None)]);
     let object = r#"{"error":{"type":"overloaded","message":"No."}}"#;
     assert_eq!(second(&[object]), [failed(Some("overloaded"))]);
-    assert_eq!(
-        whole(Api::CohereV2Chat, object),
-        [failed(Some("overloaded"))]
-    );
+    assert_eq!(whole(Api::CohereV2Chat, object), [failed(Some("overloaded"))]);
     assert_eq!(second(&["{", "[1]x"]), ["Odd(BadJson)"; 2]);
     assert_eq!(whole(Api::CohereV2Chat, "{"), ["Odd(Unterminated)"]);
     assert_eq!(whole(Api::CohereV2Chat, "no"), ["Odd(BadJson)"]);
 }
 
 fn asked(api: Api, body: &str) -> RequestFacts {
-    let found = Found {
-        api,
-        model: None,
-        stream: None,
-        body_decides: true,
-    };
+    let found = Found { api, model: None, stream: None, body_decides: true };
     let read = |pieces: &[&[u8]]| {
         let mut reader = RequestReader::new(&found);
         pieces.iter().for_each(|piece| reader.push(piece));
@@ -389,10 +322,7 @@ fn a_shared_path_is_told_apart_by_the_body() {
         api(r#"{"model":"palmyra-x","messages":[{"content":"hi"}]}"#),
         Some(Api::OpenAiChat)
     );
-    assert_eq!(
-        api(r#"{"chat_history":[],"message":"hi"}"#),
-        Some(Api::CohereV1Chat)
-    );
+    assert_eq!(api(r#"{"chat_history":[],"message":"hi"}"#), Some(Api::CohereV1Chat));
     assert_eq!(api(r#"{"text":"hi"}"#), None);
     let generate = asked(
         Api::CohereV1Generate,
@@ -400,10 +330,7 @@ fn a_shared_path_is_told_apart_by_the_body() {
     );
     assert_eq!(generate.api, Some(Api::CohereV1Generate));
     assert_eq!((generate.prompt_bytes, generate.choices), (3, Some(3)));
-    assert_eq!(
-        (generate.stop_sequences, generate.max_tokens),
-        (Some(1), Some(9))
-    );
+    assert_eq!((generate.stop_sequences, generate.max_tokens), (Some(1), Some(9)));
 }
 
 #[test]
@@ -419,11 +346,7 @@ fn what_embeddings_and_reranking_ask_for() {
         r#"{"query":"a","texts":["bc","d"],"raw_scores":false}"#,
     ] {
         let rerank = asked(Api::Rerank, body);
-        assert_eq!(
-            (rerank.api, rerank.prompt_bytes),
-            (Some(Api::Rerank), 4),
-            "{body}"
-        );
+        assert_eq!((rerank.api, rerank.prompt_bytes), (Some(Api::Rerank), 4), "{body}");
     }
 }
 

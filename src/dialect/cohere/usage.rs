@@ -73,11 +73,7 @@ impl RawUsage {
             ..ByModality::default()
         });
         some(Usage {
-            input: text
-                .or(image)
-                .map(|_| both)
-                .or(self.prompt_tokens.0)
-                .or(self.total_tokens.0),
+            input: text.or(image).map(|_| both).or(self.prompt_tokens.0).or(self.total_tokens.0),
             input_by,
             ..Usage::default()
         })

@@ -99,13 +99,9 @@ fn part(path: &[Step]) -> Option<Part> {
         | [Key("message"), Key("content")]
         | [Key("message"), Key("content"), At(_), Key("text")] => Part::Text,
         [Key("message"), Key("reasoning_content")] => Part::Reasoning,
-        [
-            Key("message"),
-            Key("tool_calls"),
-            At(call),
-            Key("function"),
-            Key("arguments"),
-        ] => Part::Tool(*call),
+        [Key("message"), Key("tool_calls"), At(call), Key("function"), Key("arguments")] => {
+            Part::Tool(*call)
+        }
         _ => return None,
     })
 }

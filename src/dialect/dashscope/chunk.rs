@@ -146,11 +146,7 @@ impl Messages for Stream {
     }
 
     fn error<'m>(chunk: &'m Chunk<'_>) -> &'m Failure<'m> {
-        if chunk.code.0.is_empty() {
-            &Failure::None
-        } else {
-            &Failure::Message
-        }
+        if chunk.code.0.is_empty() { &Failure::None } else { &Failure::Message }
     }
 
     fn kind<'m>(chunk: &'m Chunk<'_>) -> Option<&'m str> {
@@ -162,12 +158,7 @@ impl Stream {
     fn said(&mut self, choice: u32, message: &Message<'_>, out: &mut impl FnMut(Event<'_>)) {
         let reasoning = self.reasonings.news(choice, &message.reasoning_content.0);
         say(Part::Reasoning, choice, reasoning, out);
-        say(
-            Part::Text,
-            choice,
-            self.texts.news(choice, &message.content.0),
-            out,
-        );
+        say(Part::Text, choice, self.texts.news(choice, &message.content.0), out);
         for (position, call) in (0..).zip(message.tool_calls.iter()) {
             let index = call.index.0.and_then(|index| u32::try_from(index).ok());
             let number = index.unwrap_or(position);
@@ -187,12 +178,8 @@ impl RawUsage {
             input: self.input_tokens,
             output: self.output_tokens,
             total: self.total_tokens,
-            cached: prompt
-                .map(|details| details.cached_tokens)
-                .unwrap_or_default(),
-            reasoning: output
-                .map(|details| details.reasoning_tokens)
-                .unwrap_or_default(),
+            cached: prompt.map(|details| details.cached_tokens).unwrap_or_default(),
+            reasoning: output.map(|details| details.reasoning_tokens).unwrap_or_default(),
         }
     }
 }

@@ -13,10 +13,7 @@ use super::shapes::Shapes;
 use super::{Event, Usage};
 use crate::frame::Frame;
 
-pub const REQUEST: Format = Format {
-    keys: request::KEYS,
-    take: request::take,
-};
+pub const REQUEST: Format = Format { keys: request::KEYS, take: request::take };
 
 /// What stands, as a word, for no reason.
 const NO_REASON: &str = "null";
@@ -50,10 +47,7 @@ impl Counts {
     fn tell(self, out: &mut impl FnMut(Event<'_>)) {
         let usage = Usage {
             // Embeddings have only the total, and that is input.
-            input: self
-                .input
-                .0
-                .or(self.total.0.filter(|_| self.output.0.is_none())),
+            input: self.input.0.or(self.total.0.filter(|_| self.output.0.is_none())),
             output: self.output.0,
             cache_read: self.cached.0,
             reasoning: self.reasoning.0,

@@ -50,19 +50,9 @@ fn a_stream_that_repeats_itself_and_one_that_does_not() {
         stream(&messages.each_ref().map(String::as_str))
     };
     let whole = "A tide table.";
-    let repeated = [
-        ["A tide", ""],
-        [whole, ""],
-        [whole, "High"],
-        [whole, "High at noon"],
-    ];
+    let repeated = [["A tide", ""], [whole, ""], [whole, "High"], [whole, "High at noon"]];
     assert_eq!(of(repeated), expected);
-    let new = [
-        ["A tide", ""],
-        [" table.", ""],
-        ["", "High"],
-        ["", " at noon"],
-    ];
+    let new = [["A tide", ""], [" table.", ""], ["", "High"], ["", " at noon"]];
     assert_eq!(of(new), expected);
 }
 
@@ -73,39 +63,19 @@ fn tool_calls_and_parts() {
             r#"{{"index":{index},"id":"c","type":"function","function":{{"name":"f","arguments":"{arguments}"}}}}"#
         )
     };
-    let calls = |calls: &str| {
-        message(
-            &format!(r#""content":"","tool_calls":[{calls}]"#),
-            "null",
-            1,
-        )
-    };
-    let fragments = [
-        calls(&call(0, r#"{\"a\""#)),
-        calls(&call(0, ":1}")),
-        calls(&call(1, "{}")),
-    ];
+    let calls =
+        |calls: &str| message(&format!(r#""content":"","tool_calls":[{calls}]"#), "null", 1);
+    let fragments = [calls(&call(0, r#"{\"a\""#)), calls(&call(0, ":1}")), calls(&call(1, "{}"))];
     let texts: Vec<String> = stream(&fragments.each_ref().map(String::as_str))
         .into_iter()
         .filter(|line| line.starts_with("0 "))
         .collect();
-    let expected = [
-        r#"0 Tool(0) "{\"a\"""#,
-        r#"0 Tool(0) ":1}""#,
-        r#"0 Tool(1) "{}""#,
-    ];
+    let expected = [r#"0 Tool(0) "{\"a\"""#, r#"0 Tool(0) ":1}""#, r#"0 Tool(1) "{}""#];
     assert_eq!(texts, expected);
-    let parts = message(
-        r#""content":[{"text":"a"},{"image":"http://x"},{"text":"b"}]"#,
-        "stop",
-        2,
-    );
+    let parts = message(r#""content":[{"text":"a"},{"image":"http://x"},{"text":"b"}]"#, "stop", 2);
     assert_eq!(stream(&[&parts])[1], r#"0 Text "ab""#);
     let older = r#"{"output":{"text":"a","finish_reason":"stop"},"usage":{"output_tokens":1,"input_tokens":2}}"#;
-    assert_eq!(
-        stream(&[older])[..2],
-        [r#"0 Text "a""#.to_owned(), stopped(0, "stop")]
-    );
+    assert_eq!(stream(&[older])[..2], [r#"0 Text "a""#.to_owned(), stopped(0, "stop")]);
 }
 
 #[test]
@@ -125,10 +95,7 @@ fn whole_answers() {
         ]
     );
     let parts = r#"{"output":{"choices":[{"message":{"content":[{"text":"a"},{"text":"b"}]}}]}}"#;
-    assert_eq!(
-        Answer::of(API, JSON).read(parts.as_bytes()),
-        [r#"0 Text "ab""#]
-    );
+    assert_eq!(Answer::of(API, JSON).read(parts.as_bytes()), [r#"0 Text "ab""#]);
     let older = r#"{"output":{"text":"a","finish_reason":"stop"}}"#;
     let expected = [r#"0 Text "a""#.to_owned(), stopped(0, "stop")];
     assert_eq!(Answer::of(API, JSON).read(older.as_bytes()), expected);
@@ -142,10 +109,7 @@ fn whole_answers() {
 fn errors_before_and_within() {
     let error = r#"{"code":"DataInspectionFailed","message":"No.","request_id":"r"}"#;
     let kind = [failed(Some("DataInspectionFailed"))];
-    assert_eq!(
-        Answer::of(API, JSON).status(400).read(error.as_bytes()),
-        kind
-    );
+    assert_eq!(Answer::of(API, JSON).status(400).read(error.as_bytes()), kind);
     let named = format!("id:1\nevent:error\n:HTTP_STATUS/400\ndata:{error}\n\n");
     assert_eq!(Answer::of(API, STREAM).read(named.as_bytes())[1..], kind);
     assert_eq!(stream(&[error])[1..], kind);
@@ -179,10 +143,7 @@ fn what_a_request_asks_for() {
     assert_eq!(facts, expected);
     let embeddings = r#"{"model":"e","input":{"texts":["ab","c"]},"parameters":{"dimension":64,"incremental_output":false}}"#;
     let facts = asked(Api::DashScopeEmbeddings, embeddings);
-    assert_eq!(
-        (facts.prompt_bytes, facts.dimensions, facts.stream),
-        (3, Some(64), None)
-    );
+    assert_eq!((facts.prompt_bytes, facts.dimensions, facts.stream), (3, Some(64), None));
     assert_eq!(asked(API, r#"{"input":{"prompt":"abc"}}"#).prompt_bytes, 3);
 }
 

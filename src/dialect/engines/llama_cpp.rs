@@ -15,11 +15,8 @@ use crate::dialect::shapes::{Body, Messages};
 use crate::dialect::{Event, RequestFacts, Timings};
 
 /// Why it stopped, as newer builds write it, where older ones have a flag for each.
-const FLAGS: [(&str, &str); 3] = [
-    ("stopped_eos", "eos"),
-    ("stopped_word", "word"),
-    ("stopped_limit", "limit"),
-];
+const FLAGS: [(&str, &str); 3] =
+    [("stopped_eos", "eos"), ("stopped_word", "word"), ("stopped_limit", "limit")];
 
 /// What newer builds say of a choice that has not stopped.
 const NOT_STOPPED: &str = "none";
@@ -83,10 +80,7 @@ pub struct Stream {
 
 impl Stream {
     pub fn new(asked: &RequestFacts) -> Self {
-        Self {
-            once: Once::default(),
-            shares: Shares::new(asked),
-        }
+        Self { once: Once::default(), shares: Shares::new(asked) }
     }
 }
 

@@ -14,10 +14,7 @@ use super::shapes::{self, Shapes};
 use super::{Api, Event, Part, RequestFacts};
 use crate::frame::Frame;
 
-pub const REQUEST: Format = Format {
-    keys: request::KEYS,
-    take: request::take,
-};
+pub const REQUEST: Format = Format { keys: request::KEYS, take: request::take };
 
 /// Reads the answer of one call.
 #[derive(Debug)]

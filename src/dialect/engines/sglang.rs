@@ -54,10 +54,7 @@ struct Finish<'a>(Stop<'a>);
 
 impl<'de: 'a, 'a> FromAny<'de> for Finish<'a> {
     fn copied(text: &str) -> Self {
-        Self(Stop {
-            kind: Text::copied(text),
-            ..Stop::default()
-        })
+        Self(Stop { kind: Text::copied(text), ..Stop::default() })
     }
 
     fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
@@ -78,11 +75,7 @@ pub struct Stream {
 
 impl Stream {
     pub fn new(asked: &RequestFacts) -> Self {
-        Self {
-            once: Once::default(),
-            shares: Shares::new(asked),
-            texts: Growing::default(),
-        }
+        Self { once: Once::default(), shares: Shares::new(asked), texts: Growing::default() }
     }
 }
 
@@ -93,15 +86,10 @@ impl Messages for Stream {
         let index = chunk.index.0.and_then(|index| u32::try_from(index).ok());
         let choice = index.unwrap_or_default();
         let meta = chunk.meta_info.0.as_ref();
-        self.once
-            .started(meta.and_then(|meta| meta.id.some()), None, out);
+        self.once.started(meta.and_then(|meta| meta.id.some()), None, out);
         say(choice, self.texts.news(choice, &chunk.text.0), out);
         if let Some(meta) = meta {
-            let counts = [
-                meta.prompt_tokens,
-                meta.completion_tokens,
-                meta.cached_tokens,
-            ];
+            let counts = [meta.prompt_tokens, meta.completion_tokens, meta.cached_tokens];
             self.shares.tell(choice, counts, out);
             total(meta.e2e_latency, out);
             let stop = &meta.finish_reason.0;
@@ -117,10 +105,7 @@ impl Messages for Stream {
 fn total(latency: Number, out: &mut impl FnMut(Event<'_>)) {
     let total = latency.seconds();
     if total.is_some() {
-        out(Event::Timings(Timings {
-            total,
-            ..Timings::default()
-        }));
+        out(Event::Timings(Timings { total, ..Timings::default() }));
     }
 }
 
@@ -169,12 +154,9 @@ impl Whole {
         let [input, output, cached] = &mut self.counts;
         match path {
             [] if value == Value::End => {
-                self.shares
-                    .tell(choice, std::mem::take(&mut self.counts), out);
-                let (reason, error) = (
-                    std::mem::take(&mut self.reason),
-                    std::mem::take(&mut self.error),
-                );
+                self.shares.tell(choice, std::mem::take(&mut self.counts), out);
+                let (reason, error) =
+                    (std::mem::take(&mut self.reason), std::mem::take(&mut self.error));
                 stopped(choice, &reason, &error, out);
             }
             [Key("id")] => {
@@ -187,10 +169,8 @@ impl Whole {
             [Key("cached_tokens")] => *cached = Count::of(value),
             [Key("e2e_latency")] => total(Number::of(value), out),
             [Key("finish_reason")] | [Key("finish_reason"), Key("type")] => {
-                self.reason = self
-                    .short
-                    .word(value)
-                    .unwrap_or_else(|| std::mem::take(&mut self.reason));
+                self.reason =
+                    self.short.word(value).unwrap_or_else(|| std::mem::take(&mut self.reason));
             }
             [Key("finish_reason"), Key("err_type")] => {
                 self.error = self.short.word(value).unwrap_or_default();

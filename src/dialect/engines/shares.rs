@@ -17,24 +17,15 @@ pub struct Shares {
 
 impl Shares {
     pub fn new(asked: &RequestFacts) -> Self {
-        let choices = asked
-            .choices
-            .and_then(|choices| u64::try_from(choices).ok());
-        Self {
-            by_result: BTreeMap::new(),
-            by_prompt: choices.unwrap_or(1).max(1),
-        }
+        let choices = asked.choices.and_then(|choices| u64::try_from(choices).ok());
+        Self { by_result: BTreeMap::new(), by_prompt: choices.unwrap_or(1).max(1) }
     }
 
     /// Says what the counts of one result, read from its input, output and cache, make of the answer's.
     pub fn tell(&mut self, result: u32, counts: [Count; 3], out: &mut impl FnMut(Event<'_>)) {
         let [input, output, cached] = counts;
-        let usage = Usage {
-            input: input.0,
-            output: output.0,
-            cache_read: cached.0,
-            ..Usage::default()
-        };
+        let usage =
+            Usage { input: input.0, output: output.0, cache_read: cached.0, ..Usage::default() };
         if usage != Usage::default() {
             let usage = self.with(result, usage);
             out(Event::Usage(usage));

@@ -39,54 +39,27 @@ fn tgi_streams_tokens_and_then_repeats_them() {
         r#"{"index":2,"token":{"id":11,"text":" t\u00efde","logprob":-0.2,"special":false},"top_tokens":[{"id":9,"text":" no"}],"generated_text":null,"details":null}"#,
         r#"{"index":3,"token":{"id":2,"text":"</s>","logprob":0.0,"special":true},"generated_text":" low tïde","details":{"finish_reason":"eos_token","generated_tokens":3,"seed":42,"input_length":6}}"#,
     ];
-    let end = [
-        stopped(0, "eos_token"),
-        usage([Some(6), Some(3), None, None, None]),
-        "Done".to_owned(),
-    ];
-    assert_eq!(
-        stream(Api::TgiGenerate, &messages),
-        [&[text(" low tïde")][..], &end].concat()
-    );
-    assert_eq!(
-        stream(Api::TgiGenerate, &messages[..2]),
-        [text(" low tïde")]
-    );
+    let end =
+        [stopped(0, "eos_token"), usage([Some(6), Some(3), None, None, None]), "Done".to_owned()];
+    assert_eq!(stream(Api::TgiGenerate, &messages), [&[text(" low tïde")][..], &end].concat());
+    assert_eq!(stream(Api::TgiGenerate, &messages[..2]), [text(" low tïde")]);
     // Without details only the text says that this was the last token.
     let last =
         r#"{"token":{"id":1,"text":".","special":false},"generated_text":".","details":null}"#;
-    assert_eq!(
-        stream(Api::TgiGenerate, &[last]),
-        [text("."), "Done".to_owned()]
-    );
+    assert_eq!(stream(Api::TgiGenerate, &[last]), [text("."), "Done".to_owned()]);
     let at_once = r#"{"token":{"id":1,"text":"</s>","special":true},"generated_text":"All."}"#;
-    assert_eq!(
-        stream(Api::TgiGenerate, &[at_once]),
-        [text("All."), "Done".to_owned()]
-    );
+    assert_eq!(stream(Api::TgiGenerate, &[at_once]), [text("All."), "Done".to_owned()]);
 }
 
 #[test]
 fn tgi_answers_with_an_object_or_a_list() {
     let details = r#""details":{"finish_reason":"length","generated_tokens":2,"seed":0,"prefill":[{"id":1,"text":"p"}],"tokens":[{"id":5,"text":" a","special":false}]}"#;
-    let end = [
-        stopped(0, "length"),
-        usage([None, Some(2), None, None, None]),
-    ];
+    let end = [stopped(0, "length"), usage([None, Some(2), None, None, None])];
     let first = format!(r#"{{{details},"generated_text":" a b"}}"#);
-    assert_eq!(
-        body(Api::TgiGenerate, &first),
-        [&end[..], &[text(" a b")]].concat()
-    );
+    assert_eq!(body(Api::TgiGenerate, &first), [&end[..], &[text(" a b")]].concat());
     let listed = format!(r#"[{{"generated_text":" a b",{details}}}]"#);
-    assert_eq!(
-        body(Api::TgiGenerate, &listed),
-        [&[text(" a b")][..], &end].concat()
-    );
-    assert_eq!(
-        body(Api::TgiGenerate, r#"{"generated_text":"x"}"#),
-        [text("x")]
-    );
+    assert_eq!(body(Api::TgiGenerate, &listed), [&[text(" a b")][..], &end].concat());
+    assert_eq!(body(Api::TgiGenerate, r#"{"generated_text":"x"}"#), [text("x")]);
     for batch in [
         format!(r#"[{{"generated_text":"a",{details}}},{{"generated_text":"b",{details}}}]"#),
         format!(r#"[[{{"generated_text":"a",{details}}}],[{{"generated_text":"b",{details}}}]]"#),
@@ -138,15 +111,9 @@ fn llama_cpp_streams_text_and_says_at_the_end_how_it_went() {
     ];
     let so_far = |output| usage([Some(28), Some(output), None, None, None]);
     let before = [text(" ebb"), so_far(1), text(" and"), so_far(2)];
-    assert_eq!(
-        stream(Api::LlamaCppCompletion, &messages),
-        [&before[..], &end].concat()
-    );
+    assert_eq!(stream(Api::LlamaCppCompletion, &messages), [&before[..], &end].concat());
     let only_text = r#"{"content":"a","stop":true}"#;
-    assert_eq!(
-        stream(Api::LlamaCppCompletion, &[only_text]),
-        [text("a"), "Done".to_owned()]
-    );
+    assert_eq!(stream(Api::LlamaCppCompletion, &[only_text]), [text("a"), "Done".to_owned()]);
 }
 
 #[test]
@@ -167,28 +134,15 @@ fn llama_cpp_answers_whole_and_in_lists() {
             clocked(timings),
         ]
     );
-    assert_eq!(
-        stream(Api::LlamaCppCompletion, &[old]).last(),
-        Some(&stopped(0, "limit"))
-    );
+    assert_eq!(stream(Api::LlamaCppCompletion, &[old]).last(), Some(&stopped(0, "limit")));
     let listed = r#"[{"index":0,"content":"a","stop":true,"stop_type":"eos","tokens_evaluated":4,"tokens_predicted":1},
         {"index":1,"content":"b","stop":true,"stop_type":"none","tokens_evaluated":4,"tokens_predicted":2}]"#;
-    let end = [
-        r#"1 Text "b""#.to_owned(),
-        usage([Some(8), Some(3), None, None, None]),
-    ];
+    let end = [r#"1 Text "b""#.to_owned(), usage([Some(8), Some(3), None, None, None])];
     let read = body(Api::LlamaCppCompletion, listed);
     assert_eq!(
         read,
-        [
-            &[
-                text("a"),
-                stopped(0, "eos"),
-                usage([Some(4), Some(1), None, None, None])
-            ][..],
-            &end
-        ]
-        .concat()
+        [&[text("a"), stopped(0, "eos"), usage([Some(4), Some(1), None, None, None])][..], &end]
+            .concat()
     );
     // Two completions of one prompt read it once.
     let twice = Answer::of(Api::LlamaCppCompletion, JSON).to(r#"{"prompt":"x","n_cmpl":2}"#);
@@ -229,10 +183,7 @@ fn sglang_says_the_whole_text_so_far_or_only_what_is_new() {
             sglang(texts[3], 3, stop),
             "[DONE]".to_owned(),
         ];
-        stream(
-            Api::SglangGenerate,
-            &messages.each_ref().map(String::as_str),
-        )
+        stream(Api::SglangGenerate, &messages.each_ref().map(String::as_str))
     };
     let repeated = [" The", " The tide", " The tide turns", " The tide turns"];
     assert_eq!(of(repeated), expected);
@@ -242,10 +193,7 @@ fn sglang_says_the_whole_text_so_far_or_only_what_is_new() {
 #[test]
 fn sglang_answers_whole_and_in_lists() {
     let answer = r#"{"text":" Brest","output_ids":[5],"meta_info":{"id":"a1","finish_reason":{"type":"length","length":1},"prompt_tokens":9,"completion_tokens":1,"cached_tokens":0,"e2e_latency":0.25}}"#;
-    let total = Timings {
-        total: Some(Duration::from_millis(250)),
-        ..Timings::default()
-    };
+    let total = Timings { total: Some(Duration::from_millis(250)), ..Timings::default() };
     let one = [
         text(" Brest"),
         started(Some("a1"), None),
@@ -261,15 +209,9 @@ fn sglang_answers_whole_and_in_lists() {
         assert_eq!(read.last(), Some(&stopped(1, "length")));
         read.into_iter().rfind(|line| line.starts_with("Usage"))
     };
-    assert_eq!(
-        of(r#"{"text":["a","b"]}"#),
-        Some(usage([Some(18), Some(2), Some(0), None, None]))
-    );
+    assert_eq!(of(r#"{"text":["a","b"]}"#), Some(usage([Some(18), Some(2), Some(0), None, None])));
     let same = r#"{"text":"a","sampling_params":{"n":2}}"#;
-    assert_eq!(
-        of(same),
-        Some(usage([Some(9), Some(2), Some(0), None, None]))
-    );
+    assert_eq!(of(same), Some(usage([Some(9), Some(2), Some(0), None, None])));
 }
 
 #[test]
@@ -278,14 +220,8 @@ fn sglang_aborts() {
     let read = stream(Api::SglangGenerate, &[&sglang("", 0, abort)]);
     let end = [stopped(0, "abort"), failed(Some("ServiceUnavailable"))];
     assert_eq!(read[read.len() - 2..], end);
-    let whole = body(
-        Api::SglangGenerate,
-        &sglang("", 0, r#"{"type":"abort","message":"No."}"#),
-    );
-    assert_eq!(
-        whole[whole.len() - 2..],
-        [stopped(0, "abort"), failed(Some("abort"))]
-    );
+    let whole = body(Api::SglangGenerate, &sglang("", 0, r#"{"type":"abort","message":"No."}"#));
+    assert_eq!(whole[whole.len() - 2..], [stopped(0, "abort"), failed(Some("abort"))]);
     let word = stream(Api::SglangGenerate, &[&sglang("", 0, r#""FINISH_LENGTH""#)]);
     assert_eq!(word.last(), Some(&stopped(0, "FINISH_LENGTH")));
 }
@@ -297,19 +233,12 @@ fn vllm_repeats_the_prompt_and_all_that_was_said() {
         r#"{"text": ["Où est Brest", "Où est Pa"]}"#,
         r#"{"text": ["Où est Brest?", "Où est Paris"]}"#,
     ];
-    let expected = [
-        text(" Brest"),
-        r#"1 Text " Pa""#.to_owned(),
-        text("?"),
-        r#"1 Text "ris""#.to_owned(),
-    ];
+    let expected =
+        [text(" Brest"), r#"1 Text " Pa""#.to_owned(), text("?"), r#"1 Text "ris""#.to_owned()];
     let answer =
         Answer::of(Api::VllmGenerate, None).to(r#"{"prompt":"Où est","n":2,"stream":true}"#);
     for between in ["\n", "\0"] {
-        let body: String = lines
-            .iter()
-            .map(|line| format!("{line}{between}"))
-            .collect();
+        let body: String = lines.iter().map(|line| format!("{line}{between}")).collect();
         assert_eq!(answer.read(body.as_bytes()), expected, "{between:?}");
     }
     let whole = Answer::of(Api::VllmGenerate, JSON).to(r#"{"prompt":"Où est"}"#);
@@ -326,10 +255,7 @@ fn triton_streams_pieces_without_an_end() {
     };
     let of = |texts: [&str; 3]| {
         let messages = texts.map(message);
-        stream(
-            Api::TritonGenerate,
-            &messages.each_ref().map(String::as_str),
-        )
+        stream(Api::TritonGenerate, &messages.each_ref().map(String::as_str))
     };
     let expected = [started(None, Some("ensemble")), text("The tide turns")];
     assert_eq!(of(["The", " tide", " turns"]), expected);
@@ -370,10 +296,7 @@ fn triton_counts_and_gives_reasons_where_asked() {
     let kserve = r#"{"text_output":"a","model_name":"m","details":{"finish_reason":"stop","logprobs":null}}"#;
     let expected = [text("a"), started(None, Some("m")), stopped(0, "stop")];
     assert_eq!(body(Api::TritonGenerate, kserve), expected);
-    assert_eq!(
-        stream(Api::TritonGenerate, &[kserve]).last(),
-        Some(&stopped(0, "stop"))
-    );
+    assert_eq!(stream(Api::TritonGenerate, &[kserve]).last(), Some(&stopped(0, "stop")));
 }
 
 #[test]
@@ -385,10 +308,7 @@ fn triton_repeats_the_prompt_where_it_is_asked_to() {
         answer_to.read(answer.as_bytes()).pop().unwrap()
     };
     assert_eq!(of(r#","exclude_input_in_output":false"#), text(" Brest"));
-    assert_eq!(
-        of(r#","exclude_input_in_output":true"#),
-        text("Where is Brest")
-    );
+    assert_eq!(of(r#","exclude_input_in_output":true"#), text("Where is Brest"));
 }
 
 #[test]
@@ -411,29 +331,14 @@ fn errors_before_and_within() {
         let refused = Answer::of(api, JSON).status(422);
         assert_eq!(refused.read(message.as_bytes()), [failed(kind)], "{api:?}");
         let declared_stream = Answer::of(api, STREAM).status(500);
-        assert_eq!(
-            declared_stream.read(events(&[message, message]).as_bytes()),
-            [failed(kind)]
-        );
+        assert_eq!(declared_stream.read(events(&[message, message]).as_bytes()), [failed(kind)]);
         assert_eq!(body(api, message), [failed(kind)], "{api:?}");
-        assert_eq!(
-            stream(api, &[message, "[DONE]"]),
-            [failed(kind), "Done".to_owned()]
-        );
-        assert_eq!(
-            Answer::of(api, None).status(404).read(b"Not Found"),
-            [failed(None)]
-        );
+        assert_eq!(stream(api, &[message, "[DONE]"]), [failed(kind), "Done".to_owned()]);
+        assert_eq!(Answer::of(api, None).status(404).read(b"Not Found"), [failed(None)]);
         let named = format!("event: error\ndata: {message}\n\n");
         let field = format!("error: {message}\n\n");
-        assert_eq!(
-            Answer::of(api, STREAM).read(field.as_bytes()),
-            [failed(kind)]
-        );
-        assert_eq!(
-            Answer::of(api, STREAM).read(named.as_bytes()),
-            [failed(kind)]
-        );
+        assert_eq!(Answer::of(api, STREAM).read(field.as_bytes()), [failed(kind)]);
+        assert_eq!(Answer::of(api, STREAM).read(named.as_bytes()), [failed(kind)]);
     }
 }
 
@@ -443,10 +348,7 @@ fn the_prompt_tells_whose_request_it_is() {
     let generate = Api::VllmGenerate;
     for (body, expected) in [
         (r#"{"inputs":"a"}"#, Some(Api::TgiGenerate)),
-        (
-            r#"{"text":"a","sampling_params":{}}"#,
-            Some(Api::SglangGenerate),
-        ),
+        (r#"{"text":"a","sampling_params":{}}"#, Some(Api::SglangGenerate)),
         (r#"{"input_ids":[[1]]}"#, Some(Api::SglangGenerate)),
         (r#"{"prompt":"a","n":2}"#, Some(Api::VllmGenerate)),
         (r#"{"model":"m"}"#, None),
@@ -461,31 +363,19 @@ fn the_prompt_tells_whose_request_it_is() {
     ] {
         assert_eq!(api(Api::TgiGenerate, body), expected, "{body}");
     }
-    assert_eq!(
-        api(Api::LlamaCppCompletion, r#"{"prompt":[1,2]}"#),
-        Some(Api::LlamaCppCompletion)
-    );
+    assert_eq!(api(Api::LlamaCppCompletion, r#"{"prompt":[1,2]}"#), Some(Api::LlamaCppCompletion));
     assert_eq!(
         api(Api::LlamaCppCompletion, r#"{"input_prefix":"a"}"#),
         Some(Api::LlamaCppCompletion)
     );
     let completions = Api::OpenAiCompletions;
-    assert_eq!(
-        api(completions, r#"{"prompt":"a","n_predict":3}"#),
-        Some(Api::LlamaCppCompletion)
-    );
+    assert_eq!(api(completions, r#"{"prompt":"a","n_predict":3}"#), Some(Api::LlamaCppCompletion));
     assert_eq!(
         api(completions, r#"{"cache_prompt":true,"prompt":"a"}"#),
         Some(Api::LlamaCppCompletion)
     );
-    assert_eq!(
-        api(completions, r#"{"prompt":"a","max_tokens":3}"#),
-        Some(completions)
-    );
-    assert_eq!(
-        asked(completions, r#"{"n_predict":3,"id_slot":1}"#).max_tokens,
-        Some(3)
-    );
+    assert_eq!(api(completions, r#"{"prompt":"a","max_tokens":3}"#), Some(completions));
+    assert_eq!(asked(completions, r#"{"n_predict":3,"id_slot":1}"#).max_tokens, Some(3));
 }
 
 #[test]
@@ -537,11 +427,7 @@ fn what_a_request_asks_for() {
     let triton = format!(
         r#"{{"text_input":"béa","parameters":{{{settings},"max_tokens":20,"seed":7,"stream":true}},"exclude_input_in_output":true}}"#
     );
-    let expected = RequestFacts {
-        api: Some(Api::TritonGenerate),
-        echo: Some(false),
-        ..common
-    };
+    let expected = RequestFacts { api: Some(Api::TritonGenerate), echo: Some(false), ..common };
     assert_eq!(asked(Api::TritonGenerate, &triton), expected);
 }
 
@@ -550,32 +436,20 @@ fn what_an_infill_asks_for_and_an_empty_stop_word() {
     let infill = r#"{"input_prefix":"ab","input_suffix":"c","input_extra":[{"filename":"f","text":"de"}],"n_predict":-1}"#;
     let infill = asked(Api::LlamaCppCompletion, infill);
     assert_eq!((infill.prompt_bytes, infill.max_tokens), (5, None));
-    let empty = asked(
-        Api::TritonGenerate,
-        r#"{"text_input":"a","stop_words":"","bad_words":""}"#,
-    );
+    let empty = asked(Api::TritonGenerate, r#"{"text_input":"a","stop_words":"","bad_words":""}"#);
     assert_eq!(empty.stop_sequences, None);
 }
 
 #[test]
 fn fields_of_wrong_types_are_no_fields() {
     for (api, message) in [
-        (
-            Api::TgiGenerate,
-            r#"{"token":[{"text":"a"}],"generated_text":7,"details":"x"}"#,
-        ),
+        (Api::TgiGenerate, r#"{"token":[{"text":"a"}],"generated_text":7,"details":"x"}"#),
         (
             Api::LlamaCppCompletion,
             r#"{"content":["a"],"stop":"no","timings":[1],"tokens_predicted":"many","stop_type":null}"#,
         ),
-        (
-            Api::SglangGenerate,
-            r#"{"text":null,"meta_info":[{"id":"a"}]}"#,
-        ),
-        (
-            Api::SglangGenerate,
-            r#"{"text":7,"meta_info":{"finish_reason":[1],"prompt_tokens":{}}}"#,
-        ),
+        (Api::SglangGenerate, r#"{"text":null,"meta_info":[{"id":"a"}]}"#),
+        (Api::SglangGenerate, r#"{"text":7,"meta_info":{"finish_reason":[1],"prompt_tokens":{}}}"#),
         (Api::VllmGenerate, r#"{"text":[null,7]}"#),
         (
             Api::TritonGenerate,
@@ -587,10 +461,7 @@ fn fields_of_wrong_types_are_no_fields() {
         assert_eq!(stream(api, &["{\"a\" 1}"]), ["Odd(BadJson)"]);
     }
     let half = r#"{"content":"a\ud83d"}"#;
-    assert_eq!(
-        stream(Api::LlamaCppCompletion, &[half]),
-        ["Odd(BadText)", "0 Text \"a\u{FFFD}\""]
-    );
+    assert_eq!(stream(Api::LlamaCppCompletion, &[half]), ["Odd(BadText)", "0 Text \"a\u{FFFD}\""]);
 }
 
 proptest::proptest! {

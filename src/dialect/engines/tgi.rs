@@ -102,11 +102,7 @@ impl Details<'_> {
         }
         let (input, output) = (self.input_length.0, self.generated_tokens.0);
         if input.or(output).is_some() {
-            out(Event::Usage(Usage {
-                input,
-                output,
-                ..Usage::default()
-            }));
+            out(Event::Usage(Usage { input, output, ..Usage::default() }));
         }
     }
 }
@@ -121,11 +117,7 @@ pub struct Whole {
 
 impl Whole {
     pub fn new(asked: &RequestFacts) -> Self {
-        Self {
-            short: Short::default(),
-            shares: Shares::new(asked),
-            echo: Echo::new(asked, false),
-        }
+        Self { short: Short::default(), shares: Shares::new(asked), echo: Echo::new(asked, false) }
     }
 }
 

@@ -108,11 +108,7 @@ fn stopped(choice: u32, reason: &str, out: &mut impl FnMut(Event<'_>)) {
 
 fn counted(input: Sum, output: Sum, out: &mut impl FnMut(Event<'_>)) {
     if input.0.or(output.0).is_some() {
-        out(Event::Usage(Usage {
-            input: input.0,
-            output: output.0,
-            ..Usage::default()
-        }));
+        out(Event::Usage(Usage { input: input.0, output: output.0, ..Usage::default() }));
     }
 }
 

@@ -32,17 +32,11 @@ pub struct Texts<'a> {
 
 impl<'de: 'a, 'a> FromAny<'de> for Texts<'a> {
     fn borrowed(text: &'de str) -> Self {
-        Self {
-            first: Some(Cow::Borrowed(text)),
-            rest: Vec::new(),
-        }
+        Self { first: Some(Cow::Borrowed(text)), rest: Vec::new() }
     }
 
     fn copied(text: &str) -> Self {
-        Self {
-            first: Some(Cow::Owned(text.to_owned())),
-            rest: Vec::new(),
-        }
+        Self { first: Some(Cow::Owned(text.to_owned())), rest: Vec::new() }
     }
 
     fn seq<A: SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
@@ -74,9 +68,7 @@ pub struct Stream {
 
 impl Stream {
     pub fn new(asked: &RequestFacts) -> Self {
-        Self {
-            texts: Growing::after(Echo::new(asked, true).bytes()),
-        }
+        Self { texts: Growing::after(Echo::new(asked, true).bytes()) }
     }
 }
 
@@ -102,9 +94,7 @@ pub struct Whole {
 
 impl Whole {
     pub fn new(asked: &RequestFacts) -> Self {
-        Self {
-            echo: Echo::new(asked, true),
-        }
+        Self { echo: Echo::new(asked, true) }
     }
 }
 

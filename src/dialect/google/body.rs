@@ -126,29 +126,21 @@ impl Body {
 
     pub fn piece(&mut self, bytes: &[u8], out: &mut impl FnMut(Event<'_>)) {
         let reading = &mut self.reading;
-        self.skimmer
-            .push(bytes, &mut |path, value| reading.take(path, value, out));
+        self.skimmer.push(bytes, &mut |path, value| reading.take(path, value, out));
     }
 
     /// The message is over.
     pub fn end(mut self, out: &mut impl FnMut(Event<'_>)) {
         let reading = &mut self.reading;
-        let outcome = self
-            .skimmer
-            .finish(&mut |path, value| reading.take(path, value, out));
+        let outcome = self.skimmer.finish(&mut |path, value| reading.take(path, value, out));
         reading.parts.end(out);
         if let Some(tokens) = reading.embedded {
-            out(Event::Usage(Usage {
-                input: Some(tokens),
-                ..Usage::default()
-            }));
+            out(Event::Usage(Usage { input: Some(tokens), ..Usage::default() }));
         }
         let failed = reading.failed;
         if failed || reading.error {
             let words = [&reading.status, &reading.code];
-            let kind = words
-                .into_iter()
-                .find_map(|word| identifier(word.as_deref()?));
+            let kind = words.into_iter().find_map(|word| identifier(word.as_deref()?));
             out(Event::Failed { kind });
         }
         // What comes with an error status may be a web page; that is not odd.
@@ -176,14 +168,9 @@ impl Reading {
             return;
         }
         match path {
-            [
-                Key("candidates"),
-                At(choice),
-                Key("content"),
-                Key("parts"),
-                At(_),
-                rest @ ..,
-            ] => self.parts.take(*choice, rest, value, out),
+            [Key("candidates"), At(choice), Key("content"), Key("parts"), At(_), rest @ ..] => {
+                self.parts.take(*choice, rest, value, out)
+            }
             [Key("steps" | "outputs"), At(_), rest @ ..] => self.parts.step(rest, value, out),
             [Key("usageMetadata" | "usage"), rest @ ..] => self.usage(rest, value, out),
             [
@@ -210,9 +197,7 @@ impl Reading {
             [Key("id" | "model" | "agent" | "status" | "service_tier")] => self.interaction,
             _ => false,
         };
-        let Some(word) = Some(value)
-            .filter(|_| is_word)
-            .and_then(|value| self.short.word(value))
+        let Some(word) = Some(value).filter(|_| is_word).and_then(|value| self.short.word(value))
         else {
             return;
         };

@@ -25,9 +25,7 @@ impl Calls {
     }
 
     fn of(&mut self, choice: u32) -> Option<&mut u32> {
-        let choice = usize::try_from(choice)
-            .ok()
-            .filter(|choice| *choice < MOST_CANDIDATES)?;
+        let choice = usize::try_from(choice).ok().filter(|choice| *choice < MOST_CANDIDATES)?;
         if self.0.len() <= choice {
             self.0.resize(choice + 1, 0);
         }

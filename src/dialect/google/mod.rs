@@ -26,10 +26,7 @@ use super::{Api, Event};
 use crate::frame::Frame;
 use crate::label::Name;
 
-pub const REQUEST: Format = Format {
-    keys: request::KEYS,
-    take: request::take,
-};
+pub const REQUEST: Format = Format { keys: request::KEYS, take: request::take };
 
 /// Reads the answer of one call.
 #[derive(Debug)]
@@ -76,10 +73,8 @@ impl Response {
 
     fn frame(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
         let failed = self.failed;
-        let interaction = matches!(
-            self.api,
-            Api::GeminiInteractions | Api::GeminiStoredInteraction
-        );
+        let interaction =
+            matches!(self.api, Api::GeminiInteractions | Api::GeminiStoredInteraction);
         match frame {
             Frame::Event { data, .. } if interaction => {
                 let steps = || Box::new(Steps::new(failed));

@@ -61,11 +61,7 @@ impl Parts {
                 let word = self.short.word(value);
                 if let (Some(word), Part::Tool(number)) = (word, self.calls.current(choice)) {
                     let word = Some(word.as_str());
-                    let (id, name) = if *key == "id" {
-                        (word, None)
-                    } else {
-                        (None, word)
-                    };
+                    let (id, name) = if *key == "id" { (word, None) } else { (None, word) };
                     called((choice, number), id, name, out);
                 }
             }

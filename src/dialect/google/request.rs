@@ -66,10 +66,7 @@ pub const KEYS: &[&str] = &[
 pub fn take(asked: &mut Asked, path: &[Step], value: Value<'_>) {
     // Some requests hold others: tokens are counted of one, embeddings are asked for in batches, Code Assist wraps all.
     let path = match path {
-        [
-            Key("request" | "generateContentRequest" | "generate_content_request"),
-            rest @ ..,
-        ]
+        [Key("request" | "generateContentRequest" | "generate_content_request"), rest @ ..]
         | [Key("requests"), At(_), rest @ ..] => rest,
         _ => path,
     };
@@ -153,18 +150,12 @@ fn config(asked: &mut Asked, path: &[Step], value: Value<'_>) {
             }
         }
         [Key("thinkingLevel" | "thinking_level")]
-        | [
-            Key("thinkingConfig" | "thinking_config"),
-            Key("thinkingLevel" | "thinking_level"),
-        ] => {
+        | [Key("thinkingConfig" | "thinking_config"), Key("thinkingLevel" | "thinking_level")] => {
             if let Some(word) = asked.word(value) {
                 asked.facts.reasoning_level = Name::new(&word);
             }
         }
-        [
-            Key("thinkingConfig" | "thinking_config"),
-            Key("thinkingBudget" | "thinking_budget"),
-        ] => {
+        [Key("thinkingConfig" | "thinking_config"), Key("thinkingBudget" | "thinking_budget")] => {
             if let (Value::Number(budget), None) = (value, &asked.facts.reasoning_level) {
                 asked.facts.reasoning_level = Name::new(budget);
             }

@@ -68,12 +68,7 @@ struct Interaction<'a> {
 
 impl Steps {
     pub fn new(failed: bool) -> Self {
-        Self {
-            failed,
-            once: Once::default(),
-            calls: Calls::default(),
-            calling: None,
-        }
+        Self { failed, once: Once::default(), calls: Calls::default(), calling: None }
     }
 
     /// Reads one message of the stream.
@@ -158,8 +153,5 @@ pub fn ended(status: &str, out: &mut impl FnMut(Event<'_>)) {
         "failed" => out(Event::Failed { kind: None }),
         _ => {}
     }
-    out(Event::Stopped {
-        choice: 0,
-        reason: status,
-    });
+    out(Event::Stopped { choice: 0, reason: status });
 }

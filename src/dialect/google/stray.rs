@@ -25,10 +25,7 @@ struct Error {
 
 impl Default for Stray {
     fn default() -> Self {
-        Self {
-            skimmer: Skimmer::new(&KEYS),
-            error: Error::default(),
-        }
+        Self { skimmer: Skimmer::new(&KEYS), error: Error::default() }
     }
 }
 
@@ -61,9 +58,7 @@ impl Error {
             }
             ([Key("error")], Value::End | Value::TextEnd) => {
                 let words = [&self.status, &self.code];
-                let kind = words
-                    .into_iter()
-                    .find_map(|word| identifier(word.as_deref()?));
+                let kind = words.into_iter().find_map(|word| identifier(word.as_deref()?));
                 out(Event::Failed { kind });
             }
             ([], Value::End) => self.over = true,

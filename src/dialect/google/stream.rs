@@ -19,11 +19,7 @@ pub struct Stream {
 
 impl Stream {
     pub fn new(failed: bool) -> Self {
-        Self {
-            failed,
-            once: Once::default(),
-            calls: Calls::default(),
-        }
+        Self { failed, once: Once::default(), calls: Calls::default() }
     }
 
     /// Reads one message of the stream.
@@ -69,11 +65,7 @@ impl Stream {
 
     /// What came is not JSON.
     fn bad(&self, out: &mut impl FnMut(Event<'_>)) {
-        out(if self.failed {
-            Event::Failed { kind: None }
-        } else {
-            Event::Odd(Anomaly::BadJson)
-        });
+        out(if self.failed { Event::Failed { kind: None } } else { Event::Odd(Anomaly::BadJson) });
     }
 
     fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
@@ -120,11 +112,7 @@ impl Stream {
     /// Reads one part of a candidate. Code for Google to run was written by the model, for a tool; what came of running
     /// it was not, and images and sound are no text.
     fn piece(&mut self, choice: u32, piece: &Piece<'_>, out: &mut impl FnMut(Event<'_>)) {
-        let part = if piece.thought.0 {
-            Part::Reasoning
-        } else {
-            Part::Text
-        };
+        let part = if piece.thought.0 { Part::Reasoning } else { Part::Text };
         say(out, choice, part, &piece.text.0);
         if let Some(call) = &piece.function_call.0 {
             // Where arguments are streamed, only the first message of a call has its name.
@@ -151,9 +139,7 @@ impl Stream {
         let Some(usage) = &chunk.usage_metadata.0 else {
             return;
         };
-        let tier = [&*usage.service_tier.0, &*usage.traffic_type.0]
-            .into_iter()
-            .find_map(tier);
+        let tier = [&*usage.service_tier.0, &*usage.traffic_type.0].into_iter().find_map(tier);
         self.once.tier(tier, None, out);
         if let Some(usage) = usage.harmonised() {
             out(Event::Usage(usage));

@@ -59,29 +59,14 @@ const ORDINARY: [&str; 4] = [
 
 #[test]
 fn an_ordinary_stream_in_both_shapes() {
-    let modalities = |text| ByModality {
-        text: Some(text),
-        ..ByModality::default()
-    };
-    let first = Usage {
-        input: Some(11),
-        input_by: modalities(11),
-        ..Usage::default()
-    };
-    let second = Usage {
-        output: Some(43),
-        cache_read: Some(8),
-        reasoning: Some(40),
-        ..first
-    };
+    let modalities = |text| ByModality { text: Some(text), ..ByModality::default() };
+    let first = Usage { input: Some(11), input_by: modalities(11), ..Usage::default() };
+    let second = Usage { output: Some(43), cache_read: Some(8), reasoning: Some(40), ..first };
     let last = Usage {
         input: Some(17),
         output: Some(43),
         reasoning: Some(41),
-        input_by: ByModality {
-            image: Some(3),
-            ..modalities(14)
-        },
+        input_by: ByModality { image: Some(3), ..modalities(14) },
         output_by: modalities(43),
         ..Usage::default()
     };
@@ -138,26 +123,19 @@ fn a_text_is_known_for_a_thought_when_it_is_over() {
         assert_eq!(short, [format!(r#"0 {part} "Hm.""#)]);
     }
     // Not held back for ever: so long a text is the answer.
-    let body = parts(&format!(
-        r#"{{"text":"{long}","thought":true}},{{"text":"b"}}"#
-    ));
+    let body = parts(&format!(r#"{{"text":"{long}","thought":true}},{{"text":"b"}}"#));
     let lines = Answer::of(GENERATE, JSON).cut(&[body.as_bytes()]);
     assert_eq!(lines, [format!("0 Text \"{long}b\"")]);
     // What was held back when the answer broke off counts.
     let cut = r#"{"candidates":[{"content":{"parts":[{"text":"Half a sen"#;
-    assert_eq!(
-        read(GENERATE, 200, cut),
-        [r#"0 Text "Half a sen""#, "Odd(Unterminated)"]
-    );
+    assert_eq!(read(GENERATE, 200, cut), [r#"0 Text "Half a sen""#, "Odd(Unterminated)"]);
 }
 
 #[test]
 fn what_functions_are_called_with_is_read_as_text() {
     let calls = r#"{"functionCall":{"name":"f","args":{"city" : "Rome, \"IT\"", "days":[1, 2]},"id":"c1"},"thoughtSignature":"c2ln"},{"functionCall":{"name":"g","args":{}}},{"functionCall":{"name":"h"}},{"functionCall":{"name":"i","args":null}}"#;
-    let expected = [
-        r#"0 Tool(0) "{\"city\":\"Rome, \\\"IT\\\"\",\"days\":[1,2]}""#,
-        r#"0 Tool(1) "{}""#,
-    ];
+    let expected =
+        [r#"0 Tool(0) "{\"city\":\"Rome, \\\"IT\\\"\",\"days\":[1,2]}""#, r#"0 Tool(1) "{}""#];
     assert_eq!(said(&[calls]), expected);
     assert_eq!(whole(calls), expected);
     let later = r#"{"functionCall":{"name":"j","args":{"a":1}}}"#;
@@ -165,11 +143,7 @@ fn what_functions_are_called_with_is_read_as_text() {
     let lone = r#"{"functionCall":{"name":"f","args":{"a":"\ud83d"}}},{"text":"\ud83d"}"#;
     assert_eq!(
         sse(&[&parts(lone)]),
-        [
-            "Odd(BadText)",
-            r#"0 Tool(0) "{\"a\":\"�\"}""#,
-            "0 Text \"\u{FFFD}\""
-        ]
+        ["Odd(BadText)", r#"0 Tool(0) "{\"a\":\"�\"}""#, "0 Text \"\u{FFFD}\""]
     );
 }
 
@@ -185,10 +159,7 @@ fn arguments_that_are_streamed_are_read_as_their_values() {
         r#"{"functionCall":{}}"#,
     ];
     let streamed = sse(&messages.map(parts).each_ref().map(String::as_str));
-    assert_eq!(
-        streamed,
-        [r#"0 Tool(0) "Rome1.50true""#, r#"0 Tool(1) "A""#]
-    );
+    assert_eq!(streamed, [r#"0 Tool(0) "Rome1.50true""#, r#"0 Tool(1) "A""#]);
 }
 
 #[test]
@@ -211,11 +182,7 @@ fn each_candidate_has_its_own_end() {
         r#"{"candidates":[{"finishReason":"STOP","index":1}]}"#,
         r#"{"candidates":[{"content":{"role":"model"},"finishReason":"RECITATION","finishMessage":"…"}]}"#,
     ];
-    let expected = [
-        r#"1 Text "ab""#.to_owned(),
-        stopped(1, "STOP"),
-        stopped(0, "RECITATION"),
-    ];
+    let expected = [r#"1 Text "ab""#.to_owned(), stopped(1, "STOP"), stopped(0, "RECITATION")];
     assert_eq!(sse(&messages), expected);
     let both = r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"},{"content":{"parts":[{"text":"b"},{"functionCall":{"name":"f","args":[]}}]},"finishReason":"MAX_TOKENS","index":1}]}"#;
     assert_eq!(
@@ -236,18 +203,10 @@ fn enums_may_be_numbers_and_numbers_strings() {
     let expected = Usage {
         input: Some(7),
         output: Some(2),
-        input_by: ByModality {
-            text: Some(3),
-            audio: Some(4),
-            ..ByModality::default()
-        },
+        input_by: ByModality { text: Some(3), audio: Some(4), ..ByModality::default() },
         ..Usage::default()
     };
-    let expected = [
-        r#"0 Text "a""#.to_owned(),
-        stopped(0, "STOP"),
-        counted(expected),
-    ];
+    let expected = [r#"0 Text "a""#.to_owned(), stopped(0, "STOP"), counted(expected)];
     assert_eq!(array(&[message]), expected);
     assert_eq!(read(GENERATE, 200, message), expected);
     let unknown = r#"{"candidates":[{"finishReason":"FINISH_REASON_UNSPECIFIED"}]}"#;
@@ -258,10 +217,7 @@ fn enums_may_be_numbers_and_numbers_strings() {
 #[test]
 fn a_prompt_that_is_refused_ends_with_the_reason() {
     let blocked = r#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT","safetyRatings":[{"category":"x","blocked":true}]},"usageMetadata":{"promptTokenCount":9,"totalTokenCount":9}}"#;
-    let expected = [
-        stopped(0, "PROHIBITED_CONTENT"),
-        usage([Some(9), None, None, None, None]),
-    ];
+    let expected = [stopped(0, "PROHIBITED_CONTENT"), usage([Some(9), None, None, None, None])];
     assert_eq!(sse(&[blocked]), expected);
     assert_eq!(array(&[blocked]), expected);
     assert_eq!(read(GENERATE, 200, blocked), expected);
@@ -274,46 +230,23 @@ fn an_answer_may_be_wrapped() {
     let wrapped = ORDINARY.map(|message| format!(r#"{{"response":{message},"traceId":"t"}}"#));
     let wrapped = wrapped.each_ref().map(String::as_str);
     assert_eq!(sse(&wrapped), sse(&ORDINARY));
-    assert_eq!(
-        read(GENERATE, 200, wrapped[2]),
-        read(GENERATE, 200, ORDINARY[2])
-    );
-    let found = Found {
-        api: GENERATE,
-        model: None,
-        stream: Some(true),
-        body_decides: false,
-    };
+    assert_eq!(read(GENERATE, 200, wrapped[2]), read(GENERATE, 200, ORDINARY[2]));
+    let found = Found { api: GENERATE, model: None, stream: Some(true), body_decides: false };
     let mut reader = RequestReader::new(&found);
     reader.push(br#"{"model":"gemini-x","project":"p","request":{"contents":[{"parts":[{"text":"abc"}]}],"generationConfig":{"topK":3}}}"#);
     let facts = reader.finish();
-    assert_eq!(
-        (facts.model, facts.prompt_bytes, facts.top_k),
-        (Name::new("gemini-x"), 3, Some(3))
-    );
+    assert_eq!((facts.model, facts.prompt_bytes, facts.top_k), (Name::new("gemini-x"), 3, Some(3)));
 }
 
 #[test]
 fn a_tier_is_told_by_its_name() {
     let tier = |usage: &str| sse(&[&format!(r#"{{"usageMetadata":{{{usage}}}}}"#)]);
-    let said = |word| {
-        [format!(
-            "Tier {{ service_tier: Some({word:?}), system_fingerprint: None }}"
-        )]
-    };
-    assert_eq!(
-        tier(r#""trafficType":"PROVISIONED_THROUGHPUT""#),
-        said("PROVISIONED_THROUGHPUT")
-    );
+    let said =
+        |word| [format!("Tier {{ service_tier: Some({word:?}), system_fingerprint: None }}")];
+    assert_eq!(tier(r#""trafficType":"PROVISIONED_THROUGHPUT""#), said("PROVISIONED_THROUGHPUT"));
     assert_eq!(tier(r#""serviceTier":"flex""#), said("flex"));
-    assert_eq!(
-        tier(r#""trafficType":1,"serviceTier":"""#),
-        [] as [String; 0]
-    );
-    assert_eq!(
-        tier(r#""trafficType":"TRAFFIC_TYPE_UNSPECIFIED""#),
-        [] as [String; 0]
-    );
+    assert_eq!(tier(r#""trafficType":1,"serviceTier":"""#), [] as [String; 0]);
+    assert_eq!(tier(r#""trafficType":"TRAFFIC_TYPE_UNSPECIFIED""#), [] as [String; 0]);
 }
 
 const ERROR: &str = r#"{
@@ -363,10 +296,7 @@ fn an_error_before_the_answer() {
 #[test]
 fn an_error_within_the_stream() {
     let text = parts(r#"{"text":"First"}"#);
-    let expected = [
-        r#"0 Text "First""#.to_owned(),
-        failed(Some("RESOURCE_EXHAUSTED")),
-    ];
+    let expected = [r#"0 Text "First""#.to_owned(), failed(Some("RESOURCE_EXHAUSTED"))];
     let one_line: String = ERROR.lines().map(str::trim).collect();
     // As an event, as an element, and as plain JSON between events.
     assert_eq!(sse(&[&text, &one_line]), expected);
@@ -375,17 +305,10 @@ fn an_error_within_the_stream() {
     assert_eq!(array(&[&text, &one_line]), expected);
     for stray in [ERROR, &one_line, &format!("[{ERROR}]")] {
         let body = format!("data: {text}\r\n\r\n{stray}\r\n");
-        assert_eq!(
-            Answer::of(GENERATE, STREAM).read(body.as_bytes()),
-            expected,
-            "{stray}"
-        );
+        assert_eq!(Answer::of(GENERATE, STREAM).read(body.as_bytes()), expected, "{stray}");
     }
     let nothing = format!("data: {text}\n\n{{\"a\": {{\"error\": 1}}}}\n");
-    assert_eq!(
-        Answer::of(GENERATE, STREAM).read(nothing.as_bytes()),
-        expected[..1]
-    );
+    assert_eq!(Answer::of(GENERATE, STREAM).read(nothing.as_bytes()), expected[..1]);
 }
 
 #[test]
@@ -432,10 +355,7 @@ fn a_streamed_interaction() {
         output: Some(71),
         cache_read: Some(4),
         reasoning: Some(41),
-        input_by: ByModality {
-            text: Some(29),
-            ..ByModality::default()
-        },
+        input_by: ByModality { text: Some(29), ..ByModality::default() },
         ..Usage::default()
     };
     assert_eq!(
@@ -472,9 +392,7 @@ fn an_interaction_of_the_first_version() {
     assert_eq!(steps(&messages), expected);
     let body = r#"{"id":"v1_b","agent":"researcher","outputs":[{"type":"text","text":"One two"},{"type":"function_call","arguments":{"a":1}}],"status":"completed"}"#;
     let lines = read(Api::GeminiInteractions, 200, body);
-    let [started_id, started_agent, said @ ..] = &*lines else {
-        panic!("{lines:?}")
-    };
+    let [started_id, started_agent, said @ ..] = &*lines else { panic!("{lines:?}") };
     assert_eq!(*started_id, started(Some("v1_b"), None));
     assert_eq!(*started_agent, started(None, Some("researcher")));
     assert_eq!(said, &expected[1..]);
@@ -487,19 +405,12 @@ fn an_interaction_that_fails() {
     let status = r#"{"event_type":"interaction.status_update","status":"failed"}"#;
     assert_eq!(
         steps(&[status, broke]),
-        [
-            failed(None),
-            stopped(0, "failed"),
-            failed(Some("gateway_timeout"))
-        ]
+        [failed(None), stopped(0, "failed"), failed(Some("gateway_timeout"))]
     );
     assert_eq!(steps(&[broke, status])[1..], [stopped(0, "failed")]);
     assert_eq!(steps(&["{"]), ["Odd(BadJson)"]);
     let whole = r#"{"id":"v1_c","status":"cancelled"}"#;
-    assert_eq!(
-        read(Api::GeminiInteractions, 200, whole)[1..],
-        [stopped(0, "cancelled")]
-    );
+    assert_eq!(read(Api::GeminiInteractions, 200, whole)[1..], [stopped(0, "cancelled")]);
 }
 
 const INTERACTION: &str = r#"{"id":"v1_d","model":"gemini-x","object":"interaction","service_tier":"standard","status":"completed","steps":[{"type":"thought","summary":[{"type":"text","text":"Hm."}],"signature":"c2ln"},{"type":"function_call","name":"add","arguments":{"x": 7}},{"type":"function_call","name":"add","arguments":{"x": 8}},{"type":"model_output","content":[{"type":"text","text":"Fif"},{"type":"text","text":"teen"}]}],"usage":{"total_input_tokens":65,"total_output_tokens":17,"total_thought_tokens":47,"total_cached_tokens":0,"total_tool_use_tokens":0,"raw_prompt_token":95}}"#;
@@ -540,12 +451,7 @@ fn embeddings_and_counts_generate_nothing() {
 }
 
 fn asked(api: Api, body: &str) -> RequestFacts {
-    let found = Found {
-        api,
-        model: Name::new("m"),
-        stream: Some(true),
-        body_decides: false,
-    };
+    let found = Found { api, model: Name::new("m"), stream: Some(true), body_decides: false };
     let read = |pieces: &[&[u8]]| {
         let mut reader = RequestReader::new(&found);
         pieces.iter().for_each(|piece| reader.push(piece));
@@ -614,14 +520,8 @@ fn how_the_answer_is_to_be() {
         Name::new("low")
     );
     let output = |config| of(config).output_type;
-    assert_eq!(
-        output(r#""responseModalities":["TEXT","IMAGE"]"#),
-        Some("image")
-    );
-    assert_eq!(
-        output(r#""responseModalities":["AUDIO","TEXT"]"#),
-        Some("speech")
-    );
+    assert_eq!(output(r#""responseModalities":["TEXT","IMAGE"]"#), Some("image"));
+    assert_eq!(output(r#""responseModalities":["AUDIO","TEXT"]"#), Some("speech"));
     assert_eq!(output(r#""responseMimeType":"text/plain""#), Some("text"));
     assert_eq!(of(r#""candidateCount":1,"topK":0.5,"seed":"x""#), of(""));
 }
@@ -675,10 +575,7 @@ fn what_an_interaction_asks_for() {
     };
     assert_eq!(interaction, expected);
     let agent = facts(r#"{"agent":"researcher","input":"abc","background":true}"#);
-    assert_eq!(
-        (agent.model, agent.prompt_bytes),
-        (Name::new("researcher"), 3)
-    );
+    assert_eq!((agent.model, agent.prompt_bytes), (Name::new("researcher"), 3));
     assert_eq!(facts(r#"{"type":2,"data":{"name":"x"}}"#).api, None);
 }
 

@@ -50,10 +50,7 @@ impl RawUsage<'_> {
         };
         for (list, details) in [
             ("promptTokensDetails", &self.prompt_tokens_details),
-            (
-                "toolUsePromptTokensDetails",
-                &self.tool_use_prompt_tokens_details,
-            ),
+            ("toolUsePromptTokensDetails", &self.tool_use_prompt_tokens_details),
             ("candidatesTokensDetails", &self.candidates_tokens_details),
         ] {
             for detail in details.iter() {

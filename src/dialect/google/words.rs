@@ -4,22 +4,11 @@
 //! Gemini and Vertex AI number alike are given back their names; the others stay digits, because one number stands for
 //! two words.
 
-const FINISH: [&str; 6] = [
-    "FINISH_REASON_UNSPECIFIED",
-    "STOP",
-    "MAX_TOKENS",
-    "SAFETY",
-    "RECITATION",
-    "OTHER",
-];
+const FINISH: [&str; 6] =
+    ["FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER"];
 
-const BLOCK: [&str; 5] = [
-    "BLOCK_REASON_UNSPECIFIED",
-    "SAFETY",
-    "OTHER",
-    "BLOCKLIST",
-    "PROHIBITED_CONTENT",
-];
+const BLOCK: [&str; 5] =
+    ["BLOCK_REASON_UNSPECIFIED", "SAFETY", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT"];
 
 /// Why a candidate ended; `None` where nothing is said.
 pub fn finish(word: &str) -> Option<&str> {
@@ -33,9 +22,7 @@ pub fn block(word: &str) -> Option<&str> {
 
 fn named<'a>(word: &'a str, names: &[&'static str]) -> Option<&'a str> {
     let number = word.parse::<usize>().ok();
-    let word = number
-        .and_then(|number| names.get(number).copied())
-        .unwrap_or(word);
+    let word = number.and_then(|number| names.get(number).copied()).unwrap_or(word);
     // The first value of an enum stands for none.
     (!word.is_empty() && !word.ends_with("_UNSPECIFIED")).then_some(word)
 }
@@ -51,12 +38,7 @@ mod tests {
         assert_eq!(told("5"), (Some("OTHER"), Some("5")));
         assert_eq!(told("12"), (Some("12"), Some("12")));
         assert_eq!(told("NEW_WORD"), (Some("NEW_WORD"), Some("NEW_WORD")));
-        for none in [
-            "",
-            "0",
-            "FINISH_REASON_UNSPECIFIED",
-            "BLOCKED_REASON_UNSPECIFIED",
-        ] {
+        for none in ["", "0", "FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED"] {
             assert_eq!(told(none), (None, None), "{none}");
         }
     }

@@ -289,10 +289,7 @@ impl Skimmer {
         out: &mut impl FnMut(&[Step], Value<'_>),
     ) -> &'a [u8] {
         let path = &self.path;
-        match self
-            .text
-            .push(rest, &mut |piece| out(path, Value::Text(piece)))
-        {
+        match self.text.push(rest, &mut |piece| out(path, Value::Text(piece))) {
             Progress::More => b"",
             Progress::Bad => self.broken(),
             Progress::Closed(after) => {
@@ -373,15 +370,9 @@ impl Skimmer {
                     return b"";
                 };
                 self.state = match (byte, depth) {
-                    (b'\\', _) => State::Skip {
-                        depth,
-                        string: Skipped::Escape,
-                    },
+                    (b'\\', _) => State::Skip { depth, string: Skipped::Escape },
                     (_, 0) => State::After,
-                    _ => State::Skip {
-                        depth,
-                        string: Skipped::Outside,
-                    },
+                    _ => State::Skip { depth, string: Skipped::Outside },
                 };
                 after
             }

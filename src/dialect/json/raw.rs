@@ -21,10 +21,7 @@ enum Place {
 impl Compact {
     /// After the opening bracket.
     pub const fn opened() -> Self {
-        Self {
-            depth: 1,
-            string: Place::Outside,
-        }
+        Self { depth: 1, string: Place::Outside }
     }
 
     /// Takes the next bytes; `out` gets those that stay. What comes after the closing

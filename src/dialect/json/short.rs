@@ -62,11 +62,7 @@ mod tests {
         for character in longer.chars() {
             pieces.push(character.encode_utf8(&mut [0; 4]));
         }
-        assert_eq!(
-            pieces.take().len(),
-            LONGEST_NAME - 2,
-            "without what would fit again"
-        );
+        assert_eq!(pieces.take().len(), LONGEST_NAME - 2, "without what would fit again");
         pieces.push("next");
         assert_eq!(pieces.take(), "next");
     }

@@ -121,25 +121,15 @@ fn what_nobody_asked_for_is_passed_over() {
 fn keys_and_texts_are_unescaped() {
     assert_eq!(
         lines(r#"{"\u00e9\"\n":"\u0041\b\f\r\t\/\\ \ud83d\ude00 é 😀","\u0061":"b"}"#),
-        [
-            " Object",
-            ".é\"\n \"A\\u{8}\\u{c}\\r\\t/\\\\ 😀 é 😀\"",
-            ".a \"b\"",
-            " End"
-        ]
+        [" Object", ".é\"\n \"A\\u{8}\\u{c}\\r\\t/\\\\ 😀 é 😀\"", ".a \"b\"", " End"]
     );
 }
 
 #[test]
 fn half_a_character_becomes_the_replacement_character() {
-    for text in [
-        "\\ud83d",
-        "\\ude00",
-        "\\ud83d\\ud83d\\ude00",
-        "\\ud83dx",
-        "\\ud83d\\n",
-        "\\ud83d\\u0041",
-    ] {
+    for text in
+        ["\\ud83d", "\\ude00", "\\ud83d\\ud83d\\ude00", "\\ud83dx", "\\ud83d\\n", "\\ud83d\\u0041"]
+    {
         let (lines, outcome, lossy) = every_cut(format!("[\"{text}\"]").as_bytes());
         assert_eq!(lines[1].matches('\u{FFFD}').count(), 1, "{text}: {lines:?}");
         assert_eq!((outcome, lossy), (Outcome::Complete, true));
@@ -153,9 +143,7 @@ fn half_a_character_becomes_the_replacement_character() {
         b"\xC3\\u0041",
     ] {
         let body = [b"[\"", bytes, b"\"]"].concat();
-        let expected = String::from_utf8_lossy(bytes)
-            .replace("\\n", "\n")
-            .replace("\\u0041", "A");
+        let expected = String::from_utf8_lossy(bytes).replace("\\n", "\n").replace("\\u0041", "A");
         let (lines, outcome, lossy) = every_cut(&body);
         assert_eq!(lines[1], format!("[0] {expected:?}"));
         assert_eq!((outcome, lossy), (Outcome::Complete, true));
@@ -185,19 +173,9 @@ fn what_is_not_json_is_a_state() {
     ] {
         assert_eq!(every_cut(broken.as_bytes()).1, Outcome::Broken, "{broken}");
     }
-    for cut in [
-        "",
-        " ",
-        "{",
-        "{\"a\"",
-        "{\"a\":",
-        "[1",
-        "\"x",
-        "[\"\\",
-        "{\"x\":[",
-        "{\"x\":\"",
-        "[1,",
-    ] {
+    for cut in
+        ["", " ", "{", "{\"a\"", "{\"a\":", "[1", "\"x", "[\"\\", "{\"x\":[", "{\"x\":\"", "[1,"]
+    {
         assert_eq!(every_cut(cut.as_bytes()).1, Outcome::Cut, "{cut}");
     }
 }
@@ -208,10 +186,7 @@ fn depth_keys_and_numbers_are_bounded() {
     let (lines, outcome, _) = skim(&[deep.as_bytes()]);
     assert_eq!((lines.len(), outcome), (2 * DEEPEST, Outcome::Complete));
     let long = format!("[{},2]", "1".repeat(100_000));
-    assert_eq!(
-        skim(&[long.as_bytes()]).0,
-        [" Array", "[1] Number(\"2\")", " End"]
-    );
+    assert_eq!(skim(&[long.as_bytes()]).0, [" Array", "[1] Number(\"2\")", " End"]);
 }
 
 /// What the skimmer should say of a parsed value whose keys are all known.

@@ -80,10 +80,7 @@ impl Decoder {
             let unit = unit << 4 | digit;
             self.escape = match digits {
                 3 => Escape::None,
-                _ => Escape::Unicode {
-                    digits: digits + 1,
-                    unit,
-                },
+                _ => Escape::Unicode { digits: digits + 1, unit },
             };
             if digits == 3 {
                 self.unit(unit, out);
@@ -156,9 +153,8 @@ impl Decoder {
             rest = after;
         }
         while let Err(error) = std::str::from_utf8(rest) {
-            let (valid, invalid) = rest
-                .split_at_checked(error.valid_up_to())
-                .unwrap_or((rest, b""));
+            let (valid, invalid) =
+                rest.split_at_checked(error.valid_up_to()).unwrap_or((rest, b""));
             emit(valid, out);
             let Some(bad) = error.error_len() else {
                 self.partial = invalid.to_vec();

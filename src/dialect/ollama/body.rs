@@ -48,16 +48,7 @@ impl Body for Whole {
             ([], Value::End) => account(self.usage, self.timings, out),
             ([Key("model" | "done_reason")], value) => self.word(path, value, out),
             ([Key(name)], Value::Number(_)) => self.count(name, Count::of(value)),
-            (
-                [
-                    Key("message"),
-                    Key("tool_calls"),
-                    At(call),
-                    Key("function"),
-                    Key("name"),
-                ],
-                _,
-            ) => {
+            ([Key("message"), Key("tool_calls"), At(call), Key("function"), Key("name")], _) => {
                 let name = self.short.word(value);
                 called((0, *call), None, name.as_deref(), out);
             }
@@ -105,13 +96,9 @@ fn part(path: &[Step]) -> Option<Part> {
     Some(match path {
         [Key("response")] | [Key("message"), Key("content")] => Part::Text,
         [Key("thinking")] | [Key("message"), Key("thinking")] => Part::Reasoning,
-        [
-            Key("message"),
-            Key("tool_calls"),
-            At(call),
-            Key("function"),
-            Key("arguments"),
-        ] => Part::Tool(*call),
+        [Key("message"), Key("tool_calls"), At(call), Key("function"), Key("arguments")] => {
+            Part::Tool(*call)
+        }
         _ => return None,
     })
 }

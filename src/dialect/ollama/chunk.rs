@@ -84,10 +84,7 @@ impl Messages for Stream {
             }
         }
         if let Some(reason) = chunk.done_reason.some() {
-            out(Event::Stopped {
-                choice: CHOICE,
-                reason,
-            });
+            out(Event::Stopped { choice: CHOICE, reason });
         }
         account(chunk.usage(), chunk.timings(), out);
         if chunk.done.0 {
@@ -102,11 +99,7 @@ impl Messages for Stream {
 
 impl Chunk<'_> {
     fn usage(&self) -> Usage {
-        Usage {
-            input: self.prompt_eval_count.0,
-            output: self.eval_count.0,
-            ..Usage::default()
-        }
+        Usage { input: self.prompt_eval_count.0, output: self.eval_count.0, ..Usage::default() }
     }
 
     fn timings(&self) -> Timings {

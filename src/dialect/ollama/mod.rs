@@ -10,10 +10,7 @@ use super::shapes::Shapes;
 use super::{Event, Timings, Usage};
 use crate::frame::Frame;
 
-pub const REQUEST: Format = Format {
-    keys: request::KEYS,
-    take: request::take,
-};
+pub const REQUEST: Format = Format { keys: request::KEYS, take: request::take };
 
 /// Reads the answer of one call.
 #[derive(Debug)]

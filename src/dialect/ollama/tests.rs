@@ -102,10 +102,7 @@ fn a_stream_of_generate_and_an_old_end_without_counts() {
             "Done".to_owned(),
         ]
     );
-    let cut = lines(
-        Api::OllamaGenerate,
-        &[r#"{"model":"m","response":"a","done":false}"#],
-    );
+    let cut = lines(Api::OllamaGenerate, &[r#"{"model":"m","response":"a","done":false}"#]);
     assert_eq!(cut, [started(None, Some("m")), r#"0 Text "a""#.to_owned()]);
 }
 
@@ -181,21 +178,11 @@ fn faults_of_text_and_of_types() {
     let half = r#"{"model":"m","message":{"content":"a\ud83d"},"done":false}"#;
     assert_eq!(
         lines(Api::OllamaChat, &[half]),
-        [
-            "Odd(BadText)".to_owned(),
-            started(None, Some("m")),
-            "0 Text \"a\u{FFFD}\"".to_owned()
-        ]
+        ["Odd(BadText)".to_owned(), started(None, Some("m")), "0 Text \"a\u{FFFD}\"".to_owned()]
     );
     let odd = r#"{"model":7,"message":{"content":["a"],"tool_calls":[3,{"function":"f"},{"function":{"arguments":"{\"a\": 1}"}}]},"done":"yes","eval_count":"many","response":null}"#;
-    assert_eq!(
-        lines(Api::OllamaChat, &[odd]),
-        [r#"0 Tool(1) "{\"a\": 1}""#]
-    );
-    assert_eq!(
-        lines(Api::OllamaChat, &["{\"model\" \"m\"}"]),
-        ["Odd(BadJson)"]
-    );
+    assert_eq!(lines(Api::OllamaChat, &[odd]), [r#"0 Tool(1) "{\"a\": 1}""#]);
+    assert_eq!(lines(Api::OllamaChat, &["{\"model\" \"m\"}"]), ["Odd(BadJson)"]);
 }
 
 #[test]
@@ -229,20 +216,10 @@ fn what_a_request_asks_for() {
         Api::OllamaGenerate,
         r#"{"model":"m","prompt":"abc","system":"de","suffix":"f","format":"json","think":true,"options":{"num_predict":-1,"stop":"x"}}"#,
     );
-    let known = (
-        generate.prompt_bytes,
-        generate.output_type,
-        generate.max_tokens,
-    );
+    let known = (generate.prompt_bytes, generate.output_type, generate.max_tokens);
     assert_eq!(known, (6, Some("json"), None));
-    assert_eq!(
-        (generate.reasoning_level, generate.stop_sequences),
-        (None, Some(1))
-    );
-    let embed = asked(
-        Api::OllamaEmbed,
-        r#"{"model":"e","input":["ab","c"],"dimensions":64}"#,
-    );
+    assert_eq!((generate.reasoning_level, generate.stop_sequences), (None, Some(1)));
+    let embed = asked(Api::OllamaEmbed, r#"{"model":"e","input":["ab","c"],"dimensions":64}"#);
     assert_eq!((embed.prompt_bytes, embed.dimensions), (3, Some(64)));
     assert_eq!(
         asked(Api::OllamaGenerate, r#"{"format":"","think":false}"#),
@@ -253,13 +230,8 @@ fn what_a_request_asks_for() {
 #[test]
 fn a_stream_is_asked_for_unless_the_request_says_otherwise() {
     let post = |path, body: &str| {
-        let detect = Detect {
-            hint: None,
-            method: &http::Method::POST,
-            host: None,
-            path,
-            anthropic: false,
-        };
+        let detect =
+            Detect { hint: None, method: &http::Method::POST, host: None, path, anthropic: false };
         let mut reader = RequestReader::new(&super::super::detect(&detect).unwrap());
         reader.push(body.as_bytes());
         reader.finish().stream

@@ -33,10 +33,7 @@ impl Body {
         } else {
             Content::Json(Skimmer::new(KEYS))
         };
-        Self {
-            content,
-            object: Object::new(api, failed),
-        }
+        Self { content, object: Object::new(api, failed) }
     }
 
     pub fn piece(&mut self, bytes: &[u8], out: &mut impl FnMut(Event<'_>)) {

@@ -20,13 +20,7 @@ pub struct Choices {
 
 impl Choices {
     pub fn new(plain: bool) -> Self {
-        Self {
-            plain,
-            body: None,
-            home: None,
-            ended: None,
-            short: Short::default(),
-        }
+        Self { plain, body: None, home: None, ended: None, short: Short::default() }
     }
 
     /// Takes a value of one choice.
@@ -50,11 +44,7 @@ impl Choices {
         if let Some((number, key)) = call(path) {
             if let Some(word) = self.short.word(value) {
                 let word = Some(word.as_str());
-                let (id, name) = if key == "id" {
-                    (word, None)
-                } else {
-                    (None, word)
-                };
+                let (id, name) = if key == "id" { (word, None) } else { (None, word) };
                 called((choice, number), id, name, out);
             }
             return;
@@ -98,13 +88,9 @@ fn is_first(known: &mut Option<(u32, &'static str)>, choice: u32, key: &'static 
 fn call(path: &[Step]) -> Option<(u32, &'static str)> {
     match path {
         [Key("message"), Key("tool_calls"), At(call), Key("id")] => Some((*call, "id")),
-        [
-            Key("message"),
-            Key("tool_calls"),
-            At(call),
-            Key("function" | "custom"),
-            Key("name"),
-        ] => Some((*call, "name")),
+        [Key("message"), Key("tool_calls"), At(call), Key("function" | "custom"), Key("name")] => {
+            Some((*call, "name"))
+        }
         [Key("message"), Key("function_call"), Key("name")] => Some((0, "name")),
         _ => None,
     }
@@ -117,20 +103,11 @@ fn part(path: &[Step]) -> Option<Part> {
         [Key("reasoning_content" | "reasoning" | "reasoning_text")]
         | [Key("reasoning_details"), At(_), Key("text" | "summary")]
         | [Key("content"), At(_), Key("thinking")]
-        | [
-            Key("content"),
-            At(_),
-            Key("thinking" | "summary"),
-            At(_),
-            Key("text"),
-        ] => Part::Reasoning,
+        | [Key("content"), At(_), Key("thinking" | "summary"), At(_), Key("text")] => {
+            Part::Reasoning
+        }
         [Key("refusal")] => Part::Refusal,
-        [
-            Key("tool_calls"),
-            At(call),
-            Key("function"),
-            Key("arguments"),
-        ]
+        [Key("tool_calls"), At(call), Key("function"), Key("arguments")]
         | [Key("tool_calls"), At(call), Key("custom"), Key("input")] => Part::Tool(*call),
         [Key("function_call"), Key("arguments")] => Part::Tool(0),
         [Key("audio"), Key("transcript")] => Part::Transcript,

@@ -171,9 +171,7 @@ impl<T> Default for Many<T> {
 impl<'de, T: Deserialize<'de>> FromAny<'de> for Many<T> {
     fn seq<A: SeqAccess<'de>>(seq: A) -> Result<Self, A::Error> {
         let objects = Vec::<Object<T>>::deserialize(SeqAccessDeserializer::new(seq))?;
-        Ok(Self(
-            objects.into_iter().filter_map(|object| object.0).collect(),
-        ))
+        Ok(Self(objects.into_iter().filter_map(|object| object.0).collect()))
     }
 }
 

@@ -31,11 +31,7 @@ struct Message<'a> {
 
 impl Stream {
     pub fn new(api: Api, failed: bool) -> Self {
-        Self {
-            api,
-            spoken: false,
-            chat: Chat::new(api, failed),
-        }
+        Self { api, spoken: false, chat: Chat::new(api, failed) }
     }
 
     /// Reads one event of the stream.

@@ -25,10 +25,7 @@ use super::asked::Format;
 use super::{Api, Event};
 use crate::frame::Frame;
 
-pub const REQUEST: Format = Format {
-    keys: request::KEYS,
-    take: request::take,
-};
+pub const REQUEST: Format = Format { keys: request::KEYS, take: request::take };
 
 /// Reads the answer of one call.
 #[derive(Debug)]
@@ -51,12 +48,7 @@ enum Stream {
 
 impl Response {
     pub const fn new(api: Api, failed: bool) -> Self {
-        Self {
-            api,
-            failed,
-            stream: None,
-            body: None,
-        }
+        Self { api, failed, stream: None, body: None }
     }
 
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
@@ -97,10 +89,7 @@ impl Stream {
     fn new(api: Api, failed: bool) -> Self {
         if matches!(api, Api::OpenAiResponses | Api::OpenAiStoredResponse) {
             Self::Responses(Box::new(responses::Stream::new(api, failed)))
-        } else if matches!(
-            api,
-            Api::OpenAiTranscription | Api::OpenAiSpeech | Api::OpenAiImages
-        ) {
+        } else if matches!(api, Api::OpenAiTranscription | Api::OpenAiSpeech | Api::OpenAiImages) {
             Self::Media(Box::new(media::Stream::new(api, failed)))
         } else {
             Self::Chat(Box::new(stream::Stream::new(api, failed)))

@@ -169,10 +169,7 @@ impl Object {
                 [Key("usage"), rest @ ..]
                 | [Key("x_groq"), Key("usage"), rest @ ..]
                 | [Key("choices"), At(_), Key("usage"), rest @ ..]
-                | [
-                    Key("timings" | "time_info" | "perf_metrics" | "stats"),
-                    rest @ ..,
-                ],
+                | [Key("timings" | "time_info" | "perf_metrics" | "stats"), rest @ ..],
             ) => self.count(rest, value, out),
             (Api::OpenAiChat | Api::OpenAiCompletions, [Key("choices"), At(choice), rest @ ..]) => {
                 self.choices.take(*choice, rest, value, out)
@@ -294,14 +291,8 @@ impl Failure {
 
     /// The first that is an identifier, from the most to the least particular home.
     fn kind(&self) -> Option<&str> {
-        [
-            &self.kind,
-            &self.code,
-            &self.refused,
-            &self.top_kind,
-            &self.top_code,
-        ]
-        .into_iter()
-        .find_map(|word| word.as_deref().and_then(identifier))
+        [&self.kind, &self.code, &self.refused, &self.top_kind, &self.top_code]
+            .into_iter()
+            .find_map(|word| word.as_deref().and_then(identifier))
     }
 }

@@ -59,18 +59,10 @@ pub fn take(asked: &mut Asked, path: &[Step], value: Value<'_>) {
         | [Key("prompt" | "input" | "instructions")]
         | [Key("prompt" | "input"), At(_)] => asked.prompt(value),
         // What was said before, what tools were called with, and what they answered; of moderations, a part.
-        [
-            Key("input"),
-            At(_),
-            Key("content" | "output" | "arguments" | "input" | "text"),
-        ]
-        | [
-            Key("input"),
-            At(_),
-            Key("content" | "output"),
-            At(_),
-            Key("text"),
-        ] => asked.prompt(value),
+        [Key("input"), At(_), Key("content" | "output" | "arguments" | "input" | "text")]
+        | [Key("input"), At(_), Key("content" | "output"), At(_), Key("text")] => {
+            asked.prompt(value)
+        }
         [Key("tools" | "functions"), At(_)] => asked.facts.tools |= value == Value::Object,
         [Key("stop")] | [Key("stop"), At(_)] if value == Value::TextEnd => {
             *asked.facts.stop_sequences.get_or_insert_default() += 1;

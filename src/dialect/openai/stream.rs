@@ -119,10 +119,7 @@ impl Stream {
             }
         }
         if let Some(reason) = choice.finish_reason.some().or(choice.stop_reason.some()) {
-            out(Event::Stopped {
-                choice: index,
-                reason,
-            });
+            out(Event::Stopped { choice: index, reason });
         }
     }
 
@@ -161,11 +158,7 @@ impl Stream {
 
     /// What the text of a message is: vLLM streams transcripts in the form of a chat.
     fn text(&self) -> Part {
-        if self.api == Api::OpenAiTranscription {
-            Part::Transcript
-        } else {
-            Part::Text
-        }
+        if self.api == Api::OpenAiTranscription { Part::Transcript } else { Part::Text }
     }
 
     /// Usage is cumulative, wherever it stands; the last one holds. One exception: TGI answers completions of several
@@ -176,11 +169,7 @@ impl Stream {
             (Some(choice), None) => Some(choice),
             _ => None,
         };
-        let of_groq = chunk
-            .x_groq
-            .0
-            .as_ref()
-            .and_then(|groq| groq.usage.0.as_deref());
+        let of_groq = chunk.x_groq.0.as_ref().and_then(|groq| groq.usage.0.as_deref());
         let of_choice = only.and_then(|choice| choice.usage.0.as_deref());
         let raw = chunk.usage.0.as_deref().or(of_groq).or(of_choice);
         let Some(usage) = raw.and_then(RawUsage::harmonised) else {
@@ -254,18 +243,9 @@ fn say(out: &mut impl FnMut(Event<'_>), choice: u32, part: Part, text: &str) {
 
 /// The clocks of the backend, beside the counts or in a place of their own.
 fn timings(chunk: &Chunk<'_>) -> Option<Timings> {
-    let homes = [
-        &chunk.timings,
-        &chunk.time_info,
-        &chunk.perf_metrics,
-        &chunk.stats,
-        &chunk.usage,
-    ];
+    let homes = [&chunk.timings, &chunk.time_info, &chunk.perf_metrics, &chunk.stats, &chunk.usage];
     let of_groq = chunk.x_groq.0.iter().map(|groq| &groq.usage);
-    homes
-        .into_iter()
-        .chain(of_groq)
-        .find_map(|home| home.0.as_deref().and_then(RawUsage::timings))
+    homes.into_iter().chain(of_groq).find_map(|home| home.0.as_deref().and_then(RawUsage::timings))
 }
 
 fn is_error(chunk: &Chunk<'_>) -> bool {

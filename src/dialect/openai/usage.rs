@@ -75,10 +75,7 @@ impl RawUsage {
     /// What went in, where nothing came out: some embeddings give only the total.
     pub fn harmonised_input(&self) -> Option<Usage> {
         let usage = self.harmonised().unwrap_or_default();
-        let usage = Usage {
-            input: usage.input.or(self.total),
-            ..usage
-        };
+        let usage = Usage { input: usage.input.or(self.total), ..usage };
         (usage != Usage::default()).then_some(usage)
     }
 

@@ -36,10 +36,7 @@ pub struct Response {
 impl Response {
     /// `failed`: the status says that the answer is an error.
     pub fn new(failed: bool) -> Self {
-        Self {
-            failed,
-            rest: Shapes::new(failed),
-        }
+        Self { failed, rest: Shapes::new(failed) }
     }
 
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {

@@ -20,23 +20,14 @@ const DONE: &str = "event: done\nid: 1700000000:9\ndata: {}\n\n";
 
 #[test]
 fn data_is_text_as_it_stands() {
-    let texts = output(&[
-        &[""],
-        &["Low"],
-        &[" tide:"],
-        &[":", "", "At "],
-        &["[DONE]"],
-        &["{\"a\":"],
-    ]);
+    let texts =
+        output(&[&[""], &["Low"], &[" tide:"], &[":", "", "At "], &["[DONE]"], &["{\"a\":"]]);
     let body = format!(": hi\n\n{texts}{DONE}:408: 408 Request Timeout\n\n");
     let end = [stopped(0, "done"), "Done".to_owned()];
     let text = r#"0 Text "Low tide:\n\nAt [DONE]{\"a\":""#.replace("tide:", "tide::");
     assert_eq!(read(&body), [&[text][..], &end].concat());
     assert_eq!(read(&output(&[&["a"]])), [r#"0 Text "a""#]);
-    assert_eq!(
-        read("event: logs\ndata: x\n\nevent: output\nid: 1\n\n"),
-        Vec::<String>::new()
-    );
+    assert_eq!(read("event: logs\ndata: x\n\nevent: output\nid: 1\n\n"), Vec::<String>::new());
 }
 
 #[test]
@@ -51,10 +42,7 @@ fn streams_that_do_not_end_by_themselves() {
     assert_eq!(read(&both), [&before[..], &end].concat());
     assert_eq!(read(ended), [&end[..], &[failed(None)]].concat());
     let missing = Answer::of(Api::ReplicateStream, JSON).status(404);
-    assert_eq!(
-        missing.read(br#"{"detail":"Not found","status":404}"#),
-        [failed(None)]
-    );
+    assert_eq!(missing.read(br#"{"detail":"Not found","status":404}"#), [failed(None)]);
     assert_eq!(missing.read(b"event: output\ndata: a\n\n"), [failed(None)]);
 }
 

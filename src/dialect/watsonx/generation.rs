@@ -61,11 +61,8 @@ impl Messages for Stream {
 }
 
 fn counted(input: Count, output: Count, out: &mut impl FnMut(Event<'_>)) {
-    let usage = Usage {
-        input: input.0.filter(|count| *count > 0),
-        output: output.0,
-        ..Usage::default()
-    };
+    let usage =
+        Usage { input: input.0.filter(|count| *count > 0), output: output.0, ..Usage::default() };
     if usage != Usage::default() {
         out(Event::Usage(usage));
     }

@@ -14,10 +14,7 @@ use super::shapes::{Body, Messages, Shapes};
 use super::{Api, Event, openai};
 use crate::frame::Frame;
 
-pub const REQUEST: Format = Format {
-    keys: request::KEYS,
-    take: request::take,
-};
+pub const REQUEST: Format = Format { keys: request::KEYS, take: request::take };
 
 /// Reads the answer of one call.
 #[derive(Debug)]

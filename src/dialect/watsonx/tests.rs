@@ -33,10 +33,7 @@ fn generation_counts_as_it_goes_and_its_input_once() {
     ];
     let counts = |input, output| usage([input, Some(output), None, None, None]);
     assert_eq!(
-        stream(
-            Api::WatsonxGeneration,
-            &messages.each_ref().map(String::as_str)
-        ),
+        stream(Api::WatsonxGeneration, &messages.each_ref().map(String::as_str)),
         [
             started(None, Some("ibm/granite-3-8b")),
             counts(Some(8), 0),
@@ -75,25 +72,16 @@ fn chat_is_openais_but_for_the_model() {
         r#"{"id":"chat-1","model_id":"ibm/granite-3-8b","created":1,"choices":[{"index":0,"finish_reason":"stop","delta":{"content":""}}]}"#,
         r#"{"id":"chat-1","model_id":"ibm/granite-3-8b","created":1,"choices":[],"usage":{"completion_tokens":2,"prompt_tokens":9,"total_tokens":11}}"#,
     ];
-    let first = [
-        started(Some("chat-1"), None),
-        started(None, Some("ibm/granite-3-8b")),
-    ];
+    let first = [started(Some("chat-1"), None), started(None, Some("ibm/granite-3-8b"))];
     let end = [
         r#"0 Text "High""#.to_owned(),
         stopped(0, "stop"),
         usage([Some(9), Some(2), None, None, None]),
     ];
-    assert_eq!(
-        stream(Api::WatsonxChat, &messages),
-        [&first[..], &end].concat()
-    );
+    assert_eq!(stream(Api::WatsonxChat, &messages), [&first[..], &end].concat());
     let whole = r#"{"id":"chat-1","choices":[{"index":0,"message":{"role":"assistant","content":"High"},"finish_reason":"stop"}],"usage":{"completion_tokens":2,"prompt_tokens":9},"model_id":"m"}"#;
     let named = [started(None, Some("m"))];
-    assert_eq!(
-        body(Api::WatsonxChat, whole),
-        [&first[..1], &end, &named].concat()
-    );
+    assert_eq!(body(Api::WatsonxChat, whole), [&first[..1], &end, &named].concat());
     assert_eq!(stream(Api::WatsonxChat, &["{\"a\" 1}"]), ["Odd(BadJson)"]);
 }
 
@@ -107,10 +95,7 @@ fn errors_before_and_within() {
         let named = format!("id: 1\nevent: error\ndata: {error}\n\n");
         assert_eq!(Answer::of(api, STREAM).read(named.as_bytes()), kind);
         assert_eq!(body(api, error), kind);
-        assert_eq!(
-            Answer::of(api, None).status(502).read(b"<html></html>"),
-            [failed(None)]
-        );
+        assert_eq!(Answer::of(api, None).status(502).read(b"<html></html>"), [failed(None)]);
     }
     let within = stream(Api::WatsonxGeneration, &[error]);
     assert_eq!(within, [failed(Some("model_not_supported"))]);
@@ -136,23 +121,15 @@ fn what_a_request_asks_for() {
         stop_sequences: Some(2),
         ..RequestFacts::default()
     };
-    let expected = RequestFacts {
-        top_k: Some(40),
-        prompt_bytes: 3,
-        ..common.clone()
-    };
+    let expected = RequestFacts { top_k: Some(40), prompt_bytes: 3, ..common.clone() };
     assert_eq!(generation, expected);
     let chat = asked(
         Api::WatsonxChat,
         r#"{"model_id":"m","messages":[{"role":"user","content":[{"type":"text","text":"four"}]}],"max_tokens":20,"temperature":0.5,
           "top_p":0.9,"seed":7,"stop":["a","b"],"tools":[{"type":"function"}],"response_format":{"type":"json_object"},"project_id":"p"}"#,
     );
-    let expected = RequestFacts {
-        prompt_bytes: 4,
-        tools: true,
-        output_type: Some("json"),
-        ..common
-    };
+    let expected =
+        RequestFacts { prompt_bytes: 4, tools: true, output_type: Some("json"), ..common };
     assert_eq!(chat, expected);
 }
 

@@ -16,10 +16,7 @@ impl Config {
     /// Reads the `OTEL_*` variables, and `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES`, through
     /// `get`. A configuration file is laid under the environment by a `get` that falls back on the file's values.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<Problem>) {
-        let environment = Environment {
-            get: &get,
-            problems: RefCell::default(),
-        };
+        let environment = Environment { get: &get, problems: RefCell::default() };
         let config = Self {
             disabled: environment.flag("OTEL_SDK_DISABLED"),
             resource: environment.resource(),
@@ -51,14 +48,10 @@ impl Environment<'_> {
         let own = |what: &str| format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
         let either = |what: &str| {
             let general = format!("OTEL_EXPORTER_OTLP_{what}");
-            [own(what), general]
-                .into_iter()
-                .find_map(|name| Some((self.text(&name)?, name)))
+            [own(what), general].into_iter().find_map(|name| Some((self.text(&name)?, name)))
         };
         let protocol = either("PROTOCOL").and_then(|(value, name)| self.protocol(&name, &value));
-        let endpoint = self
-            .exports(signal)
-            .then(|| self.endpoint(signal, path, protocol));
+        let endpoint = self.exports(signal).then(|| self.endpoint(signal, path, protocol));
         let mut timeout = either("TIMEOUT")
             .and_then(|(value, name)| self.parse_millis(&name, &value))
             .unwrap_or(Config::TIMEOUT);
@@ -94,10 +87,7 @@ impl Environment<'_> {
             }
         };
         let Some(url) = self.with_scheme(signal, &name, &endpoint) else {
-            self.complain(
-                &name,
-                format!("`{endpoint}` is not a URL like http://localhost:4318"),
-            );
+            self.complain(&name, format!("`{endpoint}` is not a URL like http://localhost:4318"));
             return None;
         };
         if protocol.is_none() && url.trim_end_matches('/').ends_with(":4317") {
@@ -120,15 +110,8 @@ impl Environment<'_> {
                 Some(_) => own.as_str(),
                 None => "OTEL_EXPORTER_OTLP_INSECURE",
             };
-            let scheme = if self.flag(own_or_general) {
-                "http"
-            } else {
-                "https"
-            };
-            self.complain(
-                name,
-                format!("`{endpoint}` has no scheme; taken as {scheme}://"),
-            );
+            let scheme = if self.flag(own_or_general) { "http" } else { "https" };
+            self.complain(name, format!("`{endpoint}` has no scheme; taken as {scheme}://"));
             format!("{scheme}://{endpoint}")
         };
         let uri: http::Uri = url.parse().ok()?;
@@ -142,22 +125,14 @@ impl Environment<'_> {
         let Some(value) = self.text(&name) else {
             return true;
         };
-        let words: Vec<_> = value
-            .split(',')
-            .map(|word| word.trim().to_ascii_lowercase())
-            .collect();
+        let words: Vec<_> = value.split(',').map(|word| word.trim().to_ascii_lowercase()).collect();
         for word in &words {
             if !matches!(word.as_str(), "otlp" | "none" | "prometheus") {
-                self.complain(
-                    &name,
-                    format!("`{word}` is not supported; use otlp or none"),
-                );
+                self.complain(&name, format!("`{word}` is not supported; use otlp or none"));
             }
         }
         words.iter().any(|word| word == "otlp")
-            || !words
-                .iter()
-                .any(|word| matches!(word.as_str(), "none" | "prometheus"))
+            || !words.iter().any(|word| matches!(word.as_str(), "none" | "prometheus"))
     }
 
     fn protocol(&self, name: &str, value: &str) -> Option<Protocol> {
@@ -185,9 +160,7 @@ impl Environment<'_> {
             "cumulative" => Temporality::Cumulative,
             "delta" => Temporality::Delta,
             "lowmemory" => Temporality::LowMemory,
-            _ => self
-                .reject(name, &value, "cumulative, delta or lowmemory")
-                .unwrap_or_default(),
+            _ => self.reject(name, &value, "cumulative, delta or lowmemory").unwrap_or_default(),
         }
     }
 
@@ -201,14 +174,10 @@ impl Environment<'_> {
         let queue = at_least_one("OTEL_BSP_MAX_QUEUE_SIZE").unwrap_or(default.queue);
         let size = at_least_one("OTEL_BSP_MAX_EXPORT_BATCH_SIZE").unwrap_or(default.size);
         Batch {
-            delay: self
-                .positive_millis("OTEL_BSP_SCHEDULE_DELAY")
-                .unwrap_or(default.delay),
+            delay: self.positive_millis("OTEL_BSP_SCHEDULE_DELAY").unwrap_or(default.delay),
             queue,
             size: size.min(queue),
-            timeout: self
-                .positive_millis("OTEL_BSP_EXPORT_TIMEOUT")
-                .unwrap_or(default.timeout),
+            timeout: self.positive_millis("OTEL_BSP_EXPORT_TIMEOUT").unwrap_or(default.timeout),
         }
     }
 
@@ -236,11 +205,7 @@ impl Environment<'_> {
                 return self.reject(name, &value, words).unwrap_or(default);
             }
         };
-        Sampler {
-            root,
-            parent_based,
-            ..default
-        }
+        Sampler { root, parent_based, ..default }
     }
 
     fn ratio(&self) -> f64 {
@@ -250,9 +215,7 @@ impl Environment<'_> {
         };
         match value.parse::<f64>() {
             Ok(ratio) if (0.0..=1.0).contains(&ratio) => ratio,
-            Ok(_) | Err(_) => self
-                .reject(name, &value, "a number from 0 to 1")
-                .unwrap_or(1.0),
+            Ok(_) | Err(_) => self.reject(name, &value, "a number from 0 to 1").unwrap_or(1.0),
         }
     }
 
@@ -266,9 +229,7 @@ impl Environment<'_> {
             "legacy" => GenAi::Legacy,
             "both" => GenAi::Both,
             "off" => GenAi::Off,
-            _ => self
-                .reject(name, &value, "latest, legacy, both or off")
-                .unwrap_or_default(),
+            _ => self.reject(name, &value, "latest, legacy, both or off").unwrap_or_default(),
         }
     }
 
@@ -290,10 +251,7 @@ impl Environment<'_> {
     /// `OTEL_SERVICE_NAME` goes before `service.name` in `OTEL_RESOURCE_ATTRIBUTES`.
     fn resource(&self) -> Vec<(String, String)> {
         let name = "OTEL_RESOURCE_ATTRIBUTES";
-        let given = self
-            .text(name)
-            .map(|value| self.pairs(name, &value))
-            .unwrap_or_default();
+        let given = self.text(name).map(|value| self.pairs(name, &value)).unwrap_or_default();
         let mut resource: Vec<(String, String)> = Vec::new();
         let mut put =
             |key: &str, value: String| match resource.iter_mut().find(|(known, _)| known == key) {
@@ -308,9 +266,8 @@ impl Environment<'_> {
             put("service.name", service);
         }
         // Without one, replicas collide: Prometheus makes its `instance` of it.
-        if let Some((_, id)) = resource
-            .iter_mut()
-            .find(|(key, id)| key == "service.instance.id" && id.is_empty())
+        if let Some((_, id)) =
+            resource.iter_mut().find(|(key, id)| key == "service.instance.id" && id.is_empty())
         {
             *id = random_uuid();
         }
@@ -320,11 +277,7 @@ impl Environment<'_> {
     /// `key=value,key=value`, both percent-encoded.
     fn pairs(&self, name: &str, list: &str) -> Vec<(String, String)> {
         let mut pairs = Vec::new();
-        for item in list
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-        {
+        for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let decoded = item.split_once('=').and_then(|(key, value)| {
                 Some((percent_decoded(key.trim())?, percent_decoded(value.trim())?))
             });
@@ -354,18 +307,13 @@ impl Environment<'_> {
         match value.to_ascii_lowercase().as_str() {
             "true" => true,
             "false" => false,
-            _ => self
-                .reject(name, &value, "true or false")
-                .unwrap_or(default),
+            _ => self.reject(name, &value, "true or false").unwrap_or(default),
         }
     }
 
     fn number(&self, name: &str) -> Option<usize> {
         let value = self.text(name)?;
-        value
-            .parse()
-            .ok()
-            .or_else(|| self.reject(name, &value, "a whole number"))
+        value.parse().ok().or_else(|| self.reject(name, &value, "a whole number"))
     }
 
     fn positive_millis(&self, name: &str) -> Option<Duration> {
@@ -394,10 +342,7 @@ impl Environment<'_> {
 
     /// Once for each: general variables are read for every signal.
     fn complain(&self, name: &str, message: String) {
-        let problem = Problem {
-            variable: name.to_owned(),
-            message,
-        };
+        let problem = Problem { variable: name.to_owned(), message };
         let mut problems = self.problems.borrow_mut();
         if !problems.contains(&problem) {
             problems.push(problem);
@@ -445,13 +390,7 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         });
-        (
-            config,
-            problems
-                .into_iter()
-                .map(|problem| problem.variable)
-                .collect(),
-        )
+        (config, problems.into_iter().map(|problem| problem.variable).collect())
     }
 
     fn quiet(variables: &[(&str, &str)]) -> Config {
@@ -469,11 +408,7 @@ mod tests {
         assert_eq!(config.metrics.protocol, Protocol::HttpProtobuf);
         assert_eq!(
             config.sampler,
-            Sampler {
-                root: Root::AlwaysOn,
-                parent_based: true,
-                against_parent: true
-            }
+            Sampler { root: Root::AlwaysOn, parent_based: true, against_parent: true }
         );
         assert_eq!(config.gen_ai, GenAi::Latest);
     }
@@ -481,22 +416,13 @@ mod tests {
     #[test]
     fn the_general_endpoint_gets_the_signals_path_over_http_only() {
         let http = quiet(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/")]);
-        assert_eq!(
-            http.metrics.endpoint.as_deref(),
-            Some("http://collector:4318/v1/metrics")
-        );
-        assert_eq!(
-            http.traces.endpoint.as_deref(),
-            Some("http://collector:4318/v1/traces")
-        );
+        assert_eq!(http.metrics.endpoint.as_deref(), Some("http://collector:4318/v1/metrics"));
+        assert_eq!(http.traces.endpoint.as_deref(), Some("http://collector:4318/v1/traces"));
         let grpc = quiet(&[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4317"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "GRPC"),
         ]);
-        assert_eq!(
-            grpc.traces.endpoint.as_deref(),
-            Some("https://collector:4317")
-        );
+        assert_eq!(grpc.traces.endpoint.as_deref(), Some("https://collector:4317"));
         assert_eq!(grpc.traces.protocol, Protocol::Grpc);
     }
 
@@ -504,10 +430,7 @@ mod tests {
     fn a_signals_own_variable_goes_before_the_general_one() {
         let config = quiet(&[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://general:4318"),
-            (
-                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-                "http://own:4318/custom",
-            ),
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://own:4318/custom"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "2000"),
             ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "3000"),
             ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "a=1"),
@@ -518,52 +441,25 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "/key.pem"),
             ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "/own.pem"),
         ]);
-        assert_eq!(
-            config.traces.endpoint.as_deref(),
-            Some("http://own:4318/custom")
-        );
-        assert_eq!(
-            (
-                config.metrics.timeout.as_secs(),
-                config.traces.timeout.as_secs()
-            ),
-            (2, 3)
-        );
+        assert_eq!(config.traces.endpoint.as_deref(), Some("http://own:4318/custom"));
+        assert_eq!((config.metrics.timeout.as_secs(), config.traces.timeout.as_secs()), (2, 3));
         assert_eq!(config.metrics.headers.0, [("a".to_owned(), "1".to_owned())]);
         assert_eq!(config.traces.headers.0, [("b".to_owned(), "2".to_owned())]);
         assert_eq!((config.metrics.gzip, config.traces.gzip), (false, true));
-        assert_eq!(
-            config.metrics.tls.certificate,
-            Some(PathBuf::from("/ca.pem"))
-        );
+        assert_eq!(config.metrics.tls.certificate, Some(PathBuf::from("/ca.pem")));
         assert_eq!(config.metrics.tls.client_key, None);
-        assert_eq!(
-            config.traces.tls.client_key,
-            Some(PathBuf::from("/key.pem"))
-        );
-        assert_eq!(
-            config.traces.tls.client_certificate,
-            Some(PathBuf::from("/own.pem"))
-        );
+        assert_eq!(config.traces.tls.client_key, Some(PathBuf::from("/key.pem")));
+        assert_eq!(config.traces.tls.client_certificate, Some(PathBuf::from("/own.pem")));
     }
 
     #[test]
     fn one_signal_can_be_sent_without_the_other() {
         let traces = quiet(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://own:4318")]);
-        assert_eq!(
-            (traces.sends_metrics(), traces.sends_traces()),
-            (false, true)
-        );
+        assert_eq!((traces.sends_metrics(), traces.sends_traces()), (false, true));
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://general:4318");
-        let metrics = quiet(&[
-            endpoint,
-            ("OTEL_TRACES_EXPORTER", "none"),
-            ("OTEL_METRICS_EXPORTER", "otlp"),
-        ]);
-        assert_eq!(
-            (metrics.sends_metrics(), metrics.sends_traces()),
-            (true, false)
-        );
+        let metrics =
+            quiet(&[endpoint, ("OTEL_TRACES_EXPORTER", "none"), ("OTEL_METRICS_EXPORTER", "otlp")]);
+        assert_eq!((metrics.sends_metrics(), metrics.sends_traces()), (true, false));
         let scraped = quiet(&[endpoint, ("OTEL_METRICS_EXPORTER", "prometheus")]);
         assert!(!scraped.sends_metrics());
         let disabled = quiet(&[endpoint, ("OTEL_SDK_DISABLED", "TRUE")]);
@@ -579,11 +475,8 @@ mod tests {
             ),
             ("OTEL_SERVICE_NAME", "edge"),
         ]);
-        let pairs: Vec<_> = config
-            .resource
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_str()))
-            .collect();
+        let pairs: Vec<_> =
+            config.resource.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(
             pairs,
             [
@@ -602,40 +495,20 @@ mod tests {
         assert_ne!(one, other);
         assert_eq!(one.len(), 36);
         assert_eq!((one.as_bytes()[14], one.as_bytes()[8]), (b'4', b'-'));
-        assert!(
-            matches!(one.as_bytes()[19], b'8' | b'9' | b'a' | b'b'),
-            "{one}"
-        );
+        assert!(matches!(one.as_bytes()[19], b'8' | b'9' | b'a' | b'b'), "{one}");
     }
 
     #[test]
     fn samplers() {
         let sampler = |name, argument| {
-            quiet(&[
-                ("OTEL_TRACES_SAMPLER", name),
-                ("OTEL_TRACES_SAMPLER_ARG", argument),
-            ])
-            .sampler
+            quiet(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", argument)]).sampler
         };
-        let is = |parent_based, root| Sampler {
-            root,
-            parent_based,
-            against_parent: true,
-        };
+        let is = |parent_based, root| Sampler { root, parent_based, against_parent: true };
         assert_eq!(sampler("always_on", ""), is(false, Root::AlwaysOn));
         assert_eq!(sampler("always_off", ""), is(false, Root::AlwaysOff));
-        assert_eq!(
-            sampler("traceidratio", "0.25"),
-            is(false, Root::Ratio(0.25))
-        );
-        assert_eq!(
-            sampler("parentbased_traceidratio", ""),
-            is(true, Root::Ratio(1.0))
-        );
-        assert_eq!(
-            sampler("ParentBased_Always_Off", ""),
-            is(true, Root::AlwaysOff)
-        );
+        assert_eq!(sampler("traceidratio", "0.25"), is(false, Root::Ratio(0.25)));
+        assert_eq!(sampler("parentbased_traceidratio", ""), is(true, Root::Ratio(1.0)));
+        assert_eq!(sampler("ParentBased_Always_Off", ""), is(true, Root::AlwaysOff));
         let obedient = quiet(&[
             ("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", "false"),
             ("OTEL_TRACES_SAMPLER", "parentbased_always_on"),
@@ -658,17 +531,9 @@ mod tests {
         let millis = Duration::from_millis;
         assert_eq!(
             config.batch,
-            Batch {
-                delay: millis(200),
-                queue: 100,
-                size: 100,
-                timeout: millis(700)
-            }
+            Batch { delay: millis(200), queue: 100, size: 100, timeout: millis(700) }
         );
-        assert_eq!(
-            (config.metric_interval, config.metrics.timeout),
-            (millis(1_000), millis(400))
-        );
+        assert_eq!((config.metric_interval, config.metrics.timeout), (millis(1_000), millis(400)));
         assert_eq!(config.longest_value, Some(64));
         assert_eq!(config.temporality, Temporality::Delta);
         assert!(config.gen_ai.latest() && config.gen_ai.legacy());
@@ -691,10 +556,7 @@ mod tests {
             ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "many"),
             ("OTEL_RESOURCE_ATTRIBUTES", "novalue"),
             ("OTEL_RESOURCE_ATTRIBUTES", "a=%ZZ"),
-            (
-                "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
-                "sometimes",
-            ),
+            ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "sometimes"),
             ("TOKENGAUGE_GEN_AI_NAMES", "newest"),
             ("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", "no"),
             ("OTEL_METRICS_EXEMPLAR_FILTER", "sampled"),
@@ -706,16 +568,11 @@ mod tests {
             config.resource.clear();
             assert_eq!(config, default, "{variable}={value}");
         }
-        let (config, problems) = read(&[
-            ("OTEL_TRACES_SAMPLER", "traceidratio"),
-            ("OTEL_TRACES_SAMPLER_ARG", "2"),
-        ]);
+        let (config, problems) =
+            read(&[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2")]);
         assert_eq!(
             (problems.as_slice(), config.sampler.root),
-            (
-                ["OTEL_TRACES_SAMPLER_ARG".to_owned()].as_slice(),
-                Root::Ratio(1.0)
-            )
+            (["OTEL_TRACES_SAMPLER_ARG".to_owned()].as_slice(), Root::Ratio(1.0))
         );
     }
 
@@ -723,16 +580,10 @@ mod tests {
     fn an_endpoint_without_a_scheme_is_secure_unless_said_otherwise() {
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318");
         let (config, problems) = read(&[endpoint]);
-        assert_eq!(
-            config.traces.endpoint.as_deref(),
-            Some("https://collector:4318/v1/traces")
-        );
+        assert_eq!(config.traces.endpoint.as_deref(), Some("https://collector:4318/v1/traces"));
         assert_eq!(problems, ["OTEL_EXPORTER_OTLP_ENDPOINT"]);
         let (config, _) = read(&[endpoint, ("OTEL_EXPORTER_OTLP_INSECURE", "true")]);
-        assert_eq!(
-            config.traces.endpoint.as_deref(),
-            Some("http://collector:4318/v1/traces")
-        );
+        assert_eq!(config.traces.endpoint.as_deref(), Some("http://collector:4318/v1/traces"));
     }
 
     #[test]
@@ -743,10 +594,7 @@ mod tests {
 
     #[test]
     fn credentials_are_never_shown() {
-        let config = quiet(&[(
-            "OTEL_EXPORTER_OTLP_HEADERS",
-            "authorization=Bearer%20hunter2",
-        )]);
+        let config = quiet(&[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20hunter2")]);
         assert_eq!(
             config.metrics.headers.0,
             [("authorization".to_owned(), "Bearer hunter2".to_owned())]
@@ -755,10 +603,6 @@ mod tests {
         let (_, problems) = Config::from_env(|name| {
             (name == "OTEL_EXPORTER_OTLP_HEADERS").then(|| "hunter2".to_owned())
         });
-        assert!(
-            problems
-                .iter()
-                .all(|problem| !problem.to_string().contains("hunter2"))
-        );
+        assert!(problems.iter().all(|problem| !problem.to_string().contains("hunter2")));
     }
 }

@@ -43,13 +43,8 @@ pub fn of_series(series: &Series) -> Vec<KeyValue> {
         label(key::ROUTE, &series.route),
         word(key::VANTAGE, series.vantage.as_str()),
     ];
-    let named = [
-        (key::TENANT, &series.tenant),
-        (key::VARIANT, &series.variant),
-    ];
-    let named = named
-        .into_iter()
-        .filter_map(|(key, value)| Some(label(key, value.as_ref()?)));
+    let named = [(key::TENANT, &series.tenant), (key::VARIANT, &series.variant)];
+    let named = named.into_iter().filter_map(|(key, value)| Some(label(key, value.as_ref()?)));
     attributes.extend(named);
     sorted(attributes)
 }
@@ -64,15 +59,9 @@ pub fn of_flow(flow: &Flow) -> Vec<KeyValue> {
 }
 
 pub fn of_lane(lane: &Lane) -> Vec<KeyValue> {
-    sorted(vec![
-        label(key::ROUTE, &lane.route),
-        word(key::VANTAGE, lane.vantage.as_str()),
-    ])
+    sorted(vec![label(key::ROUTE, &lane.route), word(key::VANTAGE, lane.vantage.as_str())])
 }
 
 pub fn lane_of(route: &RouteFacts) -> Lane {
-    Lane {
-        route: route.name.clone(),
-        vantage: route.vantage,
-    }
+    Lane { route: route.name.clone(), vantage: route.vantage }
 }

@@ -87,8 +87,5 @@ fn of_upstream(reading: &Reading) -> Vec<KeyValue> {
 /// `None` before an engine was recognised.
 fn of_engine(reading: &Reading) -> Option<Vec<KeyValue>> {
     let engine = word(key::ENGINE, reading.engine?.as_str());
-    Some(sorted(vec![
-        label(key::UPSTREAM, &reading.upstream),
-        engine,
-    ]))
+    Some(sorted(vec![label(key::UPSTREAM, &reading.upstream), engine]))
 }

@@ -39,16 +39,12 @@ impl Banded {
 
     /// Output TPS.
     pub fn output_rate(&self, family: &Family, rate: f64, marks: &mut Marks<'_>) {
-        self.output_rate
-            .of(&family.output_rate, &self.base, &[])
-            .record(rate, marks);
+        self.output_rate.of(&family.output_rate, &self.base, &[]).record(rate, marks);
     }
 
     /// Total TPS.
     pub fn total_rate(&self, family: &Family, rate: f64, marks: &mut Marks<'_>) {
-        self.total_rate
-            .of(&family.total_rate, &self.base, &[])
-            .record(rate, marks);
+        self.total_rate.of(&family.total_rate, &self.base, &[]).record(rate, marks);
     }
 
     /// The clock points that occurred, each as time since accept.
@@ -63,8 +59,7 @@ impl Banded {
         for (slot, (name, at)) in self.points.iter().zip(occurred) {
             if let Some(at) = at {
                 let time = at.since(points.accept).as_secs_f64();
-                slot.of(&family.time_to, &self.base, &[word(key::POINT, name)])
-                    .record(time, marks);
+                slot.of(&family.time_to, &self.base, &[word(key::POINT, name)]).record(time, marks);
             }
         }
     }

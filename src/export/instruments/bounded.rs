@@ -96,12 +96,7 @@ pub struct Cache<K, V>(RwLock<HashMap<K, Arc<V>, FxBuildHasher>>);
 impl<K: Clone + Eq + Hash, V> Cache<K, V> {
     /// The value at `key`, made if there is none and there are fewer than `limit`.
     pub fn obtain(&self, key: &K, limit: usize, make: impl FnOnce(&K) -> V) -> Option<Arc<V>> {
-        let known = self
-            .0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(key)
-            .cloned();
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
         if known.is_some() {
             return known;
         }

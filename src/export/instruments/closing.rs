@@ -73,12 +73,7 @@ impl Closing {
             let tokens = call.request.prompt_bytes.div_ceil(4);
             closing.live.estimated_input(tokens);
         }
-        closing.ended.record(
-            (record, call),
-            closing.error.as_ref(),
-            &closing.banded,
-            marks,
-        );
+        closing.ended.record((record, call), closing.error.as_ref(), &closing.banded, marks);
         for stall in &call.stalls.first {
             closing.live.mark(stall, marks);
         }
@@ -138,9 +133,7 @@ impl<'a> Shape<'a> {
                 failed_for_the_client: failed_for_the_client(record),
                 sent: record.points.sent.is_some(),
                 ended: record.points.end.is_some(),
-                bands: call
-                    .filter(|_| banded)
-                    .map_or_else(Bands::default, |call| call.bands),
+                bands: call.filter(|_| banded).map_or_else(Bands::default, |call| call.bands),
             },
             route: &route.name,
             server_address: &route.server_address,
@@ -217,8 +210,7 @@ impl Closings {
         let closing = Arc::new(closing);
         let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if keep && kept.len() < MOST_KEPT {
-            kept.entry(hash)
-                .or_insert_with(|| Kept::new(shape, Arc::clone(&closing)));
+            kept.entry(hash).or_insert_with(|| Kept::new(shape, Arc::clone(&closing)));
         }
         closing
     }

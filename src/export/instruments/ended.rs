@@ -130,10 +130,7 @@ impl Ended {
 
     fn cost(&self, cost: &Cost) {
         let bind = |(currency, source): &(Label, Source)| {
-            let own = [
-                label(key::CURRENCY, currency),
-                word(key::TOKEN_SOURCE, source.as_str()),
-            ];
+            let own = [label(key::CURRENCY, currency), word(key::TOKEN_SOURCE, source.as_str())];
             self.family.cost.bind(&with(&self.base, &own))
         };
         let series = (cost.currency.clone(), cost.source);
@@ -149,22 +146,19 @@ impl Ended {
         let session = record.websocket.is_some();
         if let (Some(server), Some(time), false) = (&family.server, until_end(points.sent), session)
         {
-            self.at_end(&times.server, &server.duration, error)
-                .record(time, marks);
+            self.at_end(&times.server, &server.duration, error).record(time, marks);
         }
         let Some(time) = until_end(points.admit) else {
             return;
         };
         let inference = call.series.operation.generates() && !session;
         if let Some(latest) = family.latest.as_ref().filter(|_| inference) {
-            self.at_end(&times.inference, &latest.duration, error)
-                .record(time, marks);
+            self.at_end(&times.inference, &latest.duration, error).record(time, marks);
         }
         if let Some(operation) = &family.operation_duration
             && (!inference || family.legacy.is_some())
         {
-            self.at_end(&times.operation, operation, error)
-                .record(time, marks);
+            self.at_end(&times.operation, operation, error).record(time, marks);
         }
     }
 
@@ -188,16 +182,12 @@ impl Ended {
             let own = [word(key::STAGE, stage.as_str())];
             let mut slots = times.stages.iter().zip(Stage::ALL);
             if let Some((slot, _)) = slots.find(|(_, known)| *known == stage) {
-                slot.of(&family.stage, &self.base, &own)
-                    .record(seconds(length), marks);
+                slot.of(&family.stage, &self.base, &own).record(seconds(length), marks);
             }
         }
         if !record.blocked.is_zero() {
             let blocked = seconds(record.blocked);
-            times
-                .blocked
-                .of(&family.blocked, &self.base, &[])
-                .record(blocked, marks);
+            times.blocked.of(&family.blocked, &self.base, &[]).record(blocked, marks);
         }
     }
 
@@ -207,8 +197,7 @@ impl Ended {
         for (slot, (place, waited)) in slots.zip(waits(record, call)) {
             if let Some(waited) = waited {
                 let own = [word(key::WAIT_PLACE, place)];
-                slot.of(&self.family.queue_wait, &self.base, &own)
-                    .record(seconds(waited), marks);
+                slot.of(&self.family.queue_wait, &self.base, &own).record(seconds(waited), marks);
             }
         }
     }
@@ -231,10 +220,7 @@ impl Ended {
         let since_sent = |at: Option<Moment>| Some(seconds(at?.since(points.sent?)));
         if let Some(time) = since_sent(points.event) {
             if let Some(latest) = &family.latest {
-                times
-                    .first_chunk
-                    .of(&latest.first_chunk, &self.base, &[])
-                    .record(time, marks);
+                times.first_chunk.of(&latest.first_chunk, &self.base, &[]).record(time, marks);
             }
             if let Some(legacy) = &family.legacy {
                 times
@@ -248,16 +234,10 @@ impl Ended {
             return;
         };
         if let Some(time) = since_sent(points.token) {
-            times
-                .first_token
-                .of(&server.first_token, &self.base, &[])
-                .record(time, marks);
+            times.first_token.of(&server.first_token, &self.base, &[]).record(time, marks);
         }
         if let Some(time) = call.rates.time_per_output_token.map(seconds) {
-            times
-                .output_token
-                .of(&server.output_token, &self.base, &[])
-                .record(time, marks);
+            times.output_token.of(&server.output_token, &self.base, &[]).record(time, marks);
         }
     }
 
@@ -316,8 +296,7 @@ impl Ended {
             for (slot, (direction, tokens)) in self.tokens.legacy.iter().zip(reported) {
                 if let Some(tokens) = tokens {
                     let own = [word(key::TOKEN_TYPE, direction)];
-                    slot.of(&legacy.token_usage, base, &own)
-                        .record(tokens, marks);
+                    slot.of(&legacy.token_usage, base, &own).record(tokens, marks);
                 }
             }
         }
@@ -354,10 +333,8 @@ impl Ended {
                 }
             }
         }
-        let histograms = [
-            (&latest.operation_input, usage.input),
-            (&latest.operation_output, usage.output),
-        ];
+        let histograms =
+            [(&latest.operation_input, usage.input), (&latest.operation_output, usage.output)];
         for (slot, (histogram, tokens)) in self.tokens.operation.iter().zip(histograms) {
             if let Some(tokens) = tokens {
                 self.at_end(slot, histogram, error).record(tokens, marks);
@@ -376,21 +353,14 @@ impl Ended {
             && record.websocket.is_none();
         if let Some(reported) = usage.output.filter(|_| comparable) {
             let (family, tokens) = (&*self.family, &self.tokens);
-            tokens
-                .drift_counted
-                .add(&family.drift_counted, &self.base, &[], output.counted);
-            tokens
-                .drift_reported
-                .add(&family.drift_reported, &self.base, &[], reported);
+            tokens.drift_counted.add(&family.drift_counted, &self.base, &[], output.counted);
+            tokens.drift_reported.add(&family.drift_reported, &self.base, &[], reported);
         }
     }
 
     /// Counts choices of one reason, by its label, with what became of them.
     pub fn choice(&self, reason: &Label, became: Became) -> BoundCounter<u64> {
-        let own = [
-            label(key::FINISH_REASON, reason),
-            word(key::CHOICE, became.as_str()),
-        ];
+        let own = [label(key::FINISH_REASON, reason), word(key::CHOICE, became.as_str())];
         self.family.choices.bind(&with(&self.base, &own))
     }
 }
@@ -415,10 +385,7 @@ fn waits(record: &Record, call: &Call) -> [(&'static str, Option<Duration>); 3] 
     let points = &record.points;
     [
         ("edge", record.edge_wait),
-        (
-            "admission",
-            points.admit.map(|admit| admit.since(points.accept)),
-        ),
+        ("admission", points.admit.map(|admit| admit.since(points.accept))),
         ("backend", call.timings.and_then(|timings| timings.queue)),
     ]
 }
@@ -440,20 +407,11 @@ fn parts(usage: &Usage, output: Option<&Output>) -> [(&'static str, Option<u64>)
     let reasoning = usage.reasoning.unwrap_or(0);
     let hidden = output.map_or(0, |output| output.hidden).min(reasoning);
     [
-        (
-            "uncached",
-            usage.input.map(|input| input.saturating_sub(cached)),
-        ),
+        ("uncached", usage.input.map(|input| input.saturating_sub(cached))),
         ("cache_read", usage.cache_read),
         ("cache_write", usage.cache_write),
-        (
-            "output",
-            usage.output.map(|output| output.saturating_sub(reasoning)),
-        ),
-        (
-            "reasoning",
-            usage.reasoning.map(|reasoning| reasoning - hidden),
-        ),
+        ("output", usage.output.map(|output| output.saturating_sub(reasoning))),
+        ("reasoning", usage.reasoning.map(|reasoning| reasoning - hidden)),
         ("hidden", usage.reasoning.map(|_| hidden)),
     ]
 }
@@ -475,23 +433,14 @@ mod tests {
             video,
             ..ByModality::default()
         };
-        assert_eq!(
-            by_modality(100, &ByModality::default()),
-            [None, None, None, Some(100)]
-        );
+        assert_eq!(by_modality(100, &ByModality::default()), [None, None, None, Some(100)]);
         let all = split(Some(60), None, Some(40), None);
         assert_eq!(by_modality(100, &all), [Some(60), None, Some(40), None]);
         let video = split(Some(60), Some(10), None, Some(30));
-        assert_eq!(
-            by_modality(100, &video),
-            [Some(60), Some(10), None, Some(30)]
-        );
+        assert_eq!(by_modality(100, &video), [Some(60), Some(10), None, Some(30)]);
         let too_much = split(Some(101), None, None, None);
         assert_eq!(by_modality(100, &too_much), [None, None, None, Some(100)]);
-        assert_eq!(
-            by_modality(0, &ByModality::default()),
-            [None, None, None, Some(0)]
-        );
+        assert_eq!(by_modality(0, &ByModality::default()), [None, None, None, Some(0)]);
     }
 
     #[test]
@@ -504,27 +453,15 @@ mod tests {
             reasoning: Some(30),
             ..Usage::default()
         };
-        let output = Output {
-            hidden: 12,
-            ..Output::default()
-        };
+        let output = Output { hidden: 12, ..Output::default() };
         let split = parts(&usage, Some(&output));
-        assert_eq!(
-            split.map(|(_, tokens)| tokens),
-            [30, 60, 10, 20, 18, 12].map(Some)
-        );
-        assert_eq!(
-            split.iter().filter_map(|(_, tokens)| *tokens).sum::<u64>(),
-            150
-        );
+        assert_eq!(split.map(|(_, tokens)| tokens), [30, 60, 10, 20, 18, 12].map(Some));
+        assert_eq!(split.iter().filter_map(|(_, tokens)| *tokens).sum::<u64>(), 150);
     }
 
     #[test]
     fn what_was_not_reported_is_not_zero() {
-        let usage = Usage {
-            input: Some(7),
-            ..Usage::default()
-        };
+        let usage = Usage { input: Some(7), ..Usage::default() };
         assert_eq!(
             parts(&usage, None).map(|(_, tokens)| tokens),
             [Some(7), None, None, None, None, None]

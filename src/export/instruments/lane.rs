@@ -24,9 +24,7 @@ impl LaneCounters {
         let base = of_lane(lane);
         Self {
             started: family.started.bind(&base),
-            waiting: family
-                .stream_time
-                .bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
+            waiting: family.stream_time.bind(&with(&base, &[word(key::STREAM_STATE, "waiting")])),
             messages: ["request", "response"].map(|direction| {
                 let own = [word(key::DIRECTION, direction)];
                 family.messages.bind(&with(&base, &own))

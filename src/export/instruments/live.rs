@@ -73,11 +73,9 @@ impl Live {
     pub fn sample(&self, sample: Sample) {
         let family = &*self.family;
         match sample {
-            Sample::Tokens {
-                kind,
-                tokens,
-                source,
-            } => self.output(kind, source).add(u64::from(tokens)),
+            Sample::Tokens { kind, tokens, source } => {
+                self.output(kind, source).add(u64::from(tokens))
+            }
             Sample::Standard { tokens } => {
                 let bind = || family.tokens_standard.bind(&self.base);
                 self.standard.get_or_init(bind).add(u64::from(tokens));
@@ -90,14 +88,11 @@ impl Live {
                 }
             }
             Sample::InterChunk { gap } => {
-                self.bound(&self.inter_chunk, &family.inter_chunk)
-                    .record(gap.as_secs_f64());
+                self.bound(&self.inter_chunk, &family.inter_chunk).record(gap.as_secs_f64());
             }
             Sample::ChunkTokens { tokens } => {
                 let bind = || family.chunk_tokens.bind(&self.base);
-                self.chunk_tokens
-                    .get_or_init(bind)
-                    .record(u64::from(tokens));
+                self.chunk_tokens.get_or_init(bind).record(u64::from(tokens));
             }
             Sample::OutputChunk { gap } => self.chunk(gap),
             Sample::Stalled(stall) => self.stalls(stall.awaited, stall.silence, 1),
@@ -133,9 +128,7 @@ impl Live {
     fn stall_time(&self, stall: &Stall) {
         if let Some(lasted) = stall.lasted {
             let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
-            self.family
-                .stall_time
-                .record(lasted.as_secs_f64(), &attributes);
+            self.family.stall_time.record(lasted.as_secs_f64(), &attributes);
         }
     }
 
@@ -195,12 +188,10 @@ impl Live {
 
     fn chunk(&self, gap: Duration) {
         if let Some(latest) = &self.family.latest {
-            self.bound(&self.output_chunk, &latest.output_chunk)
-                .record(gap.as_secs_f64());
+            self.bound(&self.output_chunk, &latest.output_chunk).record(gap.as_secs_f64());
         }
         if let Some(legacy) = &self.family.legacy {
-            self.bound(&self.legacy_output_chunk, &legacy.output_chunk)
-                .record(gap.as_secs_f64());
+            self.bound(&self.legacy_output_chunk, &legacy.output_chunk).record(gap.as_secs_f64());
         }
     }
 
@@ -214,8 +205,5 @@ impl Live {
 }
 
 fn of_stall(awaited: Awaited, silence: Silence) -> [KeyValue; 2] {
-    [
-        word(key::AWAITED, awaited.as_str()),
-        word(key::SILENCE, silence.as_str()),
-    ]
+    [word(key::AWAITED, awaited.as_str()), word(key::SILENCE, silence.as_str())]
 }

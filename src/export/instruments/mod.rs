@@ -105,9 +105,7 @@ impl Instruments {
 
     fn of_family(family: Family, bounds: Bounds, folded: Arc<AtomicU64>) -> Self {
         for anomaly in Anomaly::ALL {
-            family
-                .anomalies
-                .add(0, &[word(key::ANOMALY, anomaly.as_str())]);
+            family.anomalies.add(0, &[word(key::ANOMALY, anomaly.as_str())]);
         }
         for why in ["not_understood", "truncated"] {
             family.left_out.add(0, &[word(key::OMISSION, why)]);
@@ -156,11 +154,7 @@ impl Instruments {
             variant: series.variant.as_ref().map(|_| other.clone()),
             ..series.clone()
         };
-        let unnamed = Series {
-            provider: other.clone(),
-            model: other.clone(),
-            ..together.clone()
-        };
+        let unnamed = Series { provider: other.clone(), model: other.clone(), ..together.clone() };
         let limit = self.bounds.series + self.bounds.folded;
         let half = self.bounds.series + self.bounds.folded / 2;
         let last_resort = Series {
@@ -234,14 +228,12 @@ impl Instruments {
             self.left_out("not_understood", content.left_out);
             self.left_out("truncated", content.truncated.into());
         }
-        let closing = self
-            .closings
-            .obtain(&Shape::of(record, self.bounds.bands), || {
-                let refused_before = self.refusals(gate);
-                let closing = self.closing(record, gate);
-                // What had to be called `other` is told each time.
-                (closing, self.refusals(gate) == refused_before)
-            });
+        let closing = self.closings.obtain(&Shape::of(record, self.bounds.bands), || {
+            let refused_before = self.refusals(gate);
+            let closing = self.closing(record, gate);
+            // What had to be called `other` is told each time.
+            (closing, self.refusals(gate) == refused_before)
+        });
         let lane = self.lane(&lane_of(&record.route));
         let marks = &mut self.family.exemplars.marks(record);
         closing.record(record, marks);
@@ -283,17 +275,10 @@ impl Instruments {
         gate: &Gate,
         error: Option<Label>,
     ) -> CallClosing {
-        let model = call
-            .response_model
-            .as_ref()
-            .map(|name| gate.admit(Dimension::Model, name));
+        let model = call.response_model.as_ref().map(|name| gate.admit(Dimension::Model, name));
         let ended = self.ended(&live, model.clone());
         let error = error.map(|label| {
-            self.or_other(
-                &self.failures,
-                (&live.series, &model, &label),
-                label.clone(),
-            )
+            self.or_other(&self.failures, (&live.series, &model, &label), label.clone())
         });
         let bands = if self.bounds.bands && self.is_banded(&live, model.as_ref(), call.bands) {
             call.bands
@@ -308,13 +293,7 @@ impl Instruments {
         };
         let choices = call.finish_reasons.iter().zip(&call.choices);
         let choices = choices.map(choice).collect();
-        CallClosing {
-            live,
-            ended,
-            banded,
-            error,
-            choices,
-        }
+        CallClosing { live, ended, banded, error, choices }
     }
 
     /// Whether there is a place for calls of these lengths; else they are told without them.
@@ -368,26 +347,12 @@ impl Instruments {
         let base = live.map_or(lane.as_slice(), |live| live.base.as_slice());
         let (outcome, fault, stage) = (record.outcome, record.fault, end_stage(record));
         let series = live.map(|live| &live.series);
-        let combination = (
-            series,
-            &record.route.name,
-            outcome,
-            fault,
-            stage,
-            (error, record.http.status),
-        );
-        let mut own = vec![
-            word(key::OUTCOME, outcome.as_str()),
-            word(key::FAULT, fault.as_str()),
-        ];
+        let combination =
+            (series, &record.route.name, outcome, fault, stage, (error, record.http.status));
+        let mut own = vec![word(key::OUTCOME, outcome.as_str()), word(key::FAULT, fault.as_str())];
         if self.finishes.admit(self.bounds.combinations, &combination) {
             own.push(word(key::STAGE, stage.as_str()));
-            own.extend(
-                record
-                    .http
-                    .status
-                    .map(|status| pair(key::STATUS, i64::from(status))),
-            );
+            own.extend(record.http.status.map(|status| pair(key::STATUS, i64::from(status))));
             own.extend(error.map(|error| attributes::label(key::ERROR_TYPE, error)));
         } else {
             self.fold();
@@ -411,12 +376,8 @@ impl Instruments {
             let status = http.status.filter(|_| named);
             let status = status.map(|status| pair(key::STATUS, i64::from(status)));
             let other = Label::known(OTHER);
-            let error = error
-                .filter(|_| failed)
-                .map(|error| if named { error } else { &other });
-            status
-                .into_iter()
-                .chain(error.map(|error| attributes::label(key::ERROR_TYPE, error)))
+            let error = error.filter(|_| failed).map(|error| if named { error } else { &other });
+            status.into_iter().chain(error.map(|error| attributes::label(key::ERROR_TYPE, error)))
         };
         if !named {
             self.fold();
@@ -427,17 +388,12 @@ impl Instruments {
         server.push(word(key::SCHEME, http.scheme.as_str()));
         server.push(word(key::PROTOCOL_VERSION, protocol_version(http.version)));
         server.extend(outcome(failed_for_the_client(record)));
-        client.push(attributes::label(
-            key::SERVER_ADDRESS,
-            &record.route.server_address,
-        ));
+        client.push(attributes::label(key::SERVER_ADDRESS, &record.route.server_address));
         client.push(pair(key::SERVER_PORT, i64::from(record.route.server_port)));
         client.extend(outcome(true));
         [
             Some(self.family.http_server.bind(&sorted(server))),
-            points
-                .sent
-                .map(|_| self.family.http_client.bind(&sorted(client))),
+            points.sent.map(|_| self.family.http_client.bind(&sorted(client))),
         ]
     }
 
@@ -446,10 +402,7 @@ impl Instruments {
         let found = self.lanes.obtain(lane, self.bounds.lanes, make);
         found.unwrap_or_else(|| {
             self.fold();
-            let other = Lane {
-                route: Label::known(OTHER),
-                ..lane.clone()
-            };
+            let other = Lane { route: Label::known(OTHER), ..lane.clone() };
             let folded = self.lanes.obtain(&other, usize::MAX, make);
             folded.unwrap_or_else(|| Arc::new(make(&other)))
         })
@@ -478,10 +431,7 @@ fn end_stage(record: &Record) -> Stage {
         return Stage::Tail;
     }
     let expected = if streamed { next.len() } else { 5 };
-    let missing = next
-        .into_iter()
-        .take(expected)
-        .find(|(point, _)| point.is_none());
+    let missing = next.into_iter().take(expected).find(|(point, _)| point.is_none());
     match missing {
         Some((_, stage)) => stage,
         None if streamed => Stage::Decode,

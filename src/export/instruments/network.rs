@@ -40,16 +40,11 @@ impl Connections {
     }
 
     pub fn record(&self, family: &Family, record: &Record, marks: &mut Marks<'_>) {
-        for (stage, length) in record
-            .connected
-            .iter()
-            .flat_map(|connected| connected.stages())
-        {
+        for (stage, length) in record.connected.iter().flat_map(|connected| connected.stages()) {
             let mut slots = self.stages.iter().zip(ConnectStage::ALL);
             if let Some((slot, _)) = slots.find(|(_, known)| *known == stage) {
                 let own = [word(key::CONNECT_STAGE, stage.as_str())];
-                slot.of(&family.connect, &self.base, &own)
-                    .record(length.as_secs_f64(), marks);
+                slot.of(&family.connect, &self.base, &own).record(length.as_secs_f64(), marks);
             }
         }
         let sides = [
@@ -62,13 +57,10 @@ impl Connections {
             };
             let own = [word(key::SIDE, name)];
             if let Some(rtt) = connection.rtt {
-                side.rtt
-                    .of(&family.rtt, &self.base, &own)
-                    .record(rtt.as_secs_f64(), marks);
+                side.rtt.of(&family.rtt, &self.base, &own).record(rtt.as_secs_f64(), marks);
             }
             let retransmits = u64::from(connection.retransmits);
-            side.retransmits
-                .add(&family.retransmits, &self.base, &own, retransmits);
+            side.retransmits.add(&family.retransmits, &self.base, &own, retransmits);
         }
     }
 }

@@ -33,10 +33,7 @@ pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     observer(meter, current);
     process::register(meter, current);
     health::SELF_BUILD.observe_count_gauge(meter, |gauge| {
-        gauge.observe(
-            1,
-            &[KeyValue::new(key::VERSION.key, env!("CARGO_PKG_VERSION"))],
-        );
+        gauge.observe(1, &[KeyValue::new(key::VERSION.key, env!("CARGO_PKG_VERSION"))]);
     });
 }
 
@@ -130,22 +127,14 @@ fn objectives(meter: &Meter, current: &Current) {
             }
         });
     };
-    gauge(&ours::SLO_OBJECTIVE, |reading| {
-        Some(reading.objective.target)
-    });
+    gauge(&ours::SLO_OBJECTIVE, |reading| Some(reading.objective.target));
     gauge(&ours::SLO_THRESHOLD, |reading| {
         Some(reading.objective.indicator.longest()?.as_secs_f64())
     });
-    gauge(&ours::SLO_RATE_THRESHOLD, |reading| {
-        reading.objective.indicator.lowest()
-    });
+    gauge(&ours::SLO_RATE_THRESHOLD, |reading| reading.objective.indicator.lowest());
     gauge(&ours::SLO_BUDGET, |reading| reading.budget);
-    gauge(&ours::SLO_COVERED, |reading| {
-        Some(reading.covered.as_secs_f64())
-    });
-    gauge(&ours::SLO_EXHAUSTION, |reading| {
-        Some(reading.exhaustion?.as_secs_f64())
-    });
+    gauge(&ours::SLO_COVERED, |reading| Some(reading.covered.as_secs_f64()));
+    gauge(&ours::SLO_EXHAUSTION, |reading| Some(reading.exhaustion?.as_secs_f64()));
     let current = Arc::clone(current);
     ours::SLO_BURN.observe_gauge(meter, move |gauge| {
         for reading in &current.load().slo {

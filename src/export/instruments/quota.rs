@@ -30,26 +30,10 @@ pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
         };
     let is_requests = |limited| limited == Limited::Requests;
     let is_tokens = |limited| limited != Limited::Requests;
-    gauge(
-        &quota::QUOTA_REQUESTS_REMAINING,
-        |reading| reading.allowance.remaining,
-        is_requests,
-    );
-    gauge(
-        &quota::QUOTA_REQUESTS_LIMIT,
-        |reading| reading.allowance.limit,
-        is_requests,
-    );
-    gauge(
-        &quota::QUOTA_TOKENS_REMAINING,
-        |reading| reading.allowance.remaining,
-        is_tokens,
-    );
-    gauge(
-        &quota::QUOTA_TOKENS_LIMIT,
-        |reading| reading.allowance.limit,
-        is_tokens,
-    );
+    gauge(&quota::QUOTA_REQUESTS_REMAINING, |reading| reading.allowance.remaining, is_requests);
+    gauge(&quota::QUOTA_REQUESTS_LIMIT, |reading| reading.allowance.limit, is_requests);
+    gauge(&quota::QUOTA_TOKENS_REMAINING, |reading| reading.allowance.remaining, is_tokens);
+    gauge(&quota::QUOTA_TOKENS_LIMIT, |reading| reading.allowance.limit, is_tokens);
     let (current, most) = (Arc::clone(current), bounds.series * Limited::ALL.len());
     quota::QUOTA_RESET.observe_gauge(meter, move |gauge| {
         for reading in current.load().load.quotas.iter().take(most) {
@@ -62,12 +46,7 @@ pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
 
 /// `named`: with what is limited, where the metric does not say so.
 fn attributes(reading: &QuotaReading, named: bool) -> Vec<KeyValue> {
-    let Flow {
-        provider,
-        model,
-        route,
-        vantage,
-    } = &reading.flow;
+    let Flow { provider, model, route, vantage } = &reading.flow;
     let base = sorted(vec![
         label(key::PROVIDER, provider),
         label(key::REQUEST_MODEL, model),

@@ -21,20 +21,15 @@ pub fn register(meter: &Meter, current: &Current) {
     });
     let windows = Arc::clone(current);
     cost::BUDGET_WINDOW.observe_gauge(meter, move |gauge| {
-        for BudgetReading {
-            name, unit, window, ..
-        } in &windows.load().budgets
-        {
+        for BudgetReading { name, unit, window, .. } in &windows.load().budgets {
             gauge.observe(window.as_secs_f64(), &of(name, unit));
         }
     });
     let prices = Arc::clone(current);
     cost::TOKEN_PRICE.observe_gauge(meter, move |gauge| {
         for price in &prices.load().token_prices {
-            let attributes = [
-                label(key::CURRENCY, &price.currency),
-                label(key::ROUTE, &price.route),
-            ];
+            let attributes =
+                [label(key::CURRENCY, &price.currency), label(key::ROUTE, &price.route)];
             gauge.observe(price.amount, &sorted(attributes.to_vec()));
         }
     });
@@ -42,8 +37,5 @@ pub fn register(meter: &Meter, current: &Current) {
 
 /// The attributes of a budget.
 pub fn of(name: &Label, unit: &Label) -> Vec<KeyValue> {
-    sorted(vec![
-        label(key::BUDGET, name),
-        label(key::BUDGET_UNIT, unit),
-    ])
+    sorted(vec![label(key::BUDGET, name), label(key::BUDGET_UNIT, unit)])
 }

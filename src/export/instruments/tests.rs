@@ -39,18 +39,13 @@ use crate::wire::Vantage;
 fn points(picture: &Picture) -> BTreeMap<String, f64> {
     let request = ExportMetricsServiceRequest::from(&picture.metrics);
     let mut points = BTreeMap::new();
-    for metric in request
-        .resource_metrics
-        .iter()
-        .flat_map(|of| &of.scope_metrics)
-        .flat_map(|of| &of.metrics)
+    for metric in
+        request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|of| &of.metrics)
     {
         let mut put = |attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue],
                        value: f64| {
-            let mut pairs: Vec<_> = attributes
-                .iter()
-                .map(|kv| format!("{}={}", kv.key, shown(kv)))
-                .collect();
+            let mut pairs: Vec<_> =
+                attributes.iter().map(|kv| format!("{}={}", kv.key, shown(kv))).collect();
             pairs.sort();
             points.insert(format!("{}{{{}}}", metric.name, pairs.join(",")), value);
         };
@@ -81,11 +76,7 @@ fn points(picture: &Picture) -> BTreeMap<String, f64> {
 
 fn shown(kv: &opentelemetry_proto::tonic::common::v1::KeyValue) -> String {
     use any_value::Value::{BoolValue, IntValue, StringValue};
-    let value = kv
-        .value
-        .as_ref()
-        .and_then(|value| value.value.as_ref())
-        .unwrap();
+    let value = kv.value.as_ref().and_then(|value| value.value.as_ref()).unwrap();
     if let StringValue(text) = value {
         text.clone()
     } else if let BoolValue(value) = value {
@@ -101,9 +92,7 @@ fn shown(kv: &opentelemetry_proto::tonic::common::v1::KeyValue) -> String {
 fn one(points: &BTreeMap<String, f64>, name: &str, with: &[&str]) -> Option<f64> {
     let start = format!("{name}{{");
     let mut found = points.iter().filter(|(point, _)| {
-        let attributes = point
-            .strip_prefix(&start)
-            .map(|rest| rest.trim_end_matches('}'));
+        let attributes = point.strip_prefix(&start).map(|rest| rest.trim_end_matches('}'));
         attributes.is_some_and(|attributes| {
             let attributes: Vec<_> = attributes.split(',').collect();
             with.iter().all(|wanted| attributes.contains(wanted))
@@ -117,10 +106,8 @@ fn one(points: &BTreeMap<String, f64>, name: &str, with: &[&str]) -> Option<f64>
 /// Of all points of `name`.
 fn sum(points: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
     let start = format!("{name}{{");
-    let values = points
-        .iter()
-        .filter(|(point, _)| point.starts_with(&start))
-        .map(|(_, value)| *value);
+    let values =
+        points.iter().filter(|(point, _)| point.starts_with(&start)).map(|(_, value)| *value);
     values.reduce(|sum, value| sum + value)
 }
 
@@ -154,11 +141,7 @@ fn snapshot() -> Snapshot {
                 }; 2],
             }],
         },
-        losses: Losses {
-            bytes: 10,
-            exchanges: 1,
-            backlog: 5,
-        },
+        losses: Losses { bytes: 10, exchanges: 1, backlog: 5 },
         refused_requests: 4,
         vitals: Vitals {
             cpu: Some(CpuTime {
@@ -264,15 +247,8 @@ fn objective(name: &str, indicator: Indicator) -> crate::slo::Reading {
 }
 
 fn start(gen_ai: GenAi) -> (Arc<Instruments>, Collector) {
-    let config = Config {
-        gen_ai,
-        exemplars: ExemplarFilter::AlwaysOn,
-        ..Config::default()
-    };
-    let limits = Limits {
-        length_bands: true,
-        ..Limits::default()
-    };
+    let config = Config { gen_ai, exemplars: ExemplarFilter::AlwaysOn, ..Config::default() };
+    let limits = Limits { length_bands: true, ..Limits::default() };
     Instruments::new(&config, limits, Readings::new(snapshot))
 }
 
@@ -289,23 +265,12 @@ const STALL: Stall = Stall {
 };
 
 const SAMPLES: [Sample; 8] = [
-    Sample::Tokens {
-        kind: Kind::Text,
-        tokens: 7,
-        source: Source::Counted,
-    },
+    Sample::Tokens { kind: Kind::Text, tokens: 7, source: Source::Counted },
     Sample::Standard { tokens: 8 },
-    Sample::InterToken {
-        latency: Duration::from_millis(20),
-        tokens: 3,
-    },
-    Sample::InterChunk {
-        gap: Duration::from_millis(60),
-    },
+    Sample::InterToken { latency: Duration::from_millis(20), tokens: 3 },
+    Sample::InterChunk { gap: Duration::from_millis(60) },
     Sample::ChunkTokens { tokens: 3 },
-    Sample::OutputChunk {
-        gap: Duration::from_millis(60),
-    },
+    Sample::OutputChunk { gap: Duration::from_millis(60) },
     Sample::Stalled(STALL),
     Sample::Resumed(STALL),
 ];
@@ -320,28 +285,15 @@ fn representative() -> Picture {
     let lane = lane_of(&route);
     let quarter = Duration::from_millis(250);
     instruments.waiting(&lane, quarter);
-    Part::ALL
-        .into_iter()
-        .for_each(|part| instruments.late(part, quarter));
-    instruments
-        .live(&testing::series())
-        .streaming(quarter, quarter);
-    SAMPLES
-        .into_iter()
-        .for_each(|sample| instruments.live(&testing::series()).sample(sample));
+    Part::ALL.into_iter().for_each(|part| instruments.late(part, quarter));
+    instruments.live(&testing::series()).streaming(quarter, quarter);
+    SAMPLES.into_iter().for_each(|sample| instruments.live(&testing::series()).sample(sample));
     let mut unrated = testing::streamed();
     unrated.anomalies = vec![(Anomaly::BadJson, 2)];
     if let Some(call) = &mut unrated.call {
         call.rates.unrated = Some(Unrated::FewTokens);
-        call.stalls = Stalls {
-            count: 1,
-            total: STALL.lasted.unwrap(),
-            first: vec![STALL],
-        };
-        call.usage = Some(Usage {
-            cache_write: Some(5),
-            ..call.usage.unwrap()
-        });
+        call.stalls = Stalls { count: 1, total: STALL.lasted.unwrap(), first: vec![STALL] };
+        call.usage = Some(Usage { cache_write: Some(5), ..call.usage.unwrap() });
     }
     let mut named = testing::streamed();
     if let Some(call) = &mut named.call {
@@ -352,13 +304,7 @@ fn representative() -> Picture {
     instruments.budget(&budget, &unit);
     instruments.spent((&budget, &unit), 0.5);
     instruments.unpriced(&testing::series());
-    for record in [
-        testing::streamed(),
-        unrated,
-        named,
-        testing::refused(),
-        testing::plain(),
-    ] {
+    for record in [testing::streamed(), unrated, named, testing::refused(), testing::plain()] {
         instruments.finished(&record, &gate);
     }
     collector.scrape()
@@ -372,9 +318,7 @@ fn exactly_what_is_registered_is_emitted() {
         .flat_map(|scope| scope.metrics())
         .map(|metric| metric.name().to_owned())
         .collect();
-    let registered: BTreeSet<_> = names::metrics()
-        .map(|metric| metric.name.to_owned())
-        .collect();
+    let registered: BTreeSet<_> = names::metrics().map(|metric| metric.name.to_owned()).collect();
     assert_eq!(emitted, registered);
     for scope in metrics.scope_metrics() {
         assert_eq!(scope.scope().name(), names::SCOPE);
@@ -403,19 +347,12 @@ fn what_is_emitted_has_the_registered_kind_unit_keys_and_values() {
 fn checked<T: Copy>(registered: &names::Metric, data: &MetricData<T>) -> names::Kind {
     match data {
         MetricData::Gauge(gauge) => {
-            gauge
-                .data_points()
-                .for_each(|point| check(registered, point.attributes()));
+            gauge.data_points().for_each(|point| check(registered, point.attributes()));
             names::Kind::Gauge
         }
         MetricData::Sum(sum) => {
-            sum.data_points()
-                .for_each(|point| check(registered, point.attributes()));
-            if sum.is_monotonic() {
-                names::Kind::Counter
-            } else {
-                names::Kind::UpDownCounter
-            }
+            sum.data_points().for_each(|point| check(registered, point.attributes()));
+            if sum.is_monotonic() { names::Kind::Counter } else { names::Kind::UpDownCounter }
         }
         MetricData::Histogram(histogram) => {
             for point in histogram.data_points() {
@@ -438,18 +375,11 @@ fn check<'a>(
     attributes: impl Iterator<Item = &'a opentelemetry::KeyValue>,
 ) {
     for kv in attributes {
-        let known = registered
-            .attributes()
-            .find(|known| known.key == kv.key.as_str());
+        let known = registered.attributes().find(|known| known.key == kv.key.as_str());
         let known = known.unwrap_or_else(|| panic!("{} has {}", registered.name, kv.key));
         if let Values::Closed(values) = known.values {
             let value = kv.value.to_string();
-            assert!(
-                values.contains(&value.as_str()),
-                "{}: {}={value}",
-                registered.name,
-                kv.key
-            );
+            assert!(values.contains(&value.as_str()), "{}: {}={value}", registered.name, kv.key);
         }
     }
 }
@@ -470,11 +400,7 @@ fn a_backend_is_told_as_far_as_it_is_known() {
     for (series, labels, value) in [
         ("backend_requests{", [vllm, "state=\"waiting\""], "3"),
         ("backend_requests{", [vllm, "state=\"running\""], "21"),
-        (
-            "backend_kv_cache_ratio{",
-            [vllm, "upstream=\"gpu\""],
-            "0.75",
-        ),
+        ("backend_kv_cache_ratio{", [vllm, "upstream=\"gpu\""], "0.75"),
         ("backend_prefix_cache_ratio{", [vllm, ""], "0.25"),
         ("backend_scrape_age_seconds{", [vllm, ""], "2.5"),
         ("backend_warm{", ["warm=\"cold\"", ""], "0"),
@@ -508,9 +434,7 @@ fn translated(name: &str, unit: &str, data: &Data) -> String {
         .split(|c: char| !c.is_ascii_alphanumeric())
         .filter(|token| !token.is_empty())
         .collect();
-    let (main, per) = unit
-        .split_once('/')
-        .map_or((unit, ""), |(main, per)| (main, per));
+    let (main, per) = unit.split_once('/').map_or((unit, ""), |(main, per)| (main, per));
     let main = match main {
         "s" => "seconds",
         "By" => "bytes",
@@ -575,22 +499,8 @@ fn samples_move_the_live_metrics_of_their_series() {
     );
     assert_eq!(one(&points, "tokengauge.inter_chunk", &[]), Some(2.0));
     assert_eq!(one(&points, "tokengauge.chunk_tokens", &[]), Some(2.0));
-    assert_eq!(
-        one(
-            &points,
-            "gen_ai.client.inference.time_per_output_chunk",
-            &[]
-        ),
-        Some(2.0)
-    );
-    assert_eq!(
-        one(
-            &points,
-            "gen_ai.client.operation.time_per_output_chunk",
-            &[]
-        ),
-        None
-    );
+    assert_eq!(one(&points, "gen_ai.client.inference.time_per_output_chunk", &[]), Some(2.0));
+    assert_eq!(one(&points, "gen_ai.client.operation.time_per_output_chunk", &[]), None);
 }
 
 /// The points of one record alone.
@@ -619,54 +529,19 @@ fn phases_are_those_that_the_backend_told() {
 #[test]
 fn reported_usage_is_what_was_reported() {
     let points = points_of(&testing::streamed());
-    let answered = [
-        "gen_ai.token.modality=unknown",
-        "gen_ai.response.model=gpt-4o-2024-08-06",
-    ];
+    let answered = ["gen_ai.token.modality=unknown", "gen_ai.response.model=gpt-4o-2024-08-06"];
     expect(
         &points,
         &[
-            (
-                "gen_ai.client.inference.usage.input_tokens",
-                &answered,
-                Some(120.0),
-            ),
-            (
-                "gen_ai.client.inference.usage.output_tokens",
-                &answered,
-                Some(101.0),
-            ),
-            (
-                "gen_ai.client.inference.usage.cache_read.input_tokens",
-                &[],
-                Some(64.0),
-            ),
+            ("gen_ai.client.inference.usage.input_tokens", &answered, Some(120.0)),
+            ("gen_ai.client.inference.usage.output_tokens", &answered, Some(101.0)),
+            ("gen_ai.client.inference.usage.cache_read.input_tokens", &[], Some(64.0)),
             // Not reported is not zero.
-            (
-                "gen_ai.client.inference.usage.cache_write.input_tokens",
-                &[],
-                None,
-            ),
-            (
-                "gen_ai.client.inference.usage.reasoning.output_tokens",
-                &[],
-                Some(20.0),
-            ),
-            (
-                "gen_ai.client.inference.operation.input_tokens",
-                &[],
-                Some(1.0),
-            ),
-            (
-                "tokengauge.usage",
-                &["tokengauge.token.kind=uncached"],
-                Some(56.0),
-            ),
-            (
-                "tokengauge.usage",
-                &["tokengauge.token.kind=output"],
-                Some(81.0),
-            ),
+            ("gen_ai.client.inference.usage.cache_write.input_tokens", &[], None),
+            ("gen_ai.client.inference.usage.reasoning.output_tokens", &[], Some(20.0)),
+            ("gen_ai.client.inference.operation.input_tokens", &[], Some(1.0)),
+            ("tokengauge.usage", &["tokengauge.token.kind=uncached"], Some(56.0)),
+            ("tokengauge.usage", &["tokengauge.token.kind=output"], Some(81.0)),
             ("tokengauge.drift.counted", &[], Some(101.0)),
             ("tokengauge.drift.reported", &[], Some(101.0)),
         ],
@@ -687,36 +562,17 @@ fn a_stream_that_went_well() {
         &points,
         &[
             ("tokengauge.requests.finished", &ended, Some(1.0)),
-            (
-                "tokengauge.request.band",
-                &["tokengauge.band=30-60"],
-                Some(1.0),
-            ),
-            (
-                "tokengauge.request.band",
-                &["tokengauge.band=voice"],
-                Some(0.0),
-            ),
+            ("tokengauge.request.band", &["tokengauge.band=30-60"], Some(1.0)),
+            ("tokengauge.request.band", &["tokengauge.band=voice"], Some(0.0)),
             // Born at 0.
-            (
-                "tokengauge.request.band",
-                &["tokengauge.band=<5"],
-                Some(0.0),
-            ),
+            ("tokengauge.request.band", &["tokengauge.band=<5"], Some(0.0)),
             (
                 "tokengauge.choices.finished",
-                &[
-                    "tokengauge.finish_reason=stop",
-                    "tokengauge.choice=complete",
-                ],
+                &["tokengauge.finish_reason=stop", "tokengauge.choice=complete"],
                 Some(1.0),
             ),
             // 400 bytes ÷ 4.
-            (
-                "tokengauge.tokens",
-                &["gen_ai.token.type=input"],
-                Some(100.0),
-            ),
+            ("tokengauge.tokens", &["gen_ai.token.type=input"], Some(100.0)),
             // Only samples move these.
             ("tokengauge.tokens", &["gen_ai.token.type=output"], None),
             ("tokengauge.tokens_standard", &[], Some(0.0)),
@@ -726,11 +582,7 @@ fn a_stream_that_went_well() {
     assert_eq!(sum(&points, "tokengauge.request.stage"), Some(10.0));
     assert_eq!(sum(&points, "tokengauge.time_to"), Some(5.0));
     assert!(points.keys().all(|point| !point.contains("error.type")));
-    assert!(
-        points
-            .keys()
-            .all(|point| !point.starts_with("gen_ai.client.operation."))
-    );
+    assert!(points.keys().all(|point| !point.starts_with("gen_ai.client.operation.")));
 }
 
 #[test]
@@ -738,23 +590,10 @@ fn a_refused_embeddings_call() {
     let (instruments, collector) = start(GenAi::Latest);
     instruments.finished(&testing::refused(), &gate());
     let points = points(&collector.scrape());
-    let failed = [
-        "error.type=rate_limit_exceeded",
-        "gen_ai.operation.name=embeddings",
-    ];
-    assert_eq!(
-        one(&points, "gen_ai.client.operation.duration", &failed),
-        Some(1.0)
-    );
-    assert_eq!(
-        one(&points, "gen_ai.server.request.duration", &failed),
-        Some(1.0)
-    );
-    assert_eq!(
-        one(&points, "gen_ai.client.inference.duration", &[]),
-        None,
-        "no inference"
-    );
+    let failed = ["error.type=rate_limit_exceeded", "gen_ai.operation.name=embeddings"];
+    assert_eq!(one(&points, "gen_ai.client.operation.duration", &failed), Some(1.0));
+    assert_eq!(one(&points, "gen_ai.server.request.duration", &failed), Some(1.0));
+    assert_eq!(one(&points, "gen_ai.client.inference.duration", &[]), None, "no inference");
     assert_eq!(one(&points, "gen_ai.server.time_to_first_token", &[]), None);
     assert_eq!(one(&points, "tokengauge.client.blocked", &[]), Some(1.0));
     let outcome = [
@@ -763,26 +602,14 @@ fn a_refused_embeddings_call() {
         "http.response.status_code=429",
         failed[0],
     ];
+    assert_eq!(one(&points, "tokengauge.requests.finished", &outcome), Some(1.0));
     assert_eq!(
-        one(&points, "tokengauge.requests.finished", &outcome),
+        one(&points, "http.client.request.duration", &[failed[0], "http.response.status_code=429"]),
         Some(1.0)
     );
-    assert_eq!(
-        one(
-            &points,
-            "http.client.request.duration",
-            &[failed[0], "http.response.status_code=429"]
-        ),
-        Some(1.0)
-    );
-    let server = points
-        .keys()
-        .find(|point| point.starts_with("http.server.request.duration"))
-        .unwrap();
-    assert!(
-        !server.contains("error.type"),
-        "a 4xx is no error of the server: {server}"
-    );
+    let server =
+        points.keys().find(|point| point.starts_with("http.server.request.duration")).unwrap();
+    assert!(!server.contains("error.type"), "a 4xx is no error of the server: {server}");
 }
 
 #[test]
@@ -792,38 +619,21 @@ fn plain_http_has_http_metrics_and_is_counted() {
     instruments.finished(&testing::plain(), &gate());
     let points = points(&collector.scrape());
     assert_eq!(
-        one(
-            &points,
-            "tokengauge.requests.started",
-            &["tokengauge.route=default"]
-        ),
+        one(&points, "tokengauge.requests.started", &["tokengauge.route=default"]),
         Some(1.0)
     );
-    let finished = points
-        .iter()
-        .find(|(point, _)| point.starts_with("tokengauge.requests.finished"))
-        .unwrap();
+    let finished =
+        points.iter().find(|(point, _)| point.starts_with("tokengauge.requests.finished")).unwrap();
     assert!(!finished.0.contains("gen_ai."), "{finished:?}");
     assert_eq!(
         one(
             &points,
             "http.server.request.duration",
-            &[
-                "http.request.method=GET",
-                "url.scheme=http",
-                "network.protocol.version=1.1"
-            ]
+            &["http.request.method=GET", "url.scheme=http", "network.protocol.version=1.1"]
         ),
         Some(1.0)
     );
-    assert_eq!(
-        one(
-            &points,
-            "http.client.request.duration",
-            &["server.port=443"]
-        ),
-        Some(1.0)
-    );
+    assert_eq!(one(&points, "http.client.request.duration", &["server.port=443"]), Some(1.0));
     assert_eq!(sum(&points, "tokengauge.request.stage"), None);
 }
 
@@ -848,10 +658,7 @@ fn what_is_known_from_the_configuration_is_there_at_zero() {
     for state in ["streaming", "blocked"] {
         let state = format!("tokengauge.stream.state={state}");
         let model = "gen_ai.request.model=gpt-4o";
-        assert_eq!(
-            one(&live, "tokengauge.stream.time", &[&state, model]),
-            Some(0.0)
-        );
+        assert_eq!(one(&live, "tokengauge.stream.time", &[&state, model]), Some(0.0));
     }
     for anomaly in Anomaly::ALL {
         assert_eq!(
@@ -878,56 +685,26 @@ fn gauges_show_the_snapshot() {
     let (_instruments, collector) = start(GenAi::Latest);
     let points = points(&collector.scrape());
     let value = |name: &str, with: &[&str]| one(&points, name, with);
+    assert_eq!(value("tokengauge.active_requests", &["tokengauge.state=streaming"]), Some(3.0));
+    assert_eq!(value("tokengauge.queue.depth", &["tokengauge.bound=upper"]), Some(3.0));
     assert_eq!(
-        value(
-            "tokengauge.active_requests",
-            &["tokengauge.state=streaming"]
-        ),
-        Some(3.0)
-    );
-    assert_eq!(
-        value("tokengauge.queue.depth", &["tokengauge.bound=upper"]),
-        Some(3.0)
-    );
-    assert_eq!(
-        value(
-            "tokengauge.throughput",
-            &["gen_ai.token.type=output", "tokengauge.window=peak"]
-        ),
+        value("tokengauge.throughput", &["gen_ai.token.type=output", "tokengauge.window=peak"]),
         Some(120.0)
     );
     assert_eq!(
-        value(
-            "tokengauge.slo.events",
-            &["tokengauge.slo=ttft", "tokengauge.result=bad"]
-        ),
+        value("tokengauge.slo.events", &["tokengauge.slo=ttft", "tokengauge.result=bad"]),
         Some(2.0)
     );
-    assert_eq!(
-        value("tokengauge.slo.threshold", &["tokengauge.slo=ttft"]),
-        Some(2.0)
-    );
-    assert_eq!(
-        value("tokengauge.slo.threshold", &["tokengauge.slo=availability"]),
-        None
-    );
+    assert_eq!(value("tokengauge.slo.threshold", &["tokengauge.slo=ttft"]), Some(2.0));
+    assert_eq!(value("tokengauge.slo.threshold", &["tokengauge.slo=availability"]), None);
     assert_eq!(value("tokengauge.slo.rate_threshold", &[]), Some(15.5));
     assert_eq!(
-        value(
-            "tokengauge.slo.burn",
-            &["tokengauge.slo=rate", "tokengauge.window=3d"]
-        ),
+        value("tokengauge.slo.burn", &["tokengauge.slo=rate", "tokengauge.window=3d"]),
         Some(2.0)
     );
     assert_eq!(value("tokengauge.self.observer.lost", &[]), Some(10.0));
     assert_eq!(value("tokengauge.self.requests.refused", &[]), Some(4.0));
-    assert_eq!(
-        value(
-            "tokengauge.self.label_overflow",
-            &["tokengauge.dimension=model"]
-        ),
-        Some(3.0)
-    );
+    assert_eq!(value("tokengauge.self.label_overflow", &["tokengauge.dimension=model"]), Some(3.0));
     assert_eq!(value("tokengauge.self.build", &[]), Some(1.0));
 }
 
@@ -950,15 +727,9 @@ fn what_vendors_have_left_is_told_by_what_they_limit() {
     let (_instruments, collector) = start(GenAi::Latest);
     let points = points(&collector.scrape());
     let value = |name: &str, with: &[&str]| one(&points, name, with);
-    assert_eq!(
-        value("tokengauge.quota.requests.remaining", &[]),
-        Some(499.0)
-    );
+    assert_eq!(value("tokengauge.quota.requests.remaining", &[]), Some(499.0));
     let tokens = |name, limited: &str| value(name, &[&format!("tokengauge.limited={limited}")]);
-    let (remaining, limit) = (
-        "tokengauge.quota.tokens.remaining",
-        "tokengauge.quota.tokens.limit",
-    );
+    let (remaining, limit) = ("tokengauge.quota.tokens.remaining", "tokengauge.quota.tokens.limit");
     assert_eq!(tokens(remaining, "output_tokens"), Some(499.0));
     assert_eq!(tokens(remaining, "input_tokens"), None, "not said");
     assert_eq!(tokens(remaining, "requests"), None, "of another unit");
@@ -1003,19 +774,10 @@ fn distinct(n: u16) -> Record {
 
 #[test]
 fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
-    let limits = Limits {
-        models: 1,
-        ..Limits::default()
-    };
+    let limits = Limits { models: 1, ..Limits::default() };
     let readings = Readings::new(Snapshot::default);
     let (instruments, collector) = Instruments::new(&Config::default(), limits, readings);
-    let gate = Gate::new(
-        Limits {
-            tenants: 100_000,
-            ..limits
-        },
-        [],
-    );
+    let gate = Gate::new(Limits { tenants: 100_000, ..limits }, []);
     for tenant in 0..1_000 {
         let mut record = testing::streamed();
         let call = record.call.as_mut().unwrap();
@@ -1024,9 +786,8 @@ fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
     }
     let text = prometheus::text(&collector.scrape());
     let finished = |label: &str| {
-        let lines = text
-            .lines()
-            .filter(|line| line.starts_with("tokengauge_requests_finished_total{"));
+        let lines =
+            text.lines().filter(|line| line.starts_with("tokengauge_requests_finished_total{"));
         lines.filter(|line| line.contains(label)).count()
     };
     assert!(finished("=\"tenant-0\"") == 1 && finished("=\"tenant-999\"") == 0);
@@ -1036,56 +797,31 @@ fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
 
 #[test]
 fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
-    let limits = Limits {
-        models: 5,
-        length_bands: true,
-        ..Limits::default()
-    };
+    let limits = Limits { models: 5, length_bands: true, ..Limits::default() };
     let (instruments, collector) = Instruments::new(
-        &Config {
-            gen_ai: GenAi::Both,
-            ..Config::default()
-        },
+        &Config { gen_ai: GenAi::Both, ..Config::default() },
         limits,
         Readings::new(Snapshot::default),
     );
     // A gate that lets far more through than the instruments were told.
     let gate = Gate::new(
-        Limits {
-            models: 100_000,
-            error_types: 100_000,
-            finish_reasons: 100_000,
-            ..limits
-        },
+        Limits { models: 100_000, error_types: 100_000, finish_reasons: 100_000, ..limits },
         [],
     );
     for record in (0..3_000).map(distinct) {
         instruments.started(&record.route);
-        instruments
-            .live(&record.call.as_ref().unwrap().series)
-            .sample(SAMPLES[0]);
+        instruments.live(&record.call.as_ref().unwrap().series).sample(SAMPLES[0]);
         instruments.finished(&record, &gate);
     }
     let metrics = collector.scrape();
     let points = points(&metrics);
-    let overflown: Vec<_> = points
-        .keys()
-        .filter(|point| point.contains("otel.metric.overflow"))
-        .collect();
+    let overflown: Vec<_> =
+        points.keys().filter(|point| point.contains("otel.metric.overflow")).collect();
     assert!(overflown.is_empty(), "{overflown:?}");
-    assert_eq!(
-        sum(&points, "tokengauge.requests.finished"),
-        Some(3_000.0),
-        "every one is counted"
-    );
+    assert_eq!(sum(&points, "tokengauge.requests.finished"), Some(3_000.0), "every one is counted");
     assert_eq!(sum(&points, "tokengauge.tokens"), Some(3_000.0 * 107.0));
     assert!(
-        one(
-            &points,
-            "tokengauge.self.label_overflow",
-            &["tokengauge.dimension=series"]
-        )
-        .unwrap()
+        one(&points, "tokengauge.self.label_overflow", &["tokengauge.dimension=series"]).unwrap()
             > 0.0
     );
 }
@@ -1096,10 +832,7 @@ fn deltas_are_sent_beside_sums_that_are_scraped() {
         "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://127.0.0.1:1".into()),
         _ => None,
     });
-    let config = Config {
-        temporality: Temporality::Delta,
-        ..config
-    };
+    let config = Config { temporality: Temporality::Delta, ..config };
     let (instruments, collector) =
         Instruments::new(&config, Limits::default(), Readings::new(snapshot));
     let started = |metrics: &Picture| one(&points(metrics), "tokengauge.requests.started", &[]);
@@ -1120,11 +853,7 @@ fn the_family_can_be_turned_off() {
     let (instruments, collector) = start(GenAi::Off);
     instruments.finished(&testing::streamed(), &gate());
     instruments.finished(&testing::refused(), &gate());
-    assert!(
-        points(&collector.scrape())
-            .keys()
-            .all(|point| !point.starts_with("gen_ai."))
-    );
+    assert!(points(&collector.scrape()).keys().all(|point| !point.starts_with("gen_ai.")));
 }
 
 #[test]
@@ -1166,9 +895,7 @@ const LIVE: [&str; 6] = [
 /// The buckets of a histogram's point whose exemplars these are; all are of one record.
 fn marked(point: &HistogramDataPoint) -> Vec<usize> {
     let bucket = |exemplar: &Exemplar| {
-        let Some(exemplar::Value::AsDouble(value)) = exemplar.value else {
-            panic!("{exemplar:?}")
-        };
+        let Some(exemplar::Value::AsDouble(value)) = exemplar.value else { panic!("{exemplar:?}") };
         assert_eq!(exemplar.trace_id, b"0123456789abcdef");
         assert_eq!(exemplar.span_id, b"client00");
         let bounds = &point.explicit_bounds;
@@ -1180,12 +907,7 @@ fn marked(point: &HistogramDataPoint) -> Vec<usize> {
 fn sent(picture: &Picture) -> Vec<Metric> {
     let request = crate::export::metrics::request(picture);
     let mut request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
-    request
-        .resource_metrics
-        .remove(0)
-        .scope_metrics
-        .remove(0)
-        .metrics
+    request.resource_metrics.remove(0).scope_metrics.remove(0).metrics
 }
 
 #[test]
@@ -1239,19 +961,10 @@ fn an_exemplar_from_before_the_points_time_is_not_sent() {
     record.wall = crate::clock::Wall::from_unix_nanos(0);
     instruments.finished(&record, &gate());
     let picture = collector.collect();
-    assert!(
-        prometheus::Format::OpenMetrics
-            .text(&picture)
-            .contains(" # {")
-    );
+    assert!(prometheus::Format::OpenMetrics.text(&picture).contains(" # {"));
     for metric in sent(&picture) {
         if let Some(Data::Histogram(histogram)) = &metric.data {
-            assert!(
-                histogram
-                    .data_points
-                    .iter()
-                    .all(|point| point.exemplars.is_empty())
-            );
+            assert!(histogram.data_points.iter().all(|point| point.exemplars.is_empty()));
         }
     }
 }
@@ -1272,10 +985,7 @@ fn no_two_families_of_open_metrics_share_a_name() {
     }
     for name in &families {
         for suffix in ["_total", "_count", "_sum", "_bucket", "_created", "_info"] {
-            assert!(
-                !families.contains(&*format!("{name}{suffix}")),
-                "{name}{suffix}"
-            );
+            assert!(!families.contains(&*format!("{name}{suffix}")), "{name}{suffix}");
         }
     }
     assert!(text.ends_with("\n# EOF\n"));

@@ -30,11 +30,7 @@ impl<T> Traced<T> {
         histogram: Histogram<T>,
         exemplars: &Arc<Exemplars>,
     ) -> Self {
-        Self {
-            histogram,
-            metric,
-            exemplars: Arc::clone(exemplars),
-        }
+        Self { histogram, metric, exemplars: Arc::clone(exemplars) }
     }
 
     /// `attributes` in the order of their keys.

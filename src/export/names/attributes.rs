@@ -177,17 +177,11 @@ mod tests {
         assert_eq!(closed(SILENCE), Silence::ALL.map(Silence::as_str));
         assert_eq!(closed(PART), Part::ALL.map(Part::as_str));
         assert_eq!(closed(STAGE), Stage::ALL.map(Stage::as_str));
-        assert_eq!(
-            closed(CONNECT_STAGE),
-            ConnectStage::ALL.map(ConnectStage::as_str)
-        );
+        assert_eq!(closed(CONNECT_STAGE), ConnectStage::ALL.map(ConnectStage::as_str));
         assert_eq!(closed(OUTCOME), Outcome::ALL.map(Outcome::as_str));
         assert_eq!(closed(FAULT), Fault::ALL.map(Fault::as_str));
         assert_eq!(closed(ANOMALY), Anomaly::ALL.map(Anomaly::as_str));
-        assert_eq!(
-            closed(DIMENSION)[..6],
-            Dimension::ALL.map(Dimension::as_str)
-        );
+        assert_eq!(closed(DIMENSION)[..6], Dimension::ALL.map(Dimension::as_str));
         assert_eq!(closed(INPUT_BAND), LengthBand::ALL.map(LengthBand::as_str));
         assert_eq!(closed(CHOICE), Became::ALL.map(Became::as_str));
         assert_eq!(closed(BAND)[..5], Band::ALL.map(Band::as_str));

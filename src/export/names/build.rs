@@ -6,20 +6,12 @@ use crate::export::names::Metric;
 
 impl Metric {
     pub fn counter(&self, meter: &Meter) -> Counter<u64> {
-        meter
-            .u64_counter(self.name)
-            .with_unit(self.unit)
-            .with_description(self.description)
-            .build()
+        meter.u64_counter(self.name).with_unit(self.unit).with_description(self.description).build()
     }
 
     /// A counter of what comes in fractions: seconds, money.
     pub fn fraction_counter(&self, meter: &Meter) -> Counter<f64> {
-        meter
-            .f64_counter(self.name)
-            .with_unit(self.unit)
-            .with_description(self.description)
-            .build()
+        meter.f64_counter(self.name).with_unit(self.unit).with_description(self.description).build()
     }
 
     pub fn histogram(&self, meter: &Meter) -> Histogram<f64> {

@@ -8,9 +8,8 @@ use crate::frame::Anomaly;
 use crate::label::Dimension;
 
 /// From a timer's own grain to what a stopped process brings.
-const DELAYS: &[f64] = &[
-    0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5, 60.5,
-];
+const DELAYS: &[f64] =
+    &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.5, 2.5, 5.5, 10.5, 60.5];
 
 /// Every metric of the proxy's own health.
 pub static ALL: &[&Metric] = &[

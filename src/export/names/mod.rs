@@ -78,17 +78,13 @@ impl Metric {
     }
 
     pub fn has(&self, attribute: Attribute) -> bool {
-        self.attributes()
-            .any(|candidate| candidate.key == attribute.key)
+        self.attributes().any(|candidate| candidate.key == attribute.key)
     }
 }
 
 /// Every metric there is, the standard's first.
 pub fn metrics() -> impl Iterator<Item = &'static Metric> {
-    [standard::ALL, ours::ALL, health::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
+    [standard::ALL, ours::ALL, health::ALL].into_iter().flatten().copied()
 }
 
 /// The metric called `name`.
@@ -115,15 +111,9 @@ fn write_tables(out: &mut String) -> fmt::Result {
             "### {title}\n\n| name | kind, unit | what | attributes |\n|---|---|---|---|"
         )?;
         for metric in all {
-            let keys: Vec<_> = metric
-                .attributes()
-                .map(|attribute| format!("`{}`", attribute.key))
-                .collect();
-            let keys = if keys.is_empty() {
-                "–".into()
-            } else {
-                keys.join(", ")
-            };
+            let keys: Vec<_> =
+                metric.attributes().map(|attribute| format!("`{}`", attribute.key)).collect();
+            let keys = if keys.is_empty() { "–".into() } else { keys.join(", ") };
             writeln!(
                 out,
                 "| `{}` | {}, `{}` | {} | {keys} |",
@@ -135,10 +125,7 @@ fn write_tables(out: &mut String) -> fmt::Result {
         }
         writeln!(out)?;
     }
-    for (title, all) in [
-        ("Metric attributes", attributes::ALL),
-        ("Span attributes", spans::ALL),
-    ] {
+    for (title, all) in [("Metric attributes", attributes::ALL), ("Span attributes", spans::ALL)] {
         writeln!(out, "### {title}\n\n| key | what | values |\n|---|---|---|")?;
         for attribute in all {
             writeln!(
@@ -171,21 +158,11 @@ mod tests {
             let counts = metric.kind == Kind::Counter;
             assert!(!counts || !parts.contains(&"total"), "{name}");
             assert!(!name.contains("per_second"), "{name}");
-            assert!(
-                unit != "1" || metric.kind == Kind::Gauge,
-                "{name}: only gauges have unit 1"
-            );
+            assert!(unit != "1" || metric.kind == Kind::Gauge, "{name}: only gauges have unit 1");
             let thing = unit.starts_with('{') || unit == "s" || unit == "By";
             assert!(thing || metric.kind == Kind::Gauge, "{name}: {unit}");
-            assert_eq!(
-                metric.kind == Kind::Histogram,
-                !metric.buckets.is_empty(),
-                "{name}"
-            );
-            assert!(
-                metric.buckets.windows(2).all(|pair| pair[0] < pair[1]),
-                "{name}"
-            );
+            assert_eq!(metric.kind == Kind::Histogram, !metric.buckets.is_empty(), "{name}");
+            assert!(metric.buckets.windows(2).all(|pair| pair[0] < pair[1]), "{name}");
             assert!(metric.combinations > 0, "{name}");
         }
     }
@@ -197,15 +174,9 @@ mod tests {
         assert_eq!(distinct.len(), names.len());
         for name in names.iter().filter(|name| name.starts_with("tokengauge.")) {
             let inside = format!("{name}.");
-            assert!(
-                !names.iter().any(|other| other.starts_with(&inside)),
-                "{name}"
-            );
+            assert!(!names.iter().any(|other| other.starts_with(&inside)), "{name}");
         }
-        let keys: Vec<_> = attributes::ALL
-            .iter()
-            .map(|attribute| attribute.key)
-            .collect();
+        let keys: Vec<_> = attributes::ALL.iter().map(|attribute| attribute.key).collect();
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
     }
 
@@ -227,9 +198,7 @@ mod tests {
         for metric in metrics() {
             for attribute in metric.attributes() {
                 assert!(
-                    attributes::ALL
-                        .iter()
-                        .any(|known| known.key == attribute.key),
+                    attributes::ALL.iter().any(|known| known.key == attribute.key),
                     "{}",
                     attribute.key
                 );

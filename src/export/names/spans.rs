@@ -140,6 +140,5 @@ attributes! {
 pub const STALL_EVENT: &str = "stall";
 
 /// Names of span events: the clock points that occurred.
-pub const EVENTS: [&str; 9] = [
-    "admit", "sent", "uploaded", "head", "byte", "event", "token", "visible", "last",
-];
+pub const EVENTS: [&str; 9] =
+    ["admit", "sent", "uploaded", "head", "byte", "event", "token", "visible", "last"];

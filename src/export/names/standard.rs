@@ -38,9 +38,8 @@ const FIRST_TOKEN: &[f64] = &[
 ];
 
 /// The standard's list up to 2.5, then to 10.
-const OUTPUT_TOKEN: &[f64] = &[
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0,
-];
+const OUTPUT_TOKEN: &[f64] =
+    &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0];
 
 /// The standard's list up to 10, then to 600.
 const HTTP: &[f64] = &[
@@ -76,15 +75,7 @@ pub static HTTP_SERVER_DURATION: Metric = Metric {
     kind: Kind::Histogram,
     unit: "s",
     description: "Duration of every exchange as the client sees it, to the body's end: end − accept.",
-    attributes: &[&[
-        METHOD,
-        SCHEME,
-        STATUS,
-        ERROR_TYPE,
-        PROTOCOL_VERSION,
-        ROUTE,
-        VANTAGE,
-    ]],
+    attributes: &[&[METHOD, SCHEME, STATUS, ERROR_TYPE, PROTOCOL_VERSION, ROUTE, VANTAGE]],
     buckets: HTTP,
     combinations: 100,
 };
@@ -94,15 +85,7 @@ pub static HTTP_CLIENT_DURATION: Metric = Metric {
     kind: Kind::Histogram,
     unit: "s",
     description: "Duration of every exchange at the upstream, to the body's end: end − sent.",
-    attributes: &[&[
-        METHOD,
-        SERVER_ADDRESS,
-        SERVER_PORT,
-        STATUS,
-        ERROR_TYPE,
-        ROUTE,
-        VANTAGE,
-    ]],
+    attributes: &[&[METHOD, SERVER_ADDRESS, SERVER_PORT, STATUS, ERROR_TYPE, ROUTE, VANTAGE]],
     buckets: HTTP,
     combinations: 10,
 };

@@ -23,11 +23,7 @@ impl Format {
             *quality = (*quality).max(Some(range.thousandths));
         }
         let plain = plain.or(any);
-        if open > Some(0) && open >= plain {
-            Self::OpenMetrics
-        } else {
-            Self::Text
-        }
+        if open > Some(0) && open >= plain { Self::OpenMetrics } else { Self::Text }
     }
 
     /// What a response says that it is.
@@ -90,29 +86,14 @@ mod tests {
             ("text/plain", Format::Text),
             ("application/*", Format::Text),
             ("application/openmetrics-text", Format::OpenMetrics),
-            (
-                "Application/OpenMetrics-Text; Version=\"1.0.0\"",
-                Format::OpenMetrics,
-            ),
+            ("Application/OpenMetrics-Text; Version=\"1.0.0\"", Format::OpenMetrics),
             ("application/openmetrics-text;version=2.0.0", Format::Text),
             ("application/openmetrics-text;q=0", Format::Text),
             ("application/openmetrics-text;q=0.0,*/*;q=0", Format::Text),
-            (
-                "application/openmetrics-text;q=0.4,text/plain;q=0.5",
-                Format::Text,
-            ),
-            (
-                "application/openmetrics-text;q=0.5,text/plain;q=0.5",
-                Format::OpenMetrics,
-            ),
-            (
-                "text/plain;q=0.3,application/openmetrics-text;q=0.5,*/*",
-                Format::OpenMetrics,
-            ),
-            (
-                "application/openmetrics-text;q=nonsense,text/plain",
-                Format::OpenMetrics,
-            ),
+            ("application/openmetrics-text;q=0.4,text/plain;q=0.5", Format::Text),
+            ("application/openmetrics-text;q=0.5,text/plain;q=0.5", Format::OpenMetrics),
+            ("text/plain;q=0.3,application/openmetrics-text;q=0.5,*/*", Format::OpenMetrics),
+            ("application/openmetrics-text;q=nonsense,text/plain", Format::OpenMetrics),
             // Prometheus 2.42.
             (
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",

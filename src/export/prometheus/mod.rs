@@ -68,10 +68,8 @@ impl Format {
             Self::Text => ("target_info", "gauge"),
             Self::OpenMetrics => ("target", "info"),
         };
-        let pairs: Vec<KeyValue> = resource
-            .iter()
-            .map(|(key, value)| KeyValue::new(key.clone(), value.clone()))
-            .collect();
+        let pairs: Vec<KeyValue> =
+            resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
         writeln!(out, "# HELP {family} Target metadata")?;
         writeln!(out, "# TYPE {family} {kind}")?;
         writeln!(out, "target_info{} 1", braced(&labels(pairs.iter())))
@@ -162,21 +160,10 @@ impl Series<'_> {
         };
         match &self.sample {
             Sample::Number(value) => {
-                writeln!(
-                    out,
-                    "{name}{} {}{}",
-                    braced(labels),
-                    number(*value),
-                    mark(0)
-                )
+                writeln!(out, "{name}{} {}{}", braced(labels), number(*value), mark(0))
             }
             Sample::Whole(value) => writeln!(out, "{name}{} {value}{}", braced(labels), mark(0)),
-            Sample::Histogram {
-                bounds,
-                counts,
-                sum,
-                count,
-            } => {
+            Sample::Histogram { bounds, counts, sum, count } => {
                 let mut below = 0;
                 for (bucket, (bound, counted)) in bounds.iter().zip(counts).enumerate() {
                     below += counted;
@@ -234,11 +221,7 @@ impl<'a> Points<'a> {
                 (Kind::Gauge, shown.collect())
             }
             MetricData::Sum(sum) => {
-                let kind = if sum.is_monotonic() {
-                    Kind::Counter
-                } else {
-                    Kind::Gauge
-                };
+                let kind = if sum.is_monotonic() { Kind::Counter } else { Kind::Gauge };
                 let points = sum.data_points();
                 let shown = points.map(|point| self.one(point.attributes(), show(point.value())));
                 (kind, shown.collect())
@@ -262,9 +245,7 @@ impl<'a> Points<'a> {
     fn one(self, attributes: impl Iterator<Item = &'a KeyValue>, sample: Sample<'a>) -> Series<'a> {
         let attributes: Vec<_> = attributes.collect();
         let name = self.metric.name();
-        let exemplars = self
-            .taken
-            .map(|taken| taken.of(name, attributes.iter().copied()));
+        let exemplars = self.taken.map(|taken| taken.of(name, attributes.iter().copied()));
         Series {
             exemplars: exemplars.into_iter().flatten().collect(),
             labels: labels(attributes.into_iter()),
@@ -279,27 +260,15 @@ fn whole(value: &impl ToString) -> Sample<'static> {
 
 fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
     let pairs: BTreeMap<String, String> = attributes
-        .map(|kv| {
-            (
-                label_name(kv.key.as_str()),
-                escaped(&kv.value.to_string(), true),
-            )
-        })
+        .map(|kv| (label_name(kv.key.as_str()), escaped(&kv.value.to_string(), true)))
         .collect();
-    let pairs: Vec<_> = pairs
-        .iter()
-        .map(|(name, value)| format!("{name}=\"{value}\""))
-        .collect();
+    let pairs: Vec<_> = pairs.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
     pairs.join(",")
 }
 
 fn escaped(text: &str, quoted: bool) -> String {
     let text = text.replace('\\', "\\\\").replace('\n', "\\n");
-    if quoted {
-        text.replace('"', "\\\"")
-    } else {
-        text
-    }
+    if quoted { text.replace('"', "\\\"") } else { text }
 }
 
 fn braced(labels: &str) -> Cow<'_, str> {
@@ -334,11 +303,7 @@ fn canonical(bound: f64) -> String {
     let exponent: i32 = exponent.parse().unwrap_or_default();
     if (-4..6).contains(&exponent) {
         let plain = number(bound);
-        return if plain.contains('.') {
-            plain
-        } else {
-            format!("{plain}.0")
-        };
+        return if plain.contains('.') { plain } else { format!("{plain}.0") };
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
@@ -386,10 +351,7 @@ mod tests {
         let first = [KeyValue::new("k", "b")];
         counter.add(1, &first);
 
-        let everything = Config {
-            exemplars: ExemplarFilter::AlwaysOn,
-            ..Config::default()
-        };
+        let everything = Config { exemplars: ExemplarFilter::AlwaysOn, ..Config::default() };
         let exemplars = Exemplars::new(&everything);
         let mut marks = exemplars.marks(&testing::streamed());
         for value in [0.25, 7.0] {
@@ -399,21 +361,12 @@ mod tests {
         drop(marks);
         let mut metrics = ResourceMetrics::default();
         reader.collect(&mut metrics).unwrap();
-        Picture {
-            metrics,
-            exemplars: exemplars.taken(),
-        }
+        Picture { metrics, exemplars: exemplars.taken() }
     }
 
-    const WAIT: names::Metric = names::Metric {
-        name: "b.wait",
-        buckets: &[0.5, 2.0],
-        ..ours::TIME_TO
-    };
-    const THINGS: names::Metric = names::Metric {
-        name: "a.things",
-        ..ours::TOKENS
-    };
+    const WAIT: names::Metric =
+        names::Metric { name: "b.wait", buckets: &[0.5, 2.0], ..ours::TIME_TO };
+    const THINGS: names::Metric = names::Metric { name: "a.things", ..ours::TOKENS };
 
     #[test]
     fn the_text_is_sorted_escaped_and_whole() {
@@ -458,9 +411,7 @@ b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
         assert_eq!(open, expected);
         let series = |text: &str| -> Vec<String> {
             let samples = text.lines().filter(|line| !line.starts_with('#'));
-            samples
-                .map(|line| line.split(" # ").next().unwrap().to_owned())
-                .collect()
+            samples.map(|line| line.split(" # ").next().unwrap().to_owned()).collect()
         };
         assert_eq!(series(&open), series(&plain));
     }

@@ -3,10 +3,8 @@
 
 /// The name under which a metric stands in Prometheus.
 pub fn name(otel: &str, unit: &str, kind: Kind) -> String {
-    let mut name: String = otel
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect();
+    let mut name: String =
+        otel.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let has = |name: &str, word: &str| name.split('_').any(|part| part == word);
     let (main, per) = unit_words(unit, kind);
     if !main.is_empty() && !has(&name, main) {
@@ -45,9 +43,7 @@ impl Kind {
 /// The unit as OpenMetrics tells it of a family: a word that its name ends with.
 pub fn unit_of<'a>(family: &str, unit: &'a str, kind: Kind) -> Option<&'a str> {
     let (main, per) = unit_words(unit, kind);
-    let ends = family
-        .strip_suffix(main)
-        .is_some_and(|rest| rest.ends_with('_'));
+    let ends = family.strip_suffix(main).is_some_and(|rest| rest.ends_with('_'));
     (per.is_none() && !main.is_empty() && ends).then_some(main)
 }
 
@@ -71,10 +67,8 @@ fn unit_words(unit: &str, kind: Kind) -> (&str, Option<&str>) {
 }
 
 pub fn label_name(key: &str) -> String {
-    let name: String = key
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect();
+    let name: String =
+        key.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if name.starts_with(|c: char| c.is_ascii_digit()) {
         return format!("key_{name}");
     }
@@ -100,31 +94,11 @@ mod tests {
                 Kind::Counter,
                 "gen_ai_client_inference_usage_output_tokens_total",
             ),
-            (
-                "gen_ai.client.token.usage",
-                "{token}",
-                Kind::Histogram,
-                "gen_ai_client_token_usage",
-            ),
-            (
-                "x.throughput",
-                "{token}/s",
-                Kind::Gauge,
-                "x_throughput_per_second",
-            ),
-            (
-                "x.output_tokens_per_second",
-                "{token}/s",
-                Kind::Gauge,
-                "x_output_tokens_per_second",
-            ),
+            ("gen_ai.client.token.usage", "{token}", Kind::Histogram, "gen_ai_client_token_usage"),
+            ("x.throughput", "{token}/s", Kind::Gauge, "x_throughput_per_second"),
+            ("x.output_tokens_per_second", "{token}/s", Kind::Gauge, "x_output_tokens_per_second"),
             ("x.ratio", "1", Kind::Gauge, "x_ratio"),
-            (
-                "x.budget.remaining",
-                "1",
-                Kind::Gauge,
-                "x_budget_remaining_ratio",
-            ),
+            ("x.budget.remaining", "1", Kind::Gauge, "x_budget_remaining_ratio"),
             ("x.c", "1", Kind::Counter, "x_c_total"),
             ("x.queue_seconds", "s", Kind::Gauge, "x_queue_seconds"),
             ("x.lost", "By", Kind::Counter, "x_lost_bytes_total"),

@@ -43,9 +43,7 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
         verdicts,
         content: _,
     } = call;
-    let objectives = verdicts
-        .iter()
-        .map(|(name, verdict)| (name.as_str(), verdict.as_str()));
+    let objectives = verdicts.iter().map(|(name, verdict)| (name.as_str(), verdict.as_str()));
     let mut became = BTreeMap::new();
     for choice in choices {
         *became.entry(choice.as_str()).or_default() += 1;
@@ -66,9 +64,7 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
         queue_depth: *queue_depth,
         warm: warm.map(record::Warm::as_str),
         usage: usage.as_ref().map(self::usage),
-        output: output
-            .as_ref()
-            .map(|output| self::output(output, tokenizer.as_ref())),
+        output: output.as_ref().map(|output| self::output(output, tokenizer.as_ref())),
         backend: timings.as_ref().map(backend),
         quota: quota.as_ref().map(self::quota),
         stalls: (!stalls.is_empty()).then(|| self::stalls(stalls, accept)),
@@ -80,16 +76,8 @@ pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
 }
 
 fn cost(cost: &record::Cost) -> Cost<'_> {
-    let record::Cost {
-        amount,
-        currency,
-        source,
-    } = cost;
-    Cost {
-        amount: *amount,
-        currency: currency.as_str(),
-        source: source.as_str(),
-    }
+    let record::Cost { amount, currency, source } = cost;
+    Cost { amount: *amount, currency: currency.as_str(), source: source.as_str() }
 }
 
 fn bands(bands: record::Bands) -> Bands {
@@ -101,20 +89,10 @@ fn bands(bands: record::Bands) -> Bands {
 }
 
 fn stalls(stalls: &measure::Stalls, accept: Moment) -> Stalls {
-    let measure::Stalls {
-        count,
-        total,
-        first,
-    } = stalls;
+    let measure::Stalls { count, total, first } = stalls;
     let since = |at: &Moment| at.since(accept).as_secs_f64();
     let one = |stall: &measure::Stall| {
-        let measure::Stall {
-            awaited,
-            silence,
-            begun,
-            raised,
-            lasted,
-        } = stall;
+        let measure::Stall { awaited, silence, begun, raised, lasted } = stall;
         Stall {
             awaited: awaited.as_str(),
             silence: silence.as_str(),
@@ -123,11 +101,7 @@ fn stalls(stalls: &measure::Stalls, accept: Moment) -> Stalls {
             lasted: seconds(*lasted),
         }
     };
-    Stalls {
-        count: *count,
-        total: total.as_secs_f64(),
-        first: first.iter().map(one).collect(),
-    }
+    Stalls { count: *count, total: total.as_secs_f64(), first: first.iter().map(one).collect() }
 }
 
 fn series(series: &record::Series) -> Series<'_> {
@@ -211,15 +185,7 @@ fn request(facts: &RequestFacts) -> Request<'_> {
 }
 
 fn usage(usage: &Reported) -> Usage {
-    let Reported {
-        input,
-        output,
-        cache_read,
-        cache_write,
-        reasoning,
-        input_by,
-        output_by,
-    } = usage;
+    let Reported { input, output, cache_read, cache_write, reasoning, input_by, output_by } = usage;
     Usage {
         input: *input,
         output: *output,
@@ -232,23 +198,11 @@ fn usage(usage: &Reported) -> Usage {
 }
 
 fn by_modality(tokens: &ByModality) -> BTreeMap<&'static str, u64> {
-    let ByModality {
-        text,
-        image,
-        audio,
-        video,
-        document,
-    } = tokens;
-    [
-        ("text", text),
-        ("image", image),
-        ("audio", audio),
-        ("video", video),
-        ("document", document),
-    ]
-    .into_iter()
-    .filter_map(|(name, tokens)| Some((name, (*tokens)?)))
-    .collect()
+    let ByModality { text, image, audio, video, document } = tokens;
+    [("text", text), ("image", image), ("audio", audio), ("video", video), ("document", document)]
+        .into_iter()
+        .filter_map(|(name, tokens)| Some((name, (*tokens)?)))
+        .collect()
 }
 
 fn output<'a>(output: &record::Output, tokenizer: Option<&'a Label>) -> Output<'a> {
@@ -281,12 +235,7 @@ fn output<'a>(output: &record::Output, tokenizer: Option<&'a Label>) -> Output<'
 }
 
 fn rates(rates: &rates::Rates) -> Rates {
-    let rates::Rates {
-        output,
-        unrated,
-        total,
-        time_per_output_token,
-    } = rates;
+    let rates::Rates { output, unrated, total, time_per_output_token } = rates;
     Rates {
         output: finite(*output),
         unrated: unrated.map(rates::Unrated::as_str),
@@ -296,13 +245,7 @@ fn rates(rates: &rates::Rates) -> Rates {
 }
 
 fn backend(timings: &Timings) -> Backend {
-    let Timings {
-        queue,
-        load,
-        prefill,
-        decode,
-        total,
-    } = timings;
+    let Timings { queue, load, prefill, decode, total } = timings;
     Backend {
         queue: seconds(*queue),
         load: seconds(*load),
@@ -313,12 +256,7 @@ fn backend(timings: &Timings) -> Backend {
 }
 
 fn quota(quota: &Quotas) -> Quota {
-    let Quotas {
-        requests,
-        tokens,
-        input_tokens,
-        output_tokens,
-    } = quota;
+    let Quotas { requests, tokens, input_tokens, output_tokens } = quota;
     Quota {
         requests: allowance(requests),
         tokens: allowance(tokens),
@@ -328,11 +266,7 @@ fn quota(quota: &Quotas) -> Quota {
 }
 
 fn allowance(allowance: &Allowed) -> Option<Allowance> {
-    let Allowed {
-        limit,
-        remaining,
-        reset,
-    } = allowance;
+    let Allowed { limit, remaining, reset } = allowance;
     (*allowance != Allowed::default()).then(|| Allowance {
         limit: *limit,
         remaining: *remaining,

@@ -14,14 +14,8 @@ pub fn schema() -> Schema {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut generator = settings.into_generator();
     let mut schema = Line::json_schema(&mut generator);
-    schema.insert(
-        "$schema".to_owned(),
-        "https://json-schema.org/draft/2020-12/schema".into(),
-    );
-    schema.insert(
-        "title".to_owned(),
-        "a line of tokengauge's request log".into(),
-    );
+    schema.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());
+    schema.insert("title".to_owned(), "a line of tokengauge's request log".into());
     NeverNull.transform(&mut schema);
     schema
 }
@@ -40,12 +34,8 @@ impl Transform for NeverNull {
             }
         }
         let described = schema.get("description").cloned();
-        let not_null = |any: &Value| {
-            any.as_array()?
-                .iter()
-                .find(|one| one["type"] != "null")
-                .cloned()
-        };
+        let not_null =
+            |any: &Value| any.as_array()?.iter().find(|one| one["type"] != "null").cloned();
         if let Some(Value::Object(mut one)) = schema.get("anyOf").and_then(not_null) {
             // A field says more of its part than the part of itself.
             if let Some(described) = described {
@@ -95,9 +85,5 @@ fn rows(path: &str, schema: &Value, out: &mut String) -> fmt::Result {
     }
     let kind = kind["type"].as_str().unwrap_or_default();
     let about = about.replace('\n', " ");
-    writeln!(
-        out,
-        "| `{path}` | {kind} | {} | {about} |",
-        unit.unwrap_or_default()
-    )
+    writeln!(out, "| `{path}` | {kind} | {} | {about} |", unit.unwrap_or_default())
 }

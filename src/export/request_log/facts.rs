@@ -99,11 +99,7 @@ fn route(facts: &RouteFacts) -> Route<'_> {
 }
 
 fn who(who: &wire::Who) -> Option<Who<'_>> {
-    let wire::Who {
-        tenant,
-        session,
-        variant,
-    } = who;
+    let wire::Who { tenant, session, variant } = who;
     (*who != wire::Who::default()).then(|| Who {
         tenant: text(tenant.as_ref()),
         session: text(session.as_ref()),
@@ -112,14 +108,7 @@ fn who(who: &wire::Who) -> Option<Who<'_>> {
 }
 
 fn trace(trace: &wire::Trace) -> Trace<'_> {
-    let wire::Trace {
-        trace_id,
-        parent,
-        parent_sampled,
-        server_span,
-        client_span,
-        state,
-    } = trace;
+    let wire::Trace { trace_id, parent, parent_sampled, server_span, client_span, state } = trace;
     Trace {
         trace_id: hex(trace_id),
         server_span_id: hex(server_span),
@@ -268,14 +257,7 @@ fn ending(ending: wire::Ending) -> Ending {
 }
 
 fn connection(connected: &Connected) -> Connection {
-    let Connected {
-        reused,
-        wait,
-        dns,
-        tcp,
-        tls,
-        connection: _,
-    } = connected;
+    let Connected { reused, wait, dns, tcp, tls, connection: _ } = connected;
     Connection {
         reused: *reused,
         wait: seconds(*wait),
@@ -288,16 +270,8 @@ fn connection(connected: &Connected) -> Connection {
 fn network(network: &record::Network) -> Option<Network> {
     let record::Network { client, upstream } = network;
     let side = |connection: &record::Connection| {
-        let record::Connection {
-            rtt,
-            least_rtt,
-            retransmits,
-        } = connection;
-        TcpFacts {
-            retransmits: *retransmits,
-            rtt: seconds(*rtt),
-            least_rtt: seconds(*least_rtt),
-        }
+        let record::Connection { rtt, least_rtt, retransmits } = connection;
+        TcpFacts { retransmits: *retransmits, rtt: seconds(*rtt), least_rtt: seconds(*least_rtt) }
     };
     (client.is_some() || upstream.is_some()).then(|| Network {
         client: client.as_ref().map(side),
@@ -306,14 +280,8 @@ fn network(network: &record::Network) -> Option<Network> {
 }
 
 fn websocket(socket: &record::WebSocket) -> WebSocket {
-    let record::WebSocket {
-        request_messages,
-        response_messages,
-        closed,
-        left,
-        lost,
-        compressed,
-    } = socket;
+    let record::WebSocket { request_messages, response_messages, closed, left, lost, compressed } =
+        socket;
     let side = |direction: Direction| match direction {
         Direction::Request => "client",
         Direction::Response => "upstream",
@@ -348,14 +316,6 @@ pub(super) fn some<K, V>(map: BTreeMap<K, V>) -> Option<BTreeMap<K, V>> {
 
 fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |value: u8| {
-        DIGITS
-            .get(usize::from(value))
-            .copied()
-            .map_or('0', char::from)
-    };
-    bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
-        .collect()
+    let digit = |value: u8| DIGITS.get(usize::from(value)).copied().map_or('0', char::from);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

@@ -70,10 +70,7 @@ pub struct Counts {
 
 impl Default for Counts {
     fn default() -> Self {
-        Self {
-            written: 0,
-            dropped: Lost::ALL.map(|reason| (reason, 0)),
-        }
+        Self { written: 0, dropped: Lost::ALL.map(|reason| (reason, 0)) }
     }
 }
 
@@ -159,16 +156,12 @@ impl RequestLog {
 
     /// Writes what is left, within `bound`; true where all of it was written. Blocks.
     pub fn stop(&self, bound: Duration) -> bool {
-        self.running
-            .swap(None)
-            .is_none_or(|running| running.writer.stop(bound))
+        self.running.swap(None).is_none_or(|running| running.writer.stop(bound))
     }
 
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts {
-            written: self.counters.written.load(Ordering::Relaxed),
-            ..Counts::default()
-        };
+        let mut counts =
+            Counts { written: self.counters.written.load(Ordering::Relaxed), ..Counts::default() };
         for ((_, lines), counter) in counts.dropped.iter_mut().zip(&self.counters.dropped) {
             *lines = counter.load(Ordering::Relaxed);
         }

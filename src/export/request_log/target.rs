@@ -29,10 +29,7 @@ pub struct Rotate {
 impl Default for Rotate {
     /// Some 40,000 calls to a file, and a disk that is never filled by more than 600 MiB.
     fn default() -> Self {
-        Self {
-            size: 100 << 20,
-            keep: 5,
-        }
+        Self { size: 100 << 20, keep: 5 }
     }
 }
 
@@ -75,10 +72,7 @@ impl Target {
                     false => file.write_all(lines),
                 };
                 *torn = result.is_err();
-                result.map_err(|problem| Failed {
-                    rest: lines,
-                    problem,
-                })
+                result.map_err(|problem| Failed { rest: lines, problem })
             }
         }
     }
@@ -96,12 +90,7 @@ pub(super) struct Rotated {
 impl Rotated {
     fn open(path: &Path, rotate: Rotate) -> io::Result<Self> {
         let file = open(path)?;
-        Ok(Self {
-            length: file.metadata()?.len(),
-            path: path.to_owned(),
-            rotate,
-            file,
-        })
+        Ok(Self { length: file.metadata()?.len(), path: path.to_owned(), rotate, file })
     }
 
     fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), Failed<'l>> {
@@ -237,10 +226,7 @@ mod tests {
         target.write(b"aaa\nbbb\nccc\n").unwrap();
         assert_eq!(texts(&path), some(["ccc\n", "aaa\nbbb\n", ""]));
         target.write(b"ddd\neee\n").unwrap();
-        assert_eq!(
-            texts(&path),
-            some(["eee\n", "ccc\nddd\n", "aaa\nbbb\n", ""])
-        );
+        assert_eq!(texts(&path), some(["eee\n", "ccc\nddd\n", "aaa\nbbb\n", ""]));
         target.write(b"fff\nggg\n").unwrap();
         let kept = some(["ggg\n", "eee\nfff\n", "ccc\nddd\n", ""]);
         assert_eq!(texts(&path), kept, "the oldest is gone");
@@ -278,10 +264,7 @@ mod tests {
         target.write(b"bbb\n").unwrap();
         fs::remove_file(&path).unwrap();
         target.write(b"ccc\n").unwrap();
-        assert_eq!(
-            (read(&moved), read(&path)),
-            (Some("aaa\n".into()), Some("ccc\n".into()))
-        );
+        assert_eq!((read(&moved), read(&path)), (Some("aaa\n".into()), Some("ccc\n".into())));
         fs::write(&path, "").unwrap();
         target.write(b"ddd\n").unwrap();
         assert_eq!(read(&path), Some("ddd\n".into()), "it was emptied under it");

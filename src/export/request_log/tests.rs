@@ -24,10 +24,7 @@ fn full() -> Record {
         ..(*testing::route()).clone()
     });
     record.websocket = Some(WebSocket {
-        closed: Some(Closed {
-            by: Direction::Response,
-            code: Some(1011),
-        }),
+        closed: Some(Closed { by: Direction::Response, code: Some(1011) }),
         left: Some(Direction::Request),
         ..WebSocket::default()
     });
@@ -44,10 +41,7 @@ fn full() -> Record {
         least_rtt: Some(Duration::from_millis(3)),
         retransmits: 1,
     };
-    record.network = Network {
-        client: Some(connection),
-        upstream: Some(connection),
-    };
+    record.network = Network { client: Some(connection), upstream: Some(connection) };
     record.trace.state = Some("a=b".into());
     record.who = Who {
         tenant: testing::name("tenant"),
@@ -83,18 +77,9 @@ fn complete(call: &mut Call) {
     };
     call.rates.unrated = Some(Unrated::FewTokens);
     let (some, word) = (Some(Duration::from_millis(5)), testing::name("word"));
-    call.timings = Some(Timings {
-        queue: some,
-        load: some,
-        prefill: some,
-        decode: some,
-        total: some,
-    });
-    let allowed = Allowance {
-        limit: Some(10),
-        remaining: Some(9),
-        reset: some,
-    };
+    call.timings =
+        Some(Timings { queue: some, load: some, prefill: some, decode: some, total: some });
+    let allowed = Allowance { limit: Some(10), remaining: Some(9), reset: some };
     call.quota = Some(Quota {
         requests: allowed,
         tokens: allowed,
@@ -104,10 +89,7 @@ fn complete(call: &mut Call) {
     let usage = call.usage.as_mut().unwrap();
     usage.cache_write = Some(1);
     usage.input_by.text = Some(1);
-    usage.output_by = ByModality {
-        audio: Some(2),
-        ..ByModality::default()
-    };
+    usage.output_by = ByModality { audio: Some(2), ..ByModality::default() };
     let request = &mut call.request;
     request.api = Some(Api::OpenAiChat);
     (request.top_p, request.frequency_penalty) = (Some(0.5), Some(0.5));
@@ -156,11 +138,7 @@ fn written(path: &str, value: &Value, documented: &Fields, out: &mut Fields) {
         Value::Object(fields) => {
             for (name, field) in fields {
                 let any = below("*");
-                let path = if documented.contains_key(&any) {
-                    any
-                } else {
-                    below(name)
-                };
+                let path = if documented.contains_key(&any) { any } else { below(name) };
                 written(&path, field, documented, out);
             }
         }
@@ -191,24 +169,11 @@ fn every_field_says_what_it_is() {
             panic!("{row}");
         };
         assert!(!kind.is_empty() && !about.is_empty(), "{row}");
-        let counts = [
-            "temperature",
-            "top_",
-            "penalty",
-            "seed",
-            "choices",
-            "sequences",
-            "port",
-        ];
-        let counts = counts
-            .iter()
-            .chain(&["status", "close_code", "exchange", "dimensions"]);
+        let counts = ["temperature", "top_", "penalty", "seed", "choices", "sequences", "port"];
+        let counts = counts.iter().chain(&["status", "close_code", "exchange", "dimensions"]);
         let is_number = matches!(kind, "number" | "integer");
         let exempt = counts.clone().any(|name| path.contains(name)) || path.contains("quota");
-        assert!(
-            !is_number || exempt || path.contains("anomalies") || !unit.is_empty(),
-            "{row}"
-        );
+        assert!(!is_number || exempt || path.contains("anomalies") || !unit.is_empty(), "{row}");
     }
 }
 
@@ -237,12 +202,7 @@ fn what_is_not_known_is_left_out() {
     plain.points.sent = None;
     let line = value(&plain);
     assert!(no_nulls(&line), "{line}");
-    let keys: BTreeSet<_> = line
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(String::as_str)
-        .collect();
+    let keys: BTreeSet<_> = line.as_object().unwrap().keys().map(String::as_str).collect();
     for absent in ["call", "websocket", "error_type", "anomalies"] {
         assert!(!keys.contains(absent), "{absent} in {line}");
     }
@@ -257,10 +217,7 @@ fn what_is_not_known_is_left_out() {
 fn the_numbers_are_those_of_the_record() {
     let line = value(&full());
     assert_eq!(line["time"], "2027-01-15T08:00:00.000000000Z");
-    assert_eq!(
-        line["trace"]["trace_id"],
-        "30313233343536373839616263646566"
-    );
+    assert_eq!(line["trace"]["trace_id"], "30313233343536373839616263646566");
     assert_eq!(line["trace"]["parent_span_id"], "706172656e743030");
     assert_eq!(line["points"]["token"], 0.4);
     assert_eq!(line["stages"]["thinking"], 0.2);
@@ -274,10 +231,7 @@ fn the_numbers_are_those_of_the_record() {
 }
 
 fn log_to(path: &std::path::Path) -> Config {
-    Config {
-        place: Place::File(path.to_owned()),
-        rotate: Rotate::default(),
-    }
+    Config { place: Place::File(path.to_owned()), rotate: Rotate::default() }
 }
 
 fn exchanges(path: &std::path::Path) -> Vec<u64> {
@@ -326,41 +280,28 @@ fn a_reload_turns_it_on_moves_it_opens_it_anew_and_turns_it_off() {
     log.reload(Some(&log_to(&two)), "").unwrap();
     record(&log, 4);
     let nowhere = folder.path().join("no folder").join("log");
-    let refused = log
-        .reload(Some(&log_to(&nowhere)), "")
-        .unwrap_err()
-        .to_string();
-    assert!(
-        refused.contains("no folder/log cannot be opened"),
-        "{refused}"
-    );
+    let refused = log.reload(Some(&log_to(&nowhere)), "").unwrap_err().to_string();
+    assert!(refused.contains("no folder/log cannot be opened"), "{refused}");
     record(&log, 5);
     log.reload(None, "").unwrap();
     record(&log, 6);
     assert_eq!(exchanges(&one), [2]);
     assert_eq!((exchanges(&moved), exchanges(&two)), (vec![3], vec![4, 5]));
     let counts = log.counts();
-    assert_eq!(
-        (counts.written, counts.dropped),
-        (4, Counts::default().dropped)
-    );
+    assert_eq!((counts.written, counts.dropped), (4, Counts::default().dropped));
 }
 
 fn dropped(counters: &Counters) -> Vec<(Lost, bool)> {
     let counts = Lost::ALL.into_iter().zip(&counters.dropped);
-    counts
-        .map(|(reason, counter)| (reason, counter.load(Ordering::Relaxed) > 0))
-        .collect()
+    counts.map(|(reason, counter)| (reason, counter.load(Ordering::Relaxed) > 0)).collect()
 }
 
 #[test]
 fn a_pipe_that_nobody_reads_blocks_nobody_and_what_is_lost_is_counted() {
     let (mut reader, pipe) = io::pipe().unwrap();
     let counters = Arc::new(Counters::default());
-    let target = Target::Stream {
-        file: fs::File::from(std::os::fd::OwnedFd::from(pipe)),
-        torn: false,
-    };
+    let target =
+        Target::Stream { file: fs::File::from(std::os::fd::OwnedFd::from(pipe)), torn: false };
     let writer = Writer::start(target, Arc::clone(&counters)).unwrap();
     let line = [b"a".repeat(1 << 20), b"\n".to_vec()].concat();
     let mut offered = 0;
@@ -368,21 +309,10 @@ fn a_pipe_that_nobody_reads_blocks_nobody_and_what_is_lost_is_counted() {
         writer.offer(&line);
         offered += 1;
     }
-    assert!(
-        !writer.stop(Duration::ZERO),
-        "nothing can have been written"
-    );
-    let expected = [
-        (Lost::QueueFull, true),
-        (Lost::Failed, false),
-        (Lost::Shutdown, true),
-    ];
+    assert!(!writer.stop(Duration::ZERO), "nothing can have been written");
+    let expected = [(Lost::QueueFull, true), (Lost::Failed, false), (Lost::Shutdown, true)];
     assert_eq!(dropped(&counters), expected);
-    let lost: u64 = counters
-        .dropped
-        .iter()
-        .map(|lost| lost.load(Ordering::Relaxed))
-        .sum();
+    let lost: u64 = counters.dropped.iter().map(|lost| lost.load(Ordering::Relaxed)).sum();
     assert_eq!(lost, offered, "each line is counted once");
     let mut first = [0];
     reader.read_exact(&mut first).unwrap();

@@ -19,11 +19,7 @@ const fn date(days: u64) -> (u64, u64, u64) {
     let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
     let month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     (era * 400 + year + next, month, day)
 }
 
@@ -43,9 +39,6 @@ mod tests {
         ] {
             assert_eq!(rfc3339(seconds * NANOS), expected);
         }
-        assert_eq!(
-            rfc3339(NANOS + 20_000_003),
-            "1970-01-01T00:00:01.020000003Z"
-        );
+        assert_eq!(rfc3339(NANOS + 20_000_003), "1970-01-01T00:00:01.020000003Z");
     }
 }

@@ -162,20 +162,15 @@ impl Queue {
     fn take(&self, lines: &mut Vec<u8>) -> Batch {
         let idle = |state: &mut State| state.lines.is_empty() && !state.has_news();
         let few = |state: &mut State| state.lines.len() < WORTH_WRITING && !state.has_news();
-        let state = self
-            .news
-            .wait_while(self.state(), idle)
-            .unwrap_or_else(PoisonError::into_inner);
+        let state =
+            self.news.wait_while(self.state(), idle).unwrap_or_else(PoisonError::into_inner);
         let (mut state, _) = self
             .news
             .wait_timeout_while(state, LONGEST_WAIT, few)
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut state.lines, lines);
         state.in_hand = std::mem::take(&mut state.number);
-        Batch {
-            turns: std::mem::take(&mut state.turns),
-            stopping: state.stopping,
-        }
+        Batch { turns: std::mem::take(&mut state.turns), stopping: state.stopping }
     }
 
     /// Writes lines and counts each of them once: those that a stop has given up in the meantime are counted by it.
@@ -213,10 +208,7 @@ impl Failures {
             (Err(_), Some(lost)) => *lost += lines,
             (Err(failed), None) => {
                 self.lines = Some(lines);
-                diag::RequestLogFails {
-                    problem: &failed.problem.to_string(),
-                }
-                .emit();
+                diag::RequestLogFails { problem: &failed.problem.to_string() }.emit();
             }
             (Ok(()), Some(lost)) => {
                 diag::RequestLogWorks { lost: *lost }.emit();

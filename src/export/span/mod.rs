@@ -59,11 +59,7 @@ pub fn number(record: &Record) -> usize {
 
 /// The span that tells of the call itself: CLIENT, or SERVER where there is no other.
 pub const fn innermost(record: &Record) -> [u8; 8] {
-    if has_client(record) {
-        record.trace.client_span
-    } else {
-        record.trace.server_span
-    }
+    if has_client(record) { record.trace.client_span } else { record.trace.server_span }
 }
 
 const fn has_client(record: &Record) -> bool {
@@ -313,10 +309,7 @@ impl Writer {
         if *truncated {
             self.truth(key::CONTENT_TRUNCATED, true);
         }
-        self.count(
-            key::CONTENT_LEFT_OUT,
-            Some(*left_out).filter(|parts| *parts > 0),
-        );
+        self.count(key::CONTENT_LEFT_OUT, Some(*left_out).filter(|parts| *parts > 0));
     }
 
     fn stalls(&mut self, record: &Record, stalls: &Stalls) {
@@ -331,9 +324,7 @@ impl Writer {
                 attribute(key::AWAITED, word(stall.awaited.as_str())),
                 attribute(key::SILENCE, word(stall.silence.as_str())),
             ];
-            let lasted = stall
-                .lasted
-                .map(|time| Value::DoubleValue(time.as_secs_f64()));
+            let lasted = stall.lasted.map(|time| Value::DoubleValue(time.as_secs_f64()));
             attributes.extend(lasted.map(|lasted| attribute(key::STALL_TIME, lasted)));
             self.event_with(&Event {
                 time_unix_nano: time(record, stall.raised).unix_nanos(),
@@ -376,10 +367,7 @@ impl Writer {
         if let Some(warm) = call.warm {
             self.text(key::WARM, warm.as_str());
         }
-        self.seconds(
-            key::BLOCKED,
-            Some(record.blocked).filter(|time| !time.is_zero()),
-        );
+        self.seconds(key::BLOCKED, Some(record.blocked).filter(|time| !time.is_zero()));
         for (objective, verdict) in &call.verdicts {
             let start = key::VERDICT.key.trim_end_matches('*');
             self.text_under(&[start, objective.as_str()], verdict.as_str());
@@ -399,10 +387,7 @@ fn attribute(attribute: Attribute, value: Value) -> KeyValue {
 /// Whether the exchange failed as the client's request sees it: a 4xx answer is the client's own doing, but for this
 /// proxy's 429, and so is leaving early.
 pub fn failed_for_the_client(record: &Record) -> bool {
-    let refused = record
-        .http
-        .status
-        .is_some_and(|status| (400..500).contains(&status));
+    let refused = record.http.status.is_some_and(|status| (400..500).contains(&status));
     let asked_amiss = refused && record.fault != Fault::Proxy;
     record.error_type.is_some() && !asked_amiss && record.outcome != Outcome::Cancelled
 }
@@ -435,17 +420,7 @@ fn end_time(record: &Record) -> Wall {
 /// The clock points that occurred, in their order in time.
 fn events(record: &Record) -> impl Iterator<Item = (&'static str, Moment)> {
     let points = &record.points;
-    let [
-        admit,
-        sent,
-        uploaded,
-        head,
-        byte,
-        event,
-        token,
-        visible,
-        last,
-    ] = key::EVENTS;
+    let [admit, sent, uploaded, head, byte, event, token, visible, last] = key::EVENTS;
     let mut events = [
         (admit, points.admit),
         (sent, points.sent),
@@ -458,9 +433,7 @@ fn events(record: &Record) -> impl Iterator<Item = (&'static str, Moment)> {
         (last, points.last),
     ];
     events.sort_by_key(|(_, at)| *at);
-    events
-        .into_iter()
-        .filter_map(|(name, at)| Some((name, at?)))
+    events.into_iter().filter_map(|(name, at)| Some((name, at?)))
 }
 
 #[cfg(test)]
@@ -511,16 +484,11 @@ mod tests {
     }
 
     fn of(record: &Record) -> [Span; 2] {
-        spans_of(record, &Style::new(None), Kept::default())
-            .try_into()
-            .unwrap()
+        spans_of(record, &Style::new(None), Kept::default()).try_into().unwrap()
     }
 
     fn failed(message: &str) -> Option<Status> {
-        Some(Status {
-            message: message.to_owned(),
-            code: 2,
-        })
+        Some(Status { message: message.to_owned(), code: 2 })
     }
 
     fn written(span: &Span) -> Vec<String> {
@@ -541,11 +509,7 @@ mod tests {
                 .iter()
                 .map(|event| format!("@{} {}", millis(event.time_unix_nano), event.name)),
         );
-        lines.extend(
-            span.attributes
-                .iter()
-                .map(|kv| format!("{}={}", kv.key, shown(kv))),
-        );
+        lines.extend(span.attributes.iter().map(|kv| format!("{}={}", kv.key, shown(kv))));
         lines
     }
 
@@ -657,11 +621,8 @@ mod tests {
             raised: record.points.accept + Duration::from_secs(3),
             lasted: Some(Duration::from_millis(2_500)),
         };
-        record.call.as_mut().unwrap().stalls = Stalls {
-            count: 20,
-            total: Duration::from_secs(50),
-            first: vec![stall],
-        };
+        record.call.as_mut().unwrap().stalls =
+            Stalls { count: 20, total: Duration::from_secs(50), first: vec![stall] };
         let spans = spans(&record, &Style::new(None), Kept::default());
         let client = spans[1].decode();
         assert_eq!(find(&client, "tokengauge.stalls").unwrap(), "20");
@@ -671,14 +632,7 @@ mod tests {
         let raised = record.wall + Duration::from_secs(3);
         assert_eq!(event.time_unix_nano, raised.unix_nanos());
         let facts: Vec<_> = event.attributes.iter().map(|it| it.key.as_str()).collect();
-        assert_eq!(
-            facts,
-            [
-                "tokengauge.awaited",
-                "tokengauge.silence",
-                "tokengauge.stall.time"
-            ]
-        );
+        assert_eq!(facts, ["tokengauge.awaited", "tokengauge.silence", "tokengauge.stall.time"]);
     }
 
     #[test]
@@ -696,10 +650,7 @@ mod tests {
         let [server, client] = of(&testing::refused());
         assert_eq!(client.status, failed("rate_limit_exceeded"));
         assert_eq!(find(&client, "error.type").unwrap(), "rate_limit_exceeded");
-        assert_eq!(
-            find(&client, "gen_ai.operation.name").unwrap(),
-            "embeddings"
-        );
+        assert_eq!(find(&client, "gen_ai.operation.name").unwrap(), "embeddings");
         assert!(find(&client, "gen_ai.usage.output_tokens").is_none());
         assert!(find(&client, "gen_ai.request.stream").is_none());
         assert_eq!(
@@ -723,12 +674,7 @@ mod tests {
     fn plain_http_has_an_http_client_span_only() {
         let [server, client] = of(&testing::plain());
         assert_eq!((server.name.as_str(), client.name.as_str()), ("GET", "GET"));
-        assert!(
-            client
-                .attributes
-                .iter()
-                .all(|kv| !kv.key.starts_with("gen_ai."))
-        );
+        assert!(client.attributes.iter().all(|kv| !kv.key.starts_with("gen_ai.")));
         assert_eq!(find(&client, "server.address").unwrap(), "api.example.com");
     }
 
@@ -737,22 +683,15 @@ mod tests {
         let mut record = testing::plain();
         record.ending = Ending::Rejected(Refusal::NoRoute);
         record.outcome = Outcome::Rejected;
-        assert_eq!(
-            spans_of(&record, &Style::new(None), Kept::default()).len(),
-            1
-        );
+        assert_eq!(spans_of(&record, &Style::new(None), Kept::default()).len(), 1);
     }
 
     #[test]
     fn both_spans_say_why_the_trace_is_kept() {
         let said = |reason, against_parent| {
-            let kept = Kept {
-                reason,
-                against_parent,
-            };
-            let [server, client] = spans_of(&testing::streamed(), &Style::new(None), kept)
-                .try_into()
-                .unwrap();
+            let kept = Kept { reason, against_parent };
+            let [server, client] =
+                spans_of(&testing::streamed(), &Style::new(None), kept).try_into().unwrap();
             let said = |span| {
                 ["reason", "ratio", "against_parent"]
                     .map(|word| find(span, &format!("tokengauge.sampling.{word}")))
@@ -763,10 +702,7 @@ mod tests {
         let words =
             |words: [&str; 3]| words.map(|word| (!word.is_empty()).then(|| word.to_owned()));
         assert_eq!(said(Reason::Parent, false), words(["parent", "", ""]));
-        assert_eq!(
-            said(Reason::Ratio(0.25), false),
-            words(["ratio", "0.25", ""])
-        );
+        assert_eq!(said(Reason::Ratio(0.25), false), words(["ratio", "0.25", ""]));
         assert_eq!(said(Reason::Error, true), words(["error", "", "true"]));
     }
 
@@ -784,10 +720,7 @@ mod tests {
         record.call.as_mut().unwrap().response_id = testing::name("ééééé");
         let spans = spans_of(&record, &Style::new(Some(3)), Kept::default());
         assert_eq!(find(&spans[1], "gen_ai.response.id").unwrap(), "ééé");
-        assert_eq!(
-            find(&spans[1], "gen_ai.response.finish_reasons").unwrap(),
-            "[\"sto\"]"
-        );
+        assert_eq!(find(&spans[1], "gen_ai.response.finish_reasons").unwrap(), "[\"sto\"]");
     }
 
     #[test]
@@ -795,20 +728,13 @@ mod tests {
         let registered = |key: &str| {
             names::spans::ALL.iter().find(|known| {
                 known.key == key
-                    || known
-                        .key
-                        .strip_suffix('*')
-                        .is_some_and(|start| key.starts_with(start))
+                    || known.key.strip_suffix('*').is_some_and(|start| key.starts_with(start))
             })
         };
         for record in [testing::streamed(), testing::refused(), testing::plain()] {
-            let kept = Kept {
-                reason: Reason::Ratio(0.5),
-                against_parent: true,
-            };
-            for kv in spans_of(&record, &Style::new(None), kept)
-                .iter()
-                .flat_map(|span| &span.attributes)
+            let kept = Kept { reason: Reason::Ratio(0.5), against_parent: true };
+            for kv in
+                spans_of(&record, &Style::new(None), kept).iter().flat_map(|span| &span.attributes)
             {
                 let known =
                     registered(&kv.key).unwrap_or_else(|| panic!("{} is not registered", kv.key));

@@ -5,9 +5,8 @@ use crate::measure::Stage;
 
 /// The method as a label and span name: one of those the standard knows, else `_OTHER`.
 pub fn method(method: &http::Method) -> &'static str {
-    const KNOWN: [&str; 9] = [
-        "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE",
-    ];
+    const KNOWN: [&str; 9] =
+        ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
     let known = KNOWN.into_iter().find(|known| *known == method.as_str());
     known.unwrap_or("_OTHER")
 }

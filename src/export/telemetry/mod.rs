@@ -47,11 +47,7 @@ pub enum StartError {
     #[error("the telemetry thread could not be started: {0}")]
     Thread(#[from] std::io::Error),
     #[error("OTLP export of {signal} to {endpoint}: {source}")]
-    Exporter {
-        signal: &'static str,
-        endpoint: String,
-        source: BuildError,
-    },
+    Exporter { signal: &'static str, endpoint: String, source: BuildError },
     #[error("the telemetry thread broke off while starting")]
     BrokeOff,
 }
@@ -59,33 +55,18 @@ pub enum StartError {
 impl Telemetry {
     /// Says once, in the log, what will be sent where; fails where an exporter cannot be built as configured.
     pub fn start(config: Config, collector: Collector) -> Result<Self, StartError> {
-        diag::Exporting {
-            summary: &config.summary(),
-        }
-        .emit();
+        diag::Exporting { summary: &config.summary() }.emit();
         let collector = Arc::new(collector);
         let sampler = config.sampler;
         let style = Style::new(config.longest_value);
         let deliveries = Arc::clone(collector.deliveries());
-        let queue = config
-            .sends_traces()
-            .then(|| Arc::new(Queue::new(config.batch, deliveries)));
+        let queue = config.sends_traces().then(|| Arc::new(Queue::new(config.batch, deliveries)));
         let thread = if config.sends() {
-            Some(Thread::start(
-                config,
-                Arc::clone(&collector),
-                queue.clone(),
-            )?)
+            Some(Thread::start(config, Arc::clone(&collector), queue.clone())?)
         } else {
             None
         };
-        Ok(Self {
-            collector,
-            sampler,
-            style,
-            queue,
-            thread,
-        })
+        Ok(Self { collector, sampler, style, queue, thread })
     }
 
     /// Makes the spans of a finished exchange, if its trace is kept, and queues them. Never blocks.
@@ -140,25 +121,18 @@ impl Thread {
         let ended = Arc::new(Ended::default());
         let (ready, started) = mpsc::sync_channel(1);
         let over = Over(Arc::clone(&ended));
-        std::thread::Builder::new()
-            .name("tokengauge-telemetry".into())
-            .spawn(move || {
-                let delivered = run(config, collector, queue, stopping, &ready);
-                over.0.set(delivered);
-            })?;
+        std::thread::Builder::new().name("tokengauge-telemetry".into()).spawn(move || {
+            let delivered = run(config, collector, queue, stopping, &ready);
+            over.0.set(delivered);
+        })?;
         started.recv().map_err(|_| StartError::BrokeOff)??;
         Ok(Self { stop, ended })
     }
 
     fn stop(&self, bound: Duration) -> bool {
         // The first bound counts.
-        self.stop
-            .send_if_modified(|stop| stop.is_none() && stop.replace(bound).is_none());
-        let delivered = self
-            .ended
-            .delivered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        self.stop.send_if_modified(|stop| stop.is_none() && stop.replace(bound).is_none());
+        let delivered = self.ended.delivered.lock().unwrap_or_else(PoisonError::into_inner);
         let (delivered, _) = self
             .ended
             .changed
@@ -170,10 +144,7 @@ impl Thread {
 
 impl Ended {
     fn set(&self, delivered: bool) {
-        let mut slot = self
-            .delivered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
         slot.get_or_insert(delivered);
         self.changed.notify_all();
     }
@@ -197,9 +168,7 @@ fn run(
     ready: &mpsc::SyncSender<Result<(), StartError>>,
 ) -> bool {
     let answer = |result| ready.send(result).is_ok();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -294,11 +263,7 @@ impl Sender {
         let lost = |reason| self.deliveries.lost_so_far(Exported::Traces, reason);
         let spans = Lost::ALL.into_iter().map(lost).sum();
         if spans > 0 || !last_metrics.get() {
-            diag::TelemetryLost {
-                spans,
-                last_metrics: last_metrics.get(),
-            }
-            .emit();
+            diag::TelemetryLost { spans, last_metrics: last_metrics.get() }.emit();
         }
         delivered && left == 0
     }
@@ -374,11 +339,7 @@ struct Link<'a> {
 
 impl<'a> Link<'a> {
     const fn new(signal: Exported, deliveries: &'a Deliveries) -> Self {
-        Self {
-            signal,
-            deliveries,
-            failures: 0,
-        }
+        Self { signal, deliveries, failures: 0 }
     }
 
     async fn export(

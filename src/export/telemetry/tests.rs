@@ -80,11 +80,7 @@ impl Receiver {
                 tokio::spawn(serve(stream, tls.clone(), behaviour, outbox, refused));
             }
         });
-        Self {
-            address,
-            seen,
-            _runtime: runtime,
-        }
+        Self { address, seen, _runtime: runtime }
     }
 
     fn next(&self) -> Seen {
@@ -92,12 +88,7 @@ impl Receiver {
     }
 
     /// All that arrived until now, metrics and traces apart.
-    fn all(
-        &self,
-    ) -> (
-        Vec<ExportMetricsServiceRequest>,
-        Vec<ExportTraceServiceRequest>,
-    ) {
+    fn all(&self) -> (Vec<ExportMetricsServiceRequest>, Vec<ExportTraceServiceRequest>) {
         let (mut metrics, mut traces) = (Vec::new(), Vec::new());
         for seen in self.seen.try_iter() {
             if seen.path.to_lowercase().contains("metrics") {
@@ -123,18 +114,10 @@ async fn serve(
     });
     let builder = auto::Builder::new(TokioExecutor::new());
     match tls {
-        None => drop(
-            builder
-                .serve_connection(TokioIo::new(stream), service)
-                .await,
-        ),
+        None => drop(builder.serve_connection(TokioIo::new(stream), service).await),
         Some(tls) => {
             if let Ok(stream) = tls.accept(stream).await {
-                drop(
-                    builder
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await,
-                );
+                drop(builder.serve_connection(TokioIo::new(stream), service).await);
             }
         }
     }
@@ -149,9 +132,7 @@ async fn answer(
     refused: Arc<AtomicBool>,
 ) -> Answer {
     let (head, body) = request.into_parts();
-    let Ok(body) = body.collect().await else {
-        std::future::pending().await
-    };
+    let Ok(body) = body.collect().await else { std::future::pending().await };
     let grpc = head
         .headers
         .get("content-type")
@@ -160,11 +141,7 @@ async fn answer(
     if grpc {
         drop(body.split_to(5));
     }
-    let seen = Seen {
-        path: head.uri.path().to_owned(),
-        headers: head.headers,
-        body,
-    };
+    let seen = Seen { path: head.uri.path().to_owned(), headers: head.headers, body };
     outbox.send(seen).ok();
     if matches!(behaviour, Behaviour::Silent) {
         std::future::pending::<()>().await;
@@ -177,10 +154,7 @@ async fn answer(
     let mut empty = BytesMut::new();
     let response = Response::builder();
     if !grpc {
-        return Ok(response
-            .status(status)
-            .body(Full::new(empty.freeze()).boxed())
-            .unwrap());
+        return Ok(response.status(status).body(Full::new(empty.freeze()).boxed()).unwrap());
     }
     empty.put_bytes(0, 5);
     let trailers = http::HeaderMap::from_iter([(
@@ -188,19 +162,14 @@ async fn answer(
         grpc_status.parse().unwrap(),
     )]);
     let body = Full::new(empty.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
-    Ok(response
-        .header("content-type", "application/grpc")
-        .body(body.boxed())
-        .unwrap())
+    Ok(response.header("content-type", "application/grpc").body(body.boxed()).unwrap())
 }
 
 fn config(address: SocketAddr, further: &[(&str, &str)]) -> Config {
     let endpoint = format!("http://{address}");
     let (config, problems) = Config::from_env(|name| {
-        let given = further
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, value)| (*value).to_owned());
+        let given =
+            further.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         given.or_else(|| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| endpoint.clone()))
     });
     assert!(problems.is_empty(), "{problems:?}");
@@ -215,15 +184,10 @@ fn start(config: Config) -> (Telemetry, Arc<Instruments>) {
 
 /// The sum of one counter in one export.
 fn counted(request: &ExportMetricsServiceRequest, name: &str) -> Option<i64> {
-    let mut metrics = request
-        .resource_metrics
-        .iter()
-        .flat_map(|of| &of.scope_metrics)
-        .flat_map(|of| &of.metrics);
+    let mut metrics =
+        request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|of| &of.metrics);
     let metric = metrics.find(|metric| metric.name == name)?;
-    let Some(Data::Sum(sum)) = &metric.data else {
-        panic!("{name} is no sum")
-    };
+    let Some(Data::Sum(sum)) = &metric.data else { panic!("{name} is no sum") };
     let values = sum.data_points.iter().map(|point| match point.value {
         Some(number_data_point::Value::AsInt(value)) => value,
         other => panic!("{other:?}"),
@@ -232,10 +196,7 @@ fn counted(request: &ExportMetricsServiceRequest, name: &str) -> Option<i64> {
 }
 
 fn lost(telemetry: &Telemetry, reason: Lost) -> u64 {
-    telemetry
-        .collector
-        .deliveries()
-        .lost_so_far(Exported::Traces, reason)
+    telemetry.collector.deliveries().lost_so_far(Exported::Traces, reason)
 }
 
 fn arrives_over(protocol: &str) {
@@ -258,8 +219,7 @@ fn arrives_over(protocol: &str) {
     }
     let of = |word: &str| {
         let mut of = seen.iter();
-        of.find(|seen| seen.path.to_lowercase().contains(word))
-            .unwrap()
+        of.find(|seen| seen.path.to_lowercase().contains(word)).unwrap()
     };
     let metrics = ExportMetricsServiceRequest::decode(of("metrics").body.clone()).unwrap();
     assert_eq!(counted(&metrics, "tokengauge.requests.started"), Some(1));
@@ -271,39 +231,21 @@ fn arrives_over(protocol: &str) {
 
 /// The spans of one exchange, under this process's resource.
 fn two_spans(traces: &ExportTraceServiceRequest) {
-    let [of] = traces.resource_spans.as_slice() else {
-        panic!("{traces:?}")
-    };
-    let resource: Vec<_> = of
-        .resource
-        .as_ref()
-        .unwrap()
-        .attributes
-        .iter()
-        .map(|kv| kv.key.as_str())
-        .collect();
-    for key in [
-        "service.name",
-        "service.version",
-        "service.instance.id",
-        "telemetry.sdk.name",
-    ] {
+    let [of] = traces.resource_spans.as_slice() else { panic!("{traces:?}") };
+    let resource: Vec<_> =
+        of.resource.as_ref().unwrap().attributes.iter().map(|kv| kv.key.as_str()).collect();
+    for key in ["service.name", "service.version", "service.instance.id", "telemetry.sdk.name"] {
         assert!(resource.contains(&key), "{key}");
     }
     assert_eq!(of.scope_spans[0].scope.as_ref().unwrap().name, "tokengauge");
-    let [server, client] = of.scope_spans[0].spans.as_slice() else {
-        panic!("{traces:?}")
-    };
+    let [server, client] = of.scope_spans[0].spans.as_slice() else { panic!("{traces:?}") };
     assert_eq!((server.kind, client.kind), (2, 3));
     assert_eq!(
         (server.parent_span_id.as_slice(), &client.parent_span_id),
         (b"parent00".as_slice(), &server.span_id)
     );
     assert_eq!(server.trace_id, b"0123456789abcdef");
-    assert_eq!(
-        client.end_time_unix_nano - client.start_time_unix_nano,
-        2_500_000_000
-    );
+    assert_eq!(client.end_time_unix_nano - client.start_time_unix_nano, 2_500_000_000);
 }
 
 #[test]
@@ -329,12 +271,8 @@ fn linked(receiver: &Receiver) -> [Vec<(Vec<u8>, Vec<u8>)>; 2] {
         .map(|span| (span.trace_id.clone(), span.span_id.clone()));
     let last = metrics.last().unwrap();
     let mut metrics = last.resource_metrics[0].scope_metrics[0].metrics.iter();
-    let metric = metrics
-        .find(|metric| metric.name == "gen_ai.server.time_to_first_token")
-        .unwrap();
-    let Some(Data::Histogram(histogram)) = &metric.data else {
-        panic!("{metric:?}")
-    };
+    let metric = metrics.find(|metric| metric.name == "gen_ai.server.time_to_first_token").unwrap();
+    let Some(Data::Histogram(histogram)) = &metric.data else { panic!("{metric:?}") };
     let exemplars = histogram
         .data_points
         .iter()
@@ -350,10 +288,7 @@ fn exemplars_lead_to_spans_that_were_sent_over_either_protocol() {
             let receiver = Receiver::start(Behaviour::Answer);
             let (telemetry, instruments) = start(config(
                 receiver.address,
-                &[
-                    ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
-                    ("OTEL_TRACES_SAMPLER", sampler),
-                ],
+                &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_TRACES_SAMPLER", sampler)],
             ));
             let record = testing::streamed();
             instruments.finished(&record, &Gate::new(Limits::default(), []));
@@ -393,16 +328,11 @@ fn metrics_arrive_at_each_interval_and_spans_when_a_batch_is_full() {
 
 #[test]
 fn bodies_are_compressed_on_request() {
-    for (protocol, header) in [
-        ("http/protobuf", "content-encoding"),
-        ("grpc", "grpc-encoding"),
-    ] {
+    for (protocol, header) in [("http/protobuf", "content-encoding"), ("grpc", "grpc-encoding")] {
         let receiver = Receiver::start(Behaviour::Answer);
         let gzip = ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip");
-        let (telemetry, _) = start(config(
-            receiver.address,
-            &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), gzip],
-        ));
+        let (telemetry, _) =
+            start(config(receiver.address, &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), gzip]));
         telemetry.record(&testing::streamed());
         assert!(telemetry.shutdown(PATIENCE));
         for seen in [receiver.next(), receiver.next()] {
@@ -417,10 +347,8 @@ fn a_silent_collector_holds_up_shutdown_no_longer_than_its_bound() {
     for protocol in ["http/protobuf", "grpc"] {
         let receiver = Receiver::start(Behaviour::Silent);
         let batch = ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2");
-        let (telemetry, _) = start(config(
-            receiver.address,
-            &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), batch],
-        ));
+        let (telemetry, _) =
+            start(config(receiver.address, &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), batch]));
         telemetry.record(&testing::streamed());
         receiver.next();
         telemetry.record(&testing::streamed());
@@ -429,17 +357,9 @@ fn a_silent_collector_holds_up_shutdown_no_longer_than_its_bound() {
         assert!(!telemetry.shutdown(bound));
         let took = clock::now() - before;
         assert!(took < Duration::from_secs(5), "{protocol}: {took:?}");
-        assert_eq!(
-            lost(&telemetry, Lost::Shutdown),
-            4,
-            "{protocol}: two in flight, two waiting"
-        );
+        assert_eq!(lost(&telemetry, Lost::Shutdown), 4, "{protocol}: two in flight, two waiting");
         telemetry.record(&testing::streamed());
-        assert_eq!(
-            lost(&telemetry, Lost::Shutdown),
-            6,
-            "{protocol}: offered too late"
-        );
+        assert_eq!(lost(&telemetry, Lost::Shutdown), 6, "{protocol}: offered too late");
         assert!(!telemetry.shutdown(bound), "a second time says the same");
         assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_reason=\"shutdown\",tokengauge_signal=\"traces\"} 6"));
     }
@@ -448,10 +368,7 @@ fn a_silent_collector_holds_up_shutdown_no_longer_than_its_bound() {
 #[test]
 fn an_export_without_an_answer_ends_at_its_own_limit() {
     let receiver = Receiver::start(Behaviour::Silent);
-    let limits = [
-        ("OTEL_EXPORTER_OTLP_TIMEOUT", "50"),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "20"),
-    ];
+    let limits = [("OTEL_EXPORTER_OTLP_TIMEOUT", "50"), ("OTEL_METRIC_EXPORT_INTERVAL", "20")];
     let (telemetry, _) = start(config(receiver.address, &limits));
     // A second one can only come when the first was given up.
     receiver.next();
@@ -463,9 +380,7 @@ fn an_export_without_an_answer_ends_at_its_own_limit() {
 fn where_nobody_listens_spans_are_lost_and_counted() {
     // Bound and not listening: connections are refused, and nobody else can take the port.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket
-        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
-        .unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     let (telemetry, _) = start(config(address, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "200")]));
     telemetry.record(&testing::streamed());
@@ -479,10 +394,8 @@ fn where_nobody_listens_spans_are_lost_and_counted() {
 fn metrics_heal_when_the_collector_is_back() {
     let receiver = Receiver::start(Behaviour::RefuseOnce);
     let interval = ("OTEL_METRIC_EXPORT_INTERVAL", "20");
-    let (telemetry, instruments) = start(config(
-        receiver.address,
-        &[interval, ("OTEL_TRACES_EXPORTER", "none")],
-    ));
+    let (telemetry, instruments) =
+        start(config(receiver.address, &[interval, ("OTEL_TRACES_EXPORTER", "none")]));
     instruments.started(&testing::route());
     receiver.next();
     instruments.started(&testing::route());
@@ -508,10 +421,7 @@ fn spans_are_sent_again_where_that_may_help_and_only_there() {
         let receiver = Receiver::start(behaviour);
         let (telemetry, _) = start(config(
             receiver.address,
-            &[
-                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
-                ("OTEL_METRICS_EXPORTER", "none"),
-            ],
+            &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_METRICS_EXPORTER", "none")],
         ));
         telemetry.record(&testing::streamed());
         assert_eq!(telemetry.shutdown(PATIENCE), delivered, "{protocol}");
@@ -529,10 +439,7 @@ fn metrics_are_sent_again_where_that_may_help() {
         let receiver = Receiver::start(Behaviour::BusyOnce);
         let (telemetry, _) = start(config(
             receiver.address,
-            &[
-                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
-                ("OTEL_TRACES_EXPORTER", "none"),
-            ],
+            &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_TRACES_EXPORTER", "none")],
         ));
         assert!(telemetry.shutdown(PATIENCE), "{protocol}");
         let (metrics, _) = receiver.all();
@@ -544,11 +451,7 @@ fn metrics_are_sent_again_where_that_may_help() {
 #[test]
 fn a_full_queue_drops_and_counts_and_never_waits() {
     let deliveries = Arc::new(Deliveries::default());
-    let batch = Batch {
-        queue: 4,
-        size: 3,
-        ..Batch::default()
-    };
+    let batch = Batch { queue: 4, size: 3, ..Batch::default() };
     let queue = Queue::new(batch, Arc::clone(&deliveries));
     let spans = span::spans(&testing::streamed(), &Style::new(None), Kept::default());
     for span in spans.iter().cycle().take(6) {
@@ -556,10 +459,7 @@ fn a_full_queue_drops_and_counts_and_never_waits() {
     }
     assert_eq!(queue.refuses(), Some(Lost::QueueFull));
     assert_eq!(deliveries.lost_so_far(Exported::Traces, Lost::QueueFull), 2);
-    assert_eq!(
-        [queue.take().len(), queue.take().len(), queue.take().len()],
-        [3, 1, 0]
-    );
+    assert_eq!([queue.take().len(), queue.take().len(), queue.take().len()], [3, 1, 0]);
     assert_eq!(queue.refuses(), None);
     queue.offer(spans[0].clone());
     assert_eq!(queue.take().len(), 1, "there is room again");
@@ -570,10 +470,7 @@ fn what_is_not_sampled_is_not_sent() {
     let receiver = Receiver::start(Behaviour::Answer);
     let (telemetry, _) = start(config(
         receiver.address,
-        &[
-            ("OTEL_TRACES_SAMPLER", "always_off"),
-            ("OTEL_METRICS_EXPORTER", "none"),
-        ],
+        &[("OTEL_TRACES_SAMPLER", "always_off"), ("OTEL_METRICS_EXPORTER", "none")],
     ));
     telemetry.record(&testing::streamed());
     telemetry.record(&testing::refused());
@@ -586,11 +483,11 @@ fn what_is_not_sampled_is_not_sent() {
         .flat_map(|of| &of.spans)
         .collect();
     assert_eq!(spans.len(), 2, "only the failed exchange");
-    assert!(spans.iter().all(|span| {
-        span.attributes
-            .iter()
-            .any(|kv| kv.key == "tokengauge.sampling.reason")
-    }));
+    assert!(
+        spans.iter().all(|span| {
+            span.attributes.iter().any(|kv| kv.key == "tokengauge.sampling.reason")
+        })
+    );
 }
 
 #[test]
@@ -605,27 +502,16 @@ fn without_an_endpoint_metrics_are_scraped_and_nothing_is_sent() {
 
 #[test]
 fn what_cannot_be_built_is_said_at_the_start() {
-    let unused = StdListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let unused = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (variable, value, part) in [
-        (
-            "OTEL_EXPORTER_OTLP_CERTIFICATE",
-            "/nowhere/ca.pem",
-            "/nowhere/ca.pem",
-        ),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem", "/nowhere/ca.pem"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a%20b=1", "a b"),
     ] {
         for protocol in ["http/protobuf", "grpc"] {
-            let mut config = config(
-                unused,
-                &[(variable, value), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)],
-            );
-            config.metrics.endpoint = config
-                .metrics
-                .endpoint
-                .map(|url| url.replace("http://", "https://"));
+            let mut config =
+                config(unused, &[(variable, value), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)]);
+            config.metrics.endpoint =
+                config.metrics.endpoint.map(|url| url.replace("http://", "https://"));
             let (_, collector) =
                 Instruments::new(&config, Limits::default(), Readings::new(Snapshot::default));
             let error = Telemetry::start(config, collector).unwrap_err();
@@ -647,15 +533,11 @@ fn both_sides_show_their_certificates_on_both_transports() {
         ];
         let identity = [
             ("OTEL_EXPORTER_OTLP_CLIENT_KEY", key.as_str()),
-            (
-                "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
-                certificate.as_str(),
-            ),
+            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", certificate.as_str()),
         ];
-        for (variables, delivered) in [
-            ([&trust[..], &identity].concat(), true),
-            (trust.to_vec(), false),
-        ] {
+        for (variables, delivered) in
+            [([&trust[..], &identity].concat(), true), (trust.to_vec(), false)]
+        {
             let receiver = Receiver::with(Behaviour::Answer, Some(acceptor.clone()));
             let mut config = config(receiver.address, &variables);
             for signal in [&mut config.metrics, &mut config.traces] {

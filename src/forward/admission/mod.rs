@@ -67,10 +67,7 @@ impl Door {
     pub(super) fn enter(self: &Arc<Self>) -> Result<Entry, Full> {
         let mut state = self.state();
         let number = state.next;
-        let place = || Place {
-            door: Arc::clone(self),
-            number,
-        };
+        let place = || Place { door: Arc::clone(self), number };
         let entry = match state.limits {
             Some(limits) if state.inside >= limits.max_in_flight => {
                 if state.waiting.len() >= limits.queue {
@@ -127,9 +124,7 @@ impl Door {
 impl State {
     /// The first of the queue, if there is a place, which is now its own.
     fn let_in(&mut self) -> Option<oneshot::Sender<()>> {
-        let most = self
-            .limits
-            .map_or(usize::MAX, |limits| limits.max_in_flight);
+        let most = self.limits.map_or(usize::MAX, |limits| limits.max_in_flight);
         if self.inside >= most {
             return None;
         }

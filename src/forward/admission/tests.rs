@@ -10,11 +10,7 @@ use crate::forward::forwarder::Phase;
 use crate::wire::{Ending, Refusal};
 
 const fn limits(max_in_flight: usize, queue: usize) -> Admission {
-    Admission {
-        max_in_flight,
-        queue,
-        wait: Duration::from_secs(5),
-    }
+    Admission { max_in_flight, queue, wait: Duration::from_secs(5) }
 }
 
 impl Place {
@@ -125,10 +121,7 @@ async fn the_waiting_is_bounded_by_the_clock_the_deadline_and_the_proxys_own_end
             deadline: deadline.map(|after| Instant::now() + after),
             phase: phase.subscribe(),
         };
-        door.limit(Some(Admission {
-            wait,
-            ..limits(1, 9)
-        }));
+        door.limit(Some(Admission { wait, ..limits(1, 9) }));
         queued(door.enter()).turn(meanwhile)
     };
     let begun = Instant::now();

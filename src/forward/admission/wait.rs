@@ -36,25 +36,13 @@ pub(in crate::forward) struct Meanwhile<'a> {
 
 impl Queued {
     pub(super) const fn new(place: Place, turn: oneshot::Receiver<()>, limits: Admission) -> Self {
-        Self {
-            place,
-            turn,
-            limits,
-        }
+        Self { place, turn, limits }
     }
 
     /// Waits for its turn; dropped before, it leaves the queue.
     pub(in crate::forward) async fn turn(self, meanwhile: Meanwhile<'_>) -> Result<Place, Failed> {
-        let Self {
-            place,
-            turn,
-            limits,
-        } = self;
-        let Meanwhile {
-            body,
-            deadline,
-            mut phase,
-        } = meanwhile;
+        let Self { place, turn, limits } = self;
+        let Meanwhile { body, deadline, mut phase } = meanwhile;
         let until = Instant::now() + limits.wait;
         let until = deadline.map_or(until, |deadline| until.min(deadline));
         let waiting = async {
@@ -114,10 +102,7 @@ async fn broken(body: Option<&mut Held>) {
 pub(in crate::forward) struct Held {
     incoming: Incoming,
     /// What was read and not handed on. Boxed: most bodies never wait.
-    #[expect(
-        clippy::box_collection,
-        reason = "each request pays for it, and few use it"
-    )]
+    #[expect(clippy::box_collection, reason = "each request pays for it, and few use it")]
     held: Option<Box<VecDeque<Frame<Bytes>>>>,
 }
 
@@ -127,10 +112,7 @@ const MOST_HELD: usize = 64 * 1024;
 
 impl Held {
     pub(in crate::forward) const fn new(incoming: Incoming) -> Self {
-        Self {
-            incoming,
-            held: None,
-        }
+        Self { incoming, held: None }
     }
 
     /// Reads as far as it may; returns when the body broke off, and only then.
@@ -151,9 +133,7 @@ impl Held {
 
     fn held_bytes(&self) -> u64 {
         let frames = self.held.iter().flat_map(|held| held.iter());
-        frames
-            .filter_map(|frame| Some(frame.data_ref()?.remaining() as u64))
-            .sum()
+        frames.filter_map(|frame| Some(frame.data_ref()?.remaining() as u64)).sum()
     }
 }
 

@@ -28,10 +28,7 @@ pub(super) fn read_single(headers: &HeaderMap) -> Option<Caller> {
     if let Some(parent) = fields.next() {
         id::<8>(parent)?;
     }
-    fields.next().is_none().then_some(Caller {
-        ids: Some(ids),
-        ..decided
-    })
+    fields.next().is_none().then_some(Caller { ids: Some(ids), ..decided })
 }
 
 /// Ids that are incomplete or malformed spoil the whole; a decision that is not understood is none.
@@ -50,14 +47,8 @@ pub(super) fn read_multi(headers: &HeaderMap) -> Option<Caller> {
     if !headers.contains_key(TRACE_ID) && !headers.contains_key(SPAN_ID) {
         return decided;
     }
-    let ids = (
-        trace_id(only(headers, &TRACE_ID)?)?,
-        id(only(headers, &SPAN_ID)?)?,
-    );
-    Some(Caller {
-        ids: Some(ids),
-        ..decided.unwrap_or_default()
-    })
+    let ids = (trace_id(only(headers, &TRACE_ID)?)?, id(only(headers, &SPAN_ID)?)?);
+    Some(Caller { ids: Some(ids), ..decided.unwrap_or_default() })
 }
 
 pub(super) fn write_single(onward: Onward<'_>, headers: &mut HeaderMap) {
@@ -92,11 +83,7 @@ fn state(word: &[u8]) -> Option<Caller> {
         b"d" => (true, true),
         _ => return None,
     };
-    Some(Caller {
-        sampled: Some(sampled),
-        debug,
-        ..Caller::default()
-    })
+    Some(Caller { sampled: Some(sampled), debug, ..Caller::default() })
 }
 
 fn trace_id(digits: &[u8]) -> Option<[u8; 16]> {
@@ -129,10 +116,7 @@ mod tests {
     #[test]
     fn one_header_with_ids_and_perhaps_a_state_and_a_parent() {
         let ids = single(&format!("{TRACE}-{SPAN}")).unwrap().ids.unwrap();
-        assert_eq!(
-            (to_hex(&ids.0), to_hex(&ids.1)),
-            (TRACE.into(), SPAN.into())
-        );
+        assert_eq!((to_hex(&ids.0), to_hex(&ids.1)), (TRACE.into(), SPAN.into()));
         for (rest, expected) in [
             ("", (None, false)),
             ("-0", (Some(false), false)),

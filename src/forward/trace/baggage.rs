@@ -28,10 +28,7 @@ pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
         let Some((key, value)) = pair.split_once('=') else {
             continue;
         };
-        let slot = KEYS
-            .iter()
-            .zip(&mut found)
-            .find(|(known, _)| **known == key.trim());
+        let slot = KEYS.iter().zip(&mut found).find(|(known, _)| **known == key.trim());
         if let Some((_, slot @ None)) = slot {
             *slot = decode(value.trim()).as_deref().and_then(Name::new);
         }
@@ -53,9 +50,7 @@ fn decode(text: &str) -> Option<String> {
 }
 
 fn digit(byte: u8) -> Option<u8> {
-    char::from(byte)
-        .to_digit(16)
-        .and_then(|digit| u8::try_from(digit).ok())
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 #[cfg(test)]
@@ -75,11 +70,8 @@ mod tests {
     fn the_standards_own_key_goes_before_the_session() {
         assert_eq!(named(&["session.id=s"]).as_deref(), Some("s"));
         assert_eq!(
-            named(&[
-                "session.id=s, gen_ai.conversation.id = c ;ttl=1",
-                "gen_ai.conversation.id=d"
-            ])
-            .as_deref(),
+            named(&["session.id=s, gen_ai.conversation.id = c ;ttl=1", "gen_ai.conversation.id=d"])
+                .as_deref(),
             Some("c")
         );
     }

@@ -85,10 +85,7 @@ struct Caller {
 
 impl Propagation {
     pub fn new(propagators: Vec<Propagator>, sample: Sample) -> Self {
-        Self {
-            propagators,
-            sample,
-        }
+        Self { propagators, sample }
     }
 
     /// The trace of an exchange whose request came with `headers`.
@@ -98,9 +95,7 @@ impl Propagation {
             each.filter_map(|propagator| Some((*propagator, propagator.read(headers)?)))
         };
         // A decision without ids counts only where nobody sends ids.
-        let caller = heard()
-            .find(|(_, caller)| caller.ids.is_some())
-            .or_else(|| heard().next());
+        let caller = heard().find(|(_, caller)| caller.ids.is_some()).or_else(|| heard().next());
         let (propagator, caller) = caller.unzip();
         let caller = caller.unwrap_or_default();
         let states = propagator == Some(Propagator::TraceContext);
@@ -116,21 +111,14 @@ impl Propagation {
             client_span: fastrand::u64(1..).to_be_bytes(),
             state: states.then(|| tracecontext::state(headers)).flatten(),
         };
-        let carried = Carried {
-            random: caller.random || parent.is_none(),
-            debug: caller.debug,
-            states,
-        };
+        let carried =
+            Carried { random: caller.random || parent.is_none(), debug: caller.debug, states };
         (trace, carried)
     }
 
     /// Writes `trace`, with our CLIENT span as the parent, in the place of what the caller sent.
     pub fn write(&self, trace: &Trace, carried: Carried, headers: &mut HeaderMap) {
-        let onward = Onward {
-            trace,
-            carried,
-            sampled: (self.sample)(trace),
-        };
+        let onward = Onward { trace, carried, sampled: (self.sample)(trace) };
         for propagator in &self.propagators {
             match propagator {
                 Propagator::TraceContext => tracecontext::write(onward, headers),
@@ -171,9 +159,7 @@ impl Default for Propagation {
 
 impl std::fmt::Debug for Propagation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Propagation")
-            .field(&self.propagators)
-            .finish()
+        f.debug_tuple("Propagation").field(&self.propagators).finish()
     }
 }
 
@@ -247,10 +233,8 @@ mod tests {
         }
         propagation.write(&trace, carried, &mut headers);
         let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
-        let mut all: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| (name.to_string(), text(value)))
-            .collect();
+        let mut all: Vec<_> =
+            headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
         all.sort();
         all
     }
@@ -267,14 +251,8 @@ mod tests {
             let (trace, _) = propagation(propagators).read(&both);
             (trace.trace_id[0], trace.parent_sampled)
         };
-        assert_eq!(
-            first(&[Propagator::TraceContext, Propagator::B3]),
-            (0x4b, Some(true))
-        );
-        assert_eq!(
-            first(&[Propagator::B3, Propagator::TraceContext]),
-            (0x80, Some(false))
-        );
+        assert_eq!(first(&[Propagator::TraceContext, Propagator::B3]), (0x4b, Some(true)));
+        assert_eq!(first(&[Propagator::B3, Propagator::TraceContext]), (0x80, Some(false)));
         assert_eq!(first(&[Propagator::B3Multi, Propagator::B3]).0, 0x80);
     }
 
@@ -318,10 +296,8 @@ mod tests {
             ("x-b3-spanid", span.to_owned()),
             ("x-b3-traceid", trace.to_owned()),
         ];
-        let expected: Vec<_> = expected
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect();
+        let expected: Vec<_> =
+            expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         assert_eq!(written(&all, &sent), expected);
     }
 
@@ -332,11 +308,7 @@ mod tests {
         // Made here, so random: flag 2.
         let new = format!("00-{trace}-{span}-02");
         assert_eq!(written(&propagation, &[]), lines(&[("traceparent", &new)]));
-        let bad = [
-            ("baggage", "a=1"),
-            ("traceparent", "00-0-0-0"),
-            ("tracestate", "v=1"),
-        ];
+        let bad = [("baggage", "a=1"), ("traceparent", "00-0-0-0"), ("tracestate", "v=1")];
         assert_eq!(
             written(&propagation, &bad),
             lines(&[("baggage", "a=1"), ("traceparent", &new)])

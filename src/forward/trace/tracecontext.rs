@@ -37,11 +37,7 @@ pub(super) fn write(onward: Onward<'_>, headers: &mut HeaderMap) {
     let flags = flag(onward.sampled, SAMPLED) | flag(onward.carried.random, RANDOM);
     let trace = to_hex(&onward.trace.trace_id);
     let span = to_hex(&onward.trace.client_span);
-    put(
-        headers,
-        TRACEPARENT,
-        &format!("00-{trace}-{span}-{flags:02x}"),
-    );
+    put(headers, TRACEPARENT, &format!("00-{trace}-{span}-{flags:02x}"));
     if !onward.carried.states {
         headers.remove(TRACESTATE);
     }
@@ -128,11 +124,9 @@ mod tests {
 
     #[test]
     fn flags_are_read_bit_by_bit() {
-        for (flags, sampled, random) in [
-            ("00", false, false),
-            ("03", true, true),
-            ("fe", false, true),
-        ] {
+        for (flags, sampled, random) in
+            [("00", false, false), ("03", true, true), ("fe", false, true)]
+        {
             let caller = parent(&VALID.replace("-01", &format!("-{flags}"))).unwrap();
             assert_eq!((caller.sampled, caller.random), (Some(sampled), random));
         }
@@ -153,10 +147,7 @@ mod tests {
             &VALID.to_uppercase(),
             &VALID.replacen("00", "ff", 1),
             &VALID.replace("00f067aa0ba902b7", "0000000000000000"),
-            &VALID.replace(
-                "4bf92f3577b34da6a3ce929d0e0e4736",
-                "00000000000000000000000000000000",
-            ),
+            &VALID.replace("4bf92f3577b34da6a3ce929d0e0e4736", "00000000000000000000000000000000"),
         ] {
             assert_eq!(parent(header), None, "{header}");
         }

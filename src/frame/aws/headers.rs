@@ -35,22 +35,12 @@ impl<'a> Headers<'a> {
     /// What is handed out of the message. An error brings its text in a header, an exception in its payload.
     pub fn frame(&self, payload: &'a [u8]) -> Frame<'a> {
         match self.message_type {
-            b"exception" => Frame::Exception {
-                name: self.exception_type,
-                data: payload,
-            },
-            b"error" if payload.is_empty() => Frame::Exception {
-                name: self.error_code,
-                data: self.error_message,
-            },
-            b"error" => Frame::Exception {
-                name: self.error_code,
-                data: payload,
-            },
-            _ => Frame::Event {
-                name: self.event_type,
-                data: payload,
-            },
+            b"exception" => Frame::Exception { name: self.exception_type, data: payload },
+            b"error" if payload.is_empty() => {
+                Frame::Exception { name: self.error_code, data: self.error_message }
+            }
+            b"error" => Frame::Exception { name: self.error_code, data: payload },
+            _ => Frame::Event { name: self.event_type, data: payload },
         }
     }
 }

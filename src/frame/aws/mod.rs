@@ -48,10 +48,7 @@ impl Prelude {
         if crc32fast::hash(lengths) != u32::from_be_bytes(*checksum) {
             return None;
         }
-        let prelude = Self {
-            total: length(total),
-            headers: length(headers.first_chunk()?),
-        };
+        let prelude = Self { total: length(total), headers: length(headers.first_chunk()?) };
         let around = prelude.total.checked_sub(prelude.headers)?;
         (around >= PRELUDE + CHECKSUM).then_some(prelude)
     }
@@ -60,12 +57,7 @@ impl Prelude {
 impl Aws {
     /// `cap`: the most bytes that a message may take.
     pub fn new(cap: usize) -> Self {
-        Self {
-            message: None,
-            held: Held::new(cap),
-            skip: 0,
-            lost: false,
-        }
+        Self { message: None, held: Held::new(cap), skip: 0, lost: false }
     }
 
     pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(Frame<'_>)) {
@@ -161,9 +153,7 @@ fn verified(message: &[u8]) -> Option<&[u8]> {
 
 /// Reads a message whose checksum holds: if its headers cannot be read, the next message can.
 fn read(prelude: Prelude, message: &[u8]) -> Frame<'_> {
-    let parts = message
-        .get(PRELUDE..)
-        .and_then(|rest| rest.split_at_checked(prelude.headers));
+    let parts = message.get(PRELUDE..).and_then(|rest| rest.split_at_checked(prelude.headers));
     parts
         .and_then(|(headers, payload)| Some(Headers::read(headers)?.frame(payload)))
         .unwrap_or(Frame::Odd(Anomaly::BadFrame))

@@ -11,15 +11,9 @@ fn framer(cap: usize) -> impl Fn() -> Framer {
 fn a_conversation() {
     let body = [
         event("messageStart", r#"{"p":"abcdef","role":"assistant"}"#),
-        event(
-            "contentBlockDelta",
-            r#"{"contentBlockIndex":0,"delta":{"text":"Ebb"},"p":"ab"}"#,
-        ),
+        event("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"text":"Ebb"},"p":"ab"}"#),
         event("messageStop", r#"{"p":"a","stopReason":"end_turn"}"#),
-        event(
-            "metadata",
-            r#"{"metrics":{"latencyMs":310},"usage":{"outputTokens":2}}"#,
-        ),
+        event("metadata", r#"{"metrics":{"latencyMs":310},"usage":{"outputTokens":2}}"#),
     ];
     let expected = [
         r#"messageStart|{"p":"abcdef","role":"assistant"}"#,
@@ -85,11 +79,7 @@ fn broken_headers_cost_their_message_only() {
         &[name, b"\x09uuid"].concat(),
     ] {
         let body = [raw(broken, b"{}"), event("chunk", "{}")].concat();
-        assert_eq!(
-            frames(AWS, body),
-            ["odd bad_frame", "chunk|{}"],
-            "{broken:?}"
-        );
+        assert_eq!(frames(AWS, body), ["odd bad_frame", "chunk|{}"], "{broken:?}");
     }
 }
 
@@ -111,11 +101,7 @@ fn where_a_checksum_does_not_hold_the_rest_is_given_up() {
 fn lengths_that_cannot_be_are_refused_though_their_checksum_holds() {
     for (total, headers) in [(0, 0), (15, 0), (16, 1), (100, 85), (16, 0xFFFF_FFFF)] {
         let body = [prelude(total, headers), vec![0; 100]].concat();
-        assert_eq!(
-            cuts(framer(CAP), &body),
-            ["odd bad_frame"],
-            "{total} {headers}"
-        );
+        assert_eq!(cuts(framer(CAP), &body), ["odd bad_frame"], "{total} {headers}");
     }
 }
 
@@ -124,10 +110,7 @@ fn a_message_above_the_cap_is_skipped_by_its_length_and_said_once() {
     let short = event("chunk", "{}");
     let cap = short.len();
     let body = [&short[..], &event("chunk", "{ }"), &short].concat();
-    assert_eq!(
-        cuts(framer(cap), &body),
-        ["chunk|{}", "odd oversize", "chunk|{}"]
-    );
+    assert_eq!(cuts(framer(cap), &body), ["chunk|{}", "odd oversize", "chunk|{}"]);
 }
 
 #[test]

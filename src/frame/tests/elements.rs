@@ -32,22 +32,12 @@ const SECOND: &str =
 #[test]
 fn a_stream_as_google_writes_it() {
     let body = format!("[{FIRST}\n,\r\n{SECOND}\n]\n");
-    assert_eq!(
-        frames(ELEMENTS, body),
-        [format!("|{FIRST}"), format!("|{SECOND}")]
-    );
+    assert_eq!(frames(ELEMENTS, body), [format!("|{FIRST}"), format!("|{SECOND}")]);
 }
 
 #[test]
 fn however_it_is_printed() {
-    let expected = [
-        "|{\"a\":[1]}",
-        "|[\"]\"]",
-        "|\"b,]\"",
-        "|-1.5",
-        "|null",
-        "|{}",
-    ];
+    let expected = ["|{\"a\":[1]}", "|[\"]\"]", "|\"b,]\"", "|-1.5", "|null", "|{}"];
     for body in [
         r#"[{"a":[1]},["]"],"b,]",-1.5,null,{}]"#,
         "[ {\"a\":[1]} , [\"]\"] ,\"b,]\", -1.5 ,null\n,{} ]  \r\n",
@@ -57,10 +47,7 @@ fn however_it_is_printed() {
     }
     assert!(frames(ELEMENTS, "[]").is_empty());
     assert_eq!(frames(ELEMENTS, "[{}{}]"), ["|{}", "|{}"]);
-    assert_eq!(
-        frames(ELEMENTS, "[{\"a\":\"line\nend\"}]"),
-        ["|{\"a\":\"line\nend\"}"]
-    );
+    assert_eq!(frames(ELEMENTS, "[{\"a\":\"line\nend\"}]"), ["|{\"a\":\"line\nend\"}"]);
 }
 
 #[test]
@@ -71,21 +58,13 @@ fn an_element_is_handed_out_with_its_closing_bracket() {
 
 #[test]
 fn elements_that_lie_whole_in_a_push_are_not_copied() {
-    assert_in_place(
-        ELEMENTS,
-        format!("[{FIRST}\n,\r\n{SECOND},1,\n\"a\"]").as_bytes(),
-        4,
-    );
+    assert_in_place(ELEMENTS, format!("[{FIRST}\n,\r\n{SECOND},1,\n\"a\"]").as_bytes(), 4);
 }
 
 #[test]
 fn an_array_that_is_not_closed_is_said() {
     for rest in ["", "\n", ",\r\n", ",{\"a\":", ",{\"a\":\"]", ",tru"] {
-        assert_eq!(
-            frames(ELEMENTS, format!("[{{}}{rest}")),
-            ["|{}", "odd unterminated"],
-            "{rest}"
-        );
+        assert_eq!(frames(ELEMENTS, format!("[{{}}{rest}")), ["|{}", "odd unterminated"], "{rest}");
     }
     assert_eq!(frames(ELEMENTS, "["), ["odd unterminated"]);
 }
@@ -111,10 +90,7 @@ fn an_element_above_the_cap_is_skipped_to_its_end_and_said_once() {
         long.clone(),
     ] {
         let body = format!("[{{}},\r\n{element},{{\"a\":1}}]");
-        assert_eq!(
-            cuts(framer(30), body.as_bytes()),
-            ["|{}", "odd oversize", "|{\"a\":1}"]
-        );
+        assert_eq!(cuts(framer(30), body.as_bytes()), ["|{}", "odd oversize", "|{\"a\":1}"]);
     }
     assert_eq!(cuts(framer(7), b"[{\"a\":1}]"), ["|{\"a\":1}"]);
     assert_eq!(cuts(framer(6), b"[{\"a\":1}]"), ["odd oversize"]);

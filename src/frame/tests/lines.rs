@@ -27,17 +27,7 @@ fn a_chat_in_lines() {
 
 #[test]
 fn a_value_is_handed_out_with_its_closing_bracket() {
-    let pieces = [
-        "{\"a\":{",
-        "}",
-        "}",
-        "\n",
-        "{\"b\":\"}\"",
-        "}{}",
-        "[[1],",
-        "[2]]",
-        "\r\n",
-    ];
+    let pieces = ["{\"a\":{", "}", "}", "\n", "{\"b\":\"}\"", "}{}", "[[1],", "[2]]", "\r\n"];
     assert_eq!(counts(framer(100)(), &pieces), [0, 0, 1, 0, 0, 2, 0, 1, 0]);
 }
 
@@ -60,42 +50,23 @@ fn brackets_and_quotes_in_strings_are_text() {
         "{\"nul\":\"\0\"}",
     ] {
         let twice = format!("{value}\n{value}\n");
-        assert_eq!(
-            frames(LINES, format!("{{}}\n{twice}{value}")).len(),
-            4,
-            "{value}"
-        );
-        assert_eq!(
-            cuts(framer(100), twice.as_bytes()),
-            [format!("|{value}"), format!("|{value}")]
-        );
+        assert_eq!(frames(LINES, format!("{{}}\n{twice}{value}")).len(), 4, "{value}");
+        assert_eq!(cuts(framer(100), twice.as_bytes()), [format!("|{value}"), format!("|{value}")]);
     }
     let latin = b"{\"a\":\"\xE9\xFF\"}\n{}\n";
-    assert_eq!(
-        frames(LINES, latin),
-        ["|{\"a\":\"\u{FFFD}\u{FFFD}\"}", "|{}"]
-    );
+    assert_eq!(frames(LINES, latin), ["|{\"a\":\"\u{FFFD}\u{FFFD}\"}", "|{}"]);
 }
 
 #[test]
 fn a_value_may_be_spread_over_lines() {
     let pretty =
         "{\n  \"error\": {\n    \"message\": \"no\"\n  },\n  \"at\": [\n    {\n    }\n  ]\n}";
-    assert_eq!(
-        frames(LINES, format!("{pretty}\n{{}}\n")),
-        [format!("|{pretty}"), "|{}".into()]
-    );
+    assert_eq!(frames(LINES, format!("{pretty}\n{{}}\n")), [format!("|{pretty}"), "|{}".into()]);
 }
 
 #[test]
 fn a_line_that_breaks_off_does_not_take_the_next_with_it() {
-    for broken in [
-        "{\"a\":[1,",
-        "{\"a\":\"tex",
-        "{\"a\":\"tex\\",
-        "{\"a\":{\"b\":1]",
-        "\"tex",
-    ] {
+    for broken in ["{\"a\":[1,", "{\"a\":\"tex", "{\"a\":\"tex\\", "{\"a\":{\"b\":1]", "\"tex"] {
         let expected = ["|{}".into(), format!("|{broken}"), "|{\"b\":2}".into()];
         for between in ["\n", "\r\n", "\r\n\r\n", "\n\u{1E}"] {
             let body = format!("{{}}{between}{broken}{between}{{\"b\":2}}\n");
@@ -107,15 +78,7 @@ fn a_line_that_breaks_off_does_not_take_the_next_with_it() {
 #[test]
 fn what_is_no_value_is_a_line() {
     let body = "{}\nnull\n 12 \r\nupstream gone: {\"a\":1}\n{}} x\n{}";
-    let expected = [
-        "|{}",
-        "|null",
-        "|12",
-        "|upstream gone: {\"a\":1}",
-        "|{}",
-        "|} x",
-        "|{}",
-    ];
+    let expected = ["|{}", "|null", "|12", "|upstream gone: {\"a\":1}", "|{}", "|} x", "|{}"];
     assert_eq!(frames(LINES, body), expected);
     assert_eq!(frames(LINES, "{}\nnull"), ["|{}", "|null"]);
 }
@@ -123,10 +86,7 @@ fn what_is_no_value_is_a_line() {
 #[test]
 fn a_value_that_the_body_ends_in_is_said() {
     for rest in ["{\"a\":1", "{\"a\":\"}", "[1,2", "\"tex", "{\n"] {
-        assert_eq!(
-            frames(LINES, format!("{{}}\n{rest}")),
-            ["|{}", "odd unterminated"]
-        );
+        assert_eq!(frames(LINES, format!("{{}}\n{rest}")), ["|{}", "odd unterminated"]);
     }
 }
 
@@ -141,20 +101,13 @@ fn a_line_above_the_cap_is_skipped_to_its_end_and_said_once() {
         (long.clone(), "odd oversize"),
     ] {
         let body = format!("{{}}\n{line}\n{{\"a\":1}}\n");
-        assert_eq!(
-            cuts(framer(30), body.as_bytes()),
-            ["|{}", odd, "|{\"a\":1}"],
-            "{line}"
-        );
+        assert_eq!(cuts(framer(30), body.as_bytes()), ["|{}", odd, "|{\"a\":1}"], "{line}");
     }
     // Exactly the cap fits.
     assert_eq!(cuts(framer(7), b"{\"a\":1}"), ["|{\"a\":1}"]);
     assert_eq!(cuts(framer(6), b"{\"a\":1}{}"), ["odd oversize", "|{}"]);
     assert_eq!(cuts(framer(6), b"{\"a\":1"), ["odd unterminated"]);
-    assert_eq!(
-        cuts(framer(5), b"{\"a\":1"),
-        ["odd oversize", "odd unterminated"]
-    );
+    assert_eq!(cuts(framer(5), b"{\"a\":1"), ["odd oversize", "odd unterminated"]);
 }
 
 #[test]
@@ -172,10 +125,6 @@ fn brackets_without_end_are_counted_and_no_more() {
 fn after_a_gap_reading_resumes_at_the_next_line() {
     for before in ["{}\n{\"a\":\"", "{}\n{\"a\":[", "{}\n", "{}", "{}\nnul"] {
         let rest = b"lost\"}\r\n{\"b\":1}\n{}";
-        assert_eq!(
-            after_gap(LINES, before.as_bytes(), rest),
-            ["|{\"b\":1}", "|{}"],
-            "{before}"
-        );
+        assert_eq!(after_gap(LINES, before.as_bytes(), rest), ["|{\"b\":1}", "|{}"], "{before}");
     }
 }

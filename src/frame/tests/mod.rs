@@ -143,12 +143,8 @@ fn a_whole_body_is_given_up_after_a_gap() {
 
 #[test]
 fn a_peer_that_never_ends_its_frame_cannot_make_it_grow() {
-    let leads: [&[u8]; 4] = [
-        b"data: ",
-        b"{\"text\":\"",
-        b"[{\"text\":\"",
-        &encode::prelude(1000, 10),
-    ];
+    let leads: [&[u8]; 4] =
+        [b"data: ", b"{\"text\":\"", b"[{\"text\":\"", &encode::prelude(1000, 10)];
     for (mut framer, lead) in small(1000).into_iter().zip(leads) {
         let mut odd = 0;
         framer.push(lead, &mut |_| odd += 1);

@@ -21,10 +21,7 @@ use super::*;
 type Read = (Vec<u8>, Vec<u8>);
 
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
-    prop_oneof![
-        prop::collection::vec(1..9_usize, 1..8),
-        prop::collection::vec(1..400_usize, 1..4),
-    ]
+    prop_oneof![prop::collection::vec(1..9_usize, 1..8), prop::collection::vec(1..400_usize, 1..4),]
 }
 
 /// What ours reads: the events, and whether something was odd.
@@ -129,11 +126,8 @@ fn smithy(pieces: &[&[u8]]) -> Vec<Message> {
 }
 
 fn event_of(message: &Message) -> Read {
-    let name = message
-        .headers()
-        .iter()
-        .rev()
-        .find(|header| header.name().as_str() == ":event-type");
+    let name =
+        message.headers().iter().rev().find(|header| header.name().as_str() == ":event-type");
     let name = name.map_or("", |header| header.value().as_string().unwrap().as_str());
     (name.as_bytes().to_vec(), message.payload().to_vec())
 }

@@ -6,27 +6,12 @@ const TEXT: Option<&str> = Some("text/plain");
 
 #[test]
 fn events_are_events_whatever_they_are_declared_as() {
-    for lead in [
-        "",
-        "\n\n",
-        "\u{FEFF}",
-        ": hello\n\n",
-        "\r\n : \r\n",
-        "id: 1\n",
-        "event\n",
-        "retry: 5\r\n",
-    ] {
+    for lead in
+        ["", "\n\n", "\u{FEFF}", ": hello\n\n", "\r\n : \r\n", "id: 1\n", "event\n", "retry: 5\r\n"]
+    {
         let body = format!("{lead}data: a\n\n");
-        let others = [
-            None,
-            TEXT,
-            Some("TEXT/Event-Stream"),
-            Some("application/octet-stream"),
-        ];
-        for said in EVERY
-            .into_iter()
-            .chain(others.map(|other| (other, Json::Lines)))
-        {
+        let others = [None, TEXT, Some("TEXT/Event-Stream"), Some("application/octet-stream")];
+        for said in EVERY.into_iter().chain(others.map(|other| (other, Json::Lines))) {
             assert_eq!(frames(said, &body), ["|a"], "{lead:?} {said:?}");
         }
     }
@@ -37,19 +22,8 @@ fn events_are_events_whatever_they_are_declared_as() {
 fn a_json_body_is_whole_whatever_it_is_declared_as() {
     for lead in ["", "\n  \n\t", "\u{FEFF}", "\r\n"] {
         let body = format!("{lead}{{\"error\":1}}");
-        for said in [
-            SSE,
-            JSON,
-            ELEMENTS,
-            AWS,
-            (None, Json::Whole),
-            (None, Json::Elements),
-        ] {
-            assert_eq!(
-                frames(said, &body),
-                ["whole {\"error\":1}"],
-                "{lead:?} {said:?}"
-            );
+        for said in [SSE, JSON, ELEMENTS, AWS, (None, Json::Whole), (None, Json::Elements)] {
+            assert_eq!(frames(said, &body), ["whole {\"error\":1}"], "{lead:?} {said:?}");
         }
     }
     assert_eq!(frames(JSON, "[1,2]"), ["whole [1,2]"]);
@@ -59,13 +33,8 @@ fn a_json_body_is_whole_whatever_it_is_declared_as() {
 #[test]
 fn other_text_is_whole_but_under_an_event_streams_name() {
     for said in [JSON, LINES, ELEMENTS, AWS, (TEXT, Json::Lines)] {
-        for text in [
-            "<html>no</html>",
-            "database",
-            "dat",
-            "404 page not found\n",
-            "upstream gone",
-        ] {
+        for text in ["<html>no</html>", "database", "dat", "404 page not found\n", "upstream gone"]
+        {
             assert_eq!(frames(said, text), [format!("whole {text}")], "{said:?}");
         }
         assert!(frames(said, "").is_empty() && frames(said, " \n ").is_empty());
@@ -100,25 +69,13 @@ fn lines_of_json_go_by_many_names() {
 #[test]
 fn under_jsons_own_name_a_second_value_makes_lines() {
     let json = |name| (Some(name), Json::Lines);
-    for name in [
-        "application/json",
-        "application/json; charset=utf-8",
-        "application/problem+json",
-    ] {
+    for name in ["application/json", "application/json; charset=utf-8", "application/problem+json"]
+    {
         assert_eq!(frames(json(name), "{\"a\":1}\n"), ["whole {\"a\":1}\n"]);
-        assert_eq!(
-            frames(json(name), " {\"a\":\n\"}{\"} "),
-            ["whole {\"a\":\n\"}{\"} "]
-        );
+        assert_eq!(frames(json(name), " {\"a\":\n\"}{\"} "), ["whole {\"a\":\n\"}{\"} "]);
         assert_eq!(frames(json(name), "{}{\"a\":1}\n"), ["|{}", "|{\"a\":1}"]);
-        assert_eq!(
-            frames(json(name), "{\"a\":1}\r\n\r\n{}"),
-            ["|{\"a\":1}", "|{}"]
-        );
-        assert_eq!(
-            frames(json(name), "{\"a\":1} oops"),
-            ["whole {\"a\":1} oops"]
-        );
+        assert_eq!(frames(json(name), "{\"a\":1}\r\n\r\n{}"), ["|{\"a\":1}", "|{}"]);
+        assert_eq!(frames(json(name), "{\"a\":1} oops"), ["whole {\"a\":1} oops"]);
         assert_eq!(frames(json(name), "{\"a\":"), ["whole {\"a\":"]);
     }
 }
@@ -148,11 +105,7 @@ fn in_doubt_only_so_much_is_held_back() {
 #[test]
 fn an_array_is_a_stream_only_where_the_api_streams_arrays() {
     for name in [JSON.0, None, TEXT, SSE.0, LINES.0] {
-        assert_eq!(
-            frames((name, Json::Elements), "\n[{}]"),
-            ["|{}"],
-            "{name:?}"
-        );
+        assert_eq!(frames((name, Json::Elements), "\n[{}]"), ["|{}"], "{name:?}");
     }
 }
 
@@ -166,10 +119,7 @@ fn a_message_of_awss_is_certain_by_its_checksum() {
     broken[8] ^= 1;
     assert_eq!(frames(AWS, &broken), ["odd bad_frame"]);
     assert_eq!(frames(AWS, &broken[..11]), ["odd unterminated"]);
-    assert_eq!(
-        frames((None, Json::Whole), &broken),
-        [format!("whole {}", lossy(&broken))]
-    );
+    assert_eq!(frames((None, Json::Whole), &broken), [format!("whole {}", lossy(&broken))]);
     assert_eq!(frames((None, Json::Whole), b"\0\0\0"), ["whole \0\0\0"]);
 }
 
@@ -183,19 +133,13 @@ fn whether_it_is_a_stream_is_known_from_its_first_byte_that_tells() {
         };
         pieces.iter().map(&mut after).collect()
     };
-    assert_eq!(
-        known(JSON, &[" ", "\n", "da", "ta:"]),
-        [None, None, None, Some(true)]
-    );
+    assert_eq!(known(JSON, &[" ", "\n", "da", "ta:"]), [None, None, None, Some(true)]);
     assert_eq!(known(JSON, &["{"]), [Some(false)]);
     assert_eq!(known(LINES, &["{"]), [Some(true)]);
     assert_eq!(known(ELEMENTS, &["["]), [Some(true)]);
     assert_eq!(known(AWS, &["\0", "{"]), [None, None]);
     let doubtful = (JSON.0, Json::Lines);
-    assert_eq!(
-        known(doubtful, &["{", "}", "\n", "{"]),
-        [None, None, None, Some(true)]
-    );
+    assert_eq!(known(doubtful, &["{", "}", "\n", "{"]), [None, None, None, Some(true)]);
 }
 
 #[test]

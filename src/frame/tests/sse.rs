@@ -16,12 +16,7 @@ fn the_standards_own_examples() {
         ": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event";
     assert_eq!(
         frames(SSE, four),
-        [
-            "|first event",
-            "|second event",
-            "| third event",
-            "odd unterminated"
-        ]
+        ["|first event", "|second event", "| third event", "odd unterminated"]
     );
 
     let blanks = "data\n\ndata\ndata\n\ndata:";
@@ -48,10 +43,7 @@ fn every_line_end_and_any_mix_of_them() {
 #[test]
 fn a_field_ends_at_its_first_colon_and_one_space_after_it_is_not_its_value() {
     let body = "data:a: b\n\ndata:  a\n\ndata::\n\ndata:\ta\n\ndata: a \n\nevent:  e:f \ndata\n\n";
-    assert_eq!(
-        frames(SSE, body),
-        ["|a: b", "| a", "|:", "|\ta", "|a ", " e:f |"]
-    );
+    assert_eq!(frames(SSE, body), ["|a: b", "| a", "|:", "|\ta", "|a ", " e:f |"]);
 }
 
 #[test]
@@ -76,11 +68,7 @@ fn only_the_formats_own_fields_are_read() {
         "retry",
         "\0",
     ] {
-        assert_eq!(
-            frames(SSE, format!("data: a\n{line}\ndata: c\n\n")),
-            ["|a\nc"],
-            "{line:?}"
-        );
+        assert_eq!(frames(SSE, format!("data: a\n{line}\ndata: c\n\n")), ["|a\nc"], "{line:?}");
     }
 }
 
@@ -140,15 +128,9 @@ fn strays_are_bounded_like_events() {
     let body = format!("data: a\n\n{lines}\ndata: b\n\n");
     let frames = cuts(|| small(30), body.as_bytes());
     let strays = ["stray {\"a\":1}"; 4];
-    assert_eq!(
-        frames,
-        [&["|a"][..], &strays, &["odd oversize", "|b"]].concat()
-    );
+    assert_eq!(frames, [&["|a"][..], &strays, &["odd oversize", "|b"]].concat());
     let long = format!("data: a\n\n{{\"a\":\"{}\"}}\n\ndata: b\n\n", "x".repeat(40));
-    assert_eq!(
-        cuts(|| small(30), long.as_bytes()),
-        ["|a", "odd oversize", "|b"]
-    );
+    assert_eq!(cuts(|| small(30), long.as_bytes()), ["|a", "odd oversize", "|b"]);
 }
 
 #[test]
@@ -192,12 +174,7 @@ fn an_event_above_the_cap_is_skipped_to_its_end_and_said_once() {
 
 #[test]
 fn the_cap_holds_while_a_line_is_waited_for() {
-    let pieces = [
-        "data: 12345678901234567890\n",
-        "data: ",
-        "\ndata: a\n",
-        "\ndata: a\n\n",
-    ];
+    let pieces = ["data: 12345678901234567890\n", "data: ", "\ndata: a\n", "\ndata: a\n\n"];
     assert_eq!(counts(small(30), &pieces), [0, 1, 0, 1]);
 
     let mut framer = small(100);
@@ -238,10 +215,6 @@ fn an_event_that_lies_whole_in_a_push_is_not_copied() {
 fn after_a_gap_reading_resumes_at_the_next_blank_line() {
     for before in ["data: a\n\ndata: b", "data: a\n\ndata: b\n", "data: a\n\n"] {
         let rest = b"rest\ndata: lost\n\ndata: c\n\n";
-        assert_eq!(
-            after_gap(SSE, before.as_bytes(), rest),
-            ["|c"],
-            "{before:?}"
-        );
+        assert_eq!(after_gap(SSE, before.as_bytes(), rest), ["|c"], "{before:?}");
     }
 }

@@ -56,10 +56,7 @@ struct Code {
 
 impl Head {
     pub const fn new() -> Self {
-        Self {
-            bytes: [0; LONGEST],
-            len: 0,
-        }
+        Self { bytes: [0; LONGEST], len: 0 }
     }
 
     pub const fn is_empty(&self) -> bool {
@@ -106,14 +103,7 @@ impl Head {
         if !sound || codeless || masks != (second & 0x80 != 0) {
             return None;
         }
-        Some(Frame {
-            kind,
-            last,
-            begins,
-            left,
-            mask: self.mask(),
-            code: Code::default(),
-        })
+        Some(Frame { kind, last, begins, left, mask: self.mask(), code: Code::default() })
     }
 
     /// How long it is as a whole, as far as can be told.

@@ -76,13 +76,7 @@ impl WebSocket {
     }
 
     const fn new(cap: usize, masks: bool) -> Self {
-        Self {
-            cap,
-            masks,
-            state: State::Head(Head::new()),
-            message: None,
-            text: Vec::new(),
-        }
+        Self { cap, masks, state: State::Head(Head::new()), message: None, text: Vec::new() }
     }
 
     /// Takes the next bytes and calls `out` for everything that they complete.

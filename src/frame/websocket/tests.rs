@@ -65,12 +65,7 @@ fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     }
     let key = mask.unwrap_or_default();
     bytes.extend(mask.iter().flatten());
-    bytes.extend(
-        payload
-            .iter()
-            .zip(key.iter().cycle())
-            .map(|(byte, key)| byte ^ key),
-    );
+    bytes.extend(payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
     bytes
 }
 
@@ -104,10 +99,7 @@ fn control_frames_stand_between_the_frames_of_a_message() {
         frame(0x88, b"\x03\xe8bye", None),
         server(0x81, "nothing comes after the end"),
     ];
-    assert_eq!(
-        by_server(&pieces.concat()),
-        ["text abc", "text ", "close Some(1000)"]
-    );
+    assert_eq!(by_server(&pieces.concat()), ["text abc", "text ", "close Some(1000)"]);
 }
 
 #[test]
@@ -119,10 +111,7 @@ fn a_client_masks_each_frame_with_a_key_of_its_own() {
         frame(0x88, &4004_u16.to_be_bytes(), Some([5, 6, 7, 8])),
     ];
     let said = said(|| WebSocket::client(CAP), &pieces.concat());
-    assert_eq!(
-        said,
-        ["text {\"type\":\"session.update\"}", "close Some(4004)"]
-    );
+    assert_eq!(said, ["text {\"type\":\"session.update\"}", "close Some(4004)"]);
     assert_eq!(by_server(&server(0x88, "")), ["close None"]);
 }
 
@@ -134,34 +123,20 @@ fn a_compressed_message_is_counted_and_its_neighbours_are_read() {
         server(0x80, "\u{2}"),
         server(0x81, "plain"),
     ];
-    assert_eq!(
-        by_server(&pieces.concat()),
-        ["Compressed", "Compressed", "text plain"]
-    );
+    assert_eq!(by_server(&pieces.concat()), ["Compressed", "Compressed", "text plain"]);
 }
 
 #[test]
 fn a_message_larger_than_the_cap_is_counted_and_said_once() {
     let small = || WebSocket::server(8);
-    let whole = [
-        server(0x81, "12345678"),
-        server(0x81, "123456789"),
-        server(0x81, "after"),
-    ];
+    let whole = [server(0x81, "12345678"), server(0x81, "123456789"), server(0x81, "after")];
     assert_eq!(
         said(small, &whole.concat()),
         ["text 12345678", "odd oversize", "Oversize", "text after"]
     );
-    let fragments = [
-        server(0x01, "12345"),
-        server(0x00, "6789"),
-        server(0x80, "0"),
-        server(0x81, "after"),
-    ];
-    assert_eq!(
-        said(small, &fragments.concat()),
-        ["odd oversize", "Oversize", "text after"]
-    );
+    let fragments =
+        [server(0x01, "12345"), server(0x00, "6789"), server(0x80, "0"), server(0x81, "after")];
+    assert_eq!(said(small, &fragments.concat()), ["odd oversize", "Oversize", "text after"]);
     // Said to be of 2^63 - 1 bytes: known before any of them comes.
     let endless = b"\x81\x7f\x7f\xff\xff\xff\xff\xff\xff\xff";
     assert_eq!(by_server(endless), ["odd oversize", "odd unterminated"]);
@@ -182,24 +157,12 @@ fn what_breaks_the_protocol_ends_the_reading() {
     ];
     for (what, bytes) in broken {
         let bytes = [server(0x81, "before"), bytes, server(0x81, "after")].concat();
-        assert_eq!(
-            by_server(&bytes),
-            ["text before", "odd bad_frame"],
-            "{what}"
-        );
+        assert_eq!(by_server(&bytes), ["text before", "odd bad_frame"], "{what}");
     }
     let within = [server(0x01, "a"), server(0x81, "b")].concat();
-    assert_eq!(
-        by_server(&within),
-        ["odd bad_frame"],
-        "a message within another"
-    );
+    assert_eq!(by_server(&within), ["odd bad_frame"], "a message within another");
     let bare = || WebSocket::client(CAP);
-    assert_eq!(
-        said(bare, &server(0x81, "x")),
-        ["odd bad_frame"],
-        "a client must mask"
-    );
+    assert_eq!(said(bare, &server(0x81, "x")), ["odd bad_frame"], "a client must mask");
 }
 
 #[test]
@@ -222,12 +185,8 @@ fn lossy(mut reader: WebSocket, bytes: &[u8], from: usize, to: usize) -> Vec<Str
 
 #[test]
 fn lost_bytes_cost_the_message_they_stood_in() {
-    let bytes = [
-        server(0x81, "first"),
-        server(0x81, "second"),
-        frame(0x88, b"\x03\xe8", None),
-    ]
-    .concat();
+    let bytes =
+        [server(0x81, "first"), server(0x81, "second"), frame(0x88, b"\x03\xe8", None)].concat();
     let lossy = |from, to| lossy(WebSocket::server(CAP), &bytes, from, to);
     let spared = ["Lost", "text second", "close Some(1000)"];
     assert_eq!(lossy(3, 5), spared);
@@ -241,10 +200,7 @@ fn lost_bytes_cost_the_message_they_stood_in() {
         frame(0x80, b"too", Some(MASK)),
         frame(0x81, b"kept", Some(MASK)),
     ];
-    assert_eq!(
-        self::lossy(WebSocket::client(CAP), &masked.concat(), 7, 9),
-        ["Lost", "text kept"]
-    );
+    assert_eq!(self::lossy(WebSocket::client(CAP), &masked.concat(), 7, 9), ["Lost", "text kept"]);
 }
 
 #[test]
@@ -324,11 +280,7 @@ fn conversation(masked: bool) -> impl Strategy<Value = Vec<u8>> {
                     0 => Data::Binary,
                     _ => Data::Continue,
                 };
-                write(PeerFrame::message(
-                    piece,
-                    OpCode::Data(data),
-                    index + 1 == count,
-                ));
+                write(PeerFrame::message(piece, OpCode::Data(data), index + 1 == count));
                 if ping {
                     write(PeerFrame::ping("p"));
                 }
@@ -345,10 +297,7 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     places.extend([0, bytes.len()]);
     places.sort_unstable();
-    places
-        .windows(2)
-        .map(|pair| &bytes[pair[0]..pair[1]])
-        .collect()
+    places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
 }
 
 proptest! {

@@ -74,15 +74,9 @@ impl Wanted {
         misplaced(object, template)?;
         let mode = annotations.mode(template, settings)?;
         let said = settings.clone();
-        let listen = annotations
-            .read("listen-port", from_text::<PortNumber>)?
-            .or(said.listen_port);
-        let admin = annotations
-            .read("admin-port", from_text::<PortNumber>)?
-            .or(said.admin_port);
-        let upstream = annotations
-            .read("upstream", targets)?
-            .unwrap_or(said.upstream);
+        let listen = annotations.read("listen-port", from_text::<PortNumber>)?.or(said.listen_port);
+        let admin = annotations.read("admin-port", from_text::<PortNumber>)?.or(said.admin_port);
+        let upstream = annotations.read("upstream", targets)?.unwrap_or(said.upstream);
         let wanted = Self {
             mode,
             asked: !annotations.ours.is_empty(),
@@ -91,41 +85,23 @@ impl Wanted {
             port: annotations.read("port", from_text)?.or(said.port),
             provider: annotations.read("provider", provider)?.or(said.provider),
             objectives: annotations.read("objectives", chosen)?.or(said.objectives),
-            engine_metrics: annotations
-                .read("engine-metrics", truth)?
-                .or(said.engine_metrics),
+            engine_metrics: annotations.read("engine-metrics", truth)?.or(said.engine_metrics),
             config: annotations.read("config", from_text)?.or(said.config),
             listen: listen.map_or(LISTEN, PortNumber::get),
             listen_said: listen.is_some(),
             admin: admin.map_or(ADMIN, PortNumber::get),
-            otlp_endpoint: annotations
-                .read("otlp-endpoint", from_text)?
-                .or(said.otlp_endpoint),
-            otlp_protocol: annotations
-                .read("otlp-protocol", chosen)?
-                .or(said.otlp_protocol),
+            otlp_endpoint: annotations.read("otlp-endpoint", from_text)?.or(said.otlp_endpoint),
+            otlp_protocol: annotations.read("otlp-protocol", chosen)?.or(said.otlp_protocol),
             drain: annotations.read("drain", from_text)?.or(said.drain),
-            native: annotations
-                .read("native", truth)?
-                .or(said.native)
-                .unwrap_or(true),
+            native: annotations.read("native", truth)?.or(said.native).unwrap_or(true),
             cluster: said.cluster,
-            cpu_request: annotations
-                .read("cpu-request", from_text)?
-                .or(said.cpu_request),
-            memory_request: annotations
-                .read("memory-request", from_text)?
-                .or(said.memory_request),
-            memory_limit: annotations
-                .read("memory-limit", from_text)?
-                .or(said.memory_limit),
+            cpu_request: annotations.read("cpu-request", from_text)?.or(said.cpu_request),
+            memory_request: annotations.read("memory-request", from_text)?.or(said.memory_request),
+            memory_limit: annotations.read("memory-limit", from_text)?.or(said.memory_limit),
             containers: annotations.read("containers", names)?,
         };
         if wanted.listen == wanted.admin {
-            return Err(Problem::SamePorts {
-                port: wanted.listen,
-            }
-            .into());
+            return Err(Problem::SamePorts { port: wanted.listen }.into());
         }
         Ok(wanted)
     }
@@ -169,10 +145,7 @@ impl<'a> Annotations<'a> {
     }
 
     fn get(&self, name: &str) -> Option<&'a str> {
-        self.ours
-            .iter()
-            .find(|(key, _)| *key == name)
-            .map(|(_, text)| *text)
+        self.ours.iter().find(|(key, _)| *key == name).map(|(_, text)| *text)
     }
 
     fn read<T>(
@@ -212,10 +185,7 @@ fn written(holder: &Value) -> impl Iterator<Item = (&String, &Value)> {
 fn misplaced(object: &Value, template: &Value) -> Result<(), Problem> {
     let elsewhere = written(object).find(|(key, _)| {
         key.starts_with(PREFIX)
-            && template
-                .pointer("/metadata/annotations")
-                .and_then(|them| them.get(key))
-                .is_none()
+            && template.pointer("/metadata/annotations").and_then(|them| them.get(key)).is_none()
     });
     match elsewhere {
         Some((key, _)) => Err(Problem::MisplacedAnnotation { name: key.clone() }),
@@ -233,21 +203,15 @@ where
 
 fn chosen<T: ValueEnum>(text: &str) -> Result<T, String> {
     T::from_str(text, false).map_err(|_| {
-        let names = T::value_variants().iter().filter_map(|value| {
-            value
-                .to_possible_value()
-                .map(|value| value.get_name().to_owned())
-        });
-        format!(
-            "\"{text}\" is none of {}",
-            names.collect::<Vec<_>>().join(", ")
-        )
+        let names = T::value_variants()
+            .iter()
+            .filter_map(|value| value.to_possible_value().map(|value| value.get_name().to_owned()));
+        format!("\"{text}\" is none of {}", names.collect::<Vec<_>>().join(", "))
     })
 }
 
 fn truth(text: &str) -> Result<bool, String> {
-    text.parse()
-        .map_err(|_| format!("\"{text}\" is neither \"true\" nor \"false\""))
+    text.parse().map_err(|_| format!("\"{text}\" is neither \"true\" nor \"false\""))
 }
 
 fn switch(text: &str) -> Result<bool, String> {
@@ -264,15 +228,10 @@ fn names(text: &str) -> Result<Vec<String>, String> {
 
 /// Errors do not echo the text: people put keys into URLs.
 fn targets(text: &str) -> Result<Vec<Target>, String> {
-    text.split(',')
-        .map(|target| from_text(target.trim()))
-        .collect()
+    text.split(',').map(|target| from_text(target.trim())).collect()
 }
 
 /// The known name that takes the fewest changes.
 fn nearest(name: &str) -> &'static str {
-    NAMES
-        .into_iter()
-        .min_by_key(|known| strsim::damerau_levenshtein(known, name))
-        .unwrap_or("mode")
+    NAMES.into_iter().min_by_key(|known| strsim::damerau_levenshtein(known, name)).unwrap_or("mode")
 }

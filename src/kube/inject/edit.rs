@@ -22,12 +22,7 @@ pub(super) struct Edit {
 
 impl Edit {
     pub(super) fn new(object: &Value, base: &'static str) -> Self {
-        Self {
-            value: object.clone(),
-            base,
-            operations: Vec::new(),
-            steps: Vec::new(),
-        }
+        Self { value: object.clone(), base, operations: Vec::new(), steps: Vec::new() }
     }
 
     pub(super) fn get(&self, pointer: &str) -> Option<&Value> {
@@ -36,9 +31,7 @@ impl Edit {
 
     /// The items of a list; none where there is no list.
     pub(super) fn list(&self, pointer: &str) -> &[Value] {
-        self.get(pointer)
-            .and_then(Value::as_array)
-            .map_or(&[], Vec::as_slice)
+        self.get(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
     /// Puts an item into a list, first or last, and makes the list where there is none.
@@ -51,18 +44,12 @@ impl Edit {
         if items.is_empty() {
             return Ok(());
         }
-        let known: Vec<(String, Value)> = items
-            .iter()
-            .map(|item| (record::id(item), record::without_name(item)))
-            .collect();
+        let known: Vec<(String, Value)> =
+            items.iter().map(|item| (record::id(item), record::without_name(item))).collect();
         let there = self.get(list).is_some_and(Value::is_array);
         if there {
             for (index, item) in items.into_iter().enumerate() {
-                let place = if first {
-                    index.to_string()
-                } else {
-                    "-".to_owned()
-                };
+                let place = if first { index.to_string() } else { "-".to_owned() };
                 self.apply(add(self.base, &format!("{list}/{place}"), item)?)?;
             }
         } else {
@@ -77,11 +64,7 @@ impl Edit {
         let parent = record::named(self.template(), list);
         for (id, fields) in known {
             let added = format!("{parent}/{}", record::escaped(&id));
-            let known = if record::is_container(&fields) {
-                Value::Null
-            } else {
-                fields
-            };
+            let known = if record::is_container(&fields) { Value::Null } else { fields };
             self.steps.push(Step::Added { added, known });
         }
         Ok(())
@@ -94,10 +77,7 @@ impl Edit {
             return self.replace(&pointer, value);
         }
         let added = record::named(self.template(), &pointer);
-        self.steps.push(Step::Added {
-            added,
-            known: value.clone(),
-        });
+        self.steps.push(Step::Added { added, known: value.clone() });
         self.apply(add(self.base, &pointer, value)?)
     }
 
@@ -115,10 +95,7 @@ impl Edit {
         }
         let added = format!("{}/{key}", record::named(self.template(), &pointer));
         self.make(&pointer);
-        self.steps.push(Step::Added {
-            added,
-            known: value.clone(),
-        });
+        self.steps.push(Step::Added { added, known: value.clone() });
         let whole = json!({ key: value });
         let operation = match self.get(&pointer) {
             Some(_) => replace(self.base, &pointer, whole)?,
@@ -140,11 +117,7 @@ impl Edit {
         self.apply(replace(self.base, pointer, value.clone())?)?;
         // A port without a name is called by its number, so its place is named when it has the new one.
         let changed = record::named(self.template(), pointer);
-        self.steps.push(Step::Changed {
-            changed,
-            was,
-            now: value,
-        });
+        self.steps.push(Step::Changed { changed, was, now: value });
         Ok(())
     }
 
@@ -157,10 +130,7 @@ impl Edit {
         let mut made = Vec::new();
         let annotations = self.get("/metadata/annotations").cloned();
         let metadata = self.get("/metadata").cloned();
-        for (at, there) in [
-            ("/metadata", &metadata),
-            ("/metadata/annotations", &annotations),
-        ] {
+        for (at, there) in [("/metadata", &metadata), ("/metadata/annotations", &annotations)] {
             if !there.as_ref().is_some_and(Value::is_object) {
                 made.push(Step::Made {
                     made: at.to_owned(),
@@ -179,26 +149,16 @@ impl Edit {
             (Some(Value::Object(_)), Some(Value::Object(_))) => {
                 add(self.base, RECORD_POINTER, Value::String(record))
             }
-            (Some(Value::Object(_)), Some(_)) => replace(
-                self.base,
-                "/metadata/annotations",
-                json!({ RECORD: record }),
-            ),
-            (Some(Value::Object(_)), None) => add(
-                self.base,
-                "/metadata/annotations",
-                json!({ RECORD: record }),
-            ),
-            (Some(_), _) => replace(
-                self.base,
-                "/metadata",
-                json!({ "annotations": { RECORD: record } }),
-            ),
-            (None, _) => add(
-                self.base,
-                "/metadata",
-                json!({ "annotations": { RECORD: record } }),
-            ),
+            (Some(Value::Object(_)), Some(_)) => {
+                replace(self.base, "/metadata/annotations", json!({ RECORD: record }))
+            }
+            (Some(Value::Object(_)), None) => {
+                add(self.base, "/metadata/annotations", json!({ RECORD: record }))
+            }
+            (Some(_), _) => {
+                replace(self.base, "/metadata", json!({ "annotations": { RECORD: record } }))
+            }
+            (None, _) => add(self.base, "/metadata", json!({ "annotations": { RECORD: record } })),
         };
         self.apply(operation?)?;
         Ok((self.value, Patch(self.operations)))
@@ -224,10 +184,8 @@ pub(super) fn applied(value: &mut Value, operation: &PatchOperation) -> Result<(
 }
 
 fn pointer(base: &str, pointer: &str) -> Result<PointerBuf, Problem> {
-    PointerBuf::parse(format!("{base}{pointer}")).map_err(|_| Problem::Malformed {
-        at: pointer.to_owned(),
-        expected: "a JSON pointer",
-    })
+    PointerBuf::parse(format!("{base}{pointer}"))
+        .map_err(|_| Problem::Malformed { at: pointer.to_owned(), expected: "a JSON pointer" })
 }
 
 pub(super) fn add(base: &str, at: &str, value: Value) -> Result<PatchOperation, Problem> {

@@ -28,9 +28,7 @@ pub(super) fn provider(container: &Value) -> Option<&'static str> {
     // The image says most, then what is started in it.
     ["image", "command", "args"].into_iter().find_map(|key| {
         let texts: Vec<&str> = texts(key);
-        let found = SIGNS
-            .iter()
-            .find(|(sign, _)| texts.iter().any(|text| text.contains(sign)));
+        let found = SIGNS.iter().find(|(sign, _)| texts.iter().any(|text| text.contains(sign)));
         found.map(|(_, provider)| *provider)
     })
 }

@@ -42,50 +42,30 @@ pub(super) fn take_over(
     let engine = engine(edit, wanted)?;
     for (port, annotation) in [(wanted.listen, "listen-port"), (wanted.admin, "admin-port")] {
         if engine.port == port {
-            return Err(Problem::PortDeclared {
-                port,
-                container: engine.name,
-                annotation,
-            });
+            return Err(Problem::PortDeclared { port, container: engine.name, annotation });
         }
     }
     let takeover = renumber(edit, wanted, &engine, (pods, around), notes)?;
     hold(edit, wanted, &engine, notes)?;
     let needed = drain(wanted).saturating_add(AFTER_DRAIN);
-    let said = edit
-        .get("/spec/terminationGracePeriodSeconds")
-        .and_then(Value::as_u64);
+    let said = edit.get("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64);
     if said.is_none_or(|said| said < needed) {
         edit.put("/spec", "terminationGracePeriodSeconds", json!(needed))?;
-        notes.push(Note::GraceRaised {
-            from: said,
-            to: needed,
-        });
+        notes.push(Note::GraceRaised { from: said, to: needed });
     }
-    let container = edit
-        .get(&format!("{CONTAINERS}/{}", engine.container))
-        .unwrap_or(&Value::Null);
+    let container = edit.get(&format!("{CONTAINERS}/{}", engine.container)).unwrap_or(&Value::Null);
     let guessed = engine::provider(container)
         .filter(|_| wanted.provider.is_none() && wanted.config.is_none());
     if let Some(provider) = guessed {
-        notes.push(Note::ProviderGuessed {
-            provider,
-            container: engine.name.clone(),
-        });
+        notes.push(Note::ProviderGuessed { provider, container: engine.name.clone() });
     }
-    let said = wanted
-        .provider
-        .as_ref()
-        .map(|name| name.as_str().to_owned());
+    let said = wanted.provider.as_ref().map(|name| name.as_str().to_owned());
     let url = format!("http://127.0.0.1:{}", engine.port);
     let upstream = match &wanted.config {
         _ if !wanted.upstream.is_empty() => Some(routes(&wanted.upstream)),
         None => Some(url),
         Some(config) => {
-            notes.push(Note::ConfigRules {
-                config: config.to_string(),
-                upstream: Some(url),
-            });
+            notes.push(Note::ConfigRules { config: config.to_string(), upstream: Some(url) });
             None
         }
     };
@@ -101,10 +81,7 @@ pub(super) fn take_over(
 
 /// Whether the name (or the node's port) of the declaration is kept, and its number changed.
 fn renames(engine: &Engine) -> bool {
-    engine
-        .declared
-        .as_ref()
-        .is_some_and(|port| port.name.is_some() || port.on_host)
+    engine.declared.as_ref().is_some_and(|port| port.name.is_some() || port.on_host)
 }
 
 fn engine(edit: &Edit, wanted: &Wanted) -> Result<Engine, Problem> {
@@ -112,10 +89,9 @@ fn engine(edit: &Edit, wanted: &Wanted) -> Result<Engine, Problem> {
     let choices = || ports.iter().map(Declared::choice).collect::<Vec<_>>();
     let fits: Vec<&Declared> = match &wanted.port {
         None => ports.iter().collect(),
-        Some(PortName::Name(name)) => ports
-            .iter()
-            .filter(|port| port.name.as_ref() == Some(name))
-            .collect(),
+        Some(PortName::Name(name)) => {
+            ports.iter().filter(|port| port.name.as_ref() == Some(name)).collect()
+        }
         Some(PortName::Number(number)) => {
             ports.iter().filter(|port| port.number == *number).collect()
         }
@@ -128,16 +104,12 @@ fn engine(edit: &Edit, wanted: &Wanted) -> Result<Engine, Problem> {
             declared: Some((*port).clone()),
         }),
         // A container need not declare where it listens.
-        ([], Some(PortName::Number(number)), [only]) => Ok(Engine {
-            container: 0,
-            name: pod::name(only),
-            port: *number,
-            declared: None,
-        }),
-        ([], Some(port), _) => Err(Problem::NoSuchPort {
-            port: port.to_string(),
-            choices: choices(),
-        }),
+        ([], Some(PortName::Number(number)), [only]) => {
+            Ok(Engine { container: 0, name: pod::name(only), port: *number, declared: None })
+        }
+        ([], Some(port), _) => {
+            Err(Problem::NoSuchPort { port: port.to_string(), choices: choices() })
+        }
         (_, _, _) => Err(Problem::PortUnclear { choices: choices() }),
     }
 }
@@ -169,40 +141,16 @@ fn renumber(
         if let Some(name) = &port.name {
             move_handlers(edit, engine, name, notes)?;
         }
-        let name = port
-            .name
-            .clone()
-            .unwrap_or_else(|| format!("{old} (a hostPort)"));
-        notes.push(Note::TookNamedPort {
-            container,
-            name,
-            old,
-            new,
-        });
-        return Ok(Takeover {
-            old,
-            new,
-            leads: true,
-        });
+        let name = port.name.clone().unwrap_or_else(|| format!("{old} (a hostPort)"));
+        notes.push(Note::TookNamedPort { container, name, old, new });
+        return Ok(Takeover { old, new, leads: true });
     }
     let led = around.leads_by_number(pods, old);
     if !led && !wanted.listen_said {
-        return Err(Problem::NumberedPort {
-            port: old,
-            headless: one_headless,
-        });
+        return Err(Problem::NumberedPort { port: old, headless: one_headless });
     }
-    notes.push(Note::TookNumberedPort {
-        container,
-        old,
-        new,
-        seen_to: !led,
-    });
-    Ok(Takeover {
-        old,
-        new,
-        leads: led,
-    })
+    notes.push(Note::TookNumberedPort { container, old, new, seen_to: !led });
+    Ok(Takeover { old, new, leads: led })
 }
 
 /// Probes and hooks of the engine name its port: they get its number, so that they still ask the engine.
@@ -247,10 +195,7 @@ fn hold(
     let container = format!("{CONTAINERS}/{}", engine.container);
     let name = engine.name.clone();
     let lifecycle = format!("{container}/lifecycle");
-    if edit
-        .get(&format!("{lifecycle}/preStop"))
-        .is_some_and(|hook| !hook.is_null())
-    {
+    if edit.get(&format!("{lifecycle}/preStop")).is_some_and(|hook| !hook.is_null()) {
         notes.push(Note::PreStopKept { container: name });
         return Ok(());
     }

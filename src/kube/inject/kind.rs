@@ -135,9 +135,7 @@ fn has_containers(value: &Value, levels: usize) -> bool {
         Value::Object(fields) => fields.iter().any(|(key, value)| {
             let named = |item: &Value| item.get("name").is_some_and(Value::is_string);
             let containers = key == "containers"
-                && value
-                    .as_array()
-                    .is_some_and(|items| items.iter().any(named));
+                && value.as_array().is_some_and(|items| items.iter().any(named));
             containers || has_containers(value, deeper)
         }),
         Value::Array(items) => items.iter().any(|item| has_containers(item, deeper)),
@@ -147,10 +145,8 @@ fn has_containers(value: &Value, levels: usize) -> bool {
 
 /// The objects of a document: itself, or a `List`'s items, each with the pointer to it.
 pub fn objects(document: &Value) -> Vec<(String, &Value)> {
-    let is_list = document
-        .get("kind")
-        .and_then(Value::as_str)
-        .is_some_and(|kind| kind.ends_with("List"));
+    let is_list =
+        document.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     match document.get("items").and_then(Value::as_array) {
         Some(items) if is_list => items
             .iter()

@@ -49,10 +49,7 @@ impl Live {
         }
         let name = kind::name(object);
         if let Some(owner) = owner(object) {
-            return Some(Self {
-                name: format!("{name} (of {owner})"),
-                way: Way::Owner,
-            });
+            return Some(Self { name: format!("{name} (of {owner})"), way: Way::Owner });
         }
         let way = match Kind::of(object) {
             Some(Kind::Pod) => Way::Pod,
@@ -90,13 +87,8 @@ pub fn ways_back(live: &[Live], command: &str) -> Vec<String> {
     let line = |way: Way| {
         let these = live.iter().filter(|object| object.way == way);
         let names: Vec<&str> = these.map(|object| object.name.as_str()).collect();
-        (!names.is_empty()).then(|| {
-            format!(
-                "from a cluster: {}: {}",
-                listed(&names),
-                way.advice(command)
-            )
-        })
+        (!names.is_empty())
+            .then(|| format!("from a cluster: {}: {}", listed(&names), way.advice(command)))
     };
     ways.into_iter().filter_map(line).collect()
 }
@@ -141,12 +133,7 @@ fn listed(names: &[&str]) -> String {
 /// that is empty, or full of zeros.
 fn is_live(object: &Value) -> bool {
     let metadata = object.get("metadata");
-    let written = [
-        "uid",
-        "resourceVersion",
-        "managedFields",
-        "creationTimestamp",
-    ];
+    let written = ["uid", "resourceVersion", "managedFields", "creationTimestamp"];
     let mut written = written.iter().filter_map(|key| metadata?.get(key));
     written.any(says) || object.get("status").is_some_and(says)
 }
@@ -169,11 +156,7 @@ fn owner(object: &Value) -> Option<String> {
     let controls = |it: &&Value| it.get("controller").and_then(Value::as_bool) == Some(true);
     let owner = references.iter().find(controls)?;
     let text = |key: &str| owner.get(key).and_then(Value::as_str);
-    Some(format!(
-        "{}/{}",
-        text("kind")?.to_ascii_lowercase(),
-        text("name")?
-    ))
+    Some(format!("{}/{}", text("kind")?.to_ascii_lowercase(), text("name")?))
 }
 
 /// Whether the manifest that was applied is known and can be changed in the object's stead.
@@ -219,14 +202,8 @@ mod tests {
         assert!(line.starts_with(&format!("{begins}: put back")), "{line}");
         objects.extend([live(6, Way::Replace), live(7, Way::Job)]);
         let [line, other] = ways_back(&objects, "inject").try_into().unwrap();
-        assert!(
-            line.starts_with(&format!("{begins} and 1 more: put back")),
-            "{line}"
-        );
-        assert!(
-            other.starts_with("from a cluster: deployment/d7: the template"),
-            "{other}"
-        );
+        assert!(line.starts_with(&format!("{begins} and 1 more: put back")), "{line}");
+        assert!(other.starts_with("from a cluster: deployment/d7: the template"), "{other}");
         assert!(ways_back(&[], "inject").is_empty());
     }
 
@@ -242,10 +219,7 @@ mod tests {
             })
         };
         let way = |pod: &Value| Live::of(pod).map(|live| (live.name, live.way));
-        assert_eq!(
-            way(&pod(true)),
-            Some(("pod/p (of statefulset/s)".to_owned(), Way::Owner))
-        );
+        assert_eq!(way(&pod(true)), Some(("pod/p (of statefulset/s)".to_owned(), Way::Owner)));
         assert_eq!(way(&pod(false)), Some(("pod/p".to_owned(), Way::Pod)));
     }
 }

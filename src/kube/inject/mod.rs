@@ -59,10 +59,7 @@ pub fn inject(object: &Value, around: &Around, settings: &Settings) -> Outcome {
     match planned(object, kind, around, settings) {
         Ok(plan) if plan.value == *object => Outcome::Skipped(Reason::AlreadyInjected),
         Ok(_) | Err(Stop::Refuse(_)) if around.leaves(object) => Outcome::Skipped(Reason::Owned),
-        Ok(plan) => Outcome::Changed {
-            patch: plan.patch,
-            notes: plan.notes,
-        },
+        Ok(plan) => Outcome::Changed { patch: plan.patch, notes: plan.notes },
         Err(Stop::Skip(reason)) => Outcome::Skipped(reason),
         Err(Stop::Refuse(problem)) => Outcome::Refused(problem),
     }
@@ -121,9 +118,7 @@ fn takeover(object: &Value, kind: Kind, around: &Around, settings: &Settings) ->
     if !around.names(object) || around.leaves(object) {
         return None;
     }
-    planned(object, kind, around, settings)
-        .ok()
-        .and_then(|plan| plan.takeover)
+    planned(object, kind, around, settings).ok().and_then(|plan| plan.takeover)
 }
 
 /// The plan, from the object as it was before any `inject`.
@@ -139,9 +134,7 @@ fn planned(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> 
     let (bare, undo, undo_notes) = record.undo(object, base)?;
     let mut settings = settings.clone();
     // Its Service may have been led there long ago, and need not be in this input again.
-    settings.listen_port = settings
-        .listen_port
-        .or(record.listen.and_then(value::PortNumber::new));
+    settings.listen_port = settings.listen_port.or(record.listen.and_then(value::PortNumber::new));
     let plan = match fresh(&bare, kind, around, &settings) {
         Err(Stop::Skip(Reason::NotAsked)) => return Err(Reason::AlreadyInjected.into()),
         other => other?,
@@ -150,12 +143,7 @@ fn planned(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> 
     notes.extend(undo_notes);
     notes.extend(plan.notes);
     let patch = Patch(undo.0.into_iter().chain(plan.patch.0).collect());
-    Ok(Plan {
-        value: plan.value,
-        patch,
-        notes,
-        takeover: plan.takeover,
-    })
+    Ok(Plan { value: plan.value, patch, notes, takeover: plan.takeover })
 }
 
 /// The plan for an object without a sidecar of ours.
@@ -202,16 +190,9 @@ fn fresh(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> Re
     } else {
         edit.insert("/spec/containers", false, vec![container])?;
     }
-    let (value, patch) = edit.finish(
-        Some(wanted.mode.as_str()),
-        takeover.map(|takeover| takeover.new),
-    )?;
-    Ok(Plan {
-        value,
-        patch,
-        notes,
-        takeover,
-    })
+    let (value, patch) =
+        edit.finish(Some(wanted.mode.as_str()), takeover.map(|takeover| takeover.new))?;
+    Ok(Plan { value, patch, notes, takeover })
 }
 
 /// The lists of containers that a sidecar must get on with.
@@ -220,17 +201,10 @@ const CONTAINERS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
 /// Whether the pod is one that can have the sidecar.
 fn fits(edit: &Edit, kind: Kind, wanted: &Wanted) -> Result<(), Stop> {
     if !edit.get("/spec").is_some_and(Value::is_object) {
-        return Err(malformed(
-            &format!("{}/spec", kind.template()),
-            "a pod's specification",
-        )
-        .into());
+        return Err(malformed(&format!("{}/spec", kind.template()), "a pod's specification").into());
     }
     for list in CONTAINERS.into_iter().chain(["/spec/volumes"]) {
-        if edit
-            .get(list)
-            .is_some_and(|value| !value.is_array() && !value.is_null())
-        {
+        if edit.get(list).is_some_and(|value| !value.is_array() && !value.is_null()) {
             return Err(malformed(&format!("{}{list}", kind.template()), "a list").into());
         }
     }
@@ -243,26 +217,16 @@ fn fits(edit: &Edit, kind: Kind, wanted: &Wanted) -> Result<(), Stop> {
     if pod::is_windows(edit) {
         return Err(Reason::Windows.into());
     }
-    if CONTAINERS
-        .iter()
-        .flat_map(|list| edit.list(list))
-        .any(|it| pod::name(it) == sidecar::NAME)
-    {
+    if CONTAINERS.iter().flat_map(|list| edit.list(list)).any(|it| pod::name(it) == sidecar::NAME) {
         return Err(Reason::ForeignContainer.into());
     }
     if kind.completes() && !wanted.native {
         return Err(Reason::JobNeedsNative.into());
     }
     if wanted.config.is_some()
-        && edit
-            .list("/spec/volumes")
-            .iter()
-            .any(|it| pod::name(it) == sidecar::VOLUME)
+        && edit.list("/spec/volumes").iter().any(|it| pod::name(it) == sidecar::VOLUME)
     {
-        return Err(Problem::VolumeExists {
-            name: sidecar::VOLUME,
-        }
-        .into());
+        return Err(Problem::VolumeExists { name: sidecar::VOLUME }.into());
     }
     ports_are_free(edit, wanted).map_err(Stop::from)
 }
@@ -270,10 +234,8 @@ fn fits(edit: &Edit, kind: Kind, wanted: &Wanted) -> Result<(), Stop> {
 /// Whether no container declares the sidecar's ports.
 fn ports_are_free(edit: &Edit, wanted: &Wanted) -> Result<(), Problem> {
     for (port, annotation) in [(wanted.listen, "listen-port"), (wanted.admin, "admin-port")] {
-        let declared = CONTAINERS
-            .iter()
-            .flat_map(|list| pod::ports(edit, list))
-            .find(|it| it.number == port);
+        let declared =
+            CONTAINERS.iter().flat_map(|list| pod::ports(edit, list)).find(|it| it.number == port);
         if let Some(declared) = declared {
             return Err(Problem::PortDeclared {
                 port,
@@ -286,12 +248,5 @@ fn ports_are_free(edit: &Edit, wanted: &Wanted) -> Result<(), Problem> {
 }
 
 fn malformed(at: &str, expected: &'static str) -> Problem {
-    Problem::Malformed {
-        at: if at.is_empty() {
-            "/".to_owned()
-        } else {
-            at.to_owned()
-        },
-        expected,
-    }
+    Problem::Malformed { at: if at.is_empty() { "/".to_owned() } else { at.to_owned() }, expected }
 }

@@ -144,60 +144,29 @@ impl Note {
 }
 
 impl fmt::Display for Note {
-    #[expect(
-        clippy::too_many_lines,
-        reason = "a text for each variant, and nothing else"
-    )]
+    #[expect(clippy::too_many_lines, reason = "a text for each variant, and nothing else")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sidecar {
-                mode,
-                native,
-                image,
-            } => {
-                let kind = if *native {
-                    "native sidecar"
-                } else {
-                    "plain container"
-                };
+            Self::Sidecar { mode, native, image } => {
+                let kind = if *native { "native sidecar" } else { "plain container" };
                 write!(f, "adds {image} as a {kind}, {mode}")
             }
-            Self::TookNamedPort {
-                container,
-                name,
-                old,
-                new,
-            } => write!(
+            Self::TookNamedPort { container, name, old, new } => write!(
                 f,
                 "port {name} of container {container} now leads to the sidecar ({new}), which passes on to {old}; Services \
              that say {old} by number, and are not in this input, would lead past it"
             ),
-            Self::TookNumberedPort {
-                container,
-                old,
-                new,
-                seen_to: false,
-            } => write!(
+            Self::TookNumberedPort { container, old, new, seen_to: false } => write!(
                 f,
                 "the sidecar listens on {new} and passes on to {old} of container {container}; the Service in this input \
              is led to {new}"
             ),
-            Self::TookNumberedPort {
-                container,
-                old,
-                new,
-                seen_to: true,
-            } => write!(
+            Self::TookNumberedPort { container, old, new, seen_to: true } => write!(
                 f,
                 "the sidecar listens on {new} and passes on to {old} of container {container}; that its Service leads to \
              {new} is yours to see to"
             ),
-            Self::HandlerMoved {
-                container,
-                handler,
-                name,
-                number,
-            } => write!(
+            Self::HandlerMoved { container, handler, name, number } => write!(
                 f,
                 "{handler} of container {container} stays on the engine: port {number} instead of {name}"
             ),
@@ -206,32 +175,20 @@ impl fmt::Display for Note {
                 "container {container} gets a preStop that waits until the sidecar has no request in flight"
             ),
             Self::GraceRaised { from: None, to } => {
-                write!(
-                    f,
-                    "terminationGracePeriodSeconds is {to} instead of the default (30)"
-                )
+                write!(f, "terminationGracePeriodSeconds is {to} instead of the default (30)")
             }
-            Self::GraceRaised {
-                from: Some(from),
-                to,
-            } => {
+            Self::GraceRaised { from: Some(from), to } => {
                 write!(f, "terminationGracePeriodSeconds is {to} instead of {from}")
             }
             Self::VariablesSet { container, names } => {
                 write!(f, "container {container} gets {}", names.join(", "))
             }
             Self::ServiceLed { port, old, new } => {
-                write!(
-                    f,
-                    "port {port} leads to the sidecar ({new}) instead of {old}"
-                )
+                write!(f, "port {port} leads to the sidecar ({new}) instead of {old}")
             }
             Self::Renewed => f.write_str("takes back the sidecar that it had, which was another"),
             Self::Removed => f.write_str("takes back what inject did"),
-            Self::ProviderGuessed {
-                provider,
-                container,
-            } => write!(
+            Self::ProviderGuessed { provider, container } => write!(
                 f,
                 "takes container {container} for {provider}; if it is another, say so by the annotation tokengauge.dev/provider"
             ),
@@ -240,12 +197,7 @@ impl fmt::Display for Note {
                 "container {container} has a preStop of its own, which stays: the engine is stopped when that ends; let it \
              wait for GET /drained on the sidecar's admin port, or open streams may be cut"
             ),
-            Self::VariableKept {
-                container,
-                name,
-                value,
-                prefix,
-            } => {
+            Self::VariableKept { container, name, value, prefix } => {
                 write!(f, "container {container} sets {name} itself")?;
                 if let Some(value) = value {
                     write!(f, " ({value})")?;
@@ -276,18 +228,12 @@ impl fmt::Display for Note {
                 f,
                 "no SDK's variable is known for {upstream}: point the application at the sidecar yourself"
             ),
-            Self::ConfigRules {
-                config,
-                upstream: Some(url),
-            } => write!(
+            Self::ConfigRules { config, upstream: Some(url) } => write!(
                 f,
                 "where requests go is said by tokengauge.yaml in ConfigMap {config}, with their provider and the engine's \
                  metrics: its upstream must be {url}"
             ),
-            Self::ConfigRules {
-                config,
-                upstream: None,
-            } => write!(
+            Self::ConfigRules { config, upstream: None } => write!(
                 f,
                 "where requests go is said by tokengauge.yaml in ConfigMap {config}: no variables are set in containers"
             ),

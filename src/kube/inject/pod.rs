@@ -23,10 +23,7 @@ impl Declared {
     /// As a person chooses it: `http (8000, container vllm)`.
     pub(super) fn choice(&self) -> String {
         match &self.name {
-            Some(name) => format!(
-                "{name} ({}, container {})",
-                self.number, self.container_name
-            ),
+            Some(name) => format!("{name} ({}, container {})", self.number, self.container_name),
             None => format!("{} (container {})", self.number, self.container_name),
         }
     }
@@ -38,14 +35,9 @@ pub(super) fn ports(edit: &Edit, list: &str) -> Vec<Declared> {
     for (container, value) in edit.list(list).iter().enumerate() {
         let declared = value.get("ports").and_then(Value::as_array);
         for (index, port) in declared.into_iter().flatten().enumerate() {
-            let tcp = port
-                .get("protocol")
-                .and_then(Value::as_str)
-                .is_none_or(|name| name == "TCP");
+            let tcp = port.get("protocol").and_then(Value::as_str).is_none_or(|name| name == "TCP");
             let number = port.get("containerPort").and_then(Value::as_u64);
-            let Some(number) = number
-                .and_then(|number| u16::try_from(number).ok())
-                .filter(|_| tcp)
+            let Some(number) = number.and_then(|number| u16::try_from(number).ok()).filter(|_| tcp)
             else {
                 continue;
             };
@@ -63,11 +55,7 @@ pub(super) fn ports(edit: &Edit, list: &str) -> Vec<Declared> {
 }
 
 pub(super) fn name(value: &Value) -> String {
-    value
-        .get("name")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
+    value.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 /// Whether one of the containers is known for an engine.
@@ -89,9 +77,7 @@ pub(super) fn is_windows(edit: &Edit) -> bool {
 
 /// Seconds: what the pod says, or Kubernetes' default.
 pub(super) fn grace(edit: &Edit) -> u64 {
-    edit.get("/spec/terminationGracePeriodSeconds")
-        .and_then(Value::as_u64)
-        .unwrap_or(30)
+    edit.get("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(30)
 }
 
 /// The name in an object's metadata.

@@ -17,10 +17,7 @@ pub const RECORD: &str = "tokengauge.dev/injected";
 /// The form of the record. Another number is another form, which this program cannot take back.
 const VERSION: u32 = 1;
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the form that serde calls it in"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls it in")]
 const fn is_false(flag: &bool) -> bool {
     !*flag
 }
@@ -63,12 +60,7 @@ pub(super) enum Step {
 
 impl Record {
     pub(super) fn new(mode: Option<&str>, listen: Option<u16>, steps: Vec<Step>) -> Self {
-        Self {
-            version: VERSION,
-            mode: mode.map(str::to_owned),
-            listen,
-            steps,
-        }
+        Self { version: VERSION, mode: mode.map(str::to_owned), listen, steps }
     }
 
     /// Compact JSON.
@@ -83,15 +75,10 @@ impl Record {
             return Ok(None);
         };
         let broken = |wrong: String| Problem::BrokenRecord { wrong };
-        let text = text
-            .as_str()
-            .ok_or_else(|| broken("it is no text".to_owned()))?;
+        let text = text.as_str().ok_or_else(|| broken("it is no text".to_owned()))?;
         let record: Self = serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
         if record.version != VERSION {
-            return Err(broken(format!(
-                "version {}, known is {VERSION}",
-                record.version
-            )));
+            return Err(broken(format!("version {}, known is {VERSION}", record.version)));
         }
         Ok(Some(record))
     }
@@ -102,12 +89,8 @@ impl Record {
         object: &Value,
         base: &str,
     ) -> Result<(Value, Patch, Vec<Note>), Problem> {
-        let mut undo = Undo {
-            value: object.clone(),
-            base,
-            operations: Vec::new(),
-            notes: Vec::new(),
-        };
+        let mut undo =
+            Undo { value: object.clone(), base, operations: Vec::new(), notes: Vec::new() };
         let (made, rest): (Vec<&Step>, Vec<&Step>) =
             self.steps.iter().partition(|step| is_metadata(step));
         for step in rest.into_iter().rev() {
@@ -154,20 +137,13 @@ impl Undo<'_> {
             },
             Step::Changed { changed, was, now } => match found(template, changed, &Value::Null) {
                 Some((at, value)) if value == now => self.replace(&at, was),
-                Some(_) => self.note(Note::LeftChanged {
-                    at: changed.clone(),
-                }),
-                None => self.note(Note::Gone {
-                    at: changed.clone(),
-                }),
+                Some(_) => self.note(Note::LeftChanged { at: changed.clone() }),
+                None => self.note(Note::Gone { at: changed.clone() }),
             },
         }
     }
 
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "an arm of a match whose other arms can fail"
-    )]
+    #[expect(clippy::unnecessary_wraps, reason = "an arm of a match whose other arms can fail")]
     fn note(&mut self, note: Note) -> Result<(), Problem> {
         self.notes.push(note);
         Ok(())
@@ -192,10 +168,7 @@ impl Undo<'_> {
 fn shortened(operations: Vec<PatchOperation>) -> Vec<PatchOperation> {
     let mut kept: Vec<PatchOperation> = Vec::with_capacity(operations.len());
     for operation in operations {
-        if matches!(
-            operation,
-            PatchOperation::Remove(_) | PatchOperation::Replace(_)
-        ) {
+        if matches!(operation, PatchOperation::Remove(_) | PatchOperation::Replace(_)) {
             let whole = format!("{}/", operation.path());
             while kept.last().is_some_and(|last| {
                 matches!(last, PatchOperation::Remove(_))
@@ -221,9 +194,9 @@ fn is_empty(value: &Value) -> bool {
 fn holds(value: &Value, known: &Value) -> bool {
     match (value, known) {
         (_, Value::Null) => true,
-        (Value::Object(value), Value::Object(known)) => known
-            .iter()
-            .all(|(key, known)| value.get(key).is_some_and(|value| holds(value, known))),
+        (Value::Object(value), Value::Object(known)) => {
+            known.iter().all(|(key, known)| value.get(key).is_some_and(|value| holds(value, known)))
+        }
         _ => value == known,
     }
 }
@@ -234,10 +207,7 @@ pub(super) fn id(item: &Value) -> String {
         return name.to_owned();
     }
     let number = item.get("containerPort").or_else(|| item.get("port"));
-    number
-        .and_then(Value::as_u64)
-        .map(|number| number.to_string())
-        .unwrap_or_default()
+    number.and_then(Value::as_u64).map(|number| number.to_string()).unwrap_or_default()
 }
 
 /// The item's fields but its name, which its place says.
@@ -245,11 +215,7 @@ pub(super) fn without_name(item: &Value) -> Value {
     let mut fields = item.as_object().cloned().unwrap_or_default();
     fields.remove("name");
     fields.remove("containerPort");
-    if fields.is_empty() {
-        Value::Null
-    } else {
-        Value::Object(fields)
-    }
+    if fields.is_empty() { Value::Null } else { Value::Object(fields) }
 }
 
 /// A container is ours by its name; its record would be as long as itself.
@@ -273,10 +239,7 @@ pub(super) fn named(root: &Value, pointer: &str) -> String {
         named.push('/');
         match at {
             Some(Value::Array(items)) => {
-                let item = token
-                    .parse::<usize>()
-                    .ok()
-                    .and_then(|index| items.get(index));
+                let item = token.parse::<usize>().ok().and_then(|index| items.get(index));
                 named.push_str(&item.map(|item| escaped(&id(item))).unwrap_or_default());
                 at = item;
             }

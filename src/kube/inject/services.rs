@@ -53,12 +53,8 @@ pub(super) struct Selected<'a> {
 impl<'a> Selected<'a> {
     pub(super) fn of(object: &'a Value, template: &'a Value) -> Self {
         Self {
-            namespace: object
-                .pointer("/metadata/namespace")
-                .and_then(Value::as_str),
-            labels: template
-                .pointer("/metadata/labels")
-                .and_then(Value::as_object),
+            namespace: object.pointer("/metadata/namespace").and_then(Value::as_str),
+            labels: template.pointer("/metadata/labels").and_then(Value::as_object),
         }
     }
 }
@@ -100,11 +96,7 @@ impl Around {
                 let kind = object.get("kind").and_then(Value::as_str);
                 kind.is_some_and(|kind| kinds.contains(&kind))
             };
-            objects
-                .iter()
-                .filter(fits)
-                .map(|&object| object.clone())
-                .collect()
+            objects.iter().filter(fits).map(|&object| object.clone()).collect()
         };
         let mut around = Self {
             services: services.collect(),
@@ -116,10 +108,8 @@ impl Around {
             crowded: only.is_empty() && objects.iter().filter(asks).count() > 1,
             renews: true,
         };
-        let workloads = objects
-            .iter()
-            .filter_map(|object| around.workload(object, settings))
-            .collect();
+        let workloads =
+            objects.iter().filter_map(|object| around.workload(object, settings)).collect();
         around.workloads = workloads;
         around
     }
@@ -127,9 +117,7 @@ impl Around {
     fn workload(&self, object: &Value, settings: &Settings) -> Option<Workload> {
         let kind = Kind::of(object)?;
         let template = object.pointer(kind.template())?;
-        let labels = template
-            .pointer("/metadata/labels")
-            .and_then(Value::as_object);
+        let labels = template.pointer("/metadata/labels").and_then(Value::as_object);
         Some(Workload {
             name: kind::name(object),
             namespace: namespace(object).map(str::to_owned),
@@ -185,13 +173,9 @@ impl Around {
     pub(super) fn policies(&self, pods: &Selected<'_>, port: u16) -> Vec<String> {
         let lets_in = |policy: &&Value| {
             let rules = policy.pointer("/spec/ingress").and_then(Value::as_array);
-            let ports = rules
-                .into_iter()
-                .flatten()
-                .filter_map(|rule| rule.get("ports")?.as_array());
-            ports
-                .flatten()
-                .any(|it| it.get("port").and_then(Value::as_u64) == Some(port.into()))
+            let ports =
+                rules.into_iter().flatten().filter_map(|rule| rule.get("ports")?.as_array());
+            ports.flatten().any(|it| it.get("port").and_then(Value::as_u64) == Some(port.into()))
         };
         self.policies
             .iter()
@@ -208,9 +192,7 @@ impl Around {
             let ports = pool.pointer("/spec/targetPorts").and_then(Value::as_array);
             let numbers = ports.into_iter().flatten().map(|it| it.get("number"));
             let former = pool.pointer("/spec/targetPortNumber");
-            numbers
-                .chain([former])
-                .any(|it| it.and_then(Value::as_u64) == Some(port.into()))
+            numbers.chain([former]).any(|it| it.and_then(Value::as_u64) == Some(port.into()))
         };
         let chooses = |pool: &&Value| {
             let selector = pool.pointer("/spec/selector");
@@ -238,9 +220,8 @@ impl Around {
                 && object.pointer("/metadata/name").and_then(Value::as_str) == Some(name)
                 && shares(namespace(object), in_namespace)
         })?;
-        let keys = ["data", "stringData"]
-            .into_iter()
-            .filter_map(|data| object.get(data)?.as_object());
+        let keys =
+            ["data", "stringData"].into_iter().filter_map(|data| object.get(data)?.as_object());
         Some(keys.flat_map(|data| data.keys().cloned()).collect())
     }
 }
@@ -268,11 +249,8 @@ fn lead(service: &Value, around: &Around) -> Result<Option<Led>, Problem> {
     if is_headless(&original) {
         return Ok(None);
     }
-    let behind: Vec<&Workload> = around
-        .workloads
-        .iter()
-        .filter(|workload| workload.is_behind(&original))
-        .collect();
+    let behind: Vec<&Workload> =
+        around.workloads.iter().filter(|workload| workload.is_behind(&original)).collect();
     let mut edit = Edit::new(&original, "");
     let mut led = false;
     let mut takeovers: Vec<Takeover> = Vec::new();
@@ -284,20 +262,14 @@ fn lead(service: &Value, around: &Around) -> Result<Option<Led>, Problem> {
     }
     for takeover in takeovers {
         for port in ports_to(&original, takeover.old) {
-            if let Some(other) = behind
-                .iter()
-                .find(|workload| workload.takeover != Some(takeover))
+            if let Some(other) = behind.iter().find(|workload| workload.takeover != Some(takeover))
             {
                 return Err(Problem::SharedService {
                     workload: other.name.clone(),
                     port: takeover.old,
                 });
             }
-            edit.put(
-                &format!("/spec/ports/{}", port.index),
-                "targetPort",
-                json!(takeover.new),
-            )?;
+            edit.put(&format!("/spec/ports/{}", port.index), "targetPort", json!(takeover.new))?;
             notes.push(Note::ServiceLed {
                 port: port.called,
                 old: takeover.old,
@@ -316,10 +288,7 @@ fn lead(service: &Value, around: &Around) -> Result<Option<Led>, Problem> {
 
 impl Workload {
     fn is_behind(&self, service: &Value) -> bool {
-        let pods = Selected {
-            namespace: self.namespace.as_deref(),
-            labels: Some(&self.labels),
-        };
+        let pods = Selected { namespace: self.namespace.as_deref(), labels: Some(&self.labels) };
         selects(service, &pods)
     }
 }
@@ -328,17 +297,15 @@ impl Workload {
 fn original(object: &Value, base: &str) -> Value {
     let record = object.pointer(base).map(Record::of);
     match record {
-        Some(Ok(Some(record))) => record
-            .undo(object, base)
-            .map_or_else(|_| object.clone(), |(value, _, _)| value),
+        Some(Ok(Some(record))) => {
+            record.undo(object, base).map_or_else(|_| object.clone(), |(value, _, _)| value)
+        }
         Some(Ok(None) | Err(_)) | None => object.clone(),
     }
 }
 
 fn namespace(object: &Value) -> Option<&str> {
-    object
-        .pointer("/metadata/namespace")
-        .and_then(Value::as_str)
+    object.pointer("/metadata/namespace").and_then(Value::as_str)
 }
 
 /// Whether two objects of one input are in the same namespace. One that says none is put where the other is, or kubectl
@@ -357,9 +324,7 @@ fn is_headless(service: &Value) -> bool {
 /// Whether the Service's selector fits the pods' labels, in the same namespace. One without a selector fits nothing.
 fn selects(service: &Value, pods: &Selected<'_>) -> bool {
     let selector = service.pointer("/spec/selector");
-    let chooses = selector
-        .and_then(Value::as_object)
-        .is_some_and(|them| !them.is_empty());
+    let chooses = selector.and_then(Value::as_object).is_some_and(|them| !them.is_empty());
     chooses && shares(namespace(service), pods.namespace) && fits(selector, pods)
 }
 
@@ -381,22 +346,15 @@ struct ServicePort<'a> {
 
 fn each_port(service: &Value) -> impl Iterator<Item = ServicePort<'_>> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array);
-    ports
-        .into_iter()
-        .flatten()
-        .enumerate()
-        .filter_map(|(index, port)| {
-            let tcp = port
-                .get("protocol")
-                .and_then(Value::as_str)
-                .is_none_or(|name| name == "TCP");
-            tcp.then(|| ServicePort {
-                index,
-                called: super::record::id(port),
-                target: port.get("targetPort").filter(|target| !target.is_null()),
-                port: port.get("port"),
-            })
+    ports.into_iter().flatten().enumerate().filter_map(|(index, port)| {
+        let tcp = port.get("protocol").and_then(Value::as_str).is_none_or(|name| name == "TCP");
+        tcp.then(|| ServicePort {
+            index,
+            called: super::record::id(port),
+            target: port.get("targetPort").filter(|target| !target.is_null()),
+            port: port.get("port"),
         })
+    })
 }
 
 /// The ports of a Service that lead to a number of the pod.

@@ -99,12 +99,7 @@ pub(super) fn container(wanted: &Wanted, place: &Place) -> Value {
 /// Inbound it holds the engine until its last stream has ended. Outbound a native sidecar is stopped after the application
 /// anyway; a plain container must wait for it.
 fn pre_stop(wanted: &Wanted, grace: u64) -> Option<Vec<String>> {
-    let words = |words: &[&str]| {
-        words
-            .iter()
-            .map(|&word| word.to_owned())
-            .collect::<Vec<_>>()
-    };
+    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let mut command = words(&["/tokengauge", "drain"]);
     if wanted.admin != 4001 {
         command.extend(["--admin".to_owned(), format!("127.0.0.1:{}", wanted.admin)]);
@@ -150,10 +145,7 @@ fn environment(wanted: &Wanted, place: &Place) -> Vec<Value> {
         set("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.as_str().to_owned());
     }
     if wanted.config.is_some() {
-        set(
-            "TOKENGAUGE_CONFIG",
-            "/etc/tokengauge/tokengauge.yaml".to_owned(),
-        );
+        set("TOKENGAUGE_CONFIG", "/etc/tokengauge/tokengauge.yaml".to_owned());
     }
     let from = match wanted.mode {
         Mode::Inbound => "0.0.0.0",
@@ -170,10 +162,7 @@ fn environment(wanted: &Wanted, place: &Place) -> Vec<Value> {
     if let Some(provider) = provider {
         set("TOKENGAUGE_PROVIDER", provider.clone());
     }
-    if let Some(preset) = wanted
-        .objectives
-        .and_then(|preset| preset.to_possible_value())
-    {
+    if let Some(preset) = wanted.objectives.and_then(|preset| preset.to_possible_value()) {
         set("TOKENGAUGE_OBJECTIVES", preset.get_name().to_owned());
     }
     let engine_metrics = match wanted.mode {
@@ -197,10 +186,7 @@ fn attributes(wanted: &Wanted, place: &Place) -> String {
                     k8s.namespace.name=$(K8S_NAMESPACE_NAME),k8s.pod.name=$(K8S_POD_NAME),k8s.pod.uid=$(K8S_POD_UID),\
                     k8s.node.name=$(K8S_NODE_NAME),k8s.container.name=tokengauge"
         .to_owned();
-    let cluster = wanted
-        .cluster
-        .iter()
-        .map(|name| ("k8s.cluster.name", name.as_str().to_owned()));
+    let cluster = wanted.cluster.iter().map(|name| ("k8s.cluster.name", name.as_str().to_owned()));
     for (name, value) in place.owner.iter().cloned().chain(cluster) {
         text.push_str(&format!(",{name}={value}"));
     }
@@ -209,21 +195,11 @@ fn attributes(wanted: &Wanted, place: &Place) -> String {
 
 /// Who owns the pod, as far as the object says.
 pub(super) fn owner(object: &Value, kind: Kind) -> Vec<(&'static str, String)> {
-    let name = |pointer: &str| {
-        object
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .map(str::to_owned)
-    };
+    let name = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     if let Some(attribute) = kind.attribute() {
-        return name("/metadata/name")
-            .map(|name| (attribute, name))
-            .into_iter()
-            .collect();
+        return name("/metadata/name").map(|name| (attribute, name)).into_iter().collect();
     }
-    let references = object
-        .pointer("/metadata/ownerReferences")
-        .and_then(Value::as_array);
+    let references = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let controller = references
         .into_iter()
         .flatten()
@@ -242,10 +218,7 @@ pub(super) fn owner(object: &Value, kind: Kind) -> Vec<(&'static str, String)> {
             let deployment =
                 hash.and_then(|hash| owner.strip_suffix(&format!("-{hash}")).map(str::to_owned));
             let deployment = deployment.map(|name| ("k8s.deployment.name", name));
-            deployment
-                .into_iter()
-                .chain([("k8s.replicaset.name", owner.to_owned())])
-                .collect()
+            deployment.into_iter().chain([("k8s.replicaset.name", owner.to_owned())]).collect()
         }
         "StatefulSet" => vec![("k8s.statefulset.name", owner.to_owned())],
         "DaemonSet" => vec![("k8s.daemonset.name", owner.to_owned())],

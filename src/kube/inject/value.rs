@@ -72,11 +72,7 @@ pub struct PortNumber(u16);
 impl PortNumber {
     /// `None` for 0.
     pub(super) const fn new(number: u16) -> Option<Self> {
-        if number == 0 {
-            None
-        } else {
-            Some(Self(number))
-        }
+        if number == 0 { None } else { Some(Self(number)) }
     }
 
     pub const fn get(self) -> u16 {
@@ -107,9 +103,7 @@ impl FromStr for PortName {
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
         if text.chars().all(|c| c.is_ascii_digit()) {
-            return text
-                .parse()
-                .map(|port: PortNumber| Self::Number(port.get()));
+            return text.parse().map(|port: PortNumber| Self::Number(port.get()));
         }
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if text.len() > 15
@@ -153,11 +147,7 @@ impl FromStr for ConfigMapName {
                 && !part.ends_with('-')
         };
         if text.len() > 253 || !text.split('.').all(label) {
-            return wrong(
-                text,
-                "no name of a ConfigMap",
-                "write small letters, digits, - and .",
-            );
+            return wrong(text, "no name of a ConfigMap", "write small letters, digits, - and .");
         }
         Ok(Self(text.to_owned()))
     }
@@ -217,30 +207,27 @@ impl FromStr for Quantity {
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
         let remedy = "write a number and a unit, such as 50m of CPU or 64Mi of memory";
-        let end = text
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(text.len());
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at_checked(end).unwrap_or_default();
-        let known = matches!(
-            unit,
-            "" | "n"
-                | "u"
-                | "m"
-                | "k"
-                | "M"
-                | "G"
-                | "T"
-                | "P"
-                | "E"
-                | "Ki"
-                | "Mi"
-                | "Gi"
-                | "Ti"
-                | "Pi"
-                | "Ei"
-        ) || unit
-            .strip_prefix(['e', 'E'])
-            .is_some_and(|power| power.parse::<i8>().is_ok());
+        let known =
+            matches!(
+                unit,
+                "" | "n"
+                    | "u"
+                    | "m"
+                    | "k"
+                    | "M"
+                    | "G"
+                    | "T"
+                    | "P"
+                    | "E"
+                    | "Ki"
+                    | "Mi"
+                    | "Gi"
+                    | "Ti"
+                    | "Pi"
+                    | "Ei"
+            ) || unit.strip_prefix(['e', 'E']).is_some_and(|power| power.parse::<i8>().is_ok());
         let amount: f64 = number.parse().unwrap_or_default();
         if !known || amount <= 0.0 {
             return wrong(text, "no quantity above zero", remedy);

@@ -34,12 +34,7 @@ const fn vendor(
     variable: Option<Variable>,
     usual: bool,
 ) -> Vendor {
-    Vendor {
-        prefix,
-        host,
-        variable,
-        usual,
-    }
+    Vendor { prefix, host, variable, usual }
 }
 
 const fn variable(
@@ -47,11 +42,7 @@ const fn variable(
     path: &'static str,
     aliases: &'static [&'static str],
 ) -> Option<Variable> {
-    Some(Variable {
-        name,
-        path,
-        aliases,
-    })
+    Some(Variable { name, path, aliases })
 }
 
 pub(super) const VENDORS: &[Vendor] = &[
@@ -64,31 +55,12 @@ pub(super) const VENDORS: &[Vendor] = &[
     vendor(
         "/anthropic",
         "api.anthropic.com",
-        variable(
-            "ANTHROPIC_BASE_URL",
-            "",
-            &["ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"],
-        ),
+        variable("ANTHROPIC_BASE_URL", "", &["ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"]),
         true,
     ),
-    vendor(
-        "/cohere",
-        "api.cohere.com",
-        variable("CO_API_URL", "", &[]),
-        true,
-    ),
-    vendor(
-        "/groq",
-        "api.groq.com",
-        variable("GROQ_BASE_URL", "", &["GROQ_API_BASE"]),
-        true,
-    ),
-    vendor(
-        "/cerebras",
-        "api.cerebras.ai",
-        variable("CEREBRAS_BASE_URL", "", &[]),
-        true,
-    ),
+    vendor("/cohere", "api.cohere.com", variable("CO_API_URL", "", &[]), true),
+    vendor("/groq", "api.groq.com", variable("GROQ_BASE_URL", "", &["GROQ_API_BASE"]), true),
+    vendor("/cerebras", "api.cerebras.ai", variable("CEREBRAS_BASE_URL", "", &[]), true),
     // Websockets of Google's SDK for Python want TLS, which a loopback listener has not: docs/vendor-apis.md.
     vendor(
         "/gemini",
@@ -97,31 +69,16 @@ pub(super) const VENDORS: &[Vendor] = &[
         false,
     ),
     // The SDKs for Python and for Node want different values.
-    vendor(
-        "/together",
-        "api.together.ai",
-        variable("TOGETHER_BASE_URL", "", &[]),
-        false,
-    ),
+    vendor("/together", "api.together.ai", variable("TOGETHER_BASE_URL", "", &[]), false),
     vendor(
         "/fireworks",
         "api.fireworks.ai",
         variable("FIREWORKS_BASE_URL", "/inference", &[]),
         false,
     ),
-    vendor(
-        "/openrouter",
-        "openrouter.ai",
-        variable("OPENROUTER_BASE_URL", "/api/v1", &[]),
-        false,
-    ),
+    vendor("/openrouter", "openrouter.ai", variable("OPENROUTER_BASE_URL", "/api/v1", &[]), false),
     // Also the address that `ollama serve` listens on.
-    vendor(
-        "/ollama",
-        "ollama.com",
-        variable("OLLAMA_HOST", "", &[]),
-        false,
-    ),
+    vendor("/ollama", "ollama.com", variable("OLLAMA_HOST", "", &[]), false),
     vendor("/mistral", "api.mistral.ai", None, false),
     vendor("/deepseek", "api.deepseek.com", None, false),
     vendor("/xai", "api.x.ai", None, false),
@@ -141,15 +98,11 @@ pub(super) struct Setting {
 /// What the sidecar is told of upstreams: `[/PREFIX=]URL`, joined by commas.
 pub(super) fn routes(upstream: &[Target]) -> String {
     let texts: Vec<String> = if upstream.is_empty() {
-        let usual = VENDORS
-            .iter()
-            .map(|vendor| format!("{}=https://{}", vendor.prefix, vendor.host));
+        let usual =
+            VENDORS.iter().map(|vendor| format!("{}=https://{}", vendor.prefix, vendor.host));
         usual.chain([MESSAGES.to_owned()]).collect()
     } else {
-        upstream
-            .iter()
-            .map(|target| Written(target).to_string())
-            .collect()
+        upstream.iter().map(|target| Written(target).to_string()).collect()
     };
     texts.join(",")
 }
@@ -178,11 +131,7 @@ pub(super) fn settings(
         let settings = usual.filter_map(|vendor| {
             let variable = vendor.variable.as_ref()?;
             let value = at(vendor.prefix, variable.path);
-            Some(Setting {
-                variable,
-                prefix: vendor.prefix,
-                value,
-            })
+            Some(Setting { variable, prefix: vendor.prefix, value })
         });
         return (settings.collect(), Vec::new());
     }
@@ -193,18 +142,10 @@ pub(super) fn settings(
         let made = vendor_of(target, provider, upstream.len() == 1).and_then(|vendor| {
             let variable = vendor.variable.as_ref()?;
             let path = rest(variable.path, &target.url.base_path)?;
-            Some(Setting {
-                variable,
-                prefix: vendor.prefix,
-                value: at(prefix, path),
-            })
+            Some(Setting { variable, prefix: vendor.prefix, value: at(prefix, path) })
         });
         match made {
-            Some(made)
-                if settings
-                    .iter()
-                    .all(|set| set.variable.name != made.variable.name) =>
-            {
+            Some(made) if settings.iter().all(|set| set.variable.name != made.variable.name) => {
                 settings.push(made)
             }
             Some(_) => {}
@@ -217,11 +158,8 @@ pub(super) fn settings(
 /// Whose SDK is led to an upstream: by its host, its prefix, or, where it is the only one, by what the provider speaks.
 fn vendor_of(target: &Target, provider: Option<&str>, only: bool) -> Option<&'static Vendor> {
     let by_host = VENDORS.iter().find(|vendor| vendor.host == target.url.host);
-    let by_prefix = || {
-        VENDORS
-            .iter()
-            .find(|vendor| Some(vendor.prefix) == target.prefix.as_deref())
-    };
+    let by_prefix =
+        || VENDORS.iter().find(|vendor| Some(vendor.prefix) == target.prefix.as_deref());
     let by_provider = || {
         let named = VENDORS.iter().find(|vendor| {
             provider.is_some_and(|name| vendor.prefix.trim_start_matches('/') == name)
@@ -238,6 +176,5 @@ fn rest<'a>(path: &'a str, base: &str) -> Option<&'a str> {
     if base.ends_with(path) {
         return Some("");
     }
-    path.strip_prefix(base)
-        .filter(|rest| rest.is_empty() || rest.starts_with('/'))
+    path.strip_prefix(base).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }

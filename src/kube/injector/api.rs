@@ -42,11 +42,7 @@ impl Server {
     pub fn in_cluster(environment: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let host = environment("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty())?;
         let port = environment("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned());
-        let host = if host.contains(':') {
-            format!("[{host}]")
-        } else {
-            host
-        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
         Some(Self {
             url: format!("https://{host}:{port}"),
             token: Path::new(SERVICE_ACCOUNT).join("token"),
@@ -63,21 +59,12 @@ pub enum Error {
     #[error("{0} holds no usable CA certificate: {1}")]
     Authority(PathBuf, String),
     #[error("{method} {path}: {problem}")]
-    Request {
-        method: Method,
-        path: String,
-        problem: String,
-    },
+    Request { method: Method, path: String, problem: String },
     #[error("{method} {path}: no answer within {TIMEOUT:?}")]
     TimedOut { method: Method, path: String },
     /// The server's own words: `reason` and `message` of its Status.
     #[error("{method} {path}: {status}: {words}")]
-    Refused {
-        method: Method,
-        path: String,
-        status: StatusCode,
-        words: String,
-    },
+    Refused { method: Method, path: String, status: StatusCode, words: String },
 }
 
 impl Error {
@@ -111,18 +98,13 @@ pub struct Api {
 
 impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api")
-            .field("server", &self.server)
-            .finish_non_exhaustive()
+        f.debug_struct("Api").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
 impl Api {
     pub const fn new(server: Server) -> Self {
-        Self {
-            server,
-            connection: Mutex::new(None),
-        }
+        Self { server, connection: Mutex::new(None) }
     }
 
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Value, Error> {
@@ -163,10 +145,8 @@ impl Api {
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Error> {
         let asking = self.exchange(&method, path, body);
         let answer = tokio::time::timeout(TIMEOUT, asking).await;
-        let (status, body) = answer.map_err(|_| Error::TimedOut {
-            method: method.clone(),
-            path: path.to_owned(),
-        })??;
+        let (status, body) = answer
+            .map_err(|_| Error::TimedOut { method: method.clone(), path: path.to_owned() })??;
         let said: Result<Value, _> = serde_json::from_slice(&body);
         if status.is_success() {
             return said.map_err(|error| failed(&method, path, &error));
@@ -218,10 +198,7 @@ impl Api {
     fn connection(&self) -> Result<Connection, Error> {
         let path = &self.server.authority;
         let pem = read(path)?;
-        let mut held = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, connection)) = &*held
             && *known == pem
         {
@@ -256,11 +233,8 @@ fn connect(authority: &[u8]) -> Result<Connection, String> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     // No plain HTTP: the token would be there for all to read.
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_only()
-        .enable_http1()
-        .build();
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
     Ok(Hyper::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_secs(30))
@@ -272,11 +246,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 fn failed(method: &Method, path: &str, problem: &dyn std::fmt::Display) -> Error {
-    Error::Request {
-        method: method.clone(),
-        path: path.to_owned(),
-        problem: problem.to_string(),
-    }
+    Error::Request { method: method.clone(), path: path.to_owned(), problem: problem.to_string() }
 }
 
 /// An error with what led to it: hyper's own words are "client error (Connect)".
@@ -364,12 +334,7 @@ mod tests {
         );
         let right = json!({"webhooks": [webhook("c", "injector", Some("Q0E="))]});
         assert_eq!(bundle_patch(&right, "tg", "injector", "Q0E="), Ok(None));
-        for elsewhere in [
-            json!({}),
-            json!({"webhooks": []}),
-            json!({"webhooks": 7}),
-            right,
-        ] {
+        for elsewhere in [json!({}), json!({"webhooks": []}), json!({"webhooks": 7}), right] {
             let patch = bundle_patch(&elsewhere, "another", "injector", "Q0E=");
             assert_eq!(patch, Err(NoWebhook), "{elsewhere}");
         }
@@ -395,11 +360,7 @@ mod tests {
         std::fs::write(&token, "t").unwrap();
         std::fs::write(&authority, made.cert.pem()).unwrap();
         let url = "http://127.0.0.1:9".to_owned();
-        let api = Api::new(Server {
-            url,
-            token,
-            authority,
-        });
+        let api = Api::new(Server { url, token, authority });
         let error = api.secret("a", "b").await.unwrap_err();
         assert!(error.to_string().contains("scheme"), "{error}");
     }

@@ -49,11 +49,7 @@ impl Names {
     fn all(&self) -> Vec<String> {
         let Self { service, namespace } = self;
         let short = format!("{service}.{namespace}.svc");
-        vec![
-            short.clone(),
-            format!("{short}.cluster.local"),
-            format!("{service}.{namespace}"),
-        ]
+        vec![short.clone(), format!("{short}.cluster.local"), format!("{service}.{namespace}")]
     }
 
     /// What the API server asks for.
@@ -126,10 +122,7 @@ pub fn plan(kept: Option<Kept>, names: &Names, now: u64) -> Result<Plan, Error> 
         return Ok(Plan::Write(renewed(names, None, now)?, Why::Nothing));
     };
     if !kept.holds(names, now) {
-        return Ok(Plan::Write(
-            renewed(names, Some(&kept), now)?,
-            Why::Unusable,
-        ));
+        return Ok(Plan::Write(renewed(names, Some(&kept), now)?, Why::Unusable));
     }
     let ends = |pem: &str| first(pem).and_then(|der| Validity::of(&der));
     let soon = |it: Validity| it.until < now + AUTHORITY_ENDS_SOON;
@@ -143,11 +136,7 @@ pub fn plan(kept: Option<Kept>, names: &Names, now: u64) -> Result<Plan, Error> 
             return Ok(Plan::Write(new, Why::Unusable));
         };
         let (certificate, key) = certificate(names, authority_key, now)?;
-        let new = Kept {
-            certificate,
-            key,
-            ..kept
-        };
+        let new = Kept { certificate, key, ..kept };
         // The key in the Secret may be another's than the authority's: then what it signed does not hold.
         if !new.holds(names, now) {
             let new = renewed(names, Some(&new), now)?;
@@ -174,19 +163,12 @@ fn renewed(names: &Names, before: Option<&Kept>, now: u64) -> Result<Kept, Error
     }
     let authority_pem = authority_key.serialize_pem();
     let (certificate, key) = certificate(names, authority_key, now)?;
-    Ok(Kept {
-        authorities,
-        authority_key: authority_pem,
-        certificate,
-        key,
-    })
+    Ok(Kept { authorities, authority_key: authority_pem, certificate, key })
 }
 
 fn authority(names: &Names, now: u64) -> Result<CertificateParams, Error> {
     let mut params = lasting(Vec::new(), now, AUTHORITY_LASTS)?;
-    params
-        .distinguished_name
-        .push(DnType::CommonName, names.authority());
+    params.distinguished_name.push(DnType::CommonName, names.authority());
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
@@ -194,9 +176,7 @@ fn authority(names: &Names, now: u64) -> Result<CertificateParams, Error> {
 
 fn certificate(names: &Names, authority_key: KeyPair, now: u64) -> Result<(String, String), Error> {
     let mut params = lasting(names.all(), now, CERTIFICATE_LASTS)?;
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "tokengauge injector");
+    params.distinguished_name.push(DnType::CommonName, "tokengauge injector");
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -281,25 +261,20 @@ fn trusts(authorities: &str, certificate: &str, names: &Names, now: u64) -> bool
     let Some(der) = first(certificate) else {
         return false;
     };
-    let (Ok(parsed), Ok(name)) = (
-        ParsedCertificate::try_from(&der),
-        ServerName::try_from(names.asked()),
-    ) else {
+    let (Ok(parsed), Ok(name)) =
+        (ParsedCertificate::try_from(&der), ServerName::try_from(names.asked()))
+    else {
         return false;
     };
     let at = UnixTime::since_unix_epoch(Duration::from_secs(now));
-    let algorithms = rustls::crypto::ring::default_provider()
-        .signature_verification_algorithms
-        .all;
+    let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
     unusable == 0
         && verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], at, algorithms).is_ok()
         && verify_server_name(&parsed, &name).is_ok()
 }
 
 fn all(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
-    CertificateDer::pem_slice_iter(pem.as_bytes())
-        .collect::<Result<_, _>>()
-        .ok()
+    CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().ok()
 }
 
 fn first(pem: &str) -> Option<CertificateDer<'static>> {
@@ -333,10 +308,7 @@ mod tests {
     }
 
     fn names() -> Names {
-        Names {
-            service: "tokengauge-injector".to_owned(),
-            namespace: "tokengauge".to_owned(),
-        }
+        Names { service: "tokengauge-injector".to_owned(), namespace: "tokengauge".to_owned() }
     }
 
     fn made(at: u64) -> Kept {
@@ -358,10 +330,7 @@ mod tests {
         let kept = made(NOW);
         assert!(kept.holds(&names(), NOW) && kept.holds(&names(), NOW - EARLIER));
         assert!(!kept.holds(&names(), NOW - EARLIER - 1));
-        let another = Names {
-            service: "another".to_owned(),
-            ..names()
-        };
+        let another = Names { service: "another".to_owned(), ..names() };
         assert!(!kept.holds(&another, NOW));
         assert!(kept.is_trusted_by(&kept.bundle(), &names(), NOW));
         assert!(!kept.is_trusted_by(&made(NOW).bundle(), &names(), NOW));
@@ -402,10 +371,7 @@ mod tests {
         assert_eq!(why, Why::Unusable);
         assert_eq!(all(&later.authorities).unwrap().len(), 2);
         // The first has ended and is gone, the second stands behind the third.
-        assert_eq!(
-            all(&later.authorities).unwrap()[1],
-            first(&new.authorities).unwrap()
-        );
+        assert_eq!(all(&later.authorities).unwrap()[1], first(&new.authorities).unwrap());
     }
 
     #[test]
@@ -413,23 +379,10 @@ mod tests {
         let kept = made(NOW);
         let other = made(NOW);
         let broken = [
-            Kept {
-                key: other.key.clone(),
-                ..kept.clone()
-            },
-            Kept {
-                certificate: other.certificate.clone(),
-                key: other.key,
-                ..kept.clone()
-            },
-            Kept {
-                certificate: "nothing".to_owned(),
-                ..kept.clone()
-            },
-            Kept {
-                authorities: String::new(),
-                ..kept.clone()
-            },
+            Kept { key: other.key.clone(), ..kept.clone() },
+            Kept { certificate: other.certificate.clone(), key: other.key, ..kept.clone() },
+            Kept { certificate: "nothing".to_owned(), ..kept.clone() },
+            Kept { authorities: String::new(), ..kept.clone() },
             Kept {
                 authorities: "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"
                     .to_owned(),
@@ -443,10 +396,7 @@ mod tests {
         }
         let due = NOW + CERTIFICATE_LASTS - DAY;
         for authority_key in ["nothing".to_owned(), other.authority_key] {
-            let wrong = Kept {
-                authority_key,
-                ..kept.clone()
-            };
+            let wrong = Kept { authority_key, ..kept.clone() };
             let (new, why) = written(&wrong, due);
             assert_eq!(why, Why::Unusable);
             assert!(new.holds(&names(), due));

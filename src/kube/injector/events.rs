@@ -45,11 +45,7 @@ impl Events {
             tokio::spawn(send(api, waiting, Arc::clone(&metrics)));
             queue
         });
-        Self {
-            queue,
-            said: Mutex::default(),
-            metrics,
-        }
+        Self { queue, said: Mutex::default(), metrics }
     }
 
     pub fn tell(&self, told: Told) {
@@ -165,9 +161,7 @@ mod tests {
     fn a_storm_of_owners_is_not_remembered_without_end() {
         let mut said = Said::default();
         let start = Moment::from_secs(1_000);
-        let new = (0..10_000)
-            .filter(|n| said.is_new(&told(&n.to_string(), "x"), start))
-            .count();
+        let new = (0..10_000).filter(|n| said.is_new(&told(&n.to_string(), "x"), start)).count();
         assert_eq!((new, said.0.len()), (MOST_REMEMBERED, MOST_REMEMBERED));
         assert!(said.is_new(&told("later", "x"), start + AGAIN));
         assert_eq!(said.0.len(), 1);
@@ -178,11 +172,7 @@ mod tests {
         let event = event(&told("web-7d5", "disabled"), "2026-11-22T17:00:00Z");
         assert_eq!(
             (&event["reason"], &event["type"], &event["message"]),
-            (
-                &"InjectionSkipped".into(),
-                &"Normal".into(),
-                &"because".into()
-            )
+            (&"InjectionSkipped".into(), &"Normal".into(), &"because".into())
         );
         let involved = json!({"kind": "ReplicaSet", "name": "web-7d5", "namespace": "shop"});
         assert_eq!(event["involvedObject"], involved);

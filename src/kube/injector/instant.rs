@@ -25,9 +25,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         if bytes.is_empty() || bytes.len() > 4 {
             return None;
         }
-        let length = bytes
-            .iter()
-            .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let length = bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         (length, rest)
     };
     let (content, rest) = rest.split_at_checked(length)?;
@@ -196,10 +194,7 @@ mod tests {
 
     #[test]
     fn it_is_due_after_two_thirds() {
-        let validity = Validity {
-            from: 1_000,
-            until: 1_900,
-        };
+        let validity = Validity { from: 1_000, until: 1_900 };
         assert!(!validity.is_due(0) && !validity.is_due(1_599));
         assert!(validity.is_due(1_600) && validity.is_due(5_000));
     }

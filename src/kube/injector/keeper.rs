@@ -54,11 +54,7 @@ enum Error {
     #[error(
         "no webhook of MutatingWebhookConfiguration {configuration} leads to service {service} in namespace {namespace}"
     )]
-    NoWebhook {
-        configuration: String,
-        service: String,
-        namespace: String,
-    },
+    NoWebhook { configuration: String, service: String, namespace: String },
     #[error("what was made cannot be used: {0}")]
     Unusable(String),
 }
@@ -66,14 +62,7 @@ enum Error {
 /// Goes on as long as it is polled.
 pub async fn keep(settings: SelfMade, api: Arc<Api>, serving: Arc<Serving>, metrics: Arc<Metrics>) {
     let interval = settings.interval;
-    let mut keeper = Keeper {
-        settings,
-        api,
-        serving,
-        metrics,
-        shown: None,
-        announced: None,
-    };
+    let mut keeper = Keeper { settings, api, serving, metrics, shown: None, announced: None };
     let mut failed: Option<(String, Duration)> = None;
     loop {
         let pause = match keeper.round().await {
@@ -174,11 +163,7 @@ impl Keeper {
 
     /// Sets `caBundle` where it is another.
     async fn announce(&self, kept: &Kept) -> Result<(), Error> {
-        let SelfMade {
-            names,
-            configuration,
-            ..
-        } = &self.settings;
+        let SelfMade { names, configuration, .. } = &self.settings;
         let Names { service, namespace } = names;
         let found = self.api.webhooks(configuration).await?;
         let patch = bundle_patch(&found, namespace, service, &kept.bundle());

@@ -52,15 +52,8 @@ const EVENTS: Metric = Metric {
     help: "Events, by whether they were sent, failed, were dropped because the queue was full, or were too many.",
 };
 
-const ALL: [&Metric; 7] = [
-    &REVIEWS,
-    &DURATION,
-    &EXPIRY,
-    &CERTIFICATES,
-    &BUNDLES,
-    &API_FAILURES,
-    &EVENTS,
-];
+const ALL: [&Metric; 7] =
+    [&REVIEWS, &DURATION, &EXPIRY, &CERTIFICATES, &BUNDLES, &API_FAILURES, &EVENTS];
 
 /// The names of all series, but for the suffixes of the histogram's.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -68,9 +61,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Upper bounds of the durations' buckets, in microseconds. A webhook that takes 5 s is given up.
-const BOUNDS: [u64; 10] = [
-    250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 5_000_000,
-];
+const BOUNDS: [u64; 10] =
+    [250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 5_000_000];
 
 /// What became of a certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -265,10 +257,7 @@ mod tests {
             "tokengauge_injector_certificate_changes_total{outcome=\"refused\"} 1",
             "tokengauge_injector_events_total{outcome=\"limited\"} 1",
         ] {
-            assert!(
-                text.lines().any(|it| it == line),
-                "{line} is not in\n{text}"
-            );
+            assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
         }
         for metric in ALL {
             let head = format!("# TYPE {} {}\n", metric.name, metric.kind);
@@ -283,10 +272,7 @@ mod tests {
         let guide = include_str!("../../../docs/injector.md");
         let listed: Vec<_> = guide
             .lines()
-            .filter_map(|line| {
-                line.strip_prefix("| `tokengauge_injector_")?
-                    .split_once("` |")
-            })
+            .filter_map(|line| line.strip_prefix("| `tokengauge_injector_")?.split_once("` |"))
             .map(|(name, rest)| (name, rest.trim()))
             .collect();
         assert_eq!(listed.len(), ALL.len());

@@ -132,10 +132,7 @@ impl Injector {
     /// Unready → serves on for the delay → no new connections → open reviews finish → the end.
     pub async fn shutdown(self) {
         self.open.store(false, Ordering::Release);
-        diag::InjectorStopping {
-            delay: self.shutdown_delay,
-        }
-        .emit();
+        diag::InjectorStopping { delay: self.shutdown_delay }.emit();
         tokio::time::sleep(self.shutdown_delay).await;
         self.reviews.stop(FINISH).await;
         self.certificates.abort();

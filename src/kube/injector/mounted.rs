@@ -89,11 +89,7 @@ pub async fn watch(files: Files, serving: Arc<Serving>, metrics: Arc<Metrics>) {
             Step::Refuse(problem) => {
                 metrics.changed(Change::Refused);
                 let kept = serving.until().is_some();
-                diag::CertificateRefused {
-                    problem: &problem,
-                    kept,
-                }
-                .emit();
+                diag::CertificateRefused { problem: &problem, kept }.emit();
             }
         }
     }
@@ -145,15 +141,9 @@ mod tests {
         let key = rcgen::KeyPair::generate().unwrap();
         let ended = (params.self_signed(&key).unwrap().pem(), key.serialize_pem());
         let mut seen = Seen::default();
-        assert!(matches!(
-            seen.look(Ok(ended.clone()), 1_795_366_800),
-            Step::Nothing
-        ));
+        assert!(matches!(seen.look(Ok(ended.clone()), 1_795_366_800), Step::Nothing));
         let refused = seen.look(Ok(ended), 1_795_366_800);
         let problem = "the certificate has ended at 2026-01-01T00:00:00Z";
-        assert!(
-            matches!(&refused, Step::Refuse(it) if it == problem),
-            "{refused:?}"
-        );
+        assert!(matches!(&refused, Step::Refuse(it) if it == problem), "{refused:?}");
     }
 }

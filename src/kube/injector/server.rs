@@ -124,11 +124,7 @@ where
     let serving = listener.serve(service_for, async move {
         drop(stopped.await);
     });
-    Running {
-        address,
-        stop,
-        serving: tokio::spawn(serving),
-    }
+    Running { address, stop, serving: tokio::spawn(serving) }
 }
 
 /// Answers reviews.
@@ -297,9 +293,7 @@ fn expected(path: &str, method: &Method, headers: &HeaderMap) -> Result<(), Unan
     if method != Method::POST {
         return Err(Unanswerable::Method);
     }
-    let kind = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok());
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next());
     let is_json = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
     if !is_json {
@@ -331,10 +325,7 @@ impl Health {
                 "text/plain; version=0.0.4; charset=utf-8",
                 self.metrics.text(self.serving.until()),
             ),
-            _ => text(
-                StatusCode::NOT_FOUND,
-                "/livez /readyz /metrics\n".to_owned(),
-            ),
+            _ => text(StatusCode::NOT_FOUND, "/livez /readyz /metrics\n".to_owned()),
         }
     }
 
@@ -359,8 +350,6 @@ fn text(status: StatusCode, body: String) -> Answer {
 fn typed(status: StatusCode, kind: &'static str, body: String) -> Answer {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

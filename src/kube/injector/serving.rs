@@ -24,19 +24,14 @@ pub fn pair(chain: &str, key: &str) -> Result<Pair, String> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(|error| format!("the certificate is no PEM: {error}"))?;
-    let first = chain
-        .first()
-        .ok_or("there is no certificate in the certificate's file")?;
+    let first = chain.first().ok_or("there is no certificate in the certificate's file")?;
     let validity = Validity::of(first).ok_or("the certificate is malformed")?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
         .map_err(|error| format!("the key is no PEM: {error}"))?;
     let provider = rustls::crypto::ring::default_provider();
     let key = CertifiedKey::from_der(chain, key, &provider)
         .map_err(|error| format!("certificate and key cannot be used: {error}"))?;
-    Ok(Pair {
-        key: Arc::new(key),
-        validity,
-    })
+    Ok(Pair { key: Arc::new(key), validity })
 }
 
 /// What is shown.
@@ -96,20 +91,12 @@ mod tests {
         serving.show(fits);
         assert_eq!(serving.until(), Some(until));
         for (chain, key, problem) in [
-            (
-                chain.as_str(),
-                two.signing_key.serialize_pem().as_str(),
-                "cannot be used",
-            ),
+            (chain.as_str(), two.signing_key.serialize_pem().as_str(), "cannot be used"),
             ("", &key, "no certificate"),
             (&key, &key, "no certificate"),
             (&chain, "", "the key is no PEM"),
             (&chain, &chain, "the key is no PEM"),
-            (
-                "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n",
-                &key,
-                "malformed",
-            ),
+            ("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n", &key, "malformed"),
             (chain.get(..chain.len() - 30).unwrap(), &key, "no"),
         ] {
             let error = pair(chain, key).unwrap_err();

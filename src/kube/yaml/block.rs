@@ -29,27 +29,14 @@ pub(super) fn insert(
     };
     let Some(next) = children.get(index) else {
         let at = tail(text, end(children.last()?), column);
-        return Some(vec![whole_lines(
-            text,
-            at,
-            &format!("{indent}{lines}"),
-            style,
-        )]);
+        return Some(vec![whole_lines(text, at, &format!("{indent}{lines}"), style)]);
     };
     if !own_line(text, next.start) {
         return Some(vec![(next.start..next.start, format!("{lines}{indent}"))]);
     }
-    let floor = index
-        .checked_sub(1)
-        .and_then(|before| children.get(before))
-        .map_or(0, end);
+    let floor = index.checked_sub(1).and_then(|before| children.get(before)).map_or(0, end);
     let at = above(text, next.start, floor);
-    Some(vec![whole_lines(
-        text,
-        at,
-        &format!("{indent}{lines}"),
-        style,
-    )])
+    Some(vec![whole_lines(text, at, &format!("{indent}{lines}"), style)])
 }
 
 /// Removes one of several: of the last one an empty collection would be left, which is written otherwise.
@@ -99,11 +86,7 @@ pub(super) fn replace(
         let last = eol(text, old.bytes.end);
         return Some(vec![(child.head..behind, head), (first..last, below)]);
     }
-    let to = if block {
-        eol(text, old.bytes.end)
-    } else {
-        end(child)
-    };
+    let to = if block { eol(text, old.bytes.end) } else { end(child) };
     let last = eol(text, to);
     Some(vec![(child.head..to, head), (last..last, below)])
 }
@@ -129,9 +112,7 @@ pub(super) fn after_line(text: &str, at: usize) -> usize {
 
 fn line_start(text: &str, at: usize) -> usize {
     let before = text.get(..at).unwrap_or_default();
-    before
-        .rfind('\n')
-        .map_or_else(|| first(text).min(at), |end| end + 1)
+    before.rfind('\n').map_or_else(|| first(text).min(at), |end| end + 1)
 }
 
 fn skip_spaces(text: &str, from: usize) -> usize {
@@ -181,9 +162,7 @@ fn above(text: &str, start: usize, floor: usize) -> usize {
     while at > floor {
         let line = line_start(text, at - 1);
         let begin = skip_spaces(text, line);
-        let comment = text
-            .get(begin..at)
-            .is_some_and(|line| line.starts_with('#'));
+        let comment = text.get(begin..at).is_some_and(|line| line.starts_with('#'));
         if line < floor || !comment || self::column(text, begin) != column {
             break;
         }

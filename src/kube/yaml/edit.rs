@@ -31,10 +31,7 @@ pub(super) fn edited(text: &str, value: &Value, patch: &Patch) -> Result<Edited,
     draft.end_as(text);
     let mut lost = draft.lost;
     lost.sort_by_key(|lost| lost.line);
-    Ok(Edited {
-        text: draft.text,
-        lost,
-    })
+    Ok(Edited { text: draft.text, lost })
 }
 
 /// The text as it is so far, and how it reads.
@@ -78,9 +75,7 @@ impl Draft {
         let before = replaced.as_ref().map(|_| self.text.clone());
         self.write(&path, change, &wanted)?;
         if let (Some((value, lost)), Some(before)) = (replaced, before)
-            && self
-                .put_back(&path, &value)
-                .is_none_or(|text| text != before)
+            && self.put_back(&path, &value).is_none_or(|text| text != before)
         {
             self.lost.push(lost);
         }
@@ -96,13 +91,7 @@ impl Draft {
         };
         let word = self.text.get(node.bytes.clone())?.to_owned();
         let line = self.former_line(path);
-        Some((
-            value,
-            Lost {
-                line,
-                what: What::Word(word),
-            },
-        ))
+        Some((value, Lost { line, what: What::Word(word) }))
     }
 
     /// The text with a former value at `path` again.
@@ -124,9 +113,7 @@ impl Draft {
                 return Ok(());
             }
         }
-        Err(Error::Unwritable {
-            path: pointer(path),
-        })
+        Err(Error::Unwritable { path: pointer(path) })
     }
 
     /// Text of several lines is written as a block, or else quoted: below a block, an indented comment would be text.
@@ -145,10 +132,8 @@ impl Draft {
             Some(Kind::Scalar(_) | Kind::Alias(_)) | None => false,
         };
         let empty = *value == Value::Array(Vec::new()) || *value == Value::Object(Map::new());
-        (written && !empty).then(|| Lost {
-            line: self.former_line(path),
-            what: What::Notation(pointer(path)),
-        })
+        (written && !empty)
+            .then(|| Lost { line: self.former_line(path), what: What::Notation(pointer(path)) })
     }
 
     /// Takes the changes over if the text then reads as it should.
@@ -158,8 +143,7 @@ impl Draft {
         };
         match read(&text) {
             Ok((tree, value)) if value == *wanted => {
-                self.lost
-                    .extend(self.marks.without(&self.text, &self.tree, splices));
+                self.lost.extend(self.marks.without(&self.text, &self.tree, splices));
                 self.text = text;
                 self.tree = tree;
                 self.value = value;
@@ -227,10 +211,7 @@ impl Draft {
             return Some(vec![whole_lines(text, text.len(), &lines, style)]);
         };
         if style.flow {
-            return Some(vec![(
-                root.bytes.clone(),
-                flow::root(text, style, root, value),
-            )]);
+            return Some(vec![(root.bytes.clone(), flow::root(text, style, root, value))]);
         }
         let written = write::root(value, style);
         if root.bytes.is_empty() {
@@ -241,19 +222,12 @@ impl Draft {
         let start = root.bytes.start;
         let last = eol(text, root.bytes.end);
         let written = written.strip_suffix(style.newline).unwrap_or(&written);
-        let before = if own_line(text, start) {
-            ""
-        } else {
-            style.newline
-        };
+        let before = if own_line(text, start) { "" } else { style.newline };
         Some(vec![(start..last, format!("{before}{written}"))])
     }
 
     fn style(&self) -> Style {
-        Style {
-            literals: self.literals,
-            ..style::of(&self.text, &self.tree)
-        }
+        Style { literals: self.literals, ..style::of(&self.text, &self.tree) }
     }
 
     /// A text whose last line has no line end stays one, whatever was added and taken out there: unless the line end
@@ -273,9 +247,7 @@ impl Draft {
 
     /// The node that is written at `path`, if the way there leads through no alias and no merge.
     fn node(&self, path: &[String]) -> Option<&Node> {
-        way(&self.tree, path)
-            .pop()
-            .filter(|_| way(&self.tree, path).len() == path.len() + 1)
+        way(&self.tree, path).pop().filter(|_| way(&self.tree, path).len() == path.len() + 1)
     }
 
     fn in_flow(&self, path: &[String]) -> bool {
@@ -287,9 +259,7 @@ impl Draft {
     /// The line in which the value at `path` stood in the former text, or what was nearest around it.
     fn former_line(&self, path: &[String]) -> usize {
         let nodes = way(&self.former, path);
-        nodes
-            .last()
-            .map_or(1, |node| self.former.line(node.bytes.start))
+        nodes.last().map_or(1, |node| self.former.line(node.bytes.start))
     }
 
     /// Writes out the aliases of what the change is about to touch, so that it stays a change of this one place.
@@ -346,11 +316,7 @@ fn way<'t>(tree: &'t Tree, path: &[String]) -> Vec<&'t Node> {
 }
 
 fn anchors_within(node: &Node, anchors: &mut Vec<usize>) {
-    for child in node
-        .collection()
-        .into_iter()
-        .flat_map(|inner| &inner.children)
-    {
+    for child in node.collection().into_iter().flat_map(|inner| &inner.children) {
         anchors.extend(child.node.anchor);
         anchors_within(&child.node, anchors);
     }
@@ -361,10 +327,7 @@ fn alias_of(node: &Node, anchors: &[usize], place: &mut Vec<String>) -> bool {
     if let Kind::Alias(of) = &node.kind {
         return anchors.contains(of);
     }
-    let children = node
-        .collection()
-        .into_iter()
-        .flat_map(|inner| &inner.children);
+    let children = node.collection().into_iter().flat_map(|inner| &inner.children);
     for (index, child) in children.enumerate() {
         let token = match &child.name {
             Name::Item => Some(index.to_string()),
@@ -406,9 +369,7 @@ fn spliced(text: &str, splices: &[Splice]) -> Option<String> {
 }
 
 fn tokens(path: &Pointer) -> Vec<String> {
-    path.tokens()
-        .map(|token| token.decoded().into_owned())
-        .collect()
+    path.tokens().map(|token| token.decoded().into_owned()).collect()
 }
 
 fn pointer(path: &[String]) -> String {

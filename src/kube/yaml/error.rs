@@ -8,11 +8,7 @@ pub enum Error {
     #[error("{bytes} bytes of YAML, and {MOST_BYTES} are read at most; split the file")]
     TooLong { bytes: usize },
     #[error("line {line}:{column}: not valid YAML: {message}")]
-    Syntax {
-        line: usize,
-        column: usize,
-        message: String,
-    },
+    Syntax { line: usize, column: usize, message: String },
     #[error(
         "line {line}: more than {MOST_LEVELS} values stand in each other here; close the brackets, or indent less"
     )]
@@ -20,11 +16,7 @@ pub enum Error {
     #[error(
         "line {line}: the key {key:?} stands here for the second time (first in line {first}); remove one"
     )]
-    SecondKey {
-        line: usize,
-        key: String,
-        first: usize,
-    },
+    SecondKey { line: usize, key: String, first: usize },
     #[error("line {line}: a key must be a single value: {why}")]
     Key { line: usize, why: &'static str },
     #[error(
@@ -32,11 +24,7 @@ pub enum Error {
     )]
     Tag { line: usize, tag: String },
     #[error("line {line}: {text:?} is no {tag}; remove the tag or correct the value")]
-    NotOfTag {
-        line: usize,
-        text: String,
-        tag: String,
-    },
+    NotOfTag { line: usize, text: String, tag: String },
     #[error("line {line}: {text} is a number that JSON lacks; quote it if it is meant as text")]
     NoJsonNumber { line: usize, text: String },
     #[error(

@@ -30,11 +30,7 @@ fn syntax(error: &ScanError) -> Error {
     if error.info().contains("recursion limit") {
         return Error::TooDeep { line };
     }
-    Error::Syntax {
-        line,
-        column: error.marker().col() + 1,
-        message: error.info().clone(),
-    }
+    Error::Syntax { line, column: error.marker().col() + 1, message: error.info().clone() }
 }
 
 /// Where an event stands, and its column in characters.

@@ -46,20 +46,13 @@ pub(super) fn insert(
         return Some(vec![(node.content + 1..node.bytes.end - 1, inner)]);
     };
     let separator = match layout.lines {
-        Some(_) => format!(
-            "{}{}",
-            style.newline,
-            write::indent(column(text, first.start))
-        ),
+        Some(_) => format!("{}{}", style.newline, write::indent(column(text, first.start))),
         None if style.tight => String::new(),
         None => " ".to_owned(),
     };
     let entry = layout.entry(key, value);
     if let Some(next) = collection.children.get(index) {
-        return Some(vec![(
-            next.start..next.start,
-            format!("{entry},{separator}"),
-        )]);
+        return Some(vec![(next.start..next.start, format!("{entry},{separator}"))]);
     }
     let end = collection.children.last().map(end)?;
     let next = skip_trivia(text, end, false);
@@ -69,10 +62,7 @@ pub(super) fn insert(
     let closes_below = skip_trivia(text, end, false) > after;
     Some(if layout.lines.is_some() && closes_below {
         let (before, behind) = if comma { ("", ",") } else { (",", "") };
-        vec![
-            (end..end, before.to_owned()),
-            (after..after, format!("{separator}{entry}{behind}")),
-        ]
+        vec![(end..end, before.to_owned()), (after..after, format!("{separator}{entry}{behind}"))]
     } else if comma {
         vec![(end..end, format!("{separator}{entry},"))]
     } else {
@@ -84,9 +74,7 @@ pub(super) fn remove(text: &str, node: &Node, index: usize) -> Option<Vec<Splice
     let collection = closed(text, node)?;
     let child = collection.children.get(index)?;
     let range = match (
-        index
-            .checked_sub(1)
-            .and_then(|before| collection.children.get(before)),
+        index.checked_sub(1).and_then(|before| collection.children.get(before)),
         collection.children.get(index + 1),
     ) {
         (None, None) => node.content + 1..node.bytes.end - 1,
@@ -112,10 +100,7 @@ fn apart(text: &str, before: usize, child: &Child) -> Option<Vec<Splice>> {
     if text.get(next..)?.starts_with(',') {
         return Some(vec![(from..next + 1, String::new())]);
     }
-    Some(vec![
-        (comma..comma + 1, String::new()),
-        (from..end(child), String::new()),
-    ])
+    Some(vec![(comma..comma + 1, String::new()), (from..end(child), String::new())])
 }
 
 pub(super) fn replace(
@@ -129,9 +114,7 @@ pub(super) fn replace(
         return None;
     }
     let layout = layout(text, style, collection);
-    let lines = layout
-        .lines
-        .filter(|_| lines_of(text, &child.node) || style.flow);
+    let lines = layout.lines.filter(|_| lines_of(text, &child.node) || style.flow);
     let value = Layout { lines, ..layout }.value(value);
     let old = child.node.bytes.clone();
     Some(if old.is_empty() {
@@ -143,11 +126,7 @@ pub(super) fn replace(
 
 /// A whole document.
 pub(super) fn root(text: &str, style: &Style, node: &Node, value: &Value) -> String {
-    let layout = Layout {
-        style,
-        json: true,
-        lines: lines_of(text, node).then_some(style.step),
-    };
+    let layout = Layout { style, json: true, lines: lines_of(text, node).then_some(style.step) };
     layout.value(value)
 }
 
@@ -168,9 +147,7 @@ fn end(child: &Child) -> usize {
 fn lines_of(text: &str, node: &Node) -> bool {
     let written = text.get(node.bytes.clone()).unwrap_or_default();
     written.contains('\n')
-        || (node
-            .collection()
-            .is_some_and(|inner| inner.children.is_empty())
+        || (node.collection().is_some_and(|inner| inner.children.is_empty())
             && text.trim().contains('\n'))
 }
 
@@ -204,10 +181,7 @@ impl Layout<'_> {
     }
 
     fn value(&self, value: &Value) -> String {
-        let inner = Self {
-            lines: self.lines.map(|column| column + self.style.step),
-            ..*self
-        };
+        let inner = Self { lines: self.lines.map(|column| column + self.style.step), ..*self };
         match value {
             Value::Object(entries) if !entries.is_empty() => {
                 let entry = |(key, value): (&String, &Value)| inner.entry(Some(key), value);

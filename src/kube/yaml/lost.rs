@@ -51,10 +51,7 @@ impl fmt::Display for What {
                 "how {word:?} was written: if this value comes back, it comes in a notation of our own"
             ),
             Self::Notation(path) => {
-                write!(
-                    f,
-                    "order and quotes within {path:?}: it could only be written anew"
-                )
+                write!(f, "order and quotes within {path:?}: it could only be written anew")
             }
         }
     }
@@ -76,21 +73,14 @@ impl Marks {
         Self {
             comments: tree.comments.iter().map(line).collect(),
             anchors: tree.anchors.iter().map(line).collect(),
-            aliases: tree
-                .aliases
-                .iter()
-                .map(|alias| line(&alias.bytes))
-                .collect(),
+            aliases: tree.aliases.iter().map(|alias| line(&alias.bytes)).collect(),
         }
     }
 
     /// Takes out what these changes of the text take away; what they write has no comments, anchors and aliases.
     pub(super) fn without(&mut self, text: &str, tree: &Tree, splices: &[Splice]) -> Vec<Lost> {
-        let aliases: Vec<Range<usize>> = tree
-            .aliases
-            .iter()
-            .map(|alias| alias.bytes.clone())
-            .collect();
+        let aliases: Vec<Range<usize>> =
+            tree.aliases.iter().map(|alias| alias.bytes.clone()).collect();
         let kinds: [Kind<'_>; 3] = [
             (&mut self.comments, &tree.comments, What::Comment),
             (&mut self.anchors, &tree.anchors, What::Anchor),
@@ -100,15 +90,9 @@ impl Marks {
         for (lines, ranges, what) in kinds {
             let mut kept = Vec::new();
             for (line, bytes) in lines.iter().zip(ranges) {
-                if splices
-                    .iter()
-                    .any(|(cut, _)| cut.start < bytes.end && bytes.start < cut.end)
-                {
+                if splices.iter().any(|(cut, _)| cut.start < bytes.end && bytes.start < cut.end) {
                     let word = text.get(bytes.clone()).unwrap_or_default();
-                    lost.push(Lost {
-                        line: *line,
-                        what: what(word.to_owned()),
-                    });
+                    lost.push(Lost { line: *line, what: what(word.to_owned()) });
                 } else {
                     kept.push(*line);
                 }

@@ -105,10 +105,7 @@ pub(super) fn key(value: Value) -> Option<String> {
 }
 
 /// As Go's `strconv.FormatFloat(…, 'g', -1, 32)`.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "sigs.k8s.io/yaml writes keys with 32 bits"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "sigs.k8s.io/yaml writes keys with 32 bits")]
 fn fraction(value: f64) -> Option<String> {
     let short = value as f32;
     let size = short.abs();
@@ -123,10 +120,7 @@ pub(super) fn is_plain_everywhere(text: &str) -> bool {
         return false;
     };
     let indicator = "-?:,[]{}#&*!|>'\"%@`=<".contains(first);
-    let dashed = first == '-'
-        && text
-            .trim_start_matches('-')
-            .starts_with(char::is_alphabetic);
+    let dashed = first == '-' && text.trim_start_matches('-').starts_with(char::is_alphabetic);
     let harmless = |c: char| {
         c == ' '
             || (c.is_ascii_graphic() && !",[]{}".contains(c))
@@ -146,16 +140,13 @@ pub(super) fn is_plain_everywhere(text: &str) -> bool {
 fn is_number_somewhere(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let lower = unsigned.to_ascii_lowercase();
-    let based = ["0x", "0o", "0b"]
-        .iter()
-        .any(|base| lower.starts_with(base));
+    let based = ["0x", "0o", "0b"].iter().any(|base| lower.starts_with(base));
     let dots = lower.matches('.').count();
     let bare = lower.trim_start_matches(|c: char| c.is_ascii_digit() || "_.:,".contains(c));
     let begins = lower.starts_with(|c: char| c.is_ascii_digit() || c == '.');
-    let exponent = bare.strip_prefix('e').is_some_and(|rest| {
-        rest.bytes()
-            .all(|b| b.is_ascii_digit() || b"+-".contains(&b))
-    });
+    let exponent = bare
+        .strip_prefix('e')
+        .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b"+-".contains(&b)));
     let dated = lower.len() >= 6
         && lower.bytes().take(4).all(|byte| byte.is_ascii_digit())
         && lower.as_bytes().get(4) == Some(&b'-');

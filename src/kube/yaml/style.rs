@@ -55,11 +55,7 @@ impl Counts {
             self.pair(text, outer, inner);
             self.collection(text, inner);
         }
-        for child in outer
-            .children
-            .iter()
-            .filter(|_| outer.flow && outer.mapping)
-        {
+        for child in outer.children.iter().filter(|_| outer.flow && outer.mapping) {
             let tight = child.head == child.node.bytes.start;
             self.tight += usize::from(tight);
             self.loose += usize::from(!tight);
@@ -78,11 +74,7 @@ impl Counts {
         let Some(difference) = inner_column.checked_sub(outer_column) else {
             return;
         };
-        let counts = if inner.mapping || inner.flow {
-            &mut self.steps
-        } else {
-            &mut self.dashes
-        };
+        let counts = if inner.mapping || inner.flow { &mut self.steps } else { &mut self.dashes };
         *counts.entry(difference).or_default() += 1;
     }
 }

@@ -31,21 +31,14 @@ pub(super) fn scalar_value(
         ("bool", value @ Value::Bool(_)) | ("null", value @ Value::Null) => Ok(value),
         ("int", Value::Number(number)) if !number.is_f64() => Ok(Value::Number(number)),
         ("float", Value::Number(number)) => Ok(number.as_f64().into()),
-        _ => Err(Error::NotOfTag {
-            line,
-            text: text.to_owned(),
-            tag: wanted.to_owned(),
-        }),
+        _ => Err(Error::NotOfTag { line, text: text.to_owned(), tag: wanted.to_owned() }),
     }
 }
 
 fn plain(text: &str, line: usize) -> Result<Value, Error> {
     match scalar::meaning(text) {
         Meaning::Value(value) => Ok(value),
-        Meaning::NoJsonNumber => Err(Error::NoJsonNumber {
-            line,
-            text: text.to_owned(),
-        }),
+        Meaning::NoJsonNumber => Err(Error::NoJsonNumber { line, text: text.to_owned() }),
     }
 }
 
@@ -57,8 +50,5 @@ pub(super) fn expect_tag(tag: Option<&Tag>, wanted: &str, line: usize) -> Result
 }
 
 fn unread(tag: &Tag, line: usize) -> Error {
-    Error::Tag {
-        line,
-        tag: format!("{}{}", tag.original_handle(), tag.suffix()),
-    }
+    Error::Tag { line, tag: format!("{}{}", tag.original_handle(), tag.suffix()) }
 }

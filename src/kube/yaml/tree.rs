@@ -112,9 +112,7 @@ pub(super) fn parse(text: &str) -> Result<Tree, Error> {
         comments: Vec::new(),
         anchors: Vec::new(),
         aliases: Vec::new(),
-        lines: std::iter::once(0)
-            .chain(text.match_indices('\n').map(|(at, _)| at + 1))
-            .collect(),
+        lines: std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect(),
     };
     let mut parsed = Vec::new();
     let mut begin = first(text);
@@ -177,10 +175,7 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
         let anchored = self.anchor();
         let properties = [bytes.tag, anchored.as_ref().map(|anchor| anchor.start)];
         let first = properties.into_iter().flatten().min();
-        let behind = [
-            bytes.tag.map(|tag| self.word_end(tag)),
-            anchored.map(|anchor| anchor.end),
-        ];
+        let behind = [bytes.tag.map(|tag| self.word_end(tag)), anchored.map(|anchor| anchor.end)];
         let behind = behind.into_iter().flatten().max().unwrap_or_default();
         self.at = self.at.max(behind);
         let line = self.tree.line(bytes.start);
@@ -223,9 +218,7 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
 
     /// What names the node that was just begun.
     fn anchor(&mut self) -> Option<Range<usize>> {
-        let (_, bytes) = self
-            .events
-            .next_if(|(event, _)| matches!(event, Event::Anchor(..)))?;
+        let (_, bytes) = self.events.next_if(|(event, _)| matches!(event, Event::Anchor(..)))?;
         self.tree.anchors.push(bytes.range());
         Some(bytes.range())
     }
@@ -236,11 +229,7 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
             return self.block_scalar(bytes);
         }
         let unwritten = style == ScalarStyle::Plain && bytes.start == bytes.end;
-        let start = if unwritten {
-            bytes.start.max(behind)
-        } else {
-            bytes.start
-        };
+        let start = if unwritten { bytes.start.max(behind) } else { bytes.start };
         (start, bytes.end.max(start))
     }
 
@@ -267,8 +256,7 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
 
     fn word_end(&self, at: usize) -> usize {
         let rest = self.text.get(at..).unwrap_or_default();
-        rest.find([' ', '\t', '\r', '\n'])
-            .map_or(self.text.len(), |length| at + length)
+        rest.find([' ', '\t', '\r', '\n']).map_or(self.text.len(), |length| at + length)
     }
 
     /// What is told, where it begins and where it ends.
@@ -308,15 +296,9 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
         let content = if flow {
             bytes.start
         } else {
-            children
-                .first()
-                .map_or(bytes.start, |child: &Child| child.start)
+            children.first().map_or(bytes.start, |child: &Child| child.start)
         };
-        let collection = Collection {
-            flow,
-            mapping,
-            children,
-        };
+        let collection = Collection { flow, mapping, children };
         Ok((Kind::Collection(collection), content, end.max(content)))
     }
 
@@ -361,19 +343,10 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
         }
         let head = self.at;
         let Some((event, bytes)) = self.next_node() else {
-            return Err(Error::Key {
-                line,
-                why: "it has no value",
-            });
+            return Err(Error::Key { line, why: "it has no value" });
         };
         let node = self.node(event, bytes, level + 1)?;
-        Ok(Child {
-            start,
-            head,
-            name,
-            unusual: start != key.bytes.start || !joined,
-            node,
-        })
+        Ok(Child { start, head, name, unusual: start != key.bytes.start || !joined, node })
     }
 
     fn name(&mut self, event: &Event<'t>, line: usize) -> Result<Name, Error> {
@@ -389,10 +362,8 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
             return Ok(Name::Merge);
         }
         let value = scalar_value(text, *style, tag.as_deref(), line)?;
-        let key = scalar::key(value).ok_or(Error::Key {
-            line,
-            why: "quote it, so that it is text",
-        })?;
+        let key =
+            scalar::key(value).ok_or(Error::Key { line, why: "quote it, so that it is text" })?;
         if let Some(first) = self.names.insert(key.clone(), line) {
             return Err(Error::SecondKey { line, key, first });
         }

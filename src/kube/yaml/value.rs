@@ -54,9 +54,7 @@ impl Reader<'_> {
             },
             Kind::Alias(of) => {
                 let known = self.known.get(of).cloned();
-                let read = known.ok_or_else(|| Error::Cycle {
-                    line: self.line(node),
-                })?;
+                let read = known.ok_or_else(|| Error::Cycle { line: self.line(node) })?;
                 self.spend(read.size, node)?;
                 read
             }
@@ -88,28 +86,19 @@ impl Reader<'_> {
                     size += key.len();
                     entries.insert(key.clone(), read.value);
                 }
-                Name::Merge => merge(&mut entries, read.value).ok_or_else(|| Error::Merge {
-                    line: self.line(node),
-                })?,
+                Name::Merge => merge(&mut entries, read.value)
+                    .ok_or_else(|| Error::Merge { line: self.line(node) })?,
             }
         }
-        let value = if collection.mapping {
-            Value::Object(entries)
-        } else {
-            Value::Array(items)
-        };
-        Ok(Read {
-            value,
-            size,
-            levels: levels + 1,
-        })
+        let value = if collection.mapping { Value::Object(entries) } else { Value::Array(items) };
+        Ok(Read { value, size, levels: levels + 1 })
     }
 
     fn spend(&mut self, size: usize, node: &Node) -> Result<(), Error> {
-        self.left = self.left.checked_sub(size).ok_or_else(|| Error::Aliases {
-            line: self.line(node),
-            most: MOST_ALIASED,
-        })?;
+        self.left = self
+            .left
+            .checked_sub(size)
+            .ok_or_else(|| Error::Aliases { line: self.line(node), most: MOST_ALIASED })?;
         Ok(())
     }
 

@@ -17,39 +17,22 @@ pub(super) struct Written {
 }
 
 /// What a reader looks for first; other keys follow by the alphabet, as kubectl writes them.
-const FIRST: [&str; 8] = [
-    "apiVersion",
-    "kind",
-    "metadata",
-    "name",
-    "image",
-    "key",
-    "command",
-    "args",
-];
+const FIRST: [&str; 8] =
+    ["apiVersion", "kind", "metadata", "name", "image", "key", "command", "args"];
 
 /// Behind the colon of a key in `column`.
 pub(super) fn behind_key(value: &Value, column: usize, style: &Style) -> Written {
     match value {
         Value::Object(entries) if !entries.is_empty() => {
             let column = column + style.step;
-            Written {
-                head: String::new(),
-                below: lines(&mapping(entries, column, style), column),
-            }
+            Written { head: String::new(), below: lines(&mapping(entries, column, style), column) }
         }
         Value::Array(items) if !items.is_empty() => {
             let column = column + style.dash;
-            Written {
-                head: String::new(),
-                below: lines(&sequence(items, column, style), column),
-            }
+            Written { head: String::new(), below: lines(&sequence(items, column, style), column) }
         }
         // `env:`, as templates leave it.
-        Value::Null => Written {
-            head: String::new(),
-            below: String::new(),
-        },
+        Value::Null => Written { head: String::new(), below: String::new() },
         Value::Bool(_)
         | Value::Number(_)
         | Value::String(_)
@@ -76,10 +59,7 @@ pub(super) fn behind_dash(value: &Value, column: usize, style: &Style) -> Writte
         Some((head, below)) => (head, below),
         None => (block.as_str(), ""),
     };
-    Written {
-        head: format!(" {}", head.trim_start()),
-        below: below.to_owned(),
-    }
+    Written { head: format!(" {}", head.trim_start()), below: below.to_owned() }
 }
 
 /// An entry of a mapping in `column`: whole lines, the first without its indentation.
@@ -109,10 +89,7 @@ pub(super) fn root(value: &Value, style: &Style) -> String {
 }
 
 fn mapping(entries: &Map<String, Value>, column: usize, style: &Style) -> Vec<String> {
-    ordered(entries)
-        .into_iter()
-        .map(|(key, value)| entry(key, value, column, style))
-        .collect()
+    ordered(entries).into_iter().map(|(key, value)| entry(key, value, column, style)).collect()
 }
 
 fn sequence(items: &[Value], column: usize, style: &Style) -> Vec<String> {
@@ -146,15 +123,9 @@ fn single(value: &Value, column: usize, style: &Style) -> Written {
             "" => style.newline.to_owned(),
             line => format!("{}{line}{}", indent(column), style.newline),
         };
-        return Written {
-            head: format!(" |{chomping}"),
-            below: text.lines().map(line).collect(),
-        };
+        return Written { head: format!(" |{chomping}"), below: text.lines().map(line).collect() };
     }
-    Written {
-        head: format!(" {}", inline(value)),
-        below: String::new(),
-    }
+    Written { head: format!(" {}", inline(value)), below: String::new() }
 }
 
 /// The chomping indicator where this text can stand as a literal block that reads back the same everywhere.
@@ -165,9 +136,7 @@ fn literal(text: &str) -> Option<&'static str> {
         && !body.starts_with([' ', '\n', '#'])
         && !body.ends_with('\n')
         && text.chars().all(seen)
-        && text
-            .lines()
-            .all(|line| line.is_empty() || !line.trim().is_empty());
+        && text.lines().all(|line| line.is_empty() || !line.trim().is_empty());
     fits.then_some(if text.ends_with('\n') { "" } else { "-" })
 }
 
@@ -188,11 +157,7 @@ fn number(json: &str) -> String {
         return json.to_owned();
     };
     let fraction = if mantissa.contains('.') { "" } else { ".0" };
-    let sign = if exponent.starts_with(['-', '+']) {
-        ""
-    } else {
-        "+"
-    };
+    let sign = if exponent.starts_with(['-', '+']) { "" } else { "+" };
     format!("{mantissa}{fraction}e{sign}{exponent}")
 }
 

@@ -26,23 +26,15 @@ pub(super) fn groups(values: &Values) -> Vec<Group> {
 fn telemetry_absent(values: &Values) -> Option<Alert> {
     let window = values.health.absent_for;
     let side = |job: &Text| {
-        Template::new(values)
-            .with("job", job)
-            .with("window", window)
-            .fill(
-                r#"
+        Template::new(values).with("job", job).with("window", window).fill(
+            r#"
                 absent_over_time(tokengauge_self_build{<only>, job="<job>"}[<window>])
                 or
                 up{<only>, job="<job>"} == 0
                 "#,
-            )
+        )
     };
-    let expr = values
-        .jobs
-        .iter()
-        .map(side)
-        .collect::<Vec<_>>()
-        .join("\nor\n");
+    let expr = values.jobs.iter().map(side).collect::<Vec<_>>().join("\nor\n");
     (!expr.is_empty()).then(|| Alert {
         name: "TokengaugeTelemetryAbsent",
         severity: Severity::Critical,
@@ -185,16 +177,14 @@ fn anomalies(values: &Values) -> Alert {
 }
 
 fn memory_near_limit(values: &Values) -> Alert {
-    let expr = Template::new(values)
-        .with("share", values.health.memory_share)
-        .fill(
-            r#"
+    let expr = Template::new(values).with("share", values.health.memory_share).fill(
+        r#"
             max by (<scope>, instance) (process_memory_usage_bytes{<only>})
             /
             (max by (<scope>, instance) (tokengauge_self_memory_limit_bytes{<only>}) > 0)
             >= <share>
             "#,
-        );
+    );
     Alert {
         name: "TokengaugeMemoryNearLimit",
         severity: Severity::Warning,

@@ -30,10 +30,7 @@ pub struct Rules {
 pub fn rules(values: &Values) -> Vec<Rules> {
     let rules = |name, groups| Rules { name, groups };
     vec![
-        rules(
-            "recording",
-            [recording::groups(values), traffic::recordings(values)].concat(),
-        ),
+        rules("recording", [recording::groups(values), traffic::recordings(values)].concat()),
         rules("slo", slo::groups(values)),
         rules("traffic", traffic::groups(values)),
         rules("health", health::groups(values)),

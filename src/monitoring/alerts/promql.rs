@@ -145,10 +145,7 @@ mod tests {
         ";
         let mut values = crate::config::alert_values(None).unwrap();
         let template = Template::new(&values).with("least", 5);
-        assert_eq!(
-            template.fill(text),
-            format!("sum by ({SCOPE}) (x) > 5\n  and y{{a=\"b\"}}")
-        );
+        assert_eq!(template.fill(text), format!("sum by ({SCOPE}) (x) > 5\n  and y{{a=\"b\"}}"));
         values.selector = "team=\"a\"".parse().unwrap();
         let template = Template::new(&values).with("least", 5);
         assert_eq!(

@@ -25,28 +25,17 @@ pub(super) fn groups(values: &Values) -> Vec<Group> {
     let mut fast = counted(&SHORT);
     fast.extend(targets(&template));
     let mut slow = counted(&MEDIUM);
-    slow.extend(
-        LONG.into_iter()
-            .flat_map(|window| [added_up(window), errors(window)]),
-    );
+    slow.extend(LONG.into_iter().flat_map(|window| [added_up(window), errors(window)]));
     slow.extend(period());
     vec![
-        Group {
-            name: "tokengauge-slo-fast",
-            interval: Span::seconds(30),
-            rules: fast,
-        },
+        Group { name: "tokengauge-slo-fast", interval: Span::seconds(30), rules: fast },
         Group {
             name: "tokengauge-slo-increments",
             // As long as what it counts: each event is in one increment, and in no other.
             interval: Span::minutes(5),
             rules: vec![increments(&template)],
         },
-        Group {
-            name: "tokengauge-slo-slow",
-            interval: Span::minutes(2),
-            rules: slow,
-        },
+        Group { name: "tokengauge-slo-slow", interval: Span::minutes(2), rules: slow },
     ]
 }
 
@@ -123,16 +112,8 @@ fn targets(template: &Template) -> Vec<Rule> {
         "count_values without () (\"sloth_objective\", round(slo:objective:ratio * 100, 0.0001))";
     vec![
         record_with("slo:objective:ratio", objective, &[SERVICE]),
-        record_with(
-            "slo:error_budget:ratio",
-            "1 - slo:objective:ratio".to_owned(),
-            &[],
-        ),
-        record_with(
-            "slo:time_period:days",
-            "slo:objective:ratio * 0 + 30".to_owned(),
-            &[],
-        ),
+        record_with("slo:error_budget:ratio", "1 - slo:objective:ratio".to_owned(), &[]),
+        record_with("slo:time_period:days", "slo:objective:ratio * 0 + 30".to_owned(), &[]),
         record_with("slo:current_burn_rate:ratio", burn("5m"), &[]),
         record_with(
             "sloth_slo_info",
@@ -157,10 +138,5 @@ pub(super) fn burn(window: &str) -> String {
 
 fn record_with(record: &str, expr: String, labels: &[(&'static str, &str)]) -> Rule {
     let labels = labels.iter().map(|&(name, value)| (name, value.to_owned()));
-    Recording {
-        record: record.to_owned(),
-        expr,
-        labels: labels.collect(),
-    }
-    .into()
+    Recording { record: record.to_owned(), expr, labels: labels.collect() }.into()
 }

@@ -29,16 +29,8 @@ struct Pair {
 
 fn fast(values: &Values) -> Alert {
     let slo = &values.slo;
-    let hour = Pair {
-        long: "1h",
-        short: "5m",
-        burn: slo.burn_1h,
-    };
-    let hours = Pair {
-        long: "6h",
-        short: "30m",
-        burn: slo.burn_6h,
-    };
+    let hour = Pair { long: "1h", short: "5m", burn: slo.burn_1h };
+    let hours = Pair { long: "6h", short: "30m", burn: slo.burn_6h };
     Alert {
         name: "LLMErrorBudgetBurnFast",
         severity: Severity::Critical,
@@ -58,16 +50,8 @@ fn fast(values: &Values) -> Alert {
 
 fn slow(values: &Values) -> Alert {
     let slo = &values.slo;
-    let day = Pair {
-        long: "1d",
-        short: "2h",
-        burn: slo.burn_1d,
-    };
-    let days = Pair {
-        long: "3d",
-        short: "6h",
-        burn: slo.burn_3d,
-    };
+    let day = Pair { long: "1d", short: "2h", burn: slo.burn_1d };
+    let days = Pair { long: "3d", short: "6h", burn: slo.burn_3d };
     Alert {
         name: "LLMErrorBudgetBurnSlow",
         severity: Severity::Warning,

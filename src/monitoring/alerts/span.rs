@@ -57,9 +57,7 @@ impl FromStr for Span {
         let mut rest = text;
         while !rest.is_empty() {
             let digits = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-            let number = rest
-                .strip_suffix(digits)
-                .and_then(|it| it.parse::<u64>().ok());
+            let number = rest.strip_suffix(digits).and_then(|it| it.parse::<u64>().ok());
             let after = digits.trim_start_matches(|c: char| c.is_ascii_lowercase());
             let unit = digits.strip_suffix(after).unwrap_or_default();
             let scale = units.find(|(name, _)| *name == unit);
@@ -69,11 +67,7 @@ impl FromStr for Span {
             sum = sum.saturating_add(number.saturating_mul(*scale));
             rest = after;
         }
-        if sum == 0 {
-            Err(wrong())
-        } else {
-            Ok(Self(sum))
-        }
+        if sum == 0 { Err(wrong()) } else { Ok(Self(sum)) }
     }
 }
 
@@ -87,19 +81,13 @@ impl fmt::Display for Span {
                 rest %= scale;
             }
         }
-        if self.0 == 0 {
-            f.write_str("0s")
-        } else {
-            Ok(())
-        }
+        if self.0 == 0 { f.write_str("0s") } else { Ok(()) }
     }
 }
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -133,9 +121,7 @@ mod tests {
             let span: Span = text.parse().unwrap();
             assert_eq!((span.millis(), span.to_string()), (millis, told.to_owned()));
         }
-        for wrong in [
-            "", "5", "m", "0s", "5 m", "1m1h", "1m1m", "1x", "-5m", "1.5h", "5min",
-        ] {
+        for wrong in ["", "5", "m", "0s", "5 m", "1m1h", "1m1m", "1x", "-5m", "1.5h", "5min"] {
             assert!(wrong.parse::<Span>().is_err(), "{wrong}");
         }
     }

@@ -131,14 +131,9 @@ impl FromStr for Share {
             Some(percent) => number(&format!("{}e-2", percent.trim_end())),
             None => number(text),
         };
-        number
-            .filter(|share| *share > 0.0 && *share <= 1.0)
-            .map(Self)
-            .ok_or_else(|| {
-                format!(
-                    "\"{text}\" is no share; write one above 0% and up to 100%, such as 5% or 0.05"
-                )
-            })
+        number.filter(|share| *share > 0.0 && *share <= 1.0).map(Self).ok_or_else(|| {
+            format!("\"{text}\" is no share; write one above 0% and up to 100%, such as 5% or 0.05")
+        })
     }
 }
 
@@ -171,9 +166,7 @@ impl fmt::Display for Factor {
 
 fn number(text: &str) -> Option<f64> {
     let begins = text.starts_with(|c: char| c.is_ascii_digit());
-    text.parse()
-        .ok()
-        .filter(|it: &f64| begins && it.is_finite())
+    text.parse().ok().filter(|it: &f64| begins && it.is_finite())
 }
 
 /// Matchers as they stand between braces, or nothing.
@@ -226,38 +219,19 @@ mod tests {
             "a=\"b\", c=~\"d|e\""
         );
         assert_eq!("".parse(), Ok(Selector::default()));
-        assert_eq!(
-            "https://a/b/".parse::<Text>().unwrap().as_str(),
-            "https://a/b"
-        );
+        assert_eq!("https://a/b/".parse::<Text>().unwrap().as_str(), "https://a/b");
     }
 
     #[test]
     fn what_is_no_value_is_refused_with_its_remedy() {
         for wrong in ["0", "0%", "101%", "1.5", "x", "", "-1%", "inf", "NaN"] {
-            assert!(
-                wrong.parse::<Share>().unwrap_err().contains("such as 5%"),
-                "{wrong}"
-            );
+            assert!(wrong.parse::<Share>().unwrap_err().contains("such as 5%"), "{wrong}");
         }
         for wrong in ["0", "-3", "x", "", "inf"] {
-            assert!(
-                wrong.parse::<Factor>().unwrap_err().contains("such as 3"),
-                "{wrong}"
-            );
+            assert!(wrong.parse::<Factor>().unwrap_err().contains("such as 3"), "{wrong}");
         }
-        for wrong in [
-            "a",
-            "a=b",
-            "a=\"b",
-            "a=\"b\" c=\"d\"",
-            "a=\"b\"} or x{",
-            ",",
-        ] {
-            assert!(
-                wrong.parse::<Selector>().unwrap_err().contains("such as"),
-                "{wrong}"
-            );
+        for wrong in ["a", "a=b", "a=\"b", "a=\"b\" c=\"d\"", "a=\"b\"} or x{", ","] {
+            assert!(wrong.parse::<Selector>().unwrap_err().contains("such as"), "{wrong}");
         }
         for wrong in ["", "a b", "a\"", "a\\"] {
             assert!(wrong.parse::<Text>().is_err(), "{wrong}");

@@ -54,10 +54,7 @@ impl Writer {
     fn alert(&mut self, depth: usize, alert: &Alert, links: &Links) {
         self.line(depth, &format!("- alert: {}", alert.name));
         self.block(depth + 1, "expr", &alert.expr);
-        for (key, span) in [
-            ("for", alert.hold),
-            ("keep_firing_for", alert.keep_firing_for),
-        ] {
+        for (key, span) in [("for", alert.hold), ("keep_firing_for", alert.keep_firing_for)] {
             if let Some(span) = span {
                 self.line(depth + 1, &format!("{key}: {span}"));
             }
@@ -165,11 +162,7 @@ mod tests {
         let mut out = Writer::default();
         out.folded(2, "description", words.trim());
         assert!(out.text.lines().count() > 3);
-        assert!(
-            out.text.lines().all(|line| line.len() <= WIDTH),
-            "{}",
-            out.text
-        );
+        assert!(out.text.lines().all(|line| line.len() <= WIDTH), "{}", out.text);
         let read: serde_json::Value = serde_saphyr::from_str(&out.text).unwrap();
         assert_eq!(read["description"], words.trim());
     }

@@ -94,9 +94,7 @@ impl Over {
 }
 
 fn asked(question: &str, side: Side, over: Over) -> String {
-    question
-        .replace("<side>", side.matchers())
-        .replace("<range>", over.range())
+    question.replace("<side>", side.matchers()).replace("<range>", over.range())
 }
 
 /// B ÷ A; absent where A is 0.
@@ -175,11 +173,8 @@ fn measures(rows: &[Measure], side: Side) -> String {
     let rows: Vec<String> = rows
         .iter()
         .map(|(measure, better, question)| {
-            let (from, all) = if measure.contains("$1") {
-                ("tokengauge_currency", "(.+)")
-            } else {
-                ("", "")
-            };
+            let (from, all) =
+                if measure.contains("$1") { ("tokengauge_currency", "(.+)") } else { ("", "") };
             let asked = asked(question, side, Over::Shown);
             format!(
                 "label_replace(label_replace({asked}, \"better\", \"{better}\", \"\", \"\"), \
@@ -256,11 +251,7 @@ fn side_by_side(title: &'static str, description: &'static str, rows: &[Measure]
 fn verdict() -> Panel {
     let of = |question, side| asked(question, side, Over::Shown);
     let more = |question| {
-        format!(
-            "(({}) - ({}) > bool 0.01)",
-            of(question, Side::B),
-            of(question, Side::A)
-        )
+        format!("(({}) - ({}) > bool 0.01)", of(question, Side::B), of(question, Side::A))
     };
     let faster = format!("({} > bool 1.05)", ratio(OUTPUT_RATE_P50, Over::Shown));
     let shorter = format!("({} < bool 0.9)", ratio(LENGTH, Over::Shown));
@@ -283,9 +274,7 @@ fn verdict() -> Panel {
 }
 
 fn ratio_stat(title: &'static str, description: &'static str, question: &str) -> Panel {
-    stat(title, Unit::Times, description)
-        .query(ratio(question, Over::Shown))
-        .decimals(2)
+    stat(title, Unit::Times, description).query(ratio(question, Over::Shown)).decimals(2)
 }
 
 fn points_stat(title: &'static str, description: &'static str, question: &str) -> Panel {
@@ -311,12 +300,11 @@ fn ratios(
     description: &'static str,
     questions: &[(&'static str, &str)],
 ) -> Panel {
-    let panel = time_series(title, Unit::Times, description)
-        .lines_at(&[(1.0, Colour::Yellow)])
-        .size(8, 7);
-    questions.iter().fold(panel, |panel, (name, question)| {
-        panel.line(name, ratio(question, Over::Step))
-    })
+    let panel =
+        time_series(title, Unit::Times, description).lines_at(&[(1.0, Colour::Yellow)]).size(8, 7);
+    questions
+        .iter()
+        .fold(panel, |panel, (name, question)| panel.line(name, ratio(question, Over::Step)))
 }
 
 fn speed() -> Vec<Panel> {
@@ -453,10 +441,7 @@ fn by_kind(side: Side) -> Panel {
         ),
     };
     time_series(title, Unit::Share, description)
-        .line(
-            "{{tokengauge_choice}}",
-            asked(ENDED_BADLY_BY_KIND, side, Over::Step),
-        )
+        .line("{{tokengauge_choice}}", asked(ENDED_BADLY_BY_KIND, side, Over::Step))
         .stacked()
         .empty("None")
 }
@@ -510,10 +495,7 @@ mod tests {
             for (_, _, question) in SPEED.iter().chain(PRICE) {
                 let text = asked(question, side, Over::Shown);
                 assert!(text.contains(own) && !text.contains(other), "{text}");
-                assert!(
-                    !text.contains("<side>") && !text.contains("<range>"),
-                    "{text}"
-                );
+                assert!(!text.contains("<side>") && !text.contains("<range>"), "{text}");
             }
         }
     }

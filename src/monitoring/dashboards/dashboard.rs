@@ -34,14 +34,7 @@ struct Row {
 impl Dashboard {
     /// `uid` is its name in links, and that of its file: it never changes.
     pub fn new(uid: &'static str, title: &'static str, description: &'static str) -> Self {
-        Self {
-            uid,
-            title,
-            description,
-            variables: Vec::new(),
-            rows: Vec::new(),
-            from: "now-1h",
-        }
+        Self { uid, title, description, variables: Vec::new(), rows: Vec::new(), from: "now-1h" }
     }
 
     /// The usual variables, down to this one.
@@ -67,11 +60,7 @@ impl Dashboard {
     /// A row: its panels from left to right, and below each other where they do not fit.
     #[must_use]
     pub fn row(mut self, title: &'static str, panels: impl IntoIterator<Item = Panel>) -> Self {
-        self.rows.push(Row {
-            title,
-            panels: panels.into_iter().collect(),
-            folded: false,
-        });
+        self.rows.push(Row { title, panels: panels.into_iter().collect(), folded: false });
         self
     }
 
@@ -164,12 +153,7 @@ impl Flow {
             self.x = 0;
             self.y = self.bottom;
         }
-        let place = Place {
-            x: self.x,
-            y: self.y,
-            width,
-            height,
-        };
+        let place = Place { x: self.x, y: self.y, width, height };
         self.x += width;
         self.bottom = self.bottom.max(self.y + height);
         place

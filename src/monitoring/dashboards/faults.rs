@@ -58,15 +58,11 @@ pub fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
 
 /// The queries of a panel.
 pub fn queries(panel: &Value) -> Vec<&str> {
-    array(panel, "/targets")
-        .map(|target| text(target, "/expr"))
-        .collect()
+    array(panel, "/targets").map(|target| text(target, "/expr")).collect()
 }
 
 fn array<'a>(value: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
-    (value.pointer(path).and_then(Value::as_array))
-        .into_iter()
-        .flatten()
+    (value.pointer(path).and_then(Value::as_array)).into_iter().flatten()
 }
 
 fn text<'a>(value: &'a Value, path: &str) -> &'a str {
@@ -76,10 +72,7 @@ fn text<'a>(value: &'a Value, path: &str) -> &'a str {
 
 /// Every name of a series and of a label that is emitted.
 fn vocabulary() -> BTreeSet<String> {
-    emitted()
-        .into_iter()
-        .flat_map(|(name, labels)| std::iter::once(name).chain(labels))
-        .collect()
+    emitted().into_iter().flat_map(|(name, labels)| std::iter::once(name).chain(labels)).collect()
 }
 
 fn ours(word: &str) -> bool {
@@ -89,8 +82,7 @@ fn ours(word: &str) -> bool {
 /// Whether a word in angle brackets is left: a comparison has something else on one of its sides.
 fn has_marker(query: &str) -> bool {
     query.split('<').skip(1).any(|rest| {
-        rest.split_once('>')
-            .is_some_and(|(word, _)| word.chars().all(|c| c.is_ascii_lowercase()))
+        rest.split_once('>').is_some_and(|(word, _)| word.chars().all(|c| c.is_ascii_lowercase()))
     })
 }
 

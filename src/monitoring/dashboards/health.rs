@@ -140,10 +140,7 @@ fn done() -> Vec<Panel> {
         Unit::Number,
         "tokengauge_active_requests, over its states, routes and vantages.",
     )
-    .line(
-        "{{instance}}",
-        "sum by (instance) (tokengauge_active_requests{<process>})",
-    )
+    .line("{{instance}}", "sum by (instance) (tokengauge_active_requests{<process>})")
     .size(8, 7);
     let requests = time_series(
         "Requests, by process",

@@ -91,10 +91,8 @@ fn sorted(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let by_name: BTreeMap<String, Value> = fields.into_iter().collect();
-            let fields: Map<String, Value> = by_name
-                .into_iter()
-                .map(|(name, value)| (name, sorted(value)))
-                .collect();
+            let fields: Map<String, Value> =
+                by_name.into_iter().map(|(name, value)| (name, sorted(value))).collect();
             Value::Object(fields)
         }
         Value::Array(values) => values.into_iter().map(sorted).collect(),

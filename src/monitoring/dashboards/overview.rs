@@ -21,26 +21,8 @@ fn small(panel: Panel) -> Panel {
 }
 
 fn now() -> Vec<Panel> {
-    let calls = [
-        requests(),
-        them(),
-        us(),
-        first_token(),
-        rate(),
-        slow_tail(),
-        system(),
-        alerts(),
-    ];
-    let state = [
-        in_flight(),
-        queue(),
-        stalled(),
-        delay(),
-        budget(),
-        burn(),
-        processes(),
-        silent(),
-    ];
+    let calls = [requests(), them(), us(), first_token(), rate(), slow_tail(), system(), alerts()];
+    let state = [in_flight(), queue(), stalled(), delay(), budget(), burn(), processes(), silent()];
     calls.into_iter().chain(state).map(small).collect()
 }
 
@@ -267,14 +249,7 @@ fn lately() -> Vec<Panel> {
     )
     .stacked()
     .size(8, 8);
-    vec![
-        failed,
-        outcomes,
-        waiting(),
-        stream_rates(),
-        system_rates(),
-        load(),
-    ]
+    vec![failed, outcomes, waiting(), stream_rates(), system_rates(), load()]
 }
 
 fn waiting() -> Panel {

@@ -198,11 +198,7 @@ impl Panel {
     /// One of several queries. In its name `{{label}}` stands for a label's value.
     #[must_use]
     pub fn line(mut self, name: &'static str, text: impl Into<Cow<'static, str>>) -> Self {
-        self.queries.push(Query {
-            name,
-            text: text.into(),
-            unit: None,
-        });
+        self.queries.push(Query { name, text: text.into(), unit: None });
         self
     }
 
@@ -233,11 +229,7 @@ impl Panel {
         unit: Unit,
         text: impl Into<Cow<'static, str>>,
     ) -> Self {
-        self.queries.push(Query {
-            name: title,
-            text: text.into(),
-            unit: Some(unit),
-        });
+        self.queries.push(Query { name: title, text: text.into(), unit: Some(unit) });
         self
     }
 
@@ -267,22 +259,15 @@ impl Panel {
     /// `base` holds below the first step, each step's colour from its value on.
     #[must_use]
     pub fn judged(mut self, base: Colour, steps: &[(f64, Colour)]) -> Self {
-        self.judgement = Some(Judgement {
-            base,
-            steps: steps.to_vec(),
-            lines: false,
-        });
+        self.judgement = Some(Judgement { base, steps: steps.to_vec(), lines: false });
         self
     }
 
     /// Lines to hold what is shown against.
     #[must_use]
     pub fn lines_at(mut self, steps: &[(f64, Colour)]) -> Self {
-        self.judgement = Some(Judgement {
-            base: Colour::Plain,
-            steps: steps.to_vec(),
-            lines: true,
-        });
+        self.judgement =
+            Some(Judgement { base: Colour::Plain, steps: steps.to_vec(), lines: true });
         self
     }
 

@@ -48,21 +48,11 @@ mod tests {
     #[test]
     fn markers_are_replaced_down_to_the_last() {
         let text = expanded("sum(\n    rate(x_total{<call>, a=\"b\"}[5m])\n)");
-        assert!(
-            text.starts_with("sum( rate(x_total{job=~\"$job\", "),
-            "{text}"
-        );
+        assert!(text.starts_with("sum( rate(x_total{job=~\"$job\", "), "{text}");
         assert!(text.contains("gen_ai_request_model=~\"$model\", a=\"b\"}[5m])"));
-        for variable in [
-            "job",
-            "cluster",
-            "namespace",
-            "instance",
-            "vantage",
-            "route",
-            "provider",
-            "model",
-        ] {
+        for variable in
+            ["job", "cluster", "namespace", "instance", "vantage", "route", "provider", "model"]
+        {
             assert!(text.contains(&format!("${variable}")), "{variable}: {text}");
         }
         assert!(!text.contains('<'), "{text}");

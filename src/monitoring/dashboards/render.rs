@@ -56,9 +56,7 @@ impl Panel {
     }
 
     fn targets(&self) -> Value {
-        (self.queries.iter().enumerate())
-            .map(|(at, query)| self.target(at, query))
-            .collect()
+        (self.queries.iter().enumerate()).map(|(at, query)| self.target(at, query)).collect()
     }
 
     fn target(&self, at: usize, query: &Query) -> Value {
@@ -229,10 +227,7 @@ impl Panel {
         });
         let columns = self.queries.iter().filter_map(|query| {
             let unit = query.unit?;
-            Some(by_name(
-                query.name,
-                &[json!({ "id": "unit", "value": unit.as_str() })],
-            ))
+            Some(by_name(query.name, &[json!({ "id": "unit", "value": unit.as_str() })]))
         });
         let keys = match &self.kind {
             Kind::Table(table) => table.keys.as_slice(),
@@ -245,10 +240,7 @@ impl Panel {
             | Kind::Text(_) => &[],
         };
         let keys = keys.iter().map(|(_, title)| {
-            by_name(
-                title,
-                &[json!({ "id": "unit", "value": Unit::Text.as_str() })],
-            )
+            by_name(title, &[json!({ "id": "unit", "value": Unit::Text.as_str() })])
         });
         let mut linked: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
         for link in &self.links {
@@ -258,11 +250,7 @@ impl Panel {
         let links = linked
             .into_iter()
             .map(|(column, to)| by_name(column, &[json!({ "id": "links", "value": to })]));
-        axes.chain(colours)
-            .chain(columns)
-            .chain(keys)
-            .chain(links)
-            .collect()
+        axes.chain(colours).chain(columns).chain(keys).chain(links).collect()
     }
 
     fn transformations(&self) -> Value {
@@ -283,10 +271,7 @@ impl Panel {
 
     /// One row for each key, columns in the order in which they are written and under their titles.
     fn organised(&self, table: &Table) -> Value {
-        let keys = table
-            .keys
-            .iter()
-            .map(|(label, title)| ((*label).to_owned(), *title));
+        let keys = table.keys.iter().map(|(label, title)| ((*label).to_owned(), *title));
         let values = (self.queries.iter().enumerate()).map(|(at, query)| {
             // Grafana tells the values of several queries apart by their ids, and has no need to with one.
             let column = match self.queries.len() {

@@ -27,14 +27,7 @@ fn evaluation() -> Vec<Panel> {
 }
 
 fn load() -> Vec<Panel> {
-    vec![
-        stream_over_load(),
-        system_over_load(),
-        offered(),
-        in_flight(),
-        windows(),
-        retries(),
-    ]
+    vec![stream_over_load(), system_over_load(), offered(), in_flight(), windows(), retries()]
 }
 
 /// Streams in flight on the horizontal axis: stream-seconds per second are their mean number.
@@ -52,13 +45,7 @@ fn queues() -> Vec<Panel> {
 
 /// Several processes may read one engine, and one name may stand for several engines: the greatest is right for both.
 fn engine() -> Vec<Panel> {
-    vec![
-        engine_requests(),
-        kv_cache(),
-        prefix_cache(),
-        scrape_age(),
-        warmth(),
-    ]
+    vec![engine_requests(), kv_cache(), prefix_cache(), scrape_age(), warmth()]
 }
 
 fn vendor() -> Vec<Panel> {

@@ -251,10 +251,9 @@ fn burn(
 ) -> Panel {
     lines
         .into_iter()
-        .fold(
-            time_series(title, Unit::Times, description),
-            |panel, (name, text)| panel.line(name, text),
-        )
+        .fold(time_series(title, Unit::Times, description), |panel, (name, text)| {
+            panel.line(name, text)
+        })
         .empty(NOTHING_RECORDED)
         .size(12, 7)
 }

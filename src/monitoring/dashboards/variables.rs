@@ -20,10 +20,7 @@ enum Source {
     /// Grafana's data sources that speak PromQL.
     Datasource,
     /// A query of Grafana's own (`label_values(…)`, `query_result(…)`), and what to take of each of its results.
-    Query {
-        text: &'static str,
-        regex: &'static str,
-    },
+    Query { text: &'static str, regex: &'static str },
     /// Values that are given, the first one chosen.
     Given(&'static [&'static str]),
 }
@@ -147,12 +144,7 @@ impl Variable {
         label: &'static str,
         values: &'static [&'static str],
     ) -> Self {
-        Self {
-            name,
-            label,
-            source: Source::Given(values),
-            choice: Choice::One,
-        }
+        Self { name, label, source: Source::Given(values), choice: Choice::One }
     }
 
     const fn query(
@@ -162,12 +154,7 @@ impl Variable {
         regex: &'static str,
         all: &'static str,
     ) -> Self {
-        Self {
-            name,
-            label,
-            source: Source::Query { text, regex },
-            choice: Choice::Several { all },
-        }
+        Self { name, label, source: Source::Query { text, regex }, choice: Choice::Several { all } }
     }
 
     /// One value at a time.

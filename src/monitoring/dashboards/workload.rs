@@ -21,13 +21,7 @@ pub(super) fn dashboard() -> Dashboard {
 }
 
 fn lengths() -> Vec<Panel> {
-    vec![
-        prompts(),
-        answer_lengths(),
-        prompts_then(),
-        answers_then(),
-        workload_drift(),
-    ]
+    vec![prompts(), answer_lengths(), prompts_then(), answers_then(), workload_drift()]
 }
 
 fn answers() -> Vec<Panel> {
@@ -40,23 +34,11 @@ fn tokens() -> Vec<Panel> {
 
 /// Money is never added up over currencies.
 fn cost() -> Vec<Panel> {
-    vec![
-        by_model(),
-        by_tenant(),
-        per_request(),
-        per_output(),
-        hardware(),
-        unpriced(),
-    ]
+    vec![by_model(), by_tenant(), per_request(), per_output(), hardware(), unpriced()]
 }
 
 fn budgets() -> Vec<Panel> {
-    vec![
-        budget_table().empty(NO_BUDGET),
-        pace(),
-        tokens_by_tenant(),
-        cost_by_tenant(),
-    ]
+    vec![budget_table().empty(NO_BUDGET), pace(), tokens_by_tenant(), cost_by_tenant()]
 }
 
 /// A budget's window is a gauge, and no gauge can be the range of a query: the usual windows are asked for one by one, and

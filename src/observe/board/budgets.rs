@@ -49,8 +49,7 @@ impl Board {
             }
         }
         let count = |index| streams.iter().filter(|of| **of == index).count();
-        self.ledger
-            .look(at, |index| u32::try_from(count(index)).unwrap_or(u32::MAX));
+        self.ledger.look(at, |index| u32::try_from(count(index)).unwrap_or(u32::MAX));
     }
 }
 
@@ -126,37 +125,21 @@ mod tests {
             let readings = Readings::new(Snapshot::default);
             let (instruments, _) = Instruments::new(&config, Limits::default(), readings);
             let gate = Arc::new(Gate::new(Limits::default(), []));
-            let sinks = Sinks {
-                instruments,
-                record: Box::new(|_| ()),
-            };
+            let sinks = Sinks { instruments, record: Box::new(|_| ()) };
             let objective = |model: &str| Objective {
                 name: Label::known(model),
-                indicator: Indicator::SystemRate {
-                    floor: 5.0,
-                    min_streams: 2,
-                },
+                indicator: Indicator::SystemRate { floor: 5.0, min_streams: 2 },
                 target: 0.99,
                 window: Duration::from_secs(86_400),
-                scope: Scope {
-                    model: Some(model.to_owned()),
-                    ..Scope::default()
-                },
+                scope: Scope { model: Some(model.to_owned()), ..Scope::default() },
                 counting: Counting::default(),
             };
             let objectives = ["gpt-*", "claude-*"].map(objective);
-            Self {
-                board: Board::new(objectives.into(), gate, sinks),
-                cell: Arc::default(),
-            }
+            Self { board: Board::new(objectives.into(), gate, sinks), cell: Arc::default() }
         }
 
         fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
-            let entry = Entry {
-                exchange: ExchangeId(id),
-                at: at(millis),
-                word,
-            };
+            let entry = Entry { exchange: ExchangeId(id), at: at(millis), word };
             self.board.take(entry, bytes.as_bytes());
         }
 
@@ -242,10 +225,7 @@ mod tests {
         scene.stream(1, 59_990);
         scene.stream(2, 59_995);
         scene.run(60, 90, 250);
-        let gap = Word::Gap {
-            direction: Direction::Response,
-            bytes: 7,
-        };
+        let gap = Word::Gap { direction: Direction::Response, bytes: 7 };
         scene.say(2, 90_000, gap, "");
         scene.run(90, 120, 250);
         assert_eq!(scene.counts(120), [NONE; 2], "part of it went by unseen");

@@ -64,8 +64,7 @@ impl Flight {
         instruments: &Instruments,
     ) {
         let mut told = None;
-        self.exchange
-            .look(at, unread, pauses, &mut |sample| told = Some(sample));
+        self.exchange.look(at, unread, pauses, &mut |sample| told = Some(sample));
         if let Some(sample) = told {
             self.tell_stall(sample, instruments);
         }
@@ -79,11 +78,7 @@ impl Flight {
             ((Waiting::Upstream, asked), Some(arrived)) => asked.since(arrived),
             ((Waiting::Upstream, _), None) => Duration::ZERO,
         };
-        if unread < BLOCKED_FROM {
-            Duration::ZERO
-        } else {
-            unread
-        }
+        if unread < BLOCKED_FROM { Duration::ZERO } else { unread }
     }
 
     /// A stall began or is over: told under the model's name where an answer, or another one, has vouched for it.
@@ -107,14 +102,7 @@ impl Flight {
         load: &mut Load,
     ) -> Vec<Sample> {
         let mut stalls = Vec::new();
-        let Self {
-            exchange,
-            live,
-            tokens,
-            first_tokens,
-            untold,
-            ..
-        } = self;
+        let Self { exchange, live, tokens, first_tokens, untold, .. } = self;
         let before = exchange.points().token;
         let mut sum = 0;
         exchange.word(at, word, bytes, &mut |sample| {
@@ -188,17 +176,11 @@ impl Flight {
             (Waiting::Client, since) => blocked.max(at.since(since.max(self.swept))),
             (Waiting::Upstream, _) => blocked,
         };
-        let blocked = if blocked < BLOCKED_FROM {
-            Duration::ZERO
-        } else {
-            blocked.min(passed)
-        };
+        let blocked = if blocked < BLOCKED_FROM { Duration::ZERO } else { blocked.min(passed) };
         self.swept = at;
         match &self.live {
             Some(meters) if self.state == State::Streaming => {
-                meters
-                    .live
-                    .streaming(passed.saturating_sub(blocked), blocked);
+                meters.live.streaming(passed.saturating_sub(blocked), blocked);
             }
             Some(_) | None => instruments.waiting(&self.lane, passed),
         }
@@ -244,10 +226,7 @@ impl Flight {
         let last = points.last.unwrap_or(points.accept);
         let rate = points.token.zip(points.last).and_then(|(token, last)| {
             let seconds = last.since(token).as_secs_f64();
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "token counts stay far below 2^52"
-            )]
+            #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
             (seconds > 0.0).then(|| self.tokens.saturating_sub(self.first_tokens) as f64 / seconds)
         });
         StreamView {
@@ -285,11 +264,7 @@ pub(super) fn found(
     let well = record.outcome == Outcome::Ok;
     if let Some(call) = &mut record.call {
         let load = call.timings.and_then(|timings| timings.load);
-        call.warm = Some(if well {
-            backends.answered(at, &upstream, found, load)
-        } else {
-            found
-        });
+        call.warm = Some(if well { backends.answered(at, &upstream, found, load) } else { found });
     }
 }
 

@@ -296,10 +296,7 @@ impl Board {
     /// What a million output tokens cost on hardware that is paid by the hour, under the load of `reading`.
     fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
         let sustained = |route: &Label| {
-            let flows = reading
-                .flows
-                .iter()
-                .filter(|flow| flow.flow.route == *route);
+            let flows = reading.flows.iter().filter(|flow| flow.flow.route == *route);
             let rates = flows.map(|flow| flow.output.five_minutes);
             rates.sum::<Option<f64>>()
         };
@@ -308,11 +305,8 @@ impl Board {
 
     /// Every exchange in flight, oldest first.
     pub fn streams(&self, at: Moment) -> Vec<StreamView> {
-        let mut views: Vec<StreamView> = self
-            .flights
-            .values()
-            .map(|flight| flight.view(at))
-            .collect();
+        let mut views: Vec<StreamView> =
+            self.flights.values().map(|flight| flight.view(at)).collect();
         views.sort_by_key(|view| view.exchange);
         views
     }
@@ -328,10 +322,7 @@ impl Board {
 
     fn open(&mut self, id: ExchangeId, at: Moment, open: Box<Open>) {
         self.sinks.instruments.started(&open.route);
-        let lane = Lane {
-            route: open.route.name.clone(),
-            vantage: open.route.vantage,
-        };
+        let lane = Lane { route: open.route.name.clone(), vantage: open.route.vantage };
         let (retry, identity) = self.retries.opened(at, &open);
         if let Some(sign) = retry {
             self.sinks.instruments.retried(&lane, sign);
@@ -365,25 +356,14 @@ impl Board {
     }
 
     fn step(&mut self, id: ExchangeId, at: Moment, word: Word, bytes: &[u8]) {
-        let Self {
-            flights,
-            load,
-            ledger,
-            pauses,
-            backends,
-            quotas,
-            sinks,
-            ..
-        } = self;
+        let Self { flights, load, ledger, pauses, backends, quotas, sinks, .. } = self;
         // Words behind the end (a request body that is still being sent) have nobody to go to.
         let Some(flight) = flights.get_mut(&id) else {
             return;
         };
         if matches!(word, Word::Admitted) {
             let depth = load.queue_depth(&flight.lane);
-            flight
-                .exchange
-                .set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
+            flight.exchange.set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
             flight.admitted(at, backends);
         }
         let blocked = if let Word::Arrival { blocked, .. } = &word {
@@ -392,11 +372,7 @@ impl Board {
             Duration::ZERO
         };
         flight.look(at, blocked, pauses, &sinks.instruments);
-        if let Word::Arrival {
-            direction: Direction::Response,
-            ..
-        } = &word
-        {
+        if let Word::Arrival { direction: Direction::Response, .. } = &word {
             flight.arrived = Some(at);
         }
         let headed = matches!(word, Word::Head(_));
@@ -405,9 +381,9 @@ impl Board {
         }
         let before = flight.tokens;
         match catch_unwind(AssertUnwindSafe(|| flight.word(at, word, bytes, load))) {
-            Ok(stalls) => stalls
-                .into_iter()
-                .for_each(|sample| flight.tell_stall(sample, &sinks.instruments)),
+            Ok(stalls) => {
+                stalls.into_iter().for_each(|sample| flight.tell_stall(sample, &sinks.instruments))
+            }
             Err(_) => flight.exchange.break_off(),
         }
         if let Some((flow, quota)) = headed.then(|| flight.quota()).flatten() {
@@ -429,18 +405,7 @@ impl Board {
     }
 
     fn end(&mut self, mut flight: Flight, at: Moment, ending: Ending) {
-        let Self {
-            load,
-            ledger,
-            drift,
-            pauses,
-            backends,
-            retries,
-            gate,
-            costs,
-            sinks,
-            ..
-        } = self;
+        let Self { load, ledger, drift, pauses, backends, retries, gate, costs, sinks, .. } = self;
         let found = flight.found.take();
         flight.tell_time(at, Duration::ZERO, &sinks.instruments);
         let unread = flight.unread(at);

@@ -36,9 +36,7 @@ impl Socket {
     /// So many bytes of `direction` were lost.
     pub(super) fn gap(&mut self, direction: Direction, bytes: u64) {
         let (reader, facts) = self.side(direction);
-        reader.gap(bytes, &mut |message| {
-            facts.message(direction, message, &mut |_| {})
-        });
+        reader.gap(bytes, &mut |message| facts.message(direction, message, &mut |_| {}));
         facts.record.lost = true;
     }
 
@@ -51,11 +49,7 @@ impl Socket {
 
     /// Everything is over. What was odd about it.
     pub(super) fn finish(&mut self) -> Vec<(Anomaly, u32)> {
-        let Self {
-            client,
-            server,
-            facts,
-        } = self;
+        let Self { client, server, facts } = self;
         for (reader, direction) in [(client, Direction::Request), (server, Direction::Response)] {
             reader.finish(&mut |message| facts.message(direction, message, &mut |_| {}));
         }

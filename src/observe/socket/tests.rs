@@ -40,18 +40,9 @@ impl Play {
         let kept: Arc<Mutex<Vec<Record>>> = Arc::clone(&records);
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        let sinks = Sinks {
-            instruments,
-            record,
-        };
+        let sinks = Sinks { instruments, record };
         let board = Board::new(objectives(), Arc::clone(&gate), sinks);
-        let mut play = Self {
-            board,
-            collector,
-            gate,
-            records,
-            millis: 0,
-        };
+        let mut play = Self { board, collector, gate, records, millis: 0 };
         play.say(Word::Open(Box::new(open(path, model))), b"");
         for word in [Word::Admitted, Word::Sent, Word::RequestEnd] {
             play.say(word, b"");
@@ -68,11 +59,7 @@ impl Play {
 
     fn say(&mut self, word: Word, bytes: &[u8]) -> &mut Self {
         self.millis += 100;
-        let entry = Entry {
-            exchange: ExchangeId(1),
-            at: Moment::from_millis(self.millis),
-            word,
-        };
+        let entry = Entry { exchange: ExchangeId(1), at: Moment::from_millis(self.millis), word };
         self.board.take(entry, bytes);
         self
     }
@@ -121,9 +108,7 @@ impl Play {
     /// Both sides end after `first`, as a tunnel tells it.
     fn left(&mut self, first: Direction) -> Record {
         let second = if first == CLIENT { UPSTREAM } else { CLIENT };
-        self.say(Word::Closed(first), b"")
-            .say(Word::Closed(second), b"")
-            .end(Ending::Complete)
+        self.say(Word::Closed(first), b"").say(Word::Closed(second), b"").end(Ending::Complete)
     }
 
     fn end(&mut self, ending: Ending) -> Record {
@@ -134,10 +119,7 @@ impl Play {
     /// The sum of a counter over the series of `/metrics` whose line contains each of `parts`.
     fn metric(&self, parts: &[&str]) -> u64 {
         let values = self.values(parts);
-        values
-            .iter()
-            .map(|value| value.parse::<u64>().unwrap())
-            .sum()
+        values.iter().map(|value| value.parse::<u64>().unwrap()).sum()
     }
 
     /// The values other than 0 of those series.
@@ -205,10 +187,7 @@ fn frame(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
     let masked = if mask.is_some() { 0x80 } else { 0 };
     let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
     let key = mask.unwrap_or_default();
-    let payload = payload
-        .iter()
-        .zip(key.iter().cycle())
-        .map(|(byte, key)| byte ^ key);
+    let payload = payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key);
     let mut bytes = vec![first, masked | 126, length[0], length[1]];
     bytes.extend(mask.iter().flatten());
     bytes.extend(payload);
@@ -256,10 +235,7 @@ fn usage() -> Usage {
 }
 
 fn audio(tokens: u64) -> ByModality {
-    ByModality {
-        audio: Some(tokens),
-        ..ByModality::default()
-    }
+    ByModality { audio: Some(tokens), ..ByModality::default() }
 }
 
 #[test]
@@ -280,20 +256,13 @@ fn a_session_is_one_exchange_whose_usage_adds_up_and_whose_time_is_not_rated() {
     assert_eq!((socket.request_messages, socket.response_messages), (1, 6));
     let code = Some(1000);
     assert_eq!(socket.closed, Some(Closed { by: CLIENT, code }));
-    assert_eq!(
-        socket.left,
-        Some(UPSTREAM),
-        "the server ends the connection"
-    );
+    assert_eq!(socket.left, Some(UPSTREAM), "the server ends the connection");
 
     let call = record.call.unwrap();
     assert_eq!(call.series.operation, Operation::Realtime);
     assert_eq!(call.series.model.as_str(), "gpt-4o-realtime-preview");
     assert_eq!(call.request.model, Name::new("gpt-4o-realtime-preview"));
-    assert_eq!(
-        call.response_model,
-        Name::new("gpt-4o-realtime-preview-2025-06-03")
-    );
+    assert_eq!(call.response_model, Name::new("gpt-4o-realtime-preview-2025-06-03"));
     assert_eq!(call.response_id, Name::new("sess_7"));
     assert!(!call.streamed && !call.series.stream);
     assert_eq!(call.complete, Complete::True);
@@ -304,62 +273,34 @@ fn a_session_is_one_exchange_whose_usage_adds_up_and_whose_time_is_not_rated() {
     assert_eq!((output.counted, output.standard), (3, 3));
     assert_eq!(output.counted_source, Some(Source::Counted));
     let rates = call.rates;
-    assert_eq!(
-        (rates.output, rates.unrated, rates.total),
-        (None, None, None)
-    );
-    let verdicts: Vec<_> = call
-        .verdicts
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .collect();
-    assert_eq!(
-        verdicts,
-        ["availability"],
-        "how long it lasts is no promise"
-    );
+    assert_eq!((rates.output, rates.unrated, rates.total), (None, None, None));
+    let verdicts: Vec<_> = call.verdicts.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(verdicts, ["availability"], "how long it lasts is no promise");
 }
 
 #[test]
 fn a_session_is_told_while_it_goes_on() {
     let mut play = Play::session();
-    let tokens = [
-        "tokengauge_tokens_total",
-        "type=\"output\"",
-        "model=\"gpt-4o-realtime-preview\"",
-    ];
+    let tokens =
+        ["tokengauge_tokens_total", "type=\"output\"", "model=\"gpt-4o-realtime-preview\""];
     let messages = |play: &Play, direction: &str| {
         play.metric(&["tokengauge_websocket_messages_total", direction])
     };
     talk(&mut play);
     assert_eq!(play.metric(&tokens), 3);
-    assert_eq!(
-        (messages(&play, "request"), messages(&play, "response")),
-        (1, 6)
-    );
+    assert_eq!((messages(&play, "request"), messages(&play, "response")), (1, 6));
     let at = Moment::from_millis(play.millis);
     let [view] = play.board.streams(at).try_into().unwrap();
     assert_eq!((view.phase, view.tokens), (Phase::Unstreamed, 3));
     assert_eq!(view.model, Name::new("gpt-4o-realtime-preview"));
     assert_eq!((view.time_to_first_token, view.output_rate), (None, None));
     let (load, _) = play.board.reading(Moment::from_millis(20_000));
-    assert_eq!(
-        load.lanes[0].active,
-        [0, 0, 0, 1],
-        "unstreamed, and in no queue"
-    );
-    assert_eq!(
-        load.flows[0].output.peak,
-        Some(2.0),
-        "two in the second second"
-    );
+    assert_eq!(load.lanes[0].active, [0, 0, 0, 1], "unstreamed, and in no queue");
+    assert_eq!(load.flows[0].output.peak, Some(2.0), "two in the second second");
     play.end(Ending::ClientGone);
     assert_eq!(play.metric(&tokens), 3, "nothing is told twice");
     assert_eq!(play.metric(&["tokengauge_usage_total"]), 227);
-    assert_eq!(
-        play.metric(&["gen_ai_client_operation_duration_seconds_count"]),
-        1
-    );
+    assert_eq!(play.metric(&["gen_ai_client_operation_duration_seconds_count"]), 1);
     for never in [
         "time_to_first",
         "output_rate",
@@ -377,21 +318,12 @@ fn a_session_is_told_while_it_goes_on() {
 #[test]
 fn what_comes_all_at_once_is_told_as_well() {
     let mut play = Play::session();
-    let messages = [
-        CREATED,
-        &delta("r", "Hello"),
-        &delta("r", " world"),
-        &done("r", "completed", 2),
-    ];
-    let frames: Vec<u8> = messages
-        .iter()
-        .flat_map(|message| frame(0x81, message.as_bytes(), None))
-        .collect();
+    let messages =
+        [CREATED, &delta("r", "Hello"), &delta("r", " world"), &done("r", "completed", 2)];
+    let frames: Vec<u8> =
+        messages.iter().flat_map(|message| frame(0x81, message.as_bytes(), None)).collect();
     play.bytes(UPSTREAM, &frames);
-    assert_eq!(
-        play.metric(&["tokengauge_tokens_total", "type=\"output\""]),
-        2
-    );
+    assert_eq!(play.metric(&["tokengauge_tokens_total", "type=\"output\""]), 2);
     assert_eq!(play.metric(&["tokengauge_tokens_standard_total"]), 2);
 }
 
@@ -400,15 +332,11 @@ fn texts_of_two_responses_are_counted_apart() {
     let mut play = Play::session();
     play.created();
     for response in ["resp_1", "resp_2"] {
-        play.server(&delta(response, "to"))
-            .server(&delta(response, "ken"));
+        play.server(&delta(response, "to")).server(&delta(response, "ken"));
         play.server(&done(response, "completed", 1));
     }
     let output = play.end(Ending::ClientGone).call.unwrap().output.unwrap();
-    assert_eq!(
-        output.counted, 2,
-        "token · token, and neither to · ken nor tokentoken"
-    );
+    assert_eq!(output.counted, 2, "token · token, and neither to · ken nor tokentoken");
 }
 
 #[test]
@@ -424,10 +352,7 @@ fn a_model_is_vouched_for_by_the_session_and_not_by_the_upgrade() {
     assert!(!known(&play));
     play.close(UPSTREAM, 3000);
     let record = play.left(UPSTREAM);
-    assert_eq!(
-        (record.outcome, record.fault),
-        (Outcome::Error, Fault::Client)
-    );
+    assert_eq!((record.outcome, record.fault), (Outcome::Error, Fault::Client));
     assert_eq!(record.error_type, Name::new("invalid_request_error"));
     let call = record.call.unwrap();
     assert_eq!((call.series.model.as_str(), call.output), ("other", None));
@@ -441,8 +366,7 @@ fn a_model_is_vouched_for_by_the_session_and_not_by_the_upgrade() {
 fn a_session_without_a_model_in_its_query_has_the_one_that_the_server_names() {
     let mut play = Play::get("/v1/realtime", None);
     play.upgraded("websocket").created();
-    play.server(&delta("r", "Hello"))
-        .server(&done("r", "completed", 1));
+    play.server(&delta("r", "Hello")).server(&done("r", "completed", 1));
     let named = "model=\"gpt-4o-realtime-preview-2025-06-03\"";
     assert_eq!(play.metric(&["tokengauge_tokens_total", named]), 1);
 }
@@ -452,10 +376,7 @@ fn a_session_that_breaks_off_says_by_whom_and_owes_a_reason() {
     let mut play = Play::session();
     play.created().server(&delta("r", "Hel"));
     let record = play.left(UPSTREAM);
-    assert_eq!(
-        (record.outcome, record.fault),
-        (Outcome::Truncated, Fault::Upstream)
-    );
+    assert_eq!((record.outcome, record.fault), (Outcome::Truncated, Fault::Upstream));
     let call = record.call.unwrap();
     assert_eq!(call.complete, Complete::Cut);
     assert_eq!(call.finish_reasons, [Name::new("error").unwrap()]);
@@ -463,10 +384,7 @@ fn a_session_that_breaks_off_says_by_whom_and_owes_a_reason() {
     let mut play = Play::session();
     play.created();
     let record = play.left(CLIENT);
-    assert_eq!(
-        (record.outcome, record.fault),
-        (Outcome::Cancelled, Fault::Client)
-    );
+    assert_eq!((record.outcome, record.fault), (Outcome::Cancelled, Fault::Client));
 
     let mut play = Play::session();
     play.created().bytes(UPSTREAM, b"\x81\x05Hel");
@@ -478,9 +396,7 @@ fn a_session_that_breaks_off_says_by_whom_and_owes_a_reason() {
 #[test]
 fn compressed_messages_are_counted_and_the_session_says_that_they_were_not_read() {
     let mut play = Play::session();
-    play.created()
-        .bytes(UPSTREAM, &frame(0xc1, b"\x01\x02", None))
-        .close(UPSTREAM, 1000);
+    play.created().bytes(UPSTREAM, &frame(0xc1, b"\x01\x02", None)).close(UPSTREAM, 1000);
     let record = play.left(UPSTREAM);
     assert_eq!(record.websocket.unwrap().response_messages, 2);
     assert_eq!(record.call.unwrap().complete, Complete::Unobserved);
@@ -491,34 +407,17 @@ fn lost_bytes_and_broken_frames_are_said() {
     let mut play = Play::session();
     let text = frame(0x81, delta("r", "Hello").as_bytes(), None);
     play.created().bytes(UPSTREAM, &text[..20]);
-    let gap = Word::Gap {
-        direction: UPSTREAM,
-        bytes: 10,
-    };
-    play.say(gap, b"")
-        .bytes(UPSTREAM, &text[30..])
-        .server(&delta("r", "Hello"));
+    let gap = Word::Gap { direction: UPSTREAM, bytes: 10 };
+    play.say(gap, b"").bytes(UPSTREAM, &text[30..]).server(&delta("r", "Hello"));
     let record = play.left(UPSTREAM);
-    assert_eq!(
-        record.websocket.unwrap().response_messages,
-        3,
-        "the lost one as well"
-    );
+    assert_eq!(record.websocket.unwrap().response_messages, 3, "the lost one as well");
     assert_eq!(record.anomalies, [(Anomaly::Gap, 1)]);
-    assert_eq!(
-        record.outcome,
-        Outcome::Ok,
-        "nobody knows whether it was closed"
-    );
+    assert_eq!(record.outcome, Outcome::Ok, "nobody knows whether it was closed");
     let call = record.call.unwrap();
-    assert_eq!(
-        (call.complete, call.output.unwrap().counted),
-        (Complete::Unobserved, 1)
-    );
+    assert_eq!((call.complete, call.output.unwrap().counted), (Complete::Unobserved, 1));
 
     let mut play = Play::session();
-    play.created()
-        .bytes(CLIENT, &frame(0x81, b"not masked", None));
+    play.created().bytes(CLIENT, &frame(0x81, b"not masked", None));
     let record = play.left(CLIENT);
     assert_eq!(record.anomalies, [(Anomaly::BadFrame, 1)]);
     assert_eq!(record.call.unwrap().complete, Complete::Unobserved);
@@ -527,10 +426,7 @@ fn lost_bytes_and_broken_frames_are_said() {
 #[test]
 fn a_websocket_of_no_known_api_is_counted_as_plain_http() {
     let mut play = Play::get("/chat/socket", Some("gpt-4o"));
-    play.upgraded("WebSocket")
-        .client("hello")
-        .client("there")
-        .server(&delta("r", "Hello"));
+    play.upgraded("WebSocket").client("hello").client("there").server(&delta("r", "Hello"));
     play.close(UPSTREAM, 1011);
     let record = play.left(UPSTREAM);
     assert!(record.call.is_none());
@@ -547,11 +443,7 @@ fn an_upgrade_to_something_else_is_bytes_and_nothing_more() {
     play.upgraded("tls/1.2").server(&delta("r", "Hello"));
     let record = play.left(UPSTREAM);
     assert!(record.call.is_none() && record.websocket.is_none());
-    assert_eq!(
-        record.outcome,
-        Outcome::Ok,
-        "no protocol that is known was broken off"
-    );
+    assert_eq!(record.outcome, Outcome::Ok, "no protocol that is known was broken off");
     assert!(record.anomalies.is_empty() && record.http.response_bytes > 0);
 }
 
@@ -559,15 +451,9 @@ fn an_upgrade_to_something_else_is_bytes_and_nothing_more() {
 fn a_session_that_is_refused_is_a_call_that_failed() {
     let mut play = Play::get("/v1/realtime", Some("no-such-model"));
     play.head(401, "content-type", "application/json");
-    play.bytes(
-        UPSTREAM,
-        br#"{"error":{"type":"invalid_api_key","message":"no"}}"#,
-    );
+    play.bytes(UPSTREAM, br#"{"error":{"type":"invalid_api_key","message":"no"}}"#);
     let record = play.end(Ending::Complete);
-    assert_eq!(
-        (record.outcome, record.fault),
-        (Outcome::Error, Fault::Client)
-    );
+    assert_eq!((record.outcome, record.fault), (Outcome::Error, Fault::Client));
     assert_eq!(record.error_type, Name::new("invalid_api_key"));
     let call = record.call.unwrap();
     assert_eq!(call.series.model.as_str(), "other");

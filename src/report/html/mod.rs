@@ -65,11 +65,8 @@ macro_rules! put {
 use put;
 
 fn judged(out: &mut String, judgement: &Judgement) {
-    let (class, word) = if judgement.accepted {
-        ("held", "Accepted")
-    } else {
-        ("broken", "Refused")
-    };
+    let (class, word) =
+        if judgement.accepted { ("held", "Accepted") } else { ("broken", "Refused") };
     put!(out, "<p class=\"verdict {class}\">{word}</p>\n");
     table(out, "Limits", &verdicts(judgement));
     paragraph(
@@ -90,9 +87,7 @@ fn head(out: &mut String, report: &Report) {
             input.sha256.clone(),
         ]
     });
-    let names = ["file", "side", "bytes", "SHA-256"]
-        .map(str::to_owned)
-        .to_vec();
+    let names = ["file", "side", "bytes", "SHA-256"].map(str::to_owned).to_vec();
     let rows: Vec<_> = std::iter::once(names).chain(inputs).collect();
     table(out, "Input", &rows);
     let about = format!(
@@ -137,26 +132,15 @@ fn run(out: &mut String, run: &Run) {
 fn plots(out: &mut String, report: &Report) {
     // Where both sides are shown, all of them together would hide them.
     let several = report.subjects.len() > 1;
-    let subjects = report
-        .subjects
-        .iter()
-        .filter(|subject| !several || subject.name != "all");
+    let subjects = report.subjects.iter().filter(|subject| !several || subject.name != "all");
     let subjects: Vec<&Subject> = subjects.collect();
-    let most = subjects
-        .iter()
-        .filter_map(|subject| subject.timeline.as_ref());
-    let seconds = most
-        .map(|timeline| timeline.slice * timeline.throughput.len() as f64)
-        .fold(0.0, f64::max);
+    let most = subjects.iter().filter_map(|subject| subject.timeline.as_ref());
+    let seconds =
+        most.map(|timeline| timeline.slice * timeline.throughput.len() as f64).fold(0.0, f64::max);
     if seconds > 0.0 {
         out.push_str("<h2>Over time</h2>\n<p>Seconds since the run's first request; what is evaluated is shaded.</p>\n");
         for (title, show) in PANELS {
-            out.push_str(&panel(
-                title,
-                lines(&subjects, *show),
-                shaded(report),
-                seconds,
-            ));
+            out.push_str(&panel(title, lines(&subjects, *show), shaded(report), seconds));
         }
     }
     for run in &report.runs {
@@ -172,35 +156,22 @@ type Show = fn(&Subject) -> Lines;
 
 const PANELS: &[(&str, Show)] = &[
     ("Output tokens/s, all streams together", |subject| {
-        of(subject, |timeline| {
-            vec![("", timeline.throughput.iter().copied().map(Some).collect())]
-        })
+        of(subject, |timeline| vec![("", timeline.throughput.iter().copied().map(Some).collect())])
     }),
     ("Output TPS of one stream, median (tokens/s)", |subject| {
-        of(subject, |timeline| {
-            vec![("", timeline.output_tps_p50.clone())]
-        })
+        of(subject, |timeline| vec![("", timeline.output_tps_p50.clone())])
     }),
     ("Time to first token (s)", |subject| {
         of(subject, |timeline| {
-            vec![
-                ("p50", timeline.ttft_p50.clone()),
-                ("p95", timeline.ttft_p95.clone()),
-            ]
+            vec![("p50", timeline.ttft_p50.clone()), ("p95", timeline.ttft_p95.clone())]
         })
     }),
     ("Duration, median (s)", |subject| {
-        of(subject, |timeline| {
-            vec![("", timeline.duration_p50.clone())]
-        })
+        of(subject, |timeline| vec![("", timeline.duration_p50.clone())])
     }),
-    ("Error rate", |subject| {
-        of(subject, |timeline| vec![("", timeline.error_rate.clone())])
-    }),
+    ("Error rate", |subject| of(subject, |timeline| vec![("", timeline.error_rate.clone())])),
     ("Requests in flight", |subject| {
-        of(subject, |timeline| {
-            vec![("", timeline.concurrency.iter().copied().map(Some).collect())]
-        })
+        of(subject, |timeline| vec![("", timeline.concurrency.iter().copied().map(Some).collect())])
     }),
 ];
 
@@ -212,10 +183,7 @@ fn of(subject: &Subject, lines: impl Fn(&crate::report::timeline::Timeline) -> L
 fn lines(subjects: &[&Subject], show: Show) -> Vec<Line> {
     let mut lines = Vec::new();
     for (number, subject) in subjects.iter().enumerate() {
-        let slice = subject
-            .timeline
-            .as_ref()
-            .map_or(0.0, |timeline| timeline.slice);
+        let slice = subject.timeline.as_ref().map_or(0.0, |timeline| timeline.slice);
         let side = if subjects.len() > 1 { subject.name } else { "" };
         for (name, values) in show(subject) {
             let points = values.into_iter().enumerate();
@@ -240,14 +208,8 @@ fn panel(title: &str, lines: Vec<Line>, shaded: Vec<(f64, f64)>, seconds: f64) -
         .fold(0.0, f64::max);
     let plot = Plot {
         title,
-        x: Axis {
-            name: "s",
-            most: seconds,
-        },
-        y: Axis {
-            name: "",
-            most: highest,
-        },
+        x: Axis { name: "s", most: seconds },
+        y: Axis { name: "", most: highest },
         shaded,
         lines,
         marks: Marks::default(),
@@ -266,11 +228,8 @@ fn shaded(report: &Report) -> Vec<(f64, f64)> {
 
 fn saturation(out: &mut String, run: &Run) {
     let saturation = &run.saturation;
-    let points: Vec<(f64, f64)> = saturation
-        .points
-        .iter()
-        .map(|point| (point.concurrency, point.throughput))
-        .collect();
+    let points: Vec<(f64, f64)> =
+        saturation.points.iter().map(|point| (point.concurrency, point.throughput)).collect();
     if points.is_empty() {
         return;
     }
@@ -285,20 +244,11 @@ fn saturation(out: &mut String, run: &Run) {
     };
     paragraph(out, &about);
     let most = |axis: fn(&(f64, f64)) -> f64| points.iter().map(axis).fold(0.0, f64::max);
-    let curve = saturation
-        .curve
-        .iter()
-        .map(|point| Some((point.concurrency, point.throughput)));
+    let curve = saturation.curve.iter().map(|point| Some((point.concurrency, point.throughput)));
     let plot = Plot {
         title: "Output tokens/s by requests in flight, per slice of time",
-        x: Axis {
-            name: "in flight",
-            most: most(|point| point.0),
-        },
-        y: Axis {
-            name: "",
-            most: most(|point| point.1),
-        },
+        x: Axis { name: "in flight", most: most(|point| point.0) },
+        y: Axis { name: "", most: most(|point| point.1) },
         shaded: Vec::new(),
         lines: vec![Line {
             name: "mean".to_owned(),
@@ -307,9 +257,7 @@ fn saturation(out: &mut String, run: &Run) {
             points: curve.collect(),
         }],
         marks: Marks {
-            knee: saturation
-                .knee
-                .map(|knee| (knee.concurrency, knee.throughput)),
+            knee: saturation.knee.map(|knee| (knee.concurrency, knee.throughput)),
             points,
         },
     };
@@ -317,11 +265,7 @@ fn saturation(out: &mut String, run: &Run) {
 }
 
 fn table(out: &mut String, title: &str, rows: &[Vec<String>]) {
-    put!(
-        out,
-        "<h2>{}</h2>\n<div class=\"wide\"><table>\n",
-        escaped(title)
-    );
+    put!(out, "<h2>{}</h2>\n<div class=\"wide\"><table>\n", escaped(title));
     for (place, row) in rows.iter().enumerate() {
         let tag = if place == 0 { "th" } else { "td" };
         out.push_str("<tr>");
@@ -370,11 +314,7 @@ mod tests {
     #[test]
     fn tables_hold_escaped_text() {
         let mut out = String::new();
-        table(
-            &mut out,
-            "a<b",
-            &[vec!["<i>".to_owned()], vec!["&".to_owned()]],
-        );
+        table(&mut out, "a<b", &[vec!["<i>".to_owned()], vec!["&".to_owned()]]);
         assert!(
             out.contains("<h2>a&lt;b</h2>")
                 && out.contains("<th>&lt;i&gt;</th>")

@@ -172,9 +172,7 @@ fn rules(most: f64) -> impl Iterator<Item = f64> {
     let step = steps.into_iter().find(|step| *step >= wanted);
     // An axis without a length has its beginning.
     let step = step.filter(|step| step.is_normal()).unwrap_or(f64::MAX);
-    (0..=4_u8)
-        .map(move |place| f64::from(place) * step)
-        .take_while(move |value| *value <= most)
+    (0..=4_u8).map(move |place| f64::from(place) * step).take_while(move |value| *value <= most)
 }
 
 /// A round number without the zeros that only say how exact it is.
@@ -188,11 +186,7 @@ fn tick(value: f64) -> String {
 
 /// How far along an axis; 0 where the axis has no length.
 fn share(value: f64, most: f64) -> f64 {
-    if most > 0.0 {
-        (value / most).clamp(0.0, 1.0)
-    } else {
-        0.0
-    }
+    if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -204,21 +198,10 @@ mod tests {
         let points = vec![Some((0.0, 0.0)), None, Some((5.0, 1.0)), Some((10.0, 2.0))];
         let plot = Plot {
             title: "a<b",
-            x: Axis {
-                name: "s",
-                most: 10.0,
-            },
-            y: Axis {
-                name: "",
-                most: 2.0,
-            },
+            x: Axis { name: "s", most: 10.0 },
+            y: Axis { name: "", most: 2.0 },
             shaded: vec![(0.0, 5.0)],
-            lines: vec![Line {
-                name: String::new(),
-                colour: 0,
-                dashed: false,
-                points,
-            }],
+            lines: vec![Line { name: String::new(), colour: 0, dashed: false, points }],
             marks: Marks::default(),
         };
         let svg = plot.render();
@@ -248,14 +231,8 @@ mod tests {
     fn an_empty_plot_has_no_numbers_that_are_none() {
         let plot = Plot {
             title: "",
-            x: Axis {
-                name: "",
-                most: 0.0,
-            },
-            y: Axis {
-                name: "",
-                most: 0.0,
-            },
+            x: Axis { name: "", most: 0.0 },
+            y: Axis { name: "", most: 0.0 },
             shaded: Vec::new(),
             lines: Vec::new(),
             marks: Marks::default(),

@@ -82,11 +82,7 @@ impl Batch {
         row.output_band = word(&mut self.bands, line.output_band());
         let cost = line.call.as_ref().and_then(|call| call.cost.as_ref());
         row.currency = word(&mut self.currencies, cost.map(|cost| &*cost.currency));
-        if let Some(hash) = line
-            .config
-            .as_ref()
-            .and_then(|config| config.hash.as_deref())
-        {
+        if let Some(hash) = line.config.as_ref().and_then(|config| config.hash.as_deref()) {
             self.configs.id(&shortened(hash));
         }
     }

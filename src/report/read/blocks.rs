@@ -23,14 +23,7 @@ pub(super) struct Blocks<R> {
 
 impl<R: Read> Blocks<R> {
     pub(super) const fn new(source: R) -> Self {
-        Self {
-            source,
-            carry: Vec::new(),
-            skipping: false,
-            ended: false,
-            failed: None,
-            too_long: 0,
-        }
+        Self { source, carry: Vec::new(), skipping: false, ended: false, failed: None, too_long: 0 }
     }
 
     /// The next lines, in one piece; `None` after the last.
@@ -39,11 +32,7 @@ impl<R: Read> Blocks<R> {
             let mut block = mem::take(&mut self.carry);
             let room = BLOCK.saturating_sub(block.len());
             block.reserve_exact(room);
-            let read = self
-                .source
-                .by_ref()
-                .take(room as u64)
-                .read_to_end(&mut block);
+            let read = self.source.by_ref().take(room as u64).read_to_end(&mut block);
             self.failed = read.err();
             self.ended = self.failed.is_some() || block.len() < BLOCK;
             if let Some(lines) = self.whole(block) {
@@ -110,13 +99,7 @@ mod tests {
         let (blocks, too_long) = all(&text);
         assert!(blocks.len() >= 3);
         assert!(blocks.iter().all(|block| block.len() <= BLOCK));
-        assert!(
-            blocks
-                .iter()
-                .rev()
-                .skip(1)
-                .all(|block| block.ends_with(b"\n"))
-        );
+        assert!(blocks.iter().rev().skip(1).all(|block| block.ends_with(b"\n")));
         assert_eq!((blocks.concat(), too_long), (text, 0));
     }
 
@@ -124,11 +107,7 @@ mod tests {
     fn a_line_that_is_too_long_is_left_out_and_counted() {
         let long = vec![b'y'; BLOCK * 2 + 5];
         for (before, after) in [("", ""), ("a\n", "b\nc\n"), ("a\n", ""), ("", "b")] {
-            let after_long = if after.is_empty() {
-                String::new()
-            } else {
-                format!("\n{after}")
-            };
+            let after_long = if after.is_empty() { String::new() } else { format!("\n{after}") };
             let text = [before.as_bytes(), &long, after_long.as_bytes()].concat();
             let (blocks, too_long) = all(&text);
             assert_eq!(blocks.concat(), [before, after].concat().as_bytes());

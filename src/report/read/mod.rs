@@ -131,9 +131,7 @@ pub struct Unreadable {
 /// Where one cannot be opened. What breaks later is told in its [`Input`].
 pub fn read(files: &[File], selection: &Selection) -> Result<Log, Unreadable> {
     let sources = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let parsers = thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(MOST_PARSERS);
+    let parsers = thread::available_parallelism().map_or(1, usize::from).min(MOST_PARSERS);
     let mut log = Log::new();
     thread::scope(|scope| {
         let (mut inlets, mut outlets) = (Vec::new(), Vec::new());
@@ -146,11 +144,7 @@ pub fn read(files: &[File], selection: &Selection) -> Result<Log, Unreadable> {
         }
         let reader = scope.spawn(move || feed(sources, &inlets));
         // The first parser that has no more is the one whose turn it is when all has been read.
-        for batch in outlets
-            .iter()
-            .cycle()
-            .map_while(|outlet| outlet.recv().ok())
-        {
+        for batch in outlets.iter().cycle().map_while(|outlet| outlet.recv().ok()) {
             log.take(&batch);
         }
         // It cannot have panicked: it calls nothing that does.
@@ -163,10 +157,8 @@ pub fn read(files: &[File], selection: &Selection) -> Result<Log, Unreadable> {
 }
 
 fn open(file: &File) -> Result<(File, Source), Unreadable> {
-    let source = Source::open(&file.path).map_err(|problem| Unreadable {
-        path: file.path.clone(),
-        problem,
-    })?;
+    let source = Source::open(&file.path)
+        .map_err(|problem| Unreadable { path: file.path.clone(), problem })?;
     Ok((file.clone(), source))
 }
 
@@ -186,12 +178,8 @@ fn feed(sources: Vec<(File, Source)>, parsers: &[SyncSender<Block>]) -> (Vec<Inp
         let broken = loop {
             match blocks.next() {
                 Ok(Some(text)) => {
-                    let sent = turns.next().map(|parser| {
-                        parser.send(Block {
-                            text,
-                            side: file.side,
-                        })
-                    });
+                    let sent =
+                        turns.next().map(|parser| parser.send(Block { text, side: file.side }));
                     // A parser ends only after its inlet.
                     debug_assert!(matches!(sent, Some(Ok(()))));
                 }
@@ -226,10 +214,7 @@ fn shown(path: &Path) -> String {
 
 fn parse(blocks: &Receiver<Block>, batches: &SyncSender<Batch>, selection: &Selection) {
     while let Ok(block) = blocks.recv() {
-        if batches
-            .send(Batch::parse(&block.text, block.side, selection))
-            .is_err()
-        {
+        if batches.send(Batch::parse(&block.text, block.side, selection)).is_err() {
             return;
         }
     }
@@ -251,11 +236,7 @@ impl Log {
 
     /// Takes a batch in, its own numbers of texts replaced by those of the whole.
     fn take(&mut self, batch: &Batch) {
-        let groups: Vec<u32> = batch
-            .groups
-            .iter()
-            .map(|text| self.groups.id(text))
-            .collect();
+        let groups: Vec<u32> = batch.groups.iter().map(|text| self.groups.id(text)).collect();
         let [finishes, currencies, bands] = [
             words(&batch.finishes, &mut self.finishes),
             words(&batch.currencies, &mut self.currencies),
@@ -264,9 +245,7 @@ impl Log {
         let word =
             |words: &[u16], id: u16| words.get(usize::from(id)).copied().unwrap_or(Row::ABSENT);
         for row in &batch.rows {
-            let group = usize::try_from(row.group)
-                .ok()
-                .and_then(|id| groups.get(id));
+            let group = usize::try_from(row.group).ok().and_then(|id| groups.get(id));
             let mut row = *row;
             row.group = group.copied().unwrap_or_default();
             row.finish = word(&finishes, row.finish);
@@ -275,15 +254,8 @@ impl Log {
             row.output_band = word(&bands, row.output_band);
             self.lines.beyond += u64::from(!self.rows.push(row));
         }
-        let Lines {
-            read,
-            calls,
-            plain,
-            filtered,
-            unreadable,
-            too_long: _,
-            beyond: _,
-        } = batch.lines;
+        let Lines { read, calls, plain, filtered, unreadable, too_long: _, beyond: _ } =
+            batch.lines;
         self.lines.read += read;
         self.lines.calls += calls;
         self.lines.plain += plain;
@@ -300,8 +272,7 @@ impl Log {
 /// The id in `all` of each of `some`.
 fn words(some: &Texts, all: &mut Texts) -> Vec<u16> {
     let ids = some.iter().map(|text| all.id(text));
-    ids.map(|id| u16::try_from(id).unwrap_or(Row::ABSENT))
-        .collect()
+    ids.map(|id| u16::try_from(id).unwrap_or(Row::ABSENT)).collect()
 }
 
 #[cfg(test)]

@@ -60,11 +60,7 @@ pub(super) struct Hashed {
 
 impl Hashed {
     fn new(inner: impl Read + Send + 'static) -> Self {
-        Self {
-            inner: Box::new(inner),
-            hash: Context::new(&SHA256),
-            bytes: 0,
-        }
+        Self { inner: Box::new(inner), hash: Context::new(&SHA256), bytes: 0 }
     }
 }
 

@@ -16,19 +16,13 @@ fn line(second: u32, variant: &str, tps: f64) -> String {
 fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> File {
     let path = folder.path().join(name);
     fs::write(&path, bytes).unwrap();
-    File {
-        path,
-        side: Side::Neither,
-    }
+    File { path, side: Side::Neither }
 }
 
 fn by_variant() -> Selection {
     Selection {
         by: vec![Dimension::Variant],
-        sides: Sides::By {
-            a: "variant=a".parse().unwrap(),
-            b: "variant=b".parse().unwrap(),
-        },
+        sides: Sides::By { a: "variant=a".parse().unwrap(), b: "variant=b".parse().unwrap() },
         ..Selection::default()
     }
 }
@@ -37,9 +31,7 @@ fn by_variant() -> Selection {
 fn plain_and_packed_files_are_read_in_their_order() {
     let folder = tempfile::tempdir().unwrap();
     let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
-    packer
-        .write_all(format!("{}\n\n", line(2, "b", 2.0)).as_bytes())
-        .unwrap();
+    packer.write_all(format!("{}\n\n", line(2, "b", 2.0)).as_bytes()).unwrap();
     let files = [
         file(&folder, "log.1.gz", &packer.finish().unwrap()),
         file(&folder, "log", line(1, "a", 1.0).as_bytes()),
@@ -67,20 +59,10 @@ fn what_cannot_be_read_is_counted_and_the_rest_is_read() {
         file(&folder, "log", &[long, text.into_bytes()].concat()),
         file(&folder, "broken.gz", b"\x1f\x8b\x08 no gzip"),
     ];
-    let selection = Selection {
-        only: vec!["variant=a".parse().unwrap()],
-        ..Selection::default()
-    };
+    let selection = Selection { only: vec!["variant=a".parse().unwrap()], ..Selection::default() };
     let log = read(&files, &selection).unwrap();
-    let expected = Lines {
-        read: 7,
-        calls: 1,
-        plain: 1,
-        filtered: 1,
-        unreadable: 3,
-        too_long: 1,
-        beyond: 0,
-    };
+    let expected =
+        Lines { read: 7, calls: 1, plain: 1, filtered: 1, unreadable: 3, too_long: 1, beyond: 0 };
     assert_eq!(log.lines, expected);
     assert_eq!(log.inputs[0].broken, None);
     assert!(log.inputs[1].broken.is_some());
@@ -89,10 +71,7 @@ fn what_cannot_be_read_is_counted_and_the_rest_is_read() {
 #[test]
 fn a_file_that_is_not_there_is_an_error_that_names_it() {
     let path = PathBuf::from("/nowhere/log");
-    let files = [File {
-        path,
-        side: Side::Neither,
-    }];
+    let files = [File { path, side: Side::Neither }];
     let error = read(&files, &Selection::default()).unwrap_err().to_string();
     assert!(error.starts_with("/nowhere/log cannot be read"), "{error}");
 }
@@ -100,9 +79,8 @@ fn a_file_that_is_not_there_is_an_error_that_names_it() {
 #[test]
 fn groups_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
-    let text: String = (0..MOST_GROUPS + 5)
-        .map(|n| line(1, &format!("v{n}"), 1.0) + "\n")
-        .collect();
+    let text: String =
+        (0..MOST_GROUPS + 5).map(|n| line(1, &format!("v{n}"), 1.0) + "\n").collect();
     let log = read(&[file(&folder, "log", text.as_bytes())], &by_variant()).unwrap();
     assert_eq!(log.groups.iter().len(), MOST_GROUPS + 1);
     assert_eq!(log.rows.iter().filter(|row| row.group == 10_000).count(), 5);

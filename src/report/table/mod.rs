@@ -138,11 +138,8 @@ fn summaries(
     number: Number,
     group: impl Fn(&Row) -> Option<u32>,
 ) -> Vec<(u32, Option<Summary>)> {
-    let mut values: Vec<(u32, f64)> = log
-        .rows
-        .iter()
-        .filter_map(|row| Some((group(row)?, row.answered(number)?)))
-        .collect();
+    let mut values: Vec<(u32, f64)> =
+        log.rows.iter().filter_map(|row| Some((group(row)?, row.answered(number)?))).collect();
     values.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let groups = values.chunk_by(|a, b| a.0 == b.0);
     let mut sorted = Vec::new();
@@ -190,9 +187,8 @@ impl Sums {
 
     fn told(self, log: &Log) -> Statistics {
         let outcomes = Outcome::ALL.into_iter().zip(self.outcomes);
-        let judged = outcomes
-            .clone()
-            .filter_map(|(outcome, times)| Some((outcome.failed()?, times)));
+        let judged =
+            outcomes.clone().filter_map(|(outcome, times)| Some((outcome.failed()?, times)));
         let failed = judged.clone().filter(|(failed, _)| *failed);
         let errors: u64 = failed.map(|(_, times)| times).sum();
         let quality = Quality::ALL.into_iter().zip(self.qualities);
@@ -204,11 +200,7 @@ impl Sums {
                 .collect(),
             error_rate: ratio(errors as f64, judged.map(|(_, times)| times).sum()),
             tokens: self.tokens,
-            cost: self
-                .money
-                .iter()
-                .map(|(id, money)| (currency(log, *id), money.told()))
-                .collect(),
+            cost: self.money.iter().map(|(id, money)| (currency(log, *id), money.told())).collect(),
             finish: shares(
                 self.finishes.values().sum(),
                 self.finishes.iter().map(|(id, times)| {
@@ -243,10 +235,7 @@ fn currency(log: &Log, id: u16) -> String {
 /// `None` where nothing is known of any request.
 fn shares(n: u64, times: impl Iterator<Item = (String, u64)>) -> Option<Shares> {
     let shares = times.filter_map(|(name, times)| Some((name, ratio(times as f64, n)?)));
-    (n > 0).then(|| Shares {
-        n,
-        shares: shares.collect(),
-    })
+    (n > 0).then(|| Shares { n, shares: shares.collect() })
 }
 
 /// Mean requests and tokens per second over a window.

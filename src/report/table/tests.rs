@@ -14,18 +14,8 @@ fn tables_of(text: &str) -> (Vec<String>, Vec<Statistics>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     std::fs::write(&path, text).unwrap();
-    let selection = Selection {
-        by: vec!["model".parse().unwrap()],
-        ..Selection::default()
-    };
-    let log = read(
-        &[File {
-            path,
-            side: Side::Neither,
-        }],
-        &selection,
-    )
-    .unwrap();
+    let selection = Selection { by: vec!["model".parse().unwrap()], ..Selection::default() };
+    let log = read(&[File { path, side: Side::Neither }], &selection).unwrap();
     let names: Vec<String> = log.groups.iter().map(str::to_owned).collect();
     let tables = tables(&log, names.len(), |row| Some(row.group));
     (names, tables)
@@ -53,33 +43,18 @@ fn the_figures_are_those_worked_out_by_hand() {
         cached: None,
     };
     assert_eq!(m.tokens, tokens);
-    let cost = Cost {
-        n: 2,
-        total: 2.0,
-        mean: Some(1.0),
-        per_million_tokens: Some(50_000.0),
-    };
+    let cost = Cost { n: 2, total: 2.0, mean: Some(1.0), per_million_tokens: Some(50_000.0) };
     assert_eq!(m.cost, BTreeMap::from([("USD".to_owned(), cost)]));
     assert_eq!(m.finish.as_ref().unwrap().shares.get("stop"), Some(&0.5));
     let quality = m.quality.as_ref().unwrap();
-    assert_eq!(
-        (
-            quality.n,
-            quality.shares["complete"],
-            quality.shares["empty"]
-        ),
-        (2, 0.5, 0.0)
-    );
+    assert_eq!((quality.n, quality.shares["complete"], quality.shares["empty"]), (2, 0.5, 0.0));
 }
 
 #[test]
 fn who_only_left_has_no_error_rate_and_no_times() {
     let (_, tables) = tables_of(LOG);
     let n = &tables[1];
-    assert_eq!(
-        (n.requests, n.error_rate, n.duration, n.ttft),
-        (1, None, None, None)
-    );
+    assert_eq!((n.requests, n.error_rate, n.duration, n.ttft), (1, None, None, None));
     assert_eq!(n.cost["EUR"].per_million_tokens, None);
     assert_eq!((&n.finish, &n.quality), (&None, &None));
 }
@@ -88,9 +63,6 @@ fn who_only_left_has_no_error_rate_and_no_times() {
 fn throughput_is_over_the_window() {
     let (_, tables) = tables_of(LOG);
     let throughput = Throughput::of(&tables[0], 4.0).unwrap();
-    assert_eq!(
-        (throughput.requests, throughput.output_tokens),
-        (0.75, Some(10.0))
-    );
+    assert_eq!((throughput.requests, throughput.output_tokens), (0.75, Some(10.0)));
     assert_eq!(Throughput::of(&tables[0], 0.0), None);
 }

@@ -38,11 +38,7 @@ enum End {
 
 impl<B> RequestBody<B> {
     pub fn new(inner: B, tap: Tap) -> Self {
-        Self {
-            inner,
-            tap,
-            end: End::Here,
-        }
+        Self { inner, tap, end: End::Here }
     }
 
     /// Leaves it to the connection, where it can tell, to say when this body was sent to its end.
@@ -72,8 +68,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
         match &polled {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    self.tap
-                        .arrival(Direction::Request, at, data, Blocked::default());
+                    self.tap.arrival(Direction::Request, at, data, Blocked::default());
                 } else if frame.is_trailers() {
                     self.tap.trailers(Direction::Request, at);
                 }
@@ -132,26 +127,12 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
     pub fn new(inner: B, tap: Tap, limits: Limits) -> Self {
         let timers = Timers::new(limits).map(Box::new);
         tap.wait_for(Waiting::Upstream, clock::now());
-        Self {
-            inner,
-            tap,
-            handed: None,
-            blocked: Blocked::default(),
-            over: false,
-            timers,
-        }
+        Self { inner, tap, handed: None, blocked: Blocked::default(), over: false, timers }
     }
 
     /// A body that says nothing: its exchange goes on, or ended, elsewhere.
     pub fn silent(inner: B, tap: Tap) -> Self {
-        Self {
-            inner,
-            tap,
-            handed: None,
-            blocked: Blocked::default(),
-            over: true,
-            timers: None,
-        }
+        Self { inner, tap, handed: None, blocked: Blocked::default(), over: true, timers: None }
     }
 
     /// Being asked again: what passed since the last frame was handed on was the client's time.
@@ -161,11 +142,8 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
         };
         let at = clock::now();
         let pause = at.since(handed);
-        self.blocked = if pause >= BLOCKED_FROM {
-            Blocked::from_duration(pause)
-        } else {
-            Blocked::default()
-        };
+        self.blocked =
+            if pause >= BLOCKED_FROM { Blocked::from_duration(pause) } else { Blocked::default() };
         self.tap.wait_for(Waiting::Upstream, at);
         if let Some(timers) = &mut self.timers {
             timers.restart_idle();
@@ -175,8 +153,7 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
     fn hand_on(&mut self, frame: &Frame<Bytes>) {
         let at = clock::now();
         if let Some(data) = frame.data_ref() {
-            self.tap
-                .arrival(Direction::Response, at, data, self.blocked);
+            self.tap.arrival(Direction::Response, at, data, self.blocked);
         } else if frame.is_trailers() {
             // Nothing can follow, and nobody need ask whether anything does.
             self.tap.trailers(Direction::Response, at);
@@ -203,11 +180,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         self.asked();
         // First, or an upstream that always has more, or a client that hardly asks, would never meet it.
-        if self
-            .timers
-            .as_mut()
-            .is_some_and(|timers| timers.is_over(cx))
-        {
+        if self.timers.as_mut().is_some_and(|timers| timers.is_over(cx)) {
             self.finish(Ending::TimedOut(Limit::Total));
             return Poll::Ready(Some(Err(Broken::TimedOut)));
         }
@@ -246,11 +219,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
 
 impl<B: Body<Data = Bytes> + Unpin> Drop for ResponseBody<B> {
     fn drop(&mut self) {
-        let ending = if self.inner.is_end_stream() {
-            Ending::Complete
-        } else {
-            self.tap.abandoned()
-        };
+        let ending =
+            if self.inner.is_end_stream() { Ending::Complete } else { self.tap.abandoned() };
         self.finish(ending);
     }
 }

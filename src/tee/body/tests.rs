@@ -23,10 +23,7 @@ struct Broke;
 impl Scripted {
     fn of<const N: usize>(texts: [&'static str; N]) -> Self {
         let frame = |text: &'static str| Some(Ok(Frame::data(Bytes::from_static(text.as_bytes()))));
-        Self {
-            frames: texts.map(frame).into(),
-            ..Self::default()
-        }
+        Self { frames: texts.map(frame).into(), ..Self::default() }
     }
 
     fn ending(mut self) -> Self {
@@ -45,8 +42,7 @@ impl Scripted {
     }
 
     fn with_trailers(mut self) -> Self {
-        self.frames
-            .push_back(Some(Ok(Frame::trailers(HeaderMap::new()))));
+        self.frames.push_back(Some(Ok(Frame::trailers(HeaderMap::new()))));
         self
     }
 }
@@ -77,8 +73,7 @@ impl Body for Scripted {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.length
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
@@ -95,28 +90,16 @@ fn response(seam: &Arc<Seam>, body: Scripted) -> ResponseBody<Scripted> {
 #[test]
 fn a_response_ends_as_its_body_did() {
     let cases = [
-        (
-            Scripted::of(["a"]).ending(),
-            vec!["Response 1", "End(Complete)"],
-        ),
-        (
-            Scripted::of(["ab"]).with_length(2),
-            vec!["Response 2", "End(Complete)"],
-        ),
+        (Scripted::of(["a"]).ending(), vec!["Response 1", "End(Complete)"]),
+        (Scripted::of(["ab"]).with_length(2), vec!["Response 2", "End(Complete)"]),
         (Scripted::of([]).with_length(0), vec!["End(Complete)"]),
         (
             Scripted::of(["a"]).with_trailers(),
             vec!["Response 1", "Trailers(Response)", "End(Complete)"],
         ),
-        (
-            Scripted::of(["a"]).failing(),
-            vec!["Response 1", "End(UpstreamFailed(MidBody))"],
-        ),
+        (Scripted::of(["a"]).failing(), vec!["Response 1", "End(UpstreamFailed(MidBody))"]),
         (Scripted::of(["a"]), vec!["Response 1", "End(ClientGone)"]),
-        (
-            Scripted::of(["a"]).with_length(2),
-            vec!["Response 1", "End(ClientGone)"],
-        ),
+        (Scripted::of(["a"]).with_length(2), vec!["Response 1", "End(ClientGone)"]),
     ];
     for (body, expected) in cases {
         let told = format!("{body:?}");
@@ -139,23 +122,11 @@ fn a_body_that_is_never_polled_is_complete_when_there_was_nothing_to_poll() {
 #[test]
 fn a_request_ends_with_its_last_byte_even_if_nobody_asks_for_more() {
     for (body, expected) in [
-        (
-            Scripted::of(["ab"]).with_length(2),
-            vec!["Request 2", "RequestEnd"],
-        ),
-        (
-            Scripted::of(["a"]).ending(),
-            vec!["Request 1", "RequestEnd"],
-        ),
-        (
-            Scripted::of([]).with_trailers(),
-            vec!["Trailers(Request)", "RequestEnd"],
-        ),
+        (Scripted::of(["ab"]).with_length(2), vec!["Request 2", "RequestEnd"]),
+        (Scripted::of(["a"]).ending(), vec!["Request 1", "RequestEnd"]),
+        (Scripted::of([]).with_trailers(), vec!["Trailers(Request)", "RequestEnd"]),
         (Scripted::of(["a"]), vec!["Request 1"]),
-        (
-            Scripted::of(["a"]).failing(),
-            vec!["Request 1", "End(ClientBroke)"],
-        ),
+        (Scripted::of(["a"]).failing(), vec!["Request 1", "End(ClientBroke)"]),
     ] {
         let told = format!("{body:?}");
         let seam = seam(1 << 20);
@@ -198,11 +169,7 @@ fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
     poll(&mut body);
     poll(&mut body);
     poll(&mut body);
-    assert_eq!(
-        cell.waiting().0,
-        Waiting::Upstream,
-        "the last poll was pending"
-    );
+    assert_eq!(cell.waiting().0, Waiting::Upstream, "the last poll was pending");
     let mut batch = crate::tee::Batch::default();
     seam.drain(0, &mut batch);
     let blocked: Vec<bool> = batch
@@ -222,10 +189,7 @@ fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
 async fn the_idle_limit_runs_only_while_the_upstream_is_waited_for() {
     const LIMIT: Duration = Duration::from_secs(3600);
     let seam = seam(1 << 20);
-    let limits = Limits {
-        idle: Some(LIMIT),
-        deadline: None,
-    };
+    let limits = Limits { idle: Some(LIMIT), deadline: None };
     let mut body = ResponseBody::new(Scripted::of(["a"]), open(&seam), limits);
     let mut cx = Context::from_waker(std::task::Waker::noop());
     assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
@@ -237,10 +201,7 @@ async fn the_idle_limit_runs_only_while_the_upstream_is_waited_for() {
     assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
     let timers = body.timers.as_ref().unwrap();
     let (_, idle) = timers.idle.as_ref().unwrap();
-    assert!(
-        idle.deadline() >= asked + LIMIT,
-        "the client's time does not count"
-    );
+    assert!(idle.deadline() >= asked + LIMIT, "the client's time does not count");
 }
 
 /// Else it would never end a stream whose upstream never pauses, or whose client hardly asks.
@@ -249,10 +210,7 @@ async fn the_total_limit_ends_a_body_that_has_more_to_give() {
     let seam = seam(1 << 20);
     let deadline = Instant::now();
     sleep_until(deadline).await;
-    let limits = Limits {
-        deadline: Some(deadline),
-        ..Limits::default()
-    };
+    let limits = Limits { deadline: Some(deadline), ..Limits::default() };
     let mut body = ResponseBody::new(Scripted::of(["a", "b"]), open(&seam), limits);
     let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
     assert!(matches!(frame, Some(Err(Broken::TimedOut))));

@@ -42,19 +42,9 @@ pub fn content(input: &[u8]) {
     for list in lists.into_iter().flatten() {
         told += list.len();
         let list: Vec<Value> = serde_json::from_str(list).unwrap();
-        assert!(
-            !list.is_empty() && list.iter().all(Value::is_object),
-            "{list:?}"
-        );
+        assert!(!list.is_empty() && list.iter().all(Value::is_object), "{list:?}");
     }
     // A byte that JSON has to escape was escaped in the request, too.
-    assert!(
-        told <= LONGER * (max_bytes + GROWTH),
-        "{told} of {max_bytes}"
-    );
-    assert!(
-        body.len() <= max_bytes + (4 << 10) || *truncated,
-        "{} of {max_bytes}",
-        body.len()
-    );
+    assert!(told <= LONGER * (max_bytes + GROWTH), "{told} of {max_bytes}");
+    assert!(body.len() <= max_bytes + (4 << 10) || *truncated, "{} of {max_bytes}", body.len());
 }

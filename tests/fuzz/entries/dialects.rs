@@ -59,11 +59,7 @@ pub fn floods(input: &[u8]) {
     let messages = script.rest();
     let messages = messages.get(..LONGEST).unwrap_or(messages);
     // Within SageMaker's messages there is another framer.
-    let framed_within = if call.api.family() == Family::Bedrock {
-        CAP
-    } else {
-        0
-    };
+    let framed_within = if call.api.family() == Family::Bedrock { CAP } else { 0 };
     let (mut framer, mut reader, mut meter) = call.reader();
     let mut go_on = |rounds| {
         flood(messages, rounds, |messages| {

@@ -47,20 +47,8 @@ pub fn engines(input: &[u8]) {
 
 fn check(told: &Told, named: Option<Engine>) {
     assert!(named.is_none_or(|named| named == told.engine));
-    let Numbers {
-        waiting,
-        running,
-        kv_cache,
-        prefix,
-        started: _,
-        asleep: _,
-    } = told.numbers;
-    assert!(
-        [waiting, running]
-            .iter()
-            .flatten()
-            .all(|number| *number <= 1 << 53)
-    );
+    let Numbers { waiting, running, kv_cache, prefix, started: _, asleep: _ } = told.numbers;
+    assert!([waiting, running].iter().flatten().all(|number| *number <= 1 << 53));
     assert!(kv_cache.is_none_or(|share| (0.0..=1.0).contains(&share)));
     match prefix {
         Some(Prefix::Share(share)) => assert!((0.0..=1.0).contains(&share)),

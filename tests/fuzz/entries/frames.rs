@@ -33,15 +33,11 @@ pub fn sse(input: &[u8]) {
 }
 
 pub fn lines(input: &[u8]) {
-    of_stream(input, |cap| {
-        Reading::of(Framer::Lines(Lines::new(cap)), cap)
-    });
+    of_stream(input, |cap| Reading::of(Framer::Lines(Lines::new(cap)), cap));
 }
 
 pub fn elements(input: &[u8]) {
-    of_stream(input, |cap| {
-        Reading::of(Framer::Elements(Elements::new(cap)), cap)
-    });
+    of_stream(input, |cap| Reading::of(Framer::Elements(Elements::new(cap)), cap));
 }
 
 pub fn aws(input: &[u8]) {
@@ -86,11 +82,7 @@ impl<'a> Body<'a> {
         let cuts = script.cuts();
         let lost_after = script.flag().then(|| usize::from(script.digit()));
         let bytes = script.rest();
-        Self {
-            cuts,
-            lost_after,
-            bytes,
-        }
+        Self { cuts, lost_after, bytes }
     }
 
     fn frames(&self, reading: impl Fn() -> Reading) -> Vec<Told> {
@@ -135,20 +127,13 @@ struct Reading {
 
 impl Reading {
     fn of(framer: Framer, cap: usize) -> Self {
-        Self {
-            framer,
-            cap,
-            holds: cap,
-            meter: Meter::default(),
-            told: Vec::new(),
-        }
+        Self { framer, cap, holds: cap, meter: Meter::default(), told: Vec::new() }
     }
 
     fn push(&mut self, pieces: &[&[u8]]) {
         for piece in pieces {
             let Self { framer, told, .. } = self;
-            self.meter
-                .during(|| framer.push(piece, &mut |frame| aside(|| note(told, frame))));
+            self.meter.during(|| framer.push(piece, &mut |frame| aside(|| note(told, frame))));
             self.within_bounds();
         }
     }
@@ -160,15 +145,13 @@ impl Reading {
 
     fn finish(&mut self) {
         let Self { framer, told, .. } = self;
-        self.meter
-            .during(|| framer.finish(&mut |frame| aside(|| note(told, frame))));
+        self.meter.during(|| framer.finish(&mut |frame| aside(|| note(told, frame))));
         self.within_bounds();
         self.meter.assert_holds_at_most(0, "after the end");
     }
 
     fn within_bounds(&self) {
-        self.meter
-            .assert_holds_at_most(self.holds + SLACK, "in a frame");
+        self.meter.assert_holds_at_most(self.holds + SLACK, "in a frame");
         if let Some(Told::Event(name, data) | Told::Exception(name, data)) = self.told.last() {
             assert!(name.len() + data.len() <= self.cap);
         }

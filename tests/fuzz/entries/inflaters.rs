@@ -38,11 +38,8 @@ pub fn zstd(input: &[u8]) {
 /// Several codings in a row, among them some that are none or not known.
 pub fn codings(input: &[u8]) {
     let mut script = Script::new(input);
-    let mut codings = || {
-        script.pick(&[
-            "gzip", "deflate", "br", "zstd", "", "identity", "x-gzip", "what",
-        ])
-    };
+    let mut codings =
+        || script.pick(&["gzip", "deflate", "br", "zstd", "", "identity", "x-gzip", "what"]);
     let header = [codings(), codings(), codings()].join(", ");
     check(script, &header, 3 * BROTLI);
 }
@@ -107,9 +104,7 @@ impl Reading {
     }
 
     fn push(&mut self, piece: &[u8], most: usize) {
-        let Self {
-            inflater, plain, ..
-        } = self;
+        let Self { inflater, plain, .. } = self;
         let gave_up = inflater.gave_up();
         let before = plain.len();
         let pushed = self.meter.during(|| {
@@ -136,10 +131,6 @@ impl Reading {
     fn finish(self, is_zstd: bool) -> Inflated {
         let end = self.inflater.finish();
         assert!(self.fault.is_none() || end.is_ok(), "told again at the end");
-        Inflated {
-            plain: self.plain,
-            end: self.fault.map_or(end, Err),
-            is_zstd,
-        }
+        Inflated { plain: self.plain, end: self.fault.map_or(end, Err), is_zstd }
     }
 }

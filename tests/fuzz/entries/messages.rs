@@ -76,11 +76,7 @@ fn aws(name: &[u8], payload: &[u8]) -> Vec<u8> {
         headers.extend(u16::try_from(value.len()).unwrap_or(0).to_be_bytes());
         headers.extend(value);
     }
-    let length = |bytes: usize| {
-        u32::try_from(bytes)
-            .expect("inputs are short")
-            .to_be_bytes()
-    };
+    let length = |bytes: usize| u32::try_from(bytes).expect("inputs are short").to_be_bytes();
     let mut message = Vec::new();
     message.extend(length(headers.len() + payload.len() + AROUND));
     message.extend(length(headers.len()));

@@ -43,12 +43,7 @@ fn found(script: &mut Script<'_>) -> Found {
     let api = script.pick(Api::ALL);
     let stream = script.pick(&[None, Some(true), Some(false)]);
     let path = String::from_utf8_lossy(script.short());
-    let known = Found {
-        api,
-        model: Name::new(&path),
-        stream,
-        body_decides: script.flag(),
-    };
+    let known = Found { api, model: Name::new(&path), stream, body_decides: script.flag() };
     if !by_path {
         return known;
     }
@@ -69,10 +64,7 @@ struct Reading {
 
 impl Reading {
     fn of(found: &Found) -> Self {
-        Self {
-            reader: RequestReader::new(found),
-            meter: Meter::default(),
-        }
+        Self { reader: RequestReader::new(found), meter: Meter::default() }
     }
 
     fn push(&mut self, piece: &[u8]) {
@@ -84,12 +76,7 @@ impl Reading {
 }
 
 fn words_are_short(facts: &RequestFacts) {
-    let words = [
-        &facts.model,
-        &facts.reasoning_level,
-        &facts.service_tier,
-        &facts.encoding_format,
-    ];
+    let words = [&facts.model, &facts.reasoning_level, &facts.service_tier, &facts.encoding_format];
     for word in words.into_iter().flatten() {
         // Control characters become longer ones after the cut.
         assert!(word.as_str().len() <= 3 * LONGEST_NAME);

@@ -18,11 +18,7 @@ const LONGEST: usize = 1_500;
 
 /// A line is a message: of the client where it begins with `>`, else of the server.
 pub fn realtime(input: &[u8]) {
-    let filling = if Script::new(input).flag() {
-        FILLING
-    } else {
-        1
-    };
+    let filling = if Script::new(input).flag() { FILLING } else { 1 };
     let messages = input.get(1..).unwrap_or_default();
     let messages = messages.get(..LONGEST).unwrap_or(messages);
     let (mut session, mut meter, mut said) = (Realtime::new(), Meter::default(), Said::default());
@@ -42,9 +38,6 @@ pub fn realtime(input: &[u8]) {
     let still = go_on(filling..2 * filling);
     assert!(filled <= STATE, "{filled} held");
     // What is short has not filled its places yet.
-    assert!(
-        filling < FILLING || still <= filled + LONGEST,
-        "{filled} held, then {still}"
-    );
+    assert!(filling < FILLING || still <= filled + LONGEST, "{filled} held, then {still}");
     said.finish();
 }

@@ -13,9 +13,7 @@ pub fn websocket(input: &[u8]) {
     let of_client = script.flag();
     let cap = script.pick(&CAPS);
     let cuts = script.cuts();
-    let lost = script
-        .flag()
-        .then(|| (usize::from(script.digit()), u64::from(script.digit())));
+    let lost = script.flag().then(|| (usize::from(script.digit()), u64::from(script.digit())));
     let bytes = script.rest();
     let first = lost.map_or(0, |(after, _)| after).min(bytes.len());
     let (before, after) = bytes.split_at(first);
@@ -31,10 +29,7 @@ pub fn websocket(input: &[u8]) {
     });
     assert!(messages.len() <= bytes.len() + 2, "more than one per byte");
     let closed = messages.iter().position(Told::is_close);
-    assert!(
-        closed.is_none_or(|at| at + 1 == messages.len()),
-        "something was said after the close"
-    );
+    assert!(closed.is_none_or(|at| at + 1 == messages.len()), "something was said after the close");
 }
 
 #[derive(Debug, PartialEq)]
@@ -61,11 +56,7 @@ struct Reading {
 impl Reading {
     fn of(client: bool, cap: usize) -> Self {
         Self {
-            reader: if client {
-                WebSocket::client(cap)
-            } else {
-                WebSocket::server(cap)
-            },
+            reader: if client { WebSocket::client(cap) } else { WebSocket::server(cap) },
             cap,
             meter: Meter::default(),
             told: Vec::new(),
@@ -75,23 +66,20 @@ impl Reading {
     fn push(&mut self, pieces: &[&[u8]]) {
         for piece in pieces {
             let Self { reader, told, .. } = self;
-            self.meter
-                .during(|| reader.push(piece, &mut |message| aside(|| note(told, message))));
+            self.meter.during(|| reader.push(piece, &mut |message| aside(|| note(told, message))));
             self.within_bounds();
         }
     }
 
     fn gap(&mut self, bytes: u64) {
         let Self { reader, told, .. } = self;
-        self.meter
-            .during(|| reader.gap(bytes, &mut |message| aside(|| note(told, message))));
+        self.meter.during(|| reader.gap(bytes, &mut |message| aside(|| note(told, message))));
         self.within_bounds();
     }
 
     fn finish(&mut self) {
         let Self { reader, told, .. } = self;
-        self.meter
-            .during(|| reader.finish(&mut |message| aside(|| note(told, message))));
+        self.meter.during(|| reader.finish(&mut |message| aside(|| note(told, message))));
         self.meter.assert_holds_at_most(0, "after the end");
     }
 

@@ -7,14 +7,8 @@ use tokengauge::dialect::{Kind, Part};
 
 use super::script::{Script, in_pieces};
 
-const PARTS: [Part; 6] = [
-    Part::Text,
-    Part::Reasoning,
-    Part::Tool(0),
-    Part::Tool(7),
-    Part::Refusal,
-    Part::Transcript,
-];
+const PARTS: [Part; 6] =
+    [Part::Text, Part::Reasoning, Part::Tool(0), Part::Tool(7), Part::Refusal, Part::Transcript];
 
 const MODELS: [&str; 4] = ["gpt-4o", "gpt-4", "claude-sonnet-4-5", "text-davinci-003"];
 

@@ -33,12 +33,7 @@ pub fn traces(input: &[u8]) {
     let (trace, carried) = propagation.read(&headers);
     assert_ne!(trace.trace_id, [0; 16]);
     assert_ne!(trace.parent, Some([0; 8]));
-    assert!(
-        trace
-            .state
-            .as_ref()
-            .is_none_or(|state| state.len() <= LONGEST_STATE)
-    );
+    assert!(trace.state.as_ref().is_none_or(|state| state.len() <= LONGEST_STATE));
     if let Some(conversation) = propagation.conversation(&headers) {
         // Control characters become longer ones after the cut.
         assert!(conversation.as_str().len() <= 3 * LONGEST_NAME);

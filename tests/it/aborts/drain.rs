@@ -33,9 +33,7 @@ async fn a_drain_tells_every_exchange_that_it_cuts() {
     for number in 0..STREAMS {
         let mut sender = sender.clone();
         let uri = format!("http://{}{PATH}", process.address);
-        let request = Request::post(uri)
-            .body(Full::new(Bytes::from(BODY)))
-            .unwrap();
+        let request = Request::post(uri).body(Full::new(Bytes::from(BODY))).unwrap();
         let asked = tokio::spawn(async move { sender.send_request(request).await });
         let mut upstream = backend.accept().await;
         upstream.read_until(BODY).await;
@@ -62,10 +60,7 @@ async fn a_drain_tells_every_exchange_that_it_cuts() {
     let spans = collector.spans();
     assert_eq!(spans.len(), 2 * (STREAMS + 1), "a pair of spans for each");
     for span in spans {
-        let mut faults = span
-            .attributes
-            .iter()
-            .filter(|it| it.key == "tokengauge.fault");
+        let mut faults = span.attributes.iter().filter(|it| it.key == "tokengauge.fault");
         let fault = format!("{:?}", faults.next());
         assert!(fault.contains("\"proxy\""), "{fault}");
     }

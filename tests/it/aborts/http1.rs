@@ -44,9 +44,8 @@ const LONG: Duration = Duration::from_secs(3);
 
 #[tokio::test]
 async fn every_row_over_http1() {
-    let (waiting, at_once): (Vec<_>, Vec<_>) = cells()
-        .into_iter()
-        .partition(|cell| cell.what == "limit `total`");
+    let (waiting, at_once): (Vec<_>, Vec<_>) =
+        cells().into_iter().partition(|cell| cell.what == "limit `total`");
     let waiting = waiting.into_iter().map(play_all).map(tokio::spawn);
     let waiting: Vec<_> = waiting.collect();
     for cell in at_once {
@@ -79,11 +78,7 @@ async fn play(cell: &Cell, way: Way) -> super::table::Facts {
         "limit `total`" => timeouts.total = Some(LONG),
         "upstream refuses the connection" => setup.upstream.port = nobody().await.port(),
         "too many exchanges" => {
-            setup.admission = Some(Admission {
-                max_in_flight: 0,
-                queue: 0,
-                wait: SHORT,
-            });
+            setup.admission = Some(Admission { max_in_flight: 0, queue: 0, wait: SHORT });
         }
         _ => {}
     }
@@ -92,9 +87,7 @@ async fn play(cell: &Cell, way: Way) -> super::table::Facts {
     let more = usize::from(cell.what == "client breaks off its upload");
     let length = BODY.len() + more;
     client
-        .write(format!(
-            "POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"
-        ))
+        .write(format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"))
         .await;
     match cell.what {
         "upstream refuses the connection" | "limit `connect`" | "too many exchanges" => {
@@ -119,15 +112,12 @@ async fn answer(cell: &Cell, way: Way, client: &mut Raw<TcpStream>, upstream: &m
         Way::Close | Way::Reset | Way::HalfClose if body.is_empty() => {
             ("Transfer-Encoding: chunked\r\n", body)
         }
-        Way::Close | Way::Reset | Way::HalfClose => (
-            "Transfer-Encoding: chunked\r\n",
-            format!("{:x}\r\n{body}\r\n", body.len()),
-        ),
+        Way::Close | Way::Reset | Way::HalfClose => {
+            ("Transfer-Encoding: chunked\r\n", format!("{:x}\r\n{body}\r\n", body.len()))
+        }
     };
     upstream
-        .write(format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n{body}"
-        ))
+        .write(format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n{body}"))
         .await;
     client.read_head().await;
     if let Some(tail) = body.lines().rfind(|line| line.starts_with("data: ")) {
@@ -202,9 +192,8 @@ async fn a_client_that_leaves_a_request_behind_is_noticed_by_the_next_writes() {
     client.write(format!("{request}{request}")).await;
     let mut upstream = backend.accept().await;
     upstream.read_until(BODY).await;
-    let cell = cells()
-        .into_iter()
-        .find(|cell| cell.when == "mid-stream" && cell.what == "client leaves");
+    let cell =
+        cells().into_iter().find(|cell| cell.when == "mid-stream" && cell.what == "client leaves");
     let cell = cell.unwrap();
     answer(&cell, Way::Close, &mut client, &mut upstream).await;
     drop(client);
@@ -234,9 +223,7 @@ async fn unfinished(cell: &Cell, client: &mut Raw<TcpStream>) {
 }
 
 fn reset_when_dropped(stream: &Raw<TcpStream>) {
-    SockRef::from(&stream.0)
-        .set_linger(Some(Duration::ZERO))
-        .unwrap();
+    SockRef::from(&stream.0).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
 async fn nobody() -> SocketAddr {
@@ -256,9 +243,6 @@ impl Unaccepting {
         let listener = socket.listen(0).unwrap();
         let address = listener.local_addr().unwrap();
         let first = TcpStream::connect(address).await.unwrap();
-        Self {
-            address,
-            _held: (listener, first),
-        }
+        Self { address, _held: (listener, first) }
     }
 }

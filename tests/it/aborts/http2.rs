@@ -89,14 +89,9 @@ impl Call {
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.unwrap();
         let uri = format!("http://{}{PATH}", rig.proxy.address);
-        let request = Request::post(uri)
-            .body(Full::new(Bytes::from(BODY)))
-            .unwrap();
+        let request = Request::post(uri).body(Full::new(Bytes::from(BODY))).unwrap();
         tokio::spawn(connection);
-        Self {
-            socket,
-            asked: tokio::spawn(async move { sender.send_request(request).await }),
-        }
+        Self { socket, asked: tokio::spawn(async move { sender.send_request(request).await }) }
     }
 }
 
@@ -180,9 +175,7 @@ async fn read(answer: &mut Incoming, body: &str) {
 }
 
 fn reset_when_dropped(stream: &TcpStream) {
-    SockRef::from(stream)
-        .set_linger(Some(Duration::ZERO))
-        .unwrap();
+    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
 /// What an upstream does next.
@@ -271,9 +264,7 @@ async fn to_http2(cell: &Cell, way: Way) -> Facts {
     let mut client = rig.proxy.client().await;
     let length = BODY.len();
     client
-        .write(format!(
-            "POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"
-        ))
+        .write(format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"))
         .await;
     let upstream = Upstream::accept(&backend, way).await;
     if let Some(body) = until(cell.when) {

@@ -50,20 +50,13 @@ impl Rig {
         let (instruments, metrics) = Instruments::new(&config, Limits::default(), readings);
         let telemetry = Arc::new(Telemetry::start(config, metrics).unwrap());
         let spans = Arc::clone(&telemetry);
-        let sinks = Sinks {
-            instruments,
-            record: Box::new(move |record: &Record| spans.record(record)),
-        };
+        let sinks =
+            Sinks { instruments, record: Box::new(move |record: &Record| spans.record(record)) };
         let gate = Arc::new(Gate::new(Limits::default(), []));
         let proxy = setup.start().await;
         let board = Board::new(Vec::new(), gate, sinks);
         let observer = Arc::new(Observer::start(Arc::clone(&proxy.seam), board).unwrap());
-        Self {
-            proxy,
-            observer,
-            telemetry,
-            collector,
-        }
+        Self { proxy, observer, telemetry, collector }
     }
 
     /// All metrics in text.
@@ -73,12 +66,7 @@ impl Rig {
 
     /// Waits until every exchange has ended, and tells what was exported: all spans, and all metrics in text.
     pub async fn told(self) -> (Vec<Span>, String) {
-        let Self {
-            proxy,
-            observer,
-            telemetry,
-            collector,
-        } = self;
+        let Self { proxy, observer, telemetry, collector } = self;
         within("the exchanges' ends", async {
             while proxy.seam.open_exchanges() > 0 {
                 tokio::task::yield_now().await;
@@ -136,9 +124,7 @@ fn moved<'a>(metrics: &'a str, name: &str) -> Vec<&'a str> {
     let series = metrics
         .lines()
         .filter(|line| line.split('{').next() == Some(name) && !line.ends_with(" 0"));
-    series
-        .inspect(|line| assert!(line.ends_with(" 1"), "{line}"))
-        .collect()
+    series.inspect(|line| assert!(line.ends_with(" 1"), "{line}")).collect()
 }
 
 fn label(series: &str, key: &str) -> String {

@@ -39,9 +39,7 @@ async fn pour(mut upstream: Raw<TcpStream>) {
     }
     let last = "data: {\"id\":\"c\",\"model\":\"gpt-4o\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let length = last.len();
-    upstream
-        .write(format!("{length:x}\r\n{last}\r\n0\r\n\r\n"))
-        .await;
+    upstream.write(format!("{length:x}\r\n{last}\r\n0\r\n\r\n")).await;
     drop(upstream.read_to_end().await);
 }
 
@@ -62,9 +60,7 @@ fn seconds(span: &Span, key: &str) -> f64 {
 
 /// The sum of the series of `/metrics` that begin with `name` and contain `label`.
 fn metric(metrics: &str, name: &str, label: &str) -> f64 {
-    let series = metrics
-        .lines()
-        .filter(|line| line.starts_with(name) && line.contains(label));
+    let series = metrics.lines().filter(|line| line.starts_with(name) && line.contains(label));
     let values = series.map(|line| line.rsplit_once(' ').unwrap().1);
     values.map(|value| value.parse::<f64>().unwrap()).sum()
 }
@@ -81,9 +77,7 @@ async fn a_client_that_hardly_reads_is_told_as_that_and_not_as_a_slow_model() {
     let mut client = connect(rig.proxy.address).await;
     let length = BODY.len();
     client
-        .write(format!(
-            "POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"
-        ))
+        .write(format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"))
         .await;
     let mut upstream = backend.accept().await;
     upstream.read_until(BODY).await;
@@ -147,9 +141,7 @@ async fn a_stream_that_fits_the_buffers_is_not_blocked_by_a_client_that_does_not
     let mut client = connect(rig.proxy.address).await;
     let length = BODY.len();
     client
-        .write(format!(
-            "POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"
-        ))
+        .write(format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"))
         .await;
     let mut upstream = backend.accept().await;
     upstream.read_until(BODY).await;
@@ -164,8 +156,5 @@ async fn a_stream_that_fits_the_buffers_is_not_blocked_by_a_client_that_does_not
     let span = spans.iter().find(|span| span.kind == 3).unwrap();
     let keys: Vec<_> = span.attributes.iter().map(|it| it.key.as_str()).collect();
     assert!(!keys.contains(&"tokengauge.client.blocked"), "{keys:?}");
-    assert!(
-        client.read_until(&body).await.ends_with(&body),
-        "all of it is there"
-    );
+    assert!(client.read_until(&body).await.ends_with(&body), "all of it is there");
 }

@@ -93,11 +93,7 @@ impl Upstream {
                 });
             }
         });
-        Self {
-            address,
-            open,
-            came,
-        }
+        Self { address, open, came }
     }
 }
 
@@ -124,9 +120,7 @@ async fn converse(mut stream: TcpStream, came: &[Notify]) {
 }
 
 fn header(request: &str, name: &str) -> usize {
-    let mut values = request
-        .lines()
-        .filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let mut values = request.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     values.next().unwrap().parse().unwrap()
 }
 
@@ -144,9 +138,7 @@ async fn read_past(stream: &mut TcpStream, mark: &str) -> String {
 
 /// By RST, so that no port waits for stragglers of a connection that is gone.
 fn reset_when_dropped(stream: &TcpStream) {
-    SockRef::from(stream)
-        .set_linger(Some(Duration::ZERO))
-        .unwrap();
+    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
 /// `times` aborts of each of `kinds`, by [`CLIENTS`] clients at once.
@@ -175,17 +167,12 @@ async fn abort(proxy: SocketAddr, number: usize, came: &[Notify], client: u64) {
         "POST {PATH} HTTP/1.1\r\nhost: a\r\nx-kind: {number}\r\nx-client: {client}\r\ncontent-length: {length}\r\n\r\n{BODY}"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
-    within(
-        "the request",
-        came[usize::try_from(client).unwrap()].notified(),
-    )
-    .await;
+    within("the request", came[usize::try_from(client).unwrap()].notified()).await;
     let body = until(kind.when);
     match kind.who {
         Who::Client => {
-            if let Some(event) = body
-                .as_deref()
-                .and_then(|body| body.lines().rfind(|line| !line.is_empty()))
+            if let Some(event) =
+                body.as_deref().and_then(|body| body.lines().rfind(|line| !line.is_empty()))
             {
                 read_past(&mut stream, event).await;
             }
@@ -212,12 +199,10 @@ async fn come_to(what: &str, holds: impl Fn() -> bool) {
 
 fn finished(metrics: &str, outcome: &str) -> u64 {
     let label = format!("tokengauge_outcome=\"{outcome}\"");
-    let series = metrics
-        .lines()
-        .filter(|line| line.starts_with("tokengauge_requests_finished_total"));
-    let values = series
-        .filter(|line| line.contains(&label))
-        .map(|line| line.rsplit_once(' ').unwrap().1);
+    let series =
+        metrics.lines().filter(|line| line.starts_with("tokengauge_requests_finished_total"));
+    let values =
+        series.filter(|line| line.contains(&label)).map(|line| line.rsplit_once(' ').unwrap().1);
     values.map(|value| value.parse::<u64>().unwrap()).sum()
 }
 
@@ -232,33 +217,17 @@ async fn leaves_nothing(kinds: Range<usize>) {
     let before = tasks();
     storm(rig.proxy.address, &upstream, kinds.clone(), TIMES).await;
 
-    come_to("every exchange's end", || {
-        rig.proxy.seam.open_exchanges() == 0
-    })
-    .await;
-    let (in_flight, reading) = rig
-        .observer
-        .settled(|board: &mut Board, at| (board.in_flight(), board.reading(at).0));
+    come_to("every exchange's end", || rig.proxy.seam.open_exchanges() == 0).await;
+    let (in_flight, reading) =
+        rig.observer.settled(|board: &mut Board, at| (board.in_flight(), board.reading(at).0));
     assert_eq!(in_flight, 0);
     let active: u64 = reading.lanes.iter().flat_map(|lane| lane.active).sum();
     assert_eq!(active, 0, "{:?}", reading.lanes);
-    come_to("the upstream's connections", || {
-        upstream.open.load(Ordering::Relaxed) == 0
-    })
-    .await;
+    come_to("the upstream's connections", || upstream.open.load(Ordering::Relaxed) == 0).await;
     come_to("every task's end", || tasks() <= before).await;
     let metrics = rig.metrics();
-    for outcome in [
-        "ok",
-        "error",
-        "cancelled",
-        "timeout",
-        "truncated",
-        "rejected",
-    ] {
-        let of = KINDS[kinds.clone()]
-            .iter()
-            .filter(|kind| kind.outcome == outcome);
+    for outcome in ["ok", "error", "cancelled", "timeout", "truncated", "rejected"] {
+        let of = KINDS[kinds.clone()].iter().filter(|kind| kind.outcome == outcome);
         let expected = of.count() as u64 * TIMES;
         assert_eq!(finished(&metrics, outcome), expected, "{outcome}");
     }
@@ -290,10 +259,7 @@ async fn a_thousand_aborts_take_no_memory() {
     storm(process.address, &upstream, UNLIMITED, HALF).await;
     let before = process.peak_memory();
     storm(process.address, &upstream, UNLIMITED, HALF).await;
-    within("no exchange", async {
-        while !process.streams().await.is_empty() {}
-    })
-    .await;
+    within("no exchange", async { while !process.streams().await.is_empty() {} }).await;
     assert_eq!(process.count(&["active_requests"]).await, 0);
     let total = UNLIMITED.end as u64 * TIMES;
     assert_eq!(process.count(&["requests_finished"]).await, total);

@@ -37,20 +37,8 @@ pub fn cells() -> Vec<Cell> {
 
 fn cell(row: &'static str) -> Cell {
     let columns: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-    let [
-        when,
-        what,
-        status,
-        outcome,
-        fault,
-        error,
-        stage,
-        tokens,
-        usage,
-        complete,
-        finish,
-        spans,
-    ] = columns.as_slice()
+    let [when, what, status, outcome, fault, error, stage, tokens, usage, complete, finish, spans] =
+        columns.as_slice()
     else {
         panic!("a row of another width: {row}");
     };

@@ -38,11 +38,7 @@ impl Holding {
                 tokio::spawn(serve(stream, Arc::clone(&all), sender.clone()));
             }
         });
-        Self {
-            address,
-            held,
-            came,
-        }
+        Self { address, held, came }
     }
 
     /// The number of the next request that comes.

@@ -36,12 +36,7 @@ impl Scene {
         client.write(request).await;
         let mut upstream = backend.accept().await;
         upstream.read_head().await;
-        Self {
-            backend,
-            proxy,
-            client,
-            upstream,
-        }
+        Self { backend, proxy, client, upstream }
     }
 
     /// The next request waits as long as the exchange goes on, and no longer.
@@ -82,14 +77,8 @@ async fn when_the_answer_ends() {
     for (request, answer) in [
         (GET, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
         (GET, "HTTP/1.1 204 No Content\r\n\r\n"),
-        (
-            GET,
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
-        ),
-        (
-            "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
-            "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",
-        ),
+        (GET, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"),
+        ("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"),
     ] {
         start(request)
             .await
@@ -100,10 +89,7 @@ async fn when_the_answer_ends() {
 
 #[tokio::test]
 async fn when_the_client_leaves_before_or_after_the_head() {
-    start(GET)
-        .await
-        .then(async |scene: &mut Scene| scene.leave())
-        .await;
+    start(GET).await.then(async |scene: &mut Scene| scene.leave()).await;
     let mut scene = start(GET).await;
     scene.upstream.write(HALF).await;
     scene.client.read_until("ab").await;
@@ -112,10 +98,7 @@ async fn when_the_client_leaves_before_or_after_the_head() {
 
 #[tokio::test]
 async fn when_the_upstream_fails_before_or_after_the_head() {
-    start(GET)
-        .await
-        .then(async |scene: &mut Scene| scene.fail())
-        .await;
+    start(GET).await.then(async |scene: &mut Scene| scene.fail()).await;
     let mut scene = start(GET).await;
     scene.upstream.write(HALF).await;
     scene.client.read_until("ab").await;
@@ -155,9 +138,7 @@ async fn when_nothing_is_ever_sent_on() {
         client.write(GET).await;
         assert!(client.read_head().await.contains(" 502 "));
         let mut client = proxy.client().await;
-        client
-            .write("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n")
-            .await;
+        client.write("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert!(client.read_head().await.contains(" 400 "));
     }
     assert_eq!(proxy.words().await.len(), 6);

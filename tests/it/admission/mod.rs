@@ -19,20 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(3_600);
 
 const fn limit(max_in_flight: usize, queue: usize, wait: Duration) -> Option<Admission> {
-    Some(Admission {
-        max_in_flight,
-        queue,
-        wait,
-    })
+    Some(Admission { max_in_flight, queue, wait })
 }
 
 /// Exchanges in the queue, and those that were let in and are not over, as the gauges tell them.
 fn gauges(observer: &Observer) -> (u64, u64) {
     let (load, _) = observer.settled(Board::reading);
     let active = load.lanes.iter().map(|lane| lane.active);
-    active.fold((0, 0), |(queued, inside), [q, w, s, u]| {
-        (queued + q, inside + w + s + u)
-    })
+    active.fold((0, 0), |(queued, inside), [q, w, s, u]| (queued + q, inside + w + s + u))
 }
 
 /// Waits until the gauges stand so.

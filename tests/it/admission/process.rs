@@ -17,9 +17,7 @@ fn write(file: &Path, backend: &Backend, admission: &str) {
 /// A client of which `/streams` says that it is queued.
 async fn queued(process: &Process) -> Raw<TcpStream> {
     let mut client = process.client().await;
-    client
-        .write(format!("GET {CALL} HTTP/1.1\r\nHost: a\r\n\r\n"))
-        .await;
+    client.write(format!("GET {CALL} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
     within("a queued exchange", async {
         loop {
             let streams = process.streams().await;
@@ -37,31 +35,19 @@ async fn a_reload_lets_in_and_a_drain_sends_away() {
     let backend = Backend::start().await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("c.yaml");
-    write(
-        &file,
-        &backend,
-        ", admission: {max_in_flight: 1, wait: 10m}",
-    );
+    write(&file, &backend, ", admission: {max_in_flight: 1, wait: 10m}");
     let mut process = Process::start(&["--config", file.to_str().unwrap()], &[]).await;
     let (mut first, mut at_first) = open(&process, &backend, CALL).await;
     let mut second = queued(&process).await;
 
-    write(
-        &file,
-        &backend,
-        ", admission: {max_in_flight: 2, wait: 10m}",
-    );
+    write(&file, &backend, ", admission: {max_in_flight: 2, wait: 10m}");
     process.signal("HUP");
     let mut at_second = backend.accept().await;
     at_second.read_head().await;
     at_second.write("HTTP/1.1 204 No Content\r\n\r\n").await;
     assert!(second.read_head().await.starts_with("HTTP/1.1 204 "));
 
-    write(
-        &file,
-        &backend,
-        ", admission: {max_in_flight: 1, wait: 10m}",
-    );
+    write(&file, &backend, ", admission: {max_in_flight: 1, wait: 10m}");
     process.signal("HUP");
     within("the second reload", async {
         while process.log().matches("configuration reloaded").count() < 2 {

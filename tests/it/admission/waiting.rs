@@ -35,12 +35,7 @@ impl Busy {
         first.write(GET).await;
         let mut upstream = backend.accept().await;
         upstream.read_head().await;
-        Self {
-            backend,
-            proxy,
-            first,
-            upstream,
-        }
+        Self { backend, proxy, first, upstream }
     }
 
     /// A client whose request waits; it is sent as far as it is taken.
@@ -141,10 +136,7 @@ async fn passes_after_waiting(body: &str, request: &str) {
     busy.finish().await;
     let head = busy.upstream.read_head().await.to_ascii_lowercase();
     if head.contains("content-length") {
-        assert!(
-            head.contains(&format!("content-length: {}\r\n", body.len())),
-            "{head}"
-        );
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
         assert!(busy.upstream.read_exactly(body.len()).await == body.as_bytes());
     } else {
         busy.upstream.read_until("\r\n0\r\n\r\n").await;
@@ -192,10 +184,7 @@ async fn a_client_that_leaves_while_it_waits_is_out_of_the_queue_whatever_it_had
         sent(next).await.read_head().await;
         let words = busy.proxy.words().await;
         assert_eq!(words[1], format!("Open Queued {end}"), "{request:.60}");
-        assert!(
-            words[2].starts_with("Open Queued Admitted Reused"),
-            "{words:?}"
-        );
+        assert!(words[2].starts_with("Open Queued Admitted Reused"), "{words:?}");
     }
 }
 
@@ -225,10 +214,7 @@ async fn a_drain_sends_away_who_waits_and_lets_finish_what_goes_on() {
     assert_eq!(error["error"]["type"], "tokengauge_draining");
     let mut late = busy.proxy.client().await;
     late.write(GET).await;
-    assert!(
-        late.read_head().await.starts_with("HTTP/1.1 503 "),
-        "it would have to wait"
-    );
+    assert!(late.read_head().await.starts_with("HTTP/1.1 503 "), "it would have to wait");
     busy.finish().await;
     let words = busy.proxy.words().await;
     assert!(words[0].ends_with("Complete"), "{words:?}");
@@ -254,10 +240,7 @@ async fn a_reload_moves_the_limit_under_those_that_wait_and_those_that_go_on() {
     busy.finish().await;
     upstreams[0].write(DONE).await;
     settle().await;
-    assert!(
-        !busy.backend.has_another().await,
-        "one is left, and that is the limit"
-    );
+    assert!(!busy.backend.has_another().await, "one is left, and that is the limit");
     busy.proxy.limit(None);
     // Their connections may be those that became idle.
     within("all to be let in", async {
@@ -292,9 +275,7 @@ async fn while_one_stream_of_a_connection_waits_the_others_go_on() {
     while proxy.seam.open_exchanges() < 2 {
         tokio::task::yield_now().await;
     }
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na").await;
     let mut response = within("head", first).await.unwrap().unwrap();
     let frame = within("a frame", response.body_mut().frame()).await;
     assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "a");

@@ -14,17 +14,13 @@ async fn a_length_framed_body_passes_both_ways() {
     let backend = Backend::start().await;
     let mut proxy = Proxy::to(backend.address).await;
     let mut client = proxy.client().await;
-    client
-        .write("POST /v1/x?q=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\n{\"a\":1}")
-        .await;
+    client.write("POST /v1/x?q=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\n{\"a\":1}").await;
     let mut upstream = backend.accept().await;
     let head = upstream.read_head().await;
     assert_eq!(lines(&head)[0], "POST /v1/x?q=1 HTTP/1.1");
     assert!(head.contains("\r\nContent-Length: 7\r\n"), "{head}");
     assert_eq!(upstream.read_exactly(7).await, b"{\"a\":1}");
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
     let head = client.read_head().await;
     assert_eq!(lines(&head), ["HTTP/1.1 200 OK", "Content-Length: 5"]);
     assert_eq!(client.read_exactly(5).await, b"hello");
@@ -46,9 +42,7 @@ async fn each_upstream_write_reaches_the_client_before_the_next_and_the_head_bef
     client.write(GET).await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    upstream
-        .write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
     let head = client.read_head().await;
     assert_eq!(lines(&head)[0], "HTTP/1.1 200 OK");
     for event in ["data: one\n\n", "data: two\n\n", "data: [DONE]\n\n"] {
@@ -60,10 +54,7 @@ async fn each_upstream_write_reaches_the_client_before_the_next_and_the_head_bef
     upstream.write("0\r\n\r\n").await;
     assert_eq!(client.read_until("0\r\n\r\n").await, "0\r\n\r\n");
     assert_eq!(proxy.words().await, [PLAIN]);
-    assert_eq!(
-        proxy.observed(Direction::Response),
-        b"data: one\n\ndata: two\n\ndata: [DONE]\n\n"
-    );
+    assert_eq!(proxy.observed(Direction::Response), b"data: one\n\ndata: two\n\ndata: [DONE]\n\n");
 }
 
 #[tokio::test]
@@ -78,11 +69,7 @@ async fn single_bytes_pass_both_ways() {
     }
     let mut upstream = backend.accept().await;
     let head = upstream.read_head().await;
-    assert!(
-        head.to_ascii_lowercase()
-            .contains("transfer-encoding: chunked"),
-        "{head}"
-    );
+    assert!(head.to_ascii_lowercase().contains("transfer-encoding: chunked"), "{head}");
     let mut body = String::new();
     while !body.ends_with("0\r\n\r\n") {
         body.push(char::from(upstream.read_exactly(1).await[0]));
@@ -110,11 +97,7 @@ async fn a_body_framed_by_close_is_chunked_for_the_client_and_complete() {
     upstream.write("HTTP/1.1 200 OK\r\n\r\nall of it").await;
     drop(upstream);
     let head = client.read_head().await;
-    assert!(
-        head.to_ascii_lowercase()
-            .contains("transfer-encoding: chunked"),
-        "{head}"
-    );
+    assert!(head.to_ascii_lowercase().contains("transfer-encoding: chunked"), "{head}");
     let body = client.read_until("0\r\n\r\n").await;
     assert_eq!(body, "9\r\nall of it\r\n0\r\n\r\n");
     assert_eq!(proxy.words().await, [PLAIN]);
@@ -126,19 +109,13 @@ async fn a_large_body_passes_whole_both_ways() {
     let backend = Backend::start().await;
     let mut proxy = Proxy::to(backend.address).await;
     let mut client = proxy.client().await;
-    let head = format!(
-        "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
+    let head = format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
     let echo = async {
         let mut upstream = backend.accept().await;
         upstream.read_head().await;
         let received = upstream.read_exactly(body.len()).await;
         upstream
-            .write(format!(
-                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
-                received.len()
-            ))
+            .write(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", received.len()))
             .await;
         upstream.write(&received).await;
     };
@@ -165,28 +142,19 @@ async fn an_echo_that_answers_early_does_not_stop_the_upload() {
     let answer = async {
         let mut upstream = backend.accept().await;
         upstream.read_head().await;
-        upstream
-            .write(format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n"))
-            .await;
+        upstream.write(format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n")).await;
         let (mut from, mut to) = upstream.0.split();
         let reading = async {
             let mut sink = tokio::io::sink();
-            tokio::io::copy(
-                &mut tokio::io::AsyncReadExt::take(&mut from, LEN as u64),
-                &mut sink,
-            )
-            .await
+            tokio::io::copy(&mut tokio::io::AsyncReadExt::take(&mut from, LEN as u64), &mut sink)
+                .await
         };
         let writing =
             async { tokio::io::AsyncWriteExt::write_all(&mut to, &vec![b'r'; LEN]).await };
         tokio::join!(reading, writing).0.unwrap()
     };
     let ask = async {
-        client
-            .write(format!(
-                "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {LEN}\r\n\r\n"
-            ))
-            .await;
+        client.write(format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {LEN}\r\n\r\n")).await;
         client.write(vec![b'q'; LEN]).await;
         client.read_head().await;
         client.read_exactly(LEN).await.len()
@@ -203,14 +171,9 @@ async fn head_204_and_304_have_no_body_and_leave_the_connection_usable() {
     client.write("HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let mut upstream = backend.accept().await;
     assert!(upstream.read_head().await.starts_with("HEAD /x "));
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nETag: \"e\"\r\n\r\n")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nETag: \"e\"\r\n\r\n").await;
     let head = client.read_head().await;
-    assert_eq!(
-        lines(&head),
-        ["HTTP/1.1 200 OK", "Content-Length: 1000", "ETag: \"e\""]
-    );
+    assert_eq!(lines(&head), ["HTTP/1.1 200 OK", "Content-Length: 1000", "ETag: \"e\""]);
     for status in ["204 No Content", "304 Not Modified"] {
         client.write(GET).await;
         upstream.read_head().await;
@@ -238,10 +201,7 @@ async fn trailers_pass_both_ways() {
         .await;
     let mut upstream = backend.accept().await;
     let head = upstream.read_head().await.to_ascii_lowercase();
-    assert!(
-        head.contains("te: trailers") && head.contains("trailer: x-sum"),
-        "{head}"
-    );
+    assert!(head.contains("te: trailers") && head.contains("trailer: x-sum"), "{head}");
     let body = upstream.read_until("\r\n\r\n").await.to_ascii_lowercase();
     assert!(body.ends_with("0\r\nx-sum: 1\r\n\r\n"), "{body:?}");
     upstream
@@ -273,9 +233,7 @@ async fn a_client_that_expects_100_continue_gets_it_before_it_sends_its_body() {
     assert_eq!(client.read_head().await, "HTTP/1.1 100 Continue\r\n\r\n");
     client.write("ab").await;
     assert_eq!(upstream.read_exactly(2).await, b"ab");
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     assert!(client.read_head().await.starts_with("HTTP/1.1 200 OK"));
 }
 

@@ -21,10 +21,7 @@ async fn answer_to(proxy: &Proxy, request: &str) -> (String, serde_json::Value) 
         .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
         .unwrap();
     let body = client.read_exactly(length).await;
-    (
-        lines(&head)[0].to_owned(),
-        serde_json::from_slice(&body).unwrap(),
-    )
+    (lines(&head)[0].to_owned(), serde_json::from_slice(&body).unwrap())
 }
 
 async fn nobody() -> SocketAddr {
@@ -41,14 +38,8 @@ async fn a_refused_connection_is_a_502_that_says_so() {
     assert_eq!(error["type"], "tokengauge_upstream_connect");
     assert_eq!(error["code"], 502);
     let message = error["message"].as_str().unwrap();
-    assert!(
-        message.starts_with("tokengauge: ") && message.contains("refused"),
-        "{message}"
-    );
-    assert_eq!(
-        proxy.words().await,
-        ["Open Admitted Own(502) End(UpstreamFailed(Connect))"]
-    );
+    assert!(message.starts_with("tokengauge: ") && message.contains("refused"), "{message}");
+    assert_eq!(proxy.words().await, ["Open Admitted Own(502) End(UpstreamFailed(Connect))"]);
 }
 
 #[tokio::test]
@@ -59,10 +50,7 @@ async fn a_name_that_does_not_resolve_is_a_502() {
     let (status, error) = answer_to(&proxy, GET).await;
     assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
     assert_eq!(error["error"]["type"], "tokengauge_upstream_dns");
-    assert_eq!(
-        proxy.words().await,
-        ["Open Admitted Own(502) End(UpstreamFailed(Dns))"]
-    );
+    assert_eq!(proxy.words().await, ["Open Admitted Own(502) End(UpstreamFailed(Dns))"]);
 }
 
 #[tokio::test]
@@ -124,10 +112,7 @@ async fn a_total_limit_ends_a_stream_that_still_flows() {
 async fn a_close_before_the_head_is_a_502_and_nothing_is_repeated() {
     let backend = Backend::start().await;
     let mut proxy = Proxy::to(backend.address).await;
-    let asking = answer_to(
-        &proxy,
-        "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na",
-    );
+    let asking = answer_to(&proxy, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na");
     let closing = async {
         let mut upstream = backend.accept().await;
         upstream.read_head().await;
@@ -160,10 +145,7 @@ async fn what_is_not_http_is_a_502() {
     assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
     assert_eq!(error["error"]["type"], "tokengauge_upstream_protocol");
     let words = proxy.words().await;
-    assert!(
-        words[0].ends_with("Own(502) End(UpstreamFailed(Protocol))"),
-        "{words:?}"
-    );
+    assert!(words[0].ends_with("Own(502) End(UpstreamFailed(Protocol))"), "{words:?}");
 }
 
 #[tokio::test]
@@ -174,9 +156,7 @@ async fn an_upstream_that_dies_mid_chunk_truncates_and_never_ends_cleanly() {
     client.write(GET).await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    upstream
-        .write(format!("{CHUNKED}5\r\nhello\r\n5\r\nwo"))
-        .await;
+    upstream.write(format!("{CHUNKED}5\r\nhello\r\n5\r\nwo")).await;
     client.read_head().await;
     client.read_until("hello\r\n").await;
     drop(upstream);
@@ -198,17 +178,12 @@ async fn a_length_framed_body_that_breaks_off_truncates() {
     client.write(GET).await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello").await;
     client.read_head().await;
     drop(upstream);
     assert_eq!(client.read_to_end().await, b"hello");
     let words = proxy.words().await;
-    assert!(
-        words[0].ends_with("End(UpstreamFailed(MidBody))"),
-        "{words:?}"
-    );
+    assert!(words[0].ends_with("End(UpstreamFailed(MidBody))"), "{words:?}");
 }
 
 #[tokio::test]
@@ -222,11 +197,7 @@ async fn a_client_that_leaves_mid_stream_closes_the_upstream() {
     upstream.write(format!("{CHUNKED}1\r\na\r\n")).await;
     client.read_until("a\r\n").await;
     drop(client);
-    assert_eq!(
-        upstream.read_to_end().await,
-        b"",
-        "nothing more is written, and then it is closed"
-    );
+    assert_eq!(upstream.read_to_end().await, b"", "nothing more is written, and then it is closed");
     assert_eq!(
         proxy.words().await,
         ["Open Admitted Connected Sent RequestEnd Head(200) Arrival(Response) End(ClientGone)"]
@@ -243,10 +214,7 @@ async fn a_client_that_leaves_before_the_head_closes_the_upstream() {
     upstream.read_head().await;
     drop(client);
     assert_eq!(upstream.read_to_end().await, b"");
-    assert_eq!(
-        proxy.words().await,
-        ["Open Admitted Connected Sent RequestEnd End(ClientGone)"]
-    );
+    assert_eq!(proxy.words().await, ["Open Admitted Connected Sent RequestEnd End(ClientGone)"]);
 }
 
 #[tokio::test]
@@ -254,18 +222,12 @@ async fn a_client_that_breaks_off_its_upload_broke_the_exchange() {
     let backend = Backend::start().await;
     let mut proxy = Proxy::to(backend.address).await;
     let mut client = proxy.client().await;
-    client
-        .write("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
-        .await;
+    client.write("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc").await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
     assert_eq!(upstream.read_exactly(3).await, b"abc");
     drop(client);
-    assert_eq!(
-        upstream.read_to_end().await,
-        b"",
-        "the upload does not end cleanly either"
-    );
+    assert_eq!(upstream.read_to_end().await, b"", "the upload does not end cleanly either");
     assert_eq!(
         proxy.words().await,
         ["Open Admitted Connected Sent Arrival(Request) End(ClientBroke)"]
@@ -281,25 +243,19 @@ async fn an_idle_connection_is_used_again_and_a_closed_one_is_not() {
     let mut upstream = backend.accept().await;
     for _ in 0..2 {
         upstream.read_head().await;
-        upstream
-            .write(format!("{CHUNKED}1\r\na\r\n0\r\n\r\n"))
-            .await;
+        upstream.write(format!("{CHUNKED}1\r\na\r\n0\r\n\r\n")).await;
         client.read_until("0\r\n\r\n").await;
         client.write(GET).await;
     }
     upstream.read_head().await;
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na").await;
     drop(upstream);
     client.read_until("\r\n\r\na").await;
     settle().await;
     client.write(GET).await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb").await;
     client.read_until("\r\n\r\nb").await;
     let end = "Sent RequestEnd Head(200) Arrival(Response) Complete";
     assert_eq!(
@@ -321,9 +277,7 @@ async fn a_connection_that_the_upstream_means_to_close_is_not_kept() {
     client.write(GET).await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    upstream
-        .write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\na")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\na").await;
     let head = client.read_head().await;
     assert!(!head.to_ascii_lowercase().contains("connection"), "{head}");
     assert_eq!(client.read_exactly(1).await, b"a");
@@ -337,11 +291,7 @@ async fn no_route_is_a_404_and_overload_a_429() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.prefix = "/v1".to_owned();
-    setup.admission = Some(Admission {
-        max_in_flight: 1,
-        queue: 0,
-        wait: Duration::from_secs(3),
-    });
+    setup.admission = Some(Admission { max_in_flight: 1, queue: 0, wait: Duration::from_secs(3) });
     let mut proxy = setup.start().await;
     let (status, error) = answer_to(&proxy, "GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(status, "HTTP/1.1 404 Not Found");
@@ -353,9 +303,7 @@ async fn no_route_is_a_404_and_overload_a_429() {
     let (status, error) = answer_to(&proxy, GET).await;
     assert_eq!(status, "HTTP/1.1 429 Too Many Requests");
     assert_eq!(error["error"]["type"], "tokengauge_overload");
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     first.read_head().await;
     first.write(GET).await;
     upstream.read_head().await;
@@ -363,8 +311,5 @@ async fn no_route_is_a_404_and_overload_a_429() {
     let words = proxy.words().await;
     assert_eq!(words[0], "Open Own(404) End(Rejected(NoRoute))");
     assert_eq!(words[2], "Open Own(429) End(Rejected(Overload))");
-    assert!(
-        words[3].ends_with("End(ClientGone)"),
-        "the place was free again: {words:?}"
-    );
+    assert!(words[3].ends_with("End(ClientGone)"), "the place was free again: {words:?}");
 }

@@ -67,19 +67,14 @@ async fn headers_of_one_hop_end_here() {
     let mut got = lines(&head);
     got.sort_unstable();
     let host = format!("host: {}", backend.address);
-    assert_eq!(
-        got,
-        ["get / http/1.1", host.as_str(), "te: trailers", "x-kept: 1"]
-    );
+    assert_eq!(got, ["get / http/1.1", host.as_str(), "te: trailers", "x-kept: 1"]);
     upstream
         .write("HTTP/1.1 200 OK\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nUpgrade: h2c\r\nContent-Length: 0\r\nX-Kept: 1\r\n\r\n")
         .await;
     let head = client.read_head().await;
     assert_eq!(
         lines(&head),
-        ["HTTP/1.1 200 OK", "X-Kept: 1", "Content-Length: 0"]
-            .map(str::to_owned)
-            .to_vec()
+        ["HTTP/1.1 200 OK", "X-Kept: 1", "Content-Length: 0"].map(str::to_owned).to_vec()
     );
 }
 
@@ -88,12 +83,7 @@ async fn the_host_is_kept_only_where_asked_for() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.upstream.keep_host = true;
-    let head = passed_on(
-        setup,
-        &backend,
-        "GET / HTTP/1.1\r\nHost: asked.example:81\r\n\r\n",
-    )
-    .await;
+    let head = passed_on(setup, &backend, "GET / HTTP/1.1\r\nHost: asked.example:81\r\n\r\n").await;
     assert!(head.contains("\r\nHost: asked.example:81\r\n"), "{head}");
 }
 
@@ -118,10 +108,7 @@ async fn the_prefix_is_stripped_and_the_base_path_put_before() {
 #[tokio::test]
 async fn an_absolute_target_and_an_asterisk_pass() {
     for (line, expected) in [
-        (
-            "GET http://asked.example/v1?x HTTP/1.1",
-            "GET /v1?x HTTP/1.1",
-        ),
+        ("GET http://asked.example/v1?x HTTP/1.1", "GET /v1?x HTTP/1.1"),
         ("OPTIONS * HTTP/1.1", "OPTIONS * HTTP/1.1"),
     ] {
         let backend = Backend::start().await;
@@ -141,17 +128,12 @@ async fn only_allowed_headers_and_no_query_cross_the_seam() {
         .await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     client.read_head().await;
     proxy.words().await;
     let open = proxy.opened();
     assert_eq!(open.path.as_str(), "/v1/x");
-    assert_eq!(
-        open.host.as_ref().map(|host| host.as_str()),
-        Some("asked.example")
-    );
+    assert_eq!(open.host.as_ref().map(|host| host.as_str()), Some("asked.example"));
     assert_eq!(open.version, Version::HTTP_11);
     assert_eq!(open.headers.get("user-agent"), Some("test/1"));
     assert_eq!(open.client, Some("127.0.0.1".parse().unwrap()));
@@ -180,10 +162,7 @@ async fn a_head_of_100_000_lines_is_refused_and_reaches_nobody() {
     };
     let (_, answer) = tokio::join!(sending, reading);
     let answer = String::from_utf8_lossy(&answer);
-    assert!(
-        answer.is_empty() || answer.starts_with("HTTP/1.1 431 "),
-        "{answer}"
-    );
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
     settle().await;
     assert!(!backend.has_another().await, "nothing went upstream");
     assert_eq!(proxy.seam.open_exchanges(), 0);
@@ -192,34 +171,19 @@ async fn a_head_of_100_000_lines_is_refused_and_reaches_nobody() {
 #[tokio::test]
 async fn of_a_query_only_the_model_may_be_known() {
     for (query, known) in [
-        (
-            "key=secret1&model=gpt-realtime&sig=secret2",
-            Some("gpt-realtime"),
-        ),
-        (
-            "api-version=secret1&deployment=my%2Dmodel",
-            Some("my-model"),
-        ),
-        (
-            "X-Amz-Security-Token=secret1&models=secret2&amodel=secret2",
-            None,
-        ),
+        ("key=secret1&model=gpt-realtime&sig=secret2", Some("gpt-realtime")),
+        ("api-version=secret1&deployment=my%2Dmodel", Some("my-model")),
+        ("X-Amz-Security-Token=secret1&models=secret2&amodel=secret2", None),
         ("secret1", None),
     ] {
         let backend = Backend::start().await;
         let mut proxy = Proxy::to(backend.address).await;
         let mut client = proxy.client().await;
         let target = format!("/v1/realtime?{query}");
-        client
-            .write(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"))
-            .await;
+        client.write(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
         let mut upstream = backend.accept().await;
         let head = upstream.read_head().await;
-        assert_eq!(
-            lines(&head)[0],
-            format!("GET {target} HTTP/1.1"),
-            "it passes untouched"
-        );
+        assert_eq!(lines(&head)[0], format!("GET {target} HTTP/1.1"), "it passes untouched");
         drop((client, upstream));
         proxy.words().await;
         let opened = proxy.opened();

@@ -41,10 +41,7 @@ async fn an_upgrade_passes_bytes_both_ways_also_those_right_behind_the_101() {
         .write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: a\r\n\r\nearly")
         .await;
     let head = client.read_head().await;
-    assert!(
-        head.starts_with("HTTP/1.1 101 ") && head.contains("Upgrade: websocket\r\n"),
-        "{head}"
-    );
+    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("Upgrade: websocket\r\n"), "{head}");
     assert_eq!(client.read_exactly(5).await, b"early");
     client.write("ping").await;
     assert_eq!(upstream.read_exactly(4).await, b"ping");
@@ -61,10 +58,7 @@ async fn an_upgrade_passes_bytes_both_ways_also_those_right_behind_the_101() {
         "{words:?}"
     );
     let end = " Closed(Request) Closed(Response) Complete";
-    assert!(
-        words[0].ends_with(end),
-        "who left, and how it ended: {words:?}"
-    );
+    assert!(words[0].ends_with(end), "who left, and how it ended: {words:?}");
     assert_eq!(proxy.observed(Direction::Request), b"ping");
     assert_eq!(proxy.observed(Direction::Response), b"earlypong");
 }
@@ -82,10 +76,7 @@ async fn a_refused_upgrade_is_an_ordinary_answer() {
     upstream.write(OK).await;
     client.read_until("\r\n\r\nok").await;
     let words = proxy.words().await;
-    assert!(
-        words[0].ends_with("Head(200) Arrival(Response) Complete"),
-        "{words:?}"
-    );
+    assert!(words[0].ends_with("Head(200) Arrival(Response) Complete"), "{words:?}");
 }
 
 #[tokio::test]
@@ -103,10 +94,7 @@ async fn an_upgraded_exchange_outlasting_the_drain_is_cut() {
     proxy.forwarder.cut();
     assert_eq!(client.read_to_end().await, b"");
     let words = proxy.words().await;
-    assert!(
-        words[0].ends_with("Upgraded Arrival(Response) End(Drained)"),
-        "{words:?}"
-    );
+    assert!(words[0].ends_with("Upgraded Arrival(Response) End(Drained)"), "{words:?}");
 }
 
 async fn http2<T, B>(stream: T) -> SendRequest<B>
@@ -134,9 +122,7 @@ async fn no_websocket_is_offered_over_http2() {
     let handshake =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (mut sender, mut connection) = handshake.await.unwrap();
-    let request = Request::get("http://a/")
-        .body(Empty::<Bytes>::new())
-        .unwrap();
+    let request = Request::get("http://a/").body(Empty::<Bytes>::new()).unwrap();
     let answering = async {
         let mut upstream = backend.accept().await;
         upstream.read_head().await;
@@ -157,9 +143,7 @@ async fn http2_with_prior_knowledge_comes_in_and_goes_out_as_http1() {
     let mut proxy = Proxy::to(backend.address).await;
     let stream = TcpStream::connect(proxy.address).await.unwrap();
     let mut sender = http2::<_, Empty<Bytes>>(stream).await;
-    let request = Request::get("http://asked.example/v1/x?q")
-        .body(Empty::new())
-        .unwrap();
+    let request = Request::get("http://asked.example/v1/x?q").body(Empty::new()).unwrap();
     let answering = async {
         let mut upstream = backend.accept().await;
         let head = upstream.read_head().await;
@@ -167,28 +151,14 @@ async fn http2_with_prior_knowledge_comes_in_and_goes_out_as_http1() {
         (upstream, head)
     };
     let (response, (_upstream, head)) = tokio::join!(sender.send_request(request), answering);
-    assert_eq!(
-        lines(&head),
-        [
-            "GET /v1/x?q HTTP/1.1",
-            &format!("host: {}", backend.address)
-        ]
-    );
+    assert_eq!(lines(&head), ["GET /v1/x?q HTTP/1.1", &format!("host: {}", backend.address)]);
     let response = response.unwrap();
     assert_eq!(response.version(), Version::HTTP_2);
-    let body = within("body", response.into_body().collect())
-        .await
-        .unwrap();
+    let body = within("body", response.into_body().collect()).await.unwrap();
     assert_eq!(body.to_bytes(), "ok");
     let words = proxy.words().await;
-    assert!(
-        words[0].ends_with("Head(200) Arrival(Response) Complete"),
-        "{words:?}"
-    );
-    assert_eq!(
-        proxy.opened().host.as_ref().unwrap().as_str(),
-        "asked.example"
-    );
+    assert!(words[0].ends_with("Head(200) Arrival(Response) Complete"), "{words:?}");
+    assert_eq!(proxy.opened().host.as_ref().unwrap().as_str(), "asked.example");
 }
 
 #[tokio::test]
@@ -201,9 +171,7 @@ async fn a_reset_http2_stream_closes_its_upstream_only() {
     let answering = async {
         let mut upstream = backend.accept().await;
         upstream.read_head().await;
-        upstream
-            .write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
-            .await;
+        upstream.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n").await;
         upstream
     };
     let (response, mut left) = tokio::join!(sender.send_request(request()), answering);
@@ -216,15 +184,10 @@ async fn a_reset_http2_stream_closes_its_upstream_only() {
         upstream
     };
     let (response, _upstream) = tokio::join!(sender.send_request(request()), answering);
-    let body = within("body", response.unwrap().into_body().collect())
-        .await
-        .unwrap();
+    let body = within("body", response.unwrap().into_body().collect()).await.unwrap();
     assert_eq!(body.to_bytes(), "ok");
     let words = proxy.words().await;
-    assert!(
-        words[0].ends_with("End(ClientGone)") && words[1].ends_with("Complete"),
-        "{words:?}"
-    );
+    assert!(words[0].ends_with("End(ClientGone)") && words[1].ends_with("Complete"), "{words:?}");
 }
 
 /// An upstream that speaks HTTP/2: it answers with the request's body and a trailer, as gRPC does.
@@ -265,28 +228,18 @@ async fn grpc_passes_over_http2_with_its_trailers() {
             .header("content-type", "application/grpc")
             .body(Full::new(Bytes::from_static(b"\0\0\0\0\x02hi")))
             .unwrap();
-        let response = within("answer", sender.send_request(request))
-            .await
-            .unwrap();
-        let body = within("body", response.into_body().collect())
-            .await
-            .unwrap();
+        let response = within("answer", sender.send_request(request)).await.unwrap();
+        let body = within("body", response.into_body().collect()).await.unwrap();
         assert_eq!(body.trailers().unwrap().get("grpc-status").unwrap(), "0");
         assert_eq!(body.to_bytes().as_ref(), b"\0\0\0\0\x02hi");
     }
     let backend = serving.await.unwrap();
-    assert!(
-        !backend.has_another().await,
-        "one connection for all streams"
-    );
+    assert!(!backend.has_another().await, "one connection for all streams");
     let rest =
         "Sent Arrival(Request) RequestEnd Head(200) Arrival(Response) Trailers(Response) Complete";
     assert_eq!(
         proxy.words().await,
-        [
-            format!("Open Admitted Connected {rest}"),
-            format!("Open Admitted Reused {rest}")
-        ]
+        [format!("Open Admitted Connected {rest}"), format!("Open Admitted Reused {rest}")]
     );
 }
 
@@ -300,11 +253,7 @@ impl Certificate {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
-        std::fs::write(
-            folder.path().join("key.pem"),
-            made.signing_key.serialize_pem(),
-        )
-        .unwrap();
+        std::fs::write(folder.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
         Self { folder }
     }
 
@@ -330,10 +279,7 @@ impl Certificate {
             .with_no_client_auth()
             .with_single_cert(chain, PrivateKeyDer::from_pem_file(self.key()).unwrap())
             .unwrap();
-        config.alpn_protocols = protocols
-            .iter()
-            .map(|name| name.as_bytes().to_vec())
-            .collect();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         TlsAcceptor::from(Arc::new(config))
     }
 
@@ -343,9 +289,7 @@ impl Certificate {
         alpn: &[&str],
     ) -> tokio_rustls::client::TlsStream<TcpStream> {
         let mut roots = rustls::RootCertStore::empty();
-        roots
-            .add(CertificateDer::from_pem_file(self.file()).unwrap())
-            .unwrap();
+        roots.add(CertificateDer::from_pem_file(self.file()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -354,12 +298,9 @@ impl Certificate {
             .with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         let name = ServerName::try_from("localhost").unwrap();
-        within(
-            "handshake",
-            TlsConnector::from(Arc::new(config)).connect(name, stream),
-        )
-        .await
-        .unwrap()
+        within("handshake", TlsConnector::from(Arc::new(config)).connect(name, stream))
+            .await
+            .unwrap()
     }
 }
 
@@ -368,10 +309,7 @@ async fn tls_comes_in_with_either_http_by_alpn() {
     let certificate = Certificate::new();
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
-    setup.listen.tls = Some(Tls {
-        certificate: certificate.file(),
-        key: certificate.key(),
-    });
+    setup.listen.tls = Some(Tls { certificate: certificate.file(), key: certificate.key() });
     let mut proxy = setup.start().await;
 
     let stream = TcpStream::connect(proxy.address).await.unwrap();
@@ -386,9 +324,7 @@ async fn tls_comes_in_with_either_http_by_alpn() {
 
     let stream = TcpStream::connect(proxy.address).await.unwrap();
     let mut sender = http2(certificate.connect(stream, &["h2"]).await).await;
-    let request = Request::get("https://localhost/")
-        .body(Empty::<Bytes>::new())
-        .unwrap();
+    let request = Request::get("https://localhost/").body(Empty::<Bytes>::new()).unwrap();
     let answering = async {
         upstream.read_head().await;
         upstream.write(OK).await;
@@ -426,10 +362,7 @@ async fn tls_goes_out_and_an_unknown_issuer_is_a_502() {
     assert!(within("handshake", accepting).await.is_err());
     let head = client.read_head().await;
     assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
-    assert_eq!(
-        proxy.words().await,
-        ["Open Admitted Own(502) End(UpstreamFailed(Tls))"]
-    );
+    assert_eq!(proxy.words().await, ["Open Admitted Own(502) End(UpstreamFailed(Tls))"]);
 }
 
 #[tokio::test]
@@ -448,10 +381,7 @@ async fn an_upstream_that_only_chooses_http1_gets_http1() {
     let mut upstream = Raw(within("handshake", accepting).await.unwrap());
     let head = upstream.read_head().await;
     let host = format!("host: localhost:{}", backend.address.port());
-    assert_eq!(
-        lines(&head.to_ascii_lowercase()),
-        ["get /v1/models http/1.1", host.as_str()]
-    );
+    assert_eq!(lines(&head.to_ascii_lowercase()), ["get /v1/models http/1.1", host.as_str()]);
 }
 
 #[tokio::test]
@@ -487,10 +417,7 @@ async fn connecting_is_told_in_parts_by_who_connects_and_by_who_waits_for_it() {
         let stages = connected.stages();
         stages.map(|(stage, _)| stage.as_str()).collect()
     };
-    assert_eq!(
-        (parts(made), made.reused),
-        (vec!["dns", "tcp", "tls"], false)
-    );
+    assert_eq!((parts(made), made.reused), (vec!["dns", "tcp", "tls"], false));
     assert_eq!((parts(waited), waited.reused), (vec!["wait"], true));
     for (id, connected) in [(1, made), (2, waited)] {
         let at = |wanted: fn(&Word) -> bool| {
@@ -503,10 +430,7 @@ async fn connecting_is_told_in_parts_by_who_connects_and_by_who_waits_for_it() {
         assert!(!all.is_zero() && all <= stage, "{all:?} of {stage:?}");
     }
     let (one, two) = (made.connection.as_ref(), waited.connection.as_ref());
-    assert!(
-        Arc::ptr_eq(one.unwrap(), two.unwrap()),
-        "it is the same connection"
-    );
+    assert!(Arc::ptr_eq(one.unwrap(), two.unwrap()), "it is the same connection");
 }
 
 fn connected(proxy: &Proxy, exchange: u64) -> &Connected {
@@ -542,9 +466,7 @@ async fn an_https_upstream_is_reached_through_a_tunnel_of_the_proxy() {
             "Proxy-Authorization: Basic dXNlcjpwYXNz"
         ]
     );
-    tunnel
-        .write("HTTP/1.1 200 Connection established\r\n\r\n")
-        .await;
+    tunnel.write("HTTP/1.1 200 Connection established\r\n\r\n").await;
     let accepting = certificate.acceptor().accept(tunnel.0);
     let mut upstream = Raw(within("handshake", accepting).await.unwrap());
     let head = upstream.read_head().await;
@@ -565,15 +487,10 @@ async fn a_proxy_that_refuses_the_tunnel_is_a_502() {
     client.write(GET).await;
     let mut tunnel = between.accept().await;
     tunnel.read_head().await;
-    tunnel
-        .write("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-        .await;
+    tunnel.write("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await;
     let head = client.read_head().await;
     assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
-    assert_eq!(
-        proxy.words().await,
-        ["Open Admitted Own(502) End(UpstreamFailed(Connect))"]
-    );
+    assert_eq!(proxy.words().await, ["Open Admitted Own(502) End(UpstreamFailed(Connect))"]);
 }
 
 #[tokio::test]

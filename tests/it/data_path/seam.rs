@@ -21,9 +21,7 @@ async fn bytes_beyond_the_budget_pass_and_are_told_as_a_gap() {
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
     let body = vec![b'x'; LEN];
-    upstream
-        .write(format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n"))
-        .await;
+    upstream.write(format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n")).await;
     client.read_head().await;
     let (_, received) = tokio::join!(upstream.write(&body), client.read_exactly(LEN));
     assert!(received == body, "the stream flows on, whole");
@@ -33,10 +31,7 @@ async fn bytes_beyond_the_budget_pass_and_are_told_as_a_gap() {
     let seen = proxy.observed(Direction::Response).len();
     assert!(seen > 0 && seen <= 128 * 1024, "{seen}");
     assert_eq!(seen + gap, LEN, "what was not seen is told: {words:?}");
-    assert!(
-        words[0].ends_with("Complete"),
-        "words are never lost: {words:?}"
-    );
+    assert!(words[0].ends_with("Complete"), "words are never lost: {words:?}");
     assert_eq!(proxy.seam.lost().bytes, gap as u64);
     assert_eq!(proxy.seam.lost().exchanges, 1);
 }
@@ -53,17 +48,11 @@ async fn an_exchange_that_finds_its_shard_full_goes_unobserved_as_a_whole() {
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
     assert_eq!(proxy.seam.open_exchanges(), 1);
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     client.read_until("\r\n\r\nok").await;
     assert_eq!(proxy.words().await, Vec::<String>::new());
     assert_eq!(proxy.seam.lost().exchanges, 1);
-    assert_eq!(
-        proxy.seam.lost().bytes,
-        0,
-        "it is counted once, as an exchange"
-    );
+    assert_eq!(proxy.seam.lost().bytes, 0, "it is counted once, as an exchange");
 }
 
 #[tokio::test]
@@ -75,23 +64,13 @@ async fn a_drain_lets_streams_finish_and_takes_no_new_ones() {
     client.write(GET).await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no").await;
     client.read_until("\r\n\r\no").await;
     let connections = proxy.stop().await;
-    assert_eq!(
-        idle.read_to_end().await,
-        b"",
-        "an idle connection is closed at once"
-    );
+    assert_eq!(idle.read_to_end().await, b"", "an idle connection is closed at once");
     assert!(tokio::net::TcpStream::connect(proxy.address).await.is_err());
     upstream.write("k").await;
-    assert_eq!(
-        client.read_to_end().await,
-        b"k",
-        "the stream finishes, then its connection closes"
-    );
+    assert_eq!(client.read_to_end().await, b"k", "the stream finishes, then its connection closes");
     assert_eq!(connections.finish(Duration::from_secs(30)).await, 0);
     let words = proxy.words().await;
     assert!(words[0].ends_with("Complete"), "{words:?}");
@@ -105,9 +84,7 @@ async fn what_outlasts_the_drain_is_cut_and_said_to_be() {
     client.write(GET).await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no").await;
     client.read_until("\r\n\r\no").await;
     let connections = proxy.stop().await;
     assert_eq!(connections.finish(Duration::ZERO).await, 1);
@@ -116,10 +93,7 @@ async fn what_outlasts_the_drain_is_cut_and_said_to_be() {
     assert_eq!(client.read_to_end().await, b"");
     assert_eq!(upstream.read_to_end().await, b"");
     let words = proxy.words().await;
-    assert!(
-        words[0].ends_with("Arrival(Response) End(Drained)"),
-        "{words:?}"
-    );
+    assert!(words[0].ends_with("Arrival(Response) End(Drained)"), "{words:?}");
 }
 
 /// 2,000 chunks in one shard and in order, whatever the drain's timing.
@@ -132,9 +106,7 @@ async fn order_within_an_exchange_is_total_while_it_is_drained() {
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
     let writing = tokio::spawn(async move {
-        upstream
-            .write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-            .await;
+        upstream.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
         for n in 0..2_000 {
             upstream.write(format!("5\r\n{n:05}\r\n")).await;
         }
@@ -151,9 +123,6 @@ async fn order_within_an_exchange_is_total_while_it_is_drained() {
     assert_eq!(words.len(), 1);
     assert!(words[0].starts_with("Open ") && words[0].ends_with(" Complete"));
     let expected: String = (0..2_000).map(|n| format!("{n:05}")).collect();
-    assert_eq!(
-        String::from_utf8(proxy.observed(Direction::Response)).unwrap(),
-        expected
-    );
+    assert_eq!(String::from_utf8(proxy.observed(Direction::Response)).unwrap(), expected);
     assert_eq!(proxy.said(|word| matches!(word, Word::End(_))), 1);
 }

@@ -32,14 +32,10 @@ async fn passed_on(setup: Setup, backend: &Backend, headers: &[String]) -> Vec<S
     let mut proxy = setup.start().await;
     let mut client = proxy.client().await;
     let sent = headers.join("\r\n");
-    client
-        .write(format!("GET / HTTP/1.1\r\nHost: a\r\n{sent}\r\n\r\n"))
-        .await;
+    client.write(format!("GET / HTTP/1.1\r\nHost: a\r\n{sent}\r\n\r\n")).await;
     let mut upstream = backend.accept().await;
     let head = upstream.read_head().await;
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     client.read_head().await;
     proxy.words().await;
     let told = proxy.opened();
@@ -47,10 +43,7 @@ async fn passed_on(setup: Setup, backend: &Backend, headers: &[String]) -> Vec<S
     assert_eq!(told.conversation.as_ref().map(|id| id.as_str()), Some("s "));
     let is_host = |line: &&str| line.to_ascii_lowercase().starts_with("host:");
     let lines = lines(&head).into_iter().skip(1);
-    lines
-        .filter(|line| !is_host(line))
-        .map(str::to_owned)
-        .collect()
+    lines.filter(|line| !is_host(line)).map(str::to_owned).collect()
 }
 
 #[tokio::test]

@@ -27,20 +27,14 @@ async fn a_client_that_holds_the_last_byte_back_has_not_uploaded() {
     upstream.read_head().await;
     let sending = async { client.write(vec![b'x'; LENGTH - 1]).await };
     let (_, received) = tokio::join!(sending, upstream.read_exactly(LENGTH - 1));
-    assert_eq!(
-        received.len(),
-        LENGTH - 1,
-        "the upstream has all but a byte"
-    );
+    assert_eq!(received.len(), LENGTH - 1, "the upstream has all but a byte");
     settle().await;
     assert!(!uploaded(&mut proxy));
     client.write("x").await;
     upstream.read_exactly(1).await;
     settle().await;
     assert!(uploaded(&mut proxy));
-    upstream
-        .write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        .await;
+    upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     client.read_head().await;
     let words = proxy.words().await;
     let rest = "RequestEnd Head(200) Complete";
@@ -70,26 +64,15 @@ async fn an_upstream_that_does_not_read_holds_the_upload_open() {
             break;
         }
     }
-    assert!(
-        sent < LENGTH,
-        "the client is held up by an upstream that is"
-    );
+    assert!(sent < LENGTH, "the client is held up by an upstream that is");
     assert!(!uploaded(&mut proxy));
-    let sending = async {
-        within("upload", writing.write_all(&body[sent..]))
-            .await
-            .unwrap()
-    };
+    let sending = async { within("upload", writing.write_all(&body[sent..])).await.unwrap() };
     let receiving = async {
         upstream.read_exactly(LENGTH).await;
-        upstream
-            .write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-            .await;
+        upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     };
     tokio::join!(sending, receiving);
-    within("answer", tokio::io::AsyncReadExt::read_u8(&mut reading))
-        .await
-        .unwrap();
+    within("answer", tokio::io::AsyncReadExt::read_u8(&mut reading)).await.unwrap();
     let words = proxy.words().await;
     let rest = "RequestEnd Head(200) Complete";
     assert!(words[0].ends_with(rest), "{words:?}");

@@ -14,11 +14,9 @@ pub fn encoded(lines: &str) -> Vec<u8> {
 
 fn message(kind: &str, name: &str, value: &str, payload: &str) -> Vec<u8> {
     let mut headers = Vec::new();
-    for (name, value) in [
-        (name, value),
-        (":content-type", "application/json"),
-        (":message-type", kind),
-    ] {
+    for (name, value) in
+        [(name, value), (":content-type", "application/json"), (":message-type", kind)]
+    {
         headers.push(u8::try_from(name.len()).unwrap());
         headers.extend(name.as_bytes());
         headers.push(STRING);

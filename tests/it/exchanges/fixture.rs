@@ -202,9 +202,8 @@ impl Fixture {
             cut(&text, b"\n~~~~\n").unwrap_or_else(|| panic!("{}", say("no line ~~~~")));
         let (head, request) = cut(request, b"\n\n").unwrap_or((request, b""));
         let (line, request_headers) = parse(head);
-        let (method, path) = line
-            .split_once(' ')
-            .unwrap_or_else(|| panic!("{}", say("no METHOD PATH")));
+        let (method, path) =
+            line.split_once(' ').unwrap_or_else(|| panic!("{}", say("no METHOD PATH")));
         let (head, body) = cut(response, b"\n\n").unwrap_or((response, b""));
         let (status, response_headers) = parse(head);
         let made = response_headers
@@ -213,10 +212,9 @@ impl Fixture {
             .map(|(_, value)| value.as_str());
         let body = match made {
             None => body.to_vec(),
-            Some("crlf") => String::from_utf8(body.to_vec())
-                .unwrap()
-                .replace('\n', "\r\n")
-                .into_bytes(),
+            Some("crlf") => {
+                String::from_utf8(body.to_vec()).unwrap().replace('\n', "\r\n").into_bytes()
+            }
             Some("eventstream") => eventstream::encoded(std::str::from_utf8(body).unwrap()),
             Some("websocket") => websocket(std::str::from_utf8(body).unwrap()),
             Some(other) => panic!("{}", say(&format!("no fixture: {other}"))),
@@ -232,9 +230,7 @@ impl Fixture {
             host: host.map(|(_, value)| value.clone()),
             request: request.to_vec(),
             request_headers,
-            status: status
-                .parse()
-                .unwrap_or_else(|_| panic!("{}", say("no status"))),
+            status: status.parse().unwrap_or_else(|_| panic!("{}", say("no status"))),
             response_headers,
             body,
         }
@@ -243,9 +239,7 @@ impl Fixture {
 
 /// What a server sends: a text message of each line, and a normal end.
 fn websocket(lines: &str) -> Vec<u8> {
-    let messages = lines
-        .lines()
-        .map(|line| PeerFrame::message(line.to_owned(), TEXT, true));
+    let messages = lines.lines().map(|line| PeerFrame::message(line.to_owned(), TEXT, true));
     let (code, reason) = (CloseCode::Normal, "".into());
     let close = PeerFrame::close(Some(CloseFrame { code, reason }));
     let mut bytes = Vec::new();
@@ -278,10 +272,7 @@ fn parse(head: &[u8]) -> (String, Vec<(String, String)>) {
 /// Those of the headers that may cross the seam.
 fn picked(headers: &[(String, String)], allowed: &'static [&'static str]) -> Headers {
     let known = |name: &str| allowed.iter().copied().find(|known| *known == name);
-    headers
-        .iter()
-        .filter_map(|(name, value)| Some((known(name)?, Name::new(value)?)))
-        .collect()
+    headers.iter().filter_map(|(name, value)| Some((known(name)?, Name::new(value)?))).collect()
 }
 
 fn cut<'a>(text: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
@@ -291,10 +282,8 @@ fn cut<'a>(text: &'a [u8], mark: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
-    let mut entries: Vec<PathBuf> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     entries
 }

@@ -38,12 +38,7 @@ fn a_record_does_not_depend_on_how_the_answer_is_cut() {
         let body = &fixture.body;
         let whole = summary::of(&fixture.play(&[body]));
         let bytes: Vec<&[u8]> = body.chunks(1).collect();
-        assert_eq!(
-            summary::of(&fixture.play(&bytes)),
-            whole,
-            "{}, byte by byte",
-            fixture.name()
-        );
+        assert_eq!(summary::of(&fixture.play(&bytes)), whole, "{}, byte by byte", fixture.name());
         let step = body.len().div_ceil(EVERY_SPLIT).max(1);
         for at in (0..=body.len()).step_by(step) {
             let (first, second) = body.split_at(at);
@@ -85,8 +80,7 @@ fn table() -> String {
     for fixture in Fixture::all() {
         let row = rows.entry(fixture.api.clone()).or_default();
         let record = fixture.play(&[&fixture.body]);
-        row.requests
-            .insert(format!("`{} {}`", fixture.method, fixture.path));
+        row.requests.insert(format!("`{} {}`", fixture.method, fixture.path));
         row.framings.extend(fixture.framing());
         row.read.extend(summary::read(&record));
     }

@@ -84,10 +84,8 @@ fn call(call: &Call, put: &mut impl FnMut(&str, Value)) {
         for (kind, tokens) in Kind::ALL.iter().zip(output.by_kind) {
             parts.push((kind.as_str(), json!((tokens > 0).then_some(tokens))));
         }
-        let parts: Map<String, Value> = parts
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect();
+        let parts: Map<String, Value> =
+            parts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         put("output", Value::Object(parts));
     }
     put("timings", json!(call.timings));
@@ -131,9 +129,7 @@ pub fn read(record: &Record) -> Vec<&'static str> {
         there("/anomalies"),
     ];
     let facts = FACTS.into_iter().zip(held);
-    facts
-        .filter_map(|(fact, held)| held.then_some(fact))
-        .collect()
+    facts.filter_map(|(fact, held)| held.then_some(fact)).collect()
 }
 
 /// The value without what is null or empty in it.
@@ -141,10 +137,8 @@ fn told(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,
         Value::Object(fields) => {
-            let fields: Map<String, Value> = fields
-                .into_iter()
-                .filter_map(|(key, value)| Some((key, told(value)?)))
-                .collect();
+            let fields: Map<String, Value> =
+                fields.into_iter().filter_map(|(key, value)| Some((key, told(value)?))).collect();
             (!fields.is_empty()).then_some(Value::Object(fields))
         }
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Some(value),

@@ -64,11 +64,7 @@ impl Api {
                 {"name": "pods.tokengauge.dev", "clientConfig": {"service": service}},
             ],
         });
-        let state = Arc::new(watch::Sender::new(State {
-            webhooks,
-            together,
-            ..State::default()
-        }));
+        let state = Arc::new(watch::Sender::new(State { webhooks, together, ..State::default() }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::clone(&state);
@@ -80,25 +76,14 @@ impl Api {
                 tokio::spawn(converse(acceptor.clone(), stream, state, told));
             }
         });
-        Self {
-            address,
-            state,
-            files,
-            namespace_of_events: namespaces,
-        }
+        Self { address, state, files, namespace_of_events: namespaces }
     }
 
     pub fn arguments(&self) -> Vec<String> {
         let path = |name: &str| text(&self.files.path().join(name));
         let url = format!("https://{}", self.address);
-        let words = [
-            "--api-server",
-            &url,
-            "--token-file",
-            &path("token"),
-            "--ca-file",
-            &path("ca.crt"),
-        ];
+        let words =
+            ["--api-server", &url, "--token-file", &path("token"), "--ca-file", &path("ca.crt")];
         words.map(str::to_owned).to_vec()
     }
 
@@ -111,10 +96,7 @@ impl Api {
 
 impl State {
     pub fn bundle(&self) -> Option<String> {
-        let bundle = self
-            .webhooks
-            .pointer("/webhooks/1/clientConfig/caBundle")?
-            .as_str()?;
+        let bundle = self.webhooks.pointer("/webhooks/1/clientConfig/caBundle")?.as_str()?;
         String::from_utf8(STANDARD.decode(bundle).unwrap()).ok()
     }
 
@@ -145,10 +127,7 @@ impl State {
             }
             ("PUT", SECRET) => {
                 let theirs = &body["metadata"]["resourceVersion"];
-                let ours = self
-                    .secret
-                    .as_ref()
-                    .map(|it| &it["metadata"]["resourceVersion"]);
+                let ours = self.secret.as_ref().map(|it| &it["metadata"]["resourceVersion"]);
                 if ours != Some(theirs) {
                     return status(StatusCode::CONFLICT, "Conflict");
                 }
@@ -197,11 +176,7 @@ async fn converse(
     let answering =
         service_fn(move |request| answer(Arc::clone(&state), Arc::clone(&told), request));
     let server = hyper::server::conn::http1::Builder::new();
-    drop(
-        server
-            .serve_connection(TokioIo::new(stream), answering)
-            .await,
-    );
+    drop(server.serve_connection(TokioIo::new(stream), answering).await);
 }
 
 async fn answer(
@@ -225,10 +200,7 @@ async fn answer(
     });
     if head.method == Method::GET && path == SECRET {
         let asked = |state: &State| {
-            let asks = state
-                .log
-                .iter()
-                .filter(|line| line.starts_with(&format!("GET {SECRET}")));
+            let asks = state.log.iter().filter(|line| line.starts_with(&format!("GET {SECRET}")));
             asks.count() >= state.together
         };
         drop(state.subscribe().wait_for(asked).await);

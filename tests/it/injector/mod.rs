@@ -39,11 +39,7 @@ impl Injector {
         arguments.extend_from_slice(more);
         let process = injector(&arguments).await;
         process.logged(&["certificate in use"]).await;
-        Self {
-            process,
-            mounted,
-            authority,
-        }
+        Self { process, mounted, authority }
     }
 
     fn client(&self, http2: bool) -> Client {
@@ -117,9 +113,7 @@ fn agrees(outcome: &Outcome, pod: &Value, response: &Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_gets_what_inject_says() {
     let injector = Injector::start(&["--no-events".to_owned()]).await;
-    for name in [
-        "outbound", "inbound", "bare", "disabled", "misspelt", "dry-run", "v1beta1",
-    ] {
+    for name in ["outbound", "inbound", "bare", "disabled", "misspelt", "dry-run", "v1beta1"] {
         let text = review(name);
         let sent: Value = serde_json::from_str(&text).unwrap();
         let pod = &sent["request"]["object"];
@@ -145,13 +139,7 @@ async fn a_pod_gets_what_inject_says() {
     }
     let injected = ["reviews_total", "outcome=\"injected\""];
     assert_eq!(injector.process.count(&injected).await, 10);
-    assert_eq!(
-        injector
-            .process
-            .count(&["review_duration_seconds_count"])
-            .await,
-        17
-    );
+    assert_eq!(injector.process.count(&["review_duration_seconds_count"]).await, 17);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,10 +169,7 @@ async fn whatever_is_sent_the_pod_is_allowed_or_the_status_says_why() {
         (with("\"CREATE\"", "{}"), "not_created"),
         (with("AdmissionReview", "ConversionReview"), "not_a_review"),
         (with("admission.k8s.io", "evil.example"), "not_a_review"),
-        (
-            with("\"namespace\": \"shop\"", "\"namespace\": 7"),
-            "injected",
-        ),
+        (with("\"namespace\": \"shop\"", "\"namespace\": 7"), "injected"),
     ];
     for (body, why) in allowed {
         let response = response(&injector.post(body.clone()).await);
@@ -240,10 +225,7 @@ async fn parts_of_other_types_than_a_pods_are_answered() {
     let container = json!({"name": "a", "image": "b", "ports": [{"containerPort": 4_000}]});
     crowded["request"]["object"]["spec"]["containers"] = Value::Array(vec![container; 7_000]);
     let crowded = response(&injector.post(crowded.to_string()).await);
-    assert_ne!(
-        crowded["auditAnnotations"]["outcome"], "failed",
-        "{crowded}"
-    );
+    assert_ne!(crowded["auditAnnotations"]["outcome"], "failed", "{crowded}");
     injector.works().await;
 }
 
@@ -292,48 +274,26 @@ async fn other_requests_are_told_what_is_wrong_with_them() {
         (Method::PUT, "/inject", "application/json", 405),
         (Method::POST, "/", "application/json", 404),
         (Method::POST, "/inject", "text/plain", 415),
-        (
-            Method::POST,
-            "/inject",
-            "application/json; charset=utf-8",
-            200,
-        ),
+        (Method::POST, "/inject", "application/json; charset=utf-8", 200),
     ] {
         for http2 in [false, true] {
             let client = injector.client(http2);
             let request = request(method.clone(), path, kind);
-            let answer = client
-                .send(injector.process.address, request)
-                .await
-                .unwrap();
+            let answer = client.send(injector.process.address, request).await.unwrap();
             assert_eq!(answer.status.as_u16(), status, "{method} {path} {kind}");
         }
     }
     // A body that does not come, one that breaks off, and bytes that are no HTTP.
     let head = "POST /inject HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
-    let mut slow = injector
-        .client(false)
-        .connect(injector.process.address)
-        .await
-        .unwrap();
+    let mut slow = injector.client(false).connect(injector.process.address).await.unwrap();
     slow.write_all(head.as_bytes()).await.unwrap();
     let mut answer = vec![0; 12];
-    within("an answer to a slow body", slow.read_exact(&mut answer))
-        .await
-        .unwrap();
+    within("an answer to a slow body", slow.read_exact(&mut answer)).await.unwrap();
     assert_eq!(answer, b"HTTP/1.1 408");
-    let mut broken = injector
-        .client(false)
-        .connect(injector.process.address)
-        .await
-        .unwrap();
+    let mut broken = injector.client(false).connect(injector.process.address).await.unwrap();
     broken.write_all(head.as_bytes()).await.unwrap();
     drop(broken);
-    let mut nonsense = injector
-        .client(true)
-        .connect(injector.process.address)
-        .await
-        .unwrap();
+    let mut nonsense = injector.client(true).connect(injector.process.address).await.unwrap();
     nonsense.write_all(&[0xff; 4_096]).await.unwrap();
     drop(nonsense);
     injector.works().await;
@@ -375,15 +335,9 @@ async fn certificates_change_under_load_and_no_review_fails() {
     // Its key is another's: refused, and the second stays.
     let broken = (injector.authority.sign(SERVICE).0, second.1.clone());
     injector.mounted.swap(&broken);
-    injector
-        .process
-        .logged(&["the new certificate is refused and the old one stays"])
-        .await;
+    injector.process.logged(&["the new certificate is refused and the old one stays"]).await;
     let client = Client::trusting(&both, true);
-    assert_eq!(
-        client.post(address, review("outbound")).await.shown,
-        shown(&second)
-    );
+    assert_eq!(client.post(address, review("outbound")).await.shown, shown(&second));
     let third = injector.authority.sign(SERVICE);
     injector.mounted.swap(&third);
     within("the third certificate", until_shown(shown(&third))).await;
@@ -393,10 +347,7 @@ async fn certificates_change_under_load_and_no_review_fails() {
     }
     for (outcome, expected) in [("shown", 3), ("refused", 1)] {
         let outcome = format!("outcome=\"{outcome}\"");
-        let count = injector
-            .process
-            .count(&["certificate_changes_total", &outcome])
-            .await;
+        let count = injector.process.count(&["certificate_changes_total", &outcome]).await;
         assert_eq!(count, expected, "{outcome}");
     }
 }
@@ -405,20 +356,12 @@ async fn certificates_change_under_load_and_no_review_fails() {
 async fn without_a_certificate_it_is_not_ready() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| tls::text(&folder.path().join(name));
-    let arguments = [
-        "--no-events",
-        "--cert",
-        &path("tls.crt"),
-        "--key",
-        &path("tls.key"),
-    ];
+    let arguments = ["--no-events", "--cert", &path("tls.crt"), "--key", &path("tls.key")];
     let process = injector(&arguments.map(str::to_owned)).await;
     let (head, body) = process.page("/readyz").await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     assert_eq!(body, "there is no certificate yet\n");
-    process
-        .logged(&["there is no certificate that can be used"])
-        .await;
+    process.logged(&["there is no certificate that can be used"]).await;
     let authority = Authority::new("one");
     let (certificate, key) = authority.sign(SERVICE);
     tls::file(&folder, "tls.key", &key);
@@ -432,14 +375,8 @@ async fn without_a_certificate_it_is_not_ready() {
 async fn replicas_share_one_secret_and_put_the_bundle_right() {
     let api = Api::start(2).await;
     let mut arguments = api.arguments();
-    let own = [
-        "--self-signed",
-        "--namespace",
-        "tokengauge",
-        "--check-interval",
-        "1s",
-        "--no-events",
-    ];
+    let own =
+        ["--self-signed", "--namespace", "tokengauge", "--check-interval", "1s", "--no-events"];
     arguments.extend(own.map(str::to_owned));
     let (one, two) = tokio::join!(injector(&arguments), injector(&arguments));
     for process in [&one, &two] {
@@ -465,15 +402,11 @@ async fn replicas_share_one_secret_and_put_the_bundle_right() {
         state.webhooks["webhooks"][1]["clientConfig"]["caBundle"] = "".into();
     });
     let right = state.bundle();
-    api.until("the bundle", |state| state.bundle() == right)
-        .await;
+    api.until("the bundle", |state| state.bundle() == right).await;
     // Somebody deletes the Secret: a new one is made, and both change over once the bundle trusts it.
     api.state.send_modify(|state| state.secret = None);
-    let state = api
-        .until("a new bundle", |now| {
-            now.bundle().is_some_and(|it| Some(it) != right)
-        })
-        .await;
+    let state =
+        api.until("a new bundle", |now| now.bundle().is_some_and(|it| Some(it) != right)).await;
     let client = Client::trusting(&state.bundle().unwrap(), true);
     for process in [&one, &two] {
         let shows = async {
@@ -492,9 +425,7 @@ async fn what_became_of_a_pod_is_an_event_on_its_owner() {
     for name in ["dry-run", "outbound", "outbound", "misspelt", "bare"] {
         injector.post(review(name)).await;
     }
-    let state = api
-        .until("three events", |state| state.events.len() == 3)
-        .await;
+    let state = api.until("three events", |state| state.events.len() == 3).await;
     let said: Vec<_> = state
         .events
         .iter()
@@ -526,10 +457,7 @@ async fn what_became_of_a_pod_is_an_event_on_its_owner() {
     response(&injector.post(text).await);
     injector.post(review("outbound")).await;
     let namespaces = api.namespace_of_events.lock().unwrap().clone();
-    assert!(
-        namespaces.iter().all(|it| it == "/api/v1/namespaces/shop"),
-        "{namespaces:?}"
-    );
+    assert!(namespaces.iter().all(|it| it == "/api/v1/namespaces/shop"), "{namespaces:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,10 +32,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let made = params.self_signed(&key).unwrap();
-        Self {
-            pem: made.pem(),
-            issuer: Issuer::new(params, key),
-        }
+        Self { pem: made.pem(), issuer: Issuer::new(params, key) }
     }
 
     /// Certificate and key, as PEM, for `name`.
@@ -59,10 +56,7 @@ impl Mounted {
         for name in ["tls.crt", "tls.key"] {
             std::os::unix::fs::symlink(format!("..data/{name}"), folder.path().join(name)).unwrap();
         }
-        let mounted = Self {
-            folder,
-            version: 0.into(),
-        };
+        let mounted = Self { folder, version: 0.into() };
         mounted.swap(pair);
         mounted
     }
@@ -124,10 +118,7 @@ impl Client {
             .with_no_client_auth();
         let protocol: &[u8] = if http2 { b"h2" } else { b"http/1.1" };
         config.alpn_protocols = vec![protocol.to_vec()];
-        Self {
-            connector: TlsConnector::from(Arc::new(config)),
-            http2,
-        }
+        Self { connector: TlsConnector::from(Arc::new(config)), http2 }
     }
 
     pub async fn connect(
@@ -175,10 +166,6 @@ impl Client {
         };
         let exchanged = within("exchange", exchange).await;
         let (status, body) = exchanged.map_err(|error| format!("{error:?}"))?;
-        Ok(Answered {
-            status,
-            body,
-            shown,
-        })
+        Ok(Answered { status, body, shown })
     }
 }

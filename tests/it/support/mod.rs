@@ -30,9 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `future`, or a failed test where it hangs.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future)
-        .await
-        .unwrap_or_else(|_| panic!("hung: {what}"))
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("hung: {what}"))
 }
 
 /// An upstream whose every byte the test writes.
@@ -77,9 +75,7 @@ impl Raw<TcpStream> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
     pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
-        within("write", self.0.write_all(bytes.as_ref()))
-            .await
-            .unwrap();
+        within("write", self.0.write_all(bytes.as_ref())).await.unwrap();
         self.0.flush().await.unwrap();
     }
 
@@ -193,19 +189,13 @@ impl Setup {
             propagation: self.propagation,
         });
         let listener = Listener::bind(&self.listen).unwrap();
-        let address = listener
-            .local_addr()
-            .unwrap_or_else(|| "127.0.0.1:0".parse().unwrap());
+        let address = listener.local_addr().unwrap_or_else(|| "127.0.0.1:0".parse().unwrap());
         let (stop, stopped) = oneshot::channel();
         let service = Arc::clone(&forwarder);
         let handler = move |peer: listen::Peer| {
             service.service(Client {
                 connection: peer.connection,
-                scheme: if peer.tls {
-                    Scheme::Https
-                } else {
-                    Scheme::Http
-                },
+                scheme: if peer.tls { Scheme::Https } else { Scheme::Http },
             })
         };
         let serving = tokio::spawn(listener.serve(handler, async {
@@ -252,10 +242,7 @@ impl Proxy {
 
     /// What a reload does that changes the route's limit.
     pub fn limit(&self, admission: Option<Admission>) {
-        let route = route::Config {
-            admission,
-            ..self.route.clone()
-        };
+        let route = route::Config { admission, ..self.route.clone() };
         let table = Table::new(vec![route]).unwrap();
         let upstreams = vec![Arc::clone(&self.upstream)];
         let before = self.ways.load_full();
@@ -303,11 +290,7 @@ impl Proxy {
     pub fn observed(&self, direction: Direction) -> Vec<u8> {
         let of_direction =
             |(_, of, bytes): &(_, Direction, Vec<u8>)| (*of == direction).then(|| bytes.clone());
-        self.bytes
-            .iter()
-            .filter_map(of_direction)
-            .flatten()
-            .collect()
+        self.bytes.iter().filter_map(of_direction).flatten().collect()
     }
 
     pub fn opened(&self) -> &Open {
@@ -338,8 +321,7 @@ impl Proxy {
             for entry in &batch.entries {
                 if let Word::Arrival { direction, len, .. } = entry.word {
                     let (arrived, rest) = bytes.split_at(usize::try_from(len).unwrap());
-                    self.bytes
-                        .push((entry.exchange, direction, arrived.to_vec()));
+                    self.bytes.push((entry.exchange, direction, arrived.to_vec()));
                     bytes = rest;
                 }
             }

@@ -30,9 +30,7 @@ pub async fn open(
     let mut client = process.client().await;
     let length = BODY.len();
     client
-        .write(format!(
-            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"
-        ))
+        .write(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{BODY}"))
         .await;
     let mut upstream = backend.accept().await;
     upstream.read_until(BODY).await;
@@ -167,9 +165,8 @@ impl Process {
 
     /// `TERM`, `HUP` …
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("/bin/kill")
-            .args([&format!("-{name}"), &self.id.to_string()])
-            .status();
+        let sent =
+            Command::new("/bin/kill").args([&format!("-{name}"), &self.id.to_string()]).status();
         assert!(sent.unwrap().success());
     }
 
@@ -198,10 +195,7 @@ impl Process {
         let waiting = tokio::task::spawn_blocking(move || child.wait().unwrap());
         let status = within("the process's end", waiting).await.unwrap();
         let mut log = self.log.clone();
-        within("the end of its log", async {
-            while log.changed().await.is_ok() {}
-        })
-        .await;
+        within("the end of its log", async { while log.changed().await.is_ok() {} }).await;
         status
     }
 

@@ -69,19 +69,12 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for check in &self.checks {
-            let verdict = if check.complaints.count == 0 {
-                "ok    "
-            } else {
-                "FAILED"
-            };
+            let verdict = if check.complaints.count == 0 { "ok    " } else { "FAILED" };
             writeln!(f, "  {verdict} {:<22} {}", check.question, check.finding)?;
             for complaint in &check.complaints.first {
                 writeln!(f, "           {complaint}")?;
             }
-            let more = check
-                .complaints
-                .count
-                .saturating_sub(check.complaints.first.len());
+            let more = check.complaints.count.saturating_sub(check.complaints.first.len());
             if more > 0 {
                 writeln!(f, "           and {more} more")?;
             }
@@ -109,21 +102,12 @@ struct Exchange<'a> {
 impl Evidence<'_> {
     /// Every exchange of the demo's clients that was sent at all.
     fn exchanges(&self) -> Vec<Exchange<'_>> {
-        let ids = self
-            .ledger
-            .iter()
-            .map(|entry| (entry.request_id.as_str(), entry));
+        let ids = self.ledger.iter().map(|entry| (entry.request_id.as_str(), entry));
         let entries: HashMap<&str, &simulate::Entry> = ids.collect();
-        let sent = self
-            .receipts
-            .kept
-            .iter()
-            .filter(|receipt| receipt.ended != Ended::Unsent);
+        let sent = self.receipts.kept.iter().filter(|receipt| receipt.ended != Ended::Unsent);
         sent.map(|receipt| Exchange {
             receipt,
-            entry: entries
-                .get(hexadecimal(&receipt.trace_id).as_str())
-                .copied(),
+            entry: entries.get(hexadecimal(&receipt.trace_id).as_str()).copied(),
             spans: self.arrived.spans(&receipt.trace_id),
         })
         .collect()
@@ -142,18 +126,12 @@ impl Exchange<'_> {
 
     /// Whether backend and client both say that everything arrived.
     fn is_complete(&self) -> bool {
-        let sent = self
-            .entry
-            .is_some_and(|entry| entry.ended == simulate::Ended::Complete);
+        let sent = self.entry.is_some_and(|entry| entry.ended == simulate::Ended::Complete);
         sent && self.receipt.ended == Ended::Complete
     }
 
     fn name(&self) -> String {
-        format!(
-            "{} {}",
-            self.receipt.scenario,
-            hexadecimal(&self.receipt.trace_id)
-        )
+        format!("{} {}", self.receipt.scenario, hexadecimal(&self.receipt.trace_id))
     }
 }
 
@@ -170,31 +148,17 @@ fn accounting(evidence: &Evidence<'_>, exchanges: &[Exchange<'_>]) -> Check {
             skipped += 1;
         } else if (servers, clients) != (1, 1) {
             complaints.add(|| {
-                format!(
-                    "{}: {servers} SERVER and {clients} CLIENT spans",
-                    exchange.name()
-                )
+                format!("{}: {servers} SERVER and {clients} CLIENT spans", exchange.name())
             });
         } else if unknown {
-            complaints.add(|| {
-                format!(
-                    "{}: answered, but not in the backend's ledger",
-                    exchange.name()
-                )
-            });
+            complaints
+                .add(|| format!("{}: answered, but not in the backend's ledger", exchange.name()));
         }
     }
     if exchanges.is_empty() {
         complaints.add(|| "no exchange took place".to_owned());
     }
-    let count = |ended| {
-        evidence
-            .receipts
-            .kept
-            .iter()
-            .filter(|it| it.ended == ended)
-            .count()
-    };
+    let count = |ended| evidence.receipts.kept.iter().filter(|it| it.ended == ended).count();
     let finding = format!(
         "{} exchanges: {} to the end, {} left by the client, {} broken off{}{}",
         exchanges.len(),
@@ -204,33 +168,19 @@ fn accounting(evidence: &Evidence<'_>, exchanges: &[Exchange<'_>]) -> Check {
         note(count(Ended::Unsent), "could not connect"),
         note(skipped, "too long ago to be checked")
     );
-    Check {
-        question: "spans, once each",
-        finding,
-        complaints,
-    }
+    Check { question: "spans, once each", finding, complaints }
 }
 
 fn note(count: usize, what: &str) -> String {
-    if count == 0 {
-        String::new()
-    } else {
-        format!(", {count} {what}")
-    }
+    if count == 0 { String::new() } else { format!(", {count} {what}") }
 }
 
 /// The counters agree with the spans, exchanges of other clients included.
 fn totals(evidence: &Evidence<'_>) -> Check {
     let mut complaints = Complaints::default();
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a count of the demo stays far below 2^52"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "a count of the demo stays far below 2^52")]
     let spans = evidence.arrived.server_spans as f64;
-    for metric in [
-        "tokengauge.requests.started",
-        "tokengauge.requests.finished",
-    ] {
+    for metric in ["tokengauge.requests.started", "tokengauge.requests.finished"] {
         match evidence.arrived.sum(metric) {
             Some(total) if (total - spans).abs() < 0.5 => {}
             Some(total) => {
@@ -240,11 +190,7 @@ fn totals(evidence: &Evidence<'_>) -> Check {
         }
     }
     let finding = format!("requests.started and requests.finished against {spans} SERVER spans");
-    Check {
-        question: "counters",
-        finding,
-        complaints,
-    }
+    Check { question: "counters", finding, complaints }
 }
 
 /// Counted tokens are those that were sent; of an answer cut short, at least those received and at most those sent.
@@ -256,11 +202,7 @@ fn counted(exchanges: &[Exchange<'_>]) -> Check {
             continue;
         };
         let counted = span.counted.unwrap_or_default();
-        let least = if exchange.is_complete() {
-            entry.tokens
-        } else {
-            exchange.receipt.tokens
-        };
+        let least = if exchange.is_complete() { entry.tokens } else { exchange.receipt.tokens };
         if exchange.is_complete() {
             whole += 1
         } else {
@@ -270,10 +212,7 @@ fn counted(exchanges: &[Exchange<'_>]) -> Check {
         if !(least..=entry.tokens).contains(&counted) {
             let (received, sent) = (exchange.receipt.tokens, entry.tokens);
             complaints.add(|| {
-                format!(
-                    "{}: counted {counted}, sent {sent}, received {received}",
-                    exchange.name()
-                )
+                format!("{}: counted {counted}, sent {sent}, received {received}", exchange.name())
             });
         }
     }
@@ -283,11 +222,7 @@ fn counted(exchanges: &[Exchange<'_>]) -> Check {
     let finding = format!(
         "{tokens} tokens; equal in {whole} complete answers, within bounds in {cut} others"
     );
-    Check {
-        question: "tokens counted",
-        finding,
-        complaints,
-    }
+    Check { question: "tokens counted", finding, complaints }
 }
 
 /// Usage on the span is the usage that the backend reported.
@@ -298,27 +233,16 @@ fn reported(exchanges: &[Exchange<'_>]) -> Check {
         let (Some(entry), Some(span)) = (exchange.entry, exchange.client_span()) else {
             continue;
         };
-        let sent = entry
-            .reported
-            .map(|usage| usage.output)
-            .filter(|output| *output > 0);
+        let sent = entry.reported.map(|usage| usage.output).filter(|output| *output > 0);
         with_usage += usize::from(sent.is_some());
         if span.reported.filter(|output| *output > 0) != sent {
             complaints.add(|| {
-                format!(
-                    "{}: {:?} on the span, {sent:?} sent",
-                    exchange.name(),
-                    span.reported
-                )
+                format!("{}: {:?} on the span, {sent:?} sent", exchange.name(), span.reported)
             });
         }
     }
     let finding = format!("equal in {with_usage} answers that told their usage");
-    Check {
-        question: "usage reported",
-        finding,
-        complaints,
-    }
+    Check { question: "usage reported", finding, complaints }
 }
 
 #[cfg(test)]
@@ -364,11 +288,7 @@ mod tests {
                 model: Name::new("m"),
                 stream: true,
                 tokens: 40,
-                reported: Some(simulate::Usage {
-                    input: 5,
-                    output: 40,
-                    reasoning: 0,
-                }),
+                reported: Some(simulate::Usage { input: 5, output: 40, reasoning: 0 }),
                 received: at(101),
                 head: Some(at(101)),
                 first_token: Some(at(150)),
@@ -376,13 +296,7 @@ mod tests {
                 end: at(401),
                 ended: simulate::Ended::Complete,
             }),
-            spans: vec![
-                Span {
-                    server: true,
-                    ..Span::default()
-                },
-                client,
-            ],
+            spans: vec![Span { server: true, ..Span::default() }, client],
             finished: 1.0,
         }
     }
@@ -391,15 +305,10 @@ mod tests {
     fn wrong(spoil: impl FnOnce(&mut Case)) -> Option<String> {
         let mut case = good();
         spoil(&mut case);
-        let sums = [
-            ("tokengauge.requests.started", 1.0),
-            ("tokengauge.requests.finished", case.finished),
-        ];
+        let sums =
+            [("tokengauge.requests.started", 1.0), ("tokengauge.requests.finished", case.finished)];
         let arrived = Arrived::of(case.spans.into_iter().map(|span| (TRACE, span)), sums);
-        let receipts = Receipts {
-            kept: [case.receipt].into(),
-            forgotten: 0,
-        };
+        let receipts = Receipts { kept: [case.receipt].into(), forgotten: 0 };
         let ledger: Vec<_> = case.entry.into_iter().collect();
         let report = Report::of(&Evidence {
             receipts: &receipts,
@@ -412,10 +321,7 @@ mod tests {
 
     fn complains(text: &str, spoil: impl FnOnce(&mut Case)) {
         let found = wrong(spoil).unwrap_or_default();
-        assert!(
-            found.contains("FAILED") && found.contains(text),
-            "{text}: {found}"
-        );
+        assert!(found.contains("FAILED") && found.contains(text), "{text}: {found}");
     }
 
     #[test]
@@ -425,12 +331,8 @@ mod tests {
 
     #[test]
     fn a_token_more_or_less_is_found() {
-        complains("counted 39, sent 40", |case| {
-            case.spans[1].counted = Some(39)
-        });
-        complains("counted 41, sent 40", |case| {
-            case.spans[1].counted = Some(41)
-        });
+        complains("counted 39, sent 40", |case| case.spans[1].counted = Some(39));
+        complains("counted 41, sent 40", |case| case.spans[1].counted = Some(41));
         complains("counted 0, sent 40", |case| case.spans[1].counted = None);
     }
 
@@ -446,11 +348,7 @@ mod tests {
                 case.spans[1].counted = Some(counted);
             }
         };
-        assert!(
-            [12, 13, 15]
-                .into_iter()
-                .all(|counted| wrong(left(counted)).is_none())
-        );
+        assert!([12, 13, 15].into_iter().all(|counted| wrong(left(counted)).is_none()));
         complains("counted 11", left(11));
         complains("counted 16", left(16));
     }
@@ -458,18 +356,14 @@ mod tests {
     #[test]
     fn usage_that_was_not_sent_or_not_seen_is_found() {
         complains("on the span", |case| case.spans[1].reported = None);
-        complains("on the span", |case| {
-            case.entry.as_mut().unwrap().reported = None
-        });
+        complains("on the span", |case| case.entry.as_mut().unwrap().reported = None);
         complains("on the span", |case| case.spans[1].reported = Some(41));
     }
 
     #[test]
     fn spans_missing_or_double_are_found() {
         complains("0 SERVER and 0 CLIENT", |case| case.spans.clear());
-        complains("1 SERVER and 2 CLIENT", |case| {
-            case.spans.push(case.spans[1].clone())
-        });
+        complains("1 SERVER and 2 CLIENT", |case| case.spans.push(case.spans[1].clone()));
         complains("not in the backend's ledger", |case| case.entry = None);
         complains("requests.finished = 2", |case| case.finished = 2.0);
     }
@@ -478,16 +372,9 @@ mod tests {
     fn a_time_to_first_token_outside_of_what_both_sides_saw_is_found() {
         complains("passed", |case| case.spans[1].time_to_token = Some(0.043));
         complains("passed", |case| case.spans[1].time_to_token = Some(0.058));
-        complains("no time to first token", |case| {
-            case.spans[1].time_to_token = None
-        });
-        complains("is no time", |case| {
-            case.spans[1].time_to_token = Some(-1.0)
-        });
-        assert_eq!(
-            wrong(|case| case.spans[1].time_to_token = Some(0.0519)),
-            None
-        );
+        complains("no time to first token", |case| case.spans[1].time_to_token = None);
+        complains("is no time", |case| case.spans[1].time_to_token = Some(-1.0));
+        assert_eq!(wrong(|case| case.spans[1].time_to_token = Some(0.0519)), None);
     }
 
     #[test]

@@ -43,17 +43,10 @@ pub fn first_token(exchanges: &[Exchange<'_>]) -> Check {
         let too_long = most.is_some_and(|most| claimed > most + TOLERANCE);
         if claimed + TOLERANCE < least || too_long {
             complaints.add(|| {
-                format!(
-                    "{}: {claimed:?}, but {least:?} to {most:?} passed",
-                    exchange.name()
-                )
+                format!("{}: {claimed:?}, but {least:?} to {most:?} passed", exchange.name())
             });
         }
-        errors.push(
-            claimed
-                .abs_diff(least)
-                .max(claimed.abs_diff(written.since(asked))),
-        );
+        errors.push(claimed.abs_diff(least).max(claimed.abs_diff(written.since(asked))));
     }
     errors.sort_unstable();
     let shown = errors.partition_point(|error| *error <= TOLERANCE);
@@ -71,24 +64,13 @@ pub fn first_token(exchanges: &[Exchange<'_>]) -> Check {
         millis(errors.last().copied()),
         TOLERANCE.as_millis()
     );
-    Check {
-        question: "time to first token",
-        finding,
-        complaints,
-    }
+    Check { question: "time to first token", finding, complaints }
 }
 
 /// Zero of nothing.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "counts of the demo stay far below 2^52"
-)]
+#[expect(clippy::cast_precision_loss, reason = "counts of the demo stay far below 2^52")]
 fn ratio(part: usize, whole: usize) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// The smallest value that at least this share of the sorted values do not exceed.
@@ -104,9 +86,7 @@ fn percentile(sorted: &[Duration], share: f64) -> Option<Duration> {
 }
 
 fn millis(time: Option<Duration>) -> String {
-    time.map_or("–".to_owned(), |time| {
-        format!("{:.2} ms", time.as_secs_f64() * 1e3)
-    })
+    time.map_or("–".to_owned(), |time| format!("{:.2} ms", time.as_secs_f64() * 1e3))
 }
 
 #[cfg(test)]

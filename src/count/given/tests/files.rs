@@ -31,10 +31,8 @@ fn seen(byte: u8) -> char {
 
 /// Learns `most` merges from `words`: the most frequent pair first, the first in the alphabet of equals.
 fn merges(words: &[String], most: usize) -> Vec<(String, String)> {
-    let mut words: Vec<Vec<String>> = words
-        .iter()
-        .map(|word| word.chars().map(String::from).collect())
-        .collect();
+    let mut words: Vec<Vec<String>> =
+        words.iter().map(|word| word.chars().map(String::from).collect()).collect();
     let mut merges = Vec::new();
     for _ in 0..most {
         let mut pairs: BTreeMap<(String, String), usize> = BTreeMap::new();
@@ -64,10 +62,7 @@ fn bpe(alphabet: impl IntoIterator<Item = String>, merges: &[(String, String)]) 
     let mut tokens: BTreeSet<String> = alphabet.into_iter().collect();
     tokens.extend(merges.iter().map(|(left, right)| left.to_owned() + right));
     let vocabulary: BTreeMap<_, _> = tokens.into_iter().zip(0..).collect();
-    let merges: Vec<_> = merges
-        .iter()
-        .map(|(left, right)| format!("{left} {right}"))
-        .collect();
+    let merges: Vec<_> = merges.iter().map(|(left, right)| format!("{left} {right}")).collect();
     json!({"type": "BPE", "vocab": vocabulary, "merges": merges})
 }
 
@@ -76,10 +71,7 @@ fn bytes() -> impl Iterator<Item = String> {
 }
 
 fn byte_level_bpe() -> Value {
-    let words: Vec<String> = words(' ')
-        .iter()
-        .map(|word| byte_level(word.as_bytes()))
-        .collect();
+    let words: Vec<String> = words(' ').iter().map(|word| byte_level(word.as_bytes())).collect();
     bpe(bytes(), &merges(&words, 300))
 }
 
@@ -118,10 +110,8 @@ pub(super) fn llama3() -> Value {
     model["ignore_merges"] = true.into();
     let parts = [split(LLAMA3), into_bytes(false, false)];
     let mut file = of(&Value::Null, &in_turn(&parts), &model);
-    file["added_tokens"] = json!([
-        added(1_000, "<|eot_id|>", true),
-        added(1_001, "<think>", false),
-    ]);
+    file["added_tokens"] =
+        json!([added(1_000, "<|eot_id|>", true), added(1_001, "<think>", false),]);
     file["post_processor"] = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true});
     file
 }
@@ -171,21 +161,13 @@ pub(super) fn digits_from_the_right() -> Value {
 /// Tokens that reach over blanks.
 pub(super) fn over_blanks() -> Value {
     let merges = merges(&[byte_level(TEXT.as_bytes())], 300);
-    of(
-        &Value::Null,
-        &into_bytes(false, false),
-        &bpe(bytes(), &merges),
-    )
+    of(&Value::Null, &into_bytes(false, false), &bpe(bytes(), &merges))
 }
 
 fn sentencepiece() -> Value {
     let merges = merges(&words('▁'), 300);
     let byte_tokens = (0..=255).map(|byte| format!("<0x{byte:02X}>"));
-    let characters = TEXT
-        .chars()
-        .filter(|c| *c != ' ')
-        .chain(['▁'])
-        .map(String::from);
+    let characters = TEXT.chars().filter(|c| *c != ' ').chain(['▁']).map(String::from);
     let alphabet = byte_tokens.chain(characters).chain(["<unk>".to_owned()]);
     let mut model = bpe(alphabet, &merges);
     model["unk_token"] = "<unk>".into();
@@ -226,11 +208,7 @@ pub(super) fn t5() -> Value {
         json!({"type": "WhitespaceSplit"}),
         json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}),
     ]);
-    of(
-        &normalizer,
-        &pre_tokenizer,
-        &unigram(&TEXT.replace(|c: char| c > 'ÿ', "")),
-    )
+    of(&normalizer, &pre_tokenizer, &unigram(&TEXT.replace(|c: char| c > 'ÿ', "")))
 }
 
 /// As XLM-R: pieces of all scripts, and full-width signs become narrow ones.
@@ -251,9 +229,7 @@ fn unigram(text: &str) -> Value {
         }
     }
     let total: f64 = pieces.values().sum();
-    let scored = pieces
-        .into_iter()
-        .map(|(piece, times)| json!([piece, (times / total).ln()]));
+    let scored = pieces.into_iter().map(|(piece, times)| json!([piece, (times / total).ln()]));
     let vocabulary: Vec<Value> = [json!(["<unk>", 0.0])].into_iter().chain(scored).collect();
     json!({"type": "Unigram", "unk_id": 0, "vocab": vocabulary, "byte_fallback": false})
 }
@@ -299,9 +275,7 @@ pub(super) fn gpt2_itself(tokens: &[Vec<u8>]) -> Value {
                 &token[start..start + parts[at].len() + parts[at + 1].len()]
             };
             let rank_of = |at: usize| ranks.get(joined(at)).filter(|other| **other < rank);
-            let best = (0..parts.len() - 1)
-                .filter_map(|at| Some((rank_of(at)?, at)))
-                .min();
+            let best = (0..parts.len() - 1).filter_map(|at| Some((rank_of(at)?, at))).min();
             let (_, at) = best.unwrap();
             parts[at] = joined(at);
             parts.remove(at + 1);
@@ -309,13 +283,6 @@ pub(super) fn gpt2_itself(tokens: &[Vec<u8>]) -> Value {
         Some((byte_level(parts.first()?), byte_level(parts.get(1)?)))
     };
     let merges: Vec<_> = (0..).zip(tokens).filter_map(pair).collect();
-    let alphabet = tokens
-        .iter()
-        .filter(|token| token.len() == 1)
-        .map(|token| byte_level(token));
-    of(
-        &Value::Null,
-        &into_bytes(true, false),
-        &bpe(alphabet, &merges),
-    )
+    let alphabet = tokens.iter().filter(|token| token.len() == 1).map(|token| byte_level(token));
+    of(&Value::Null, &into_bytes(true, false), &bpe(alphabet, &merges))
 }

@@ -13,25 +13,10 @@ use crate::count::{Encoding, Unusable, estimate};
 
 mod files;
 
-const NONE: Cuts = Cuts {
-    words: false,
-    signs: false,
-    clauses: false,
-};
-const BLANKS: Cuts = Cuts {
-    words: true,
-    signs: true,
-    ..NONE
-};
-const WORDS: Cuts = Cuts {
-    words: true,
-    clauses: true,
-    ..NONE
-};
-const ALL: Cuts = Cuts {
-    clauses: true,
-    ..BLANKS
-};
+const NONE: Cuts = Cuts { words: false, signs: false, clauses: false };
+const BLANKS: Cuts = Cuts { words: true, signs: true, ..NONE };
+const WORDS: Cuts = Cuts { words: true, clauses: true, ..NONE };
+const ALL: Cuts = Cuts { clauses: true, ..BLANKS };
 
 type Family = (&'static str, fn() -> Value, Cuts);
 
@@ -70,10 +55,7 @@ fn families() -> &'static [(&'static str, Arc<Given>, Cuts)] {
 
 #[test]
 fn it_is_found_out_where_each_family_can_be_cut() {
-    let found: Vec<_> = families()
-        .iter()
-        .map(|(name, given, _)| (*name, given.cuts()))
-        .collect();
+    let found: Vec<_> = families().iter().map(|(name, given, _)| (*name, given.cuts())).collect();
     assert_eq!(found, FAMILIES.map(|(name, _, cuts)| (name, cuts)));
 }
 
@@ -151,14 +133,9 @@ fn counts_are_those_that_can_be_worked_out_by_hand() {
     });
     let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"});
     let given = read(&json!({"model": model, "pre_tokenizer": metaspace})).unwrap();
-    for (text, tokens) in [
-        ("", 0),
-        ("the cat", 2),
-        ("thecat", 2),
-        ("the catcat the", 4),
-        ("hat", 4),
-        ("the dog", 5),
-    ] {
+    for (text, tokens) in
+        [("", 0), ("the cat", 2), ("thecat", 2), ("the catcat the", 4), ("hat", 4), ("the dog", 5)]
+    {
         assert_eq!(given.count(text), Some(tokens), "{text}");
     }
 }
@@ -206,9 +183,7 @@ fn a_text_without_a_place_is_held_and_right_up_to_the_bound_and_an_estimate_beyo
         follower.push(line);
         assert!(follower.held() <= 4 * LONGEST_TAIL);
     }
-    let off = follower
-        .total()
-        .abs_diff(given.count(&whole.repeat(2)).unwrap());
+    let off = follower.total().abs_diff(given.count(&whole.repeat(2)).unwrap());
     assert!(off <= 2, "{off}");
     assert!(!follower.is_exact());
 }
@@ -243,21 +218,12 @@ fn what_cannot_be_read_is_told_with_its_reason() {
     let too_long = json!({"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]});
     let cases = [
         ("", "this is not JSON (EOF"),
-        (
-            "\u{a}\u{3}abc",
-            "this is not JSON (expected value at line 2",
-        ),
+        ("\u{a}\u{3}abc", "this is not JSON (expected value at line 2"),
         ("[]", "this is JSON without a \"model\""),
         ("{\"vocab\": []}", "this is JSON without a \"model\""),
         ("{\"model\": 5}", "this is JSON without a \"model\""),
-        (
-            &of_model(json!({"type": "Tekken"})),
-            "its model is of the kind \"Tekken\"",
-        ),
-        (
-            &of_model(json!({"type": "BPE"})),
-            "it is no tokenizer.json that can be read (",
-        ),
+        (&of_model(json!({"type": "Tekken"})), "its model is of the kind \"Tekken\""),
+        (&of_model(json!({"type": "BPE"})), "it is no tokenizer.json that can be read ("),
         (
             &json!({"version": "2.0", "model": {}}).to_string(),
             "it is no tokenizer.json that can be read (its version is 2.0)",
@@ -266,19 +232,11 @@ fn what_cannot_be_read_is_told_with_its_reason() {
             &json!({"model": words_only["model"], "normalizer": {"type": "Rot13"}}).to_string(),
             "it is no tokenizer.json that can be read (normalizer: ",
         ),
-        (
-            &of_model(json!({})),
-            "it is no tokenizer.json that can be read (",
-        ),
-        (
-            &of_model(too_long),
-            "it is no tokenizer.json that can be read (",
-        ),
+        (&of_model(json!({})), "it is no tokenizer.json that can be read ("),
+        (&of_model(too_long), "it is no tokenizer.json that can be read ("),
     ];
     for (file, expected) in cases {
-        let told = Given::read(file.as_bytes(), "test")
-            .unwrap_err()
-            .to_string();
+        let told = Given::read(file.as_bytes(), "test").unwrap_err().to_string();
         assert!(told.starts_with(expected), "{file}: {told}");
     }
 }

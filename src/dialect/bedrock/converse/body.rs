@@ -58,13 +58,7 @@ impl Body for Message {
 
     fn value(&mut self, path: &[Step], value: Value<'_>, out: &mut impl FnMut(Event<'_>)) {
         match path {
-            [
-                Key("output"),
-                Key("message"),
-                Key("content"),
-                At(block),
-                rest @ ..,
-            ] => {
+            [Key("output"), Key("message"), Key("content"), At(block), rest @ ..] => {
                 if let (Some(part), Value::Text(text)) = (self.part(*block, rest), value) {
                     say(part, 0, text, out);
                 }
@@ -77,18 +71,12 @@ impl Body for Message {
             }
             [Key("serviceTier"), Key("type")] => {
                 if let Some(tier) = &self.short.word(value) {
-                    out(Event::Tier {
-                        service_tier: Some(tier),
-                        system_fingerprint: None,
-                    });
+                    out(Event::Tier { service_tier: Some(tier), system_fingerprint: None });
                 }
             }
             [Key("trace"), Key("promptRouter"), Key("invokedModelId")] => {
                 if let Some(model) = self.short.word(value) {
-                    out(Event::Started {
-                        id: None,
-                        model: Some(&model),
-                    });
+                    out(Event::Started { id: None, model: Some(&model) });
                 }
             }
             [Key("usage")] if value == Value::End => {

@@ -34,14 +34,9 @@ pub struct Named<'a> {
 
 impl<'a> Named<'a> {
     pub fn chunk(&self) -> Option<&Chunk<'a>> {
-        [
-            &self.content_block_delta,
-            &self.content_block_start,
-            &self.message_stop,
-            &self.metadata,
-        ]
-        .into_iter()
-        .find_map(|event| event.0.as_deref())
+        [&self.content_block_delta, &self.content_block_start, &self.message_stop, &self.metadata]
+            .into_iter()
+            .find_map(|event| event.0.as_deref())
     }
 }
 

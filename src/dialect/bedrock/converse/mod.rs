@@ -82,11 +82,7 @@ impl Stream {
         if let Some(tier) = &chunk.service_tier.0 {
             self.once.tier(tier.kind.some(), None, out);
         }
-        let router = chunk
-            .trace
-            .0
-            .as_ref()
-            .and_then(|trace| trace.prompt_router.0.as_ref());
+        let router = chunk.trace.0.as_ref().and_then(|trace| trace.prompt_router.0.as_ref());
         if let Some(router) = router {
             self.once.started(None, router.invoked_model_id.some(), out);
         }

@@ -117,12 +117,7 @@ fn ended(path: &[Step]) -> Option<u32> {
         [Key("results"), At(choice), Key("completionReason")]
         | [Key("outputs"), At(choice), Key("stop_reason")]
         | [Key("generations"), At(choice), Key("finish_reason")]
-        | [
-            Key("completions"),
-            At(choice),
-            Key("finishReason"),
-            Key("reason"),
-        ] => Some(*choice),
+        | [Key("completions"), At(choice), Key("finishReason"), Key("reason")] => Some(*choice),
         _ => None,
     }
 }

@@ -39,16 +39,10 @@ impl Messages for Stream {
             .or(chunk.finish_reason.some())
             .or(details.and_then(|details| details.finish_reason.some()));
         if let Some(reason) = reason {
-            out(Event::Stopped {
-                choice: choice(chunk),
-                reason,
-            });
+            out(Event::Stopped { choice: choice(chunk), reason });
         }
         let usage = Usage {
-            input: chunk
-                .input_text_token_count
-                .0
-                .or(chunk.prompt_token_count.0),
+            input: chunk.input_text_token_count.0.or(chunk.prompt_token_count.0),
             output: chunk
                 .total_output_text_token_count
                 .0
@@ -119,9 +113,7 @@ fn outputs(outputs: &List<Output<'_>>, out: &mut impl FnMut(Event<'_>)) -> bool 
 fn choice(chunk: &Chunk<'_>) -> u32 {
     let numbered = chunk.token.0.is_none();
     let index = chunk.index.0.filter(|_| numbered);
-    index
-        .and_then(|index| u32::try_from(index).ok())
-        .unwrap_or(0)
+    index.and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -12,10 +12,7 @@ type Message<'a> = (&'a str, &'a str);
 fn an_ordinary_stream() {
     let messages = [
         ("messageStart", r#"{"p":"abcdef","role":"assistant"}"#),
-        (
-            "contentBlockDelta",
-            r#"{"contentBlockIndex":0,"delta":{"text":"Good"},"p":"ab"}"#,
-        ),
+        ("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"text":"Good"},"p":"ab"}"#),
         (
             "contentBlockDelta",
             r#"{"contentBlockIndex":0,"delta":{"text":" \"day\""},"p":"abcdefghijk"}"#,
@@ -67,35 +64,21 @@ fn reasoning_tools_and_what_is_neither() {
         start(4, "toolUse"),
         block(4, r#""toolUse":{"input":"{}"}"#),
     ];
-    let messages: Vec<Message<'_>> = messages
-        .iter()
-        .map(|(name, payload)| (*name, payload.as_str()))
-        .collect();
+    let messages: Vec<Message<'_>> =
+        messages.iter().map(|(name, payload)| (*name, payload.as_str())).collect();
     assert_eq!(
         stream(API, &messages),
-        [
-            r#"0 Reasoning "Hm""#,
-            r#"0 Tool(0) "{\"a\":1}""#,
-            r#"0 Tool(1) "{}""#
-        ]
+        [r#"0 Reasoning "Hm""#, r#"0 Tool(0) "{\"a\":1}""#, r#"0 Tool(1) "{}""#]
     );
 }
 
 #[test]
 fn an_exception_ends_the_stream() {
-    let said = encode::event(
-        "contentBlockDelta",
-        r#"{"contentBlockIndex":0,"delta":{"text":"a"}}"#,
-    );
+    let said =
+        encode::event("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"text":"a"}}"#);
     let thrown = encode::exception("throttlingException", r#"{"message":"Too many tokens."}"#);
     let lines = Answer::of(API, AWS).read(&[said, thrown].concat());
-    assert_eq!(
-        lines,
-        [
-            r#"0 Text "a""#.to_owned(),
-            failed(Some("throttlingException"))
-        ]
-    );
+    assert_eq!(lines, [r#"0 Text "a""#.to_owned(), failed(Some("throttlingException"))]);
 }
 
 #[test]

@@ -62,10 +62,7 @@ fn claude_keeps_its_own_counts() {
 fn what_the_model_is_called_decides_nothing() {
     let answer = Answer::of(API, AWS);
     let said = wrapped(&[r#"{"generation":"Hi"}"#]);
-    for model in [
-        "anthropic.claude-x",
-        "arn:aws:bedrock:eu-west-1:1:imported-model/x",
-    ] {
+    for model in ["anthropic.claude-x", "arn:aws:bedrock:eu-west-1:1:imported-model/x"] {
         let lines = answer.model(model).read(&said);
         assert_eq!(lines, [r#"0 Text "Hi""#], "{model}");
     }
@@ -77,10 +74,7 @@ fn what_a_format_does_not_count_bedrock_does() {
         r#"{{"completion":"th","stop_reason":"stop_sequence","stop":"\n\nHuman:",{}}}"#,
         measured(16, 63)
     );
-    let messages = [
-        r#"{"completion":" Nor","stop_reason":null,"stop":null}"#,
-        &last,
-    ];
+    let messages = [r#"{"completion":" Nor","stop_reason":null,"stop":null}"#, &last];
     let expected = [
         r#"0 Text " North""#.to_owned(),
         stopped(0, "stop_sequence"),
@@ -146,10 +140,7 @@ fn titan() {
         r#"{{"outputText":" you","index":0,"totalOutputTextTokenCount":10.0,"completionReason":"LENGTH",{}}}"#,
         measured(5, 10)
     );
-    let messages = [
-        r#"{"outputText":"Hi","index":0.0,"inputTextTokenCount":5.0}"#,
-        &last,
-    ];
+    let messages = [r#"{"outputText":"Hi","index":0.0,"inputTextTokenCount":5.0}"#, &last];
     let expected = [
         r#"0 Text "Hi""#.to_owned(),
         usage([Some(5), None, None, None, None]),
@@ -193,21 +184,12 @@ fn llama() {
     let whole = r#"{"generation":"Hi","prompt_token_count":7,"generation_token_count":2,"stop_reason":"length"}"#;
     let lines = body(API, whole);
     assert_eq!(lines[0], r#"0 Text "Hi""#);
-    assert_eq!(
-        lines[2..],
-        [
-            usage([Some(7), Some(2), None, None, None]),
-            stopped(0, "length")
-        ]
-    );
+    assert_eq!(lines[2..], [usage([Some(7), Some(2), None, None, None]), stopped(0, "length")]);
 }
 
 #[test]
 fn mistral_completes_and_chats() {
-    let last = format!(
-        r#"{{"outputs":[{{"text":"","stop_reason":"stop"}}],{}}}"#,
-        measured(4, 2)
-    );
+    let last = format!(r#"{{"outputs":[{{"text":"","stop_reason":"stop"}}],{}}}"#, measured(4, 2));
     let messages = [r#"{"outputs":[{"text":" Hi","stop_reason":null}]}"#, &last];
     let expected = [
         r#"0 Text " Hi""#.to_owned(),
@@ -216,10 +198,7 @@ fn mistral_completes_and_chats() {
     ];
     assert_eq!(invoked(&messages), [&expected[..], &ended()].concat());
     let whole = r#"{"outputs":[{"text":" Hi","stop_reason":"stop"}]}"#;
-    assert_eq!(
-        body(API, whole),
-        [r#"0 Text " Hi""#.to_owned(), stopped(0, "stop")]
-    );
+    assert_eq!(body(API, whole), [r#"0 Text " Hi""#.to_owned(), stopped(0, "stop")]);
 
     let last = format!(
         r#"{{"choices":[{{"index":0,"message":{{"content":" you"}},"stop_reason":"stop"}}],{}}}"#,
@@ -238,11 +217,7 @@ fn mistral_completes_and_chats() {
     let whole = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"Hi","tool_calls":[{"id":"t","function":{"name":"f","arguments":"{}"}}]},"stop_reason":"tool_calls"}]}"#;
     assert_eq!(
         body(API, whole),
-        [
-            r#"0 Text "Hi""#.to_owned(),
-            r#"0 Tool(0) "{}""#.to_owned(),
-            stopped(0, "tool_calls")
-        ]
+        [r#"0 Text "Hi""#.to_owned(), r#"0 Tool(0) "{}""#.to_owned(), stopped(0, "tool_calls")]
     );
 }
 
@@ -306,10 +281,7 @@ fn cohere_chats() {
     let only_whole = [
         r#"{"event_type":"tool-calls-generation","tool_calls":[{"name":"f","parameters":{"a": 1}},{"name":"g","parameters":{}}]}"#,
     ];
-    assert_eq!(
-        invoked(&only_whole),
-        [r#"0 Tool(0) "{\"a\":1}""#, r#"0 Tool(1) "{}""#]
-    );
+    assert_eq!(invoked(&only_whole), [r#"0 Tool(0) "{\"a\":1}""#, r#"0 Tool(1) "{}""#]);
     let whole = r#"{"response_id":"r","text":"Hi","generation_id":"g1","chat_history":[{"role":"CHATBOT","message":"Hi","text":"no"}],"finish_reason":"COMPLETE","tool_calls":[{"name":"f","parameters":{"a": 1}}]}"#;
     assert_eq!(
         body(API, whole),
@@ -325,10 +297,7 @@ fn cohere_chats() {
 #[test]
 fn jurassic_answers_whole() {
     let whole = r#"{"id":1234,"prompt":{"text":"no","tokens":[{"text":"no"}]},"completions":[{"data":{"text":"Hi","tokens":[{"text":"no"}]},"finishReason":{"reason":"endoftext"}}]}"#;
-    assert_eq!(
-        body(API, whole),
-        [r#"0 Text "Hi""#.to_owned(), stopped(0, "endoftext")]
-    );
+    assert_eq!(body(API, whole), [r#"0 Text "Hi""#.to_owned(), stopped(0, "endoftext")]);
 }
 
 #[test]
@@ -386,10 +355,7 @@ fn claude_answers_whole_in_both_formats() {
         ]
     );
     let complete = r#"{"type":"completion","completion":" Hi","stop_reason":"stop_sequence","stop":"\n\nHuman:"}"#;
-    assert_eq!(
-        body(API, complete),
-        [r#"0 Text " Hi""#.to_owned(), stopped(0, "stop_sequence")]
-    );
+    assert_eq!(body(API, complete), [r#"0 Text " Hi""#.to_owned(), stopped(0, "stop_sequence")]);
 }
 
 #[test]
@@ -412,10 +378,7 @@ fn what_tells_no_format_is_an_error_or_nothing() {
     assert!(invoked(&[r#"{"type":"ping"}"#, "{}"]).is_empty());
     assert_eq!(invoked(&["{"]), ["Odd(BadJson)"]);
     assert!(body(API, r#"{"id":"x","more":{"text":"no"}}"#).is_empty());
-    let padded = format!(
-        r#"{{"padding":"{}","generation":"Hi"}}"#,
-        "x".repeat(1 << 15)
-    );
+    let padded = format!(r#"{{"padding":"{}","generation":"Hi"}}"#, "x".repeat(1 << 15));
     let answer = Answer::of(API, JSON).cut(&[padded.as_bytes()]);
     assert_eq!(answer, [r#"0 Text "Hi""#]);
     let pieces: Vec<&[u8]> = padded.as_bytes().chunks(1000).collect();
@@ -434,10 +397,7 @@ fn what_is_no_wrapped_message_is_odd() {
 fn an_exception_may_come_first_or_late() {
     let thrown = encode::exception("modelStreamErrorException", r#"{"message":"No."}"#);
     let expected = failed(Some("modelStreamErrorException"));
-    assert_eq!(
-        Answer::of(API, AWS).read(&thrown),
-        std::slice::from_ref(&expected)
-    );
+    assert_eq!(Answer::of(API, AWS).read(&thrown), std::slice::from_ref(&expected));
     let said = wrapped(&[r#"{"generation":"Hi"}"#]);
     assert_eq!(
         Answer::of(API, AWS).read(&[said, thrown].concat()),
@@ -450,10 +410,7 @@ fn an_error_status_says_only_that() {
     let answer = Answer::of(API, JSON).status(400);
     for (shape, kind) in [
         (r#"{"message":"No."}"#, None),
-        (
-            r#"{"message":"No.","__type":"ValidationException"}"#,
-            Some("ValidationException"),
-        ),
+        (r#"{"message":"No.","__type":"ValidationException"}"#, Some("ValidationException")),
         (r#"{"content":[{"text":"a"}],"generation":"b"}"#, None),
     ] {
         assert_eq!(answer.read(shape.as_bytes()), [failed(kind)], "{shape}");

@@ -17,9 +17,7 @@ const AWS: Option<&str> = Some("application/vnd.amazon.eventstream");
 /// A stream of these messages: the event type of each, and its payload.
 fn stream(api: Api, messages: &[(&str, &str)]) -> Vec<String> {
     let messages = messages.iter();
-    let body: Vec<u8> = messages
-        .flat_map(|(name, payload)| encode::event(name, payload))
-        .collect();
+    let body: Vec<u8> = messages.flat_map(|(name, payload)| encode::event(name, payload)).collect();
     Answer::of(api, AWS).read(&body)
 }
 
@@ -28,9 +26,7 @@ fn body(api: Api, body: &str) -> Vec<String> {
 }
 
 fn took(milliseconds: u64) -> String {
-    let timings = Timings {
-        total: Some(Duration::from_millis(milliseconds)),
-        ..Timings::default()
-    };
+    let timings =
+        Timings { total: Some(Duration::from_millis(milliseconds)), ..Timings::default() };
     format!("{:?}", Event::Timings(timings))
 }

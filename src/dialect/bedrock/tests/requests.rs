@@ -90,11 +90,7 @@ fn each_model_has_its_own_names() {
             Some(7),
         ),
     ] {
-        let expected = RequestFacts {
-            api,
-            top_k,
-            ..drawn.clone()
-        };
+        let expected = RequestFacts { api, top_k, ..drawn.clone() };
         assert_eq!(invoked(body), expected, "{body}");
     }
 }
@@ -102,18 +98,12 @@ fn each_model_has_its_own_names() {
 #[test]
 fn some_names_only_one_model_has() {
     let llama = invoked(r#"{"prompt":"Hi","max_gen_len":512,"temperature":0.5,"top_p":0.9}"#);
-    assert_eq!(
-        (llama.api, llama.max_tokens),
-        (Some(Api::BedrockInvokeText), Some(512))
-    );
+    assert_eq!((llama.api, llama.max_tokens), (Some(Api::BedrockInvokeText), Some(512)));
     let jurassic = invoked(
         r#"{"prompt":"Hi","frequencyPenalty":{"scale":0.5},"presencePenalty":{"scale":1},"numResults":3}"#,
     );
     let penalties = (jurassic.frequency_penalty, jurassic.presence_penalty);
-    assert_eq!(
-        (penalties, jurassic.choices),
-        ((Some(0.5), Some(1.0)), Some(3))
-    );
+    assert_eq!((penalties, jurassic.choices), ((Some(0.5), Some(1.0)), Some(3)));
 }
 
 #[test]
@@ -145,30 +135,12 @@ fn what_does_not_write_is_told_by_the_body_where_the_name_hides_it() {
     let api = |body: &str| invoked(body).api;
     for (body, expected) in [
         (r#"{"inputText":"Hi"}"#, Api::BedrockInvokeText),
-        (
-            r#"{"inputText":"Hi","dimensions":256,"normalize":true}"#,
-            Api::BedrockEmbeddings,
-        ),
-        (
-            r#"{"dimensions":256,"inputText":"Hi"}"#,
-            Api::BedrockEmbeddings,
-        ),
-        (
-            r#"{"texts":["a","b"],"input_type":"search_document"}"#,
-            Api::BedrockEmbeddings,
-        ),
-        (
-            r#"{"taskType":"SINGLE_EMBEDDING","singleEmbeddingParams":{}}"#,
-            Api::BedrockEmbeddings,
-        ),
-        (
-            r#"{"query":"a","documents":["b"],"top_n":1,"api_version":2}"#,
-            Api::BedrockRerank,
-        ),
-        (
-            r#"{"taskType":"TEXT_IMAGE","textToImageParams":{"text":"a"}}"#,
-            Api::BedrockImages,
-        ),
+        (r#"{"inputText":"Hi","dimensions":256,"normalize":true}"#, Api::BedrockEmbeddings),
+        (r#"{"dimensions":256,"inputText":"Hi"}"#, Api::BedrockEmbeddings),
+        (r#"{"texts":["a","b"],"input_type":"search_document"}"#, Api::BedrockEmbeddings),
+        (r#"{"taskType":"SINGLE_EMBEDDING","singleEmbeddingParams":{}}"#, Api::BedrockEmbeddings),
+        (r#"{"query":"a","documents":["b"],"top_n":1,"api_version":2}"#, Api::BedrockRerank),
+        (r#"{"taskType":"TEXT_IMAGE","textToImageParams":{"text":"a"}}"#, Api::BedrockImages),
         (r#"{"aspect_ratio":"1:1","prompt":"a"}"#, Api::BedrockImages),
         ("{}", Api::BedrockInvoke),
     ] {
@@ -205,10 +177,7 @@ fn sagemakers_endpoints_need_not_serve_language_models() {
     assert_eq!(chat.api, Some(Api::SageMakerChat));
     assert_eq!(chat.model, Name::new("m"));
     let list = of(r#"{"inputs":["Hi","Ho"]}"#);
-    assert_eq!(
-        (list.api, list.prompt_bytes),
-        (Some(Api::SageMakerInvocations), 4)
-    );
+    assert_eq!((list.api, list.prompt_bytes), (Some(Api::SageMakerInvocations), 4));
     for body in ["1,2,3", r#"{"instances":[1]}"#, r#"{"inputs":[[1,2]]}"#] {
         assert_eq!(of(body).api, None, "{body}");
     }

@@ -12,11 +12,8 @@ fn parts(body: &str, length: usize) -> Vec<String> {
         (":event-type", "PayloadPart"),
         (":content-type", "application/octet-stream"),
     ];
-    let framed: Vec<u8> = body
-        .as_bytes()
-        .chunks(length)
-        .flat_map(|part| encode::message(&headers, part))
-        .collect();
+    let framed: Vec<u8> =
+        body.as_bytes().chunks(length).flat_map(|part| encode::message(&headers, part)).collect();
     Answer::of(API, AWS).cut(&[&framed])
 }
 
@@ -72,14 +69,8 @@ fn a_container_may_speak_openais_format() {
 
 #[test]
 fn an_error_may_come_in_the_stream() {
-    let cut_off = [
-        TGI[0],
-        r#"{"error":"Out of memory.","error_type":"generation"}"#,
-    ];
-    assert_eq!(
-        cut(&events(&cut_off)),
-        [r#"0 Text " Hi""#.to_owned(), failed(None)]
-    );
+    let cut_off = [TGI[0], r#"{"error":"Out of memory.","error_type":"generation"}"#];
+    assert_eq!(cut(&events(&cut_off)), [r#"0 Text " Hi""#.to_owned(), failed(None)]);
     let thrown = encode::exception("ModelStreamError", r#"{"Message":"No."}"#);
     let lines = Answer::of(API, AWS).read(&thrown);
     assert_eq!(lines, [failed(Some("ModelStreamError"))]);
@@ -96,10 +87,7 @@ fn whole_answers() {
                 usage([None, Some(4), None, None, None]),
             ],
         ),
-        (
-            r#"{"generated_text":"Hi"}"#,
-            vec![r#"0 Text "Hi""#.to_owned()],
-        ),
+        (r#"{"generated_text":"Hi"}"#, vec![r#"0 Text "Hi""#.to_owned()]),
         (
             r#"{"generated_texts":["Hi","Ho"]}"#,
             vec![r#"0 Text "Hi""#.to_owned(), r#"1 Text "Ho""#.to_owned()],
@@ -119,8 +107,5 @@ fn whole_answers() {
     }
     let failure = r#"{"ErrorCode":"CLIENT_ERROR_FROM_MODEL","LogStreamArn":"arn","Message":"No.","OriginalMessage":"{\"error\":\"no\"}","OriginalStatusCode":422}"#;
     let answer = Answer::of(API, JSON).status(424);
-    assert_eq!(
-        answer.read(failure.as_bytes()),
-        [failed(Some("CLIENT_ERROR_FROM_MODEL"))]
-    );
+    assert_eq!(answer.read(failure.as_bytes()), [failed(Some("CLIENT_ERROR_FROM_MODEL"))]);
 }

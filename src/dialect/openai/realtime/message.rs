@@ -167,9 +167,7 @@ pub fn read<O: FnMut(Event<'_>)>(
         return take(&message, out);
     }
     let repaired = repair::tree(message);
-    let read = repaired
-        .as_ref()
-        .and_then(|repaired| Message::deserialize(&repaired.tree).ok());
+    let read = repaired.as_ref().and_then(|repaired| Message::deserialize(&repaired.tree).ok());
     match read {
         Some(message) => {
             if repaired.as_ref().is_some_and(|repaired| repaired.lossy) {

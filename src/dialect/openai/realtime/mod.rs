@@ -237,11 +237,7 @@ impl Realtime {
         if self.going.len() == MOST_GOING {
             self.going.remove(0);
         }
-        self.going.push(Going {
-            key,
-            choice,
-            pieces: Vec::new(),
-        });
+        self.going.push(Going { key, choice, pieces: Vec::new() });
         self.going.len() - 1
     }
 }
@@ -297,11 +293,7 @@ impl<'a> Piece<'a> {
     fn of_speech(message: &'a Message<'_>, whole: bool) -> Self {
         Self {
             part: Part::Transcript,
-            text: if whole {
-                &message.transcript.0
-            } else {
-                &message.delta.0
-            },
+            text: if whole { &message.transcript.0 } else { &message.delta.0 },
             whole,
             place: 0,
         }

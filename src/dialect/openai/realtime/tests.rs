@@ -18,19 +18,9 @@ fn short(event: &Event<'_>) -> String {
     match event {
         Event::Text { choice, part, text } => format!("{choice} {part:?} {text}"),
         Event::Stopped { choice, reason } => format!("{choice} stopped {reason}"),
-        Event::Usage(Usage {
-            input,
-            output,
-            cache_read,
-            ..
-        }) => {
+        Event::Usage(Usage { input, output, cache_read, .. }) => {
             let number = |count: &Option<u64>| count.map_or("-".to_owned(), |n| n.to_string());
-            format!(
-                "usage {} {} {}",
-                number(input),
-                number(output),
-                number(cache_read)
-            )
+            format!("usage {} {} {}", number(input), number(output), number(cache_read))
         }
         Event::Timings(timings) => format!("{timings:?}"),
         Event::Started { id, model } => format!("started {id:?} {model:?}"),
@@ -104,16 +94,7 @@ fn both_sets_of_names_are_read() {
         &delta("output_text", "r", ""),
         &delta("something_new", "r", "x"),
     ]);
-    assert_eq!(
-        said,
-        [
-            "0 Text a",
-            "0 Text b",
-            "0 Transcript c",
-            "0 Tool(0) {}",
-            "0 Tool(0) {}"
-        ]
-    );
+    assert_eq!(said, ["0 Text a", "0 Text b", "0 Transcript c", "0 Tool(0) {}", "0 Tool(0) {}"]);
 }
 
 #[test]
@@ -142,14 +123,8 @@ fn usage_of_responses_adds_up_and_each_is_a_choice() {
     );
     assert!(reader.is_idle());
     let usage = reader.usage;
-    assert_eq!(
-        (usage.input_by.text, usage.input_by.audio),
-        (Some(300), Some(60))
-    );
-    assert_eq!(
-        (usage.output_by.text, usage.output_by.audio),
-        (Some(30), Some(90))
-    );
+    assert_eq!((usage.input_by.text, usage.input_by.audio), (Some(300), Some(60)));
+    assert_eq!((usage.output_by.text, usage.output_by.audio), (Some(30), Some(90)));
 }
 
 #[test]
@@ -160,12 +135,8 @@ fn a_text_that_came_only_as_a_whole_counts_once() {
                "arguments":"{{\"x\":1}}"}}"#
         )
     };
-    let (_, said) = events(&[
-        &delta("function_call_arguments", "r", "{"),
-        &whole(0),
-        &whole(1),
-        &whole(1),
-    ]);
+    let (_, said) =
+        events(&[&delta("function_call_arguments", "r", "{"), &whole(0), &whole(1), &whole(1)]);
     assert_eq!(said, ["0 Tool(0) {", r#"0 Tool(1) {"x":1}"#]);
 }
 
@@ -214,10 +185,7 @@ fn a_session_that_only_transcribes_has_the_model_of_its_transcription() {
         r#"{"id":"sess_2","model":"","input_audio_transcription":{"model":"gpt-4o-transcribe"}}"#,
     ] {
         let created = format!(r#"{{"type":"transcription_session.created","session":{session}}}"#);
-        assert_eq!(
-            events(&[&created]).1,
-            [r#"started Some("sess_2") Some("gpt-4o-transcribe")"#]
-        );
+        assert_eq!(events(&[&created]).1, [r#"started Some("sess_2") Some("gpt-4o-transcribe")"#]);
     }
 }
 
@@ -234,19 +202,10 @@ fn an_error_stands_until_a_response_ends_well() {
     let server = error("server_error");
     let client = error("invalid_request_error");
     assert_eq!(ends(&[&server]), (true, named("server_error")));
-    assert_eq!(
-        ends(&[&server, &done("r", "completed", 1, 1)]),
-        (false, named("server_error"))
-    );
+    assert_eq!(ends(&[&server, &done("r", "completed", 1, 1)]), (false, named("server_error")));
     assert_eq!(ends(&[&client]), (false, named("invalid_request_error")));
-    assert_eq!(
-        ends(&[&done("r", "failed", 1, 1)]),
-        (true, named("server_error"))
-    );
-    assert_eq!(
-        ends(&[r#"{"type":"error","error":"in words"}"#]),
-        (true, None)
-    );
+    assert_eq!(ends(&[&done("r", "failed", 1, 1)]), (true, named("server_error")));
+    assert_eq!(ends(&[r#"{"type":"error","error":"in words"}"#]), (true, None));
     assert!(!events(&[&server]).0.is_accepted());
 }
 
@@ -280,10 +239,7 @@ fn what_is_odd_is_said_and_passed_over() {
         ">{",
     ]);
     let bad = "odd bad_json";
-    assert_eq!(
-        said,
-        [bad, bad, bad, "odd bad_text", "0 Text half \u{FFFD}", bad]
-    );
+    assert_eq!(said, [bad, bad, bad, "odd bad_text", "0 Text half \u{FFFD}", bad]);
     assert!(!reader.is_idle(), "nobody said that this response is done");
 }
 
@@ -293,24 +249,15 @@ fn what_is_told_apart_is_bounded() {
     for number in 0..1_000 {
         let text = delta("output_text", &format!("resp_{number}"), "x");
         reader.server(text.as_bytes(), &mut |_| {});
-        let text = text.replace(
-            "\"content_index\":0",
-            &format!("\"content_index\":{number}"),
-        );
+        let text = text.replace("\"content_index\":0", &format!("\"content_index\":{number}"));
         reader.server(text.as_bytes(), &mut |_| {});
     }
     assert_eq!(reader.going.len(), MOST_GOING);
     let mut one = Realtime::new();
     for number in 0..1_000 {
         let text = delta("output_text", "r", "x");
-        let text = text.replace(
-            "\"content_index\":0",
-            &format!("\"content_index\":{number}"),
-        );
+        let text = text.replace("\"content_index\":0", &format!("\"content_index\":{number}"));
         one.server(text.as_bytes(), &mut |_| {});
     }
-    assert_eq!(
-        one.going.first().map(|going| going.pieces.len()),
-        Some(MOST_TEXTS)
-    );
+    assert_eq!(one.going.first().map(|going| going.pieces.len()), Some(MOST_TEXTS));
 }

@@ -53,9 +53,7 @@ impl Output {
                 }
             }
             (_, Value::Text(text)) => {
-                let place = self
-                    .home(path)
-                    .map(|(home, piece)| Place { item, home, piece });
+                let place = self.home(path).map(|(home, piece)| Place { item, home, piece });
                 if let Some(part) = place.and_then(|place| self.heard.part(place)) {
                     let choice = 0;
                     out(Event::Text { choice, part, text });

@@ -129,12 +129,7 @@ fn texts_are_known_by_their_place_and_not_by_ids() {
     let calls = [call(3, "a"), call(5, "b"), call(3, "c"), call(5, "d")];
     assert_eq!(
         stream(&calls.each_ref().map(String::as_str)),
-        [
-            r#"0 Tool(0) "a""#,
-            r#"0 Tool(1) "b""#,
-            r#"0 Tool(0) "c""#,
-            r#"0 Tool(1) "d""#
-        ]
+        [r#"0 Tool(0) "a""#, r#"0 Tool(1) "b""#, r#"0 Tool(0) "c""#, r#"0 Tool(1) "d""#]
     );
     let no_index = r#"{"type":"response.output_text.delta","delta":"a"}"#;
     assert_eq!(stream(&[no_index, no_index]), [r#"0 Text "aa""#]);
@@ -202,13 +197,7 @@ fn reasoning_counts_once_though_it_is_told_in_two_forms() {
     let text = r#"{"type":"response.reasoning_text.delta","output_index":0,"content_index":0,"delta":"hm"}"#;
     let summary = r#"{"type":"response.reasoning_summary_text.delta","output_index":0,"summary_index":0,"delta":"hm"}"#;
     let item = r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","content":[{"type":"reasoning_text","text":"hm"}],"summary":[{"type":"summary_text","text":"hm"}]}}"#;
-    for told in [
-        &[text, summary, item][..],
-        &[summary, text, item],
-        &[text],
-        &[summary],
-        &[item],
-    ] {
+    for told in [&[text, summary, item][..], &[summary, text, item], &[text], &[summary], &[item]] {
         assert_eq!(stream(told), [r#"0 Reasoning "hm""#]);
     }
 }
@@ -216,19 +205,13 @@ fn reasoning_counts_once_though_it_is_told_in_two_forms() {
 #[test]
 fn the_end_is_the_status() {
     for (last, reason) in [
-        (
-            r#""response.completed","response":{"status":"completed"}"#,
-            "completed",
-        ),
+        (r#""response.completed","response":{"status":"completed"}"#, "completed"),
         (
             r#""response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}"#,
             "incomplete",
         ),
         (r#""response.incomplete","response":{}"#, "incomplete"),
-        (
-            r#""response.cancelled","response":{"status":"cancelled"}"#,
-            "cancelled",
-        ),
+        (r#""response.cancelled","response":{"status":"cancelled"}"#, "cancelled"),
         (r#""response.done","response":{}"#, "completed"),
     ] {
         assert_eq!(
@@ -239,10 +222,7 @@ fn the_end_is_the_status() {
     let zero = r#"{"type":"response.incomplete","response":{"status":"incomplete","usage":{"input_tokens":0,"output_tokens":0,"total_tokens":0}}}"#;
     assert_eq!(
         stream(&[zero]),
-        [
-            stopped(0, "incomplete"),
-            usage([Some(0), Some(0), None, None, None])
-        ]
+        [stopped(0, "incomplete"), usage([Some(0), Some(0), None, None, None])]
     );
 }
 
@@ -257,14 +237,8 @@ fn an_error_is_told_once_with_its_kind() {
     let nested = r#"{"type":"error","sequence_number":2,"error":{"type":"insufficient_quota","code":"q","message":"No."}}"#;
     let flat = r#"{"type":"error","code":"server_error","message":"Oh.","param":null}"#;
     let end = stopped(0, "failed");
-    assert_eq!(
-        stream(&[&named]),
-        [end.clone(), failed(Some("rate_limit_exceeded"))]
-    );
-    assert_eq!(
-        stream(&[nested, &named]),
-        [failed(Some("insufficient_quota")), end.clone()]
-    );
+    assert_eq!(stream(&[&named]), [end.clone(), failed(Some("rate_limit_exceeded"))]);
+    assert_eq!(stream(&[nested, &named]), [failed(Some("insufficient_quota")), end.clone()]);
     assert_eq!(stream(&[flat, flat]), [failed(Some("server_error"))]);
     assert_eq!(stream(&[&last("null")]), [end, failed(None)]);
     let bare = r#"{"error":{"code":503,"message":"Busy."}}"#;
@@ -278,10 +252,7 @@ fn an_error_status_makes_everything_an_error() {
     let said = r#"{"type":"response.output_text.delta","delta":"x"}"#;
     let error = r#"{"type":"error","error":{"code":"c"}}"#;
     let refused = |body: &str| Answer::of(API, None).status(500).read(body.as_bytes());
-    assert_eq!(
-        refused(&events(&[error, said, "[DONE]"])),
-        [failed(Some("c"))]
-    );
+    assert_eq!(refused(&events(&[error, said, "[DONE]"])), [failed(Some("c"))]);
     assert_eq!(refused(&events(&[said])), [failed(None)]);
     assert_eq!(
         refused(r#"{"error":{"message":"m","type":"invalid_request_error"}}"#),
@@ -311,10 +282,7 @@ fn faults_in_the_text_lose_no_message() {
         Answer::of(API, STREAM).read(&[&sorted[..], b"\n\n"].concat()),
         ["Odd(BadText)", "0 Text \"a\u{FFFD}\""]
     );
-    assert_eq!(
-        stream(&["{\"type\":\"response.completed\",\"response\":{"])[0],
-        "Odd(BadJson)"
-    );
+    assert_eq!(stream(&["{\"type\":\"response.completed\",\"response\":{"])[0], "Odd(BadJson)");
     assert_eq!(stream(&["gone"]), ["Odd(BadJson)"]);
 }
 
@@ -362,18 +330,12 @@ fn a_whole_answer_may_have_failed_or_not_begun() {
         of(r#""status":"failed","error":{"code":"server_error","message":"Oh."}"#),
         [stopped(0, "failed"), failed(Some("server_error"))]
     );
-    assert_eq!(
-        of(r#""status":"failed","error":null"#),
-        [stopped(0, "failed"), failed(None)]
-    );
+    assert_eq!(of(r#""status":"failed","error":null"#), [stopped(0, "failed"), failed(None)]);
     assert_eq!(of(r#""error":{"type":"t"}"#), [failed(Some("t"))]);
     let strings = r#""output":[{"type":"message","content":"So"},7,null,{"arguments":{"a":1}}],"usage":{"input_tokens":"9","output_tokens":12.0}"#;
     assert_eq!(
         of(strings),
-        [
-            r#"0 Text "So""#.to_owned(),
-            usage([Some(9), Some(12), None, None, None])
-        ]
+        [r#"0 Text "So""#.to_owned(), usage([Some(9), Some(12), None, None, None])]
     );
 }
 
@@ -389,10 +351,7 @@ fn an_answer_that_is_fetched_is_not_generated() {
     let head = [started(Some("resp_1"), None), started(None, Some("gpt-x"))];
     assert_eq!(replayed, [&head[..], &["Done".to_owned()]].concat());
     let missing = Answer::of(stored, JSON).status(404);
-    assert_eq!(
-        missing.read(br#"{"error":{"type":"not_found"}}"#),
-        [failed(Some("not_found"))]
-    );
+    assert_eq!(missing.read(br#"{"error":{"type":"not_found"}}"#), [failed(Some("not_found"))]);
     let counted = Answer::of(Api::OpenAiInputTokens, JSON);
     let count = br#"{"object":"response.input_tokens","input_tokens":18}"#;
     assert!(counted.read(count).is_empty());

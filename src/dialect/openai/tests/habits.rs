@@ -60,11 +60,7 @@ fn usage_is_split_by_modality() {
             video: Some(2),
             document: None,
         },
-        output_by: ByModality {
-            text: Some(12),
-            audio: Some(18),
-            ..ByModality::default()
-        },
+        output_by: ByModality { text: Some(12), audio: Some(18), ..ByModality::default() },
         ..Usage::default()
     };
     let expected = [format!("{:?}", Event::Usage(expected))];
@@ -85,33 +81,20 @@ fn numbers_may_be_strings_and_stand_under_several_names() {
 #[test]
 fn an_error_in_good_clothes() {
     for (message, kind) in [
-        (
-            r#"{"base_resp":{"status_code":1004,"status_msg":"Who are you?"}}"#,
-            "1004",
-        ),
-        (
-            r#"{"choices":null,"base_resp":{"status_code":"2013"}}"#,
-            "2013",
-        ),
+        (r#"{"base_resp":{"status_code":1004,"status_msg":"Who are you?"}}"#, "1004"),
+        (r#"{"choices":null,"base_resp":{"status_code":"2013"}}"#, "2013"),
         (
             r#"{"success":false,"errors":[{"code":7003,"message":"No route."}],"result":null}"#,
             "7003",
         ),
-        (
-            r#"{"x_groq":{"id":"r","error":{"code":"over_capacity"}}}"#,
-            "over_capacity",
-        ),
+        (r#"{"x_groq":{"id":"r","error":{"code":"over_capacity"}}}"#, "over_capacity"),
         (
             r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#,
             "overloaded_error",
         ),
     ] {
         assert_eq!(chat(&[message]), [failed(Some(kind))], "{message}");
-        assert_eq!(
-            body(Api::OpenAiChat, message),
-            [failed(Some(kind))],
-            "{message}"
-        );
+        assert_eq!(body(Api::OpenAiChat, message), [failed(Some(kind))], "{message}");
     }
     for fine in [
         r#"{"base_resp":{"status_code":0,"status_msg":"success"},"code":0,"errors":[],"error":null}"#,
@@ -126,22 +109,10 @@ fn an_error_in_good_clothes() {
 #[test]
 fn an_error_that_stands_bare_in_a_stream() {
     let said = r#"data: {"choices":[{"delta":{"content":"a"}}]}"#;
-    let bare = |line: &str| {
-        read(
-            Api::OpenAiChat,
-            200,
-            format!("{said}\n\n{line}\n\n").as_bytes(),
-        )
-    };
+    let bare = |line: &str| read(Api::OpenAiChat, 200, format!("{said}\n\n{line}\n\n").as_bytes());
     let text = r#"0 Text "a""#.to_owned();
-    assert_eq!(
-        bare(r#"{"error":{"code":"c","message":"x"}}"#),
-        [text.clone(), failed(Some("c"))]
-    );
-    assert_eq!(
-        bare(r#"{"choices":[{"delta":{"content":"b"}}]}"#),
-        ["0 Text \"a\""]
-    );
+    assert_eq!(bare(r#"{"error":{"code":"c","message":"x"}}"#), [text.clone(), failed(Some("c"))]);
+    assert_eq!(bare(r#"{"choices":[{"delta":{"content":"b"}}]}"#), ["0 Text \"a\""]);
     assert_eq!(bare("{"), [text]);
 }
 
@@ -149,10 +120,7 @@ fn an_error_that_stands_bare_in_a_stream() {
 fn an_error_status_is_said_once() {
     let error = r#"{"error":{"code":"c"}}"#;
     let body = super::events(&[error, error, "[DONE]"]);
-    assert_eq!(
-        read(Api::OpenAiChat, 500, body.as_bytes()),
-        [failed(Some("c"))]
-    );
+    assert_eq!(read(Api::OpenAiChat, 500, body.as_bytes()), [failed(Some("c"))]);
 }
 
 #[test]
@@ -180,12 +148,7 @@ fn more_homes_of_reasoning() {
 
 #[test]
 fn completions_in_the_form_of_messages() {
-    let of = |choice: &str| {
-        body(
-            Api::OpenAiCompletions,
-            &format!(r#"{{"choices":[{choice}]}}"#),
-        )
-    };
+    let of = |choice: &str| body(Api::OpenAiCompletions, &format!(r#"{{"choices":[{choice}]}}"#));
     let said = [r#"0 Text "a""#.to_owned(), stopped(0, "stop")];
     for choice in [
         r#"{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}"#,
@@ -206,10 +169,7 @@ fn what_python_writes_for_no_number_loses_nothing() {
     for logprobs in ["NaN", "Infinity", "-Infinity"] {
         assert_eq!(chat(&[&of(logprobs)]), [r#"0 Text "NaN \"-Infinity\"""#]);
         let whole = of(logprobs).replace("delta", "message");
-        assert_eq!(
-            body(Api::OpenAiChat, &whole),
-            [r#"0 Text "NaN \"-Infinity\"""#]
-        );
+        assert_eq!(body(Api::OpenAiChat, &whole), [r#"0 Text "NaN \"-Infinity\"""#]);
     }
     assert_eq!(chat(&[&of("Nope")]), ["Odd(BadJson)"]);
 }
@@ -222,8 +182,5 @@ fn usage_in_every_chunk_is_cumulative() {
         )
     };
     let said = chat(&[&message(1), &message(2)]);
-    assert_eq!(
-        said.last().unwrap(),
-        &usage([Some(5), Some(2), None, None, None])
-    );
+    assert_eq!(said.last().unwrap(), &usage([Some(5), Some(2), None, None, None]));
 }

@@ -45,10 +45,7 @@ fn a_transcript_in_json() {
     let llama = r#"{"type":"transcript.text.done","text":"Good day.","usage":{"type":"tokens","input_tokens":14,"output_tokens":5,"input_tokens_details":{"cached_tokens":2}}}"#;
     assert_eq!(
         body(TRANSCRIPTION, llama),
-        [
-            text("Good day."),
-            usage([Some(14), Some(5), Some(2), None, None])
-        ]
+        [text("Good day."), usage([Some(14), Some(5), Some(2), None, None])]
     );
     let mistral = r#"{"model":"voxtral","text":"Good day.","language":"en","segments":[],"usage":{"prompt_audio_seconds":3,"prompt_tokens":14,"completion_tokens":5,"total_tokens":19}}"#;
     assert_eq!(
@@ -73,15 +70,9 @@ fn a_transcript_in_plain_text_and_in_subtitles() {
         assert_eq!(plain(TRANSCRIPTION, 200, body.as_bytes()), said, "{body}");
     }
     // A number is that of a cue only where times follow.
-    assert_eq!(
-        plain(TRANSCRIPTION, 200, b"[Music]\n7\n8"),
-        [text("[Music]\n7\n8")]
-    );
-    let long = format!(
-        "{}é\r\n3\r\nend --> of a {}long one\r\n",
-        "so ".repeat(60),
-        "line ".repeat(40)
-    );
+    assert_eq!(plain(TRANSCRIPTION, 200, b"[Music]\n7\n8"), [text("[Music]\n7\n8")]);
+    let long =
+        format!("{}é\r\n3\r\nend --> of a {}long one\r\n", "so ".repeat(60), "line ".repeat(40));
     let joined = long.trim_end().replace("\r\n", "\n");
     assert_eq!(plain(TRANSCRIPTION, 200, long.as_bytes()), [text(&joined)]);
     assert_eq!(plain(TRANSCRIPTION, 502, b"Bad gateway"), [failed(None)]);
@@ -102,10 +93,7 @@ fn a_transcript_that_is_streamed() {
         stream(TRANSCRIPTION, &messages),
         [&[text("Good day.")][..], &end, &["Done".to_owned()]].concat()
     );
-    assert_eq!(
-        stream(TRANSCRIPTION, &[done]),
-        [&[text("Good day.")][..], &end].concat()
-    );
+    assert_eq!(stream(TRANSCRIPTION, &[done]), [&[text("Good day.")][..], &end].concat());
     let cut_off = stream(TRANSCRIPTION, &messages[..2]);
     assert_eq!(cut_off, [text("Good day.")]);
 }
@@ -120,12 +108,7 @@ fn a_transcript_as_mistral_and_vllm_stream_it() {
     let counts = usage([Some(14), Some(5), None, None, None]);
     assert_eq!(
         stream(TRANSCRIPTION, &mistral),
-        [
-            text("Good day."),
-            started(None, Some("voxtral")),
-            counts.clone(),
-            "Done".to_owned()
-        ]
+        [text("Good day."), started(None, Some("voxtral")), counts.clone(), "Done".to_owned()]
     );
     let vllm = [
         r#"{"id":"t","object":"transcription.chunk","model":"whisper","choices":[{"delta":{"content":"Good day."}}]}"#,
@@ -157,10 +140,7 @@ fn speech_is_sound_until_it_says_otherwise() {
     ];
     assert_eq!(
         stream(Api::OpenAiSpeech, &messages),
-        [
-            usage([Some(7), Some(90), None, None, None]),
-            "Done".to_owned()
-        ]
+        [usage([Some(7), Some(90), None, None, None]), "Done".to_owned()]
     );
     assert!(body(Api::OpenAiSpeech, r#"{"audio_data":"AAAA"}"#).is_empty());
     let refused = br#"{"error":{"type":"invalid_request_error"}}"#;
@@ -176,10 +156,7 @@ fn images_have_tokens_and_no_text() {
     let whole = format!(
         r#"{{"created":1,"data":[{{"b64_json":"AAAA","revised_prompt":"a cat"}}],{counts}}}"#
     );
-    assert_eq!(
-        body(Api::OpenAiImages, &whole),
-        *std::slice::from_ref(&expected)
-    );
+    assert_eq!(body(Api::OpenAiImages, &whole), *std::slice::from_ref(&expected));
     for kind in ["image_generation", "image_edit"] {
         let partial = format!(
             r#"{{"type":"{kind}.partial_image","b64_json":"AAAA","partial_image_index":0}}"#
@@ -204,15 +181,9 @@ fn an_error_in_a_stream_of_media() {
         let kind = Some("image_generation_server_error");
         assert_eq!(stream(api, &[nested]), [failed(kind)]);
         let named = format!("event: error\ndata: {nested}\n\n");
-        assert_eq!(
-            Answer::of(api, STREAM).read(named.as_bytes()),
-            [failed(kind)]
-        );
+        assert_eq!(Answer::of(api, STREAM).read(named.as_bytes()), [failed(kind)]);
         let refused = Answer::of(api, STREAM).status(500);
-        assert_eq!(
-            refused.read(format!("{named}{named}").as_bytes()),
-            [failed(kind)]
-        );
+        assert_eq!(refused.read(format!("{named}{named}").as_bytes()), [failed(kind)]);
         assert_eq!(stream(api, &["gone"]), ["Odd(BadJson)"]);
     }
 }

@@ -96,10 +96,7 @@ fn what_is_sent_twice_counts_once() {
         r#"{"choices":[{"index":0,"delta":{"content":" two"},"message":{"content":"one two"}}]}"#,
         r#"{"choices":[{"index":0,"message":{"content":"one two"},"finish_reason":"stop"}]}"#,
     ];
-    assert_eq!(
-        chat(&cumulative),
-        [r#"0 Text "one two""#.to_owned(), stopped(0, "stop")]
-    );
+    assert_eq!(chat(&cumulative), [r#"0 Text "one two""#.to_owned(), stopped(0, "stop")]);
     let both = r#"{"choices":[{"index":0,"text":"one","delta":{"content":"one"}}]}"#;
     for api in [Api::OpenAiChat, Api::OpenAiCompletions] {
         assert_eq!(stream(api, &[both]), [r#"0 Text "one""#]);
@@ -157,24 +154,15 @@ fn fragments_of_arguments_find_their_call() {
 #[test]
 fn refusals_and_spoken_answers_are_text_too() {
     let message = r#"{"choices":[{"delta":{"refusal":"No.","audio":{"id":"a","transcript":"Hi","data":"AAAA"}}}]}"#;
-    assert_eq!(
-        chat(&[message]),
-        [r#"0 Refusal "No.""#, r#"0 Transcript "Hi""#]
-    );
+    assert_eq!(chat(&[message]), [r#"0 Refusal "No.""#, r#"0 Transcript "Hi""#]);
 }
 
 #[test]
 fn usage_stands_in_many_places() {
     let of = |fields: &str| chat(&[&format!("{{\"choices\":[],{fields}}}")]);
     let plain = [usage([Some(5), Some(2), None, None, None])];
-    assert_eq!(
-        of(r#""usage":{"prompt_tokens":5,"completion_tokens":2}"#),
-        plain
-    );
-    assert_eq!(
-        of(r#""usage":{"prompt_tokens":5.0,"completion_tokens":2.0}"#),
-        plain
-    );
+    assert_eq!(of(r#""usage":{"prompt_tokens":5,"completion_tokens":2}"#), plain);
+    assert_eq!(of(r#""usage":{"prompt_tokens":5.0,"completion_tokens":2.0}"#), plain);
     assert_eq!(
         of(r#""x_groq":{"id":"r","usage":{"prompt_tokens":5,"completion_tokens":2}}"#),
         plain
@@ -183,17 +171,9 @@ fn usage_stands_in_many_places() {
         r#"{"choices":[{"index":0,"delta":{},"usage":{"prompt_tokens":5,"completion_tokens":2}}]}"#;
     assert_eq!(chat(&[in_choice]), plain);
     for (place, read, write) in [
-        (
-            r#""prompt_tokens_details":{"cached_tokens":3,"cache_write_tokens":1}"#,
-            Some(3),
-            Some(1),
-        ),
+        (r#""prompt_tokens_details":{"cached_tokens":3,"cache_write_tokens":1}"#, Some(3), Some(1)),
         (r#""cached_tokens":3"#, Some(3), None),
-        (
-            r#""prompt_cache_hit_tokens":3,"prompt_cache_miss_tokens":2"#,
-            Some(3),
-            None,
-        ),
+        (r#""prompt_cache_hit_tokens":3,"prompt_cache_miss_tokens":2"#, Some(3), None),
         (
             r#""prompt_tokens_details":{"cached_tokens":0},"cache_read_input_tokens":3,"cache_creation_input_tokens":1"#,
             Some(3),
@@ -201,11 +181,7 @@ fn usage_stands_in_many_places() {
         ),
     ] {
         let fields = format!(r#""usage":{{"prompt_tokens":5,"completion_tokens":2,{place}}}"#);
-        assert_eq!(
-            of(&fields),
-            [usage([Some(5), Some(2), read, write, None])],
-            "{place}"
-        );
+        assert_eq!(of(&fields), [usage([Some(5), Some(2), read, write, None])], "{place}");
     }
     assert!(of(r#""usage":null"#).is_empty() && of(r#""usage":{}"#).is_empty());
 }
@@ -217,10 +193,7 @@ fn reasoning_that_the_completion_leaves_out_is_added() {
         let details = r#""completion_tokens_details":{"reasoning_tokens":3}"#;
         let streamed = chat(&[&format!(r#"{{"usage":{{{counts},{details}}}}}"#)]);
         assert_eq!(
-            body(
-                Api::OpenAiChat,
-                &format!(r#"{{"usage":{{{details},{counts}}}}}"#)
-            ),
+            body(Api::OpenAiChat, &format!(r#"{{"usage":{{{details},{counts}}}}}"#)),
             streamed
         );
         streamed
@@ -239,14 +212,8 @@ fn usage_of_several_prompts_is_added_up_in_completions_only() {
     let messages = [message(0, 6), message(1, 5), message(1, 5)];
     let messages = messages.each_ref().map(String::as_str);
     let last = |api| stream(api, &messages).pop().unwrap();
-    assert_eq!(
-        last(Api::OpenAiCompletions),
-        usage([Some(11), Some(20), None, None, None])
-    );
-    assert_eq!(
-        last(Api::OpenAiChat),
-        usage([Some(5), Some(10), None, None, None])
-    );
+    assert_eq!(last(Api::OpenAiCompletions), usage([Some(11), Some(20), None, None, None]));
+    assert_eq!(last(Api::OpenAiChat), usage([Some(5), Some(10), None, None, None]));
 }
 
 #[test]
@@ -261,16 +228,10 @@ fn errors_of_all_shapes() {
             Some("content_filter"),
         ),
         (r#"{"error":{"code":503,"message":"Busy."}}"#, Some("503")),
-        (
-            r#"{"error":{"type":"This is a sentence.","message":"x"}}"#,
-            None,
-        ),
+        (r#"{"error":{"type":"This is a sentence.","message":"x"}}"#, None),
         (r#"{"error":{"type":"A sentence.","code":"c"}}"#, Some("c")),
         (r#"{"error":"Out of cards."}"#, None),
-        (
-            r#"{"error":"Too many.","error_type":"overloaded"}"#,
-            Some("overloaded"),
-        ),
+        (r#"{"error":"Too many.","error_type":"overloaded"}"#, Some("overloaded")),
         (
             r#"{"object":"error","message":"No.","type":"NotFoundError","code":404}"#,
             Some("NotFoundError"),
@@ -279,11 +240,7 @@ fn errors_of_all_shapes() {
     for (shape, kind) in shapes {
         assert_eq!(body(Api::OpenAiChat, shape), [failed(kind)], "{shape}");
         assert_eq!(chat(&[shape]), [failed(kind)], "in the stream: {shape}");
-        assert_eq!(
-            read(Api::OpenAiEmbeddings, 400, shape.as_bytes()),
-            [failed(kind)],
-            "{shape}"
-        );
+        assert_eq!(read(Api::OpenAiEmbeddings, 400, shape.as_bytes()), [failed(kind)], "{shape}");
     }
     let listed = r#"[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}]"#;
     assert_eq!(body(Api::OpenAiChat, listed), [failed(Some("429"))]);
@@ -300,9 +257,7 @@ fn errors_of_all_shapes() {
 }
 
 fn read_json(status: u16, body: &str) -> Vec<String> {
-    Answer::of(Api::OpenAiChat, JSON)
-        .status(status)
-        .cut(&[body.as_bytes()])
+    Answer::of(Api::OpenAiChat, JSON).status(status).cut(&[body.as_bytes()])
 }
 
 #[test]
@@ -318,56 +273,33 @@ fn an_error_in_the_stream_leaves_what_was_said() {
         ]
     );
     let named = "event: error\ndata: {\"message\":\"gone\",\"code\":\"c\"}\n\n";
-    assert_eq!(
-        read(Api::OpenAiChat, 200, named.as_bytes()),
-        [failed(Some("c"))]
-    );
+    assert_eq!(read(Api::OpenAiChat, 200, named.as_bytes()), [failed(Some("c"))]);
     let text = "event: error\ndata: gone\n\n";
     assert_eq!(read(Api::OpenAiChat, 200, text.as_bytes()), [failed(None)]);
     let of_choice =
         r#"{"choices":[{"index":0,"delta":{},"error":{"code":502},"finish_reason":"error"}]}"#;
-    assert_eq!(
-        chat(&[of_choice]),
-        [stopped(0, "error"), failed(Some("502"))]
-    );
+    assert_eq!(chat(&[of_choice]), [stopped(0, "error"), failed(Some("502"))]);
 }
 
 #[test]
 fn fields_of_wrong_types_are_no_fields() {
     let odd = r#"{"id":7,"model":["m"],"choices":[null,3,{"index":"0","delta":{"content":"a","tool_calls":{},"reasoning":[1],"audio":"x"},"finish_reason":{}}],"usage":[1],"error":false,"x_groq":"y"}"#;
     assert_eq!(chat(&[odd]), [r#"0 Text "a""#]);
-    for message in [
-        "{}",
-        "[]",
-        "1",
-        "null",
-        "{\"choices\":null}",
-        "{\"choices\":{\"a\":1}}",
-    ] {
-        assert!(
-            chat(&[message]).iter().all(|line| line == "Odd(BadJson)"),
-            "{message}"
-        );
+    for message in ["{}", "[]", "1", "null", "{\"choices\":null}", "{\"choices\":{\"a\":1}}"] {
+        assert!(chat(&[message]).iter().all(|line| line == "Odd(BadJson)"), "{message}");
     }
 }
 
 #[test]
 fn text_with_half_a_character_is_read_all_the_same() {
     let of = |text: &[u8]| {
-        let parts = [
-            &b"data: {\"choices\":[{\"delta\":{\"content\":\""[..],
-            text,
-            b"\"}}]}\n\n",
-        ];
+        let parts = [&b"data: {\"choices\":[{\"delta\":{\"content\":\""[..], text, b"\"}}]}\n\n"];
         read(Api::OpenAiChat, 200, &parts.concat())
     };
     for text in [&b"a\\ud83d b"[..], b"a\\udE00 b", b"a\xF0\x9F b"] {
         assert_eq!(of(text), ["Odd(BadText)", "0 Text \"a\u{FFFD} b\""]);
     }
-    assert_eq!(
-        of(b"\\\\ud83d \\ud83d\\ud83d\\ude00")[1],
-        "0 Text \"\\\\ud83d \u{FFFD}😀\""
-    );
+    assert_eq!(of(b"\\\\ud83d \\ud83d\\ud83d\\ude00")[1], "0 Text \"\\\\ud83d \u{FFFD}😀\"");
     assert_eq!(of(b"a\"b"), ["Odd(BadJson)"]);
 }
 
@@ -437,19 +369,10 @@ fn whole_completions_and_embeddings() {
 #[test]
 fn what_was_understood_of_a_broken_body_counts() {
     let cut_off = r#"{"model":"m","choices":[{"message":{"content":"Hel"#;
-    let understood = [
-        r#"Started { id: None, model: Some("m") }"#,
-        r#"0 Text "Hel""#,
-    ];
-    assert_eq!(
-        body(Api::OpenAiChat, cut_off),
-        [&understood[..], &["Odd(Unterminated)"]].concat()
-    );
+    let understood = [r#"Started { id: None, model: Some("m") }"#, r#"0 Text "Hel""#];
+    assert_eq!(body(Api::OpenAiChat, cut_off), [&understood[..], &["Odd(Unterminated)"]].concat());
     let broken = format!("{cut_off}\" oops");
-    assert_eq!(
-        body(Api::OpenAiChat, &broken),
-        [&understood[..], &["Odd(BadJson)"]].concat()
-    );
+    assert_eq!(body(Api::OpenAiChat, &broken), [&understood[..], &["Odd(BadJson)"]].concat());
     assert_eq!(body(Api::OpenAiChat, "[\"\\ud83d\"]"), ["Odd(BadText)"]);
 }
 
@@ -457,15 +380,9 @@ fn what_was_understood_of_a_broken_body_counts() {
 fn an_error_status_makes_everything_an_error() {
     let answer =
         r#"{"model":"m","choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":1}}"#;
-    assert_eq!(
-        read(Api::OpenAiChat, 500, answer.as_bytes()),
-        [failed(None)]
-    );
+    assert_eq!(read(Api::OpenAiChat, 500, answer.as_bytes()), [failed(None)]);
     let streamed = format!("data: {answer}\n\n");
-    assert_eq!(
-        read(Api::OpenAiChat, 500, streamed.as_bytes()),
-        [failed(None)]
-    );
+    assert_eq!(read(Api::OpenAiChat, 500, streamed.as_bytes()), [failed(None)]);
 }
 
 proptest::proptest! {

@@ -17,25 +17,17 @@ fn one(text: &str) -> Document<'_> {
 /// What becomes of a text of one document, all of which is kept otherwise.
 fn edited(text: &str, operations: Value) -> String {
     let mut edited = one(text).edited(&patch(operations)).unwrap();
-    edited
-        .lost
-        .retain(|lost| !matches!(lost.what, What::Word(_)));
+    edited.lost.retain(|lost| !matches!(lost.what, What::Word(_)));
     assert_eq!(edited.lost, [], "{text}");
     edited.text
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "json!(…) stands where it is called"
-)]
+#[expect(clippy::needless_pass_by_value, reason = "json!(…) stands where it is called")]
 fn add(path: &str, value: Value) -> Value {
     json!([{"op": "add", "path": path, "value": value}])
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "json!(…) stands where it is called"
-)]
+#[expect(clippy::needless_pass_by_value, reason = "json!(…) stands where it is called")]
 fn replace(path: &str, value: Value) -> Value {
     json!([{"op": "replace", "path": path, "value": value}])
 }
@@ -161,29 +153,17 @@ fn the_notation_of_the_document_is_taken_up() {
             "a:\n    b:\n      - c\n    w:\n      - m: 1\n        o: x",
         ),
         ("a:\n- b", "/w", "a:\n- b\nw:\n- m: 1\n  o: x"),
-        (
-            "a:\r\n  b: c\r\n",
-            "/w",
-            "a:\r\n  b: c\r\nw:\r\n- m: 1\r\n  o: x\r\n",
-        ),
+        ("a:\r\n  b: c\r\n", "/w", "a:\r\n  b: c\r\nw:\r\n- m: 1\r\n  o: x\r\n"),
         ("- a: 1\n", "/0/w", "- a: 1\n  w:\n  - m: 1\n    o: x\n"),
         ("{\"a\":1}", "/w", "{\"a\":1,\"w\":[{\"m\":1,\"o\":\"x\"}]}"),
-        (
-            "{\"a\": 1}\n",
-            "/w",
-            "{\"a\": 1, \"w\": [{\"m\": 1, \"o\": \"x\"}]}\n",
-        ),
+        ("{\"a\": 1}\n", "/w", "{\"a\": 1, \"w\": [{\"m\": 1, \"o\": \"x\"}]}\n"),
         (
             "{\n  \"a\": 1\n}\n",
             "/w",
             "{\n  \"a\": 1,\n  \"w\": [\n    {\n      \"m\": 1,\n      \"o\": \"x\"\n    }\n  ]\n}\n",
         ),
         ("a: {b: 1}\n", "/a/w", "a: {b: 1, w: [{m: 1, o: x}]}\n"),
-        (
-            "a: {}  # none\n",
-            "/a/w",
-            "a:  # none\n  w:\n  - m: 1\n    o: x\n",
-        ),
+        ("a: {}  # none\n", "/a/w", "a:  # none\n  w:\n  - m: 1\n    o: x\n"),
     ];
     for (before, path, after) in cases {
         let value = json!([{"m": 1, "o": "x"}]);
@@ -197,27 +177,12 @@ fn values_are_replaced_and_their_comments_stay() {
         ("a: 1 # c\nb: 2\n", "/a", json!("x"), "a: x # c\nb: 2\n"),
         ("a: 1 # c\n", "/a", json!({"b": 1}), "a: # c\n  b: 1\n"),
         ("a: # c\n  b: 1\n", "/a", json!(null), "a: # c\n"),
-        (
-            "a: >-\n  b\n\n  c\nd: 1\n",
-            "/a",
-            json!("e"),
-            "a: e\nd: 1\n",
-        ),
-        (
-            "- a\n- 'b' # c\n",
-            "/1",
-            json!([1, [2]]),
-            "- a\n- - 1 # c\n  - - 2\n",
-        ),
+        ("a: >-\n  b\n\n  c\nd: 1\n", "/a", json!("e"), "a: e\nd: 1\n"),
+        ("- a\n- 'b' # c\n", "/1", json!([1, [2]]), "- a\n- - 1 # c\n  - - 2\n"),
         ("a:\n", "/a", json!("x\ny\n"), "a: |\n  x\n  y\n"),
         ("a: [1, 2] # c\n", "/a/1", json!("x"), "a: [1, x] # c\n"),
         ("a: \"multi\n  line\" # c\n", "/a", json!([]), "a: [] # c\n"),
-        (
-            "--- # c\na: 1\n...\n",
-            "/a",
-            json!(2),
-            "--- # c\na: 2\n...\n",
-        ),
+        ("--- # c\na: 1\n...\n", "/a", json!(2), "--- # c\na: 2\n...\n"),
     ];
     for (before, path, value, after) in cases {
         assert_eq!(edited(before, replace(path, value)), after);
@@ -260,14 +225,9 @@ fn a_notation_that_does_not_come_back_is_told() {
         ("{\"a\": \"x\"}\n", None),
     ];
     for (text, word) in told {
-        let edited = one(text)
-            .edited(&patch(replace("/a", json!(4000))))
-            .unwrap();
+        let edited = one(text).edited(&patch(replace("/a", json!(4000)))).unwrap();
         let words: Vec<What> = edited.lost.into_iter().map(|lost| lost.what).collect();
-        let expected: Vec<What> = word
-            .map(|it| What::Word(it.to_owned()))
-            .into_iter()
-            .collect();
+        let expected: Vec<What> = word.map(|it| What::Word(it.to_owned())).into_iter().collect();
         assert_eq!(words, expected, "{text}");
     }
 }
@@ -275,17 +235,9 @@ fn a_notation_that_does_not_come_back_is_told() {
 #[test]
 fn entries_are_removed_with_their_lines() {
     let cases = [
-        (
-            "a: 1\nb: # c\n  - x\n\nd: 1\n",
-            "/a",
-            "b: # c\n  - x\n\nd: 1\n",
-        ),
+        ("a: 1\nb: # c\n  - x\n\nd: 1\n", "/a", "b: # c\n  - x\n\nd: 1\n"),
         ("- a: 1\n  b: 2\n", "/0/a", "- b: 2\n"),
-        (
-            "- a: 1\n  # of b\n  b: 2\n",
-            "/0/a",
-            "-\n  # of b\n  b: 2\n",
-        ),
+        ("- a: 1\n  # of b\n  b: 2\n", "/0/a", "-\n  # of b\n  b: 2\n"),
         ("a: |+\n  x\n\nb: 1\n", "/a", "b: 1\n"),
         ("a:\n- b\n- c", "/a/1", "a:\n- b"),
         ("a: [b, c, d]\n", "/a/1", "a: [b, d]\n"),
@@ -327,16 +279,9 @@ fn words_are_read_as_kubernetes_reads_them() {
         ("!!int '7'", json!(7)),
     ];
     for (word, value) in cases {
-        assert_eq!(
-            *one(&format!("a: {word}\n")).value(),
-            json!({"a": value}),
-            "{word}"
-        );
+        assert_eq!(*one(&format!("a: {word}\n")).value(), json!({"a": value}), "{word}");
     }
-    assert_eq!(
-        *one("yes: 1\n1.50: 2\n").value(),
-        json!({"true": 1, "1.5": 2})
-    );
+    assert_eq!(*one("yes: 1\n1.50: 2\n").value(), json!({"true": 1, "1.5": 2}));
 }
 
 /// What a reader of any version of YAML takes for something else stands between quotes.
@@ -395,10 +340,7 @@ fn text_that_looks_like_something_else_is_quoted() {
     ];
     for text in quoted {
         let after = edited("a: 1\n", replace("/a", json!(text)));
-        assert!(
-            after.starts_with("a: \"") || after.starts_with("a: '"),
-            "{after}"
-        );
+        assert!(after.starts_with("a: \"") || after.starts_with("a: '"), "{after}");
     }
     let plain = [
         "app",
@@ -430,25 +372,16 @@ fn aliases_are_written_out_where_one_place_changes_alone() {
         (edited.text, lost)
     };
     let (after, lost) = edit(replace("/c/b", json!(3)));
-    assert_eq!(
-        after,
-        "a: &x # n\n  b: 1 # one\nc:\n  b: 3\nd:\n  <<: *x\n  e: 2\n"
-    );
+    assert_eq!(after, "a: &x # n\n  b: 1 # one\nc:\n  b: 3\nd:\n  <<: *x\n  e: 2\n");
     assert_eq!(lost.len(), 1);
     assert!(lost[0].starts_with("line 3: the alias *x"), "{lost:?}");
     let (after, lost) = edit(replace("/a/b", json!(3)));
-    assert_eq!(
-        after,
-        "a: &x # n\n  b: 3 # one\nc:\n  b: 1\nd:\n  b: 1\n  e: 2\n"
-    );
+    assert_eq!(after, "a: &x # n\n  b: 3 # one\nc:\n  b: 1\nd:\n  b: 1\n  e: 2\n");
     assert_eq!(lost.len(), 2, "{lost:?}");
     let (after, _) = edit(remove("/d/b"));
     assert_eq!(after, "a: &x # n\n  b: 1 # one\nc: *x\nd:\n  e: 2\n");
     // What does not touch a shared value changes nothing of it.
-    assert_eq!(
-        edited(text, replace("/d/e", json!(3))),
-        text.replace("e: 2", "e: 3")
-    );
+    assert_eq!(edited(text, replace("/d/e", json!(3))), text.replace("e: 2", "e: 3"));
 }
 
 #[test]
@@ -456,21 +389,12 @@ fn comments_that_go_are_told() {
     let text = "a:\n  # one\n  b: 1\n# two\nc: 1\n";
     let edited = one(text).edited(&patch(replace("/a", json!(1)))).unwrap();
     assert_eq!(edited.text, "a: 1\n# two\nc: 1\n");
-    let lost = Lost {
-        line: 2,
-        what: What::Comment("# one".to_owned()),
-    };
+    let lost = Lost { line: 2, what: What::Comment("# one".to_owned()) };
     assert_eq!(edited.lost, [lost]);
     let text = "? a\n: - b\nc: 1\n";
     let edited = one(text).edited(&patch(replace("/a", json!(1)))).unwrap();
     assert_eq!(edited.text, "a: 1\nc: 1\n");
-    assert_eq!(
-        edited.lost,
-        [Lost {
-            line: 1,
-            what: What::Notation(String::new())
-        }]
-    );
+    assert_eq!(edited.lost, [Lost { line: 1, what: What::Notation(String::new()) }]);
 }
 
 #[test]
@@ -479,39 +403,20 @@ fn a_text_is_cut_where_documents_begin() {
         ("", &[]),
         ("# only\n", &["# only\n"]),
         ("a: 1\n---\nb: 1\n", &["a: 1\n", "---\nb: 1\n"]),
-        (
-            "---\n# c\n---\na: 1\n---\n",
-            &["---\n# c\n", "---\na: 1\n", "---\n"],
-        ),
+        ("---\n# c\n---\na: 1\n---\n", &["---\n# c\n", "---\na: 1\n", "---\n"]),
         (
             "%YAML 1.1\n---\na: 1\n...\n# of b\n%YAML 1.1\n---\nb: 1\n",
-            &[
-                "%YAML 1.1\n---\na: 1\n...\n",
-                "# of b\n%YAML 1.1\n---\nb: 1\n",
-            ],
+            &["%YAML 1.1\n---\na: 1\n...\n", "# of b\n%YAML 1.1\n---\nb: 1\n"],
         ),
-        (
-            "a: |\n  ---\n--- # c\nb\n",
-            &["a: |\n  ---\n", "--- # c\nb\n"],
-        ),
+        ("a: |\n  ---\n--- # c\nb\n", &["a: |\n  ---\n", "--- # c\nb\n"]),
         ("{\"a\": 1}\n", &["{\"a\": 1}\n"]),
-        (
-            "\u{feff}a: 1\r\n---\r\nb: 1",
-            &["\u{feff}a: 1\r\n", "---\r\nb: 1"],
-        ),
+        ("\u{feff}a: 1\r\n---\r\nb: 1", &["\u{feff}a: 1\r\n", "---\r\nb: 1"]),
     ];
     for (text, expected) in cases {
-        let texts: Vec<&str> = documents(text)
-            .unwrap()
-            .iter()
-            .map(Document::text)
-            .collect();
+        let texts: Vec<&str> = documents(text).unwrap().iter().map(Document::text).collect();
         assert_eq!(texts, expected);
     }
-    assert_eq!(
-        edited("# only\n", replace("", json!({"a": 1}))),
-        "# only\na: 1\n"
-    );
+    assert_eq!(edited("# only\n", replace("", json!({"a": 1}))), "# only\na: 1\n");
 }
 
 #[test]
@@ -528,10 +433,7 @@ fn what_cannot_be_read_is_told_with_its_line() {
             "a: 1\n---\nb: 1\nb: 2\n",
             "line 4: the key \"b\" stands here for the second time (first in line 3)",
         ),
-        (
-            "true: 1\nyes: 2\n",
-            "line 2: the key \"true\" stands here for the second time",
-        ),
+        ("true: 1\nyes: 2\n", "line 2: the key \"true\" stands here for the second time"),
         ("a: !x 1\n", "line 1: the tag !x is not read"),
         ("a: !!binary aGk=\n", "line 1: the tag !!binary is not read"),
         ("a: !!int x\n", "line 1: \"x\" is no int"),
@@ -558,10 +460,7 @@ fn a_patch_that_does_not_fit_changes_nothing() {
     let cases = [
         (remove("/b"), "the patch does not fit"),
         (add("/a/b", json!(1)), "the patch does not fit"),
-        (
-            json!([{"op": "move", "from": "/a", "path": "/b"}]),
-            "another operation at \"/b\"",
-        ),
+        (json!([{"op": "move", "from": "/a", "path": "/b"}]), "another operation at \"/b\""),
     ];
     for (operations, expected) in cases {
         let error = document.edited(&patch(operations)).unwrap_err().to_string();

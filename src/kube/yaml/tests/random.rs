@@ -1,9 +1,6 @@
 //! Random documents in random notations, random patches: the four promises of this module.
 
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "JSON will have no other kinds of values"
-)]
+#![expect(clippy::wildcard_enum_match_arm, reason = "JSON will have no other kinds of values")]
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -137,9 +134,8 @@ impl Pen<'_> {
             Value::Array(items) => !items.is_empty(),
             Value::Object(entries) => !entries.is_empty(),
             _ => {
-                let literal = value
-                    .as_str()
-                    .filter(|text| text.ends_with("lines\n") && self.choose(2) == 0);
+                let literal =
+                    value.as_str().filter(|text| text.ends_with("lines\n") && self.choose(2) == 0);
                 if let Some(text) = literal {
                     let indent = " ".repeat(column + 2);
                     let lines = text.lines().map(|line| format!("{indent}{line}{newline}"));
@@ -152,11 +148,7 @@ impl Pen<'_> {
             return format!(" {}{}", self.flow(value), self.end(column));
         }
         let step = usize::from(self.choose(2)) * 2;
-        let inner = if value.is_object() || dash {
-            column + 2
-        } else {
-            column + step
-        };
+        let inner = if value.is_object() || dash { column + 2 } else { column + step };
         let lines = self.block(value, inner);
         if dash && self.choose(3) > 0 {
             return format!(" {}", lines.trim_start_matches(' '));
@@ -212,11 +204,7 @@ impl Pen<'_> {
 }
 
 fn document(choices: &[u8], value: &Value) -> String {
-    let mut pen = Pen {
-        choices: choices.iter().cycle(),
-        newline: "\n",
-        comments: 0,
-    };
+    let mut pen = Pen { choices: choices.iter().cycle(), newline: "\n", comments: 0 };
     pen.newline = ["\n", "\n", "\r\n"][usize::from(pen.choose(3))];
     pen.document(value)
 }
@@ -229,11 +217,9 @@ fn places(value: &Value) -> Vec<String> {
             .iter()
             .map(|(key, value)| (key.replace('~', "~0").replace('/', "~1"), value))
             .collect(),
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .map(|(index, value)| (index.to_string(), value))
-            .collect(),
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(index, value)| (index.to_string(), value)).collect()
+        }
         _ => Vec::new(),
     };
     for (token, value) in below {
@@ -270,20 +256,15 @@ fn operation(value: &Value, (kind, place, key, new): &(u8, Index, Index, Value))
 /// The lines of a text, with the one that its last line end begins: a blank line is a line at the end too.
 fn lines(text: &str) -> Vec<&str> {
     let text = text.trim_start_matches('\u{feff}');
-    text.split('\n')
-        .map(|line| line.trim_end_matches('\r'))
-        .collect()
+    text.split('\n').map(|line| line.trim_end_matches('\r')).collect()
 }
 
 /// So many lines may differ: those of the value that is touched.
 fn touched(text: &str, operation: &Value) -> usize {
     let tree = read(text).unwrap().0;
     let path = operation["path"].as_str().unwrap();
-    let tokens: Vec<String> = path
-        .split('/')
-        .skip(1)
-        .map(|token| token.replace("~1", "/").replace("~0", "~"))
-        .collect();
+    let tokens: Vec<String> =
+        path.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
     let Some(root) = &tree.root else { return 0 };
     let lines = |from: usize, to: usize| tree.line(to) - tree.line(from) + 1;
     let mut node: &Node = root;
@@ -292,11 +273,7 @@ fn touched(text: &str, operation: &Value) -> usize {
         let collection = node.collection().unwrap();
         let Some(index) = collection.position(token) else {
             let block = !collection.flow && !collection.children.is_empty();
-            return if block {
-                0
-            } else {
-                lines(node.bytes.start, node.bytes.end)
-            };
+            return if block { 0 } else { lines(node.bytes.start, node.bytes.end) };
         };
         let last = collection.children.len() == 1;
         let inserts = operation["op"] == "add" && !collection.mapping;
@@ -312,9 +289,7 @@ fn touched(text: &str, operation: &Value) -> usize {
     }
     // What is removed from behind a dash lets the next line move up to it, over a blank one.
     let compact = |child: &Child| 2 * usize::from(!own_line(text, child.start));
-    child.map_or(usize::MAX, |child| {
-        lines(child.start, node.bytes.end) + compact(child)
-    })
+    child.map_or(usize::MAX, |child| lines(child.start, node.bytes.end) + compact(child))
 }
 
 proptest! {

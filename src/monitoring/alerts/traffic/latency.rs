@@ -12,10 +12,7 @@ const QUEUE: &str = "route:tokengauge_queue_depth:sum";
 
 pub(super) fn rules(values: &Values) -> Vec<Rule> {
     vec![
-        record(
-            FIRST_TOKEN,
-            mean(values, "5m", values.latency.first_token_min_calls),
-        ),
+        record(FIRST_TOKEN, mean(values, "5m", values.latency.first_token_min_calls)),
         first_token(values).into(),
         record(QUEUE, queue(values)),
         queue_growing(values).into(),
@@ -29,10 +26,7 @@ pub(super) fn references(values: &Values) -> Vec<Rule> {
             FIRST_TOKEN_HOUR,
             mean(values, "1h", values.latency.first_token_min_reference_calls),
         ),
-        record(
-            FIRST_TOKEN_REFERENCE,
-            formerly(FIRST_TOKEN_HOUR, Believed::Higher),
-        ),
+        record(FIRST_TOKEN_REFERENCE, formerly(FIRST_TOKEN_HOUR, Believed::Higher)),
     ]
 }
 
@@ -51,10 +45,7 @@ fn mean(values: &Values, window: &str, least: u64) -> String {
 }
 
 fn first_token(values: &Values) -> Alert {
-    let (ratio, seconds) = (
-        values.latency.first_token_ratio,
-        values.latency.first_token_seconds,
-    );
+    let (ratio, seconds) = (values.latency.first_token_ratio, values.latency.first_token_seconds);
     Alert {
         name: "LLMTTFTDegraded",
         severity: Severity::Warning,

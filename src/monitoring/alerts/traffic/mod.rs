@@ -24,48 +24,21 @@ use crate::monitoring::alerts::values::Values;
 
 /// The alerts, each behind the series that it needs fresh.
 pub(super) fn groups(values: &Values) -> Vec<Group> {
-    let group = |name, interval, rules| Group {
-        name,
-        interval,
-        rules,
-    };
+    let group = |name, interval, rules| Group { name, interval, rules };
     vec![
-        group(
-            "tokengauge-output",
-            Span::seconds(30),
-            output::rules(values),
-        ),
-        group(
-            "tokengauge-latency",
-            Span::seconds(30),
-            latency::rules(values),
-        ),
-        group(
-            "tokengauge-provider",
-            Span::seconds(30),
-            provider::rules(values),
-        ),
-        group(
-            "tokengauge-quality",
-            Span::minutes(1),
-            quality::rules(values),
-        ),
+        group("tokengauge-output", Span::seconds(30), output::rules(values)),
+        group("tokengauge-latency", Span::seconds(30), latency::rules(values)),
+        group("tokengauge-provider", Span::seconds(30), provider::rules(values)),
+        group("tokengauge-quality", Span::minutes(1), quality::rules(values)),
         group("tokengauge-money", Span::minutes(1), money::rules(values)),
     ]
 }
 
 /// What traffic is compared with: series over an hour and longer, which change slowly.
 pub(super) fn recordings(values: &Values) -> Vec<Group> {
-    let references = [
-        output::references(values),
-        latency::references(values),
-        money::increments(values),
-    ];
-    let baselines = [
-        output::bands(values),
-        quality::variants(values),
-        money::budgets(values),
-    ];
+    let references =
+        [output::references(values), latency::references(values), money::increments(values)];
+    let baselines = [output::bands(values), quality::variants(values), money::budgets(values)];
     vec![
         Group {
             name: "tokengauge-references",
@@ -99,12 +72,7 @@ fn template(values: &Values) -> Template {
 }
 
 fn record(name: impl Into<String>, expr: impl Into<String>) -> Rule {
-    Recording {
-        record: name.into(),
-        expr: expr.into(),
-        labels: Vec::new(),
-    }
-    .into()
+    Recording { record: name.into(), expr: expr.into(), labels: Vec::new() }.into()
 }
 
 /// Which of a day ago and a week ago is believed where both are known: the one that accuses less.

@@ -58,30 +58,10 @@ struct Window {
 }
 
 const WINDOWS: [Window; 4] = [
-    Window {
-        length: "1h",
-        seconds: 3_600,
-        ahead: ("15m", "45m"),
-        recent: ("15m", 1),
-    },
-    Window {
-        length: "1d",
-        seconds: 86_400,
-        ahead: ("4h", "20h"),
-        recent: ("2h", 2),
-    },
-    Window {
-        length: "7d",
-        seconds: 604_800,
-        ahead: ("1d", "6d"),
-        recent: ("6h", 4),
-    },
-    Window {
-        length: "30d",
-        seconds: 2_592_000,
-        ahead: ("3d", "27d"),
-        recent: ("6h", 12),
-    },
+    Window { length: "1h", seconds: 3_600, ahead: ("15m", "45m"), recent: ("15m", 1) },
+    Window { length: "1d", seconds: 86_400, ahead: ("4h", "20h"), recent: ("2h", 2) },
+    Window { length: "7d", seconds: 604_800, ahead: ("1d", "6d"), recent: ("6h", 4) },
+    Window { length: "30d", seconds: 2_592_000, ahead: ("3d", "27d"), recent: ("6h", 12) },
 ];
 
 /// What a fleet used in an hour: what is used in a week or a month is added up from these.
@@ -104,10 +84,7 @@ pub(super) fn budgets(values: &Values) -> Vec<Rule> {
             .with("used", over(values, window.length, window.length, ""))
             .with("times", times)
             .with("recent", used(values, recent, ""))
-            .with(
-                "leaves",
-                over(values, window.length, ahead, &format!(" offset {since}")),
-            )
+            .with("leaves", over(values, window.length, ahead, &format!(" offset {since}")))
             .fill("(<used> + <times> * <recent> - (<leaves> or 0 * <limit>))");
         of_limit(values, FORECAST, window, &text)
     });
@@ -115,12 +92,9 @@ pub(super) fn budgets(values: &Values) -> Vec<Rule> {
 }
 
 fn used(values: &Values, span: &str, offset: &str) -> String {
-    template(values)
-        .with("span", span)
-        .with("offset", offset)
-        .fill(&format!(
-            "sum by ({BUDGET}) (increase(tokengauge_budget_used_total{{<only>}}[<span>]<offset>))"
-        ))
+    template(values).with("span", span).with("offset", offset).fill(&format!(
+        "sum by ({BUDGET}) (increase(tokengauge_budget_used_total{{<only>}}[<span>]<offset>))"
+    ))
 }
 
 /// What was used in `span`, for a budget whose window is `window`: looked up in the counters up to a day, and added up by
@@ -133,9 +107,7 @@ fn over(values: &Values, window: &str, span: &str, offset: &str) -> String {
 }
 
 fn limit(values: &Values) -> String {
-    template(values).fill(&format!(
-        "max by ({BUDGET}) (tokengauge_budget_limit{{<only>}})"
-    ))
+    template(values).fill(&format!("max by ({BUDGET}) (tokengauge_budget_limit{{<only>}})"))
 }
 
 /// `used` as a share of the limits of those budgets that have this window.

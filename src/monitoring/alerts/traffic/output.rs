@@ -16,12 +16,7 @@ const DEVIATION: &str = "model:tokengauge_live_rate:mad6h";
 const BAND: &str = "model:tokengauge_live_rate:lower_band";
 
 pub(super) fn rules(values: &Values) -> Vec<Rule> {
-    vec![
-        now(values),
-        drop(values).into(),
-        anomaly(values).into(),
-        collapse(values).into(),
-    ]
+    vec![now(values), drop(values).into(), anomaly(values).into(), collapse(values).into()]
 }
 
 /// The live rate, where enough streams had part in it: those that ended, and those in flight. It is one query: what
@@ -71,10 +66,7 @@ pub(super) fn references(values: &Values) -> Vec<Rule> {
             ) >= <least>
             "#,
         );
-    vec![
-        record(HOUR, hour),
-        record(REFERENCE, formerly(HOUR, Believed::Lower)),
-    ]
+    vec![record(HOUR, hour), record(REFERENCE, formerly(HOUR, Believed::Lower))]
 }
 
 /// The median of six hours, and how far from it a rate is unusual: so many median absolute deviations (1.4826 of them are
@@ -138,10 +130,8 @@ fn drop(values: &Values) -> Alert {
 }
 
 fn anomaly(values: &Values) -> Alert {
-    let (deviations, band) = (
-        values.output_rate.anomaly_deviations,
-        values.output_rate.anomaly_band.percent(),
-    );
+    let (deviations, band) =
+        (values.output_rate.anomaly_deviations, values.output_rate.anomaly_band.percent());
     Alert {
         name: "LLMOutputTPSAnomaly",
         severity: Severity::Warning,

@@ -13,12 +13,8 @@ const TRUNCATED: &str =
 const STREAMS: &str = r#"gen_ai_provider_name!="", gen_ai_request_stream="true""#;
 
 pub(super) fn rules(values: &Values) -> Vec<Rule> {
-    let alerts = [
-        truncated(values),
-        count_drift(values),
-        faster_but_worse(values),
-        workload_drift(values),
-    ];
+    let alerts =
+        [truncated(values), count_drift(values), faster_but_worse(values), workload_drift(values)];
     alerts.map(Into::into).into()
 }
 
@@ -111,10 +107,8 @@ pub(super) fn variants(values: &Values) -> Vec<Rule> {
             "#,
         ),
     ];
-    let mut rules: Vec<Rule> = sums
-        .into_iter()
-        .map(|(name, expr)| record(name, template.fill(expr)))
-        .collect();
+    let mut rules: Vec<Rule> =
+        sums.into_iter().map(|(name, expr)| record(name, template.fill(expr))).collect();
     let enough = format!(">= {}", values.quality.variant_min_answers);
     rules.extend(beside_others(
         "variant:tokengauge_live_rate",
@@ -142,10 +136,7 @@ fn beside_others(name: &str, part: &str, (whole, enough): (&str, &str)) -> [Rule
         )
     };
     [
-        record(
-            format!("{name}:ratio1h"),
-            format!("{part} / ({whole} {enough})"),
-        ),
+        record(format!("{name}:ratio1h"), format!("{part} / ({whole} {enough})")),
         record(
             format!("{name}:ratio1h_others"),
             format!("{}\n/ ({} {enough})", others(part), others(whole)),

@@ -4,14 +4,7 @@ use crate::monitoring::dashboards::quantile::quantile;
 use crate::monitoring::dashboards::{Panel, Unit, time_series};
 
 pub(super) fn stalls_and_breaks() -> Vec<Panel> {
-    vec![
-        stalls(),
-        stalled(),
-        stall_length(),
-        bad_ends(),
-        truncated(),
-        aborted(),
-    ]
+    vec![stalls(), stalled(), stall_length(), bad_ends(), truncated(), aborted()]
 }
 
 pub(super) fn client_and_network() -> Vec<Panel> {

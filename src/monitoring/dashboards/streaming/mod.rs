@@ -108,10 +108,7 @@ fn slow_tail() -> Panel {
         "One stream in ten ran slower than this: the slow tail of rates lies at the low end. \
          tokengauge_request_output_rate_per_second.",
     )
-    .query(quantile(
-        0.1,
-        "tokengauge_request_output_rate_per_second_bucket{<call>}",
-    ))
+    .query(quantile(0.1, "tokengauge_request_output_rate_per_second_bucket{<call>}"))
 }
 
 fn first_token_now() -> Panel {

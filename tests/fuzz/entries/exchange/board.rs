@@ -72,16 +72,9 @@ impl Playing {
         let records = Arc::default();
         let told = Arc::clone(&records);
         let record = Box::new(move |record: &Record| note(&told, record));
-        let sinks = Sinks {
-            instruments,
-            record,
-        };
+        let sinks = Sinks { instruments, record };
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        Self {
-            board: Board::new(objectives(), gate, sinks),
-            records,
-            _collector: collector,
-        }
+        Self { board: Board::new(objectives(), gate, sinks), records, _collector: collector }
     }
 
     fn say(&mut self, exchange: ExchangeId, at: Moment, word: Word, bytes: &[u8]) {
@@ -126,10 +119,7 @@ fn objectives() -> Vec<Objective> {
         Indicator::TimeToFirstToken(second),
         Indicator::OutputRate(10.0),
         Indicator::Duration(second),
-        Indicator::SystemRate {
-            floor: 10.0,
-            min_streams: 1,
-        },
+        Indicator::SystemRate { floor: 10.0, min_streams: 1 },
     ];
     let objective = |(name, indicator)| Objective {
         name: Label::known(name),

@@ -39,18 +39,12 @@ pub fn check(scene: &Scene, played: &Played) {
 
 fn counts_every_byte(scene: &Scene, record: &Record) {
     let sum = |direction| {
-        let bytes: usize = scene
-            .arrivals(direction)
-            .map(|(bytes, _)| bytes.len())
-            .sum();
+        let bytes: usize = scene.arrivals(direction).map(|(bytes, _)| bytes.len()).sum();
         bytes as u64 + scene.lost(direction).unwrap_or(0)
     };
     assert_eq!(record.http.request_bytes, sum(Direction::Request));
     assert_eq!(record.http.response_bytes, sum(Direction::Response));
-    let blocked: Duration = scene
-        .arrivals(Direction::Response)
-        .map(|(_, blocked)| blocked)
-        .sum();
+    let blocked: Duration = scene.arrivals(Direction::Response).map(|(_, blocked)| blocked).sum();
     assert_eq!(record.blocked, blocked);
 }
 
@@ -102,10 +96,7 @@ fn outcome_makes_sense(record: &Record) {
     assert!(!timed_out || ok || record.outcome == Outcome::Timeout);
     if ok && record.ending != Ending::Complete {
         let cut = call.is_none_or(|call| call.complete == Complete::Cut);
-        assert!(
-            streamed && !cut,
-            "only a stream can be over before its body"
-        );
+        assert!(streamed && !cut, "only a stream can be over before its body");
     }
     if record.http.status.is_some_and(|status| status >= 400) && !refused && !timed_out {
         assert_eq!(record.outcome, Outcome::Error);
@@ -124,18 +115,11 @@ fn anomalies_are_bounded(scene: &Scene, record: &Record) {
     assert!(!kinds.contains(&Anomaly::Panic));
     let lost = [Direction::Request, Direction::Response].map(|way| scene.lost(way).is_some());
     assert_eq!(kinds.contains(&Anomaly::Gap), lost.contains(&true));
-    let times: u64 = record
-        .anomalies
-        .iter()
-        .map(|(_, times)| u64::from(*times))
-        .sum();
+    let times: u64 = record.anomalies.iter().map(|(_, times)| u64::from(*times)).sum();
     // Coded bodies may bring more than their bytes.
     if !scene.is_coded() {
         let most = record.http.response_bytes + record.http.request_bytes;
-        assert!(
-            times <= most + scene.acts.len() as u64 + 4,
-            "{times} oddities"
-        );
+        assert!(times <= most + scene.acts.len() as u64 + 4, "{times} oddities");
     }
 }
 

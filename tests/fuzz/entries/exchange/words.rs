@@ -40,9 +40,8 @@ pub const ENDINGS: [Ending; 19] = [
 
 const METHODS: [http::Method; 3] = [http::Method::POST, http::Method::GET, http::Method::PUT];
 
-pub const CODINGS: [&str; 8] = [
-    "", "gzip", "deflate", "br", "zstd", "gzip, br", "identity", "what",
-];
+pub const CODINGS: [&str; 8] =
+    ["", "gzip", "deflate", "br", "zstd", "gzip, br", "identity", "what"];
 
 pub const HEAD_STATUSES: [u16; 10] = [200, 101, 200, 204, 302, 400, 408, 429, 500, 503];
 
@@ -74,11 +73,7 @@ pub enum What {
     Say(fn() -> Word),
     Connected(bool),
     Head(Answer),
-    Arrival {
-        direction: Direction,
-        blocked: u32,
-        bytes: Vec<u8>,
-    },
+    Arrival { direction: Direction, blocked: u32, bytes: Vec<u8> },
     Gap(Direction, u64),
 }
 
@@ -128,11 +123,7 @@ impl Scene {
 
     pub fn arrivals(&self, wanted: Direction) -> impl Iterator<Item = (&[u8], Duration)> {
         self.acts.iter().filter_map(move |act| {
-            if let What::Arrival {
-                direction,
-                blocked,
-                bytes,
-            } = &act.what
+            if let What::Arrival { direction, blocked, bytes } = &act.what
                 && *direction == wanted
                 && !bytes.is_empty()
             {
@@ -243,15 +234,8 @@ impl Act {
             What::Say(word) => word(),
             What::Connected(reused) => connected(*reused),
             What::Head(answer) => Word::Head(Box::new(answer.head())),
-            What::Gap(direction, bytes) => Word::Gap {
-                direction: *direction,
-                bytes: *bytes,
-            },
-            What::Arrival {
-                direction,
-                blocked,
-                bytes,
-            } => {
+            What::Gap(direction, bytes) => Word::Gap { direction: *direction, bytes: *bytes },
+            What::Arrival { direction, blocked, bytes } => {
                 let pieces = in_pieces(bytes, cuts.unwrap_or([bytes.len(); 2]));
                 let blocked = [Blocked(*blocked)].into_iter();
                 return pieces
@@ -294,28 +278,19 @@ impl Answer {
     fn of(script: &mut Script<'_>) -> Self {
         let status = script.pick(&HEAD_STATUSES);
         let own = script.digit() == 1;
-        let content_type = (
-            "content-type",
-            String::from_utf8_lossy(script.short()).into_owned(),
-        );
+        let content_type = ("content-type", String::from_utf8_lossy(script.short()).into_owned());
         let coding = ("content-encoding", script.pick(&CODINGS).to_owned());
         let upgrade = ("upgrade", script.pick(&["", "websocket", "h2c"]).to_owned());
         let other = script.pick(&RESPONSE_HEADERS);
         let other = (other, String::from_utf8_lossy(script.short()).into_owned());
         let headers = [content_type, coding, upgrade, other];
         let named = |(name, value): (_, String)| Some((name, Name::new(&value)?));
-        Self {
-            status,
-            own,
-            headers: headers.into_iter().filter_map(named).collect(),
-        }
+        Self { status, own, headers: headers.into_iter().filter_map(named).collect() }
     }
 
     fn header(&self, wanted: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
-        headers
-            .find(|(name, _)| *name == wanted)
-            .map(|(_, value)| value.as_str())
+        headers.find(|(name, _)| *name == wanted).map(|(_, value)| value.as_str())
     }
 
     fn head(&self) -> Head {
@@ -335,18 +310,11 @@ fn slash() -> Name {
 }
 
 fn connected(reused: bool) -> Word {
-    Word::Connected(Box::new(Connected {
-        reused,
-        ..Connected::default()
-    }))
+    Word::Connected(Box::new(Connected { reused, ..Connected::default() }))
 }
 
 fn arrived(direction: Direction, bytes: &[u8], blocked: Blocked) -> Word {
-    Word::Arrival {
-        direction,
-        len: u32::try_from(bytes.len()).expect("inputs are short"),
-        blocked,
-    }
+    Word::Arrival { direction, len: u32::try_from(bytes.len()).expect("inputs are short"), blocked }
 }
 
 fn arrival(direction: Direction, script: &mut Script<'_>) -> What {
@@ -370,9 +338,5 @@ fn message(direction: Direction, script: &mut Script<'_>) -> What {
         Some(length) => vec![masked | length],
         None => [&[masked | 126], &length.to_be_bytes()[..]].concat(),
     };
-    What::Arrival {
-        direction,
-        blocked: 0,
-        bytes: [&[first], &length[..], mask, payload].concat(),
-    }
+    What::Arrival { direction, blocked: 0, bytes: [&[first], &length[..], mask, payload].concat() }
 }
