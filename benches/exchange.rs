@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tokengauge::clock::{Moment, Wall};
 use tokengauge::export::config::ExemplarFilter;
 use tokengauge::export::span::{self, Style};
 use tokengauge::export::{Config, Instruments, Kept, Readings, Snapshot};
-use tokengauge::label::{Gate, Label, Limits, Name};
 use tokengauge::observe::{Board, Sinks};
-use tokengauge::wire::{
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::event::{
     Blocked, Cell, Connected, Direction, Ending, Entry, ExchangeId, Head, Headers, Open,
     RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
+use tokengauge_types::label::{Gate, Label, Limits, Name};
 
 const WORDS: [&str; 10] =
     ["The", " harbour", " was", " quiet", " that", " morning", ",", " low", " tide", "."];

@@ -32,13 +32,13 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use http_body::{Body, Frame};
 use serde::Deserialize;
-use tokengauge::clock::{self, Moment};
-use tokengauge::label::{Label, Name};
 use tokengauge::tee::body::{Limits, ResponseBody};
 use tokengauge::tee::{self, Batch, Seam, Tap};
-use tokengauge::wire::{
+use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::event::{
     Blocked, Cell, Direction, Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
+use tokengauge_types::label::{Label, Name};
 
 /// One event as engines write it: one token, 218 bytes.
 const EVENT: &[u8] = b"data: {\"id\":\"chatcmpl-9f2b6c1d7e8a4b3c\",\"object\":\"chat.completion.chunk\",\"created\":1760000000,\"model\":\"llama-3.1-8b-instruct\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" token\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n";

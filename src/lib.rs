@@ -5,12 +5,7 @@
 //! bytes travel `listen` → `route` → `forward` → upstream and back through the `tee`; copies go `decode` → `frame` →
 //! `dialect` → `count` → `measure` → `record`, and from there to `load`, `slo`, `drift` and `export`.
 
-pub mod bell;
-pub mod clock;
-pub mod label;
-pub mod slots;
 pub mod vitals;
-pub mod wire;
 
 pub mod forward;
 pub mod listen;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::label::Label;
 use crate::slo::{self, Counting, Indicator, Scope};
+use tokengauge_types::label::Label;
 
 /// One objective on `/slo`.
 #[derive(Debug, Serialize)]

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::clock::Wall;
 use crate::drift::{self, Direction};
 use crate::engine::Reading as BackendReading;
 use crate::export::request_log::rfc3339;
-use crate::label::Label;
 use crate::load::{self, Flow, LaneReading, Percentiles, State, Summary, Throughput};
 use crate::measure::Band;
-use crate::wire::Vantage;
+use tokengauge_types::clock::Wall;
+use tokengauge_types::event::Vantage;
+use tokengauge_types::label::Label;
 
 /// The whole page.
 #[derive(Debug, Serialize)]

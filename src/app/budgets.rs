@@ -12,12 +12,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::clock;
 use crate::config::Config;
 use crate::diag;
-use crate::label::{Dimension, Label};
 use crate::observe::{Board, Observer};
 use crate::slo::{Malformed, Objective, Restored, Scope, State};
+use tokengauge_types::clock;
+use tokengauge_types::label::{Dimension, Label};
 
 /// Between two writings. A crash loses as much; an orderly end loses nothing. Each costs a lock of the board for as long
 /// as its counters take to copy (16 KiB for each objective), and one `fsync`.
@@ -241,9 +241,9 @@ fn tell(written: &io::Result<()>, fails: &mut bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Moment, Wall};
     use crate::record::Verdict;
     use crate::slo::{Counting, Indicator, Judged, Ledger};
+    use tokengauge_types::clock::{Moment, Wall};
 
     fn ledger() -> Ledger {
         let objective = Objective {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::engine::Backend;
+use crate::forward;
 use crate::observe::Observer;
-use crate::{clock, forward, scrape};
+use crate::scrape;
+use tokengauge_types::clock;
 
 /// The upstreams of which something is asked, each with the routes that lead there.
 pub(super) fn backends(config: &Config) -> Vec<Backend> {

@@ -6,9 +6,9 @@ use arc_swap::ArcSwap;
 
 use super::Core;
 use crate::admin::{Facts, Objective, Pages, Stats};
-use crate::clock::{self, Moment, Wall};
 use crate::config::Config;
 use crate::observe::{Board, Observer};
+use tokengauge_types::clock::{self, Moment, Wall};
 
 pub(super) fn pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
     let observer = || Arc::clone(&core.observer);

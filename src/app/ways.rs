@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::StartError;
 use crate::config::{Config, Secret};
 use crate::forward::{self, Identity, Upstream, Ways};
-use crate::label::Label;
 use crate::load::Lane;
 use crate::route::Table;
-use crate::wire::RouteFacts;
+use tokengauge_types::event::RouteFacts;
+use tokengauge_types::label::Label;
 
 /// The route of a request that none fits: its exchange is counted too.
 const UNROUTED: &str = "none";

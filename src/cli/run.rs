@@ -7,7 +7,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::{App, Ended};
 use crate::config::{self, Config, ExportOverrides, RunArgs, Watch};
-use crate::{diag, export, listen, vitals};
+use crate::diag;
+use crate::export;
+use crate::listen;
+use crate::vitals;
 
 /// Threads that move bytes: as many as there are cores, up to a number beyond which a relay only pays for stealing.
 const MOST_WORKERS: usize = 16;

@@ -8,7 +8,7 @@ use super::value::{Address, Length, Socket};
 use super::{LogFormat, LogLevel, Secret};
 use crate::route::TraceHeaders;
 use crate::slo::Preset;
-use crate::wire::Vantage;
+use tokengauge_types::event::Vantage;
 
 /// What was said on the command line or, where nothing was, in the environment.
 #[derive(Args, Clone, Debug, Default)]

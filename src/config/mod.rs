@@ -21,14 +21,21 @@ pub use url::{Target, Url};
 pub use value::Length;
 pub use watch::Watch;
 
+use crate::content;
 use crate::cost::Costs;
 use crate::count::Tokenisers;
+use crate::drift;
 use crate::engine::warm;
 use crate::export::request_log;
-use crate::label::Label;
+use crate::forward;
+use crate::listen;
+use crate::route;
 use crate::route::TraceHeaders;
-use crate::wire::Vantage;
-use crate::{content, drift, forward, label, listen, route, scrape, slo};
+use crate::scrape;
+use crate::slo;
+use tokengauge_types::event::Vantage;
+use tokengauge_types::label;
+use tokengauge_types::label::Label;
 
 #[cfg(feature = "desk")]
 mod acceptance;

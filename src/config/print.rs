@@ -16,9 +16,11 @@ use crate::drift::{self, Baseline};
 use crate::engine::warm;
 use crate::export::request_log::{self, Place};
 use crate::forward::{self, identity};
-use crate::label::{self, Pattern};
+use crate::listen;
+use crate::route;
+use crate::scrape;
 use crate::slo::{Exclusion, Indicator, Objective, Scope};
-use crate::{listen, route, scrape};
+use tokengauge_types::label::{self, Pattern};
 
 impl Config {
     /// Everything, defaults included, as YAML; secrets are redacted.

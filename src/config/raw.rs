@@ -13,7 +13,7 @@ use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket
 use super::{ExportProtocol, GenAiNames, LogFormat, LogLevel};
 use crate::forward::Propagator;
 use crate::route::TraceHeaders;
-use crate::wire::Vantage;
+use tokengauge_types::event::Vantage;
 
 /// Configuration of tokengauge.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

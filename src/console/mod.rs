@@ -164,9 +164,9 @@ fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::Label;
     use crate::load::{Flow, FlowReading, Lane, LaneReading, Percentiles, Summary, Throughput};
-    use crate::wire::Vantage;
+    use tokengauge_types::event::Vantage;
+    use tokengauge_types::label::Label;
 
     fn flow(model: &str, route: &str, latest: Option<f64>, finished: u64) -> FlowReading {
         FlowReading {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{Bounded, MARGIN, MOST_PARTS, Policy, Redactor, parts};
 use crate::dialect::{Event, Part};
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 /// The most choices that are told apart, as where their ends are.
 const MOST_CHOICES: u32 = 128;

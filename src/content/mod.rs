@@ -22,7 +22,7 @@ pub use heard::Heard;
 pub use redact::{BUILT_IN, Problem, Redactor};
 
 use crate::dialect::Api;
-use crate::label::{Label, Name};
+use tokengauge_types::label::{Label, Name};
 
 /// Bytes that all captures in flight may hold together: a thousand calls with prompts of 64 KiB. A call that comes when
 /// they are used up is not captured, and says so.

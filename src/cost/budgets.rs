@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::label::{Label, Pattern};
 use crate::record::{Call, Record};
+use tokengauge_types::label::{Label, Pattern};
 
 /// What may be used over a rolling window, and by which calls. A scope that is `None` takes all.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,9 +88,9 @@ mod tests {
     use super::*;
     use crate::count::Source;
     use crate::dialect::Usage;
-    use crate::label::Name;
     use crate::record::Cost;
     use crate::slo::example::stream;
+    use tokengauge_types::label::Name;
 
     fn of(tenant: &str) -> Record {
         let mut record = stream();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::clock::Wall;
+use tokengauge_types::clock::Wall;
 
 const NANOS: u64 = 86_400_000_000_000;
 

@@ -10,8 +10,8 @@ pub use budgets::{Allowance, Budget};
 pub use day::Day;
 pub use prices::{Price, Prices, Rental};
 
-use crate::label::Label;
 use crate::record::{Call, Cost, Record};
+use tokengauge_types::label::Label;
 
 /// Prices and budgets.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,8 +2,8 @@
 
 use crate::cost::{Day, Priced};
 use crate::count::Source;
-use crate::label::{Label, Pattern};
 use crate::record::{Call, Cost, Record};
+use tokengauge_types::label::{Label, Pattern};
 
 /// Tokens by which prices are told.
 const MILLION: f64 = 1e6;
@@ -138,11 +138,11 @@ const fn number(tokens: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Wall;
     use crate::dialect::Usage;
-    use crate::label::Name;
     use crate::record::Output;
     use crate::slo::example::stream;
+    use tokengauge_types::clock::Wall;
+    use tokengauge_types::label::Name;
 
     fn price(model: &str, input: f64) -> Price {
         Price {

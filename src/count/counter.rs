@@ -5,7 +5,7 @@ use super::room::Share;
 use super::stream::{STANDARD, Stream, rise};
 use super::{Source, Tokeniser, Tokenisers, estimate};
 use crate::dialect::{Kind, Part};
-use crate::label::Label;
+use tokengauge_types::label::Label;
 
 /// So many texts of one exchange are counted apart: 128 choices, OpenAI's limit, with text and reasoning each. What
 /// comes beyond (a hostile upstream can open a tool call per event) is estimated from its bytes.

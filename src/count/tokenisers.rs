@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::room::Room;
 use super::{Encoding, Given, encoding_of};
-use crate::label::{Label, Pattern};
+use tokengauge_types::label::{Label, Pattern};
 
 /// What text is counted with.
 #[derive(Clone, Debug)]

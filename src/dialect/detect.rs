@@ -4,7 +4,7 @@
 //! fits is taken until the request's body says which one it is ([`RequestFacts::api`](super::RequestFacts)), or none.
 
 use super::api::{Api, Family};
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 /// What an API is told by.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::failure::identifier;
 use super::tally::Tally;
 use super::{Event, Timings};
-use crate::wire::Headers;
+use tokengauge_types::event::Headers;
 
 /// Headers that only one provider or engine sends, whatever their value.
 const MARKS: [(&str, &str); 5] = [
@@ -80,7 +80,7 @@ fn milliseconds(text: &str) -> Option<Duration> {
 mod tests {
     use super::*;
     use crate::dialect::Usage;
-    use crate::label::Name;
+    use tokengauge_types::label::Name;
 
     fn headers(pairs: &[(&'static str, &str)]) -> Headers {
         let named = |(name, value): &(&'static str, &str)| Some((*name, Name::new(value)?));

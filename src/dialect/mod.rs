@@ -52,7 +52,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::frame::Anomaly;
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 /// What a response says, one thing at a time. Text is borrowed: nothing of it is kept.
 #[derive(Clone, Debug, PartialEq)]

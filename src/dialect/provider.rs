@@ -1,8 +1,8 @@
 //! Whose flavour of an API is spoken: the standard's `gen_ai.provider.name`.
 
 use super::Api;
-use crate::label::Label;
-use crate::wire::Headers;
+use tokengauge_types::event::Headers;
+use tokengauge_types::label::Label;
 
 /// Hosts by their end, and the provider each belongs to: the standard's own words where it has one, else ours.
 const HOSTS: [(&str, &str); 42] = [
@@ -89,7 +89,7 @@ fn by_host(host: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::Name;
+    use tokengauge_types::label::Name;
 
     fn of(host: &str) -> String {
         provider(Api::OpenAiChat, None, Some(host), None).to_string()

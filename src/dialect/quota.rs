@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::wire::Headers;
+use tokengauge_types::event::Headers;
 
 /// Longer than any provider's window (a month); what is further away is a mistake.
 const LONGEST_RESET: Duration = Duration::from_secs(40 * 86_400);
@@ -178,7 +178,7 @@ fn date(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::Name;
+    use tokengauge_types::label::Name;
 
     /// 2026-01-31T12:00:00Z.
     const NOW: Duration = Duration::from_secs(1_769_860_800);

@@ -110,7 +110,7 @@ const fn format(api: Api) -> Format {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::Name;
+    use tokengauge_types::label::Name;
 
     fn chat() -> Found {
         Found { api: Api::OpenAiChat, model: None, stream: None, body_decides: false }

@@ -2,7 +2,7 @@
 
 use super::{Api, Event, Found, Part, Reader, RequestFacts, RequestReader, Usage};
 use crate::frame::{Frame, Framer};
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 pub const STREAM: Option<&str> = Some("text/event-stream");
 pub const JSON: Option<&str> = Some("application/json");

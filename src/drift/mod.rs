@@ -25,12 +25,12 @@ use serde::Serialize;
 pub use index::FEWEST;
 pub use saved::{Saved, Unusable};
 
-use crate::clock::Moment;
 use crate::drift::index::{Bins, by_chance};
 use crate::drift::lengths::{Bucket, Lengths};
 use crate::drift::window::Window;
 use crate::load::{Flow, MOST_FLOWS};
 use crate::record::{Call, Complete, Outcome, Record};
+use tokengauge_types::clock::Moment;
 
 /// What is compared with what.
 #[derive(Clone, Debug, PartialEq)]

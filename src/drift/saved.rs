@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::drift::lengths::{Bucket, Lengths};
 use crate::drift::{Direction, FEWEST};
-use crate::label::{LONGEST_NAME, Label};
 use crate::load::{Flow, MOST_FLOWS};
-use crate::wire::Vantage;
+use tokengauge_types::event::Vantage;
+use tokengauge_types::label::{LONGEST_NAME, Label};
 
 /// The lengths of each flow.
 #[derive(Clone, Debug, Default, PartialEq)]

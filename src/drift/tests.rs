@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::label::Label;
-use crate::wire::Vantage;
+use tokengauge_types::event::Vantage;
+use tokengauge_types::label::Label;
 
 const HOUR: u64 = 3_600;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::clock::{Moment, Wall};
 use crate::engine::warm::{self, Machine};
 use crate::engine::{Asked, Engine, Numbers, Prefix, Told};
-use crate::label::Label;
 use crate::record::Warm;
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::label::Label;
 
 /// What is wanted to be known of one upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -1,7 +1,7 @@
 //! What is read of the pages in `tests/fixtures/engines`: written by each engine's documentation and source.
 
-use crate::clock::Wall;
 use crate::engine::{Engine, Numbers, Prefix, read};
+use tokengauge_types::clock::Wall;
 
 fn page(name: &str) -> Vec<u8> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/engines");

@@ -11,10 +11,10 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::FxHashMap;
 
-use crate::clock::Wall;
 use crate::engine::exposition::{Sample, samples};
 use crate::engine::names::{NAMES, PART, PROCESS_START, SAME_WORK, What};
 use crate::engine::{Asked, Engine};
+use tokengauge_types::clock::Wall;
 
 /// Series of one name that are told apart: models × ranks of the largest deployments behind one page, four times over.
 /// What has more is not summed but left out, because the sum of a part is no sum.

@@ -14,8 +14,8 @@
 
 use std::time::Duration;
 
-use crate::clock::{Moment, Wall};
 use crate::record::Warm;
+use tokengauge_types::clock::{Moment, Wall};
 
 /// When a backend counts as what.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

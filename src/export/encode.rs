@@ -14,9 +14,9 @@ use opentelemetry_sdk::Resource;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
-use crate::clock::Wall;
 use crate::export::names::{Attribute, SCOPE};
-use crate::label::Name;
+use tokengauge_types::clock::Wall;
+use tokengauge_types::label::Name;
 
 /// What most CLIENT spans of a call need; the rest is given back.
 const USUAL_LENGTH: usize = 2_048;

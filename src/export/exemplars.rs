@@ -13,12 +13,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use opentelemetry::KeyValue;
 use rustc_hash::FxHashMap;
 
-use crate::clock::Wall;
 use crate::export::config::{Config, ExemplarFilter};
 use crate::export::names::Metric;
 use crate::export::sampling::Sampler;
 use crate::export::span;
 use crate::record::Record;
+use tokengauge_types::clock::Wall;
 
 /// How many places (a bucket of a series, or a counter) one generation holds. A kind of call fills about a hundred: 25
 /// series, 4 buckets of each. So the latest 70 kinds of calls keep theirs. As many as a hash table of 8,192 places takes:
@@ -227,7 +227,7 @@ mod tests {
     use crate::export::names::ours;
     use crate::export::testing;
     use crate::record::Outcome;
-    use crate::wire::{Ending, Refusal};
+    use tokengauge_types::event::{Ending, Refusal};
 
     const BOUNDS: &[f64] = &[0.5, 1.5];
 

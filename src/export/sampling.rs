@@ -7,7 +7,7 @@
 //! still the only place where one reads what became of that one call.
 
 use crate::record::{Outcome, Record, Verdict};
-use crate::wire::Trace;
+use tokengauge_types::event::Trace;
 
 /// Decides at the head, and at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -152,7 +152,7 @@ mod tests {
     use crate::export::names::attributes::Values;
     use crate::export::names::spans;
     use crate::export::testing;
-    use crate::label::Label;
+    use tokengauge_types::label::Label;
 
     fn trace(parent_sampled: Option<bool>) -> Trace {
         Trace {

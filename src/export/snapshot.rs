@@ -8,10 +8,10 @@ use crate::cost::TokenPrice;
 use crate::drift;
 use crate::engine;
 use crate::export::request_log;
-use crate::label::{Dimension, Label};
 use crate::load;
 use crate::slo;
 use crate::vitals::Vitals;
+use tokengauge_types::label::{Dimension, Label};
 
 /// One moment's state of everything that is read rather than recorded.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +27,7 @@ pub struct Snapshot {
     pub losses: Losses,
     /// Requests whose head was malformed or too large.
     pub refused_requests: u64,
-    /// How often a label value had to be called `other`: [`crate::label::Gate::refused`].
+    /// How often a label value had to be called `other`: [`tokengauge_types::label::Gate::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
     pub vitals: Vitals,
     /// Since somebody asked for a drain; zero while nobody has.

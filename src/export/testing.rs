@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Moment, Wall};
 use crate::count::Source;
 use crate::dialect::{Allowance, Operation, Quota, RequestFacts, Timings, Usage};
-use crate::label::{Label, Name};
 use crate::measure::rates::Tokens;
 use crate::measure::{Points, Rates, Stalls};
 use crate::record::{
     Bands, Became, Call, Complete, Connection, Cost, Http, LengthBand, Network, Outcome, Output,
     Record, Series, Verdict, Warm,
 };
-use crate::wire::{
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::event::{
     Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,
 };
+use tokengauge_types::label::{Label, Name};
 
 fn timings() -> Timings {
     Timings {

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::exchange::Failed;
 use super::source::Source;
-use crate::label::Label;
-use crate::wire::{Ending, Failure, Limit, Refusal};
+use tokengauge_types::event::{Ending, Failure, Limit, Refusal};
+use tokengauge_types::label::Label;
 
 /// The status that tells a client of `ending`.
 pub(super) fn status(ending: Ending) -> StatusCode {

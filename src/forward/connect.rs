@@ -16,9 +16,9 @@ use tokio_rustls::TlsConnector;
 use super::Proxy;
 use super::wire_io::{Stream, Wire};
 use super::{Config, Protocol};
-use crate::clock;
-use crate::tcp::Connection;
-use crate::wire::{Connected, Failure};
+use tokengauge_types::clock;
+use tokengauge_types::event::{Connected, Failure};
+use tokengauge_types::tcp::Connection;
 
 /// Why an upstream cannot be set up.
 #[derive(Debug, thiserror::Error)]

@@ -19,10 +19,10 @@ use super::source::{Lease, Source};
 use super::tunnel::Tunnel;
 use super::upstream::{Channel, Upstream};
 use super::{Answer, Upload, connect, head as heads};
-use crate::clock;
 use crate::tee::Tap;
 use crate::tee::body::{Limits, RequestBody, ResponseBody};
-use crate::wire::{Connected, Ending, Failure, Limit, Refusal};
+use tokengauge_types::clock;
+use tokengauge_types::event::{Connected, Ending, Failure, Limit, Refusal};
 
 /// An admitted request's way to its upstream.
 pub(super) struct Exchange {

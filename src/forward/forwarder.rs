@@ -18,16 +18,16 @@ use super::identity::Identity;
 use super::upstream::Upstream;
 use super::ways::{Found, Ways};
 use super::{Answer, Propagation, answer, query};
-use crate::clock::{self, Moment};
-use crate::label::{Label, Name};
 use crate::route::TraceHeaders;
-use crate::tcp::Connection;
 use crate::tee::body::ResponseBody;
 use crate::tee::{Seam, Tap};
-use crate::wire::{
+use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::event::{
     self, Cell, Ending, Headers, REQUEST_HEADERS, RESPONSE_HEADERS, Refusal, RouteFacts, Scheme,
     Trace,
 };
+use tokengauge_types::label::{Label, Name};
+use tokengauge_types::tcp::Connection;
 
 /// What a forwarder is made of.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Forwarder {
         let (mut parts, body) = request.into_parts();
         let way = self.choose(&parts);
         let (trace, carried) = self.propagation.read(&parts.headers);
-        let open = wire::Open {
+        let open = event::Open {
             trace,
             conversation: self.propagation.conversation(&parts.headers),
             ..open(&parts, &way, client)
@@ -224,8 +224,8 @@ pub(super) fn fail(tap: &Tap, failed: &Failed, upstream: Option<&Label>) -> Resp
 }
 
 /// What may be known of a response's head.
-pub(super) fn head<B>(response: &Response<B>, own: bool) -> wire::Head {
-    wire::Head {
+pub(super) fn head<B>(response: &Response<B>, own: bool) -> event::Head {
+    event::Head {
         status: response.status().as_u16(),
         version: response.version(),
         headers: Headers::pick(response.headers(), &RESPONSE_HEADERS),
@@ -234,8 +234,8 @@ pub(super) fn head<B>(response: &Response<B>, own: bool) -> wire::Head {
     }
 }
 
-fn open(parts: &request::Parts, way: &Way, client: Client) -> wire::Open {
-    wire::Open {
+fn open(parts: &request::Parts, way: &Way, client: Client) -> event::Open {
+    event::Open {
         wall: clock::wall_now(),
         method: parts.method.clone(),
         path: Name::new(parts.uri.path()).unwrap_or_else(root),

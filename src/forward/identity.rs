@@ -8,8 +8,8 @@ use std::fmt;
 use http::{HeaderMap, HeaderName};
 use ring::hmac;
 
-use crate::label::Name;
-use crate::wire::Who;
+use tokengauge_types::event::Who;
+use tokengauge_types::label::Name;
 
 /// Hexadecimal digits that are kept of a hash: 64 bits, of which 100 values collide once in 10¹⁵ times.
 const DIGITS: usize = 16;

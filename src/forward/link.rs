@@ -18,10 +18,10 @@ use hyper_util::rt::TokioIo;
 
 use super::Upload;
 use super::wire_io::Wire;
-use crate::bell::{Bell, MOST_ROUNDS};
-use crate::clock::Moment;
-use crate::tcp::Connection as Ends;
 use crate::tee::Written;
+use tokengauge_types::clock::Moment;
+use tokengauge_types::notifier::{Bell, MOST_ROUNDS};
+use tokengauge_types::tcp::Connection as Ends;
 
 pub(super) struct Link {
     sender: SendRequest<Upload>,

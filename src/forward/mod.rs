@@ -39,8 +39,8 @@ pub use self::trace::{Carried, Propagation, Propagator, Sample};
 pub use self::upstream::Upstream;
 pub use self::ways::Ways;
 
-use crate::label::Label;
 use crate::tee::body::{RequestBody, ResponseBody};
+use tokengauge_types::label::Label;
 
 /// The body of every response this proxy gives.
 pub type Answer = ResponseBody<Source>;

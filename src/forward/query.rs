@@ -1,6 +1,6 @@
 //! The one thing of a query that may be known: the model it names.
 
-use crate::label::{LONGEST_NAME, Name};
+use tokengauge_types::label::{LONGEST_NAME, Name};
 
 /// Where a model may be named, the first that is there before the others. A deployment is Azure's name for one.
 const KEYS: [&str; 2] = ["model", "deployment"];

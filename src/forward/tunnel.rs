@@ -9,9 +9,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 
 use super::admission::Place;
-use crate::clock;
 use crate::tee::Tap;
-use crate::wire::{Blocked, Direction, Ending, Failure};
+use tokengauge_types::clock;
+use tokengauge_types::event::{Blocked, Direction, Ending, Failure};
 
 /// Both sides of an upgraded exchange, and what it holds until it ends.
 pub(super) struct Tunnel {

@@ -11,9 +11,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use super::connect::{self, Connector};
 use super::link::Link;
 use super::{Config, Protocol, Upload};
-use crate::clock;
-use crate::tcp::Connection;
-use crate::wire::{Connected, Failure};
+use tokengauge_types::clock;
+use tokengauge_types::event::{Connected, Failure};
+use tokengauge_types::tcp::Connection;
 
 pub(super) type Http2 = http2::SendRequest<Upload>;
 

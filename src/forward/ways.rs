@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::admission::Door;
 use super::{Config, Identity, Upstream};
-use crate::label::Label;
 use crate::route::{Table, Target};
+use tokengauge_types::label::Label;
 
 /// Swapped as a whole on a reload: no request can find a new route and miss its upstream.
 #[derive(Debug)]

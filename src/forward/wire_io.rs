@@ -161,11 +161,11 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
-    use crate::clock;
-    use crate::label::{Label, Name};
     use crate::tee::body::RequestBody;
     use crate::tee::{self, Seam, Tap};
-    use crate::wire::{Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who};
+    use tokengauge_types::clock;
+    use tokengauge_types::event::{Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who};
+    use tokengauge_types::label::{Label, Name};
 
     /// All of it finds room in hyper's buffer, and none in the stream below.
     const BODY: usize = 100 * 1024;

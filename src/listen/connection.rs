@@ -23,7 +23,7 @@ use super::exchanges::{Counted, Exchanges};
 use super::first::First;
 use super::phases::{Member, Phase};
 use super::socket::Accepted;
-use crate::bell::{Bell, MOST_ROUNDS};
+use tokengauge_types::notifier::{Bell, MOST_ROUNDS};
 
 /// Makes the service of each connection.
 pub trait Handler: Clone + Send + Sync + 'static {

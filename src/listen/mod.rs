@@ -33,7 +33,7 @@ pub use self::tls::Error as TlsError;
 use self::connection::Server;
 use self::phases::{Phase, Phases};
 use self::socket::Socket;
-use crate::tcp::Connection;
+use tokengauge_types::tcp::Connection;
 
 /// One listener.
 #[derive(Clone, Debug, Eq, PartialEq)]

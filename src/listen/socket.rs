@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use super::Address;
-use crate::tcp::Connection;
+use tokengauge_types::tcp::Connection;
 
 /// Connections that may wait to be accepted: a burst of clients that reconnect at once.
 const BACKLOG: u32 = 4_096;

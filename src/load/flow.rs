@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::load::recent::{Recent, Segment};
 use crate::load::{Ended, Flow, FlowReading, LONGEST_WINDOW, Throughput};
-use crate::slots::Slots;
+use tokengauge_types::clock::Moment;
+use tokengauge_types::rolling_window::Slots;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -149,8 +149,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::label::Label;
-    use crate::wire::Vantage;
+    use tokengauge_types::event::Vantage;
+    use tokengauge_types::label::Label;
 
     fn flow() -> Flow {
         Flow {

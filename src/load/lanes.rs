@@ -69,8 +69,8 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::Label;
-    use crate::wire::Vantage;
+    use tokengauge_types::event::Vantage;
+    use tokengauge_types::label::Label;
 
     fn lane(route: &str) -> Lane {
         Lane { route: Label::known(route), vantage: Vantage::Outbound }

@@ -20,14 +20,14 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::clock::Moment;
-use crate::label::{Label, OTHER};
 use crate::load::flow::Track;
 use crate::load::lanes::Lanes;
 use crate::load::recent::Segment;
 use crate::measure::Band;
 use crate::record::Series;
-use crate::wire::Vantage;
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::Vantage;
+use tokengauge_types::label::{Label, OTHER};
 
 /// What an exchange in flight is doing.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]

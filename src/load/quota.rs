@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::clock::Moment;
 use crate::dialect::{Allowance, Quota};
 use crate::load::Flow;
+use tokengauge_types::clock::Moment;
 
 /// Told at least for this long, though it was reset meanwhile: providers that fill up steadily tell of resets within
 /// milliseconds, and nobody reads gauges that often. Until the next answer it errs on the low side.
@@ -140,8 +140,8 @@ impl Said {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::Label;
-    use crate::wire::Vantage;
+    use tokengauge_types::event::Vantage;
+    use tokengauge_types::label::Label;
 
     fn flow(model: &str) -> Flow {
         Flow {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::clock::Moment;
 use crate::load::{Ended, LONGEST_WINDOW, Percentiles, Summary};
 use crate::measure::{Band, VOICE_RATE};
-use crate::slots::Slots;
+use tokengauge_types::clock::Moment;
+use tokengauge_types::rolling_window::Slots;
 
 /// Tenths of the longest window. The one that is filling counts as the tenth, so what is told covers 4½ to 5 min.
 const SEGMENT: Duration = Duration::from_secs(30);

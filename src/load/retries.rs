@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::clock::Moment;
-use crate::wire::Open;
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::Open;
 
 /// The longest backoff of common SDKs and job queues; ids that come again later than that name something else.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -132,9 +132,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::clock::Wall;
-    use crate::label::{Label, Name};
-    use crate::wire::{RouteFacts, Scheme, Trace, Vantage, Who};
+    use tokengauge_types::clock::Wall;
+    use tokengauge_types::event::{RouteFacts, Scheme, Trace, Vantage, Who};
+    use tokengauge_types::label::{Label, Name};
 
     const AT: Moment = Moment::from_secs(1_000);
 

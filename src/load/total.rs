@@ -1,9 +1,9 @@
 //! All flows together: what the system does, and what its exchanges were like whatever they asked for.
 
-use crate::clock::Moment;
 use crate::load::TotalReading;
 use crate::load::flow::{Track, peak, throughput};
 use crate::load::recent::Segment;
+use tokengauge_types::clock::Moment;
 
 /// Means add up. The peak is looked for in the sums of the seconds, since flows peak apart. `recent`: of all tracks.
 pub(super) fn reading(at: Moment, tracks: &[&Track], recent: &Segment) -> TotalReading {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Wall;
+use tokengauge_types::clock::Wall;
 
 /// Older than this is a clock that is wrong, or a client that made it up: no load balancer holds a request for so long.
 const LONGEST: Duration = Duration::from_secs(3_600);

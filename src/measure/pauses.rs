@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use tokengauge_types::clock::Moment;
 
 /// Between two beats.
 pub const BEAT_EVERY: Duration = Duration::from_millis(250);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use tokengauge_types::clock::Moment;
 
 /// When each thing happened for the first time; `None` where it never did.
 ///

@@ -160,7 +160,7 @@ fn output_rate(tokens: Tokens, decode: Duration) -> Result<f64, Unrated> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Moment;
+    use tokengauge_types::clock::Moment;
 
     fn points(token: u64, last: u64, end: u64) -> Points {
         let at = |millis| Some(Moment::from_millis(millis));

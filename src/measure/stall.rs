@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::clock::Moment;
+use tokengauge_types::clock::Moment;
 
 /// A stream keeps the facts of so many stalls; further ones are only counted. One that stalls more often is slow rather
 /// than stuck, and its first stalls tell as much as all of them.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::count::Source;
 use crate::dialect::Kind;
 use crate::measure::Stall;
+use tokengauge_types::clock::Moment;
 
 /// Something measured while the exchange is still going on. Nothing in here is ever corrected later.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tests::{Play, STREAMED, at, chunk, open, usage};
-use crate::clock::Moment;
 use crate::count::Source;
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
-use crate::label::{Gate, Limits};
 use crate::measure::{Sample, Stage};
 use crate::observe::{Board, Sinks};
 use crate::record::{Complete, Outcome};
-use crate::wire::{Blocked, Cell, Direction, Ending, Entry, ExchangeId, Waiting, Word};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{Blocked, Cell, Direction, Ending, Entry, ExchangeId, Waiting, Word};
+use tokengauge_types::label::{Gate, Limits};
 
 /// 500 tokens were reported, 400 of them reasoning that was never streamed. What came in 4 chunks of 25, a second apart,
 /// are 100. The rate leaves out the first chunk: (100 − 25) ÷ 3 s = 25 per second; with the hidden ones it would be

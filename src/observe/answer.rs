@@ -1,15 +1,15 @@
 //! What the events of one answer add up to.
 
-use crate::clock::Moment;
 use crate::content::Heard;
 use crate::count::{Counter, Source, Tokenisers};
 use crate::dialect::{Event, Part, Timings, Usage};
 use crate::frame::Anomaly;
-use crate::label::{Label, Name};
 use crate::measure::{Points, Sample, Stream};
 use crate::observe::anomalies::Anomalies;
 use crate::observe::arguments::Arguments;
 use crate::record::{Became, Counted, Said};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::label::{Label, Name};
 
 /// The most choices whose ends are told apart; `n` is 128 at most with every provider that states a limit.
 const MOST_CHOICES: usize = 128;

@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::clock::Wall;
 use crate::cost::{Costs, Prices, Rental};
 use crate::engine::{Backend, Engine, Numbers, Told, warm};
 use crate::export::{self, Instruments, Readings, Snapshot};
-use crate::label::{Gate, Label, Limits, Name};
 use crate::load::Bound;
 use crate::observe::tests::{at, open};
 use crate::observe::{Board, Sinks};
 use crate::record::{Record, Warm};
-use crate::wire::{Blocked, Direction, Ending, Entry, ExchangeId, Head, Word};
+use tokengauge_types::clock::Wall;
+use tokengauge_types::event::{Blocked, Direction, Ending, Entry, ExchangeId, Head, Word};
+use tokengauge_types::label::{Gate, Label, Limits, Name};
 
 const ASKED: &str =
     r#"{"model":"qwen3:4b","stream":false,"messages":[{"role":"user","content":"Hi"}]}"#;
@@ -140,7 +140,7 @@ fn the_queue_is_exact_while_the_engine_tells_it() {
     let mut stage = Stage::new(None);
     let lane = crate::load::Lane {
         route: Label::known("default"),
-        vantage: crate::wire::Vantage::Outbound,
+        vantage: tokengauge_types::event::Vantage::Outbound,
     };
     stage.board.prime(&lane);
     let mut depth = |millis| {

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::content::{self, Asked, Budget, Policy};
 use crate::count::Tokenisers;
 use crate::dialect::{
     self, Api, Event, Found, Quota, Reader, Realtime, RequestFacts, RequestReader,
 };
 use crate::frame::{Anomaly, Frame, Framer};
-use crate::label::{Dimension, Gate, Label, Name, OTHER};
 use crate::measure::{Points, Rates, Sample, Stalls, rates};
 use crate::observe::answer::{Answer, Brought};
 use crate::observe::coding::Coding;
 use crate::observe::reading::Reading;
 use crate::record::{self, Bands, Call, Complete, Outcome, Output, Series, WebSocket};
-use crate::wire::{Direction, Head, Headers, Open, RouteFacts};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{Direction, Head, Headers, Open, RouteFacts};
+use tokengauge_types::label::{Dimension, Gate, Label, Name, OTHER};
 
 /// A call of a known API.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use crate::decode::{Fault, Inflater};
 use crate::frame::Anomaly;
-use crate::wire::Headers;
+use tokengauge_types::event::Headers;
 
 /// One direction's body as it was coded.
 #[derive(Debug)]
@@ -98,11 +98,11 @@ mod tests {
 
     use super::*;
     use crate::count::Tokenisers;
-    use crate::label::{Gate, Limits, Name};
     use crate::observe::Exchange;
     use crate::observe::tests::{STREAMED, at, chunk, open, usage};
     use crate::record::{Complete, Outcome, Record};
-    use crate::wire::{Blocked, Direction, Ending, ExchangeId, Head, Word};
+    use tokengauge_types::event::{Blocked, Direction, Ending, ExchangeId, Head, Word};
+    use tokengauge_types::label::{Gate, Limits, Name};
 
     /// Each pushed and flushed at the next 100 ms, from 300 ms on.
     fn events() -> Vec<String> {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::tests::{STREAMED, at, chunk, open, usage};
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus, span};
-use crate::label::{Gate, Limits, Name};
 use crate::observe::{Board, Sinks};
 use crate::record::Record;
-use crate::wire::{
+use tokengauge_types::event::{
     Blocked, Direction, Ending, Entry, ExchangeId, Failure, Head, Limit, Refusal, Word,
 };
+use tokengauge_types::label::{Gate, Limits, Name};
 
 #[path = "../../tests/it/aborts/table.rs"]
 mod table;

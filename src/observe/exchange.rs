@@ -8,19 +8,19 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::content::{Budget, Policy};
 use crate::count::Tokenisers;
 use crate::dialect::{self, Quota};
 use crate::frame::Anomaly;
-use crate::label::{Gate, Label, Name};
 use crate::load::State;
 use crate::measure::{Awaited, Patience, Pauses, Points, Sample, Stall, Watch, edge_wait};
 use crate::observe::calling::{Calling, Closing};
 use crate::observe::network::Sides;
 use crate::observe::socket::Socket;
 use crate::record::{self, Answered, Http, Record, Series, WebSocket};
-use crate::wire::{Connected, Direction, Ending, ExchangeId, Head, Open, Word};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{Connected, Direction, Ending, ExchangeId, Head, Open, Word};
+use tokengauge_types::label::{Gate, Label, Name};
 
 /// The status of an upgrade.
 const SWITCHING: u16 = 101;

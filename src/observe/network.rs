@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::record::{Connection, Network};
-use crate::tcp::{Connection as Ends, Info};
+use tokengauge_types::tcp::{Connection as Ends, Info};
 
 /// Asks the kernel; nothing of a connection that is closed.
 pub type Ask = Box<dyn FnMut(&Ends) -> Option<Info> + Send>;

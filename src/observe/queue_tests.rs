@@ -4,13 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use crate::dialect::Allowance;
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
-use crate::label::{Gate, Limits, Name};
 use crate::load::{Limited, QuotaReading};
 use crate::measure::Stage;
 use crate::observe::tests::{STREAMED, at, chunk, open};
 use crate::observe::{Board, Phase, Sinks};
 use crate::record::{Outcome, Record};
-use crate::wire::{Blocked, Direction, Ending, Entry, ExchangeId, Head, Headers, Refusal, Word};
+use tokengauge_types::event::{
+    Blocked, Direction, Ending, Entry, ExchangeId, Head, Headers, Refusal, Word,
+};
+use tokengauge_types::label::{Gate, Limits, Name};
 
 type Pairs<'a> = &'a [(&'static str, &'a str)];
 

@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
-use crate::label::{Gate, Limits, Name};
 use crate::load::Silence;
 use crate::measure::{Awaited, Stall, Stalls};
 use crate::observe::tests::{STREAMED, at, chunk, open};
 use crate::observe::{Board, Sinks};
 use crate::record::Record;
-use crate::wire::{
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,
 };
+use tokengauge_types::label::{Gate, Limits, Name};
 
 /// A board, its metrics and the records that it made.
 struct Scene {

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::clock::{self, Moment};
 use crate::observe::board::Board;
 use crate::tee::{Batch, Seam};
-use crate::wire::{Entry, Word};
+use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::event::{Entry, Word};
 use tokio::time::MissedTickBehavior;
 
 /// Between two drains while anything is open. A timed wake costs 20–55 µs, as much as relaying a chunk; instants were

@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::clock::{Moment, Wall};
 use crate::count::{Source, Tokenisers};
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
 use crate::frame::Anomaly;
-use crate::label::{Gate, Label, Limits, Name};
 use crate::load::State;
 use crate::measure::Sample;
 use crate::observe::{Board, Exchange, Sinks};
 use crate::record::{Became, Complete, Outcome, Record};
-use crate::wire::{
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Headers, Open,
     RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
+use tokengauge_types::label::{Gate, Label, Limits, Name};
 
 /// Plays words into an exchange. Every method takes the millisecond at which it happens.
 pub(super) struct Play {

@@ -1,6 +1,6 @@
 //! What became of a choice: speed gained must not be quality lost.
 
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 /// The words of all providers for an end that a filter made: OpenAI's, Google's, Cohere's.
 const FILTERED: [&str; 12] = [

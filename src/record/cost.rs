@@ -1,7 +1,7 @@
 //! What a call cost.
 
 use crate::count::Source;
-use crate::label::Label;
+use tokengauge_types::label::Label;
 
 /// An amount of money. Never added to one in another currency.
 #[derive(Clone, Debug, PartialEq)]

@@ -21,16 +21,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::clock::Wall;
 use crate::content::Content;
 use crate::dialect::{Operation, Quota, RequestFacts, Timings, Usage};
 use crate::frame::Anomaly;
-use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stages, Stalls};
-use crate::wire::{
+use tokengauge_types::clock::Wall;
+use tokengauge_types::event::{
     Connected, Ending, ExchangeId, Fault, Head, Headers, Open, RouteFacts, Scheme, Trace, Vantage,
     Who,
 };
+use tokengauge_types::label::{Label, Name};
 
 /// Everything that is known of one exchange after its end.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! How an exchange came out, whose fault it was, and what `error.type` says.
 
-use crate::label::Name;
 use crate::record::Outcome;
-use crate::wire::{Ending, Failure, Fault, Limit, Refusal};
+use tokengauge_types::event::{Ending, Failure, Fault, Limit, Refusal};
+use tokengauge_types::label::Name;
 
 /// What is known of the answer when the exchange ends.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,8 @@
 //! What an exchange was that went on as a WebSocket, and how it came out.
 
-use crate::label::Name;
 use crate::record::{Answered, Outcome, settle};
-use crate::wire::{Direction, Ending, Failure, Fault};
+use tokengauge_types::event::{Direction, Ending, Failure, Fault};
+use tokengauge_types::label::Name;
 
 /// Closing codes that say that all is well; a close without a code says so too.
 const FINE: [u16; 2] = [1000, 1001];

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::label::OTHER;
+use tokengauge_types::label::OTHER;
 
 /// Texts in the order in which they first came. What comes when there is no more room is `other`.
 #[derive(Debug)]

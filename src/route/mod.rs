@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::label::Label;
-use crate::wire::RouteFacts;
+use tokengauge_types::event::RouteFacts;
+use tokengauge_types::label::Label;
 
 /// One route. The first of the longest matching prefixes wins; a route with a host before one without.
 #[derive(Clone, Debug)]
@@ -215,7 +215,7 @@ fn without_port(host: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Vantage;
+    use tokengauge_types::event::Vantage;
 
     fn route(name: &str, host: Option<&str>, prefix: &str) -> Config {
         let facts = RouteFacts {

@@ -15,7 +15,7 @@ use tokio::time::MissedTickBehavior;
 use crate::diag;
 use crate::engine::{self, Asked, Engine, LARGEST_BODY, Told};
 use crate::forward::{self, Asker, SetupError, Unanswered};
-use crate::label::Label;
+use tokengauge_types::label::Label;
 
 /// The plain format first: OpenMetrics says the same at greater length.
 const FORMATS: &str = "text/plain;version=0.0.4,application/openmetrics-text;q=0.5,*/*;q=0.1";

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use crate::clock::{self, Moment};
 use crate::simulate::ledger::{Ended, Tally};
 use crate::simulate::pace::Pace;
 use crate::simulate::script::{Beat, Script};
 use crate::simulate::voice::{self, Voice};
+use tokengauge_types::clock::{self, Moment};
 
 /// The body of a response.
 #[derive(Debug)]

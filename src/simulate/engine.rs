@@ -9,9 +9,9 @@ use http::Response;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::clock::Moment;
 use crate::simulate::answer::Answer;
 use crate::simulate::profile::Profile;
+use tokengauge_types::clock::Moment;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,6 @@ use fastrand::Rng;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-use crate::clock;
 use crate::simulate::answer::{Answer, Faults, Stream, Whole};
 use crate::simulate::engine::Engine;
 use crate::simulate::ledger::Tally;
@@ -17,6 +16,7 @@ use crate::simulate::request::{Api, Refused, Request};
 use crate::simulate::script::{Script, Wish};
 use crate::simulate::voice::Voice;
 use crate::simulate::{CREATED, embed};
+use tokengauge_types::clock;
 
 /// One request that is going to be answered.
 pub struct Job {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::clock::{self, Moment};
-use crate::label::Name;
+use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::label::Name;
 
 /// How many answers are remembered: several minutes of the demo, hours of a test, and about 30 MB.
 pub const LONGEST: usize = 100_000;

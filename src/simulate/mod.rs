@@ -36,12 +36,12 @@ use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::label::Name;
 use crate::simulate::answer::{Answer, Whole};
 use crate::simulate::engine::Engine;
 use crate::simulate::job::{Job, healthy, json, metrics, refuse};
 use crate::simulate::pace::{Fate, Overrides};
 use crate::simulate::request::{Api, Refused};
+use tokengauge_types::label::Name;
 
 pub use crate::simulate::ledger::{Ended, Entry, Ledger, Usage};
 pub use crate::simulate::profile::Profile;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use http::HeaderMap;
 
-use crate::clock::Moment;
 use crate::simulate::engine::Busy;
 use crate::simulate::profile::Profile;
+use tokengauge_types::clock::Moment;
 
 /// What a single request may ask of the simulation, in headers `x-simulate-…`: they outrank the model's profile.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

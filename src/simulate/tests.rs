@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::clock;
+use tokengauge_types::clock;
 
 struct Running {
     address: std::net::SocketAddr,

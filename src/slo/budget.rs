@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::clock::Moment;
-use crate::slots::Slots;
+use tokengauge_types::clock::Moment;
+use tokengauge_types::rolling_window::Slots;
 
 /// Into how many slots every window is cut, whatever its length. An event counts for at least the window's length and
 /// at most a 120th (0.8 %) longer: 2.5 s for 5 min, 6 h for 30 d. The window always takes in the slot that is filling,

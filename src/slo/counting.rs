@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::record::{Call, Record, Warm};
 use crate::slo::{Indicator, seconds};
-use crate::wire::{Ending, Refusal};
+use tokengauge_types::event::{Ending, Refusal};
 
 /// The status by which a backend says that its caller asks too often, or that it cannot keep up.
 const TOO_MANY_REQUESTS: u16 = 429;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use tokengauge_types::clock::Moment;
 
 /// Gaps that are told apart. A process that restarts more often within a window runs ever more of it unobserved; the two
 /// gaps with the least between them are then taken for one, so that never more is said to be observed than was.

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Moment, Wall};
 use crate::dialect::{Operation, RequestFacts};
-use crate::label::{Label, Name};
 use crate::measure::{Points, Rates, Stalls};
 use crate::record::{Bands, Call, Complete, Http, Network, Outcome, Output, Record, Series};
 use crate::slo::{Counting, Indicator, Objective, Scope};
-use crate::wire::{Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who};
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::event::{
+    Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,
+};
+use tokengauge_types::label::{Label, Name};
 
 pub(crate) fn at(millis: u64) -> Moment {
     Moment::from_millis(1_000_000 + millis)

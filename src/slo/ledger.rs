@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::clock::{Moment, Wall};
 use crate::record::{Record, Verdict};
 use crate::slo::budget::{Counts, Course, Window};
 use crate::slo::coverage::Coverage;
@@ -10,6 +9,7 @@ use crate::slo::scope::{Filter, Subject};
 use crate::slo::slices::{Closed, Slices};
 use crate::slo::state::Kept;
 use crate::slo::{BURN_WINDOWS, Indicator, Judged, Malformed, Objective, Reading, Restored, State};
+use tokengauge_types::clock::{Moment, Wall};
 
 /// All objectives, each with its history.
 #[derive(Debug)]

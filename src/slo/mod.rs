@@ -31,7 +31,7 @@ pub use slices::SLICE;
 pub use state::{Malformed, Restored, State};
 pub use verdict::Judged;
 
-use crate::label::Label;
+use tokengauge_types::label::Label;
 
 /// A promise: so many of the exchanges in scope shall be good, over a rolling window.
 #[derive(Clone, Debug, PartialEq, Serialize)]

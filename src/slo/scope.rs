@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::dialect::Operation;
-use crate::label::{Label, Name, Pattern};
 use crate::record::{Call, Record};
+use tokengauge_types::label::{Label, Name, Pattern};
 
 /// Which exchanges count. `None` is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

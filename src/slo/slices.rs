@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::record::Verdict;
+use tokengauge_types::clock::Moment;
 
 /// How long a slice is. Slices stand on a fixed grid: the n-th is n min ≤ at < (n + 1) min since the process began.
 pub const SLICE: Duration = Duration::from_secs(60);

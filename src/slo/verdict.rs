@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::record::{Call, Complete, Outcome, Record, Verdict};
 use crate::slo::scope::is_stream;
 use crate::slo::{Counting, Indicator, Objective};
-use crate::wire::{Ending, Fault};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{Ending, Fault};
 
 /// Too many requests: the one status below 500 by which a backend says that it cannot keep up.
 const TOO_MANY_REQUESTS: u16 = 429;
@@ -215,14 +215,14 @@ fn refused_the_request(record: &Record) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Moment;
     use crate::dialect::Operation;
     use crate::measure::{Awaited, Silence, Stall, Stalls};
     use crate::record::Output;
     use crate::record::Warm;
     use crate::slo::example::{at, objective, stream};
     use crate::slo::{Counting, Exclusion};
-    use crate::wire::{Failure, Limit, Refusal};
+    use tokengauge_types::clock::Moment;
+    use tokengauge_types::event::{Failure, Limit, Refusal};
 
     const GOOD: Option<Verdict> = Some(Verdict::Good);
     const BAD: Option<Verdict> = Some(Verdict::Bad);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Connection, Info};
+use tokengauge_types::tcp::{Connection, Info};
 
 #[derive(Debug)]
 pub enum Kernel {}

@@ -21,8 +21,8 @@ pub use self::tap::Tap;
 pub use self::written::Written;
 
 use self::shard::Shard;
-use crate::clock::Moment;
-use crate::wire::{Entry, ExchangeId, Open};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{Entry, ExchangeId, Open};
 
 /// How much the seam may hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -64,7 +64,7 @@ pub struct Lost {
 }
 
 /// The buffers between the two paths. Words are never lost; body bytes beyond the budget become a
-/// [`Gap`](crate::wire::Word::Gap); and where the observer has fallen far behind, whole new exchanges go unobserved
+/// [`Gap`](tokengauge_types::event::Word::Gap); and where the observer has fallen far behind, whole new exchanges go unobserved
 /// rather than random chunks of all.
 #[derive(Debug)]
 pub struct Seam {

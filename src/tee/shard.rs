@@ -1,8 +1,8 @@
 //! One buffer of the seam: words and the bytes of their arrivals, in order, within a budget.
 
 use super::Batch;
-use crate::clock::Moment;
-use crate::wire::{Blocked, Direction, Entry, ExchangeId, Word};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{Blocked, Direction, Entry, ExchangeId, Word};
 
 /// What a boxed head is taken to weigh: the two structs with a dozen short headers. Long ones reach 4 KiB.
 const HEAD_WEIGHT: usize = 1024;

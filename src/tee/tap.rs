@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::Seam;
 use super::shard::Shard;
-use crate::clock::{self, Moment};
-use crate::wire::{
+use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::event::{
     Blocked, Cell, Connected, Direction, Ending, ExchangeId, Head, Open, Waiting, Word,
 };
 

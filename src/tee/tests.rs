@@ -1,12 +1,12 @@
 use std::sync::mpsc;
 
 use super::*;
-use crate::clock::{self, Wall};
-use crate::label::{Label, Name};
-use crate::wire::{
+use tokengauge_types::clock::{self, Wall};
+use tokengauge_types::event::{
     Blocked, Cell, Connected, Direction, Ending, Failure, Headers, RouteFacts, Scheme, Trace,
     Vantage, Who, Word,
 };
+use tokengauge_types::label::{Label, Name};
 
 pub(super) fn seam(budget_bytes: usize) -> Arc<Seam> {
     Arc::new(Seam::new(Config { shards: 1, budget_bytes }))

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::Tap;
-use crate::clock;
+use tokengauge_types::clock;
 
 /// Shared by a connection and the body that is sent over it. A flush with nothing due costs a load.
 #[derive(Debug, Default)]

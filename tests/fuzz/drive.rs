@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestError, TestRunner};
-use tokengauge::clock;
+use tokengauge_types::clock;
 
 use crate::Target;
 use crate::seeds::{self, Seed};

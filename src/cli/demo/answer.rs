@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::clock::Moment;
 use crate::simulate::tokens;
+use tokengauge_types::clock::Moment;
 
 /// Reads an answer as it arrives.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::cli::demo::answer::Answer;
 use crate::cli::demo::scenario::Scenario;
-use crate::clock::{self, Moment};
+use tokengauge_types::clock::{self, Moment};
 
 /// Receipts kept: as many as the backend's ledger keeps entries.
 pub const MOST_RECEIPTS: usize = crate::simulate::ledger::LONGEST;

@@ -9,8 +9,9 @@ use crate::config::raw;
 use crate::config::read::Field;
 use crate::config::url::{Page, Url};
 use crate::engine::warm;
-use crate::label::Label;
-use crate::{forward, scrape};
+use crate::forward;
+use crate::scrape;
+use tokengauge_types::label::Label;
 
 /// Faster than an engine turns its numbers over nothing new is said; slower than 5 min no queue is seen that matters.
 const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);

@@ -11,7 +11,7 @@ use crate::config::read::{self, Field, Given};
 use crate::config::value::{Amount, Currency};
 use crate::config::{file, prices, tree};
 use crate::cost::{Allowance, Budget, Costs, Price, Prices, Rental};
-use crate::label::{Label, Pattern};
+use tokengauge_types::label::{Label, Pattern};
 
 /// A budget of less than an hour is a rate limit; 90 days are the longest that objectives have.
 const WINDOWS: RangeInclusive<Duration> =

@@ -14,7 +14,8 @@ use super::read::{Field, Given};
 use super::value::{Length, Size};
 use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
 use crate::count::Tokenisers;
-use crate::{label, listen};
+use crate::listen;
+use tokengauge_types::label;
 
 mod admission;
 mod backends;

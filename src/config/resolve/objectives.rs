@@ -9,8 +9,8 @@ use crate::config::problem::{Problems, suggestion};
 use crate::config::raw;
 use crate::config::read::{Field, Given};
 use crate::dialect::Operation;
-use crate::label::Label;
 use crate::slo::{Counting, Exclusion, Indicator, Objective, Preset, Promise, Scope};
+use tokengauge_types::label::Label;
 
 /// What the arithmetic of budgets covers.
 const WINDOWS: RangeInclusive<Duration> =

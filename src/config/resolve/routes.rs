@@ -16,10 +16,12 @@ use crate::config::{RunArgs, raw};
 use crate::content::{Policy, Routes};
 use crate::dialect;
 use crate::engine::warm;
-use crate::label::Label;
+use crate::forward;
+use crate::route;
 use crate::route::TraceHeaders;
-use crate::wire::{RouteFacts, Vantage};
-use crate::{forward, route, scrape};
+use crate::scrape;
+use tokengauge_types::event::{RouteFacts, Vantage};
+use tokengauge_types::label::Label;
 
 /// A pause that a reader notices: 30 tokens late at a modest 15 per second.
 const STALL_AFTER: Duration = Duration::from_secs(2);

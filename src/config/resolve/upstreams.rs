@@ -11,8 +11,9 @@ use crate::config::read::{Field, Given};
 use crate::config::url::Url;
 use crate::config::value::Limit;
 use crate::engine::warm;
-use crate::label::Label;
-use crate::{forward, scrape};
+use crate::forward;
+use crate::scrape;
+use tokengauge_types::label::Label;
 
 /// A time limit shorter than this fails everything; one longer than a day is `off`.
 const LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);

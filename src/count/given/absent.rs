@@ -1,7 +1,7 @@
 //! What stands for a given tokeniser in a build that cannot read one: a type without a value.
 
 use super::Unusable;
-use crate::label::Label;
+use tokengauge_types::label::Label;
 
 /// A tokenizer.json, read. There is none in this build.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ use tokenizers::models::unigram::Unigram;
 use tokenizers::{AddedToken, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
 use super::{Cuts, LEAD, Unusable, probe};
-use crate::label::Label;
+use tokengauge_types::label::Label;
 
 /// A tokenizer.json, read.
 pub struct Given {

@@ -11,7 +11,7 @@ use super::lenient::{Code, Count, Text};
 use super::shapes::{Body, Messages, Shapes, say};
 use super::{Api, Event, Part, RequestFacts, Usage};
 use crate::frame::Frame;
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 pub const REQUEST: Format = Format { keys: KEYS, take };
 

@@ -2,7 +2,7 @@
 
 use crate::dialect::testing::{Answer, JSON, STREAM, asked, events, failed, stopped, usage};
 use crate::dialect::*;
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 const API: Api = Api::AlephAlphaComplete;
 

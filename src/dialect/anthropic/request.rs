@@ -4,7 +4,7 @@ use crate::dialect::asked::{Asked, flag, float, integer};
 use crate::dialect::json::Step::{At, Key};
 use crate::dialect::json::{Step, Value};
 use crate::dialect::{Api, RequestFacts};
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 pub const KEYS: &[&str] = &[
     "model",

@@ -18,7 +18,7 @@ use super::asked::Format;
 use super::failure::Told;
 use super::{Api, Event};
 use crate::frame::Frame;
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 pub const REQUEST: Format = Format { keys: request::KEYS, take: request::take };
 

@@ -5,7 +5,7 @@ use crate::dialect::asked::{Asked, float, integer};
 use crate::dialect::json::Step::{At, Key};
 use crate::dialect::json::{Step, Value};
 use crate::dialect::{Api, openai};
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 pub const KEYS: &[&str] = &[
     "message",

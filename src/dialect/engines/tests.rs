@@ -6,7 +6,7 @@ use crate::dialect::testing::{
     Answer, JSON, STREAM, asked, events, failed, started, stopped, usage,
 };
 use crate::dialect::*;
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 const ENGINES: [Api; 5] = [
     Api::TgiGenerate,

@@ -1,7 +1,7 @@
 //! Collects one short string out of its pieces.
 
 use super::Value;
-use crate::label::LONGEST_NAME;
+use tokengauge_types::label::LONGEST_NAME;
 
 /// The string at the path that is being read, if it is short. What is longer than a name may be is cut, not refused:
 /// the rest of it would not be kept anyway.

@@ -3,7 +3,7 @@
 use crate::dialect::asked::{Asked, flag};
 use crate::dialect::json::Step::{At, Key};
 use crate::dialect::json::{Step, Value};
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 pub const KEYS: &[&str] = &[
     "model",

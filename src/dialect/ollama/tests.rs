@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::dialect::testing::{Answer, JSON, asked, failed, started, stopped, usage};
 use crate::dialect::*;
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 const LINES: Option<&str> = Some("application/x-ndjson");
 

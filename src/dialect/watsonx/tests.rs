@@ -2,7 +2,7 @@
 
 use crate::dialect::testing::{Answer, JSON, STREAM, asked, failed, started, stopped, usage};
 use crate::dialect::*;
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 /// A stream of these messages, as events with a number and a name.
 fn stream(api: Api, messages: &[&str]) -> Vec<String> {

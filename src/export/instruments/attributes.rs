@@ -5,10 +5,10 @@ use opentelemetry::{KeyValue, StringValue, Value};
 
 use crate::export::names::Attribute;
 use crate::export::names::attributes as key;
-use crate::label::Label;
 use crate::load::{Flow, Lane};
 use crate::record::Series;
-use crate::wire::RouteFacts;
+use tokengauge_types::event::RouteFacts;
+use tokengauge_types::label::Label;
 
 pub fn pair(attribute: Attribute, value: impl Into<Value>) -> KeyValue {
     KeyValue::new(attribute.key, value)

@@ -12,8 +12,8 @@ use rustc_hash::FxBuildHasher;
 use crate::dialect::Operation;
 use crate::export::names::Metric;
 use crate::export::names::attributes as key;
-use crate::label::Limits;
-use crate::wire::Vantage;
+use tokengauge_types::event::Vantage;
+use tokengauge_types::label::Limits;
 
 /// Routes at once are few; reloads add some over the life of a process.
 const LANES: usize = 512;

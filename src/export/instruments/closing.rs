@@ -17,10 +17,10 @@ use crate::export::instruments::ended::Ended;
 use crate::export::instruments::live::Live;
 use crate::export::instruments::traced::BoundTraced;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
-use crate::label::{Label, Name};
 use crate::measure::Stage;
 use crate::record::{Bands, Became, Outcome, Record, Series};
-use crate::wire::{Fault, Scheme, Vantage};
+use tokengauge_types::event::{Fault, Scheme, Vantage};
+use tokengauge_types::label::{Label, Name};
 
 /// How many ways to end are kept; an exchange that ends in a further one has its instruments bound for itself alone.
 /// Half of [`super::bounded`]'s combinations, each of which is rare; a kept one takes about 1 KiB.

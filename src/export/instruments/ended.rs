@@ -6,7 +6,6 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundCounter, Counter};
 
-use crate::clock::Moment;
 use crate::count::Source;
 use crate::dialect::{ByModality, Timings, Usage};
 use crate::export::exemplars::Marks;
@@ -18,10 +17,11 @@ use crate::export::instruments::live::Live;
 use crate::export::instruments::slot::Slot;
 use crate::export::instruments::traced::{BoundTraced, Traced};
 use crate::export::names::attributes as key;
-use crate::label::Label;
 use crate::measure::rates::VOICE_RATE;
 use crate::measure::{Band, Stage, Unrated};
 use crate::record::{Bands, Became, Call, Complete, Cost, Outcome, Output, Record};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::label::Label;
 
 /// In the order of [`by_modality`].
 const MODALITIES: [&str; 4] = ["text", "image", "audio", "unknown"];

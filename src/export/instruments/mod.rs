@@ -25,11 +25,11 @@ use crate::export::names::ours;
 use crate::export::snapshot::Readings;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
 use crate::frame::Anomaly;
-use crate::label::{Dimension, Gate, Label, Limits, Name, OTHER};
 use crate::load::{Lane, Sign};
 use crate::measure::Stage;
 use crate::record::{Bands, Became, Call, Outcome, Record, Series};
-use crate::wire::RouteFacts;
+use tokengauge_types::event::RouteFacts;
+use tokengauge_types::label::{Dimension, Gate, Label, Limits, Name, OTHER};
 
 mod attributes;
 mod backends;

@@ -10,7 +10,7 @@ use crate::export::instruments::observed::Current;
 use crate::export::names::attributes as key;
 use crate::export::names::cost;
 use crate::export::snapshot::BudgetReading;
-use crate::label::Label;
+use tokengauge_types::label::Label;
 
 pub fn register(meter: &Meter, current: &Current) {
     let limits = Arc::clone(current);

@@ -12,7 +12,6 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use prost::Message;
 
 use super::*;
-use crate::clock::Moment;
 use crate::cost::TokenPrice;
 use crate::count::Source;
 use crate::dialect::{Allowance, Kind, Usage};
@@ -24,7 +23,6 @@ use crate::export::names;
 use crate::export::names::attributes::Values;
 use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{BudgetReading, prometheus, testing};
-use crate::label::Limits;
 use crate::load::Bound;
 use crate::load::{
     Flow, FlowReading, LaneReading, Limited, QuotaReading, Reading, Silence, Summary, Throughput,
@@ -33,7 +31,9 @@ use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::record::{LengthBand, Warm};
 use crate::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
 use crate::vitals::{CpuTime, Vitals};
-use crate::wire::Vantage;
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::Vantage;
+use tokengauge_types::label::Limits;
 
 /// Every point as `name{key="value",…}` with its value; of histograms their count.
 fn points(picture: &Picture) -> BTreeMap<String, f64> {
@@ -958,7 +958,7 @@ fn of_all_other_metrics_only_failures_and_stalls_lead_to_a_trace() {
 fn an_exemplar_from_before_the_points_time_is_not_sent() {
     let (instruments, collector) = start(GenAi::Latest);
     let mut record = testing::streamed();
-    record.wall = crate::clock::Wall::from_unix_nanos(0);
+    record.wall = tokengauge_types::clock::Wall::from_unix_nanos(0);
     instruments.finished(&record, &gate());
     let picture = collector.collect();
     assert!(prometheus::Format::OpenMetrics.text(&picture).contains(" # {"));

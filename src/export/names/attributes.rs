@@ -147,12 +147,12 @@ mod tests {
     use crate::engine::{Asked, Engine};
     use crate::export::Part;
     use crate::frame::Anomaly;
-    use crate::label::Dimension;
     use crate::load::{Bound, Limited, Sign, State};
     use crate::measure::{Awaited, Band, Silence, Stage, Unrated};
     use crate::record::{Became, LengthBand, Outcome, Warm};
     use crate::slo::{BURN_WINDOWS, Indicator};
-    use crate::wire::{ConnectStage, Fault, Vantage};
+    use tokengauge_types::event::{ConnectStage, Fault, Vantage};
+    use tokengauge_types::label::Dimension;
 
     fn closed(attribute: Attribute) -> Vec<&'static str> {
         match attribute.values {

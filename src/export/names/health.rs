@@ -5,7 +5,7 @@ use crate::export::names::attributes::{
 };
 use crate::export::names::{Kind, Metric, ROW, backend, process};
 use crate::frame::Anomaly;
-use crate::label::Dimension;
+use tokengauge_types::label::Dimension;
 
 /// From a timer's own grain to what a stopped process brings.
 const DELAYS: &[f64] =

@@ -319,11 +319,11 @@ mod tests {
     use opentelemetry_sdk::metrics::{ManualReader, SdkMeterProvider};
 
     use super::*;
-    use crate::clock::Wall;
     use crate::export::config::{Config, ExemplarFilter};
     use crate::export::exemplars::Exemplars;
     use crate::export::names::{self, ours};
     use crate::export::testing;
+    use tokengauge_types::clock::Wall;
 
     /// One histogram with two records, one counter with two series; an exemplar at the first of each.
     fn picture() -> Picture {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::Moment;
 use crate::count::Source;
 use crate::dialect::{
     Allowance as Allowed, Api, ByModality, Kind, Quota as Quotas, RequestFacts, Timings,
@@ -13,9 +12,10 @@ use crate::export::request_log::line::{
     Allowance, Backend, Bands, Call, Cost, Output, Quota, Rates, Request, Response, Series, Stall,
     Stalls, Usage,
 };
-use crate::label::{Label, Name};
 use crate::measure::{self, rates};
 use crate::record;
+use tokengauge_types::clock::Moment;
+use tokengauge_types::label::{Label, Name};
 
 pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
     let record::Call {

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::export::request_log::call::call;
 use crate::export::request_log::line::{
     Config, Connection, Ending, Http, Line, Network, Points, Route, Stages, TcpFacts, Trace,
@@ -14,10 +13,13 @@ use crate::export::request_log::line::{
 };
 use crate::export::request_log::time::rfc3339;
 use crate::export::span::protocol_version;
-use crate::label::{Label, Name};
 use crate::measure::{self, Stage};
 use crate::record::{self, Record};
-use crate::wire::{self, Connected, Direction, Failure, Headers, Limit, Refusal, RouteFacts};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{
+    self, Connected, Direction, Failure, Headers, Limit, Refusal, RouteFacts,
+};
+use tokengauge_types::label::{Label, Name};
 
 /// Everything that the record says but its text.
 pub(super) fn line<'a>(record: &'a Record, fingerprint: &'a str) -> Line<'a> {
@@ -98,17 +100,17 @@ fn route(facts: &RouteFacts) -> Route<'_> {
     }
 }
 
-fn who(who: &wire::Who) -> Option<Who<'_>> {
-    let wire::Who { tenant, session, variant } = who;
-    (*who != wire::Who::default()).then(|| Who {
+fn who(who: &event::Who) -> Option<Who<'_>> {
+    let event::Who { tenant, session, variant } = who;
+    (*who != event::Who::default()).then(|| Who {
         tenant: text(tenant.as_ref()),
         session: text(session.as_ref()),
         variant: text(variant.as_ref()),
     })
 }
 
-fn trace(trace: &wire::Trace) -> Trace<'_> {
-    let wire::Trace { trace_id, parent, parent_sampled, server_span, client_span, state } = trace;
+fn trace(trace: &event::Trace) -> Trace<'_> {
+    let event::Trace { trace_id, parent, parent_sampled, server_span, client_span, state } = trace;
     Trace {
         trace_id: hex(trace_id),
         server_span_id: hex(server_span),
@@ -217,13 +219,13 @@ fn stages(stages: &measure::Stages) -> Stages {
     }
 }
 
-fn ending(ending: wire::Ending) -> Ending {
+fn ending(ending: event::Ending) -> Ending {
     let (how, cause) = match ending {
-        wire::Ending::Complete => ("complete", None),
-        wire::Ending::ClientGone => ("client_gone", None),
-        wire::Ending::ClientBroke => ("client_broke", None),
-        wire::Ending::Drained => ("drained", None),
-        wire::Ending::UpstreamFailed(failure) => {
+        event::Ending::Complete => ("complete", None),
+        event::Ending::ClientGone => ("client_gone", None),
+        event::Ending::ClientBroke => ("client_broke", None),
+        event::Ending::Drained => ("drained", None),
+        event::Ending::UpstreamFailed(failure) => {
             let cause = match failure {
                 Failure::Dns => "dns",
                 Failure::Connect => "connect",
@@ -234,7 +236,7 @@ fn ending(ending: wire::Ending) -> Ending {
             };
             ("upstream_failed", Some(cause))
         }
-        wire::Ending::TimedOut(limit) => {
+        event::Ending::TimedOut(limit) => {
             let cause = match limit {
                 Limit::Connect => "connect",
                 Limit::Head => "head",
@@ -243,7 +245,7 @@ fn ending(ending: wire::Ending) -> Ending {
             };
             ("timed_out", Some(cause))
         }
-        wire::Ending::Rejected(refusal) => {
+        event::Ending::Rejected(refusal) => {
             let cause = match refusal {
                 Refusal::NoRoute => "no_route",
                 Refusal::BadRequest => "bad_request",

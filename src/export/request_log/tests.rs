@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::*;
-use crate::clock::Moment;
 use crate::dialect::{Allowance, Api, ByModality, Quota, Timings};
 use crate::export::testing;
 use crate::frame::Anomaly;
-use crate::label::Label;
 use crate::measure::{Awaited, Silence, Stall, Stalls, Unrated};
 use crate::record::{Call, Closed, Connection, Network, Outcome, WebSocket};
-use crate::wire::{Connected, Direction, Ending, Failure, Fault, RouteFacts, Who};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{Connected, Direction, Ending, Failure, Fault, RouteFacts, Who};
+use tokengauge_types::label::Label;
 
 /// Everything that can be known is known.
 fn full() -> Record {

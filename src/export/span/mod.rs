@@ -8,15 +8,15 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::span::Event;
 
-use crate::clock::{Moment, Wall};
 use crate::content::Content;
 use crate::export::encode::{Encoded, Frame, Writer};
 use crate::export::names::{Attribute, spans as key};
 use crate::export::sampling::{Kept, Reason};
-use crate::label::Name;
 use crate::measure::Stalls;
 use crate::record::{Call, Connection, Outcome, Record, WebSocket};
-use crate::wire::{Direction, Ending, Fault};
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::event::{Direction, Ending, Fault};
+use tokengauge_types::label::Name;
 
 mod words;
 
@@ -446,7 +446,7 @@ mod tests {
     use crate::export::names;
     use crate::export::names::attributes::Values;
     use crate::export::testing;
-    use crate::wire::Refusal;
+    use tokengauge_types::event::Refusal;
 
     fn find(span: &Span, key: &str) -> Option<String> {
         let mut found = span.attributes.iter().filter(|kv| kv.key == key);

@@ -21,13 +21,13 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::clock;
 use crate::export::config::Batch;
 use crate::export::instruments::Instruments;
 use crate::export::sampling::Kept;
 use crate::export::snapshot::{Readings, Snapshot};
 use crate::export::testing;
-use crate::label::{Gate, Limits};
+use tokengauge_types::clock;
+use tokengauge_types::label::{Gate, Limits};
 
 /// Long enough for anything on loopback, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::forward::forwarder::Phase;
-use crate::wire::{Ending, Refusal};
+use tokengauge_types::event::{Ending, Refusal};
 
 const fn limits(max_in_flight: usize, queue: usize) -> Admission {
     Admission { max_in_flight, queue, wait: Duration::from_secs(5) }

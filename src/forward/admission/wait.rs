@@ -15,7 +15,7 @@ use super::Place;
 use crate::forward::exchange::Failed;
 use crate::forward::forwarder::Phase;
 use crate::route::Admission;
-use crate::wire::{Ending, Refusal};
+use tokengauge_types::event::{Ending, Refusal};
 
 /// An exchange in the queue.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderName};
 
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
@@ -56,7 +56,7 @@ fn digit(byte: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::LONGEST_NAME;
+    use tokengauge_types::label::LONGEST_NAME;
 
     fn named(lines: &[&str]) -> Option<String> {
         let mut headers = HeaderMap::new();

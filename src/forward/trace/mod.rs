@@ -12,8 +12,8 @@ mod tracecontext;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use crate::label::Name;
-use crate::wire::Trace;
+use tokengauge_types::event::Trace;
+use tokengauge_types::label::Name;
 
 /// A format of trace headers, in the words of `OTEL_PROPAGATORS`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize, schemars::JsonSchema)]

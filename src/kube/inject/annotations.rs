@@ -10,8 +10,8 @@ use super::settings::{Mode, OtlpProtocol, Settings, provider};
 use super::value::{ClusterName, ConfigMapName, Image, OtlpUrl, PortName, PortNumber, Quantity};
 use super::{Stop, record};
 use crate::config::{Length, Target};
-use crate::label::Name;
 use crate::slo::Preset;
+use tokengauge_types::label::Name;
 
 const PREFIX: &str = "tokengauge.dev/";
 

@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 
 use super::value::{ClusterName, ConfigMapName, Image, OtlpUrl, PortName, PortNumber, Quantity};
 use crate::config::{Length, Target};
-use crate::label::Name;
 use crate::slo::Preset;
+use tokengauge_types::label::Name;
 
 /// On which side of the call the sidecar stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 use super::api::Api;
 use super::instant::rfc3339;
 use super::metrics::{Fate, Metrics};
-use crate::clock::{self, Moment};
 use crate::diag;
 use crate::kube::review::{Told, Verdict, cut};
+use tokengauge_types::clock::{self, Moment};
 
 /// Events that wait to be sent.
 const QUEUE: usize = 256;

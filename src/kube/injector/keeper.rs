@@ -22,8 +22,8 @@ use super::authority::{self, Kept, Names, Plan};
 use super::instant::rfc3339;
 use super::metrics::{Change, Metrics};
 use super::serving::{Serving, pair};
-use crate::clock;
 use crate::diag;
+use tokengauge_types::clock;
 
 /// Where certificates are kept and announced.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::instant::rfc3339;
 use super::metrics::{Change, Metrics};
 use super::serving::{Pair, Serving, pair};
-use crate::clock;
 use crate::diag;
+use tokengauge_types::clock;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(2);

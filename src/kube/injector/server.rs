@@ -24,11 +24,11 @@ use tokio::task::JoinHandle;
 use super::events::Events;
 use super::metrics::Metrics;
 use super::serving::Serving;
-use crate::clock;
 use crate::diag;
 use crate::kube::inject::{Around, Settings, inject};
 use crate::kube::review::{Decision, NoReview, Review, Unasked, Verdict};
 use crate::listen::{self, Address, Connections, Listener, Peer};
+use tokengauge_types::clock;
 
 /// API servers, of which there are a few, each with a few connections.
 const MOST_CONNECTIONS: usize = 256;

@@ -1,12 +1,12 @@
 //! What the exchanges in flight do to error budgets: objectives on slices of time are told how many streams there are and
 //! what they bring. What ended exchanges do to budgets stands where they end.
 
-use crate::clock::{Moment, Wall};
-use crate::label::Name;
 use crate::load::State;
 use crate::observe::board::Board;
 use crate::observe::board::flight::Flight;
 use crate::slo::{Ledger, Malformed, Objective, Restored, State as Books, Subject};
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::label::Name;
 
 impl Board {
     /// Replaces the objectives; those that stay the same keep their history.
@@ -105,13 +105,13 @@ mod tests {
 
     use super::*;
     use crate::export::{self, Instruments, Readings, Snapshot};
-    use crate::label::{Gate, Label, Limits};
     use crate::observe::Sinks;
     use crate::observe::tests::{STREAMED, at, chunk, open};
     use crate::slo::{Counting, Counts, Indicator, Scope};
-    use crate::wire::{
+    use tokengauge_types::event::{
         Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,
     };
+    use tokengauge_types::label::{Gate, Label, Limits};
 
     struct Scene {
         board: Board,

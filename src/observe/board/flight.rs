@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::dialect::Quota;
 use crate::engine::Backends;
 use crate::export::{Instruments, Live};
-use crate::label::Label;
 use crate::load::{self, Flow, FlowId, Lane, Load, State};
 use crate::measure::{Pauses, Sample, Watch};
 use crate::observe::board::{Phase, StreamView};
 use crate::observe::exchange::Exchange;
 use crate::record::{Call, Outcome, Record, Warm};
-use crate::wire::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
+use tokengauge_types::label::Label;
 
 #[derive(Debug)]
 pub(super) struct Flight {

@@ -14,7 +14,6 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::clock::{Moment, Wall};
 use crate::content;
 use crate::cost::{Costs, Priced, TokenPrice};
 use crate::count::Tokenisers;
@@ -22,7 +21,6 @@ use crate::drift::{self, Drift};
 use crate::engine::{self, Asked, Backend, Backends, Told};
 use crate::export::{BudgetReading, Instruments, Part, Snapshot};
 use crate::frame::Anomaly;
-use crate::label::{Gate, Label, Name};
 use crate::load::{self, Lane, Load};
 use crate::measure::{Awaited, Pauses, pauses};
 use crate::observe::board::flight::Flight;
@@ -30,7 +28,9 @@ use crate::observe::exchange::Exchange;
 use crate::observe::network::{Ask, Kernel};
 use crate::record::{Outcome, Record};
 use crate::slo;
-use crate::wire::{Direction, Ending, Entry, ExchangeId, Open, Word};
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::event::{Direction, Ending, Entry, ExchangeId, Open, Word};
+use tokengauge_types::label::{Gate, Label, Name};
 
 /// Where finished exchanges go.
 pub struct Sinks {

@@ -3,7 +3,7 @@
 use crate::frame::{self, Anomaly, Message, Unread, WebSocket};
 use crate::observe::anomalies::Anomalies;
 use crate::record::{self, Closed};
-use crate::wire::Direction;
+use tokengauge_types::event::Direction;
 
 #[derive(Debug)]
 pub(super) struct Socket {

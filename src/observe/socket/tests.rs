@@ -3,19 +3,19 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::clock::{Moment, Wall};
 use crate::count::Source;
 use crate::dialect::{ByModality, Operation, Usage};
 use crate::export::{self, Collector, Instruments, Readings, Snapshot, prometheus};
 use crate::frame::Anomaly;
-use crate::label::{Dimension, Gate, Label, Limits, Name};
 use crate::observe::{Board, Phase, Sinks};
 use crate::record::{Closed, Complete, Outcome, Record};
 use crate::slo::{Counting, Indicator, Objective, Scope};
-use crate::wire::{
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Open, RouteFacts,
     Scheme, Trace, Vantage, Who, Word,
 };
+use tokengauge_types::label::{Dimension, Gate, Label, Limits, Name};
 
 const CLIENT: Direction = Direction::Request;
 const UPSTREAM: Direction = Direction::Response;
@@ -170,7 +170,7 @@ fn open(path: &str, model: Option<&str>) -> Open {
         host: None,
         version: http::Version::HTTP_11,
         scheme: Scheme::Http,
-        headers: crate::wire::Headers::default(),
+        headers: tokengauge_types::event::Headers::default(),
         length: None,
         client: None,
         route: Arc::new(route),

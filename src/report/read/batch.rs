@@ -3,10 +3,10 @@
 use memchr::memchr;
 
 use super::{Lines, MOST_CONFIGS, MOST_GROUPS, MOST_WORDS, SEPARATOR, Selection, Sides};
-use crate::label::LONGEST_NAME;
 use crate::report::line::Line;
 use crate::report::row::{Row, Side};
 use crate::report::texts::Texts;
+use tokengauge_types::label::LONGEST_NAME;
 
 /// The rows of one block.
 pub(super) struct Batch {

@@ -14,8 +14,8 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::{Tap, Written};
-use crate::clock::{self, Moment};
-use crate::wire::{BLOCKED_FROM, Blocked, Direction, Ending, Failure, Limit, Waiting};
+use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::event::{BLOCKED_FROM, Blocked, Direction, Ending, Failure, Limit, Waiting};
 
 /// A request's body on its way to the upstream.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use super::super::tests::{open, open_with, said, seam};
 use super::*;
 use crate::tee::Seam;
-use crate::wire::Word;
+use tokengauge_types::event::Word;
 
 /// Gives what it was told to; pending once that is used up, unless it was told to end.
 #[derive(Debug, Default)]
@@ -153,7 +153,7 @@ fn wrappers_forward_what_hyper_frames_by() {
 #[test]
 fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
     let seam = seam(1 << 20);
-    let cell = Arc::<crate::wire::Cell>::default();
+    let cell = Arc::<tokengauge_types::event::Cell>::default();
     let tap = open_with(&seam, Arc::clone(&cell));
     let mut body = ResponseBody::new(Scripted::of(["a", "b", "c"]), tap, Limits::default());
     let mut cx = Context::from_waker(std::task::Waker::noop());

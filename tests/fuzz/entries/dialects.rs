@@ -3,7 +3,7 @@
 
 use tokengauge::dialect::{Api, Event, Family, Part, Reader, RequestFacts, is_error};
 use tokengauge::frame::{CAP, Frame, Framer};
-use tokengauge::label::Name;
+use tokengauge_types::label::Name;
 
 use super::frames::CONTENT_TYPES;
 use super::memory::{Meter, aside};

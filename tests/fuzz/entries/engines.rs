@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use tokengauge::clock::{Moment, Wall};
 use tokengauge::engine::exposition::samples;
 use tokengauge::engine::{Asked, Backend, Backends, Engine, Numbers, Prefix, Told, read};
-use tokengauge::label::Label;
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::label::Label;
 
 use super::script::Script;
 

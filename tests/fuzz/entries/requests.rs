@@ -1,7 +1,7 @@
 //! Request readers: the same facts however a request is cut, and next to nothing held of it.
 
 use tokengauge::dialect::{Api, Detect, Found, RequestFacts, RequestReader, detect};
-use tokengauge::label::{LONGEST_NAME, Name};
+use tokengauge_types::label::{LONGEST_NAME, Name};
 
 use super::memory::Meter;
 use super::messages::flood;

@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokengauge::forward::{Propagation, Propagator};
-use tokengauge::label::LONGEST_NAME;
+use tokengauge_types::label::LONGEST_NAME;
 
 use super::script::Script;
 

@@ -7,9 +7,9 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use tokengauge::export::prometheus::Format;
 use tokengauge::export::{self, Instruments, Readings, Snapshot, Telemetry};
-use tokengauge::label::{Gate, Limits};
 use tokengauge::observe::{Board, Observer, Sinks};
 use tokengauge::record::Record;
+use tokengauge_types::label::{Gate, Limits};
 
 use super::table::Facts;
 use crate::support::collector::Collector;

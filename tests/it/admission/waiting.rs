@@ -7,7 +7,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokengauge::route::Admission;
-use tokengauge::wire::{Direction, Entry, Word};
+use tokengauge_types::event::{Direction, Entry, Word};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 

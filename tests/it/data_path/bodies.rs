@@ -1,6 +1,6 @@
 //! Bodies: every framing, both ways, each write on its own.
 
-use tokengauge::wire::Direction;
+use tokengauge_types::event::Direction;
 
 use crate::support::{Backend, Proxy, lines};
 

@@ -1,7 +1,7 @@
 //! Heads: what is kept, what belongs to one hop only, what is rewritten.
 
 use http::Version;
-use tokengauge::label::Name;
+use tokengauge_types::label::Name;
 
 use crate::support::{Backend, Proxy, Setup, lines, settle};
 

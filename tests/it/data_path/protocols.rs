@@ -13,7 +13,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokengauge::forward::Protocol;
 use tokengauge::listen::{Address, Tls};
-use tokengauge::wire::{Connected, Direction, Entry, Word};
+use tokengauge_types::event::{Connected, Direction, Entry, Word};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};

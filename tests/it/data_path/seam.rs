@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokengauge::wire::{Direction, Word};
+use tokengauge_types::event::{Direction, Word};
 
 use crate::support::{Backend, Proxy, Setup, within};
 

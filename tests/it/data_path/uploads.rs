@@ -1,6 +1,6 @@
 //! When a long prompt counts as uploaded: by the order of what the client, the proxy and the upstream did.
 
-use tokengauge::wire::Word;
+use tokengauge_types::event::Word;
 use tokio::io::AsyncWriteExt;
 
 use crate::support::{Backend, Proxy, settle, within};

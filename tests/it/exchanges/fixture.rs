@@ -22,17 +22,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokengauge::clock::{Moment, Wall};
 use tokengauge::count::Tokenisers;
 use tokengauge::dialect::{self, Api, Detect, RequestReader};
 use tokengauge::frame::Framer;
-use tokengauge::label::{Gate, Label, Limits, Name};
 use tokengauge::observe::Exchange;
 use tokengauge::record::Record;
-use tokengauge::wire::{
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, ExchangeId, Head, Headers, Open, REQUEST_HEADERS,
     RESPONSE_HEADERS, RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
+use tokengauge_types::label::{Gate, Label, Limits, Name};
 
 use tungstenite::protocol::CloseFrame;
 use tungstenite::protocol::frame::Frame as PeerFrame;

@@ -13,13 +13,13 @@ use arc_swap::ArcSwap;
 use tokengauge::forward::{
     self, Client, Forwarder, Identity, Propagation, Upstream, Ways, identity,
 };
-use tokengauge::label::Label;
 use tokengauge::listen::{self, Address, Connections, Listener};
 use tokengauge::route::{self, Admission, Table, TraceHeaders};
 use tokengauge::tee::{self, Batch, Seam};
-use tokengauge::wire::{
+use tokengauge_types::event::{
     Direction, Ending, Entry, ExchangeId, Open, RouteFacts, Scheme, Vantage, Word,
 };
+use tokengauge_types::label::Label;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;

@@ -248,8 +248,8 @@ fn reported(exchanges: &[Exchange<'_>]) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Moment;
-    use crate::label::Name;
+    use tokengauge_types::clock::Moment;
+    use tokengauge_types::label::Name;
 
     const TRACE: [u8; 16] = [7; 16];
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dialect::testing::asked;
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 fn invoked(body: &str) -> RequestFacts {
     asked(Api::BedrockInvoke, body)

@@ -6,7 +6,7 @@ use crate::dialect::failure::Failure;
 use crate::dialect::lenient::{Count, Object, Text};
 use crate::dialect::{ByModality, Event, RequestFacts, Usage, repair};
 use crate::frame::Anomaly;
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 /// One message of either side, as far as it is read.
 #[derive(Debug, Default, Deserialize)]

@@ -14,7 +14,7 @@ use message::{Message, RawUsage, read};
 
 use crate::dialect::failure::Failure;
 use crate::dialect::{Event, Part, RequestFacts, Usage};
-use crate::label::Name;
+use tokengauge_types::label::Name;
 
 /// The most responses and transcriptions going on at once that are told apart; of more, the oldest is taken for over.
 /// A voice session has two or three.

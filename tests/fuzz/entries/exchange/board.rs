@@ -4,15 +4,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokengauge::clock::Moment;
 use tokengauge::export::span::{self, Style};
 use tokengauge::export::{Collector, Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge::frame::Anomaly;
-use tokengauge::label::{Gate, Label, Limits};
 use tokengauge::observe::{Board, Sinks};
 use tokengauge::record::Record;
 use tokengauge::slo::{Counting, Indicator, Objective, Scope};
-use tokengauge::wire::{Entry, ExchangeId, Word};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{Entry, ExchangeId, Word};
+use tokengauge_types::label::{Gate, Label, Limits};
 
 use super::words::{ACCEPT, Scene};
 use crate::entries::script::Script;

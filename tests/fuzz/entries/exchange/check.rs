@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokengauge::frame::Anomaly;
 use tokengauge::measure::Sample;
 use tokengauge::record::{Call, Complete, Outcome, Output, Record};
-use tokengauge::wire::{Direction, Ending, Fault};
+use tokengauge_types::event::{Direction, Ending, Fault};
 
 use super::Played;
 use super::words::Scene;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokengauge::clock::{Moment, Wall};
 use tokengauge::count::Tokenisers;
 use tokengauge::dialect::Family;
-use tokengauge::label::{Gate, Label, Limits, Name};
 use tokengauge::observe::Exchange;
-use tokengauge::wire::{
+use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::event::{
     Blocked, Cell, Connected, Direction, Ending, ExchangeId, Failure, Head, Headers, Limit, Open,
     RESPONSE_HEADERS, Refusal, RouteFacts, Scheme, Trace, Vantage, Who, Word,
 };
+use tokengauge_types::label::{Gate, Label, Limits, Name};
 
 use super::Played;
 use crate::entries::script::{Script, in_pieces};

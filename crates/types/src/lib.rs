@@ -1,0 +1,10 @@
+//! Types that tokengauge's crates share: instants, bounded text, rolling windows, and the events of one exchange.
+//!
+//! Nothing here depends on a runtime, an HTTP implementation or a telemetry library.
+
+pub mod clock;
+pub mod event;
+pub mod label;
+pub mod notifier;
+pub mod rolling_window;
+pub mod tcp;
