@@ -13,13 +13,8 @@ pub mod route;
 pub mod tcp;
 pub mod tee;
 
-pub mod content;
 pub mod cost;
-pub mod count;
-pub mod decode;
-pub mod dialect;
 pub mod engine;
-pub mod frame;
 pub mod measure;
 pub mod observe;
 pub mod record;

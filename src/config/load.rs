@@ -9,7 +9,7 @@ use super::problem::{Errors, Place, Problems};
 use super::read::{self, Given};
 use super::resolve::{Above, resolve};
 use super::{Config, Environment, RunArgs, file, prices, raw, tree};
-use crate::count::Tokenisers;
+use tokengauge_llm::count::Tokenisers;
 
 /// The configuration that `args`, the environment and the file that `args` names amount to.
 pub fn load(args: &RunArgs, environment: Environment<'_>) -> Result<Config, Errors> {

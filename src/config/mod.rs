@@ -21,9 +21,7 @@ pub use url::{Target, Url};
 pub use value::Length;
 pub use watch::Watch;
 
-use crate::content;
 use crate::cost::Costs;
-use crate::count::Tokenisers;
 use crate::drift;
 use crate::engine::warm;
 use crate::export::request_log;
@@ -33,6 +31,8 @@ use crate::route;
 use crate::route::TraceHeaders;
 use crate::scrape;
 use crate::slo;
+use tokengauge_llm::content;
+use tokengauge_llm::count::Tokenisers;
 use tokengauge_types::event::Vantage;
 use tokengauge_types::label;
 use tokengauge_types::label::Label;

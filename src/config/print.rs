@@ -9,9 +9,7 @@ use super::resolve::request_log::STDOUT;
 use super::url::{Page, Url};
 use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
 use super::{Config, raw};
-use crate::content::{self, Policy};
 use crate::cost::{Allowance, Budget};
-use crate::count::{Assigned, Tokenisers};
 use crate::drift::{self, Baseline};
 use crate::engine::warm;
 use crate::export::request_log::{self, Place};
@@ -20,6 +18,8 @@ use crate::listen;
 use crate::route;
 use crate::scrape;
 use crate::slo::{Exclusion, Indicator, Objective, Scope};
+use tokengauge_llm::content::{self, Policy};
+use tokengauge_llm::count::{Assigned, Tokenisers};
 use tokengauge_types::label::{self, Pattern};
 
 impl Config {

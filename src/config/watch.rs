@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 use super::load::load_text;
 use super::problem::Errors;
 use super::{Config, RunArgs, file};
-use crate::count::Tokenisers;
+use tokengauge_llm::count::Tokenisers;
 
 /// How often the file's content is looked at. Kubernetes swaps a symbolic link under a mounted ConfigMap, some minute
 /// after the change; inotify on the file itself never hears of that, and reading a few KiB costs next to nothing.

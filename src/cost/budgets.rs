@@ -86,10 +86,10 @@ fn tokens(call: &Call) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::count::Source;
-    use crate::dialect::Usage;
     use crate::record::Cost;
     use crate::slo::example::stream;
+    use tokengauge_llm::count::Source;
+    use tokengauge_llm::dialect::Usage;
     use tokengauge_types::label::Name;
 
     fn of(tenant: &str) -> Record {

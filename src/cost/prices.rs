@@ -1,8 +1,8 @@
 //! The table of prices.
 
 use crate::cost::{Day, Priced};
-use crate::count::Source;
 use crate::record::{Call, Cost, Record};
+use tokengauge_llm::count::Source;
 use tokengauge_types::label::{Label, Pattern};
 
 /// Tokens by which prices are told.
@@ -138,9 +138,9 @@ const fn number(tokens: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::Usage;
     use crate::record::Output;
     use crate::slo::example::stream;
+    use tokengauge_llm::dialect::Usage;
     use tokengauge_types::clock::Wall;
     use tokengauge_types::label::Name;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::dialect::{Allowance, Quota};
 use crate::load::Flow;
+use tokengauge_llm::dialect::{Allowance, Quota};
 use tokengauge_types::clock::Moment;
 
 /// Told at least for this long, though it was reset meanwhile: providers that fill up steadily tell of resets within

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::count::Source;
-use crate::dialect::Kind;
 use crate::measure::Stall;
+use tokengauge_llm::count::Source;
+use tokengauge_llm::dialect::Kind;
 use tokengauge_types::clock::Moment;
 
 /// Something measured while the exchange is still going on. Nothing in here is ever corrected later.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tests::{Play, STREAMED, at, chunk, open, usage};
-use crate::count::Source;
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
 use crate::measure::{Sample, Stage};
 use crate::observe::{Board, Sinks};
 use crate::record::{Complete, Outcome};
+use tokengauge_llm::count::Source;
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Blocked, Cell, Direction, Ending, Entry, ExchangeId, Waiting, Word};
 use tokengauge_types::label::{Gate, Limits};
@@ -352,7 +352,7 @@ impl Watch {
 #[test]
 fn tokens_told_live_never_fall_though_the_count_does() {
     let counts = [" inter", " internat", " international"]
-        .map(|text| crate::count::Encoding::O200k.count(text));
+        .map(|text| tokengauge_llm::count::Encoding::O200k.count(text));
     assert_eq!(counts, [1, 2, 1], "or another text must be found");
     let mut watch = Watch::new();
     watch.begin();

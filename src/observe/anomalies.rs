@@ -1,6 +1,6 @@
 //! What was odd about one exchange.
 
-use crate::frame::Anomaly;
+use tokengauge_llm::frame::Anomaly;
 
 /// Each kind with how often it was met.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! The content-encoding of one body: undone on its way to what reads the body.
 
-use crate::decode::{Fault, Inflater};
-use crate::frame::Anomaly;
+use tokengauge_llm::decode::{Fault, Inflater};
+use tokengauge_llm::frame::Anomaly;
 use tokengauge_types::event::Headers;
 
 /// One direction's body as it was coded.
@@ -97,10 +97,10 @@ mod tests {
     use zstd_safe::{CCtx, InBuffer, OutBuffer};
 
     use super::*;
-    use crate::count::Tokenisers;
     use crate::observe::Exchange;
     use crate::observe::tests::{STREAMED, at, chunk, open, usage};
     use crate::record::{Complete, Outcome, Record};
+    use tokengauge_llm::count::Tokenisers;
     use tokengauge_types::event::{Blocked, Direction, Ending, ExchangeId, Head, Word};
     use tokengauge_types::label::{Gate, Limits, Name};
 

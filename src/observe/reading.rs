@@ -1,6 +1,6 @@
 //! The facts of a request: while its body is being read, and after that.
 
-use crate::dialect::{Realtime, RequestFacts, RequestReader};
+use tokengauge_llm::dialect::{Realtime, RequestFacts, RequestReader};
 
 /// The request's body: being read, then read.
 #[derive(Debug)]

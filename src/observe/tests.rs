@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::count::{Source, Tokenisers};
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
-use crate::frame::Anomaly;
 use crate::load::State;
 use crate::measure::Sample;
 use crate::observe::{Board, Exchange, Sinks};
 use crate::record::{Became, Complete, Outcome, Record};
+use tokengauge_llm::count::{Source, Tokenisers};
+use tokengauge_llm::frame::Anomaly;
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Headers, Open,

@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use crate::dialect::{RequestFacts, Usage};
 use crate::record::Output;
+use tokengauge_llm::dialect::{RequestFacts, Usage};
 
 /// A length in tokens. Each edge is four times the one before, from where a chat's turn lies to where a document does.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]

@@ -1,6 +1,6 @@
 //! What a call cost.
 
-use crate::count::Source;
+use tokengauge_llm::count::Source;
 use tokengauge_types::label::Label;
 
 /// An amount of money. Never added to one in another currency.

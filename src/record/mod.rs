@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::content::Content;
-use crate::dialect::{Operation, Quota, RequestFacts, Timings, Usage};
-use crate::frame::Anomaly;
 use crate::measure::{Points, Rates, Stages, Stalls};
+use tokengauge_llm::content::Content;
+use tokengauge_llm::dialect::{Operation, Quota, RequestFacts, Timings, Usage};
+use tokengauge_llm::frame::Anomaly;
 use tokengauge_types::clock::Wall;
 use tokengauge_types::event::{
     Connected, Ending, ExchangeId, Fault, Head, Headers, Open, RouteFacts, Scheme, Trace, Vantage,

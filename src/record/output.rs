@@ -1,7 +1,7 @@
 //! Which N: the output tokens of an exchange, from what was reported and what was counted.
 
-use crate::count::Source;
-use crate::dialect::{Kind, Usage};
+use tokengauge_llm::count::Source;
+use tokengauge_llm::dialect::{Kind, Usage};
 
 /// Output tokens of one call, each number with its origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

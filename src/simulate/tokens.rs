@@ -1,6 +1,6 @@
 //! How many tokens a text has, by the encoding in which the simulated models think.
 //!
-//! By the reference implementation and not by `crate::count`: what the demo holds the proxy's counts against must not
+//! By the reference implementation and not by `tokengauge_llm::count`: what the demo holds the proxy's counts against must not
 //! be those very counts. It costs some 50 MB and 0.1 s at the first text, in processes that simulate only.
 
 /// Tokens of `text` in o200k_base.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::dialect::{Operation, RequestFacts};
 use crate::measure::{Points, Rates, Stalls};
 use crate::record::{Bands, Call, Complete, Http, Network, Outcome, Output, Record, Series};
 use crate::slo::{Counting, Indicator, Objective, Scope};
+use tokengauge_llm::dialect::{Operation, RequestFacts};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,

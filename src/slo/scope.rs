@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::dialect::Operation;
 use crate::record::{Call, Record};
+use tokengauge_llm::dialect::Operation;
 use tokengauge_types::label::{Label, Name, Pattern};
 
 /// Which exchanges count. `None` is all of them.

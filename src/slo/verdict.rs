@@ -215,12 +215,12 @@ fn refused_the_request(record: &Record) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::Operation;
     use crate::measure::{Awaited, Silence, Stall, Stalls};
     use crate::record::Output;
     use crate::record::Warm;
     use crate::slo::example::{at, objective, stream};
     use crate::slo::{Counting, Exclusion};
+    use tokengauge_llm::dialect::Operation;
     use tokengauge_types::clock::Moment;
     use tokengauge_types::event::{Failure, Limit, Refusal};
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tokengauge::dialect::Api;
-use tokengauge::frame::{Frame, Framer, Json};
+use tokengauge_llm::dialect::Api;
+use tokengauge_llm::frame::{Frame, Framer, Json};
 
 use crate::entries::{CODINGS, CONTENT_TYPES, Framed, HEAD_STATUSES, JSON, STATUSES};
 use crate::fixture::Fixture;

@@ -6,7 +6,7 @@ use crate::config::problem::{Problems, suggestion};
 use crate::config::raw;
 use crate::config::read::{Field, Given};
 use crate::config::value::Size;
-use crate::content::{BUILT_IN, Policy, Problem, Redactor};
+use tokengauge_llm::content::{BUILT_IN, Policy, Problem, Redactor};
 
 /// Less is not a sentence; more than 4 MiB, for a request and an answer each, is more than a collector takes at a time.
 const SIZES: RangeInclusive<Size> = Size(1 << 10)..=Size(1 << 20);

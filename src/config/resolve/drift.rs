@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::config::load::load_text;
     use crate::config::{Config, Errors, RunArgs};
-    use crate::count::Tokenisers;
+    use tokengauge_llm::count::Tokenisers;
 
     fn load(drift: &str) -> Result<Config, Errors> {
         let text = format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\ndrift: {drift}\n");

@@ -13,8 +13,8 @@ use super::problem::{Mark, Problems};
 use super::read::{Field, Given};
 use super::value::{Length, Size};
 use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
-use crate::count::Tokenisers;
 use crate::listen;
+use tokengauge_llm::count::Tokenisers;
 use tokengauge_types::label;
 
 mod admission;

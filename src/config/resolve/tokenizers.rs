@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::config::file;
 use crate::config::problem::Problems;
 use crate::config::read::Field;
-use crate::count::{Assigned, Given, READS_TOKENIZERS, Tokenisers, Unusable};
+use tokengauge_llm::count::{Assigned, Given, READS_TOKENIZERS, Tokenisers, Unusable};
 
 /// The largest that is published (Gemma's, for 262,000 tokens) has 33 MB.
 const LARGEST: u64 = 128 << 20;

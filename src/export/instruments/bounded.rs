@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rustc_hash::FxBuildHasher;
 
-use crate::dialect::Operation;
 use crate::export::names::Metric;
 use crate::export::names::attributes as key;
+use tokengauge_llm::dialect::Operation;
 use tokengauge_types::event::Vantage;
 use tokengauge_types::label::Limits;
 

@@ -6,8 +6,6 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundCounter, Counter};
 
-use crate::count::Source;
-use crate::dialect::{ByModality, Timings, Usage};
 use crate::export::exemplars::Marks;
 use crate::export::instruments::attributes::{label, pair, with, word};
 use crate::export::instruments::banded::Banded;
@@ -20,6 +18,8 @@ use crate::export::names::attributes as key;
 use crate::measure::rates::VOICE_RATE;
 use crate::measure::{Band, Stage, Unrated};
 use crate::record::{Bands, Became, Call, Complete, Cost, Outcome, Output, Record};
+use tokengauge_llm::count::Source;
+use tokengauge_llm::dialect::{ByModality, Timings, Usage};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::label::Label;
 

@@ -6,8 +6,6 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Histogram};
 
-use crate::count::Source;
-use crate::dialect::Kind;
 use crate::export::exemplars::Marks;
 use crate::export::instruments::attributes::{of_series, with, word};
 use crate::export::instruments::family::Family;
@@ -15,6 +13,8 @@ use crate::export::names::attributes as key;
 use crate::export::names::ours;
 use crate::measure::{Awaited, Sample, Silence, Stall};
 use crate::record::Series;
+use tokengauge_llm::count::Source;
+use tokengauge_llm::dialect::Kind;
 
 /// The most times one chunk's inter-token latency is recorded. A record costs 14 ns, less than it took to count the
 /// token, so the bound only matters for a stream that arrives as one huge event: there it caps the work at 60 µs, and

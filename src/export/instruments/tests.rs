@@ -13,8 +13,6 @@ use prost::Message;
 
 use super::*;
 use crate::cost::TokenPrice;
-use crate::count::Source;
-use crate::dialect::{Allowance, Kind, Usage};
 use crate::drift;
 use crate::engine;
 use crate::export::collector::Picture;
@@ -31,6 +29,8 @@ use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
 use crate::record::{LengthBand, Warm};
 use crate::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
 use crate::vitals::{CpuTime, Vitals};
+use tokengauge_llm::count::Source;
+use tokengauge_llm::dialect::{Allowance, Kind, Usage};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::Vantage;
 use tokengauge_types::label::Limits;

@@ -4,7 +4,7 @@ use crate::export::names::attributes::{
     ANOMALY, DIMENSION, DROP_REASON, OMISSION, PART, RESULT, SIGNAL, VERSION,
 };
 use crate::export::names::{Kind, Metric, ROW, backend, process};
-use crate::frame::Anomaly;
+use tokengauge_llm::frame::Anomaly;
 use tokengauge_types::label::Dimension;
 
 /// From a timer's own grain to what a stopped process brings.

@@ -2,11 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::count::Source;
-use crate::dialect::{
-    Allowance as Allowed, Api, ByModality, Kind, Quota as Quotas, RequestFacts, Timings,
-    Usage as Reported,
-};
 use crate::export::request_log::facts::{finite, seconds, some, text};
 use crate::export::request_log::line::{
     Allowance, Backend, Bands, Call, Cost, Output, Quota, Rates, Request, Response, Series, Stall,
@@ -14,6 +9,11 @@ use crate::export::request_log::line::{
 };
 use crate::measure::{self, rates};
 use crate::record;
+use tokengauge_llm::count::Source;
+use tokengauge_llm::dialect::{
+    Allowance as Allowed, Api, ByModality, Kind, Quota as Quotas, RequestFacts, Timings,
+    Usage as Reported,
+};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::label::{Label, Name};
 

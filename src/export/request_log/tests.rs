@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::*;
-use crate::dialect::{Allowance, Api, ByModality, Quota, Timings};
 use crate::export::testing;
-use crate::frame::Anomaly;
 use crate::measure::{Awaited, Silence, Stall, Stalls, Unrated};
 use crate::record::{Call, Closed, Connection, Network, Outcome, WebSocket};
+use tokengauge_llm::dialect::{Allowance, Api, ByModality, Quota, Timings};
+use tokengauge_llm::frame::Anomaly;
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Connected, Direction, Ending, Failure, Fault, RouteFacts, Who};
 use tokengauge_types::label::Label;

@@ -8,12 +8,12 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::span::Event;
 
-use crate::content::Content;
 use crate::export::encode::{Encoded, Frame, Writer};
 use crate::export::names::{Attribute, spans as key};
 use crate::export::sampling::{Kept, Reason};
 use crate::measure::Stalls;
 use crate::record::{Call, Connection, Outcome, Record, WebSocket};
+use tokengauge_llm::content::Content;
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{Direction, Ending, Fault};
 use tokengauge_types::label::Name;

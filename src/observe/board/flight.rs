@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::dialect::Quota;
 use crate::engine::Backends;
 use crate::export::{Instruments, Live};
 use crate::load::{self, Flow, FlowId, Lane, Load, State};
@@ -11,6 +10,7 @@ use crate::measure::{Pauses, Sample, Watch};
 use crate::observe::board::{Phase, StreamView};
 use crate::observe::exchange::Exchange;
 use crate::record::{Call, Outcome, Record, Warm};
+use tokengauge_llm::dialect::Quota;
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
 use tokengauge_types::label::Label;

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::count::Source;
-use crate::dialect::{ByModality, Operation, Usage};
 use crate::export::{self, Collector, Instruments, Readings, Snapshot, prometheus};
-use crate::frame::Anomaly;
 use crate::observe::{Board, Phase, Sinks};
 use crate::record::{Closed, Complete, Outcome, Record};
 use crate::slo::{Counting, Indicator, Objective, Scope};
+use tokengauge_llm::count::Source;
+use tokengauge_llm::dialect::{ByModality, Operation, Usage};
+use tokengauge_llm::frame::Anomaly;
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Open, RouteFacts,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokengauge::content::{Asked, Budget, Content, Policy, Redactor, assemble};
-use tokengauge::dialect::Api;
+use tokengauge_llm::content::{Asked, Budget, Content, Policy, Redactor, assemble};
+use tokengauge_llm::dialect::Api;
 
 use super::script::{Script, however_cut};
 

@@ -1,8 +1,8 @@
 //! Dialects: the same events however an answer is cut, no empty text, nothing but an error of an error, and memory that
 //! does not grow with the answer.
 
-use tokengauge::dialect::{Api, Event, Family, Part, Reader, RequestFacts, is_error};
-use tokengauge::frame::{CAP, Frame, Framer};
+use tokengauge_llm::dialect::{Api, Event, Family, Part, Reader, RequestFacts, is_error};
+use tokengauge_llm::frame::{CAP, Frame, Framer};
 use tokengauge_types::label::Name;
 
 use super::frames::CONTENT_TYPES;

@@ -1,6 +1,6 @@
 //! Framers: the same frames however a body is cut, memory within the cap, and nothing left over for the next body.
 
-use tokengauge::frame::{Aws, CAP, Elements, Frame, Framer, Json, Lines, Sse};
+use tokengauge_llm::frame::{Aws, CAP, Elements, Frame, Framer, Json, Lines, Sse};
 
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};

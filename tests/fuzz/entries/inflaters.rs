@@ -1,7 +1,7 @@
 //! Inflaters: the same plain bytes however the coded ones are cut, up to the fault, within the bounds that
 //! `decode` states.
 
-use tokengauge::decode::{Fault, Inflater};
+use tokengauge_llm::decode::{Fault, Inflater};
 
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};

@@ -1,6 +1,6 @@
 //! Request readers: the same facts however a request is cut, and next to nothing held of it.
 
-use tokengauge::dialect::{Api, Detect, Found, RequestFacts, RequestReader, detect};
+use tokengauge_llm::dialect::{Api, Detect, Found, RequestFacts, RequestReader, detect};
 use tokengauge_types::label::{LONGEST_NAME, Name};
 
 use super::memory::Meter;

@@ -1,6 +1,6 @@
 //! Realtime sessions: no empty text, and memory that does not grow with the session.
 
-use tokengauge::dialect::{Event, Realtime};
+use tokengauge_llm::dialect::{Event, Realtime};
 
 use super::dialects::Said;
 use super::memory::{Meter, aside};

@@ -1,6 +1,6 @@
 //! Frames of a WebSocket: the same messages however the bytes are cut, memory within the cap.
 
-use tokengauge::frame::{CAP, Message, WebSocket};
+use tokengauge_llm::frame::{CAP, Message, WebSocket};
 
 use super::memory::{Meter, aside};
 use super::script::{Script, however_cut};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tokengauge::count::{Counter, Encoder, Encoding, Tokenisers};
-use tokengauge::dialect::{Kind, Part};
+use tokengauge_llm::count::{Counter, Encoder, Encoding, Tokenisers};
+use tokengauge_llm::dialect::{Kind, Part};
 
 use super::script::{Script, in_pieces};
 
@@ -64,7 +64,7 @@ fn apart(model: &str, text: &str, cuts: [usize; 2]) {
     }
     let totals = counter.finish();
     let sum = |encoding: Encoding| texts.values().map(|text| encoding.count(text)).sum::<u64>();
-    let native = tokengauge::count::encoding_of(model).unwrap_or(Encoding::O200k);
+    let native = tokengauge_llm::count::encoding_of(model).unwrap_or(Encoding::O200k);
     assert_eq!(totals.native, sum(native), "{model}");
     assert_eq!(totals.standard, sum(Encoding::O200k), "the standard count");
     assert_eq!(totals.by_kind.iter().sum::<u64>(), totals.native);

@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokengauge::count::Tokenisers;
-use tokengauge::dialect::{self, Api, Detect, RequestReader};
-use tokengauge::frame::Framer;
 use tokengauge::observe::Exchange;
 use tokengauge::record::Record;
+use tokengauge_llm::count::Tokenisers;
+use tokengauge_llm::dialect::{self, Api, Detect, RequestReader};
+use tokengauge_llm::frame::Framer;
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, ExchangeId, Head, Headers, Open, REQUEST_HEADERS,

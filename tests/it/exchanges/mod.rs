@@ -11,7 +11,7 @@ mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tokengauge::dialect::Api;
+use tokengauge_llm::dialect::Api;
 
 use fixture::Fixture;
 

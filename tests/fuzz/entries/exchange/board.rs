@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokengauge::export::span::{self, Style};
 use tokengauge::export::{Collector, Config, Instruments, Kept, Readings, Snapshot};
-use tokengauge::frame::Anomaly;
 use tokengauge::observe::{Board, Sinks};
 use tokengauge::record::Record;
 use tokengauge::slo::{Counting, Indicator, Objective, Scope};
+use tokengauge_llm::frame::Anomaly;
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Entry, ExchangeId, Word};
 use tokengauge_types::label::{Gate, Label, Limits};

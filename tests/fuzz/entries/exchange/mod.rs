@@ -4,9 +4,9 @@ mod board;
 mod check;
 mod words;
 
-use tokengauge::frame::Anomaly;
 use tokengauge::measure::Sample;
 use tokengauge::record::Record;
+use tokengauge_llm::frame::Anomaly;
 
 use super::script::Script;
 pub use board::board;

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use aws_smithy_eventstream::frame::write_message_to;
 use aws_smithy_types::event_stream::{Header, HeaderValue, Message};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tokengauge::frame::{Frame, Framer, Json};
+use tokengauge_llm::frame::{Frame, Framer, Json};
 
 const FRAMES: usize = 1000;
 

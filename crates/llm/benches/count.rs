@@ -4,8 +4,8 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tokengauge::count::{Counter, Encoder, Encoding, Totals};
-use tokengauge::dialect::Part;
+use tokengauge_llm::count::{Counter, Encoder, Encoding, Totals};
+use tokengauge_llm::dialect::Part;
 
 const ENGLISH: &str = "The harbour was quiet that morning. Two boats had come in before dawn, low in the water, and their \
     crews were already asleep. \"You'll want to wait for the tide,\" the old man said, pointing at the sand bar with his \

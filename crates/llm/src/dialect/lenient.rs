@@ -290,7 +290,7 @@ macro_rules! read_leniently {
     ($(impl[$($generic:tt)*] $type:ty $(where $bound:tt: $outlived:tt)?;)*) => {$(
         impl<'de, $($generic)*> serde::Deserialize<'de> for $type $(where $bound: $outlived)? {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                $crate::dialect::lenient::read_any(from)
+                crate::dialect::lenient::read_any(from)
             }
         }
     )*};
