@@ -13,21 +13,14 @@ pub mod route;
 pub mod tcp;
 pub mod tee;
 
-pub mod cost;
-pub mod engine;
-pub mod measure;
 pub mod observe;
-pub mod record;
 
 pub mod admin;
 pub mod console;
-pub mod drift;
 pub mod export;
 pub mod kube;
-pub mod load;
 #[cfg(feature = "desk")]
 pub mod monitoring;
-pub mod slo;
 
 pub mod app;
 pub mod cli;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::slo::{self, Counting, Indicator, Scope};
+use tokengauge_measure::slo::{self, Counting, Indicator, Scope};
 use tokengauge_types::label::Label;
 
 /// One objective on `/slo`.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::diag;
 use crate::observe::{Board, Observer};
-use crate::slo::{Malformed, Objective, Restored, Scope, State};
+use tokengauge_measure::slo::{Malformed, Objective, Restored, Scope, State};
 use tokengauge_types::clock;
 use tokengauge_types::label::{Dimension, Label};
 
@@ -241,8 +241,8 @@ fn tell(written: &io::Result<()>, fails: &mut bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Verdict;
-    use crate::slo::{Counting, Indicator, Judged, Ledger};
+    use tokengauge_measure::record::Verdict;
+    use tokengauge_measure::slo::{Counting, Indicator, Judged, Ledger};
     use tokengauge_types::clock::{Moment, Wall};
 
     fn ledger() -> Ledger {

@@ -17,14 +17,14 @@ use crate::diag;
 use crate::export::{self, Instruments, RequestLog, Snapshot, Telemetry, request_log};
 use crate::forward::{self, Client, Forwarder, Propagation, Ways};
 use crate::listen::{self, Connections, Listener, Peer};
-use crate::load;
 use crate::observe::{Board, Observer, Phase, Sinks};
-use crate::record::Record;
 use crate::route;
 use crate::scrape::{self, Scraper};
-use crate::slo;
 use crate::tcp::Kernel;
 use crate::tee::{self, Seam};
+use tokengauge_measure::load;
+use tokengauge_measure::record::Record;
+use tokengauge_measure::slo;
 use tokengauge_types::event::{RouteFacts, Scheme};
 use tokengauge_types::label::{Gate, Label, Name};
 

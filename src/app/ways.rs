@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::StartError;
 use crate::config::{Config, Secret};
 use crate::forward::{self, Identity, Upstream, Ways};
-use crate::load::Lane;
 use crate::route::Table;
+use tokengauge_measure::load::Lane;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 

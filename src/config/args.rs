@@ -7,7 +7,7 @@ use clap::Args;
 use super::value::{Address, Length, Socket};
 use super::{LogFormat, LogLevel, Secret};
 use crate::route::TraceHeaders;
-use crate::slo::Preset;
+use tokengauge_measure::slo::Preset;
 use tokengauge_types::event::Vantage;
 
 /// What was said on the command line or, where nothing was, in the environment.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::read::Field;
 use super::url::Page;
 use super::value::Length;
-use crate::engine;
+use tokengauge_measure::engine;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]

@@ -9,17 +9,17 @@ use super::resolve::request_log::STDOUT;
 use super::url::{Page, Url};
 use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
 use super::{Config, raw};
-use crate::cost::{Allowance, Budget};
-use crate::drift::{self, Baseline};
-use crate::engine::warm;
 use crate::export::request_log::{self, Place};
 use crate::forward::{self, identity};
 use crate::listen;
 use crate::route;
 use crate::scrape;
-use crate::slo::{Exclusion, Indicator, Objective, Scope};
 use tokengauge_llm::content::{self, Policy};
 use tokengauge_llm::count::{Assigned, Tokenisers};
+use tokengauge_measure::cost::{Allowance, Budget};
+use tokengauge_measure::drift::{self, Baseline};
+use tokengauge_measure::engine::warm;
+use tokengauge_measure::slo::{Exclusion, Indicator, Objective, Scope};
 use tokengauge_types::label::{self, Pattern};
 
 impl Config {

@@ -10,7 +10,7 @@ use super::load::load_text;
 use super::*;
 use crate::export::request_log::Place;
 use crate::route::Admission;
-use crate::slo::{Indicator, Preset};
+use tokengauge_measure::slo::{Indicator, Preset};
 
 const FILE: &str = "f.yaml";
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::cost::Day;
 use crate::listen;
+use tokengauge_measure::cost::Day;
 
 /// Why a text is no value of its kind, and what to write instead.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -6,8 +6,8 @@ mod screen;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::load;
-use crate::slo;
+use tokengauge_measure::load;
+use tokengauge_measure::slo;
 
 pub use render::{render, render_lines};
 pub use screen::Screen;
@@ -164,7 +164,9 @@ fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Flow, FlowReading, Lane, LaneReading, Percentiles, Summary, Throughput};
+    use tokengauge_measure::load::{
+        Flow, FlowReading, Lane, LaneReading, Percentiles, Summary, Throughput,
+    };
     use tokengauge_types::event::Vantage;
     use tokengauge_types::label::Label;
 

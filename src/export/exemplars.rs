@@ -17,7 +17,7 @@ use crate::export::config::{Config, ExemplarFilter};
 use crate::export::names::Metric;
 use crate::export::sampling::Sampler;
 use crate::export::span;
-use crate::record::Record;
+use tokengauge_measure::record::Record;
 use tokengauge_types::clock::Wall;
 
 /// How many places (a bucket of a series, or a counter) one generation holds. A kind of call fills about a hundred: 25
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::export::names::ours;
     use crate::export::testing;
-    use crate::record::Outcome;
+    use tokengauge_measure::record::Outcome;
     use tokengauge_types::event::{Ending, Refusal};
 
     const BOUNDS: &[f64] = &[0.5, 1.5];

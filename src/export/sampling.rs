@@ -6,7 +6,7 @@
 //! nearly every trace that somebody will look for. What is kept then is our two spans without the caller's, and says so:
 //! still the only place where one reads what became of that one call.
 
-use crate::record::{Outcome, Record, Verdict};
+use tokengauge_measure::record::{Outcome, Record, Verdict};
 use tokengauge_types::event::Trace;
 
 /// Decides at the head, and at the end.

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cost::TokenPrice;
-use crate::drift;
-use crate::engine;
 use crate::export::request_log;
-use crate::load;
-use crate::slo;
 use crate::vitals::Vitals;
+use tokengauge_measure::cost::TokenPrice;
+use tokengauge_measure::drift;
+use tokengauge_measure::engine;
+use tokengauge_measure::load;
+use tokengauge_measure::slo;
 use tokengauge_types::label::{Dimension, Label};
 
 /// One moment's state of everything that is read rather than recorded.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::measure::rates::Tokens;
-use crate::measure::{Points, Rates, Stalls};
-use crate::record::{
+use tokengauge_llm::count::Source;
+use tokengauge_llm::dialect::{Allowance, Operation, Quota, RequestFacts, Timings, Usage};
+use tokengauge_measure::record::{
     Bands, Became, Call, Complete, Connection, Cost, Http, LengthBand, Network, Outcome, Output,
     Record, Series, Verdict, Warm,
 };
-use tokengauge_llm::count::Source;
-use tokengauge_llm::dialect::{Allowance, Operation, Quota, RequestFacts, Timings, Usage};
+use tokengauge_measure::timing::rates::Tokens;
+use tokengauge_measure::timing::{Points, Rates, Stalls};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,

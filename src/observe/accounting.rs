@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::tests::{Play, STREAMED, at, chunk, open, usage};
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
-use crate::measure::{Sample, Stage};
 use crate::observe::{Board, Sinks};
-use crate::record::{Complete, Outcome};
 use tokengauge_llm::count::Source;
+use tokengauge_measure::record::{Complete, Outcome};
+use tokengauge_measure::timing::{Sample, Stage};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Blocked, Cell, Direction, Ending, Entry, ExchangeId, Waiting, Word};
 use tokengauge_types::label::{Gate, Limits};

@@ -1,13 +1,13 @@
 //! What the events of one answer add up to.
 
-use crate::measure::{Points, Sample, Stream};
 use crate::observe::anomalies::Anomalies;
 use crate::observe::arguments::Arguments;
-use crate::record::{Became, Counted, Said};
 use tokengauge_llm::content::Heard;
 use tokengauge_llm::count::{Counter, Source, Tokenisers};
 use tokengauge_llm::dialect::{Event, Part, Timings, Usage};
 use tokengauge_llm::frame::Anomaly;
+use tokengauge_measure::record::{Became, Counted, Said};
+use tokengauge_measure::timing::{Points, Sample, Stream};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::label::{Label, Name};
 

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::cost::{Costs, Prices, Rental};
-use crate::engine::{Backend, Engine, Numbers, Told, warm};
 use crate::export::{self, Instruments, Readings, Snapshot};
-use crate::load::Bound;
 use crate::observe::tests::{at, open};
 use crate::observe::{Board, Sinks};
-use crate::record::{Record, Warm};
+use tokengauge_measure::cost::{Costs, Prices, Rental};
+use tokengauge_measure::engine::{Backend, Engine, Numbers, Told, warm};
+use tokengauge_measure::load::Bound;
+use tokengauge_measure::record::{Record, Warm};
 use tokengauge_types::clock::Wall;
 use tokengauge_types::event::{Blocked, Direction, Ending, Entry, ExchangeId, Head, Word};
 use tokengauge_types::label::{Gate, Label, Limits, Name};
@@ -138,7 +138,7 @@ fn a_calls_own_end_is_never_lost_whatever_way_it_ends() {
 #[test]
 fn the_queue_is_exact_while_the_engine_tells_it() {
     let mut stage = Stage::new(None);
-    let lane = crate::load::Lane {
+    let lane = tokengauge_measure::load::Lane {
         route: Label::known("default"),
         vantage: tokengauge_types::event::Vantage::Outbound,
     };

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::measure::{Points, Rates, Sample, Stalls, rates};
 use crate::observe::answer::{Answer, Brought};
 use crate::observe::coding::Coding;
 use crate::observe::reading::Reading;
-use crate::record::{self, Bands, Call, Complete, Outcome, Output, Series, WebSocket};
 use tokengauge_llm::content::{self, Asked, Budget, Policy};
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::{
     self, Api, Event, Found, Quota, Reader, Realtime, RequestFacts, RequestReader,
 };
 use tokengauge_llm::frame::{Anomaly, Frame, Framer};
+use tokengauge_measure::record::{self, Bands, Call, Complete, Outcome, Output, Series, WebSocket};
+use tokengauge_measure::timing::{Points, Rates, Sample, Stalls, rates};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Direction, Head, Headers, Open, RouteFacts};
 use tokengauge_types::label::{Dimension, Gate, Label, Name, OTHER};

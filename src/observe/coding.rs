@@ -99,8 +99,8 @@ mod tests {
     use super::*;
     use crate::observe::Exchange;
     use crate::observe::tests::{STREAMED, at, chunk, open, usage};
-    use crate::record::{Complete, Outcome, Record};
     use tokengauge_llm::count::Tokenisers;
+    use tokengauge_measure::record::{Complete, Outcome, Record};
     use tokengauge_types::event::{Blocked, Direction, Ending, ExchangeId, Head, Word};
     use tokengauge_types::label::{Gate, Limits, Name};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::tests::{STREAMED, at, chunk, open, usage};
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus, span};
 use crate::observe::{Board, Sinks};
-use crate::record::Record;
+use tokengauge_measure::record::Record;
 use tokengauge_types::event::{
     Blocked, Direction, Ending, Entry, ExchangeId, Failure, Head, Limit, Refusal, Word,
 };

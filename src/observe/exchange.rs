@@ -8,16 +8,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::load::State;
-use crate::measure::{Awaited, Patience, Pauses, Points, Sample, Stall, Watch, edge_wait};
 use crate::observe::calling::{Calling, Closing};
 use crate::observe::network::Sides;
 use crate::observe::socket::Socket;
-use crate::record::{self, Answered, Http, Record, Series, WebSocket};
 use tokengauge_llm::content::{Budget, Policy};
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::{self, Quota};
 use tokengauge_llm::frame::Anomaly;
+use tokengauge_measure::load::State;
+use tokengauge_measure::record::{self, Answered, Http, Record, Series, WebSocket};
+use tokengauge_measure::timing::{
+    Awaited, Patience, Pauses, Points, Sample, Stall, Watch, edge_wait,
+};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Connected, Direction, Ending, ExchangeId, Head, Open, Word};
 use tokengauge_types::label::{Gate, Label, Name};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::record::{Connection, Network};
+use tokengauge_measure::record::{Connection, Network};
 use tokengauge_types::tcp::{Connection as Ends, Info};
 
 /// Asks the kernel; nothing of a connection that is closed.

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
-use crate::load::{Limited, QuotaReading};
-use crate::measure::Stage;
 use crate::observe::tests::{STREAMED, at, chunk, open};
 use crate::observe::{Board, Phase, Sinks};
-use crate::record::{Outcome, Record};
 use tokengauge_llm::dialect::Allowance;
+use tokengauge_measure::load::{Limited, QuotaReading};
+use tokengauge_measure::record::{Outcome, Record};
+use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{
     Blocked, Direction, Ending, Entry, ExchangeId, Head, Headers, Refusal, Word,
 };

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
-use crate::load::Silence;
-use crate::measure::{Awaited, Stall, Stalls};
 use crate::observe::tests::{STREAMED, at, chunk, open};
 use crate::observe::{Board, Sinks};
-use crate::record::Record;
+use tokengauge_measure::load::Silence;
+use tokengauge_measure::record::Record;
+use tokengauge_measure::timing::{Awaited, Stall, Stalls};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
-use crate::load::State;
-use crate::measure::Sample;
 use crate::observe::{Board, Exchange, Sinks};
-use crate::record::{Became, Complete, Outcome, Record};
 use tokengauge_llm::count::{Source, Tokenisers};
 use tokengauge_llm::frame::Anomaly;
+use tokengauge_measure::load::State;
+use tokengauge_measure::record::{Became, Complete, Outcome, Record};
+use tokengauge_measure::timing::Sample;
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Headers, Open,

@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::diag;
-use crate::engine::{self, Asked, Engine, LARGEST_BODY, Told};
 use crate::forward::{self, Asker, SetupError, Unanswered};
+use tokengauge_measure::engine::{self, Asked, Engine, LARGEST_BODY, Told};
 use tokengauge_types::label::Label;
 
 /// The plain format first: OpenMetrics says the same at greater length.

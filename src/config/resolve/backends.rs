@@ -8,9 +8,9 @@ use crate::config::problem::Problems;
 use crate::config::raw;
 use crate::config::read::Field;
 use crate::config::url::{Page, Url};
-use crate::engine::warm;
 use crate::forward;
 use crate::scrape;
+use tokengauge_measure::engine::warm;
 use tokengauge_types::label::Label;
 
 /// Faster than an engine turns its numbers over nothing new is said; slower than 5 min no queue is seen that matters.

@@ -10,7 +10,7 @@ use crate::config::raw;
 use crate::config::read::{self, Field, Given};
 use crate::config::value::{Amount, Currency};
 use crate::config::{file, prices, tree};
-use crate::cost::{Allowance, Budget, Costs, Price, Prices, Rental};
+use tokengauge_measure::cost::{Allowance, Budget, Costs, Price, Prices, Rental};
 use tokengauge_types::label::{Label, Pattern};
 
 /// A budget of less than an hour is a rate limit; 90 days are the longest that objectives have.

@@ -9,7 +9,7 @@ use crate::config::file;
 use crate::config::problem::Problems;
 use crate::config::raw;
 use crate::config::read::{Field, Given};
-use crate::drift::{Baseline, Config, Saved};
+use tokengauge_measure::drift::{Baseline, Config, Saved};
 
 /// The words for what is no file; a file of that name is `./first`.
 pub(in crate::config) const OFF: &str = "off";

@@ -8,7 +8,7 @@ use crate::config::problem::{Mark, Problems};
 use crate::config::raw;
 use crate::config::read::{Field, Given};
 use crate::config::value::{Length, Threshold};
-use crate::slo::Indicator;
+use tokengauge_measure::slo::Indicator;
 
 /// No answer has more tokens, and no system more streams in flight.
 const NUMBERS: RangeInclusive<u64> = 1..=1_000_000;

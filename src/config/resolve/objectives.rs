@@ -8,8 +8,8 @@ use super::{check_name, indicator, length_within};
 use crate::config::problem::{Problems, suggestion};
 use crate::config::raw;
 use crate::config::read::{Field, Given};
-use crate::slo::{Counting, Exclusion, Indicator, Objective, Preset, Promise, Scope};
 use tokengauge_llm::dialect::Operation;
+use tokengauge_measure::slo::{Counting, Exclusion, Indicator, Objective, Preset, Promise, Scope};
 use tokengauge_types::label::Label;
 
 /// What the arithmetic of budgets covers.

@@ -13,13 +13,13 @@ use crate::config::read::{Field, Given};
 use crate::config::url::{self, Target};
 use crate::config::value::Wrong;
 use crate::config::{RunArgs, raw};
-use crate::engine::warm;
 use crate::forward;
 use crate::route;
 use crate::route::TraceHeaders;
 use crate::scrape;
 use tokengauge_llm::content::{Policy, Routes};
 use tokengauge_llm::dialect;
+use tokengauge_measure::engine::warm;
 use tokengauge_types::event::{RouteFacts, Vantage};
 use tokengauge_types::label::Label;
 

@@ -10,9 +10,9 @@ use crate::config::raw;
 use crate::config::read::{Field, Given};
 use crate::config::url::Url;
 use crate::config::value::Limit;
-use crate::engine::warm;
 use crate::forward;
 use crate::scrape;
+use tokengauge_measure::engine::warm;
 use tokengauge_types::label::Label;
 
 /// A time limit shorter than this fails everything; one longer than a day is `off`.

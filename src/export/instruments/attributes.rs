@@ -5,8 +5,8 @@ use opentelemetry::{KeyValue, StringValue, Value};
 
 use crate::export::names::Attribute;
 use crate::export::names::attributes as key;
-use crate::load::{Flow, Lane};
-use crate::record::Series;
+use tokengauge_measure::load::{Flow, Lane};
+use tokengauge_measure::record::Series;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 

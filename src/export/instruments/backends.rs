@@ -5,13 +5,13 @@ use std::sync::Arc;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 
-use crate::engine::{Asked, Reading};
 use crate::export::instruments::attributes::{label, sorted, with, word};
 use crate::export::instruments::observed::Current;
 use crate::export::names::Metric;
 use crate::export::names::attributes as key;
 use crate::export::names::backend;
-use crate::record::Warm;
+use tokengauge_measure::engine::{Asked, Reading};
+use tokengauge_measure::record::Warm;
 
 pub fn register(meter: &Meter, current: &Current) {
     requests(meter, current);

@@ -8,8 +8,8 @@ use crate::export::instruments::family::Family;
 use crate::export::instruments::slot::Slot;
 use crate::export::instruments::traced::BoundTraced;
 use crate::export::names::attributes as key;
-use crate::measure::Points;
-use crate::record::{Bands, LengthBand};
+use tokengauge_measure::record::{Bands, LengthBand};
+use tokengauge_measure::timing::Points;
 
 /// The instruments of ended calls of one series that one model answered, in one pair of bands.
 #[derive(Debug)]

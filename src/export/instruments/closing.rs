@@ -17,8 +17,8 @@ use crate::export::instruments::ended::Ended;
 use crate::export::instruments::live::Live;
 use crate::export::instruments::traced::BoundTraced;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
-use crate::measure::Stage;
-use crate::record::{Bands, Became, Outcome, Record, Series};
+use tokengauge_measure::record::{Bands, Became, Outcome, Record, Series};
+use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::{Fault, Scheme, Vantage};
 use tokengauge_types::label::{Label, Name};
 

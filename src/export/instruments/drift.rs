@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use opentelemetry::metrics::Meter;
 
-use crate::drift::Direction;
 use crate::export::instruments::attributes::{of_flow, with, word};
 use crate::export::instruments::bounded::Bounds;
 use crate::export::instruments::observed::Current;
 use crate::export::names::attributes as key;
 use crate::export::names::drift;
+use tokengauge_measure::drift::Direction;
 
 pub(super) fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     let (current, flows) = (Arc::clone(current), bounds.series);

@@ -15,11 +15,11 @@ use crate::export::instruments::live::Live;
 use crate::export::instruments::slot::Slot;
 use crate::export::instruments::traced::{BoundTraced, Traced};
 use crate::export::names::attributes as key;
-use crate::measure::rates::VOICE_RATE;
-use crate::measure::{Band, Stage, Unrated};
-use crate::record::{Bands, Became, Call, Complete, Cost, Outcome, Output, Record};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Timings, Usage};
+use tokengauge_measure::record::{Bands, Became, Call, Complete, Cost, Outcome, Output, Record};
+use tokengauge_measure::timing::rates::VOICE_RATE;
+use tokengauge_measure::timing::{Band, Stage, Unrated};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::label::Label;
 

@@ -6,7 +6,7 @@ use crate::export::instruments::attributes::{of_lane, with, word};
 use crate::export::instruments::family::Family;
 use crate::export::instruments::network::Connections;
 use crate::export::names::attributes as key;
-use crate::load::{Lane, Sign};
+use tokengauge_measure::load::{Lane, Sign};
 
 #[derive(Debug)]
 pub struct LaneCounters {

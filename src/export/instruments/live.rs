@@ -11,10 +11,10 @@ use crate::export::instruments::attributes::{of_series, with, word};
 use crate::export::instruments::family::Family;
 use crate::export::names::attributes as key;
 use crate::export::names::ours;
-use crate::measure::{Awaited, Sample, Silence, Stall};
-use crate::record::Series;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::Kind;
+use tokengauge_measure::record::Series;
+use tokengauge_measure::timing::{Awaited, Sample, Silence, Stall};
 
 /// The most times one chunk's inter-token latency is recorded. A record costs 14 ns, less than it took to count the
 /// token, so the bound only matters for a stream that arrives as one huge event: there it caps the work at 60 µs, and

@@ -24,10 +24,10 @@ use crate::export::names::attributes as key;
 use crate::export::names::ours;
 use crate::export::snapshot::Readings;
 use crate::export::span::{failed_for_the_client, method, protocol_version};
-use crate::load::{Lane, Sign};
-use crate::measure::Stage;
-use crate::record::{Bands, Became, Call, Outcome, Record, Series};
 use tokengauge_llm::frame::Anomaly;
+use tokengauge_measure::load::{Lane, Sign};
+use tokengauge_measure::record::{Bands, Became, Call, Outcome, Record, Series};
+use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::{Dimension, Gate, Label, Limits, Name, OTHER};
 

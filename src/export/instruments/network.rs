@@ -9,7 +9,7 @@ use crate::export::instruments::family::Family;
 use crate::export::instruments::slot::Slot;
 use crate::export::instruments::traced::BoundTraced;
 use crate::export::names::attributes as key;
-use crate::record::Record;
+use tokengauge_measure::record::Record;
 use tokengauge_types::event::ConnectStage;
 
 /// The instruments of one route's connections. Bound when there is something to tell: where the kernel cannot be asked,

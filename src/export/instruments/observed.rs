@@ -15,10 +15,10 @@ use crate::export::instruments::spending;
 use crate::export::names::attributes as key;
 use crate::export::names::{Metric, health, ours};
 use crate::export::snapshot::Snapshot;
-use crate::load::{State, Throughput};
-use crate::measure::Awaited;
-use crate::slo::{BURN_WINDOWS, Reading};
 use opentelemetry::KeyValue;
+use tokengauge_measure::load::{State, Throughput};
+use tokengauge_measure::slo::{BURN_WINDOWS, Reading};
+use tokengauge_measure::timing::Awaited;
 
 /// The snapshot of the collection that is going on.
 pub type Current = Arc<ArcSwap<Snapshot>>;

@@ -10,7 +10,7 @@ use crate::export::instruments::bounded::Bounds;
 use crate::export::instruments::observed::Current;
 use crate::export::names::attributes as key;
 use crate::export::names::{Metric, quota};
-use crate::load::{Flow, Limited, QuotaReading};
+use tokengauge_measure::load::{Flow, Limited, QuotaReading};
 
 pub fn register(meter: &Meter, current: &Current, bounds: Bounds) {
     let gauge =

@@ -12,25 +12,25 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use prost::Message;
 
 use super::*;
-use crate::cost::TokenPrice;
-use crate::drift;
-use crate::engine;
 use crate::export::collector::Picture;
 use crate::export::config::{ExemplarFilter, GenAi, Temporality};
 use crate::export::names;
 use crate::export::names::attributes::Values;
 use crate::export::snapshot::{Losses, Snapshot};
 use crate::export::{BudgetReading, prometheus, testing};
-use crate::load::Bound;
-use crate::load::{
-    Flow, FlowReading, LaneReading, Limited, QuotaReading, Reading, Silence, Summary, Throughput,
-};
-use crate::measure::{Awaited, Sample, Stall, Stalls, Unrated};
-use crate::record::{LengthBand, Warm};
-use crate::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
 use crate::vitals::{CpuTime, Vitals};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{Allowance, Kind, Usage};
+use tokengauge_measure::cost::TokenPrice;
+use tokengauge_measure::drift;
+use tokengauge_measure::engine;
+use tokengauge_measure::load::Bound;
+use tokengauge_measure::load::{
+    Flow, FlowReading, LaneReading, Limited, QuotaReading, Reading, Silence, Summary, Throughput,
+};
+use tokengauge_measure::record::{LengthBand, Warm};
+use tokengauge_measure::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
+use tokengauge_measure::timing::{Awaited, Sample, Stall, Stalls, Unrated};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::Vantage;
 use tokengauge_types::label::Limits;
@@ -225,8 +225,8 @@ fn load() -> Reading {
     }
 }
 
-fn objective(name: &str, indicator: Indicator) -> crate::slo::Reading {
-    crate::slo::Reading {
+fn objective(name: &str, indicator: Indicator) -> tokengauge_measure::slo::Reading {
+    tokengauge_measure::slo::Reading {
         objective: Objective {
             name: Label::known(name),
             indicator,
@@ -258,7 +258,7 @@ fn gate() -> Gate {
 
 const STALL: Stall = Stall {
     awaited: Awaited::NextToken,
-    silence: crate::measure::Silence::Pinging,
+    silence: tokengauge_measure::timing::Silence::Pinging,
     begun: Moment::from_secs(1),
     raised: Moment::from_secs(3),
     lasted: Some(Duration::from_secs(4)),

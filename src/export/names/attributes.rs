@@ -143,14 +143,14 @@ pub const LANE: &[Attribute] = &[ROUTE, VANTAGE];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Asked, Engine};
     use crate::export::Part;
-    use crate::load::{Bound, Limited, Sign, State};
-    use crate::measure::{Awaited, Band, Silence, Stage, Unrated};
-    use crate::record::{Became, LengthBand, Outcome, Warm};
-    use crate::slo::{BURN_WINDOWS, Indicator};
     use tokengauge_llm::dialect::{Kind, Operation};
     use tokengauge_llm::frame::Anomaly;
+    use tokengauge_measure::engine::{Asked, Engine};
+    use tokengauge_measure::load::{Bound, Limited, Sign, State};
+    use tokengauge_measure::record::{Became, LengthBand, Outcome, Warm};
+    use tokengauge_measure::slo::{BURN_WINDOWS, Indicator};
+    use tokengauge_measure::timing::{Awaited, Band, Silence, Stage, Unrated};
     use tokengauge_types::event::{ConnectStage, Fault, Vantage};
     use tokengauge_types::label::Dimension;
 

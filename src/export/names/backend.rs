@@ -1,9 +1,9 @@
 //! Our own metrics of the engines behind upstreams: what they say of themselves, and whether they have warmed up.
 
-use crate::engine::Asked;
 use crate::export::names::attributes::{ASKED, ENGINE, STATE, UPSTREAM, WARM};
 use crate::export::names::{Kind, Metric, ROW};
-use crate::record::Warm;
+use tokengauge_measure::engine::Asked;
+use tokengauge_measure::record::Warm;
 
 pub static REQUESTS: Metric = Metric {
     name: "tokengauge.backend.requests",

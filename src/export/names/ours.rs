@@ -8,7 +8,7 @@ use crate::export::names::attributes::{
     UNRATED, VANTAGE, WAIT_PLACE, WINDOW,
 };
 use crate::export::names::{Kind, Metric, ROW, backend, cost, drift, network, quota};
-use crate::record::Became;
+use tokengauge_measure::record::Became;
 
 /// Doubling from 5 ms to 11 min: from a cached answer's head to the longest reasoning.
 const SECONDS: &[f64] = &[

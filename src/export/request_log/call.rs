@@ -7,13 +7,13 @@ use crate::export::request_log::line::{
     Allowance, Backend, Bands, Call, Cost, Output, Quota, Rates, Request, Response, Series, Stall,
     Stalls, Usage,
 };
-use crate::measure::{self, rates};
-use crate::record;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{
     Allowance as Allowed, Api, ByModality, Kind, Quota as Quotas, RequestFacts, Timings,
     Usage as Reported,
 };
+use tokengauge_measure::record;
+use tokengauge_measure::timing::{self, rates};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::label::{Label, Name};
 
@@ -88,11 +88,11 @@ fn bands(bands: record::Bands) -> Bands {
     }
 }
 
-fn stalls(stalls: &measure::Stalls, accept: Moment) -> Stalls {
-    let measure::Stalls { count, total, first } = stalls;
+fn stalls(stalls: &timing::Stalls, accept: Moment) -> Stalls {
+    let timing::Stalls { count, total, first } = stalls;
     let since = |at: &Moment| at.since(accept).as_secs_f64();
-    let one = |stall: &measure::Stall| {
-        let measure::Stall { awaited, silence, begun, raised, lasted } = stall;
+    let one = |stall: &timing::Stall| {
+        let timing::Stall { awaited, silence, begun, raised, lasted } = stall;
         Stall {
             awaited: awaited.as_str(),
             silence: silence.as_str(),

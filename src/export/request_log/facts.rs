@@ -13,8 +13,8 @@ use crate::export::request_log::line::{
 };
 use crate::export::request_log::time::rfc3339;
 use crate::export::span::protocol_version;
-use crate::measure::{self, Stage};
-use crate::record::{self, Record};
+use tokengauge_measure::record::{self, Record};
+use tokengauge_measure::timing::{self, Stage};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{
     self, Connected, Direction, Failure, Headers, Limit, Refusal, RouteFacts,
@@ -156,8 +156,8 @@ fn headers(headers: &Headers) -> BTreeMap<&'static str, &str> {
     headers.iter().collect()
 }
 
-fn points(points: &measure::Points) -> Points {
-    let measure::Points {
+fn points(points: &timing::Points) -> Points {
+    let timing::Points {
         accept,
         admit,
         sent,
@@ -185,7 +185,7 @@ fn points(points: &measure::Points) -> Points {
     }
 }
 
-fn stages(stages: &measure::Stages) -> Stages {
+fn stages(stages: &timing::Stages) -> Stages {
     let mut lengths = [None; Stage::ALL.len()];
     for (stage, length) in stages.iter() {
         let place = Stage::ALL.iter().position(|known| *known == stage);

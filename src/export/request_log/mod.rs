@@ -24,8 +24,8 @@ pub use target::{Place, Rotate};
 pub use time::rfc3339;
 
 use crate::export::otlp::Lost;
-use crate::record::Record;
 use target::Target;
+use tokengauge_measure::record::Record;
 use writer::Writer;
 
 /// How long a log that is turned off may take to write what is left.

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::*;
 use crate::export::testing;
-use crate::measure::{Awaited, Silence, Stall, Stalls, Unrated};
-use crate::record::{Call, Closed, Connection, Network, Outcome, WebSocket};
 use tokengauge_llm::dialect::{Allowance, Api, ByModality, Quota, Timings};
 use tokengauge_llm::frame::Anomaly;
+use tokengauge_measure::record::{Call, Closed, Connection, Network, Outcome, WebSocket};
+use tokengauge_measure::timing::{Awaited, Silence, Stall, Stalls, Unrated};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Connected, Direction, Ending, Failure, Fault, RouteFacts, Who};
 use tokengauge_types::label::Label;

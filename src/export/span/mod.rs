@@ -11,9 +11,9 @@ use opentelemetry_proto::tonic::trace::v1::span::Event;
 use crate::export::encode::{Encoded, Frame, Writer};
 use crate::export::names::{Attribute, spans as key};
 use crate::export::sampling::{Kept, Reason};
-use crate::measure::Stalls;
-use crate::record::{Call, Connection, Outcome, Record, WebSocket};
 use tokengauge_llm::content::Content;
+use tokengauge_measure::record::{Call, Connection, Outcome, Record, WebSocket};
+use tokengauge_measure::timing::Stalls;
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{Direction, Ending, Fault};
 use tokengauge_types::label::Name;
@@ -614,9 +614,9 @@ mod tests {
     #[test]
     fn a_stall_is_an_event_at_the_instant_at_which_patience_ended() {
         let mut record = testing::streamed();
-        let stall = crate::measure::Stall {
-            awaited: crate::measure::Awaited::NextToken,
-            silence: crate::measure::Silence::Pinging,
+        let stall = tokengauge_measure::timing::Stall {
+            awaited: tokengauge_measure::timing::Awaited::NextToken,
+            silence: tokengauge_measure::timing::Silence::Pinging,
             begun: record.points.accept + Duration::from_secs(1),
             raised: record.points.accept + Duration::from_secs(3),
             lasted: Some(Duration::from_millis(2_500)),

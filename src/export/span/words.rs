@@ -1,7 +1,7 @@
 //! The words that spans have for what a record says by its types.
 
 use crate::export::names::{Attribute, spans as key};
-use crate::measure::Stage;
+use tokengauge_measure::timing::Stage;
 
 /// The method as a label and span name: one of those the standard knows, else `_OTHER`.
 pub fn method(method: &http::Method) -> &'static str {

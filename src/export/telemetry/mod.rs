@@ -23,8 +23,8 @@ use crate::export::otlp::{BuildError, Deliveries, Exported, Lost, MetricExporter
 use crate::export::prometheus::Format;
 use crate::export::sampling::Sampler;
 use crate::export::span::{self, Style};
-use crate::record::Record;
 use queue::Queue;
+use tokengauge_measure::record::Record;
 
 /// How much longer than its bound a shutdown waits for the thread to notice: scheduling on a busy single core.
 pub const GRACE: Duration = Duration::from_millis(200);

@@ -10,7 +10,7 @@ use super::settings::{Mode, OtlpProtocol, Settings, provider};
 use super::value::{ClusterName, ConfigMapName, Image, OtlpUrl, PortName, PortNumber, Quantity};
 use super::{Stop, record};
 use crate::config::{Length, Target};
-use crate::slo::Preset;
+use tokengauge_measure::slo::Preset;
 use tokengauge_types::label::Name;
 
 const PREFIX: &str = "tokengauge.dev/";

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::value::{ClusterName, ConfigMapName, Image, OtlpUrl, PortName, PortNumber, Quantity};
 use crate::config::{Length, Target};
-use crate::slo::Preset;
+use tokengauge_measure::slo::Preset;
 use tokengauge_types::label::Name;
 
 /// On which side of the call the sidecar stands.

@@ -1,10 +1,10 @@
 //! What the exchanges in flight do to error budgets: objectives on slices of time are told how many streams there are and
 //! what they bring. What ended exchanges do to budgets stands where they end.
 
-use crate::load::State;
 use crate::observe::board::Board;
 use crate::observe::board::flight::Flight;
-use crate::slo::{Ledger, Malformed, Objective, Restored, State as Books, Subject};
+use tokengauge_measure::load::State;
+use tokengauge_measure::slo::{Ledger, Malformed, Objective, Restored, State as Books, Subject};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::label::Name;
 
@@ -107,7 +107,7 @@ mod tests {
     use crate::export::{self, Instruments, Readings, Snapshot};
     use crate::observe::Sinks;
     use crate::observe::tests::{STREAMED, at, chunk, open};
-    use crate::slo::{Counting, Counts, Indicator, Scope};
+    use tokengauge_measure::slo::{Counting, Counts, Indicator, Scope};
     use tokengauge_types::event::{
         Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,
     };

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::Backends;
 use crate::export::{Instruments, Live};
-use crate::load::{self, Flow, FlowId, Lane, Load, State};
-use crate::measure::{Pauses, Sample, Watch};
 use crate::observe::board::{Phase, StreamView};
 use crate::observe::exchange::Exchange;
-use crate::record::{Call, Outcome, Record, Warm};
 use tokengauge_llm::dialect::Quota;
+use tokengauge_measure::engine::Backends;
+use tokengauge_measure::load::{self, Flow, FlowId, Lane, Load, State};
+use tokengauge_measure::record::{Call, Outcome, Record, Warm};
+use tokengauge_measure::timing::{Pauses, Sample, Watch};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
 use tokengauge_types::label::Label;

@@ -1,8 +1,8 @@
 //! The WebSocket that an exchange went on as: its two directions, read side by side.
 
 use crate::observe::anomalies::Anomalies;
-use crate::record::{self, Closed};
 use tokengauge_llm::frame::{self, Anomaly, Message, Unread, WebSocket};
+use tokengauge_measure::record::{self, Closed};
 use tokengauge_types::event::Direction;
 
 #[derive(Debug)]

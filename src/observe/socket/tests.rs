@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::export::{self, Collector, Instruments, Readings, Snapshot, prometheus};
 use crate::observe::{Board, Phase, Sinks};
-use crate::record::{Closed, Complete, Outcome, Record};
-use crate::slo::{Counting, Indicator, Objective, Scope};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Operation, Usage};
 use tokengauge_llm::frame::Anomaly;
+use tokengauge_measure::record::{Closed, Complete, Outcome, Record};
+use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Open, RouteFacts,

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use tokengauge::engine::exposition::samples;
-use tokengauge::engine::{Asked, Backend, Backends, Engine, Numbers, Prefix, Told, read};
+use tokengauge_measure::engine::exposition::samples;
+use tokengauge_measure::engine::{Asked, Backend, Backends, Engine, Numbers, Prefix, Told, read};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::label::Label;
 

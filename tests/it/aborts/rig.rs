@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use tokengauge::export::prometheus::Format;
 use tokengauge::export::{self, Instruments, Readings, Snapshot, Telemetry};
 use tokengauge::observe::{Board, Observer, Sinks};
-use tokengauge::record::Record;
+use tokengauge_measure::record::Record;
 use tokengauge_types::label::{Gate, Limits};
 
 use super::table::Facts;

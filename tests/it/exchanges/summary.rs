@@ -1,8 +1,8 @@
 //! What a record says that does not depend on time.
 
 use serde_json::{Map, Value, json};
-use tokengauge::record::{Call, Record};
 use tokengauge_llm::dialect::Kind;
+use tokengauge_measure::record::{Call, Record};
 
 /// What can be read of an answer, in the order of the documentation.
 pub const FACTS: [&str; 27] = [

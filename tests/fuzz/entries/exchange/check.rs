@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokengauge::measure::Sample;
-use tokengauge::record::{Call, Complete, Outcome, Output, Record};
 use tokengauge_llm::frame::Anomaly;
+use tokengauge_measure::record::{Call, Complete, Outcome, Output, Record};
+use tokengauge_measure::timing::Sample;
 use tokengauge_types::event::{Direction, Ending, Fault};
 
 use super::Played;

@@ -4,9 +4,9 @@ mod board;
 mod check;
 mod words;
 
-use tokengauge::measure::Sample;
-use tokengauge::record::Record;
 use tokengauge_llm::frame::Anomaly;
+use tokengauge_measure::record::Record;
+use tokengauge_measure::timing::Sample;
 
 use super::script::Script;
 pub use board::board;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::measure::Stall;
+use crate::timing::Stall;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::Kind;
 use tokengauge_types::clock::Moment;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::measure::{Points, Rates, Stalls};
 use crate::record::{Bands, Call, Complete, Http, Network, Outcome, Output, Record, Series};
 use crate::slo::{Counting, Indicator, Objective, Scope};
+use crate::timing::{Points, Rates, Stalls};
 use tokengauge_llm::dialect::{Operation, RequestFacts};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{

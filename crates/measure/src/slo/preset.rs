@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::measure::rates;
 use crate::slo::Indicator;
+use crate::timing::rates;
 
 /// A kind of use, each with its own promises.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
@@ -129,7 +129,7 @@ mod tests {
     /// docs/slo.md's tables, which say the same with reasons.
     #[test]
     fn the_page_holds_exactly_these_presets() {
-        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/slo.md"));
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/slo.md"));
         let page = page.unwrap();
         let rows: Vec<Vec<&str>> = page
             .lines()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::measure::points::Points;
+use crate::timing::points::Points;
 
 /// The fewest output tokens after the first chunk over which an output rate says anything.
 pub const FEWEST_RATED_TOKENS: f64 = 10.0;

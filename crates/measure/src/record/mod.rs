@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::measure::{Points, Rates, Stages, Stalls};
+use crate::timing::{Points, Rates, Stages, Stalls};
 use tokengauge_llm::content::Content;
 use tokengauge_llm::dialect::{Operation, Quota, RequestFacts, Timings, Usage};
 use tokengauge_llm::frame::Anomaly;

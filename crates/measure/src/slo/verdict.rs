@@ -215,11 +215,11 @@ fn refused_the_request(record: &Record) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Awaited, Silence, Stall, Stalls};
     use crate::record::Output;
     use crate::record::Warm;
     use crate::slo::example::{at, objective, stream};
     use crate::slo::{Counting, Exclusion};
+    use crate::timing::{Awaited, Silence, Stall, Stalls};
     use tokengauge_llm::dialect::Operation;
     use tokengauge_types::clock::Moment;
     use tokengauge_types::event::{Failure, Limit, Refusal};

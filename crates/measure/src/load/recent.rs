@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::load::{Ended, LONGEST_WINDOW, Percentiles, Summary};
-use crate::measure::{Band, VOICE_RATE};
+use crate::timing::{Band, VOICE_RATE};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::rolling_window::Slots;
 

@@ -4,7 +4,7 @@ use crate::engine::{Engine, Numbers, Prefix, read};
 use tokengauge_types::clock::Wall;
 
 fn page(name: &str) -> Vec<u8> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/engines");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/engines");
     std::fs::read(format!("{folder}/{name}.prom")).unwrap()
 }
 

@@ -23,8 +23,8 @@ use serde::Serialize;
 use crate::load::flow::Track;
 use crate::load::lanes::Lanes;
 use crate::load::recent::Segment;
-use crate::measure::Band;
 use crate::record::Series;
+use crate::timing::Band;
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::Vantage;
 use tokengauge_types::label::{Label, OTHER};
@@ -205,7 +205,7 @@ pub struct Summary {
     pub failed: u64,
     /// Rated streams by the band of their output TPS, in the order of [`Band::ALL`].
     pub bands: [u64; Band::ALL.len()],
-    /// Those that kept up with speech ([`crate::measure::VOICE_RATE`]); they are in the highest band too.
+    /// Those that kept up with speech ([`crate::timing::VOICE_RATE`]); they are in the highest band too.
     pub voice: u64,
 }
 
