@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tokengauge::export::config::ExemplarFilter;
-use tokengauge::export::span::{self, Style};
-use tokengauge::export::{Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge::observe::{Board, Sinks};
+use tokengauge_telemetry::config::ExemplarFilter;
+use tokengauge_telemetry::span::{self, Style};
+use tokengauge_telemetry::{Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Connected, Direction, Ending, Entry, ExchangeId, Head, Headers, Open,

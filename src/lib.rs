@@ -5,8 +5,6 @@
 //! bytes travel `listen` → `route` → `forward` → upstream and back through the `tee`; copies go `decode` → `frame` →
 //! `dialect` → `count` → `measure` → `record`, and from there to `load`, `slo`, `drift` and `export`.
 
-pub mod vitals;
-
 pub mod forward;
 pub mod listen;
 pub mod route;
@@ -17,7 +15,6 @@ pub mod observe;
 
 pub mod admin;
 pub mod console;
-pub mod export;
 pub mod kube;
 #[cfg(feature = "desk")]
 pub mod monitoring;
@@ -25,7 +22,6 @@ pub mod monitoring;
 pub mod app;
 pub mod cli;
 pub mod config;
-pub mod diag;
 #[cfg(feature = "desk")]
 pub mod report;
 pub mod scrape;

@@ -29,7 +29,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use self::drain::{Waited, is_local};
 use self::places::{Place, Places};
-use crate::export::prometheus::Format;
+use tokengauge_telemetry::prometheus::Format;
 
 /// Scrapers, probes and a few people need some ten; the rest is for strangers, who would need as many addresses to keep the
 /// kubelet out. With those who wait for a drain a quarter of the 1,024 file descriptors that a container has in the worst case.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::export::request_log::rfc3339;
 use tokengauge_measure::drift::{self, Direction};
 use tokengauge_measure::engine::Reading as BackendReading;
 use tokengauge_measure::load::{self, Flow, LaneReading, Percentiles, State, Summary, Throughput};
 use tokengauge_measure::timing::Band;
+use tokengauge_telemetry::request_log::rfc3339;
 use tokengauge_types::clock::Wall;
 use tokengauge_types::event::Vantage;
 use tokengauge_types::label::Label;

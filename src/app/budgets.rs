@@ -13,9 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::diag;
 use crate::observe::{Board, Observer};
 use tokengauge_measure::slo::{Malformed, Objective, Restored, Scope, State};
+use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
 use tokengauge_types::label::{Dimension, Label};
 
@@ -80,14 +80,14 @@ pub(super) fn take_up(path: &Path, board: &mut Board) -> Result<(), Error> {
     }
     match read_into(path, board) {
         Ok(None) => {}
-        Ok(Some(restored)) => diag::BudgetsRestored {
+        Ok(Some(restored)) => self_telemetry::BudgetsRestored {
             objectives: restored.objectives,
             down: restored.down,
             set_back: restored.set_back,
         }
         .emit(),
         Err(refused) => match put_aside(path) {
-            Ok(aside) => diag::BudgetsRefused { problem: &refused, aside: &aside }.emit(),
+            Ok(aside) => self_telemetry::BudgetsRefused { problem: &refused, aside: &aside }.emit(),
             Err(error) => return Err(Error::InTheWay(path.to_owned(), refused, error)),
         },
     }
@@ -231,8 +231,8 @@ impl Keeper {
 /// Said when writing begins to fail and when it works again, not at every attempt in between.
 fn tell(written: &io::Result<()>, fails: &mut bool) {
     match (written, *fails) {
-        (Err(error), false) => diag::BudgetsUnwritten { error }.emit(),
-        (Ok(()), true) => diag::BudgetsWritten.emit(),
+        (Err(error), false) => self_telemetry::BudgetsUnwritten { error }.emit(),
+        (Ok(()), true) => self_telemetry::BudgetsWritten.emit(),
         (Err(_), true) | (Ok(()), false) => {}
     }
     *fails = written.is_err();

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use crate::admin::{self, Stage};
 use crate::config::value::Length;
-use crate::diag;
 use crate::listen::Ebb;
 use crate::tee::Seam;
+use tokengauge_telemetry::self_telemetry;
 
 /// How often it is looked whether anything is in flight: a fraction of what a pod's end takes anyway.
 const LOOK: Duration = Duration::from_millis(20);
@@ -118,10 +118,10 @@ pub(super) fn drain(parts: Parts) -> admin::Drain {
 async fn go(parts: Parts, wish: Wish, stage: watch::Sender<Stage>) {
     let Wish { delay, quiet, within } = wish;
     let begun = Instant::now();
-    diag::DrainBegun { exchanges: parts.seam.open_exchanges(), delay, quiet }.emit();
+    self_telemetry::DrainBegun { exchanges: parts.seam.open_exchanges(), delay, quiet }.emit();
     tokio::time::sleep(delay).await;
     parts.ebbs.iter().for_each(Ebb::part);
-    diag::DrainParting { exchanges: parts.seam.open_exchanges() }.emit();
+    self_telemetry::DrainParting { exchanges: parts.seam.open_exchanges() }.emit();
     let mut lull = Lull::new();
     let (mut leaving, mut overdue) = (false, false);
     loop {
@@ -129,7 +129,7 @@ async fn go(parts: Parts, wish: Wish, stage: watch::Sender<Stage>) {
         let seam = &parts.seam;
         if !overdue && begun.elapsed() >= within {
             overdue = true;
-            diag::DrainOverdue { exchanges: seam.open_exchanges(), within }.emit();
+            self_telemetry::DrainOverdue { exchanges: seam.open_exchanges(), within }.emit();
         }
         if !lull.lasts(seam.open_exchanges(), seam.opened(), quiet, Instant::now()) {
             continue;
@@ -141,7 +141,7 @@ async fn go(parts: Parts, wish: Wish, stage: watch::Sender<Stage>) {
         leaving = true;
     }
     stage.send_replace(Stage::Done);
-    diag::Drained { took: begun.elapsed() }.emit();
+    self_telemetry::Drained { took: begun.elapsed() }.emit();
 }
 
 /// Since when nothing has been in flight.

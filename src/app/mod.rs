@@ -13,8 +13,6 @@ use tokio::task::JoinHandle;
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::console::{Live, View};
-use crate::diag;
-use crate::export::{self, Instruments, RequestLog, Snapshot, Telemetry, request_log};
 use crate::forward::{self, Client, Forwarder, Propagation, Ways};
 use crate::listen::{self, Connections, Listener, Peer};
 use crate::observe::{Board, Observer, Phase, Sinks};
@@ -25,6 +23,8 @@ use crate::tee::{self, Seam};
 use tokengauge_measure::load;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo;
+use tokengauge_telemetry::self_telemetry;
+use tokengauge_telemetry::{Instruments, RequestLog, Snapshot, Telemetry, request_log};
 use tokengauge_types::event::{RouteFacts, Scheme};
 use tokengauge_types::label::{Gate, Label, Name};
 
@@ -98,7 +98,7 @@ pub enum StartError {
     #[error(transparent)]
     Route(#[from] route::Error),
     #[error(transparent)]
-    Telemetry(#[from] export::telemetry::StartError),
+    Telemetry(#[from] tokengauge_telemetry::telemetry::StartError),
     #[error(transparent)]
     RequestLog(#[from] request_log::Error),
     #[error(transparent)]
@@ -114,7 +114,10 @@ impl App {
     ///
     /// # Errors
     /// Where a socket, a certificate or a thread cannot be had; nothing is left running then.
-    pub async fn start(config: Config, export: export::Config) -> Result<Self, StartError> {
+    pub async fn start(
+        config: Config,
+        export: tokengauge_telemetry::Config,
+    ) -> Result<Self, StartError> {
         let ways = Arc::new(ArcSwap::from_pointee(ways(&config, None)?));
         let listeners =
             config.listeners.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;
@@ -245,7 +248,7 @@ impl App {
     pub async fn shutdown(self, drain: Duration) -> Ended {
         let Self { ready, stop, serving, admin_task, beat, forwarder, core, .. } = self;
         ready.store(false, Ordering::Release);
-        diag::Draining { exchanges: core.seam.open_exchanges(), at_most: drain }.emit();
+        self_telemetry::Draining { exchanges: core.seam.open_exchanges(), at_most: drain }.emit();
         stop.send_replace(true);
         forwarder.drain();
         let deadline = tokio::time::Instant::now() + drain;
@@ -269,7 +272,7 @@ impl App {
         let flushed = core.stop().await;
         admin_task.abort();
         let ended = Ended { cut, flushed };
-        diag::Stopped { cut, flushed }.emit();
+        self_telemetry::Stopped { cut, flushed }.emit();
         ended
     }
 }
@@ -278,7 +281,7 @@ impl Core {
     /// `others` tells what neither the observer nor the request log knows.
     fn start(
         config: &Config,
-        export: export::Config,
+        export: tokengauge_telemetry::Config,
         others: Box<dyn Fn() -> Snapshot + Send + Sync>,
     ) -> Result<Self, StartError> {
         let seam = Arc::new(Seam::new(tee::Config {
@@ -373,7 +376,7 @@ fn board(config: &Config, gate: Arc<Gate>, sinks: Sinks) -> Result<Board, budget
 fn ask_kernel(board: &mut Board) {
     match Kernel::open() {
         Ok(mut kernel) => board.ask_kernel_by(Box::new(move |connection| kernel.ask(connection))),
-        Err(error) => diag::NoTcpInfo { error: &error }.emit(),
+        Err(error) => self_telemetry::NoTcpInfo { error: &error }.emit(),
     }
 }
 
@@ -418,6 +421,6 @@ mod tests {
 
     #[test]
     fn a_flush_is_over_within_the_two_seconds_that_a_sidecar_has_at_worst() {
-        assert!(FLUSH + export::telemetry::GRACE < Duration::from_secs(2));
+        assert!(FLUSH + tokengauge_telemetry::telemetry::GRACE < Duration::from_secs(2));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::export::{Losses, Readings, Snapshot};
 use crate::observe::{Board, Observer};
 use crate::tee::Seam;
-use crate::vitals::Vitals;
+use tokengauge_telemetry::process::Vitals;
+use tokengauge_telemetry::{Losses, Readings, Snapshot};
 use tokengauge_types::label::Gate;
 
 /// The gauges' view: the observer is brought up to date, then read; `others` tells what it does not know. Weak, or observer and instruments would hold each

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::config::{self, Errors};
-use crate::export::request_log;
+use tokengauge_telemetry::request_log;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\

@@ -10,11 +10,11 @@ use clap::ArgGroup;
 use super::run::{SECOND_SIGNAL, Stop, runtime};
 use crate::config::value::Length;
 use crate::config::{Log, LogFormat, LogLevel};
-use crate::diag;
 use crate::kube::inject::Settings;
 use crate::kube::injector::api::{self, SERVICE_ACCOUNT};
 use crate::kube::injector::authority::Names;
 use crate::kube::injector::{Certificate, Config, Files, Injector, SelfMade};
+use tokengauge_telemetry::self_telemetry;
 
 /// Run the admission webhook that gives pods their sidecar when they are created
 ///
@@ -109,8 +109,12 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     // Before anything is said of listening: whoever has read that may send a signal.
     let mut stop = Stop::listen()?;
     let injector = Injector::start(config)?;
-    diag::Listening { address: &injector.address().to_string(), tls: true }.emit();
-    diag::AdminListening { address: &injector.admin_addr().to_string(), restricted: false }.emit();
+    self_telemetry::Listening { address: &injector.address().to_string(), tls: true }.emit();
+    self_telemetry::AdminListening {
+        address: &injector.admin_addr().to_string(),
+        restricted: false,
+    }
+    .emit();
     stop.asked().await;
     tokio::select! {
         () = injector.shutdown() => Ok(ExitCode::SUCCESS),
@@ -145,7 +149,7 @@ fn config(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result
     };
     let events = server.filter(|_| !args.no_events);
     if events.is_none() && !args.no_events {
-        diag::NoEvents.emit();
+        crate::kube::injector::log::NoEvents.emit();
     }
     Ok(Config {
         listen: args.listen,

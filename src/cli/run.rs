@@ -7,10 +7,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::{App, Ended};
 use crate::config::{self, Config, ExportOverrides, RunArgs, Watch};
-use crate::diag;
-use crate::export;
 use crate::listen;
-use crate::vitals;
+use tokengauge_telemetry::process;
+use tokengauge_telemetry::self_telemetry;
 
 /// Threads that move bytes: as many as there are cores, up to a number beyond which a relay only pays for stealing.
 const MOST_WORKERS: usize = 16;
@@ -20,12 +19,12 @@ const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTE
 
 /// Runs the proxy; `environment` is asked for `OTEL_*` and proxy variables.
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
-    vitals::raise_descriptors();
+    process::raise_descriptors();
     let mut watch = Watch::new(args, environment);
     let config = watch.load()?;
     super::log::start(config.log);
     for word in &config.ignored_propagators {
-        diag::SettingIgnored {
+        self_telemetry::SettingIgnored {
             name: "OTEL_PROPAGATORS",
             reason: &format!(
                 "`{word}` is ignored: it should be tracecontext, baggage, b3, b3multi or none"
@@ -49,18 +48,21 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
 }
 
 /// What the environment and the file say of export; each setting that is not understood is said once.
-pub fn export(config: &Config, environment: fn(&str) -> Option<String>) -> export::Config {
+pub fn export(
+    config: &Config,
+    environment: fn(&str) -> Option<String>,
+) -> tokengauge_telemetry::Config {
     let said = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
-    let (mut export, problems) = export::Config::from_env(said);
+    let (mut export, problems) = tokengauge_telemetry::Config::from_env(said);
     for problem in &problems {
-        diag::SettingIgnored { name: &problem.variable, reason: &problem.message }.emit();
+        self_telemetry::SettingIgnored { name: &problem.variable, reason: &problem.message }.emit();
     }
     let captures = |value: &String| {
         let off = ["", "false", "no_content"];
         !off.contains(&value.to_ascii_lowercase().as_str())
     };
     if environment(CAPTURE_VARIABLE).filter(captures).is_some() {
-        diag::SettingIgnored {
+        self_telemetry::SettingIgnored {
             name: CAPTURE_VARIABLE,
             reason: "content is captured per route only; write `content: {capture: true}` there",
         }
@@ -68,10 +70,10 @@ pub fn export(config: &Config, environment: fn(&str) -> Option<String>) -> expor
     }
     if let Some(names) = config.export.genai_names {
         export.gen_ai = match names {
-            config::GenAiNames::Latest => export::config::GenAi::Latest,
-            config::GenAiNames::Legacy => export::config::GenAi::Legacy,
-            config::GenAiNames::Both => export::config::GenAi::Both,
-            config::GenAiNames::Off => export::config::GenAi::Off,
+            config::GenAiNames::Latest => tokengauge_telemetry::config::GenAi::Latest,
+            config::GenAiNames::Legacy => tokengauge_telemetry::config::GenAi::Legacy,
+            config::GenAiNames::Both => tokengauge_telemetry::config::GenAi::Both,
+            config::GenAiNames::Off => tokengauge_telemetry::config::GenAi::Off,
         };
     }
     let headers =
@@ -98,7 +100,11 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
     }
 }
 
-async fn serve(config: Config, export: export::Config, watch: Watch) -> anyhow::Result<ExitCode> {
+async fn serve(
+    config: Config,
+    export: tokengauge_telemetry::Config,
+    watch: Watch,
+) -> anyhow::Result<ExitCode> {
     // Before anything is said of listening: whoever has read that may send a signal.
     let mut stop = Stop::listen()?;
     let hang_up = signal(SignalKind::hangup())?;
@@ -129,10 +135,10 @@ fn announce(app: &App) {
             (listen::Address::Tcp(wanted), [only]) if wanted.port() == 0 => only.to_string(),
             (address, _) => address.to_string(),
         };
-        diag::Listening { address: &address, tls: listener.tls.is_some() }.emit();
+        self_telemetry::Listening { address: &address, tls: listener.tls.is_some() }.emit();
     }
     let restricted = !app.admin_addr().ip().is_loopback() && config.admin.token.is_none();
-    diag::AdminListening { address: &app.admin_addr().to_string(), restricted }.emit();
+    self_telemetry::AdminListening { address: &app.admin_addr().to_string(), restricted }.emit();
 }
 
 fn reload(app: &App, loaded: Result<Config, config::Errors>) {
@@ -141,14 +147,14 @@ fn reload(app: &App, loaded: Result<Config, config::Errors>) {
             let need_restart = config::differences(&app.config(), &new);
             match app.reload(new) {
                 Ok(()) => {
-                    return diag::Reloaded { need_restart: &need_restart }.emit();
+                    return self_telemetry::Reloaded { need_restart: &need_restart }.emit();
                 }
                 Err(problem) => problem.to_string(),
             }
         }
         Err(errors) => errors.to_string(),
     };
-    diag::ReloadRefused { errors: &problem }.emit();
+    self_telemetry::ReloadRefused { errors: &problem }.emit();
 }
 
 /// SIGTERM and SIGINT.

@@ -21,7 +21,6 @@ pub use url::{Target, Url};
 pub use value::Length;
 pub use watch::Watch;
 
-use crate::export::request_log;
 use crate::forward;
 use crate::listen;
 use crate::route;
@@ -33,6 +32,7 @@ use tokengauge_measure::cost::Costs;
 use tokengauge_measure::drift;
 use tokengauge_measure::engine::warm;
 use tokengauge_measure::slo;
+use tokengauge_telemetry::request_log;
 use tokengauge_types::event::Vantage;
 use tokengauge_types::label;
 use tokengauge_types::label::Label;

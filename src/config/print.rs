@@ -9,7 +9,6 @@ use super::resolve::request_log::STDOUT;
 use super::url::{Page, Url};
 use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
 use super::{Config, raw};
-use crate::export::request_log::{self, Place};
 use crate::forward::{self, identity};
 use crate::listen;
 use crate::route;
@@ -20,6 +19,7 @@ use tokengauge_measure::cost::{Allowance, Budget};
 use tokengauge_measure::drift::{self, Baseline};
 use tokengauge_measure::engine::warm;
 use tokengauge_measure::slo::{Exclusion, Indicator, Objective, Scope};
+use tokengauge_telemetry::request_log::{self, Place};
 use tokengauge_types::label::{self, Pattern};
 
 impl Config {

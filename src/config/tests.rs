@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::load::load_text;
 use super::*;
-use crate::export::request_log::Place;
 use crate::route::Admission;
 use tokengauge_measure::slo::{Indicator, Preset};
+use tokengauge_telemetry::request_log::Place;
 
 const FILE: &str = "f.yaml";
 

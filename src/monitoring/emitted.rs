@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::export::names::{self, Metric};
-use crate::export::prometheus::{self, label_name};
+use tokengauge_telemetry::names::{self, Metric};
+use tokengauge_telemetry::prometheus::{self, label_name};
 
 /// Names of series, each with the labels of its own that they can have. A histogram is three series.
 pub type Emitted = BTreeMap<String, BTreeSet<String>>;

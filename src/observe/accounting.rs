@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tests::{Play, STREAMED, at, chunk, open, usage};
-use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
 use crate::observe::{Board, Sinks};
 use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{Complete, Outcome};
 use tokengauge_measure::timing::{Sample, Stage};
+use tokengauge_telemetry::{Instruments, Readings, Snapshot, prometheus};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Blocked, Cell, Direction, Ending, Entry, ExchangeId, Waiting, Word};
 use tokengauge_types::label::{Gate, Limits};
@@ -243,7 +243,7 @@ fn live(samples: &[Sample]) -> u64 {
 /// A board whose metrics are read while its exchanges go on.
 struct Watch {
     board: Board,
-    collector: export::Collector,
+    collector: tokengauge_telemetry::Collector,
     exchange: u64,
     /// Of the latest exchange.
     cell: Arc<Cell>,
@@ -251,7 +251,7 @@ struct Watch {
 
 impl Watch {
     fn new() -> Self {
-        let (config, _) = export::Config::from_env(|_| None);
+        let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = Readings::new(Snapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
         let sinks = Sinks { instruments, record: Box::new(|_| {}) };

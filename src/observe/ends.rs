@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::tests::{STREAMED, at, chunk, open, usage};
-use crate::export::{self, Instruments, Readings, Snapshot, prometheus, span};
 use crate::observe::{Board, Sinks};
 use tokengauge_measure::record::Record;
+use tokengauge_telemetry::{Instruments, Readings, Snapshot, prometheus, span};
 use tokengauge_types::event::{
     Blocked, Direction, Ending, Entry, ExchangeId, Failure, Head, Limit, Refusal, Word,
 };
@@ -35,7 +35,7 @@ const END: u64 = 1_400;
 /// One exchange on a board, and what came of it.
 struct Stage {
     board: Board,
-    collector: export::Collector,
+    collector: tokengauge_telemetry::Collector,
     records: Arc<Mutex<Vec<Record>>>,
 }
 
@@ -44,7 +44,7 @@ type Step<'a> = (&'a str, &'a dyn Fn(&mut Stage));
 
 impl Stage {
     fn new() -> Self {
-        let (config, _) = export::Config::from_env(|_| None);
+        let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = Readings::new(Snapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
         let records = Arc::<Mutex<Vec<Record>>>::default();

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::export::{self, Instruments, Readings, Snapshot, prometheus};
 use crate::observe::tests::{STREAMED, at, chunk, open};
 use crate::observe::{Board, Sinks};
 use tokengauge_measure::load::Silence;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::timing::{Awaited, Stall, Stalls};
+use tokengauge_telemetry::{Instruments, Readings, Snapshot, prometheus};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,
@@ -18,14 +18,14 @@ use tokengauge_types::label::{Gate, Limits, Name};
 /// A board, its metrics and the records that it made.
 struct Scene {
     board: Board,
-    collector: export::collector::Collector,
+    collector: tokengauge_telemetry::collector::Collector,
     records: Arc<Mutex<Vec<Record>>>,
     cell: Arc<Cell>,
 }
 
 impl Scene {
     fn new() -> Self {
-        let (config, _) = export::Config::from_env(|_| None);
+        let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = Readings::new(Snapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
         let records: Arc<Mutex<Vec<Record>>> = Arc::default();

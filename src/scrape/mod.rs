@@ -12,9 +12,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-use crate::diag;
 use crate::forward::{self, Asker, SetupError, Unanswered};
 use tokengauge_measure::engine::{self, Asked, Engine, LARGEST_BODY, Told};
+use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::label::Label;
 
 /// The plain format first: OpenMetrics says the same at greater length.
@@ -207,11 +207,11 @@ fn say(config: &Config, told: &Result<Told, Problem>) {
     match told {
         Ok(told) => {
             let engine = told.engine.as_str();
-            diag::ScrapeWorks { upstream, engine }.emit();
+            self_telemetry::ScrapeWorks { upstream, engine }.emit();
         }
         Err(problem) => {
             let problem = problem.to_string();
-            diag::ScrapeFails { upstream, problem: &problem }.emit();
+            self_telemetry::ScrapeFails { upstream, problem: &problem }.emit();
         }
     }
 }

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use tokengauge::export::names::{self, attributes, spans};
-use tokengauge::export::prometheus::label_name;
 use tokengauge::kube::injector;
 use tokengauge::monitoring::emitted::{TARGET_LABELS, emitted};
+use tokengauge_telemetry::names::{self, attributes, spans};
+use tokengauge_telemetry::prometheus::label_name;
 
 use super::pages::{self, blocks, code_spans, read, root};
 use super::promql::{Checker, Labels};

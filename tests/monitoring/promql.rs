@@ -11,9 +11,9 @@ use promql_parser::parser::{
     self, AggregateExpr, BinaryExpr, Call, Expr, LabelModifier, VectorMatchCardinality,
     VectorSelector,
 };
-use tokengauge::export::names::attributes::{self, Values};
-use tokengauge::export::prometheus::label_name;
 use tokengauge::monitoring::emitted::{Emitted, TARGET_LABELS, emitted};
+use tokengauge_telemetry::names::attributes::{self, Values};
+use tokengauge_telemetry::prometheus::label_name;
 
 pub type Labels = BTreeSet<String>;
 

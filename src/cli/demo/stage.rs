@@ -12,7 +12,6 @@ use crate::app::App;
 use crate::cli::demo::receiver::Receiver;
 use crate::cli::demo::scenario;
 use crate::config::{self, RunArgs, Secret};
-use crate::export;
 use crate::simulate::{self, Ledger};
 
 /// Everything that runs. Dropped, the backend and the receiver end with it.
@@ -103,8 +102,8 @@ fn free_or_any(usual: u16) -> SocketAddr {
 }
 
 /// OTLP over HTTP in protobuf to the receiver.
-fn exporting_to(otlp: SocketAddr) -> export::Config {
-    let mut config = export::Config::default();
+fn exporting_to(otlp: SocketAddr) -> tokengauge_telemetry::Config {
+    let mut config = tokengauge_telemetry::Config::default();
     config.metrics.endpoint = Some(format!("http://{otlp}/v1/metrics"));
     config.traces.endpoint = Some(format!("http://{otlp}/v1/traces"));
     config.metric_interval = METRIC_INTERVAL;

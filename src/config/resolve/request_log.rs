@@ -8,7 +8,7 @@ use crate::config::problem::Problems;
 use crate::config::raw;
 use crate::config::read::{Field, Given};
 use crate::config::value::Size;
-use crate::export::request_log::{Config, Place, Rotate};
+use tokengauge_telemetry::request_log::{Config, Place, Rotate};
 
 /// The word for standard output; a file of that name is `./stdout`.
 pub(in crate::config) const STDOUT: &str = "stdout";

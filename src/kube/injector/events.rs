@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::api::Api;
 use super::instant::rfc3339;
 use super::metrics::{Fate, Metrics};
-use crate::diag;
+use crate::kube::injector::log;
 use crate::kube::review::{Told, Verdict, cut};
 use tokengauge_types::clock::{self, Moment};
 
@@ -76,7 +76,7 @@ async fn send(api: Arc<Api>, mut waiting: mpsc::Receiver<Told>, metrics: Arc<Met
             Err(error) => {
                 metrics.event(Fate::Failed);
                 if !failing {
-                    diag::EventFails { error: &error }.emit();
+                    log::EventFails { error: &error }.emit();
                 }
                 failing = true;
             }

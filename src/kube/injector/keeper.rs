@@ -22,7 +22,7 @@ use super::authority::{self, Kept, Names, Plan};
 use super::instant::rfc3339;
 use super::metrics::{Change, Metrics};
 use super::serving::{Serving, pair};
-use crate::diag;
+use crate::kube::injector::log;
 use tokengauge_types::clock;
 
 /// Where certificates are kept and announced.
@@ -75,7 +75,7 @@ pub async fn keep(settings: SelfMade, api: Arc<Api>, serving: Arc<Serving>, metr
                 let problem = error.to_string();
                 let before = failed.take();
                 if before.as_ref().is_none_or(|(told, _)| *told != problem) {
-                    diag::CertificateKeepingFails { problem: &problem }.emit();
+                    log::CertificateKeepingFails { problem: &problem }.emit();
                 }
                 let pause = before.map_or(FIRST_RETRY, |(_, pause)| pause * 2);
                 let pause = pause.min(interval);
@@ -114,7 +114,7 @@ impl Keeper {
         self.serving.show(pair);
         self.shown = Some(kept);
         self.metrics.changed(Change::Shown);
-        diag::CertificateShown { until: &until }.emit();
+        log::CertificateShown { until: &until }.emit();
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl Keeper {
             match self.write(&new, found.as_ref()).await {
                 Ok(_) => {
                     self.metrics.changed(Change::Made);
-                    diag::CertificateMade { why: why.as_str() }.emit();
+                    log::CertificateMade { why: why.as_str() }.emit();
                     return Ok(new);
                 }
                 Err(error) if error.is_conflict() => {}
@@ -177,7 +177,7 @@ impl Keeper {
         };
         self.api.patch_webhooks(configuration, &patch).await?;
         self.metrics.bundle_patched();
-        diag::BundleSet { configuration }.emit();
+        log::BundleSet { configuration }.emit();
         Ok(())
     }
 }

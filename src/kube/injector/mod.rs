@@ -12,6 +12,7 @@ pub mod authority;
 mod events;
 mod instant;
 mod keeper;
+pub mod log;
 mod metrics;
 mod mounted;
 mod server;
@@ -34,7 +35,6 @@ use self::metrics::Metrics;
 use self::server::{Desk, Health};
 use self::serving::Serving;
 use super::inject::Settings;
-use crate::diag;
 use crate::listen;
 
 /// How long reviews that are under way may take when it ends. The API server waits for none longer than its webhook's
@@ -132,7 +132,7 @@ impl Injector {
     /// Unready → serves on for the delay → no new connections → open reviews finish → the end.
     pub async fn shutdown(self) {
         self.open.store(false, Ordering::Release);
-        diag::InjectorStopping { delay: self.shutdown_delay }.emit();
+        log::InjectorStopping { delay: self.shutdown_delay }.emit();
         tokio::time::sleep(self.shutdown_delay).await;
         self.reviews.stop(FINISH).await;
         self.certificates.abort();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::instant::rfc3339;
 use super::metrics::{Change, Metrics};
 use super::serving::{Pair, Serving, pair};
-use crate::diag;
+use crate::kube::injector::log;
 use tokengauge_types::clock;
 
 /// Between two looks.
@@ -84,12 +84,12 @@ pub async fn watch(files: Files, serving: Arc<Serving>, metrics: Arc<Metrics>) {
                 let until = rfc3339(pair.validity.until);
                 serving.show(pair);
                 metrics.changed(Change::Shown);
-                diag::CertificateShown { until: &until }.emit();
+                log::CertificateShown { until: &until }.emit();
             }
             Step::Refuse(problem) => {
                 metrics.changed(Change::Refused);
                 let kept = serving.until().is_some();
-                diag::CertificateRefused { problem: &problem, kept }.emit();
+                log::CertificateRefused { problem: &problem, kept }.emit();
             }
         }
     }

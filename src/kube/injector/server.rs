@@ -24,8 +24,8 @@ use tokio::task::JoinHandle;
 use super::events::Events;
 use super::metrics::Metrics;
 use super::serving::Serving;
-use crate::diag;
 use crate::kube::inject::{Around, Settings, inject};
+use crate::kube::injector::log;
 use crate::kube::review::{Decision, NoReview, Review, Unasked, Verdict};
 use crate::listen::{self, Address, Connections, Listener, Peer};
 use tokengauge_types::clock;
@@ -214,7 +214,7 @@ impl Desk {
             Err(why) => {
                 let reason = why.as_str();
                 metrics.reviewed(Verdict::Failed, reason, clock::now().since(begun));
-                diag::ReviewUnanswerable { problem: &why }.emit();
+                log::ReviewUnanswerable { problem: &why }.emit();
                 text(why.status(), format!("{why}\n"))
             }
         }
@@ -248,7 +248,7 @@ impl Desk {
         let decided = catch_unwind(AssertUnwindSafe(deciding));
         let mut decision = decided.unwrap_or_else(|_| Decision::unasked(Unasked::Panicked));
         let answer = review.answer(&decision).to_string();
-        diag::Reviewed {
+        log::Reviewed {
             outcome: decision.verdict.as_str(),
             reason: decision.reason,
             message: &decision.message,

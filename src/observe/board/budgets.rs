@@ -104,10 +104,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::export::{self, Instruments, Readings, Snapshot};
     use crate::observe::Sinks;
     use crate::observe::tests::{STREAMED, at, chunk, open};
     use tokengauge_measure::slo::{Counting, Counts, Indicator, Scope};
+    use tokengauge_telemetry::{Instruments, Readings, Snapshot};
     use tokengauge_types::event::{
         Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,
     };
@@ -121,7 +121,7 @@ mod tests {
     impl Scene {
         /// A board that wants at least 5 tokens per second of minutes with two streams to `gpt-*`.
         fn new() -> Self {
-            let (config, _) = export::Config::from_env(|_| None);
+            let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
             let readings = Readings::new(Snapshot::default);
             let (instruments, _) = Instruments::new(&config, Limits::default(), readings);
             let gate = Arc::new(Gate::new(Limits::default(), []));

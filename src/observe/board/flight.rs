@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::export::{Instruments, Live};
 use crate::observe::board::{Phase, StreamView};
 use crate::observe::exchange::Exchange;
 use tokengauge_llm::dialect::Quota;
@@ -11,6 +10,7 @@ use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Flow, FlowId, Lane, Load, State};
 use tokengauge_measure::record::{Call, Outcome, Record, Warm};
 use tokengauge_measure::timing::{Pauses, Sample, Watch};
+use tokengauge_telemetry::{Instruments, Live};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
 use tokengauge_types::label::Label;

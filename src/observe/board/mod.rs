@@ -14,7 +14,6 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::export::{BudgetReading, Instruments, Part, Snapshot};
 use crate::observe::board::flight::Flight;
 use crate::observe::exchange::Exchange;
 use crate::observe::network::{Ask, Kernel};
@@ -28,6 +27,7 @@ use tokengauge_measure::load::{self, Lane, Load};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::slo;
 use tokengauge_measure::timing::{Awaited, Pauses, pauses};
+use tokengauge_telemetry::{BudgetReading, Instruments, Part, Snapshot};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{Direction, Ending, Entry, ExchangeId, Open, Word};
 use tokengauge_types::label::{Gate, Label, Name};

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::export::{self, Collector, Instruments, Readings, Snapshot, prometheus};
 use crate::observe::{Board, Phase, Sinks};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Operation, Usage};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::record::{Closed, Complete, Outcome, Record};
 use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
+use tokengauge_telemetry::{Collector, Instruments, Readings, Snapshot, prometheus};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Open, RouteFacts,
@@ -33,7 +33,7 @@ struct Play {
 impl Play {
     /// A GET that wants an upgrade; `model` as its query has it.
     fn get(path: &str, model: Option<&str>) -> Self {
-        let (config, _) = export::Config::from_env(|_| None);
+        let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = Readings::new(Snapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
         let records = Arc::default();

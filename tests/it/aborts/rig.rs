@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
-use tokengauge::export::prometheus::Format;
-use tokengauge::export::{self, Instruments, Readings, Snapshot, Telemetry};
 use tokengauge::observe::{Board, Observer, Sinks};
 use tokengauge_measure::record::Record;
+use tokengauge_telemetry::prometheus::Format;
+use tokengauge_telemetry::{Instruments, Readings, Snapshot, Telemetry};
 use tokengauge_types::label::{Gate, Limits};
 
 use super::table::Facts;
@@ -41,7 +41,7 @@ impl Rig {
     }
 
     async fn with(setup: Setup, collector: Collector, endpoint: Option<String>) -> Self {
-        let (config, problems) = export::Config::from_env(|name| match name {
+        let (config, problems) = tokengauge_telemetry::Config::from_env(|name| match name {
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" => endpoint.clone(),
             _ => None,
         });

@@ -129,7 +129,8 @@ mod tests {
     /// docs/slo.md's tables, which say the same with reasons.
     #[test]
     fn the_page_holds_exactly_these_presets() {
-        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/slo.md"));
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/slo.md"));
         let page = page.unwrap();
         let rows: Vec<Vec<&str>> = page
             .lines()

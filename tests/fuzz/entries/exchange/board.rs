@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokengauge::export::span::{self, Style};
-use tokengauge::export::{Collector, Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge::observe::{Board, Sinks};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
+use tokengauge_telemetry::span::{self, Style};
+use tokengauge_telemetry::{Collector, Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Entry, ExchangeId, Word};
 use tokengauge_types::label::{Gate, Label, Limits};

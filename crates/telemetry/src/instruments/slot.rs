@@ -1,0 +1,32 @@
+//! An instrument bound to one set of attributes at its first use: a set that is never used has no points, and one that
+//! is costs a few nanoseconds where looking it up costs 200.
+
+use std::sync::OnceLock;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{BoundCounter, Counter};
+
+use crate::instruments::attributes::with;
+use crate::instruments::traced::{BoundTraced, Traced};
+
+/// Empty until used. Must always be used with the same instrument and attributes.
+#[derive(Debug)]
+pub struct Slot<B>(OnceLock<B>);
+
+impl<T> Slot<BoundTraced<T>> {
+    pub fn of(&self, to: &Traced<T>, base: &[KeyValue], own: &[KeyValue]) -> &BoundTraced<T> {
+        self.0.get_or_init(|| to.bind(&with(base, own)))
+    }
+}
+
+impl Slot<BoundCounter<u64>> {
+    pub fn add(&self, to: &Counter<u64>, base: &[KeyValue], own: &[KeyValue], value: u64) {
+        self.0.get_or_init(|| to.bind(&with(base, own))).add(value);
+    }
+}
+
+impl<B> Default for Slot<B> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}

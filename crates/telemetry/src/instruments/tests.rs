@@ -1,0 +1,1001 @@
+//! The registry × what is emitted, and what each record and sample leaves behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{
+    Exemplar, HistogramDataPoint, Metric, exemplar, number_data_point,
+};
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+use prost::Message;
+
+use super::*;
+use crate::collector::Picture;
+use crate::config::{ExemplarFilter, GenAi, Temporality};
+use crate::names;
+use crate::names::attributes::Values;
+use crate::process::{CpuTime, Vitals};
+use crate::snapshot::{Losses, Snapshot};
+use crate::{BudgetReading, prometheus, testing};
+use tokengauge_llm::count::Source;
+use tokengauge_llm::dialect::{Allowance, Kind, Usage};
+use tokengauge_measure::cost::TokenPrice;
+use tokengauge_measure::drift;
+use tokengauge_measure::engine;
+use tokengauge_measure::load::Bound;
+use tokengauge_measure::load::{
+    Flow, FlowReading, LaneReading, Limited, QuotaReading, Reading, Silence, Summary, Throughput,
+};
+use tokengauge_measure::record::{LengthBand, Warm};
+use tokengauge_measure::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
+use tokengauge_measure::timing::{Awaited, Sample, Stall, Stalls, Unrated};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::Vantage;
+use tokengauge_types::label::Limits;
+
+/// Every point as `name{key="value",…}` with its value; of histograms their count.
+fn points(picture: &Picture) -> BTreeMap<String, f64> {
+    let request = ExportMetricsServiceRequest::from(&picture.metrics);
+    let mut points = BTreeMap::new();
+    for metric in
+        request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|of| &of.metrics)
+    {
+        let mut put = |attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue],
+                       value: f64| {
+            let mut pairs: Vec<_> =
+                attributes.iter().map(|kv| format!("{}={}", kv.key, shown(kv))).collect();
+            pairs.sort();
+            points.insert(format!("{}{{{}}}", metric.name, pairs.join(",")), value);
+        };
+        let number = |value: &Option<number_data_point::Value>| match value.unwrap() {
+            number_data_point::Value::AsDouble(value) => value,
+            number_data_point::Value::AsInt(value) => value as f64,
+        };
+        match metric.data.as_ref().unwrap() {
+            Data::Gauge(gauge) => gauge
+                .data_points
+                .iter()
+                .for_each(|point| put(&point.attributes, number(&point.value))),
+            Data::Sum(sum) => sum
+                .data_points
+                .iter()
+                .for_each(|point| put(&point.attributes, number(&point.value))),
+            Data::Histogram(histogram) => histogram
+                .data_points
+                .iter()
+                .for_each(|point| put(&point.attributes, point.count as f64)),
+            Data::ExponentialHistogram(_) | Data::Summary(_) => {
+                panic!("{} is of a kind that is not made", metric.name)
+            }
+        }
+    }
+    points
+}
+
+fn shown(kv: &opentelemetry_proto::tonic::common::v1::KeyValue) -> String {
+    use any_value::Value::{BoolValue, IntValue, StringValue};
+    let value = kv.value.as_ref().and_then(|value| value.value.as_ref()).unwrap();
+    if let StringValue(text) = value {
+        text.clone()
+    } else if let BoolValue(value) = value {
+        value.to_string()
+    } else if let IntValue(value) = value {
+        value.to_string()
+    } else {
+        panic!("{}: {value:?} is no label", kv.key)
+    }
+}
+
+/// The one point of `name` among whose attributes are `with`.
+fn one(points: &BTreeMap<String, f64>, name: &str, with: &[&str]) -> Option<f64> {
+    let start = format!("{name}{{");
+    let mut found = points.iter().filter(|(point, _)| {
+        let attributes = point.strip_prefix(&start).map(|rest| rest.trim_end_matches('}'));
+        attributes.is_some_and(|attributes| {
+            let attributes: Vec<_> = attributes.split(',').collect();
+            with.iter().all(|wanted| attributes.contains(wanted))
+        })
+    });
+    let first = found.next().map(|(_, value)| *value);
+    assert!(found.next().is_none(), "{name} {with:?} is not one point");
+    first
+}
+
+/// Of all points of `name`.
+fn sum(points: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
+    let start = format!("{name}{{");
+    let values =
+        points.iter().filter(|(point, _)| point.starts_with(&start)).map(|(_, value)| *value);
+    values.reduce(|sum, value| sum + value)
+}
+
+fn snapshot() -> Snapshot {
+    Snapshot {
+        load: load(),
+        slo: vec![
+            objective("availability", Indicator::Availability),
+            objective("ttft", Indicator::TimeToFirstToken(Duration::from_secs(2))),
+            objective("rate", Indicator::OutputRate(15.5)),
+            objective("duration", Indicator::Duration(Duration::from_secs(60))),
+        ],
+        backends: vec![backend()],
+        budgets: vec![BudgetReading {
+            name: Label::known("acme-month"),
+            unit: Label::known("USD"),
+            limit: 500.0,
+            window: Duration::from_secs(30 * 86_400),
+        }],
+        token_prices: vec![TokenPrice {
+            route: Label::known("default"),
+            currency: Label::known("USD"),
+            amount: 1.25,
+        }],
+        drift: drift::Reading {
+            flows: vec![drift::FlowReading {
+                flow: flow(),
+                lengths: [drift::LengthReading {
+                    index: Some(0.3),
+                    ..drift::LengthReading::default()
+                }; 2],
+            }],
+        },
+        losses: Losses { bytes: 10, exchanges: 1, backlog: 5 },
+        refused_requests: 4,
+        vitals: Vitals {
+            cpu: Some(CpuTime {
+                user: Duration::from_millis(2_500),
+                system: Duration::from_millis(500),
+            }),
+            resident: Some(20 << 20),
+            memory_limit: Some(64 << 20),
+            cpu_limit: Some(0.5),
+        },
+        draining: Duration::from_secs(12),
+        label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
+        ..Snapshot::default()
+    }
+}
+
+fn backend() -> engine::Reading {
+    engine::Reading {
+        upstream: Label::known("gpu"),
+        engine: Some(engine::Engine::Vllm),
+        scrape_age: Some(2.5),
+        waiting: Some(3),
+        running: Some(21),
+        kv_cache: Some(0.75),
+        prefix_cache: Some(0.25),
+        asleep: Some(false),
+        warm: Some(Warm::Warming),
+        asked: Some([7, 1, 0, 0, 0, 0, 0, 0]),
+        implausible: 2,
+    }
+}
+
+fn flow() -> Flow {
+    Flow {
+        provider: Label::known("openai"),
+        model: Label::known("gpt-4o"),
+        route: Label::known("default"),
+        vantage: Vantage::Outbound,
+    }
+}
+
+fn quotas() -> Vec<QuotaReading> {
+    let quota = |limited| QuotaReading {
+        flow: flow(),
+        limited,
+        allowance: Allowance {
+            limit: Some(500),
+            remaining: (limited != Limited::InputTokens).then_some(499),
+            reset: (limited == Limited::Tokens).then_some(Duration::from_secs(17)),
+        },
+    };
+    Limited::ALL.map(quota).to_vec()
+}
+
+fn load() -> Reading {
+    let throughput = Throughput {
+        latest: None,
+        ten_seconds: Some(50.0),
+        minute: Some(40.0),
+        five_minutes: Some(30.0),
+        peak: Some(120.0),
+    };
+    Reading {
+        quotas: quotas(),
+        lanes: vec![LaneReading {
+            lane: lane_of(&testing::route()),
+            active: [1, 2, 3, 4],
+            backend_waiting: None,
+            silence: [1, 2].map(|stalled| Silence {
+                stalled,
+                longest: Some(Duration::from_secs(10 * stalled)),
+            }),
+        }],
+        flows: vec![FlowReading {
+            flow: flow(),
+            input: throughput,
+            output: throughput,
+            recent: Summary::default(),
+        }],
+        ..Reading::default()
+    }
+}
+
+fn objective(name: &str, indicator: Indicator) -> tokengauge_measure::slo::Reading {
+    tokengauge_measure::slo::Reading {
+        objective: Objective {
+            name: Label::known(name),
+            indicator,
+            target: 0.99,
+            window: Duration::from_secs(86_400),
+            scope: Scope::default(),
+            counting: Counting::default(),
+        },
+        good: 98,
+        bad: 2,
+        excluded: 3,
+        counts: Counts { good: 49, bad: 1 },
+        budget: Some(-1.0),
+        burn: [Some(2.0); BURN_WINDOWS.len()],
+        covered: Duration::from_secs(600),
+        exhaustion: Some(Duration::from_secs(60)),
+    }
+}
+
+fn start(gen_ai: GenAi) -> (Arc<Instruments>, Collector) {
+    let config = Config { gen_ai, exemplars: ExemplarFilter::AlwaysOn, ..Config::default() };
+    let limits = Limits { length_bands: true, ..Limits::default() };
+    Instruments::new(&config, limits, Readings::new(snapshot))
+}
+
+fn gate() -> Gate {
+    Gate::new(Limits::default(), [])
+}
+
+const STALL: Stall = Stall {
+    awaited: Awaited::NextToken,
+    silence: tokengauge_measure::timing::Silence::Pinging,
+    begun: Moment::from_secs(1),
+    raised: Moment::from_secs(3),
+    lasted: Some(Duration::from_secs(4)),
+};
+
+const SAMPLES: [Sample; 8] = [
+    Sample::Tokens { kind: Kind::Text, tokens: 7, source: Source::Counted },
+    Sample::Standard { tokens: 8 },
+    Sample::InterToken { latency: Duration::from_millis(20), tokens: 3 },
+    Sample::InterChunk { gap: Duration::from_millis(60) },
+    Sample::ChunkTokens { tokens: 3 },
+    Sample::OutputChunk { gap: Duration::from_millis(60) },
+    Sample::Stalled(STALL),
+    Sample::Resumed(STALL),
+];
+
+/// Something of everything.
+fn representative() -> Picture {
+    let (instruments, collector) = start(GenAi::Both);
+    let gate = gate();
+    let route = testing::route();
+    instruments.prime(&[Arc::clone(&route)]);
+    instruments.started(&route);
+    let lane = lane_of(&route);
+    let quarter = Duration::from_millis(250);
+    instruments.waiting(&lane, quarter);
+    Part::ALL.into_iter().for_each(|part| instruments.late(part, quarter));
+    instruments.live(&testing::series()).streaming(quarter, quarter);
+    SAMPLES.into_iter().for_each(|sample| instruments.live(&testing::series()).sample(sample));
+    let mut unrated = testing::streamed();
+    unrated.anomalies = vec![(Anomaly::BadJson, 2)];
+    if let Some(call) = &mut unrated.call {
+        call.rates.unrated = Some(Unrated::FewTokens);
+        call.stalls = Stalls { count: 1, total: STALL.lasted.unwrap(), first: vec![STALL] };
+        call.usage = Some(Usage { cache_write: Some(5), ..call.usage.unwrap() });
+    }
+    let mut named = testing::streamed();
+    if let Some(call) = &mut named.call {
+        call.series.tenant = Some(Label::known("acme"));
+        call.series.variant = Some(Label::known("b"));
+    }
+    let (budget, unit) = (Label::known("acme-month"), Label::known("USD"));
+    instruments.budget(&budget, &unit);
+    instruments.spent((&budget, &unit), 0.5);
+    instruments.unpriced(&testing::series());
+    for record in [testing::streamed(), unrated, named, testing::refused(), testing::plain()] {
+        instruments.finished(&record, &gate);
+    }
+    collector.scrape()
+}
+
+#[test]
+fn exactly_what_is_registered_is_emitted() {
+    let metrics = representative().metrics;
+    let emitted: BTreeSet<_> = metrics
+        .scope_metrics()
+        .flat_map(|scope| scope.metrics())
+        .map(|metric| metric.name().to_owned())
+        .collect();
+    let registered: BTreeSet<_> = names::metrics().map(|metric| metric.name.to_owned()).collect();
+    assert_eq!(emitted, registered);
+    for scope in metrics.scope_metrics() {
+        assert_eq!(scope.scope().name(), names::SCOPE);
+    }
+}
+
+#[test]
+fn what_is_emitted_has_the_registered_kind_unit_keys_and_values() {
+    let metrics = representative().metrics;
+    for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
+        let registered = names::metric(metric.name()).unwrap();
+        let kind = match metric.data() {
+            AggregatedMetrics::F64(data) => checked(registered, data),
+            AggregatedMetrics::U64(data) => checked(registered, data),
+            AggregatedMetrics::I64(data) => checked(registered, data),
+        };
+        assert_eq!(kind, registered.kind, "{}", registered.name);
+        assert_eq!(
+            (metric.unit(), metric.description()),
+            (registered.unit, registered.description)
+        );
+    }
+}
+
+/// The kind of `data`, whose points all hold to what is registered.
+fn checked<T: Copy>(registered: &names::Metric, data: &MetricData<T>) -> names::Kind {
+    match data {
+        MetricData::Gauge(gauge) => {
+            gauge.data_points().for_each(|point| check(registered, point.attributes()));
+            names::Kind::Gauge
+        }
+        MetricData::Sum(sum) => {
+            sum.data_points().for_each(|point| check(registered, point.attributes()));
+            if sum.is_monotonic() { names::Kind::Counter } else { names::Kind::UpDownCounter }
+        }
+        MetricData::Histogram(histogram) => {
+            for point in histogram.data_points() {
+                check(registered, point.attributes());
+                assert!(
+                    point.bounds().eq(registered.buckets.iter().copied()),
+                    "{}",
+                    registered.name
+                );
+                assert!(point.min().is_none() && point.max().is_none());
+            }
+            names::Kind::Histogram
+        }
+        MetricData::ExponentialHistogram(_) => panic!("{}", registered.name),
+    }
+}
+
+fn check<'a>(
+    registered: &names::Metric,
+    attributes: impl Iterator<Item = &'a opentelemetry::KeyValue>,
+) {
+    for kv in attributes {
+        let known = registered.attributes().find(|known| known.key == kv.key.as_str());
+        let known = known.unwrap_or_else(|| panic!("{} has {}", registered.name, kv.key));
+        if let Values::Closed(values) = known.values {
+            let value = kv.value.to_string();
+            assert!(values.contains(&value.as_str()), "{}: {}={value}", registered.name, kv.key);
+        }
+    }
+}
+
+#[test]
+fn every_registered_attribute_is_used() {
+    let text = prometheus::text(&representative());
+    for attribute in names::attributes::ALL {
+        let label = format!("{}=\"", attribute.key.replace('.', "_"));
+        assert!(text.contains(&label), "{}", attribute.key);
+    }
+}
+
+#[test]
+fn a_backend_is_told_as_far_as_it_is_known() {
+    let text = prometheus::text(&representative());
+    let vllm = "tokengauge_engine=\"vllm\"";
+    for (series, labels, value) in [
+        ("backend_requests{", [vllm, "state=\"waiting\""], "3"),
+        ("backend_requests{", [vllm, "state=\"running\""], "21"),
+        ("backend_kv_cache_ratio{", [vllm, "upstream=\"gpu\""], "0.75"),
+        ("backend_prefix_cache_ratio{", [vllm, ""], "0.25"),
+        ("backend_scrape_age_seconds{", [vllm, ""], "2.5"),
+        ("backend_warm{", ["warm=\"cold\"", ""], "0"),
+        ("backend_warm{", ["warm=\"warming\"", ""], "1"),
+        ("backend_warm{", ["warm=\"warm\"", ""], "0"),
+        ("self_scrapes_total{", ["asked=\"unreachable\"", ""], "1"),
+        ("self_implausible_total{", ["upstream=\"gpu\"", ""], "2"),
+    ] {
+        let found: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with(&format!("tokengauge_{series}")))
+            .filter(|line| labels.iter().all(|label| line.contains(label)))
+            .filter_map(|line| line.rsplit_once(' '))
+            .map(|(_, value)| value)
+            .collect();
+        assert_eq!(found, [value], "{series} {labels:?}");
+    }
+}
+
+#[test]
+fn a_queue_is_exact_where_the_engine_tells_it() {
+    let mut lane = load().lanes.remove(0);
+    assert_eq!((lane.queue_depth(), lane.bound()), (3, Bound::Upper));
+    lane.backend_waiting = Some(9);
+    assert_eq!((lane.queue_depth(), lane.bound()), (10, Bound::Exact));
+}
+
+/// The token-wise rules of Prometheus' own translator (`UnderscoreEscapingWithSuffixes`), written down once more.
+fn translated(name: &str, unit: &str, data: &Data) -> String {
+    let mut tokens: Vec<&str> = name
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|token| !token.is_empty())
+        .collect();
+    let (main, per) = unit.split_once('/').map_or((unit, ""), |(main, per)| (main, per));
+    let main = match main {
+        "s" => "seconds",
+        "By" => "bytes",
+        _ => "",
+    };
+    if !main.is_empty() && !tokens.contains(&main) {
+        tokens.push(main);
+    }
+    if per == "s" {
+        tokens.extend(["per", "second"]);
+    }
+    if matches!(data, Data::Sum(sum) if sum.is_monotonic) {
+        tokens.retain(|token| *token != "total");
+        tokens.push("total");
+    }
+    if unit == "1" && matches!(data, Data::Gauge(_)) {
+        tokens.retain(|token| *token != "ratio");
+        tokens.push("ratio");
+    }
+    tokens.join("_")
+}
+
+#[test]
+fn names_are_equal_over_otlp_and_on_the_scrape() {
+    let picture = representative();
+    let request = ExportMetricsServiceRequest::from(&picture.metrics);
+    let over_otlp: BTreeSet<_> = request.resource_metrics[0]
+        .scope_metrics
+        .iter()
+        .flat_map(|scope| &scope.metrics)
+        .map(|metric| translated(&metric.name, &metric.unit, metric.data.as_ref().unwrap()))
+        .collect();
+    let text = prometheus::text(&picture);
+    let scraped: BTreeSet<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .filter(|name| *name != "target_info")
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(over_otlp, scraped);
+}
+
+#[test]
+fn samples_move_the_live_metrics_of_their_series() {
+    let (instruments, collector) = start(GenAi::Latest);
+    let live = instruments.live(&testing::series());
+    SAMPLES.into_iter().for_each(|sample| live.sample(sample));
+    SAMPLES.into_iter().for_each(|sample| live.sample(sample));
+    let points = points(&collector.scrape());
+    let text = [
+        "gen_ai.token.type=output",
+        "tokengauge.token.kind=text",
+        "tokengauge.token.source=counted",
+        "gen_ai.request.model=gpt-4o",
+    ];
+    assert_eq!(one(&points, "tokengauge.tokens", &text), Some(14.0));
+    assert_eq!(one(&points, "tokengauge.tokens_standard", &[]), Some(16.0));
+    assert_eq!(
+        one(&points, "tokengauge.inter_token", &[]),
+        Some(6.0),
+        "each gap once for each of its tokens"
+    );
+    assert_eq!(one(&points, "tokengauge.inter_chunk", &[]), Some(2.0));
+    assert_eq!(one(&points, "tokengauge.chunk_tokens", &[]), Some(2.0));
+    assert_eq!(one(&points, "gen_ai.client.inference.time_per_output_chunk", &[]), Some(2.0));
+    assert_eq!(one(&points, "gen_ai.client.operation.time_per_output_chunk", &[]), None);
+}
+
+/// The points of one record alone.
+fn points_of(record: &Record) -> BTreeMap<String, f64> {
+    let (instruments, collector) = start(GenAi::Latest);
+    instruments.finished(record, &gate());
+    points(&collector.scrape())
+}
+
+/// Rows of a name, attributes among a point's, and the value of the one point that has them, if any.
+fn expect(points: &BTreeMap<String, f64>, rows: &[(&str, &[&str], Option<f64>)]) {
+    for (name, with, value) in rows {
+        assert_eq!(one(points, name, with), *value, "{name} {with:?}");
+    }
+}
+
+#[test]
+fn phases_are_those_that_the_backend_told() {
+    let points = points_of(&testing::streamed());
+    let of = |stage| one(&points, "tokengauge.backend.stage", &[stage]);
+    assert_eq!(of("tokengauge.backend_stage=queue"), Some(1.0));
+    assert_eq!(of("tokengauge.backend_stage=prefill"), Some(1.0));
+    assert_eq!(of("tokengauge.backend_stage=decode"), None);
+}
+
+#[test]
+fn reported_usage_is_what_was_reported() {
+    let points = points_of(&testing::streamed());
+    let answered = ["gen_ai.token.modality=unknown", "gen_ai.response.model=gpt-4o-2024-08-06"];
+    expect(
+        &points,
+        &[
+            ("gen_ai.client.inference.usage.input_tokens", &answered, Some(120.0)),
+            ("gen_ai.client.inference.usage.output_tokens", &answered, Some(101.0)),
+            ("gen_ai.client.inference.usage.cache_read.input_tokens", &[], Some(64.0)),
+            // Not reported is not zero.
+            ("gen_ai.client.inference.usage.cache_write.input_tokens", &[], None),
+            ("gen_ai.client.inference.usage.reasoning.output_tokens", &[], Some(20.0)),
+            ("gen_ai.client.inference.operation.input_tokens", &[], Some(1.0)),
+            ("tokengauge.usage", &["tokengauge.token.kind=uncached"], Some(56.0)),
+            ("tokengauge.usage", &["tokengauge.token.kind=output"], Some(81.0)),
+            ("tokengauge.drift.counted", &[], Some(101.0)),
+            ("tokengauge.drift.reported", &[], Some(101.0)),
+        ],
+    );
+}
+
+#[test]
+fn a_stream_that_went_well() {
+    let points = points_of(&testing::streamed());
+    let ended = [
+        "tokengauge.outcome=ok",
+        "tokengauge.fault=none",
+        "http.response.status_code=200",
+        "tokengauge.stage=tail",
+        "gen_ai.request.model=gpt-4o",
+    ];
+    expect(
+        &points,
+        &[
+            ("tokengauge.requests.finished", &ended, Some(1.0)),
+            ("tokengauge.request.band", &["tokengauge.band=30-60"], Some(1.0)),
+            ("tokengauge.request.band", &["tokengauge.band=voice"], Some(0.0)),
+            // Born at 0.
+            ("tokengauge.request.band", &["tokengauge.band=<5"], Some(0.0)),
+            (
+                "tokengauge.choices.finished",
+                &["tokengauge.finish_reason=stop", "tokengauge.choice=complete"],
+                Some(1.0),
+            ),
+            // 400 bytes ÷ 4.
+            ("tokengauge.tokens", &["gen_ai.token.type=input"], Some(100.0)),
+            // Only samples move these.
+            ("tokengauge.tokens", &["gen_ai.token.type=output"], None),
+            ("tokengauge.tokens_standard", &[], Some(0.0)),
+            ("tokengauge.client.blocked", &[], None),
+        ],
+    );
+    assert_eq!(sum(&points, "tokengauge.request.stage"), Some(10.0));
+    assert_eq!(sum(&points, "tokengauge.time_to"), Some(5.0));
+    assert!(points.keys().all(|point| !point.contains("error.type")));
+    assert!(points.keys().all(|point| !point.starts_with("gen_ai.client.operation.")));
+}
+
+#[test]
+fn a_refused_embeddings_call() {
+    let (instruments, collector) = start(GenAi::Latest);
+    instruments.finished(&testing::refused(), &gate());
+    let points = points(&collector.scrape());
+    let failed = ["error.type=rate_limit_exceeded", "gen_ai.operation.name=embeddings"];
+    assert_eq!(one(&points, "gen_ai.client.operation.duration", &failed), Some(1.0));
+    assert_eq!(one(&points, "gen_ai.server.request.duration", &failed), Some(1.0));
+    assert_eq!(one(&points, "gen_ai.client.inference.duration", &[]), None, "no inference");
+    assert_eq!(one(&points, "gen_ai.server.time_to_first_token", &[]), None);
+    assert_eq!(one(&points, "tokengauge.client.blocked", &[]), Some(1.0));
+    let outcome = [
+        "tokengauge.outcome=error",
+        "tokengauge.fault=upstream",
+        "http.response.status_code=429",
+        failed[0],
+    ];
+    assert_eq!(one(&points, "tokengauge.requests.finished", &outcome), Some(1.0));
+    assert_eq!(
+        one(&points, "http.client.request.duration", &[failed[0], "http.response.status_code=429"]),
+        Some(1.0)
+    );
+    let server =
+        points.keys().find(|point| point.starts_with("http.server.request.duration")).unwrap();
+    assert!(!server.contains("error.type"), "a 4xx is no error of the server: {server}");
+}
+
+#[test]
+fn plain_http_has_http_metrics_and_is_counted() {
+    let (instruments, collector) = start(GenAi::Latest);
+    instruments.started(&testing::route());
+    instruments.finished(&testing::plain(), &gate());
+    let points = points(&collector.scrape());
+    assert_eq!(
+        one(&points, "tokengauge.requests.started", &["tokengauge.route=default"]),
+        Some(1.0)
+    );
+    let finished =
+        points.iter().find(|(point, _)| point.starts_with("tokengauge.requests.finished")).unwrap();
+    assert!(!finished.0.contains("gen_ai."), "{finished:?}");
+    assert_eq!(
+        one(
+            &points,
+            "http.server.request.duration",
+            &["http.request.method=GET", "url.scheme=http", "network.protocol.version=1.1"]
+        ),
+        Some(1.0)
+    );
+    assert_eq!(one(&points, "http.client.request.duration", &["server.port=443"]), Some(1.0));
+    assert_eq!(sum(&points, "tokengauge.request.stage"), None);
+}
+
+#[test]
+fn what_is_known_from_the_configuration_is_there_at_zero() {
+    let (instruments, collector) = start(GenAi::Latest);
+    instruments.prime(&[testing::route()]);
+    let points = points(&collector.scrape());
+    assert_eq!(
+        one(
+            &points,
+            "tokengauge.requests.started",
+            &["tokengauge.route=default", "tokengauge.vantage=outbound"]
+        ),
+        Some(0.0)
+    );
+    // The other two states are told by model: they are there at 0 with the first answer of one.
+    let waiting = ["tokengauge.stream.state=waiting"];
+    assert_eq!(one(&points, "tokengauge.stream.time", &waiting), Some(0.0));
+    instruments.live(&testing::series());
+    let live = self::points(&collector.scrape());
+    for state in ["streaming", "blocked"] {
+        let state = format!("tokengauge.stream.state={state}");
+        let model = "gen_ai.request.model=gpt-4o";
+        assert_eq!(one(&live, "tokengauge.stream.time", &[&state, model]), Some(0.0));
+    }
+    for anomaly in Anomaly::ALL {
+        assert_eq!(
+            one(
+                &points,
+                "tokengauge.self.anomalies",
+                &[&format!("tokengauge.anomaly={}", anomaly.as_str())]
+            ),
+            Some(0.0)
+        );
+    }
+    assert_eq!(
+        one(
+            &points,
+            "tokengauge.self.export.dropped",
+            &["tokengauge.signal=traces", "tokengauge.reason=failed"]
+        ),
+        Some(0.0)
+    );
+}
+
+#[test]
+fn gauges_show_the_snapshot() {
+    let (_instruments, collector) = start(GenAi::Latest);
+    let points = points(&collector.scrape());
+    let value = |name: &str, with: &[&str]| one(&points, name, with);
+    assert_eq!(value("tokengauge.active_requests", &["tokengauge.state=streaming"]), Some(3.0));
+    assert_eq!(value("tokengauge.queue.depth", &["tokengauge.bound=upper"]), Some(3.0));
+    assert_eq!(
+        value("tokengauge.throughput", &["gen_ai.token.type=output", "tokengauge.window=peak"]),
+        Some(120.0)
+    );
+    assert_eq!(
+        value("tokengauge.slo.events", &["tokengauge.slo=ttft", "tokengauge.result=bad"]),
+        Some(2.0)
+    );
+    assert_eq!(value("tokengauge.slo.threshold", &["tokengauge.slo=ttft"]), Some(2.0));
+    assert_eq!(value("tokengauge.slo.threshold", &["tokengauge.slo=availability"]), None);
+    assert_eq!(value("tokengauge.slo.rate_threshold", &[]), Some(15.5));
+    assert_eq!(
+        value("tokengauge.slo.burn", &["tokengauge.slo=rate", "tokengauge.window=3d"]),
+        Some(2.0)
+    );
+    assert_eq!(value("tokengauge.self.observer.lost", &[]), Some(10.0));
+    assert_eq!(value("tokengauge.self.requests.refused", &[]), Some(4.0));
+    assert_eq!(value("tokengauge.self.label_overflow", &["tokengauge.dimension=model"]), Some(3.0));
+    assert_eq!(value("tokengauge.self.build", &[]), Some(1.0));
+}
+
+#[test]
+fn what_the_process_takes_and_may_take() {
+    let (_instruments, collector) = start(GenAi::Latest);
+    let points = points(&collector.scrape());
+    let value = |name: &str, with: &[&str]| one(&points, name, with);
+    assert_eq!(value("process.cpu.time", &["cpu.mode=user"]), Some(2.5));
+    assert_eq!(value("process.cpu.time", &["cpu.mode=system"]), Some(0.5));
+    let mebibytes = |count: f64| Some(count * f64::from(1 << 20));
+    assert_eq!(value("process.memory.usage", &[]), mebibytes(20.0));
+    assert_eq!(value("tokengauge.self.memory_limit", &[]), mebibytes(64.0));
+    assert_eq!(value("tokengauge.self.cpu_limit", &[]), Some(0.5));
+    assert_eq!(value("tokengauge.self.draining", &[]), Some(12.0));
+}
+
+#[test]
+fn what_vendors_have_left_is_told_by_what_they_limit() {
+    let (_instruments, collector) = start(GenAi::Latest);
+    let points = points(&collector.scrape());
+    let value = |name: &str, with: &[&str]| one(&points, name, with);
+    assert_eq!(value("tokengauge.quota.requests.remaining", &[]), Some(499.0));
+    let tokens = |name, limited: &str| value(name, &[&format!("tokengauge.limited={limited}")]);
+    let (remaining, limit) = ("tokengauge.quota.tokens.remaining", "tokengauge.quota.tokens.limit");
+    assert_eq!(tokens(remaining, "output_tokens"), Some(499.0));
+    assert_eq!(tokens(remaining, "input_tokens"), None, "not said");
+    assert_eq!(tokens(remaining, "requests"), None, "of another unit");
+    assert_eq!(tokens(limit, "input_tokens"), Some(500.0));
+    assert_eq!(tokens("tokengauge.quota.reset", "tokens"), Some(17.0));
+    assert_eq!(tokens("tokengauge.quota.reset", "requests"), None);
+}
+
+#[test]
+fn the_snapshot_is_taken_once_per_collection() {
+    let taken = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&taken);
+    let readings = Readings::new(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        snapshot()
+    });
+    let (_instruments, collector) =
+        Instruments::new(&Config::default(), Limits::default(), readings);
+    collector.scrape();
+    collector.collect();
+    assert_eq!(taken.load(Ordering::Relaxed), 2);
+}
+
+/// A failed call of which everything that comes from outside has a value of its own.
+fn distinct(n: u16) -> Record {
+    let mut record = testing::streamed();
+    let mut route = (*testing::route()).clone();
+    route.name = Label::known(&format!("route-{}", n % 700));
+    if let Some(call) = &mut record.call {
+        call.series.model = Label::known(&format!("model-{n}"));
+        call.series.route = route.name.clone();
+        call.response_model = testing::name(&format!("answered-{n}"));
+        call.bands.input = Some(LengthBand::ALL[usize::from(n) % 6]);
+        call.finish_reasons = testing::name(&format!("because-{n}")).into_iter().collect();
+    }
+    record.outcome = Outcome::Error;
+    record.error_type = testing::name(&format!("error-{n}"));
+    record.http.status = Some(400 + n % 200);
+    record.route = Arc::new(route);
+    record
+}
+
+#[test]
+fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
+    let limits = Limits { models: 1, ..Limits::default() };
+    let readings = Readings::new(Snapshot::default);
+    let (instruments, collector) = Instruments::new(&Config::default(), limits, readings);
+    let gate = Gate::new(Limits { tenants: 100_000, ..limits }, []);
+    for tenant in 0..1_000 {
+        let mut record = testing::streamed();
+        let call = record.call.as_mut().unwrap();
+        call.series.tenant = Some(Label::known(&format!("tenant-{tenant}")));
+        instruments.finished(&record, &gate);
+    }
+    let text = prometheus::text(&collector.scrape());
+    let finished = |label: &str| {
+        let lines =
+            text.lines().filter(|line| line.starts_with("tokengauge_requests_finished_total{"));
+        lines.filter(|line| line.contains(label)).count()
+    };
+    assert!(finished("=\"tenant-0\"") == 1 && finished("=\"tenant-999\"") == 0);
+    assert_eq!(finished("tokengauge_tenant=\"other\""), 1);
+    assert_eq!(finished("gen_ai_request_model=\"other\""), 0);
+}
+
+#[test]
+fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
+    let limits = Limits { models: 5, length_bands: true, ..Limits::default() };
+    let (instruments, collector) = Instruments::new(
+        &Config { gen_ai: GenAi::Both, ..Config::default() },
+        limits,
+        Readings::new(Snapshot::default),
+    );
+    // A gate that lets far more through than the instruments were told.
+    let gate = Gate::new(
+        Limits { models: 100_000, error_types: 100_000, finish_reasons: 100_000, ..limits },
+        [],
+    );
+    for record in (0..3_000).map(distinct) {
+        instruments.started(&record.route);
+        instruments.live(&record.call.as_ref().unwrap().series).sample(SAMPLES[0]);
+        instruments.finished(&record, &gate);
+    }
+    let metrics = collector.scrape();
+    let points = points(&metrics);
+    let overflown: Vec<_> =
+        points.keys().filter(|point| point.contains("otel.metric.overflow")).collect();
+    assert!(overflown.is_empty(), "{overflown:?}");
+    assert_eq!(sum(&points, "tokengauge.requests.finished"), Some(3_000.0), "every one is counted");
+    assert_eq!(sum(&points, "tokengauge.tokens"), Some(3_000.0 * 107.0));
+    assert!(
+        one(&points, "tokengauge.self.label_overflow", &["tokengauge.dimension=series"]).unwrap()
+            > 0.0
+    );
+}
+
+#[test]
+fn deltas_are_sent_beside_sums_that_are_scraped() {
+    let (config, _) = Config::from_env(|name| match name {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://127.0.0.1:1".into()),
+        _ => None,
+    });
+    let config = Config { temporality: Temporality::Delta, ..config };
+    let (instruments, collector) =
+        Instruments::new(&config, Limits::default(), Readings::new(snapshot));
+    let started = |metrics: &Picture| one(&points(metrics), "tokengauge.requests.started", &[]);
+    instruments.started(&testing::route());
+    assert_eq!(
+        (started(&collector.collect()), started(&collector.scrape())),
+        (Some(1.0), Some(1.0))
+    );
+    instruments.started(&testing::route());
+    assert_eq!(
+        (started(&collector.collect()), started(&collector.scrape())),
+        (Some(1.0), Some(2.0))
+    );
+}
+
+#[test]
+fn the_family_can_be_turned_off() {
+    let (instruments, collector) = start(GenAi::Off);
+    instruments.finished(&testing::streamed(), &gate());
+    instruments.finished(&testing::refused(), &gate());
+    assert!(points(&collector.scrape()).keys().all(|point| !point.starts_with("gen_ai.")));
+}
+
+#[test]
+fn an_unfinished_exchange_ended_in_the_stage_after_its_last_point() {
+    let mut record = testing::streamed();
+    assert_eq!(end_stage(&record), Stage::Tail);
+    record.outcome = Outcome::Truncated;
+    assert_eq!(end_stage(&record), Stage::Decode);
+    record.points.visible = None;
+    assert_eq!(end_stage(&record), Stage::Thinking);
+    record.points.token = None;
+    assert_eq!(end_stage(&record), Stage::FirstToken);
+    record.points.event = None;
+    assert_eq!(end_stage(&record), Stage::FirstEvent);
+    record.points.byte = None;
+    assert_eq!(end_stage(&record), Stage::FirstByte);
+    record.points.head = None;
+    assert_eq!(end_stage(&record), Stage::Headers);
+    record.points.uploaded = None;
+    assert_eq!(end_stage(&record), Stage::Upload);
+    record.points.sent = None;
+    assert_eq!(end_stage(&record), Stage::Connect);
+    record.points.admit = None;
+    assert_eq!(end_stage(&record), Stage::Admission);
+    assert_eq!(end_stage(&testing::refused()), Stage::Tail);
+}
+
+/// Histograms that move while a stream runs, or that are of no exchange. They have no exemplars: whether a trace is kept
+/// is known at the end.
+const LIVE: [&str; 6] = [
+    "tokengauge.self.delay",
+    "tokengauge.inter_token",
+    "tokengauge.inter_chunk",
+    "tokengauge.chunk_tokens",
+    "gen_ai.client.inference.time_per_output_chunk",
+    "gen_ai.client.operation.time_per_output_chunk",
+];
+
+/// The buckets of a histogram's point whose exemplars these are; all are of one record.
+fn marked(point: &HistogramDataPoint) -> Vec<usize> {
+    let bucket = |exemplar: &Exemplar| {
+        let Some(exemplar::Value::AsDouble(value)) = exemplar.value else { panic!("{exemplar:?}") };
+        assert_eq!(exemplar.trace_id, b"0123456789abcdef");
+        assert_eq!(exemplar.span_id, b"client00");
+        let bounds = &point.explicit_bounds;
+        bounds.partition_point(|bound| *bound < value)
+    };
+    point.exemplars.iter().map(bucket).collect()
+}
+
+fn sent(picture: &Picture) -> Vec<Metric> {
+    let request = crate::metrics::request(picture);
+    let mut request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
+    request.resource_metrics.remove(0).scope_metrics.remove(0).metrics
+}
+
+#[test]
+fn every_bucket_that_an_end_filled_leads_to_a_trace() {
+    let mut led = BTreeSet::new();
+    for metric in sent(&representative()) {
+        let Some(Data::Histogram(histogram)) = metric.data else {
+            continue;
+        };
+        let live = LIVE.contains(&&*metric.name);
+        for point in &histogram.data_points {
+            let counts = point.bucket_counts.iter().enumerate();
+            let filled = counts.filter(|(_, count)| **count > 0 && !live);
+            let filled: Vec<_> = filled.map(|(bucket, _)| bucket).collect();
+            assert_eq!(marked(point), filled, "{}", metric.name);
+            led.extend((!filled.is_empty()).then(|| metric.name.clone()));
+        }
+    }
+    let histograms = names::metrics().filter(|metric| metric.kind == names::Kind::Histogram);
+    let ends = histograms.filter(|metric| !LIVE.contains(&metric.name));
+    assert_eq!(led, ends.map(|metric| metric.name.to_owned()).collect());
+}
+
+#[test]
+fn of_all_other_metrics_only_failures_and_stalls_lead_to_a_trace() {
+    for metric in sent(&representative()) {
+        let points = match metric.data.unwrap() {
+            Data::Sum(sum) => sum.data_points,
+            Data::Gauge(gauge) => gauge.data_points,
+            Data::Histogram(_) | Data::ExponentialHistogram(_) | Data::Summary(_) => continue,
+        };
+        for point in points {
+            let mut attributes = point.attributes.iter();
+            let not_ok = attributes.any(|kv| kv.key == "tokengauge.outcome" && shown(kv) != "ok");
+            let leads = match metric.name.as_str() {
+                "tokengauge.requests.finished" => not_ok,
+                "tokengauge.stream.stalls" => {
+                    point.value != Some(number_data_point::Value::AsInt(0))
+                }
+                _ => false,
+            };
+            assert_eq!(point.exemplars.len(), usize::from(leads), "{}", metric.name);
+        }
+    }
+}
+
+#[test]
+fn an_exemplar_from_before_the_points_time_is_not_sent() {
+    let (instruments, collector) = start(GenAi::Latest);
+    let mut record = testing::streamed();
+    record.wall = tokengauge_types::clock::Wall::from_unix_nanos(0);
+    instruments.finished(&record, &gate());
+    let picture = collector.collect();
+    assert!(prometheus::Format::OpenMetrics.text(&picture).contains(" # {"));
+    for metric in sent(&picture) {
+        if let Some(Data::Histogram(histogram)) = &metric.data {
+            assert!(histogram.data_points.iter().all(|point| point.exemplars.is_empty()));
+        }
+    }
+}
+
+/// Prometheus refuses a scrape in which a family or a series stands twice.
+#[test]
+fn no_two_families_of_open_metrics_share_a_name() {
+    let text = prometheus::Format::OpenMetrics.text(&representative());
+    let mut families = BTreeSet::new();
+    let mut series = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            assert!(families.insert(family.split(' ').next().unwrap()), "{line}");
+        } else if !line.starts_with('#') {
+            let sample = line.split(" # ").next().unwrap();
+            assert!(series.insert(sample.rsplit_once(' ').unwrap().0), "{line}");
+        }
+    }
+    for name in &families {
+        for suffix in ["_total", "_count", "_sum", "_bucket", "_created", "_info"] {
+            assert!(!families.contains(&*format!("{name}{suffix}")), "{name}{suffix}");
+        }
+    }
+    assert!(text.ends_with("\n# EOF\n"));
+}
+
+#[test]
+fn an_end_with_exemplars_allocates_nothing_once_its_series_are_known() {
+    let (instruments, _collector) = start(GenAi::Both);
+    let (record, gate) = (testing::streamed(), gate());
+    instruments.finished(&record, &gate);
+    let counted = allocation_counter::measure(|| instruments.finished(&record, &gate));
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+}

@@ -1,0 +1,451 @@
+//! What a scrape gets: the Prometheus text format 0.0.4 or OpenMetrics 1.0, from the same picture that goes out over OTLP.
+//!
+//! Families and series are sorted, so that two scrapes differ only in their numbers. Both formats show the same series:
+//! the bound of a bucket is written as OpenMetrics wants it, in the text format too, and that is also what Prometheus 3
+//! makes of whatever it reads. So a scraper that changes formats goes on with the series it had. Exemplars can be said
+//! in OpenMetrics only.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, HistogramDataPoint, Metric, MetricData};
+
+use crate::collector::Picture;
+use crate::exemplars::{Exemplar, Taken};
+
+mod format;
+mod names;
+
+pub use format::Format;
+pub use names::{Kind, label_name, name};
+
+/// In the text format.
+pub fn text(picture: &Picture) -> String {
+    Format::Text.text(picture)
+}
+
+impl Format {
+    /// All of it.
+    pub fn text(self, picture: &Picture) -> String {
+        let metrics = &picture.metrics;
+        let taken = match self {
+            Self::Text => None,
+            Self::OpenMetrics => Some(&picture.exemplars),
+        };
+        let mut families = BTreeMap::new();
+        for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
+            let family = Family::of(metric, taken);
+            families.insert(family.name.clone(), family);
+        }
+        let mut out = String::new();
+        // Writing to a `String` cannot fail.
+        let _ok: fmt::Result = self.write(metrics.resource(), families.values(), &mut out);
+        out
+    }
+
+    fn write<'a>(
+        self,
+        resource: &Resource,
+        families: impl Iterator<Item = &'a Family<'a>>,
+        out: &mut impl Write,
+    ) -> fmt::Result {
+        self.write_target(resource, out)?;
+        for family in families {
+            self.write_family(family, out)?;
+        }
+        match self {
+            Self::Text => Ok(()),
+            Self::OpenMetrics => out.write_str("# EOF\n"),
+        }
+    }
+
+    /// `target_info` carries the resource; a scrape adds `job` and `instance` itself.
+    fn write_target(self, resource: &Resource, out: &mut impl Write) -> fmt::Result {
+        let (family, kind) = match self {
+            Self::Text => ("target_info", "gauge"),
+            Self::OpenMetrics => ("target", "info"),
+        };
+        let pairs: Vec<KeyValue> =
+            resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+        writeln!(out, "# HELP {family} Target metadata")?;
+        writeln!(out, "# TYPE {family} {kind}")?;
+        writeln!(out, "target_info{} 1", braced(&labels(pairs.iter())))
+    }
+
+    fn write_family(self, family: &Family<'_>, out: &mut impl Write) -> fmt::Result {
+        let (name, kind) = (&family.name, family.kind);
+        match self {
+            Self::Text => {
+                writeln!(out, "# HELP {name} {}", escaped(family.help, false))?;
+                writeln!(out, "# TYPE {name} {}", kind.as_str())?;
+            }
+            Self::OpenMetrics => {
+                // A family of counters is called without the `_total` of its samples.
+                let base = name.strip_suffix("_total").unwrap_or(name);
+                writeln!(out, "# HELP {base} {}", escaped(family.help, true))?;
+                writeln!(out, "# TYPE {base} {}", kind.as_str())?;
+                if let Some(unit) = names::unit_of(base, family.unit, kind) {
+                    writeln!(out, "# UNIT {base} {unit}")?;
+                }
+            }
+        }
+        for series in &family.series {
+            series.write(name, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// One metric with all its series.
+struct Family<'a> {
+    name: String,
+    help: &'a str,
+    unit: &'a str,
+    kind: Kind,
+    series: Vec<Series<'a>>,
+}
+
+struct Series<'a> {
+    /// As they stand between the braces.
+    labels: String,
+    sample: Sample<'a>,
+    /// Those that are told, each with its bucket.
+    exemplars: Vec<(usize, &'a Exemplar)>,
+}
+
+enum Sample<'a> {
+    Number(f64),
+    Histogram {
+        bounds: Vec<f64>,
+        counts: Vec<u64>,
+        sum: f64,
+        count: u64,
+    },
+    /// A whole number, exact beyond 2^53.
+    Whole(Cow<'a, str>),
+}
+
+impl<'a> Family<'a> {
+    fn of(metric: &'a Metric, taken: Option<&'a Taken>) -> Self {
+        let points = Points { metric, taken };
+        let (kind, mut series) = match metric.data() {
+            AggregatedMetrics::F64(data) => points.series(data, Sample::Number, |sum| sum),
+            AggregatedMetrics::U64(data) => {
+                points.series(data, |value| whole(&value), |sum| sum as f64)
+            }
+            AggregatedMetrics::I64(data) => {
+                points.series(data, |value| whole(&value), |sum| sum as f64)
+            }
+        };
+        series.sort_by(|one, other| one.labels.cmp(&other.labels));
+        Self {
+            name: name(metric.name(), metric.unit(), kind),
+            help: metric.description(),
+            unit: metric.unit(),
+            kind,
+            series,
+        }
+    }
+}
+
+impl Series<'_> {
+    fn write(&self, name: &str, out: &mut impl Write) -> fmt::Result {
+        let labels = &self.labels;
+        let mark = |bucket| {
+            let found = self.exemplars.iter().find(|(at, _)| *at == bucket);
+            Mark(found.map(|(_, exemplar)| *exemplar))
+        };
+        match &self.sample {
+            Sample::Number(value) => {
+                writeln!(out, "{name}{} {}{}", braced(labels), number(*value), mark(0))
+            }
+            Sample::Whole(value) => writeln!(out, "{name}{} {value}{}", braced(labels), mark(0)),
+            Sample::Histogram { bounds, counts, sum, count } => {
+                let mut below = 0;
+                for (bucket, (bound, counted)) in bounds.iter().zip(counts).enumerate() {
+                    below += counted;
+                    let labels = joined(labels, &format!("le=\"{}\"", canonical(*bound)));
+                    writeln!(out, "{name}_bucket{{{labels}}} {below}{}", mark(bucket))?;
+                }
+                let labels_of_all = joined(labels, "le=\"+Inf\"");
+                let last = mark(bounds.len());
+                writeln!(out, "{name}_bucket{{{labels_of_all}}} {count}{last}")?;
+                writeln!(out, "{name}_sum{} {}", braced(labels), number(*sum))?;
+                writeln!(out, "{name}_count{} {count}", braced(labels))
+            }
+        }
+    }
+}
+
+/// An exemplar as it stands behind a sample.
+struct Mark<'a>(Option<&'a Exemplar>);
+
+impl fmt::Display for Mark<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(exemplar) = self.0 else {
+            return Ok(());
+        };
+        let trace = u128::from_be_bytes(exemplar.trace_id);
+        let span = u64::from_be_bytes(exemplar.span_id);
+        let value = number(exemplar.value);
+        let millis = exemplar.time.unix_nanos() / 1_000_000;
+        let (seconds, millis) = (millis / 1_000, millis % 1_000);
+        write!(
+            f,
+            " # {{trace_id=\"{trace:032x}\",span_id=\"{span:016x}\"}} {value} {seconds}.{millis:03}"
+        )
+    }
+}
+
+/// The points of one metric.
+#[derive(Clone, Copy)]
+struct Points<'a> {
+    metric: &'a Metric,
+    taken: Option<&'a Taken>,
+}
+
+impl<'a> Points<'a> {
+    fn series<T: Copy>(
+        self,
+        data: &'a MetricData<T>,
+        show: impl Fn(T) -> Sample<'a>,
+        float: impl Fn(T) -> f64,
+    ) -> (Kind, Vec<Series<'a>>) {
+        match data {
+            MetricData::Gauge(gauge) => {
+                let points = gauge.data_points();
+                let shown = points.map(|point| self.one(point.attributes(), show(point.value())));
+                (Kind::Gauge, shown.collect())
+            }
+            MetricData::Sum(sum) => {
+                let kind = if sum.is_monotonic() { Kind::Counter } else { Kind::Gauge };
+                let points = sum.data_points();
+                let shown = points.map(|point| self.one(point.attributes(), show(point.value())));
+                (kind, shown.collect())
+            }
+            MetricData::Histogram(histogram) => {
+                let sample = |point: &HistogramDataPoint<T>| Sample::Histogram {
+                    bounds: point.bounds().collect(),
+                    counts: point.bucket_counts().collect(),
+                    sum: float(point.sum()),
+                    count: point.count(),
+                };
+                let points = histogram.data_points();
+                let counted = points.map(|point| self.one(point.attributes(), sample(point)));
+                (Kind::Histogram, counted.collect())
+            }
+            // None is made: these formats cannot say them.
+            MetricData::ExponentialHistogram(_) => (Kind::Histogram, Vec::new()),
+        }
+    }
+
+    fn one(self, attributes: impl Iterator<Item = &'a KeyValue>, sample: Sample<'a>) -> Series<'a> {
+        let attributes: Vec<_> = attributes.collect();
+        let name = self.metric.name();
+        let exemplars = self.taken.map(|taken| taken.of(name, attributes.iter().copied()));
+        Series {
+            exemplars: exemplars.into_iter().flatten().collect(),
+            labels: labels(attributes.into_iter()),
+            sample,
+        }
+    }
+}
+
+fn whole(value: &impl ToString) -> Sample<'static> {
+    Sample::Whole(value.to_string().into())
+}
+
+fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
+    let pairs: BTreeMap<String, String> = attributes
+        .map(|kv| (label_name(kv.key.as_str()), escaped(&kv.value.to_string(), true)))
+        .collect();
+    let pairs: Vec<_> = pairs.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+    pairs.join(",")
+}
+
+fn escaped(text: &str, quoted: bool) -> String {
+    let text = text.replace('\\', "\\\\").replace('\n', "\\n");
+    if quoted { text.replace('"', "\\\"") } else { text }
+}
+
+fn braced(labels: &str) -> Cow<'_, str> {
+    if labels.is_empty() {
+        return "".into();
+    }
+    format!("{{{labels}}}").into()
+}
+
+fn joined(labels: &str, further: &str) -> String {
+    if labels.is_empty() {
+        return further.to_owned();
+    }
+    format!("{labels},{further}")
+}
+
+/// The shortest decimal without an exponent.
+fn number(value: f64) -> String {
+    if value.is_nan() {
+        "NaN".into()
+    } else if value.is_infinite() {
+        if value > 0.0 { "+Inf" } else { "-Inf" }.into()
+    } else {
+        value.to_string()
+    }
+}
+
+/// A bound as OpenMetrics' canonical numbers are written, which is Go's shortest `%g` with `.0` behind what looks whole.
+fn canonical(bound: f64) -> String {
+    let scientific = format!("{bound:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if (-4..6).contains(&exponent) {
+        let plain = number(bound);
+        return if plain.contains('.') { plain } else { format!("{plain}.0") };
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use opentelemetry::metrics::MeterProvider;
+    use opentelemetry_sdk::metrics::data::ResourceMetrics;
+    use opentelemetry_sdk::metrics::reader::MetricReader;
+    use opentelemetry_sdk::metrics::{ManualReader, SdkMeterProvider};
+
+    use super::*;
+    use crate::config::{Config, ExemplarFilter};
+    use crate::exemplars::Exemplars;
+    use crate::names::{self, ours};
+    use crate::testing;
+    use tokengauge_types::clock::Wall;
+
+    /// One histogram with two records, one counter with two series; an exemplar at the first of each.
+    fn picture() -> Picture {
+        let reader = Arc::new(ManualReader::default());
+        let provider = SdkMeterProvider::builder()
+            .with_resource(
+                Resource::builder_empty()
+                    .with_attribute(KeyValue::new("service.name", "t\"g"))
+                    .build(),
+            )
+            .with_reader(crate::collector::Shared::of(Arc::clone(&reader)))
+            .build();
+        let meter = provider.meter("test");
+        let histogram = meter
+            .f64_histogram(WAIT.name)
+            .with_unit("s")
+            .with_description("Waits\\ or\n\"not\".")
+            .with_boundaries(WAIT.buckets.to_vec())
+            .build();
+        let attributes = [KeyValue::new("n", 3), KeyValue::new("x.y", "a\"b\\c\nd")];
+        histogram.record(0.25, &attributes);
+        histogram.record(7.0, &attributes);
+        let counter = meter.u64_counter(THINGS.name).with_unit("{thing}").build();
+        counter.add(9_007_199_254_740_993, &[KeyValue::new("k", "z")]);
+        let first = [KeyValue::new("k", "b")];
+        counter.add(1, &first);
+
+        let everything = Config { exemplars: ExemplarFilter::AlwaysOn, ..Config::default() };
+        let exemplars = Exemplars::new(&everything);
+        let mut marks = exemplars.marks(&testing::streamed());
+        for value in [0.25, 7.0] {
+            marks.bucket(exemplars.series(&WAIT, &attributes), WAIT.buckets, value);
+        }
+        marks.one(exemplars.series(&THINGS, &first));
+        drop(marks);
+        let mut metrics = ResourceMetrics::default();
+        reader.collect(&mut metrics).unwrap();
+        Picture { metrics, exemplars: exemplars.taken() }
+    }
+
+    const WAIT: names::Metric =
+        names::Metric { name: "b.wait", buckets: &[0.5, 2.0], ..ours::TIME_TO };
+    const THINGS: names::Metric = names::Metric { name: "a.things", ..ours::TOKENS };
+
+    #[test]
+    fn the_text_is_sorted_escaped_and_whole() {
+        let expected = r##"# HELP target_info Target metadata
+# TYPE target_info gauge
+target_info{service_name="t\"g"} 1
+# HELP a_things_total 
+# TYPE a_things_total counter
+a_things_total{k="b"} 1
+a_things_total{k="z"} 9007199254740993
+# HELP b_wait_seconds Waits\\ or\n"not".
+# TYPE b_wait_seconds histogram
+b_wait_seconds_bucket{n="3",x_y="a\"b\\c\nd",le="0.5"} 1
+b_wait_seconds_bucket{n="3",x_y="a\"b\\c\nd",le="2.0"} 1
+b_wait_seconds_bucket{n="3",x_y="a\"b\\c\nd",le="+Inf"} 2
+b_wait_seconds_sum{n="3",x_y="a\"b\\c\nd"} 7.25
+b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
+"##;
+        assert_eq!(text(&picture()), expected);
+    }
+
+    #[test]
+    fn open_metrics_has_the_same_series_and_exemplars_besides() {
+        let expected = r##"# HELP target Target metadata
+# TYPE target info
+target_info{service_name="t\"g"} 1
+# HELP a_things 
+# TYPE a_things counter
+a_things_total{k="b"} 1 # {trace_id="30313233343536373839616263646566",span_id="636c69656e743030"} 1 1800000002.500
+a_things_total{k="z"} 9007199254740993
+# HELP b_wait_seconds Waits\\ or\n\"not\".
+# TYPE b_wait_seconds histogram
+# UNIT b_wait_seconds seconds
+b_wait_seconds_bucket{n="3",x_y="a\"b\\c\nd",le="0.5"} 1 # {trace_id="30313233343536373839616263646566",span_id="636c69656e743030"} 0.25 1800000002.500
+b_wait_seconds_bucket{n="3",x_y="a\"b\\c\nd",le="2.0"} 1
+b_wait_seconds_bucket{n="3",x_y="a\"b\\c\nd",le="+Inf"} 2 # {trace_id="30313233343536373839616263646566",span_id="636c69656e743030"} 7 1800000002.500
+b_wait_seconds_sum{n="3",x_y="a\"b\\c\nd"} 7.25
+b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
+# EOF
+"##;
+        let (open, plain) = (Format::OpenMetrics.text(&picture()), text(&picture()));
+        assert_eq!(open, expected);
+        let series = |text: &str| -> Vec<String> {
+            let samples = text.lines().filter(|line| !line.starts_with('#'));
+            samples.map(|line| line.split(" # ").next().unwrap().to_owned()).collect()
+        };
+        assert_eq!(series(&open), series(&plain));
+    }
+
+    #[test]
+    fn the_labels_of_an_exemplar_are_no_longer_than_allowed() {
+        let exemplar = Exemplar {
+            trace_id: [0xff; 16],
+            span_id: [0xff; 8],
+            value: 1.0,
+            time: Wall::from_unix_nanos(0),
+        };
+        let shown = Mark(Some(&exemplar)).to_string();
+        let labels = shown.split(['{', '}']).nth(1).unwrap();
+        let characters = labels.chars().filter(|c| !matches!(c, '=' | '"' | ','));
+        assert_eq!(characters.count(), 63, "of the 128 that OpenMetrics allows");
+    }
+
+    #[test]
+    fn bounds_are_canonical() {
+        for (bound, expected) in [
+            (0.0, "0.0"),
+            (1.0, "1.0"),
+            (0.0005, "0.0005"),
+            (0.00005, "5e-05"),
+            (7.5, "7.5"),
+            (655.36, "655.36"),
+            (1_000.5, "1000.5"),
+            (262_144.0, "262144.0"),
+            (1_048_576.0, "1.048576e+06"),
+            (67_108_864.0, "6.7108864e+07"),
+            (1e21, "1e+21"),
+        ] {
+            assert_eq!(canonical(bound), expected);
+        }
+    }
+}

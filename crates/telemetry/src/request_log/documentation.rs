@@ -1,0 +1,89 @@
+//! What a line may hold, for people and for programs: both are made of the types in `line.rs`.
+
+use std::fmt::{self, Write};
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::{Transform, transform_subschemas};
+use schemars::{JsonSchema as _, Schema};
+use serde_json::Value;
+
+use crate::request_log::line::Line;
+
+/// The JSON Schema of a line.
+pub fn schema() -> Schema {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let mut generator = settings.into_generator();
+    let mut schema = Line::json_schema(&mut generator);
+    schema.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());
+    schema.insert("title".to_owned(), "a line of tokengauge's request log".into());
+    NeverNull.transform(&mut schema);
+    schema
+}
+
+/// Fields that are not known are left out, so none is `null`. Formats describe Rust's types.
+struct NeverNull;
+
+impl Transform for NeverNull {
+    fn transform(&mut self, schema: &mut Schema) {
+        schema.remove("format");
+        if let Some(Value::Array(types)) = schema.get_mut("type") {
+            types.retain(|kind| kind != "null");
+            if let [only] = types.as_slice() {
+                let only = only.clone();
+                schema.insert("type".to_owned(), only);
+            }
+        }
+        let described = schema.get("description").cloned();
+        let not_null =
+            |any: &Value| any.as_array()?.iter().find(|one| one["type"] != "null").cloned();
+        if let Some(Value::Object(mut one)) = schema.get("anyOf").and_then(not_null) {
+            // A field says more of its part than the part of itself.
+            if let Some(described) = described {
+                one.insert("description".to_owned(), described);
+            }
+            *schema = Schema::from(one);
+        }
+        transform_subschemas(self, schema);
+    }
+}
+
+/// The table of `docs/request-log.md`, in Markdown: every field that holds a value.
+pub fn table() -> String {
+    let mut text = String::from("| field | type | unit | what |\n|---|---|---|---|\n");
+    // Writing to a `String` cannot fail.
+    let _ok: fmt::Result = rows("", schema().as_value(), &mut text);
+    text
+}
+
+fn rows(path: &str, schema: &Value, out: &mut String) -> fmt::Result {
+    let below = |name: &str| match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    if let Some(fields) = schema["properties"].as_object() {
+        let required = |name: &String| match schema["required"].as_array() {
+            Some(required) => required.iter().any(|field| field == name),
+            None => false,
+        };
+        // Those that are always there first, each in the order in which they are written.
+        let (always, known): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| required(name));
+        for (name, field) in always.into_iter().chain(known) {
+            rows(&below(name), field, out)?;
+        }
+        return Ok(());
+    }
+    let about = schema["description"].as_str().unwrap_or_default();
+    let unit = schema["x-unit"].as_str().map(|unit| format!("`{unit}`"));
+    let inner = |key: &str| schema.get(key).filter(|inner| inner.is_object());
+    let (path, kind) = match (inner("additionalProperties"), inner("items")) {
+        (Some(each), _) => (below("*"), each),
+        (None, Some(each)) => (format!("{path}[]"), each),
+        (None, None) => (path.to_owned(), schema),
+    };
+    if kind["properties"].is_object() {
+        return rows(&path, kind, out);
+    }
+    let kind = kind["type"].as_str().unwrap_or_default();
+    let about = about.replace('\n', " ");
+    writeln!(out, "| `{path}` | {kind} | {} | {about} |", unit.unwrap_or_default())
+}

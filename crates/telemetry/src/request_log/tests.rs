@@ -1,0 +1,344 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::*;
+use crate::testing;
+use tokengauge_llm::dialect::{Allowance, Api, ByModality, Quota, Timings};
+use tokengauge_llm::frame::Anomaly;
+use tokengauge_measure::record::{Call, Closed, Connection, Network, Outcome, WebSocket};
+use tokengauge_measure::timing::{Awaited, Silence, Stall, Stalls, Unrated};
+use tokengauge_types::clock::Moment;
+use tokengauge_types::event::{Connected, Direction, Ending, Failure, Fault, RouteFacts, Who};
+use tokengauge_types::label::Label;
+
+/// Everything that can be known is known.
+fn full() -> Record {
+    let mut record = testing::streamed();
+    record.route = Arc::new(RouteFacts {
+        provider: Some(Label::known("openai")),
+        dialect: Some(Label::known("openai.chat")),
+        ..(*testing::route()).clone()
+    });
+    record.websocket = Some(WebSocket {
+        closed: Some(Closed { by: Direction::Response, code: Some(1011) }),
+        left: Some(Direction::Request),
+        ..WebSocket::default()
+    });
+    record.connected = Some(Connected {
+        reused: false,
+        wait: Some(Duration::from_millis(1)),
+        dns: Some(Duration::from_millis(2)),
+        tcp: Some(Duration::from_millis(3)),
+        tls: Some(Duration::from_millis(4)),
+        connection: None,
+    });
+    let connection = Connection {
+        rtt: Some(Duration::from_millis(4)),
+        least_rtt: Some(Duration::from_millis(3)),
+        retransmits: 1,
+    };
+    record.network = Network { client: Some(connection), upstream: Some(connection) };
+    record.trace.state = Some("a=b".into());
+    record.who = Who {
+        tenant: testing::name("tenant"),
+        session: testing::name("session"),
+        variant: testing::name("variant"),
+    };
+    record.outcome = Outcome::Truncated;
+    record.ending = Ending::UpstreamFailed(Failure::MidBody);
+    record.fault = Fault::Upstream;
+    record.error_type = testing::name("upstream_truncated");
+    record.anomalies = vec![(Anomaly::Gap, 1), (Anomaly::BadJson, 2), (Anomaly::Gap, 1)];
+    let header = |name| (name, testing::name("value").unwrap());
+    record.http.response_headers = [header("x-request-id")].into_iter().collect();
+    complete(record.call.as_mut().unwrap());
+    record
+}
+
+fn complete(call: &mut Call) {
+    call.request.reasoning = true;
+    call.series.tenant = Some(Label::known("tenant"));
+    call.series.variant = Some(Label::known("variant"));
+    call.request.conversation = testing::name("conversation");
+    call.stalls = Stalls {
+        count: 1,
+        total: Duration::from_secs(3),
+        first: vec![Stall {
+            awaited: Awaited::NextToken,
+            silence: Silence::Silent,
+            begun: Moment::from_secs(1),
+            raised: Moment::from_secs(3),
+            lasted: Some(Duration::from_secs(3)),
+        }],
+    };
+    call.rates.unrated = Some(Unrated::FewTokens);
+    let (some, word) = (Some(Duration::from_millis(5)), testing::name("word"));
+    call.timings =
+        Some(Timings { queue: some, load: some, prefill: some, decode: some, total: some });
+    let allowed = Allowance { limit: Some(10), remaining: Some(9), reset: some };
+    call.quota = Some(Quota {
+        requests: allowed,
+        tokens: allowed,
+        input_tokens: allowed,
+        output_tokens: allowed,
+    });
+    let usage = call.usage.as_mut().unwrap();
+    usage.cache_write = Some(1);
+    usage.input_by.text = Some(1);
+    usage.output_by = ByModality { audio: Some(2), ..ByModality::default() };
+    let request = &mut call.request;
+    request.api = Some(Api::OpenAiChat);
+    (request.top_p, request.frequency_penalty) = (Some(0.5), Some(0.5));
+    (request.top_k, request.presence_penalty) = (Some(5), Some(0.5));
+    (request.seed, request.choices) = (Some(5), Some(5));
+    (request.stop_sequences, request.dimensions) = (Some(5), Some(5));
+    (request.previous_response, request.reasoning_level) = (word.clone(), word.clone());
+    (request.service_tier, request.encoding_format) = (word.clone(), word);
+    (request.output_type, request.echo) = (Some("text"), Some(true));
+}
+
+fn value(record: &Record) -> Value {
+    serde_json::to_value(facts::line(record, "0123456789abcdef")).unwrap()
+}
+
+/// The fields of a line, or of the schema, each with its type. What stands under `*` or `[]` is one field.
+type Fields = BTreeMap<String, String>;
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn documented() -> Fields {
+    let row = |row: &str| {
+        let mut cells = row.split(" | ");
+        let path = cells.next().unwrap().trim_matches(['|', '`', ' ']);
+        (path.to_owned(), cells.next().unwrap().to_owned())
+    };
+    table().lines().skip(2).map(row).collect()
+}
+
+fn written(path: &str, value: &Value, documented: &Fields, out: &mut Fields) {
+    let below = |name: &str| match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let any = below("*");
+                let path = if documented.contains_key(&any) { any } else { below(name) };
+                written(&path, field, documented, out);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                written(&format!("{path}[]"), item, documented, out);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            out.insert(path.to_owned(), kind(value).to_owned());
+        }
+    }
+}
+
+#[test]
+fn a_line_has_every_documented_field_and_no_other_each_of_its_type() {
+    let documented = documented();
+    let mut found = Fields::new();
+    written("", &value(&full()), &documented, &mut found);
+    assert_eq!(found, documented);
+}
+
+#[test]
+fn every_field_says_what_it_is() {
+    for row in table().lines().skip(2) {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [path, kind, unit, about] = cells[..] else {
+            panic!("{row}");
+        };
+        assert!(!kind.is_empty() && !about.is_empty(), "{row}");
+        let counts = ["temperature", "top_", "penalty", "seed", "choices", "sequences", "port"];
+        let counts = counts.iter().chain(&["status", "close_code", "exchange", "dimensions"]);
+        let is_number = matches!(kind, "number" | "integer");
+        let exempt = counts.clone().any(|name| path.contains(name)) || path.contains("quota");
+        assert!(!is_number || exempt || path.contains("anomalies") || !unit.is_empty(), "{row}");
+    }
+}
+
+#[test]
+fn the_page_holds_exactly_these_fields() {
+    let page = include_str!("../../../../docs/request-log.md");
+    let table = table();
+    assert!(
+        page.contains(table.trim_end()),
+        "docs/request-log.md does not hold the fields as they are; its table should read:\n{table}"
+    );
+}
+
+#[test]
+fn what_is_not_known_is_left_out() {
+    fn no_nulls(value: &Value) -> bool {
+        match value {
+            Value::Null => false,
+            Value::Array(items) => items.iter().all(no_nulls),
+            Value::Object(fields) => fields.values().all(no_nulls),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        }
+    }
+    let mut plain = testing::plain();
+    plain.http.status = None;
+    plain.points.sent = None;
+    let line = value(&plain);
+    assert!(no_nulls(&line), "{line}");
+    let keys: BTreeSet<_> = line.as_object().unwrap().keys().map(String::as_str).collect();
+    for absent in ["call", "websocket", "error_type", "anomalies"] {
+        assert!(!keys.contains(absent), "{absent} in {line}");
+    }
+    assert!(line["http"].get("status").is_none());
+    assert!(line["points"].get("sent").is_none());
+    let mut odd = testing::streamed();
+    odd.call.as_mut().unwrap().request.temperature = Some(f64::INFINITY);
+    assert!(no_nulls(&value(&odd)));
+}
+
+#[test]
+fn the_numbers_are_those_of_the_record() {
+    let line = value(&full());
+    assert_eq!(line["time"], "2027-01-15T08:00:00.000000000Z");
+    assert_eq!(line["trace"]["trace_id"], "30313233343536373839616263646566");
+    assert_eq!(line["trace"]["parent_span_id"], "706172656e743030");
+    assert_eq!(line["points"]["token"], 0.4);
+    assert_eq!(line["stages"]["thinking"], 0.2);
+    assert_eq!(line["ending"]["how"], "upstream_failed");
+    assert_eq!(line["ending"]["cause"], "mid_body");
+    assert_eq!(line["anomalies"]["gap"], 2);
+    assert_eq!(line["call"]["usage"]["input"], 120);
+    assert_eq!(line["call"]["output"]["by_kind"]["reasoning"], 20);
+    assert_eq!(line["call"]["rates"]["output"], 50.0);
+    assert_eq!(line["call"]["objectives"]["ttft"], "good");
+}
+
+fn log_to(path: &std::path::Path) -> Config {
+    Config { place: Place::File(path.to_owned()), rotate: Rotate::default() }
+}
+
+fn exchanges(path: &std::path::Path) -> Vec<u64> {
+    let text = fs::read_to_string(path).unwrap();
+    let exchange = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["exchange"].as_u64().unwrap()
+    };
+    text.lines().map(exchange).collect()
+}
+
+fn record(log: &RequestLog, exchange: u64) {
+    let mut record = testing::plain();
+    record.exchange.0 = exchange;
+    log.record(&record);
+}
+
+#[test]
+fn lines_stand_in_the_order_of_ends_and_all_are_written_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let log = RequestLog::start(Some(&log_to(&path)), "").unwrap();
+    let order = [5, 3, 4, 1, 2];
+    order.iter().for_each(|exchange| record(&log, *exchange));
+    assert!(log.stop(Duration::from_secs(30)));
+    assert_eq!(exchanges(&path), order);
+    assert_eq!(log.counts().written, 5);
+    record(&log, 6);
+    assert_eq!(exchanges(&path), order, "it is over");
+}
+
+#[test]
+fn a_reload_turns_it_on_moves_it_opens_it_anew_and_turns_it_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, two, moved] = ["one", "two", "moved"].map(|name| folder.path().join(name));
+    let log = RequestLog::start(None, "").unwrap();
+    record(&log, 1);
+    log.reload(Some(&log_to(&one)), "").unwrap();
+    record(&log, 2);
+    log.reload(Some(&log_to(&two)), "").unwrap();
+    record(&log, 3);
+    while log.counts().written < 2 {
+        std::thread::yield_now();
+    }
+    fs::rename(&two, &moved).unwrap();
+    log.reload(Some(&log_to(&two)), "").unwrap();
+    record(&log, 4);
+    let nowhere = folder.path().join("no folder").join("log");
+    let refused = log.reload(Some(&log_to(&nowhere)), "").unwrap_err().to_string();
+    assert!(refused.contains("no folder/log cannot be opened"), "{refused}");
+    record(&log, 5);
+    log.reload(None, "").unwrap();
+    record(&log, 6);
+    assert_eq!(exchanges(&one), [2]);
+    assert_eq!((exchanges(&moved), exchanges(&two)), (vec![3], vec![4, 5]));
+    let counts = log.counts();
+    assert_eq!((counts.written, counts.dropped), (4, Counts::default().dropped));
+}
+
+fn dropped(counters: &Counters) -> Vec<(Lost, bool)> {
+    let counts = Lost::ALL.into_iter().zip(&counters.dropped);
+    counts.map(|(reason, counter)| (reason, counter.load(Ordering::Relaxed) > 0)).collect()
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_blocks_nobody_and_what_is_lost_is_counted() {
+    let (mut reader, pipe) = io::pipe().unwrap();
+    let counters = Arc::new(Counters::default());
+    let target =
+        Target::Stream { file: fs::File::from(std::os::fd::OwnedFd::from(pipe)), torn: false };
+    let writer = Writer::start(target, Arc::clone(&counters)).unwrap();
+    let line = [b"a".repeat(1 << 20), b"\n".to_vec()].concat();
+    let mut offered = 0;
+    while counters.dropped[0].load(Ordering::Relaxed) == 0 {
+        writer.offer(&line);
+        offered += 1;
+    }
+    assert!(!writer.stop(Duration::ZERO), "nothing can have been written");
+    let expected = [(Lost::QueueFull, true), (Lost::Failed, false), (Lost::Shutdown, true)];
+    assert_eq!(dropped(&counters), expected);
+    let lost: u64 = counters.dropped.iter().map(|lost| lost.load(Ordering::Relaxed)).sum();
+    assert_eq!(lost, offered, "each line is counted once");
+    let mut first = [0];
+    reader.read_exact(&mut first).unwrap();
+    assert_eq!(first, *b"a");
+}
+
+#[test]
+fn a_full_disk_is_counted_and_gone_on_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let counters = Arc::new(Counters::default());
+    let full = Target::Stream {
+        file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
+        torn: false,
+    };
+    let writer = Writer::start(full, Arc::clone(&counters)).unwrap();
+    writer.offer(b"a\n");
+    writer.offer(b"b\n");
+    // Those two go where they would have gone, and are lost there.
+    let good = Target::open(&Place::File(path.clone()), Rotate::default()).unwrap();
+    writer.go_on_with(good);
+    while counters.dropped[1].load(Ordering::Relaxed) < 2 {
+        std::thread::yield_now();
+    }
+    writer.offer(b"c\n");
+    assert!(writer.stop(Duration::from_secs(30)));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "c\n");
+    assert_eq!(counters.written.load(Ordering::Relaxed), 1);
+}

@@ -1,0 +1,601 @@
+//! Against receivers on loopback: one that answers, one that refuses, one that is silent, one that is not there.
+
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point;
+use prost::Message;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+use crate::config::Batch;
+use crate::instruments::Instruments;
+use crate::sampling::Kept;
+use crate::snapshot::{Readings, Snapshot};
+use crate::testing;
+use tokengauge_types::clock;
+use tokengauge_types::label::{Gate, Limits};
+
+/// Long enough for anything on loopback, on however busy a machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy)]
+enum Behaviour {
+    Answer,
+    /// Refuses the first export, in a way that is not to be retried.
+    RefuseOnce,
+    /// Refuses the first export, in a way that is to be retried.
+    BusyOnce,
+    /// Accepts everything and never answers.
+    Silent,
+}
+
+struct Seen {
+    path: String,
+    headers: http::HeaderMap,
+    /// Without gRPC's five bytes in front.
+    body: Bytes,
+}
+
+/// An OTLP receiver for both transports: which one it is the content type says.
+struct Receiver {
+    address: SocketAddr,
+    seen: Inbox<Seen>,
+    _runtime: Runtime,
+}
+
+impl Receiver {
+    fn start(behaviour: Behaviour) -> Self {
+        Self::with(behaviour, None)
+    }
+
+    fn with(behaviour: Behaviour, tls: Option<TlsAcceptor>) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (outbox, seen) = channel();
+        let refuses = matches!(behaviour, Behaviour::RefuseOnce | Behaviour::BusyOnce);
+        let refused = Arc::new(AtomicBool::new(!refuses));
+        runtime.spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (outbox, refused) = (outbox.clone(), Arc::clone(&refused));
+                tokio::spawn(serve(stream, tls.clone(), behaviour, outbox, refused));
+            }
+        });
+        Self { address, seen, _runtime: runtime }
+    }
+
+    fn next(&self) -> Seen {
+        self.seen.recv_timeout(PATIENCE).expect("an export arrives")
+    }
+
+    /// All that arrived until now, metrics and traces apart.
+    fn all(&self) -> (Vec<ExportMetricsServiceRequest>, Vec<ExportTraceServiceRequest>) {
+        let (mut metrics, mut traces) = (Vec::new(), Vec::new());
+        for seen in self.seen.try_iter() {
+            if seen.path.to_lowercase().contains("metrics") {
+                metrics.push(ExportMetricsServiceRequest::decode(seen.body).unwrap());
+            } else {
+                traces.push(ExportTraceServiceRequest::decode(seen.body).unwrap());
+            }
+        }
+        (metrics, traces)
+    }
+}
+
+/// One connection. That a client goes away is no failure of the receiver.
+async fn serve(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    behaviour: Behaviour,
+    outbox: Outbox<Seen>,
+    refused: Arc<AtomicBool>,
+) {
+    let service = hyper::service::service_fn(move |request| {
+        answer(request, behaviour, outbox.clone(), Arc::clone(&refused))
+    });
+    let builder = auto::Builder::new(TokioExecutor::new());
+    match tls {
+        None => drop(builder.serve_connection(TokioIo::new(stream), service).await),
+        Some(tls) => {
+            if let Ok(stream) = tls.accept(stream).await {
+                drop(builder.serve_connection(TokioIo::new(stream), service).await);
+            }
+        }
+    }
+}
+
+type Answer = Result<Response<BoxBody<Bytes, std::convert::Infallible>>, std::convert::Infallible>;
+
+async fn answer(
+    request: Request<Incoming>,
+    behaviour: Behaviour,
+    outbox: Outbox<Seen>,
+    refused: Arc<AtomicBool>,
+) -> Answer {
+    let (head, body) = request.into_parts();
+    let Ok(body) = body.collect().await else { std::future::pending().await };
+    let grpc = head
+        .headers
+        .get("content-type")
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let mut body = body.to_bytes();
+    if grpc {
+        drop(body.split_to(5));
+    }
+    let seen = Seen { path: head.uri.path().to_owned(), headers: head.headers, body };
+    outbox.send(seen).ok();
+    if matches!(behaviour, Behaviour::Silent) {
+        std::future::pending::<()>().await;
+    }
+    let (status, grpc_status) = match (refused.swap(true, Ordering::Relaxed), behaviour) {
+        (true, _) => (200, "0"),
+        (false, Behaviour::BusyOnce) => (503, "14"),
+        (false, _) => (400, "3"),
+    };
+    let mut empty = BytesMut::new();
+    let response = Response::builder();
+    if !grpc {
+        return Ok(response.status(status).body(Full::new(empty.freeze()).boxed()).unwrap());
+    }
+    empty.put_bytes(0, 5);
+    let trailers = http::HeaderMap::from_iter([(
+        "grpc-status".parse().unwrap(),
+        grpc_status.parse().unwrap(),
+    )]);
+    let body = Full::new(empty.freeze()).with_trailers(std::future::ready(Some(Ok(trailers))));
+    Ok(response.header("content-type", "application/grpc").body(body.boxed()).unwrap())
+}
+
+fn config(address: SocketAddr, further: &[(&str, &str)]) -> Config {
+    let endpoint = format!("http://{address}");
+    let (config, problems) = Config::from_env(|name| {
+        let given =
+            further.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        given.or_else(|| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| endpoint.clone()))
+    });
+    assert!(problems.is_empty(), "{problems:?}");
+    config
+}
+
+fn start(config: Config) -> (Telemetry, Arc<Instruments>) {
+    let (instruments, collector) =
+        Instruments::new(&config, Limits::default(), Readings::new(Snapshot::default));
+    (Telemetry::start(config, collector).unwrap(), instruments)
+}
+
+/// The sum of one counter in one export.
+fn counted(request: &ExportMetricsServiceRequest, name: &str) -> Option<i64> {
+    let mut metrics =
+        request.resource_metrics.iter().flat_map(|of| &of.scope_metrics).flat_map(|of| &of.metrics);
+    let metric = metrics.find(|metric| metric.name == name)?;
+    let Some(Data::Sum(sum)) = &metric.data else { panic!("{name} is no sum") };
+    let values = sum.data_points.iter().map(|point| match point.value {
+        Some(number_data_point::Value::AsInt(value)) => value,
+        other => panic!("{other:?}"),
+    });
+    Some(values.sum())
+}
+
+fn lost(telemetry: &Telemetry, reason: Lost) -> u64 {
+    telemetry.collector.deliveries().lost_so_far(Exported::Traces, reason)
+}
+
+fn arrives_over(protocol: &str) {
+    let receiver = Receiver::start(Behaviour::Answer);
+    let (telemetry, instruments) = start(config(
+        receiver.address,
+        &[
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=pod-1"),
+        ],
+    ));
+    instruments.started(&testing::route());
+    telemetry.record(&testing::streamed());
+    assert!(telemetry.shutdown(PATIENCE), "everything was delivered");
+    let seen: Vec<_> = receiver.seen.try_iter().collect();
+    assert_eq!(seen.len(), 2);
+    for seen in &seen {
+        assert_eq!(seen.headers["x-tenant"], "blue");
+    }
+    let of = |word: &str| {
+        let mut of = seen.iter();
+        of.find(|seen| seen.path.to_lowercase().contains(word)).unwrap()
+    };
+    let metrics = ExportMetricsServiceRequest::decode(of("metrics").body.clone()).unwrap();
+    assert_eq!(counted(&metrics, "tokengauge.requests.started"), Some(1));
+    let traces = of("trace");
+    let agent = traces.headers["user-agent"].to_str().unwrap();
+    assert!(agent.starts_with("tokengauge/"), "{agent}");
+    two_spans(&ExportTraceServiceRequest::decode(traces.body.clone()).unwrap());
+}
+
+/// The spans of one exchange, under this process's resource.
+fn two_spans(traces: &ExportTraceServiceRequest) {
+    let [of] = traces.resource_spans.as_slice() else { panic!("{traces:?}") };
+    let resource: Vec<_> =
+        of.resource.as_ref().unwrap().attributes.iter().map(|kv| kv.key.as_str()).collect();
+    for key in ["service.name", "service.version", "service.instance.id", "telemetry.sdk.name"] {
+        assert!(resource.contains(&key), "{key}");
+    }
+    assert_eq!(of.scope_spans[0].scope.as_ref().unwrap().name, "tokengauge");
+    let [server, client] = of.scope_spans[0].spans.as_slice() else { panic!("{traces:?}") };
+    assert_eq!((server.kind, client.kind), (2, 3));
+    assert_eq!(
+        (server.parent_span_id.as_slice(), &client.parent_span_id),
+        (b"parent00".as_slice(), &server.span_id)
+    );
+    assert_eq!(server.trace_id, b"0123456789abcdef");
+    assert_eq!(client.end_time_unix_nano - client.start_time_unix_nano, 2_500_000_000);
+}
+
+#[test]
+fn metrics_and_spans_arrive_over_http() {
+    arrives_over("http/protobuf");
+}
+
+#[test]
+fn metrics_and_spans_arrive_over_grpc() {
+    arrives_over("grpc");
+}
+
+/// The CLIENT span's trace and span id, and those of the exemplars of the time to first token.
+fn linked(receiver: &Receiver) -> [Vec<(Vec<u8>, Vec<u8>)>; 2] {
+    let (metrics, traces) = receiver.all();
+    let spans = traces
+        .iter()
+        .flat_map(|request| &request.resource_spans)
+        .flat_map(|of| &of.scope_spans)
+        .flat_map(|of| &of.spans);
+    let spans = spans
+        .filter(|span| span.kind == 3)
+        .map(|span| (span.trace_id.clone(), span.span_id.clone()));
+    let last = metrics.last().unwrap();
+    let mut metrics = last.resource_metrics[0].scope_metrics[0].metrics.iter();
+    let metric = metrics.find(|metric| metric.name == "gen_ai.server.time_to_first_token").unwrap();
+    let Some(Data::Histogram(histogram)) = &metric.data else { panic!("{metric:?}") };
+    let exemplars = histogram
+        .data_points
+        .iter()
+        .flat_map(|point| &point.exemplars)
+        .map(|exemplar| (exemplar.trace_id.clone(), exemplar.span_id.clone()));
+    [spans.collect(), exemplars.collect()]
+}
+
+#[test]
+fn exemplars_lead_to_spans_that_were_sent_over_either_protocol() {
+    for protocol in ["http/protobuf", "grpc"] {
+        for (sampler, number) in [("always_on", 1), ("always_off", 0)] {
+            let receiver = Receiver::start(Behaviour::Answer);
+            let (telemetry, instruments) = start(config(
+                receiver.address,
+                &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_TRACES_SAMPLER", sampler)],
+            ));
+            let record = testing::streamed();
+            instruments.finished(&record, &Gate::new(Limits::default(), []));
+            telemetry.record(&record);
+            assert!(telemetry.shutdown(PATIENCE));
+            let [spans, exemplars] = linked(&receiver);
+            assert_eq!(spans, exemplars, "{protocol} {sampler}");
+            assert_eq!(spans.len(), number, "{protocol} {sampler}");
+            let text = telemetry.prometheus(Format::OpenMetrics);
+            assert_eq!(text.contains(" # {trace_id="), number > 0);
+        }
+    }
+}
+
+#[test]
+fn metrics_arrive_at_each_interval_and_spans_when_a_batch_is_full() {
+    let receiver = Receiver::start(Behaviour::Answer);
+    let interval = ("OTEL_METRIC_EXPORT_INTERVAL", "20");
+    let (telemetry, _instruments) = start(config(
+        receiver.address,
+        &[
+            interval,
+            ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2"),
+            ("OTEL_BSP_SCHEDULE_DELAY", "3600000"),
+        ],
+    ));
+    telemetry.record(&testing::streamed());
+    let mut missing = vec!["/v1/metrics", "/v1/traces", "/v1/metrics"];
+    while !missing.is_empty() {
+        let path = receiver.next().path;
+        if let Some(place) = missing.iter().position(|missing| *missing == path) {
+            missing.remove(place);
+        }
+    }
+    assert!(telemetry.shutdown(PATIENCE));
+}
+
+#[test]
+fn bodies_are_compressed_on_request() {
+    for (protocol, header) in [("http/protobuf", "content-encoding"), ("grpc", "grpc-encoding")] {
+        let receiver = Receiver::start(Behaviour::Answer);
+        let gzip = ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip");
+        let (telemetry, _) =
+            start(config(receiver.address, &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), gzip]));
+        telemetry.record(&testing::streamed());
+        assert!(telemetry.shutdown(PATIENCE));
+        for seen in [receiver.next(), receiver.next()] {
+            assert_eq!(seen.headers[header], "gzip");
+            assert_eq!(seen.body[..2], [0x1f, 0x8b], "{protocol} {}", seen.path);
+        }
+    }
+}
+
+#[test]
+fn a_silent_collector_holds_up_shutdown_no_longer_than_its_bound() {
+    for protocol in ["http/protobuf", "grpc"] {
+        let receiver = Receiver::start(Behaviour::Silent);
+        let batch = ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2");
+        let (telemetry, _) =
+            start(config(receiver.address, &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), batch]));
+        telemetry.record(&testing::streamed());
+        receiver.next();
+        telemetry.record(&testing::streamed());
+        let bound = Duration::from_millis(300);
+        let before = clock::now();
+        assert!(!telemetry.shutdown(bound));
+        let took = clock::now() - before;
+        assert!(took < Duration::from_secs(5), "{protocol}: {took:?}");
+        assert_eq!(lost(&telemetry, Lost::Shutdown), 4, "{protocol}: two in flight, two waiting");
+        telemetry.record(&testing::streamed());
+        assert_eq!(lost(&telemetry, Lost::Shutdown), 6, "{protocol}: offered too late");
+        assert!(!telemetry.shutdown(bound), "a second time says the same");
+        assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_reason=\"shutdown\",tokengauge_signal=\"traces\"} 6"));
+    }
+}
+
+#[test]
+fn an_export_without_an_answer_ends_at_its_own_limit() {
+    let receiver = Receiver::start(Behaviour::Silent);
+    let limits = [("OTEL_EXPORTER_OTLP_TIMEOUT", "50"), ("OTEL_METRIC_EXPORT_INTERVAL", "20")];
+    let (telemetry, _) = start(config(receiver.address, &limits));
+    // A second one can only come when the first was given up.
+    receiver.next();
+    receiver.next();
+    assert!(!telemetry.shutdown(PATIENCE));
+}
+
+#[test]
+fn where_nobody_listens_spans_are_lost_and_counted() {
+    // Bound and not listening: connections are refused, and nobody else can take the port.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let (telemetry, _) = start(config(address, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "200")]));
+    telemetry.record(&testing::streamed());
+    assert!(!telemetry.shutdown(PATIENCE));
+    assert_eq!(lost(&telemetry, Lost::Failed), 2);
+    let text = telemetry.prometheus(Format::Text);
+    assert!(text.contains("tokengauge_self_export_requests_total{tokengauge_result=\"failed\",tokengauge_signal=\"metrics\"} 1"), "{text}");
+}
+
+#[test]
+fn metrics_heal_when_the_collector_is_back() {
+    let receiver = Receiver::start(Behaviour::RefuseOnce);
+    let interval = ("OTEL_METRIC_EXPORT_INTERVAL", "20");
+    let (telemetry, instruments) =
+        start(config(receiver.address, &[interval, ("OTEL_TRACES_EXPORTER", "none")]));
+    instruments.started(&testing::route());
+    receiver.next();
+    instruments.started(&testing::route());
+    assert!(telemetry.shutdown(PATIENCE), "the last export is delivered");
+    let (metrics, _) = receiver.all();
+    let last = metrics.last().unwrap();
+    assert_eq!(
+        counted(last, "tokengauge.requests.started"),
+        Some(2),
+        "what was refused is not lost"
+    );
+    assert_eq!(counted(last, "tokengauge.self.export.dropped"), Some(1));
+}
+
+#[test]
+fn spans_are_sent_again_where_that_may_help_and_only_there() {
+    for (behaviour, protocol, delivered) in [
+        (Behaviour::BusyOnce, "http/protobuf", true),
+        (Behaviour::BusyOnce, "grpc", true),
+        (Behaviour::RefuseOnce, "http/protobuf", false),
+        (Behaviour::RefuseOnce, "grpc", false),
+    ] {
+        let receiver = Receiver::start(behaviour);
+        let (telemetry, _) = start(config(
+            receiver.address,
+            &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_METRICS_EXPORTER", "none")],
+        ));
+        telemetry.record(&testing::streamed());
+        assert_eq!(telemetry.shutdown(PATIENCE), delivered, "{protocol}");
+        let (_, traces) = receiver.all();
+        assert_eq!(traces.len(), if delivered { 2 } else { 1 }, "{protocol}");
+        assert!(traces.windows(2).all(|pair| pair[0] == pair[1]));
+        let failed = if delivered { 0 } else { 2 };
+        assert_eq!(lost(&telemetry, Lost::Failed), failed, "{protocol}");
+    }
+}
+
+#[test]
+fn metrics_are_sent_again_where_that_may_help() {
+    for protocol in ["http/protobuf", "grpc"] {
+        let receiver = Receiver::start(Behaviour::BusyOnce);
+        let (telemetry, _) = start(config(
+            receiver.address,
+            &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_TRACES_EXPORTER", "none")],
+        ));
+        assert!(telemetry.shutdown(PATIENCE), "{protocol}");
+        let (metrics, _) = receiver.all();
+        assert_eq!(metrics.len(), 2, "{protocol}");
+        assert_eq!(metrics[0], metrics[1], "{protocol}");
+    }
+}
+
+#[test]
+fn a_full_queue_drops_and_counts_and_never_waits() {
+    let deliveries = Arc::new(Deliveries::default());
+    let batch = Batch { queue: 4, size: 3, ..Batch::default() };
+    let queue = Queue::new(batch, Arc::clone(&deliveries));
+    let spans = span::spans(&testing::streamed(), &Style::new(None), Kept::default());
+    for span in spans.iter().cycle().take(6) {
+        queue.offer(span.clone());
+    }
+    assert_eq!(queue.refuses(), Some(Lost::QueueFull));
+    assert_eq!(deliveries.lost_so_far(Exported::Traces, Lost::QueueFull), 2);
+    assert_eq!([queue.take().len(), queue.take().len(), queue.take().len()], [3, 1, 0]);
+    assert_eq!(queue.refuses(), None);
+    queue.offer(spans[0].clone());
+    assert_eq!(queue.take().len(), 1, "there is room again");
+}
+
+#[test]
+fn what_is_not_sampled_is_not_sent() {
+    let receiver = Receiver::start(Behaviour::Answer);
+    let (telemetry, _) = start(config(
+        receiver.address,
+        &[("OTEL_TRACES_SAMPLER", "always_off"), ("OTEL_METRICS_EXPORTER", "none")],
+    ));
+    telemetry.record(&testing::streamed());
+    telemetry.record(&testing::refused());
+    assert!(telemetry.shutdown(PATIENCE));
+    let (_, traces) = receiver.all();
+    let spans: Vec<_> = traces
+        .iter()
+        .flat_map(|request| &request.resource_spans)
+        .flat_map(|of| &of.scope_spans)
+        .flat_map(|of| &of.spans)
+        .collect();
+    assert_eq!(spans.len(), 2, "only the failed exchange");
+    assert!(
+        spans.iter().all(|span| {
+            span.attributes.iter().any(|kv| kv.key == "tokengauge.sampling.reason")
+        })
+    );
+}
+
+#[test]
+fn without_an_endpoint_metrics_are_scraped_and_nothing_is_sent() {
+    let (telemetry, instruments) = start(Config::default());
+    instruments.started(&testing::route());
+    telemetry.record(&testing::streamed());
+    assert!(telemetry.prometheus(Format::Text).contains("tokengauge_requests_started_total{tokengauge_route=\"default\",tokengauge_vantage=\"outbound\"} 1"));
+    assert!(telemetry.shutdown(Duration::ZERO));
+    assert_eq!(Lost::ALL.map(|reason| lost(&telemetry, reason)), [0, 0, 0]);
+}
+
+#[test]
+fn what_cannot_be_built_is_said_at_the_start() {
+    let unused = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (variable, value, part) in [
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem", "/nowhere/ca.pem"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a%20b=1", "a b"),
+    ] {
+        for protocol in ["http/protobuf", "grpc"] {
+            let mut config =
+                config(unused, &[(variable, value), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)]);
+            config.metrics.endpoint =
+                config.metrics.endpoint.map(|url| url.replace("http://", "https://"));
+            let (_, collector) =
+                Instruments::new(&config, Limits::default(), Readings::new(Snapshot::default));
+            let error = Telemetry::start(config, collector).unwrap_err();
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+}
+
+#[test]
+fn both_sides_show_their_certificates_on_both_transports() {
+    let folder = tempfile::tempdir().unwrap();
+    let acceptor = mutual_tls(folder.path());
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (ca, key, certificate) = (file("ca.pem"), file("client-key.pem"), file("client.pem"));
+    for protocol in ["http/protobuf", "grpc"] {
+        let trust = [
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", ca.as_str()),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+        ];
+        let identity = [
+            ("OTEL_EXPORTER_OTLP_CLIENT_KEY", key.as_str()),
+            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", certificate.as_str()),
+        ];
+        for (variables, delivered) in
+            [([&trust[..], &identity].concat(), true), (trust.to_vec(), false)]
+        {
+            let receiver = Receiver::with(Behaviour::Answer, Some(acceptor.clone()));
+            let mut config = config(receiver.address, &variables);
+            for signal in [&mut config.metrics, &mut config.traces] {
+                signal.timeout = Duration::from_secs(10);
+                let url = signal.endpoint.take().unwrap();
+                signal.endpoint = Some(url.replace("http://127.0.0.1", "https://localhost"));
+            }
+            let (telemetry, _) = start(config);
+            telemetry.record(&testing::streamed());
+            assert_eq!(telemetry.shutdown(PATIENCE), delivered, "{protocol}");
+            let (metrics, traces) = receiver.all();
+            let one = usize::from(delivered);
+            assert_eq!((metrics.len(), traces.len()), (one, one), "{protocol}");
+        }
+    }
+}
+
+/// Writes an authority's certificate and a client's, and makes a server that wants one.
+fn mutual_tls(folder: &std::path::Path) -> TlsAcceptor {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let authority_key = KeyPair::generate().unwrap();
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_certificate = authority.self_signed(&authority_key).unwrap();
+    let issuer = Issuer::new(authority, authority_key);
+    let signed = |name: &str| {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec![name.to_owned()])
+            .unwrap()
+            .signed_by(&key, &issuer)
+            .unwrap();
+        (certificate, key)
+    };
+    let (client, client_key) = signed("client");
+    for (name, pem) in [
+        ("ca.pem", authority_certificate.pem()),
+        ("client.pem", client.pem()),
+        ("client-key.pem", client_key.serialize_pem()),
+    ] {
+        std::fs::write(folder.join(name), pem).unwrap();
+    }
+    let (server, server_key) = signed("localhost");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority_certificate.der().clone()).unwrap();
+    let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
+        Arc::new(roots),
+        Arc::clone(&provider),
+    )
+    .build()
+    .unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::Pkcs8(server_key.serialize_der().into());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![server.der().clone()], key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
