@@ -9,9 +9,6 @@ pub mod forward;
 pub mod listen;
 pub mod route;
 pub mod tcp;
-pub mod tee;
-
-pub mod observe;
 
 pub mod admin;
 pub mod console;

@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::observe::{Board, Observer};
 use tokengauge_measure::slo::{Malformed, Objective, Restored, Scope, State};
+use tokengauge_observe::{Board, Observer};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
 use tokengauge_types::label::{Dimension, Label};

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::admin::{self, Stage};
 use crate::config::value::Length;
 use crate::listen::Ebb;
-use crate::tee::Seam;
+use tokengauge_observe::tee::Seam;
 use tokengauge_telemetry::self_telemetry;
 
 /// How often it is looked whether anything is in flight: a fraction of what a pod's end takes anyway.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::forward;
-use crate::observe::Observer;
 use crate::scrape;
 use tokengauge_measure::engine::Backend;
+use tokengauge_observe::Observer;
 use tokengauge_types::clock;
 
 /// The upstreams of which something is asked, each with the routes that lead there.

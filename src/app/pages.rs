@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use super::Core;
 use crate::admin::{Facts, Objective, Pages, Stats};
 use crate::config::Config;
-use crate::observe::{Board, Observer};
+use tokengauge_observe::{Board, Observer};
 use tokengauge_types::clock::{self, Moment, Wall};
 
 pub(super) fn pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {

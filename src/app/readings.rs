@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::observe::{Board, Observer};
-use crate::tee::Seam;
+use tokengauge_observe::tee::Seam;
+use tokengauge_observe::{Board, Observer};
 use tokengauge_telemetry::process::Vitals;
 use tokengauge_telemetry::{Losses, Readings, Snapshot};
 use tokengauge_types::label::Gate;

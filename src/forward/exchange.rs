@@ -19,8 +19,8 @@ use super::source::{Lease, Source};
 use super::tunnel::Tunnel;
 use super::upstream::{Channel, Upstream};
 use super::{Answer, Upload, connect, head as heads};
-use crate::tee::Tap;
-use crate::tee::body::{Limits, RequestBody, ResponseBody};
+use tokengauge_observe::tee::Tap;
+use tokengauge_observe::tee::body::{Limits, RequestBody, ResponseBody};
 use tokengauge_types::clock;
 use tokengauge_types::event::{Connected, Ending, Failure, Limit, Refusal};
 

@@ -19,8 +19,8 @@ use super::upstream::Upstream;
 use super::ways::{Found, Ways};
 use super::{Answer, Propagation, answer, query};
 use crate::route::TraceHeaders;
-use crate::tee::body::ResponseBody;
-use crate::tee::{Seam, Tap};
+use tokengauge_observe::tee::body::ResponseBody;
+use tokengauge_observe::tee::{Seam, Tap};
 use tokengauge_types::clock::{self, Moment};
 use tokengauge_types::event::{
     self, Cell, Ending, Headers, REQUEST_HEADERS, RESPONSE_HEADERS, Refusal, RouteFacts, Scheme,

@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 
 use super::Upload;
 use super::wire_io::Wire;
-use crate::tee::Written;
+use tokengauge_observe::tee::Written;
 use tokengauge_types::clock::Moment;
 use tokengauge_types::notifier::{Bell, MOST_ROUNDS};
 use tokengauge_types::tcp::Connection as Ends;

@@ -39,7 +39,7 @@ pub use self::trace::{Carried, Propagation, Propagator, Sample};
 pub use self::upstream::Upstream;
 pub use self::ways::Ways;
 
-use crate::tee::body::{RequestBody, ResponseBody};
+use tokengauge_observe::tee::body::{RequestBody, ResponseBody};
 use tokengauge_types::label::Label;
 
 /// The body of every response this proxy gives.

@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 
 use super::admission::Place;
-use crate::tee::Tap;
+use tokengauge_observe::tee::Tap;
 use tokengauge_types::clock;
 use tokengauge_types::event::{Blocked, Direction, Ending, Failure};
 

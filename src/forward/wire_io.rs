@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::tee::Written;
+use tokengauge_observe::tee::Written;
 
 /// The stream, which tells when everything was written.
 #[derive(Debug)]
@@ -161,8 +161,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
-    use crate::tee::body::RequestBody;
-    use crate::tee::{self, Seam, Tap};
+    use tokengauge_observe::tee::body::RequestBody;
+    use tokengauge_observe::tee::{self, Seam, Tap};
     use tokengauge_types::clock;
     use tokengauge_types::event::{Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who};
     use tokengauge_types::label::{Label, Name};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
-use tokengauge::observe::{Board, Observer, Sinks};
 use tokengauge_measure::record::Record;
+use tokengauge_observe::{Board, Observer, Sinks};
 use tokengauge_telemetry::prometheus::Format;
 use tokengauge_telemetry::{Instruments, Readings, Snapshot, Telemetry};
 use tokengauge_types::label::{Gate, Limits};

@@ -9,8 +9,8 @@ mod waiting;
 use std::cell::Cell;
 use std::time::Duration;
 
-use tokengauge::observe::{Board, Observer};
 use tokengauge::route::Admission;
+use tokengauge_observe::{Board, Observer};
 
 /// Turns gauges that never come right into a failure that says what they are.
 const PATIENCE: Duration = Duration::from_secs(20);

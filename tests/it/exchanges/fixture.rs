@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokengauge::observe::Exchange;
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::{self, Api, Detect, RequestReader};
 use tokengauge_llm::frame::Framer;
 use tokengauge_measure::record::Record;
+use tokengauge_observe::Exchange;
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, ExchangeId, Head, Headers, Open, REQUEST_HEADERS,

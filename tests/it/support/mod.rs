@@ -15,7 +15,7 @@ use tokengauge::forward::{
 };
 use tokengauge::listen::{self, Address, Connections, Listener};
 use tokengauge::route::{self, Admission, Table, TraceHeaders};
-use tokengauge::tee::{self, Batch, Seam};
+use tokengauge_observe::tee::{self, Batch, Seam};
 use tokengauge_types::event::{
     Direction, Ending, Entry, ExchangeId, Open, RouteFacts, Scheme, Vantage, Word,
 };

@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokengauge::observe::{Board, Sinks};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
+use tokengauge_observe::{Board, Sinks};
 use tokengauge_telemetry::span::{self, Style};
 use tokengauge_telemetry::{Collector, Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge_types::clock::Moment;

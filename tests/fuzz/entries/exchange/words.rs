@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokengauge::observe::Exchange;
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::Family;
+use tokengauge_observe::Exchange;
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Connected, Direction, Ending, ExchangeId, Failure, Head, Headers, Limit, Open,

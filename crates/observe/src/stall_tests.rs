@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::observe::tests::{STREAMED, at, chunk, open};
-use crate::observe::{Board, Sinks};
+use crate::tests::{STREAMED, at, chunk, open};
+use crate::{Board, Sinks};
 use tokengauge_measure::load::Silence;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::timing::{Awaited, Stall, Stalls};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::tests::{STREAMED, at, chunk, open, usage};
-use crate::observe::{Board, Sinks};
+use crate::{Board, Sinks};
 use tokengauge_measure::record::Record;
 use tokengauge_telemetry::{Instruments, Readings, Snapshot, prometheus, span};
 use tokengauge_types::event::{
@@ -13,7 +13,7 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{Gate, Limits, Name};
 
-#[path = "../../tests/it/aborts/table.rs"]
+#[path = "../../../tests/it/aborts/table.rs"]
 mod table;
 
 use table::{Cell, Facts};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::observe::{Board, Phase, Sinks};
+use crate::{Board, Phase, Sinks};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Operation, Usage};
 use tokengauge_llm::frame::Anomaly;

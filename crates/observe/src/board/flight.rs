@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::observe::board::{Phase, StreamView};
-use crate::observe::exchange::Exchange;
+use crate::board::{Phase, StreamView};
+use crate::exchange::Exchange;
 use tokengauge_llm::dialect::Quota;
 use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Flow, FlowId, Lane, Load, State};

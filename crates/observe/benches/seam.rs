@@ -32,8 +32,8 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use http_body::{Body, Frame};
 use serde::Deserialize;
-use tokengauge::tee::body::{Limits, ResponseBody};
-use tokengauge::tee::{self, Batch, Seam, Tap};
+use tokengauge_observe::tee::body::{Limits, ResponseBody};
+use tokengauge_observe::tee::{self, Batch, Seam, Tap};
 use tokengauge_types::clock::{self, Moment};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who, Word,

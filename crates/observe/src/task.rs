@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::observe::board::Board;
+use crate::board::Board;
 use crate::tee::{Batch, Seam};
 use tokengauge_types::clock::{self, Moment};
 use tokengauge_types::event::{Entry, Word};

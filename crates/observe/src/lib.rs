@@ -12,6 +12,7 @@ mod network;
 mod reading;
 mod socket;
 mod task;
+pub mod tee;
 
 pub use board::{Board, Phase, Sinks, StreamView};
 pub use exchange::Exchange;

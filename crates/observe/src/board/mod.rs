@@ -14,9 +14,9 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::observe::board::flight::Flight;
-use crate::observe::exchange::Exchange;
-use crate::observe::network::{Ask, Kernel};
+use crate::board::flight::Flight;
+use crate::exchange::Exchange;
+use crate::network::{Ask, Kernel};
 use tokengauge_llm::content;
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::frame::Anomaly;

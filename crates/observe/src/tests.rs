@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::observe::{Board, Exchange, Sinks};
+use crate::{Board, Exchange, Sinks};
 use tokengauge_llm::count::{Source, Tokenisers};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::load::State;

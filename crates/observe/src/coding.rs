@@ -97,8 +97,8 @@ mod tests {
     use zstd_safe::{CCtx, InBuffer, OutBuffer};
 
     use super::*;
-    use crate::observe::Exchange;
-    use crate::observe::tests::{STREAMED, at, chunk, open, usage};
+    use crate::Exchange;
+    use crate::tests::{STREAMED, at, chunk, open, usage};
     use tokengauge_llm::count::Tokenisers;
     use tokengauge_measure::record::{Complete, Outcome, Record};
     use tokengauge_types::event::{Blocked, Direction, Ending, ExchangeId, Head, Word};

@@ -1,8 +1,8 @@
 //! What the exchanges in flight do to error budgets: objectives on slices of time are told how many streams there are and
 //! what they bring. What ended exchanges do to budgets stands where they end.
 
-use crate::observe::board::Board;
-use crate::observe::board::flight::Flight;
+use crate::board::Board;
+use crate::board::flight::Flight;
 use tokengauge_measure::load::State;
 use tokengauge_measure::slo::{Ledger, Malformed, Objective, Restored, State as Books, Subject};
 use tokengauge_types::clock::{Moment, Wall};
@@ -104,8 +104,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::observe::Sinks;
-    use crate::observe::tests::{STREAMED, at, chunk, open};
+    use crate::Sinks;
+    use crate::tests::{STREAMED, at, chunk, open};
     use tokengauge_measure::slo::{Counting, Counts, Indicator, Scope};
     use tokengauge_telemetry::{Instruments, Readings, Snapshot};
     use tokengauge_types::event::{

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::observe::tests::{at, open};
-use crate::observe::{Board, Sinks};
+use crate::tests::{at, open};
+use crate::{Board, Sinks};
 use tokengauge_measure::cost::{Costs, Prices, Rental};
 use tokengauge_measure::engine::{Backend, Engine, Numbers, Told, warm};
 use tokengauge_measure::load::Bound;

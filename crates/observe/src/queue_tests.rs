@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::observe::tests::{STREAMED, at, chunk, open};
-use crate::observe::{Board, Phase, Sinks};
+use crate::tests::{STREAMED, at, chunk, open};
+use crate::{Board, Phase, Sinks};
 use tokengauge_llm::dialect::Allowance;
 use tokengauge_measure::load::{Limited, QuotaReading};
 use tokengauge_measure::record::{Outcome, Record};

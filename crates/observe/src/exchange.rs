@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::observe::calling::{Calling, Closing};
-use crate::observe::network::Sides;
-use crate::observe::socket::Socket;
+use crate::calling::{Calling, Closing};
+use crate::network::Sides;
+use crate::socket::Socket;
 use tokengauge_llm::content::{Budget, Policy};
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::{self, Quota};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::observe::answer::{Answer, Brought};
-use crate::observe::coding::Coding;
-use crate::observe::reading::Reading;
+use crate::answer::{Answer, Brought};
+use crate::coding::Coding;
+use crate::reading::Reading;
 use tokengauge_llm::content::{self, Asked, Budget, Policy};
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::{

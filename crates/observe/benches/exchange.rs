@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tokengauge::observe::{Board, Sinks};
+use tokengauge_observe::{Board, Sinks};
 use tokengauge_telemetry::config::ExemplarFilter;
 use tokengauge_telemetry::span::{self, Style};
 use tokengauge_telemetry::{Config, Instruments, Kept, Readings, Snapshot};

@@ -1,7 +1,7 @@
 //! What the events of one answer add up to.
 
-use crate::observe::anomalies::Anomalies;
-use crate::observe::arguments::Arguments;
+use crate::anomalies::Anomalies;
+use crate::arguments::Arguments;
 use tokengauge_llm::content::Heard;
 use tokengauge_llm::count::{Counter, Source, Tokenisers};
 use tokengauge_llm::dialect::{Event, Part, Timings, Usage};

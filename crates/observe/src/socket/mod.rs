@@ -1,6 +1,6 @@
 //! The WebSocket that an exchange went on as: its two directions, read side by side.
 
-use crate::observe::anomalies::Anomalies;
+use crate::anomalies::Anomalies;
 use tokengauge_llm::frame::{self, Anomaly, Message, Unread, WebSocket};
 use tokengauge_measure::record::{self, Closed};
 use tokengauge_types::event::Direction;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tests::{Play, STREAMED, at, chunk, open, usage};
-use crate::observe::{Board, Sinks};
+use crate::{Board, Sinks};
 use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{Complete, Outcome};
 use tokengauge_measure::timing::{Sample, Stage};
