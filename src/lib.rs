@@ -6,7 +6,6 @@
 //! `dialect` → `count` → `measure` → `record`, and from there to `load`, `slo`, `drift` and `export`.
 
 pub mod forward;
-pub mod listen;
 pub mod route;
 pub mod tcp;
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::admin::{self, Stage};
 use crate::config::value::Length;
-use crate::listen::Ebb;
+use tokengauge_listen::Ebb;
 use tokengauge_observe::tee::Seam;
 use tokengauge_telemetry::self_telemetry;
 

@@ -14,10 +14,10 @@ use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::console::{Live, View};
 use crate::forward::{self, Client, Forwarder, Propagation, Ways};
-use crate::listen::{self, Connections, Listener, Peer};
 use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
+use tokengauge_listen::{Connections, Listener, Peer};
 use tokengauge_measure::load;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo;
@@ -90,7 +90,7 @@ pub struct Ended {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Listen(#[from] listen::Error),
+    Listen(#[from] tokengauge_listen::Error),
     #[error("the admin port cannot listen on {0}: {1}")]
     Admin(SocketAddr, std::io::Error),
     #[error("upstream {0}: {1}")]

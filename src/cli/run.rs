@@ -7,7 +7,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::{App, Ended};
 use crate::config::{self, Config, ExportOverrides, RunArgs, Watch};
-use crate::listen;
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 
@@ -132,7 +131,9 @@ fn announce(app: &App) {
     for listener in &config.listeners {
         let address = match (&listener.address, app.addresses()) {
             // With port 0 in the configuration, the port that was given.
-            (listen::Address::Tcp(wanted), [only]) if wanted.port() == 0 => only.to_string(),
+            (tokengauge_listen::Address::Tcp(wanted), [only]) if wanted.port() == 0 => {
+                only.to_string()
+            }
             (address, _) => address.to_string(),
         };
         self_telemetry::Listening { address: &address, tls: listener.tls.is_some() }.emit();

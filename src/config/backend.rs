@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::read::Field;
-use super::url::Page;
 use super::value::Length;
 use tokengauge_measure::engine;
+use tokengauge_types::url::Page;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]

@@ -17,12 +17,11 @@ pub use keys::{KEYS, Key, differences};
 pub use load::{check, load, prices_schema, schema};
 pub use problem::{Errors, Place, Problem};
 pub use secret::Secret;
-pub use url::{Target, Url};
+pub use tokengauge_types::url::{Target, Url};
 pub use value::Length;
 pub use watch::Watch;
 
 use crate::forward;
-use crate::listen;
 use crate::route;
 use crate::route::TraceHeaders;
 use crate::scrape;
@@ -55,7 +54,7 @@ mod read;
 mod resolve;
 mod secret;
 mod tree;
-mod url;
+
 pub mod value;
 mod watch;
 
@@ -74,7 +73,7 @@ pub fn environment(name: &str) -> Option<String> {
 /// Everything the program is told, checked and complete.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub listeners: Vec<listen::Config>,
+    pub listeners: Vec<tokengauge_listen::Config>,
     pub admin: Admin,
     pub upstreams: Vec<forward::Config>,
     /// Of the upstreams whose engine's own metrics are read.

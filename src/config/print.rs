@@ -6,11 +6,9 @@ use std::path::PathBuf;
 use super::read::Field;
 use super::resolve::drift::{FIRST, OFF, YESTERDAY};
 use super::resolve::request_log::STDOUT;
-use super::url::{Page, Url};
 use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
 use super::{Config, raw};
 use crate::forward::{self, identity};
-use crate::listen;
 use crate::route;
 use crate::scrape;
 use tokengauge_llm::content::{self, Policy};
@@ -21,6 +19,7 @@ use tokengauge_measure::engine::warm;
 use tokengauge_measure::slo::{Exclusion, Indicator, Objective, Scope};
 use tokengauge_telemetry::request_log::{self, Place};
 use tokengauge_types::label::{self, Pattern};
+use tokengauge_types::url::{Page, Url};
 
 impl Config {
     /// Everything, defaults included, as YAML; secrets are redacted.
@@ -104,7 +103,7 @@ fn list<T, R>(items: &[T], write: impl Fn(&T) -> R) -> Field<Vec<Field<R>>> {
     Field::of(items.iter().map(|item| Field::of(write(item))).collect())
 }
 
-fn listener(listener: &listen::Config) -> raw::Listener {
+fn listener(listener: &tokengauge_listen::Config) -> raw::Listener {
     raw::Listener {
         address: Field::of(Address(listener.address.clone())),
         tls: listener

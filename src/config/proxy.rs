@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use http::Uri;
 
 use super::Environment;
-use super::url::bare;
 use super::value::Wrong;
 use crate::forward;
+use tokengauge_types::url::bare;
 
 /// Which proxy to use for which upstream.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

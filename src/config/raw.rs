@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use super::backend::{Engine, Metrics, Warm};
 use super::read::Field;
-use super::url::Url;
 use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
 use super::{ExportProtocol, GenAiNames, LogFormat, LogLevel};
 use crate::forward::Propagator;
 use crate::route::TraceHeaders;
 use tokengauge_types::event::Vantage;
+use tokengauge_types::url::Url;
 
 /// Configuration of tokengauge.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

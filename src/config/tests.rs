@@ -326,7 +326,9 @@ fn without_anything_it_is_said_what_is_missing() {
 #[test]
 fn an_upstream_is_enough_and_defaults_do_the_rest() {
     let config = flags(&upstreams(&["https://api.openai.com/base"]), &[]).unwrap();
-    let listen = listen::Config::at(listen::Address::Tcp("127.0.0.1:4000".parse().unwrap()));
+    let listen = tokengauge_listen::Config::at(tokengauge_listen::Address::Tcp(
+        "127.0.0.1:4000".parse().unwrap(),
+    ));
     assert_eq!(config.listeners, [listen]);
     assert_eq!(config.admin.address.to_string(), "127.0.0.1:4001");
     let [upstream] = config.upstreams.as_slice() else {

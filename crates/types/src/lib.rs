@@ -8,3 +8,5 @@ pub mod label;
 pub mod notifier;
 pub mod rolling_window;
 pub mod tcp;
+pub mod url;
+pub mod value;

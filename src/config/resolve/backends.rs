@@ -7,11 +7,11 @@ use super::{length_within, within};
 use crate::config::problem::Problems;
 use crate::config::raw;
 use crate::config::read::Field;
-use crate::config::url::{Page, Url};
 use crate::forward;
 use crate::scrape;
 use tokengauge_measure::engine::warm;
 use tokengauge_types::label::Label;
+use tokengauge_types::url::{Page, Url};
 
 /// Faster than an engine turns its numbers over nothing new is said; slower than 5 min no queue is seen that matters.
 const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);

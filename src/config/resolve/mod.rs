@@ -13,7 +13,6 @@ use super::problem::{Mark, Problems};
 use super::read::{Field, Given};
 use super::value::{Length, Size};
 use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
-use crate::listen;
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_types::label;
 
@@ -149,7 +148,7 @@ fn listeners(
     written: Field<Vec<Field<raw::Listener>>>,
     args: &RunArgs,
     problems: &mut Problems,
-) -> Vec<listen::Config> {
+) -> Vec<tokengauge_listen::Config> {
     let mut listeners = match written {
         Field::Given(Given { value, mark }) => {
             if value.is_empty() {
@@ -162,18 +161,18 @@ fn listeners(
             given.filter_map(|written| listener(written, problems)).collect()
         }
         Field::Absent | Field::Wrong => {
-            vec![listen::Config::at(listen::Address::Tcp(LISTEN))]
+            vec![tokengauge_listen::Config::at(tokengauge_listen::Address::Tcp(LISTEN))]
         }
     };
     if !args.listen.is_empty() {
         let flags = args.listen.iter();
-        listeners = flags.map(|address| listen::Config::at(address.0.clone())).collect();
+        listeners = flags.map(|address| tokengauge_listen::Config::at(address.0.clone())).collect();
     }
     match (&args.tls_cert, &args.tls_key) {
         (Some(certificate), Some(key)) => {
-            let tls = listen::Tls { certificate: certificate.clone(), key: key.clone() };
-            let over_tcp = |listener: &&mut listen::Config| {
-                matches!(listener.address, listen::Address::Tcp(_))
+            let tls = tokengauge_listen::Tls { certificate: certificate.clone(), key: key.clone() };
+            let over_tcp = |listener: &&mut tokengauge_listen::Config| {
+                matches!(listener.address, tokengauge_listen::Address::Tcp(_))
             };
             for listener in listeners.iter_mut().filter(over_tcp) {
                 listener.tls = Some(tls.clone());
@@ -188,21 +187,24 @@ fn listeners(
     listeners
 }
 
-fn listener(written: Given<raw::Listener>, problems: &mut Problems) -> Option<listen::Config> {
+fn listener(
+    written: Given<raw::Listener>,
+    problems: &mut Problems,
+) -> Option<tokengauge_listen::Config> {
     let Given { value, mark } = written;
     let tls = value.tls.given().and_then(|tls| {
         let remedy = "name a PEM file";
         let certificate = tls.value.certificate.required(problems, tls.mark, "certificate", remedy);
         let key = tls.value.key.required(problems, tls.mark, "key", remedy);
-        Some(listen::Tls { certificate: certificate?.value, key: key?.value })
+        Some(tokengauge_listen::Tls { certificate: certificate?.value, key: key?.value })
     });
     let max_connections = within(value.max_connections, 1..=1_000_000, problems)
-        .unwrap_or(listen::Config::MAX_CONNECTIONS);
+        .unwrap_or(tokengauge_listen::Config::MAX_CONNECTIONS);
     let head_timeout = length_within(value.head_timeout, HEAD_TIMEOUTS, problems)
-        .unwrap_or(listen::Config::HEAD_TIMEOUT);
+        .unwrap_or(tokengauge_listen::Config::HEAD_TIMEOUT);
     let remedy = "write where to listen, such as `address: 127.0.0.1:4000`";
     let address = value.address.required(problems, mark, "address", remedy)?;
-    Some(listen::Config { address: address.value.0, tls, max_connections, head_timeout })
+    Some(tokengauge_listen::Config { address: address.value.0, tls, max_connections, head_timeout })
 }
 
 /// Below the lower one heads that come in two packets over a slow line would fail; above the upper one it bounds
@@ -213,7 +215,7 @@ const HEAD_TIMEOUTS: RangeInclusive<Duration> =
 /// `listening`: where the file says so.
 fn tell_taken_twice(
     listening: Option<Mark>,
-    listeners: &[listen::Config],
+    listeners: &[tokengauge_listen::Config],
     admin: &Admin,
     problems: &mut Problems,
 ) {
@@ -227,10 +229,9 @@ fn tell_taken_twice(
 }
 
 /// Said of the first address that is; a port of 0 is another one each time.
-fn address_taken_twice(listeners: &[listen::Config], admin: &Admin) -> Option<String> {
-    let ephemeral =
-        |address: &listen::Address| matches!(address, listen::Address::Tcp(tcp) if tcp.port() == 0);
-    let admin = listen::Address::Tcp(admin.address);
+fn address_taken_twice(listeners: &[tokengauge_listen::Config], admin: &Admin) -> Option<String> {
+    let ephemeral = |address: &tokengauge_listen::Address| matches!(address, tokengauge_listen::Address::Tcp(tcp) if tcp.port() == 0);
+    let admin = tokengauge_listen::Address::Tcp(admin.address);
     let mut taken = vec![&admin];
     for listener in listeners {
         let address = &listener.address;

@@ -10,7 +10,6 @@ use super::upstreams::Upstreams;
 use super::{admission, backends, check_name, content, is_name, length_within, no_name, upstreams};
 use crate::config::problem::{Mark, Problems, suggestion};
 use crate::config::read::{Field, Given};
-use crate::config::url::{self, Target};
 use crate::config::value::Wrong;
 use crate::config::{RunArgs, raw};
 use crate::forward;
@@ -22,6 +21,7 @@ use tokengauge_llm::dialect;
 use tokengauge_measure::engine::warm;
 use tokengauge_types::event::{RouteFacts, Vantage};
 use tokengauge_types::label::Label;
+use tokengauge_types::url::{self, Target};
 
 /// A pause that a reader notices: 30 tokens late at a modest 15 per second.
 const STALL_AFTER: Duration = Duration::from_secs(2);

@@ -8,12 +8,12 @@ use super::{backends, check_name, length_within, within};
 use crate::config::problem::Problems;
 use crate::config::raw;
 use crate::config::read::{Field, Given};
-use crate::config::url::Url;
 use crate::config::value::Limit;
 use crate::forward;
 use crate::scrape;
 use tokengauge_measure::engine::warm;
 use tokengauge_types::label::Label;
+use tokengauge_types::url::Url;
 
 /// A time limit shorter than this fails everything; one longer than a day is `off`.
 const LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);

@@ -35,7 +35,6 @@ use self::metrics::Metrics;
 use self::server::{Desk, Health};
 use self::serving::Serving;
 use super::inject::Settings;
-use crate::listen;
 
 /// How long reviews that are under way may take when it ends. The API server waits for none longer than its webhook's
 /// timeout, 5 s in the chart and 30 s at the most.
@@ -67,7 +66,7 @@ pub enum Certificate {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Listen(#[from] listen::Error),
+    Listen(#[from] tokengauge_listen::Error),
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
 }

@@ -27,7 +27,7 @@ use super::serving::Serving;
 use crate::kube::inject::{Around, Settings, inject};
 use crate::kube::injector::log;
 use crate::kube::review::{Decision, NoReview, Review, Unasked, Verdict};
-use crate::listen::{self, Address, Connections, Listener, Peer};
+use tokengauge_listen::{Address, Connections, Listener, Peer};
 use tokengauge_types::clock;
 
 /// API servers, of which there are a few, each with a few connections.
@@ -78,7 +78,7 @@ pub fn reviews(
     address: SocketAddr,
     tls: ServerConfig,
     desk: Arc<Desk>,
-) -> Result<Running, listen::Error> {
+) -> Result<Running, tokengauge_listen::Error> {
     let config = config(address, MOST_CONNECTIONS);
     let listener = Listener::bind_tls(&config, tls)?;
     let answer = move |request| {
@@ -89,7 +89,10 @@ pub fn reviews(
 }
 
 /// Serves health and metrics.
-pub fn pages(address: SocketAddr, health: Arc<Health>) -> Result<Running, listen::Error> {
+pub fn pages(
+    address: SocketAddr,
+    health: Arc<Health>,
+) -> Result<Running, tokengauge_listen::Error> {
     let listener = Listener::bind(&config(address, MOST_ADMIN_CONNECTIONS))?;
     let answer = move |request: Request<Incoming>| {
         let answer = health.answer(&request);
@@ -98,11 +101,11 @@ pub fn pages(address: SocketAddr, health: Arc<Health>) -> Result<Running, listen
     Ok(serve(listener, address, answer))
 }
 
-fn config(address: SocketAddr, max_connections: usize) -> listen::Config {
-    listen::Config {
+fn config(address: SocketAddr, max_connections: usize) -> tokengauge_listen::Config {
+    tokengauge_listen::Config {
         max_connections,
         head_timeout: HEAD_TIMEOUT,
-        ..listen::Config::at(Address::Tcp(address))
+        ..tokengauge_listen::Config::at(Address::Tcp(address))
     }
 }
 

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokengauge::forward::Protocol;
-use tokengauge::listen::{Address, Tls};
+use tokengauge_listen::{Address, Tls};
 use tokengauge_types::event::{Connected, Direction, Entry, Word};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};

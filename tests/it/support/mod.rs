@@ -13,8 +13,8 @@ use arc_swap::ArcSwap;
 use tokengauge::forward::{
     self, Client, Forwarder, Identity, Propagation, Upstream, Ways, identity,
 };
-use tokengauge::listen::{self, Address, Connections, Listener};
 use tokengauge::route::{self, Admission, Table, TraceHeaders};
+use tokengauge_listen::{Address, Connections, Listener};
 use tokengauge_observe::tee::{self, Batch, Seam};
 use tokengauge_types::event::{
     Direction, Ending, Entry, ExchangeId, Open, RouteFacts, Scheme, Vantage, Word,
@@ -139,7 +139,7 @@ pub struct Proxy {
 
 /// What a test changes of the defaults.
 pub struct Setup {
-    pub listen: listen::Config,
+    pub listen: tokengauge_listen::Config,
     pub upstream: forward::Config,
     pub tee: tee::Config,
     pub prefix: String,
@@ -154,7 +154,7 @@ impl Setup {
         let name = Label::known("backend");
         let host = upstream.ip().to_string();
         Self {
-            listen: listen::Config::at(Address::Tcp("127.0.0.1:0".parse().unwrap())),
+            listen: tokengauge_listen::Config::at(Address::Tcp("127.0.0.1:0".parse().unwrap())),
             upstream: forward::Config::to(name, false, &host, upstream.port()),
             tee: tee::Config::default(),
             prefix: String::new(),
@@ -192,7 +192,7 @@ impl Setup {
         let address = listener.local_addr().unwrap_or_else(|| "127.0.0.1:0".parse().unwrap());
         let (stop, stopped) = oneshot::channel();
         let service = Arc::clone(&forwarder);
-        let handler = move |peer: listen::Peer| {
+        let handler = move |peer: tokengauge_listen::Peer| {
             service.service(Client {
                 connection: peer.connection,
                 scheme: if peer.tls { Scheme::Https } else { Scheme::Http },

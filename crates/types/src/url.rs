@@ -8,7 +8,7 @@ use http::Uri;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::value::Wrong;
+use crate::value::Wrong;
 
 /// An upstream's URL. No error echoes it: people do put keys into URLs.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -77,7 +77,7 @@ impl FromStr for Url {
 }
 
 /// An IPv6 address without its brackets.
-pub(super) fn bare(host: &str) -> &str {
+pub fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
@@ -125,7 +125,7 @@ impl JsonSchema for Url {
 
 /// Where a page is: a path on an upstream's host, or a URL of its own.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Page {
+pub enum Page {
     /// Starts with `/`.
     Path(String),
     /// Its base path is the page's; a `/` at its end counts.
@@ -211,7 +211,7 @@ impl FromStr for Target {
 }
 
 /// A path prefix without its trailing `/`: empty, or starting with `/`.
-pub(super) fn prefix(text: &str) -> Result<String, Wrong> {
+pub fn prefix(text: &str) -> Result<String, Wrong> {
     let remedy = "write a path such as /openai";
     if !text.starts_with('/') {
         return Err(Wrong::new(format!("\"{text}\" does not begin with /"), remedy));

@@ -1,0 +1,387 @@
+//! Values as they are written, in the file and on the command line alike: each a type with one way to read it.
+//!
+//! Every error says what is wrong and what to write instead. None echoes a text that may hold a credential.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+/// Reads a type from its text.
+#[macro_export]
+macro_rules! read_from_text {
+    ($type:ty, $schema:tt) => {
+        impl<'de> ::serde::Deserialize<'de> for $type {
+            fn deserialize<D: ::serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> Result<Self, D::Error> {
+                <String as ::serde::Deserialize>::deserialize(deserializer)?
+                    .parse()
+                    .map_err(::serde::de::Error::custom)
+            }
+        }
+
+        impl ::schemars::JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> ::std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
+                ::schemars::json_schema!($schema)
+            }
+        }
+    };
+}
+
+/// Reads a type from its text and writes it as such.
+#[macro_export]
+macro_rules! as_text {
+    ($type:ty, $schema:tt) => {
+        $crate::read_from_text!($type, $schema);
+
+        impl ::serde::Serialize for $type {
+            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    };
+}
+
+/// Why a text is no value of its kind, and what to write instead.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{what}; {remedy}")]
+pub struct Wrong {
+    what: Cow<'static, str>,
+    remedy: Cow<'static, str>,
+}
+
+impl Wrong {
+    pub fn new(what: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Self {
+        Self { what: what.into(), remedy: remedy.into() }
+    }
+}
+
+/// A length of time: a whole number and a unit (`250ms`, `2s`, `5m`, `1h`, `30d`).
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Length(pub Duration);
+
+/// Units of time, longest first, with their milliseconds.
+const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+impl FromStr for Length {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, unit) = text.split_at_checked(digits).unwrap_or_default();
+        let remedy = "write a whole number and a unit (ms, s, m, h, d), such as 250ms, 30s or 5m";
+        if unit.is_empty() && !number.is_empty() {
+            return Err(Wrong::new(format!("\"{text}\" has no unit of time"), remedy));
+        }
+        let scale = UNITS.iter().find(|(name, _)| *name == unit);
+        let (Ok(number), Some((_, scale))) = (number.parse::<u64>(), scale) else {
+            return Err(Wrong::new(format!("\"{text}\" is no length of time"), remedy));
+        };
+        Ok(Self(Duration::from_millis(number.saturating_mul(*scale))))
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        let fits = |(_, scale): &&(&str, u64)| millis.is_multiple_of(u128::from(*scale));
+        match UNITS.iter().find(fits) {
+            Some((unit, scale)) if millis > 0 => {
+                write!(f, "{}{unit}", millis / u128::from(*scale))
+            }
+            _ => f.write_str("0s"),
+        }
+    }
+}
+
+crate::as_text!(Length, { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$" });
+
+/// A time limit: a [`Length`], or `off`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limit(pub Option<Duration>);
+
+impl FromStr for Limit {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let Length(length) = text
+            .parse()
+            .map_err(|wrong: Wrong| Wrong::new(wrong.what, format!("{}, or off", wrong.remedy)))?;
+        Ok(Self(Some(length)))
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(length) => Length(length).fmt(f),
+            None => f.write_str("off"),
+        }
+    }
+}
+
+crate::as_text!(Limit, { "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h|d))$" });
+
+/// Where the admin port listens: `IP:PORT`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Socket(pub SocketAddr);
+
+impl FromStr for Socket {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        text.parse().map(Self).map_err(|_| {
+            Wrong::new(
+                format!("\"{text}\" is no address to listen on"),
+                "write an IP address and a port, such as 127.0.0.1:4001 or, for all interfaces, 0.0.0.0:4001",
+            )
+        })
+    }
+}
+
+impl fmt::Display for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+crate::as_text!(Socket, { "type": "string" });
+
+/// An amount of money, not negative: `2.5`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Amount(pub f64);
+
+impl FromStr for Amount {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let number = text.parse::<f64>().ok();
+        let amount = number.filter(|number| number.is_finite() && *number >= 0.0);
+        amount.map(Self).ok_or_else(|| {
+            let remedy = "write a number, such as 2.5; the currency has a key of its own";
+            Wrong::new(format!("\"{text}\" is no amount"), remedy)
+        })
+    }
+}
+
+impl Serialize for Amount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
+crate::read_from_text!(Amount, { "type": "number", "minimum": 0 });
+
+/// A currency by its code of ISO 4217: `USD`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Currency(pub String);
+
+impl FromStr for Currency {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        if text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return Ok(Self(text.to_owned()));
+        }
+        let remedy = "write the three capital letters of ISO 4217, such as USD";
+        Err(Wrong::new(format!("\"{text}\" is no currency"), remedy))
+    }
+}
+
+impl fmt::Display for Currency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+crate::as_text!(Currency, { "type": "string", "pattern": "^[A-Z]{3}$" });
+
+/// A share above 0 and below 1: `99.5%` or `0.995`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(pub f64);
+
+impl FromStr for Share {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let remedy = "write a share above 0 and below 1, such as 99.5% or 0.995";
+        let number = match text.strip_suffix('%') {
+            // Not ÷ 100: 99.9 ÷ 100 is another number than 0.999.
+            Some(percent) => format!("{}e-2", percent.trim_end()).parse::<f64>(),
+            None => text.parse::<f64>(),
+        };
+        let Ok(number) = number else {
+            return Err(Wrong::new(format!("\"{text}\" is no share"), remedy));
+        };
+        if !(number > 0.0 && number < 1.0) {
+            let remedy = if (1.0..=100.0).contains(&number) {
+                format!(
+                    "write {text}% if that is what is meant; it must lie above 0% and below 100%"
+                )
+            } else {
+                remedy.to_owned()
+            };
+            return Err(Wrong::new(format!("{text} does not lie above 0 and below 1"), remedy));
+        }
+        Ok(Self(number))
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
+crate::read_from_text!(Share, {
+    "anyOf": [
+        { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?%?$" },
+        { "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 }
+    ]
+});
+
+/// A number of bytes: a whole number and `KiB`, `MiB` or `GiB`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Size(pub usize);
+
+/// Units of size, largest first, with their bytes.
+const SIZES: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
+impl FromStr for Size {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let parsed = SIZES.iter().find_map(|(unit, scale)| {
+            let number: usize = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+            Some(Self(number.saturating_mul(*scale)))
+        });
+        parsed.ok_or_else(|| {
+            Wrong::new(
+                format!("\"{text}\" is no size"),
+                "write a whole number and KiB, MiB or GiB, such as 32MiB",
+            )
+        })
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fits = |(_, scale): &&(&str, usize)| self.0.is_multiple_of(*scale);
+        match SIZES.iter().find(fits) {
+            Some((unit, scale)) => write!(f, "{}{unit}", self.0 / scale),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+crate::as_text!(Size, { "type": "string", "pattern": "^[0-9]+ ?(KiB|MiB|GiB)$" });
+
+/// What an objective's indicator is held against; its kind is the indicator's: a [`Length`], or tokens per second.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Threshold(pub String);
+
+impl FromStr for Threshold {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl Serialize for Threshold {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.parse() {
+            Ok(number) => serializer.serialize_f64(number),
+            Err(_) => serializer.serialize_str(&self.0),
+        }
+    }
+}
+
+crate::read_from_text!(Threshold, {
+    "anyOf": [
+        { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$|^[0-9]+(\\.[0-9]+)?$" },
+        { "type": "number", "exclusiveMinimum": 0 }
+    ]
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<T: FromStr<Err = Wrong> + fmt::Display>(text: &str) -> Result<String, String> {
+        text.parse::<T>().map(|value| value.to_string()).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn lengths_have_a_unit_and_are_written_in_the_longest_that_fits() {
+        let cases = [
+            ("250ms", "250ms"),
+            ("1500ms", "1500ms"),
+            ("2s", "2s"),
+            ("60s", "1m"),
+            ("5m", "5m"),
+            ("24h", "1d"),
+            ("30d", "30d"),
+            ("0s", "0s"),
+            ("0ms", "0s"),
+        ];
+        for (text, written) in cases {
+            assert_eq!(read::<Length>(text).as_deref(), Ok(written), "{text}");
+        }
+        for text in ["", "s", "5", "5x", "-5s", "1.5s", "5 s", "five", "off", "é5s"] {
+            let error = read::<Length>(text).unwrap_err();
+            assert!(error.contains("such as 250ms, 30s or 5m"), "{text}: {error}");
+        }
+        assert!(read::<Length>("30").unwrap_err().contains("no unit"));
+        assert_eq!(
+            "18446744073709551615d".parse::<Length>().unwrap().0,
+            Duration::from_millis(u64::MAX),
+            "a length too long to say saturates"
+        );
+    }
+
+    #[test]
+    fn limits_may_be_off() {
+        assert_eq!(read::<Limit>("off").as_deref(), Ok("off"));
+        assert_eq!(read::<Limit>("10s").as_deref(), Ok("10s"));
+        assert!(read::<Limit>("never").unwrap_err().ends_with("or off"));
+    }
+
+    #[test]
+    fn shares_are_exact_in_either_form() {
+        for (text, value) in [("99.5%", 0.995), ("99.9%", 0.999), ("0.95", 0.95), ("50 %", 0.5)] {
+            assert_eq!(text.parse(), Ok(Share(value)), "{text}");
+        }
+        for text in ["0", "1", "100%", "0%", "-1", "NaN", "inf", "much", "%"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+        let told = "99.5".parse::<Share>().unwrap_err().to_string();
+        assert!(told.contains("write 99.5% if"), "{told}");
+    }
+
+    #[test]
+    fn sizes_have_a_binary_unit() {
+        for (text, written) in [("32MiB", "32MiB"), ("1024 KiB", "1MiB"), ("2GiB", "2GiB")] {
+            assert_eq!(read::<Size>(text).as_deref(), Ok(written), "{text}");
+        }
+        for text in ["32", "32MB", "MiB", "-1MiB"] {
+            assert!(read::<Size>(text).is_err(), "{text}");
+        }
+    }
+}
