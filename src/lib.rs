@@ -11,7 +11,6 @@ pub mod tcp;
 
 pub mod admin;
 pub mod console;
-pub mod kube;
 #[cfg(feature = "desk")]
 pub mod monitoring;
 

@@ -13,8 +13,8 @@ use clap::Args;
 use json_patch::Patch;
 use serde_json::Value;
 
-use crate::kube::inject::{self, Around, Live, Outcome, Reason, Settings};
-use crate::kube::yaml::{self, Document};
+use tokengauge_kubernetes::inject::{self, Around, Live, Outcome, Reason, Settings};
+use tokengauge_kubernetes::yaml::{self, Document};
 
 #[derive(Args, Debug)]
 #[command(after_help = "\

@@ -10,10 +10,10 @@ use clap::ArgGroup;
 use super::run::{SECOND_SIGNAL, Stop, runtime};
 use crate::config::value::Length;
 use crate::config::{Log, LogFormat, LogLevel};
-use crate::kube::inject::Settings;
-use crate::kube::injector::api::{self, SERVICE_ACCOUNT};
-use crate::kube::injector::authority::Names;
-use crate::kube::injector::{Certificate, Config, Files, Injector, SelfMade};
+use tokengauge_kubernetes::inject::Settings;
+use tokengauge_kubernetes::injector::api::{self, SERVICE_ACCOUNT};
+use tokengauge_kubernetes::injector::authority::Names;
+use tokengauge_kubernetes::injector::{Certificate, Config, Files, Injector, SelfMade};
 use tokengauge_telemetry::self_telemetry;
 
 /// Run the admission webhook that gives pods their sidecar when they are created
@@ -149,7 +149,7 @@ fn config(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result
     };
     let events = server.filter(|_| !args.no_events);
     if events.is_none() && !args.no_events {
-        crate::kube::injector::log::NoEvents.emit();
+        tokengauge_kubernetes::injector::log::NoEvents.emit();
     }
     Ok(Config {
         listen: args.listen,

@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::Value;
-use tokengauge::kube::yaml::documents;
+use tokengauge_kubernetes::yaml::documents;
 use tokio::net::TcpStream;
 
 use crate::support::collector::Collector;

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
 use tokengauge::cli::inject::Changed;
-use tokengauge::kube::inject::{Around, Outcome, Settings, inject, name, objects, within};
-use tokengauge::kube::review::Review;
-use tokengauge::kube::yaml::documents;
+use tokengauge_kubernetes::inject::{Around, Outcome, Settings, inject, name, objects, within};
+use tokengauge_kubernetes::review::Review;
+use tokengauge_kubernetes::yaml::documents;
 
 use super::choices::Choices;
 use super::pen::stream;

@@ -20,10 +20,10 @@ use clap::Parser;
 use serde_json::{Value, json};
 use tokengauge::cli::inject::{Changed, Source, changed};
 use tokengauge::config::RunArgs;
-use tokengauge::kube::inject::{
+use tokengauge_kubernetes::inject::{
     Around, Outcome, Problem, Reason, Settings, inject, objects, uninject,
 };
-use tokengauge::kube::yaml::documents;
+use tokengauge_kubernetes::yaml::documents;
 
 mod choices;
 mod generated;

@@ -3,7 +3,7 @@
 
 use json_patch::Patch;
 use serde_json::{Value, json};
-use tokengauge::kube::yaml::{Document, documents};
+use tokengauge_kubernetes::yaml::{Document, documents};
 
 use super::script::Script;
 

@@ -16,7 +16,7 @@ use http_body_util::Full;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
-use tokengauge::kube::inject::{Around, Outcome, Settings, inject};
+use tokengauge_kubernetes::inject::{Around, Outcome, Settings, inject};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use self::api::Api;

@@ -9,9 +9,9 @@ use super::outcome::{Problem, Reason};
 use super::settings::{Mode, OtlpProtocol, Settings, provider};
 use super::value::{ClusterName, ConfigMapName, Image, OtlpUrl, PortName, PortNumber, Quantity};
 use super::{Stop, record};
-use crate::config::{Length, Target};
 use tokengauge_measure::slo::Preset;
 use tokengauge_types::label::Name;
+use tokengauge_types::{url::Target, value::Length};
 
 const PREFIX: &str = "tokengauge.dev/";
 

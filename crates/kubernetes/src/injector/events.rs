@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use super::api::Api;
 use super::instant::rfc3339;
 use super::metrics::{Fate, Metrics};
-use crate::kube::injector::log;
-use crate::kube::review::{Told, Verdict, cut};
+use crate::injector::log;
+use crate::review::{Told, Verdict, cut};
 use tokengauge_types::clock::{self, Moment};
 
 /// Events that wait to be sent.

@@ -184,7 +184,7 @@ impl FromStr for OtlpUrl {
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
         let plain = text.replacen("://$(K8S_NODE_IP)", "://192.0.2.1", 1);
-        match plain.parse::<crate::config::Url>() {
+        match plain.parse::<tokengauge_types::url::Url>() {
             Ok(_) if plain.contains("$(") => wrong(
                 text,
                 "no URL",

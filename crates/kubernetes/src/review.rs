@@ -434,9 +434,9 @@ fn values(json: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::inject::{Mode, Problem};
+    use crate::inject::{Mode, Problem};
 
-    const REVIEW: &str = include_str!("../../tests/fixtures/kube/reviews/outbound.json");
+    const REVIEW: &str = include_str!("../../../tests/fixtures/kube/reviews/outbound.json");
 
     fn decided(text: &str, outcome: Outcome) -> (Decision, Value) {
         let review = Review::read(text.as_bytes()).unwrap();

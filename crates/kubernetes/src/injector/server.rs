@@ -24,9 +24,9 @@ use tokio::task::JoinHandle;
 use super::events::Events;
 use super::metrics::Metrics;
 use super::serving::Serving;
-use crate::kube::inject::{Around, Settings, inject};
-use crate::kube::injector::log;
-use crate::kube::review::{Decision, NoReview, Review, Unasked, Verdict};
+use crate::inject::{Around, Settings, inject};
+use crate::injector::log;
+use crate::review::{Decision, NoReview, Review, Unasked, Verdict};
 use tokengauge_listen::{Address, Connections, Listener, Peer};
 use tokengauge_types::clock;
 

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::kube::yaml::text::own_line;
-use crate::kube::yaml::tree::{Child, Node};
+use crate::yaml::text::own_line;
+use crate::yaml::tree::{Child, Node};
 
 const WORDS: [&str; 24] = [
     "app",

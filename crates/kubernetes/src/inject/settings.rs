@@ -5,9 +5,9 @@ use std::fmt;
 use clap::{Args, ValueEnum};
 
 use super::value::{ClusterName, ConfigMapName, Image, OtlpUrl, PortName, PortNumber, Quantity};
-use crate::config::{Length, Target};
 use tokengauge_measure::slo::Preset;
 use tokengauge_types::label::Name;
+use tokengauge_types::{url::Target, value::Length};
 
 /// On which side of the call the sidecar stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::config::Target;
+use tokengauge_types::url::Target;
 
 /// One vendor's API.
 #[derive(Debug)]

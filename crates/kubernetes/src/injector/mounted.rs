@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::instant::rfc3339;
 use super::metrics::{Change, Metrics};
 use super::serving::{Pair, Serving, pair};
-use crate::kube::injector::log;
+use crate::injector::log;
 use tokengauge_types::clock;
 
 /// Between two looks.

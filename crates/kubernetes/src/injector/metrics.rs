@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::kube::review::Verdict;
+use crate::review::Verdict;
 
 /// A metric as `docs/injector.md` lists it: a test holds both together.
 struct Metric {
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_guide_lists_every_metric_and_no_other() {
-        let guide = include_str!("../../../docs/injector.md");
+        let guide = include_str!("../../../../docs/injector.md");
         let listed: Vec<_> = guide
             .lines()
             .filter_map(|line| line.strip_prefix("| `tokengauge_injector_")?.split_once("` |"))

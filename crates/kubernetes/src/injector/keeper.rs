@@ -22,7 +22,7 @@ use super::authority::{self, Kept, Names, Plan};
 use super::instant::rfc3339;
 use super::metrics::{Change, Metrics};
 use super::serving::{Serving, pair};
-use crate::kube::injector::log;
+use crate::injector::log;
 use tokengauge_types::clock;
 
 /// Where certificates are kept and announced.
