@@ -11,8 +11,6 @@ pub mod tcp;
 
 pub mod admin;
 pub mod console;
-#[cfg(feature = "desk")]
-pub mod monitoring;
 
 pub mod app;
 pub mod cli;

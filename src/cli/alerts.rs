@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use crate::config;
-use crate::monitoring::Files;
-use crate::monitoring::alerts::span::Divisor;
-use crate::monitoring::alerts::{self, document};
+use tokengauge_monitoring::Files;
+use tokengauge_monitoring::alerts::span::Divisor;
+use tokengauge_monitoring::alerts::{self, document};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

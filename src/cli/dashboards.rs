@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::monitoring::{Files, dashboards};
+use tokengauge_monitoring::{Files, dashboards};
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]

@@ -6,7 +6,7 @@ use super::problem::{Errors, Problems};
 use super::read::{self, Given};
 use super::tree::{Kind, Node};
 use super::{file, tree};
-use crate::monitoring::alerts::values::{DEFAULTS, Values};
+use tokengauge_monitoring::alerts::values::{DEFAULTS, Values};
 
 /// The values of alerts: those of the file, and the defaults for what it leaves out.
 ///

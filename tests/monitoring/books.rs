@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use tokengauge::monitoring::emitted::{TARGET_LABELS, emitted};
 use tokengauge_kubernetes::injector;
+use tokengauge_monitoring::emitted::{TARGET_LABELS, emitted};
 use tokengauge_telemetry::names::{self, attributes, spans};
 use tokengauge_telemetry::prometheus::label_name;
 

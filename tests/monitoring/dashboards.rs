@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
-use tokengauge::monitoring::dashboards::{self, faults};
-use tokengauge::monitoring::emitted::emitted;
+use tokengauge_monitoring::dashboards::{self, faults};
+use tokengauge_monitoring::emitted::emitted;
 
 use super::promql::Checker;
 

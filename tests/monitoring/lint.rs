@@ -11,7 +11,7 @@ use promql_parser::label::MatchOp;
 use promql_parser::parser::{self, Expr};
 use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::{Value, json};
-use tokengauge::monitoring::dashboards::{self, faults};
+use tokengauge_monitoring::dashboards::{self, faults};
 
 use super::promql::{selectors, substituted};
 

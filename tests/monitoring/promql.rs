@@ -11,7 +11,7 @@ use promql_parser::parser::{
     self, AggregateExpr, BinaryExpr, Call, Expr, LabelModifier, VectorMatchCardinality,
     VectorSelector,
 };
-use tokengauge::monitoring::emitted::{Emitted, TARGET_LABELS, emitted};
+use tokengauge_monitoring::emitted::{Emitted, TARGET_LABELS, emitted};
 use tokengauge_telemetry::names::attributes::{self, Values};
 use tokengauge_telemetry::prometheus::label_name;
 

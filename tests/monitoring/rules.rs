@@ -11,10 +11,10 @@ use promql_parser::parser::{self, Expr, Offset};
 use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::Value;
 use tokengauge::config;
-use tokengauge::monitoring::alerts::rule::{Alert, Rule};
-use tokengauge::monitoring::alerts::span::{Divisor, Span};
-use tokengauge::monitoring::alerts::values::Values;
-use tokengauge::monitoring::alerts::{Rules, divided, files, is_generated, rules};
+use tokengauge_monitoring::alerts::rule::{Alert, Rule};
+use tokengauge_monitoring::alerts::span::{Divisor, Span};
+use tokengauge_monitoring::alerts::values::Values;
+use tokengauge_monitoring::alerts::{Rules, divided, files, is_generated, rules};
 
 use crate::promql::{Checker, Labels, selectors};
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::monitoring::Files;
+use crate::Files;
 
 mod dashboard;
 pub mod faults;

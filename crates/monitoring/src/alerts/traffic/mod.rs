@@ -17,10 +17,10 @@ pub mod thresholds;
 
 use std::fmt::Display;
 
-use crate::monitoring::alerts::promql::{SCOPE, Template};
-use crate::monitoring::alerts::rule::{Group, Recording, Rule};
-use crate::monitoring::alerts::span::Span;
-use crate::monitoring::alerts::values::Values;
+use crate::alerts::promql::{SCOPE, Template};
+use crate::alerts::rule::{Group, Recording, Rule};
+use crate::alerts::span::Span;
+use crate::alerts::values::Values;
 
 /// The alerts, each behind the series that it needs fresh.
 pub(super) fn groups(values: &Values) -> Vec<Group> {
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn no_mark_is_left_unfilled() {
-        let values = crate::config::alert_values(None).unwrap();
+        let values = crate::alerts::values::defaults();
         let groups = [groups(&values), recordings(&values)].concat();
         for rule in groups.iter().flat_map(|group| &group.rules) {
             let (first, _) = rule.expr().split_once('<').unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Alerts on tokengauge itself: what it does not tell, cannot send, has not seen or did not understand.
 
-use crate::monitoring::alerts::promql::Template;
-use crate::monitoring::alerts::rule::{Alert, Group, Severity};
-use crate::monitoring::alerts::span::Span;
-use crate::monitoring::alerts::values::{Text, Values};
+use crate::alerts::promql::Template;
+use crate::alerts::rule::{Alert, Group, Severity};
+use crate::alerts::span::Span;
+use crate::alerts::values::{Text, Values};
 
 const DASHBOARD: &str = "tokengauge-health";
 

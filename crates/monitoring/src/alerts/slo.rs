@@ -3,11 +3,11 @@
 //! Two windows each, of which the short one lets an alert end soon after its cause. A budget burns fast only where there
 //! is enough to judge by; where there is not, that is told, too.
 
-use crate::monitoring::alerts::promql::Template;
-use crate::monitoring::alerts::recording::burn;
-use crate::monitoring::alerts::rule::{Alert, Group, Severity};
-use crate::monitoring::alerts::span::Span;
-use crate::monitoring::alerts::values::{Factor, Values};
+use crate::alerts::promql::Template;
+use crate::alerts::recording::burn;
+use crate::alerts::rule::{Alert, Group, Severity};
+use crate::alerts::span::Span;
+use crate::alerts::values::{Factor, Values};
 
 const DASHBOARD: &str = "tokengauge-slo";
 

@@ -4,10 +4,10 @@
 //! or gave up, and what this proxy refused or drained, says nothing about a provider. 429 is no failure: it has an alert of
 //! its own.
 
-use crate::monitoring::alerts::rule::{Alert, Rule, Severity};
-use crate::monitoring::alerts::span::Span;
-use crate::monitoring::alerts::traffic::{CALL, PROVIDER, SHARE, share_of_exchanges, template};
-use crate::monitoring::alerts::values::Values;
+use crate::alerts::rule::{Alert, Rule, Severity};
+use crate::alerts::span::Span;
+use crate::alerts::traffic::{CALL, PROVIDER, SHARE, share_of_exchanges, template};
+use crate::alerts::values::Values;
 
 const FAILED: &str =
     r#"gen_ai_provider_name!="", tokengauge_fault="upstream", http_response_status_code!="429""#;

@@ -17,7 +17,7 @@ use rule::{Group, Rule};
 use span::Divisor;
 use values::{Links, Values};
 
-use crate::monitoring::Files;
+use crate::Files;
 
 /// A file of rules: `alerts/NAME.rules.yaml`.
 #[derive(Clone, Debug)]

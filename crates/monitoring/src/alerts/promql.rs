@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-use crate::monitoring::alerts::span::{Divisor, Span};
-use crate::monitoring::alerts::values::Values;
+use crate::alerts::span::{Divisor, Span};
+use crate::alerts::values::Values;
 
 /// The labels that tell one deployment from another, whichever way its series came. What a series lacks stays absent.
 pub(super) const SCOPE: &str = "cluster, k8s_cluster_name, namespace, k8s_namespace_name, job";
@@ -143,7 +143,7 @@ mod tests {
             sum by (<scope>) (x{<only>}) > <least>
               and y{<only>, a=\"b\"}
         ";
-        let mut values = crate::config::alert_values(None).unwrap();
+        let mut values = crate::alerts::values::defaults();
         let template = Template::new(&values).with("least", 5);
         assert_eq!(template.fill(text), format!("sum by ({SCOPE}) (x) > 5\n  and y{{a=\"b\"}}"));
         values.selector = "team=\"a\"".parse().unwrap();

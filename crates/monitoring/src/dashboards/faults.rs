@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::monitoring::emitted::emitted;
+use crate::emitted::emitted;
 
 /// How names that are ours begin; others (`ALERTS`, recorded series) are not in the registry.
 const OURS: &[&str] = &["tokengauge_", "gen_ai_", "http_", "process_"];

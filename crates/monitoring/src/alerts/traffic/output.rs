@@ -2,10 +2,10 @@
 //! they go by. Waiting, prefill and clients that do not read are no part of either, so neither longer prompts nor idle
 //! hours, shorter answers or slow readers lower it.
 
-use crate::monitoring::alerts::rule::{Alert, Rule, Severity};
-use crate::monitoring::alerts::span::Span;
-use crate::monitoring::alerts::traffic::{Believed, CALL, LANE, SHARE, formerly, record, template};
-use crate::monitoring::alerts::values::Values;
+use crate::alerts::rule::{Alert, Rule, Severity};
+use crate::alerts::span::Span;
+use crate::alerts::traffic::{Believed, CALL, LANE, SHARE, formerly, record, template};
+use crate::alerts::values::Values;
 
 /// The live rate per stream over 3 min: a rate that is halved is below 70 % after 2 min, at steady load.
 const NOW: &str = "model:tokengauge_live_rate:ratio_rate3m";

@@ -1,9 +1,9 @@
 //! How long callers wait: for the first token, in queues, and in stalls.
 
-use crate::monitoring::alerts::rule::{Alert, Rule, Severity};
-use crate::monitoring::alerts::span::Span;
-use crate::monitoring::alerts::traffic::{Believed, CALL, LANE, formerly, record, template};
-use crate::monitoring::alerts::values::Values;
+use crate::alerts::rule::{Alert, Rule, Severity};
+use crate::alerts::span::Span;
+use crate::alerts::traffic::{Believed, CALL, LANE, formerly, record, template};
+use crate::alerts::values::Values;
 
 const FIRST_TOKEN: &str = "model:tokengauge_time_to_first_token:mean5m";
 const FIRST_TOKEN_HOUR: &str = "model:tokengauge_time_to_first_token:mean1h";

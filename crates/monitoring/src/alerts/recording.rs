@@ -3,10 +3,10 @@
 //! Sums are of counters' increases, so a restart, or a replica that is gone, changes nothing in what was counted before.
 //! All shares are of sums, so every event weighs the same, over 30 days too.
 
-use crate::monitoring::alerts::promql::Template;
-use crate::monitoring::alerts::rule::{Group, Recording, Rule};
-use crate::monitoring::alerts::span::Span;
-use crate::monitoring::alerts::values::Values;
+use crate::alerts::promql::Template;
+use crate::alerts::rule::{Group, Recording, Rule};
+use crate::alerts::span::Span;
+use crate::alerts::values::Values;
 
 /// Windows that are looked up in the counters themselves, in the order in which burn rates need them.
 const SHORT: [&str; 3] = ["5m", "30m", "1h"];

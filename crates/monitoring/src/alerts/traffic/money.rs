@@ -1,9 +1,9 @@
 //! What calls cost, by currency and never across currencies, and what is left of budgets.
 
-use crate::monitoring::alerts::rule::{Alert, Recording, Rule, Severity};
-use crate::monitoring::alerts::span::Span;
-use crate::monitoring::alerts::traffic::{Believed, SHARE, days_ago, record, template};
-use crate::monitoring::alerts::values::Values;
+use crate::alerts::rule::{Alert, Recording, Rule, Severity};
+use crate::alerts::span::Span;
+use crate::alerts::traffic::{Believed, SHARE, days_ago, record, template};
+use crate::alerts::values::Values;
 
 const COST: &str = "currency:tokengauge_cost:per_hour1h";
 const COST_REFERENCE: &str = "currency:tokengauge_cost:reference";

@@ -1,7 +1,7 @@
 //! Groups of rules as YAML that people can read: PromQL in blocks, long texts folded, quotes only where they must be.
 
-use crate::monitoring::alerts::rule::{Alert, Group, Recording, Rule};
-use crate::monitoring::alerts::values::Links;
+use crate::alerts::rule::{Alert, Group, Recording, Rule};
+use crate::alerts::values::Links;
 
 /// The column that a folded text does not go beyond, if its words let it.
 const WIDTH: usize = 120;

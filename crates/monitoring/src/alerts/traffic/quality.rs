@@ -1,12 +1,10 @@
 //! Whether answers are what they should be: whole, counted alike by both sides, as good from one variant as from another,
 //! and to the same kind of questions as before.
 
-use crate::monitoring::alerts::rule::{Alert, Rule, Severity};
-use crate::monitoring::alerts::span::Span;
-use crate::monitoring::alerts::traffic::{
-    CALL, PROVIDER, SHARE, record, share_of_exchanges, template,
-};
-use crate::monitoring::alerts::values::Values;
+use crate::alerts::rule::{Alert, Rule, Severity};
+use crate::alerts::span::Span;
+use crate::alerts::traffic::{CALL, PROVIDER, SHARE, record, share_of_exchanges, template};
+use crate::alerts::values::Values;
 
 const TRUNCATED: &str =
     r#"gen_ai_provider_name!="", tokengauge_outcome="truncated", tokengauge_fault="upstream""#;

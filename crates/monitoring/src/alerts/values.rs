@@ -7,13 +7,17 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
 
-use crate::monitoring::alerts::span::Span;
-use crate::monitoring::alerts::traffic::thresholds::{
-    Latency, Money, OutputRate, Provider, Quality,
-};
+use crate::alerts::span::Span;
+use crate::alerts::traffic::thresholds::{Latency, Money, OutputRate, Provider, Quality};
 
 /// The file of defaults, comments included.
-pub const DEFAULTS: &str = include_str!("../../../alerts/values.yaml");
+pub const DEFAULTS: &str = include_str!("../../../../alerts/values.yaml");
+
+/// Returns the values of [`DEFAULTS`].
+#[cfg(test)]
+pub(crate) fn defaults() -> Values {
+    serde_saphyr::from_str(DEFAULTS).expect("the embedded defaults are valid")
+}
 
 /// Everything that may differ from one fleet to another. What each value means stands in the file of defaults.
 #[derive(Clone, Debug, Deserialize)]

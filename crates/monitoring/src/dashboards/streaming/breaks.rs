@@ -1,7 +1,7 @@
 //! What breaks a stream or holds it up, and on whose side.
 
-use crate::monitoring::dashboards::quantile::quantile;
-use crate::monitoring::dashboards::{Panel, Unit, time_series};
+use crate::dashboards::quantile::quantile;
+use crate::dashboards::{Panel, Unit, time_series};
 
 pub(super) fn stalls_and_breaks() -> Vec<Panel> {
     vec![stalls(), stalled(), stall_length(), bad_ends(), truncated(), aborted()]

@@ -1,6 +1,6 @@
 //! Rules as Prometheus knows them.
 
-use crate::monitoring::alerts::span::Span;
+use crate::alerts::span::Span;
 
 /// Rules that are evaluated one after the other, at one interval.
 #[derive(Clone, Debug)]
