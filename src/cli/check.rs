@@ -44,7 +44,7 @@ pub(super) fn schema(of: SchemaOf) -> String {
         SchemaOf::Config => config::schema(),
         SchemaOf::RequestLog => request_log::schema(),
         #[cfg(feature = "desk")]
-        SchemaOf::Report => crate::report::schema(),
+        SchemaOf::Report => tokengauge_report::schema(),
         #[cfg(feature = "desk")]
         SchemaOf::Accept => config::acceptance_schema(),
         SchemaOf::Prices => config::prices_schema(),

@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 
 use crate::config::{self, value::Length};
-use crate::report::compare::Settings;
-use crate::report::dimension::{Dimension, NoSelector, Selector};
-use crate::report::read::{File, sha256};
-use crate::report::window::Cut;
-use crate::report::{self, Compare, Report, Request, Side};
+use tokengauge_report::compare::Settings;
+use tokengauge_report::dimension::{Dimension, NoSelector, Selector};
+use tokengauge_report::read::{File, sha256};
+use tokengauge_report::window::Cut;
+use tokengauge_report::{Compare, Report, Request, Side};
 
 /// Evaluate request logs: throughput, latency, errors and cost, A against B, and limits to be kept
 ///
@@ -158,12 +158,12 @@ pub(super) fn run(args: Args) -> ExitCode {
 fn evaluated(args: Args) -> Result<ExitCode, Box<dyn Display>> {
     let (format, html) = (args.format, args.html.clone());
     let request = request(args)?;
-    let report = report::evaluate(&request).map_err(boxed)?;
+    let report = tokengauge_report::evaluate(&request).map_err(boxed)?;
     for warning in report.warnings() {
         drop(writeln!(io::stderr().lock(), "{warning}"));
     }
     if let Some(path) = html {
-        let written = fs::write(&path, report::html::render(&report));
+        let written = fs::write(&path, tokengauge_report::html::render(&report));
         written.map_err(|error| boxed(format!("{} cannot be written: {error}", path.display())))?;
     }
     print(&report, format)?;
@@ -212,7 +212,7 @@ fn request(args: Args) -> Result<Request, Box<dyn Display>> {
 
 fn print(report: &Report, format: Format) -> Result<(), Box<dyn Display>> {
     let text = match format {
-        Format::Text => report::text::render(report),
+        Format::Text => tokengauge_report::text::render(report),
         Format::Json => serde_json::to_string_pretty(report).map_err(boxed)? + "\n",
     };
     match io::stdout().lock().write_all(text.as_bytes()) {

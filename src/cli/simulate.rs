@@ -8,7 +8,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use super::run::Stop;
-use crate::simulate::{self, Config, Ledger, Profile, profile};
+use tokengauge_simulator::{Config, Ledger, Profile, profile};
 
 /// Serve a simulated LLM backend that speaks OpenAI's API
 ///
@@ -64,7 +64,7 @@ Example:
 }
 
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    tokio::task::spawn_blocking(simulate::tokens::load).await?;
+    tokio::task::spawn_blocking(tokengauge_simulator::tokens::load).await?;
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("cannot listen on {}", args.listen))?;
@@ -76,7 +76,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     // Before anything is said: whoever has read it may send a signal. As a container's first process it would not end by itself.
     let mut stop = Stop::listen()?;
     announce(address, &config)?;
-    simulate::serve(listener, config, Arc::new(Ledger::default()), stop.asked()).await;
+    tokengauge_simulator::serve(listener, config, Arc::new(Ledger::default()), stop.asked()).await;
     Ok(())
 }
 

@@ -10,9 +10,9 @@ use super::problem::{Errors, Place, Problems};
 use super::read::{self, Field, Given};
 use super::value::Length;
 use super::{file, tree};
-use crate::report::Quality;
-use crate::report::accept::{Acceptance, Bound, Limit, On, Undecided};
-use crate::report::compare::{Measure, Statistic};
+use tokengauge_report::Quality;
+use tokengauge_report::accept::{Acceptance, Bound, Limit, On, Undecided};
+use tokengauge_report::compare::{Measure, Statistic};
 
 /// The fewest requests that a figure must rest on, where the file does not say: the least number of which one in
 /// twenty, a 95th percentile, is more than a handful.

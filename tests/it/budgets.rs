@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokengauge::simulate::{self, Ledger, Profile, tokens};
+use tokengauge_simulator::{Ledger, Profile, tokens};
 use tokio::net::TcpListener;
 
 use crate::support::process::{CALL, Process};
@@ -45,12 +45,12 @@ async fn simulated() -> std::net::SocketAddr {
     tokio::task::spawn_blocking(tokens::load).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let config = simulate::Config {
+    let config = tokengauge_simulator::Config {
         models: MODELS.map(|model| model.parse::<Profile>().unwrap()).into(),
         seed: 1,
     };
     let ledger = Arc::new(Ledger::default());
-    tokio::spawn(simulate::serve(listener, config, ledger, std::future::pending()));
+    tokio::spawn(tokengauge_simulator::serve(listener, config, ledger, std::future::pending()));
     address
 }
 

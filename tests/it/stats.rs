@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tokengauge::simulate::{self, Ledger, Profile};
+use tokengauge_simulator::{Ledger, Profile};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -58,9 +58,9 @@ async fn simulator(profiles: &[&str]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let models: Vec<Profile> = profiles.iter().map(|it| it.parse().unwrap()).collect();
-    let config = simulate::Config { models, seed: 1 };
+    let config = tokengauge_simulator::Config { models, seed: 1 };
     let ledger = Arc::new(Ledger::default());
-    tokio::spawn(simulate::serve(listener, config, ledger, std::future::pending()));
+    tokio::spawn(tokengauge_simulator::serve(listener, config, ledger, std::future::pending()));
     address
 }
 

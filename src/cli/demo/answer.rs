@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::simulate::tokens;
+use tokengauge_simulator::tokens;
 use tokengauge_types::clock::Moment;
 
 /// Reads an answer as it arrives.

@@ -22,7 +22,7 @@ use crate::cli::demo::scenario::Scenario;
 use tokengauge_types::clock::{self, Moment};
 
 /// Receipts kept: as many as the backend's ledger keeps entries.
-pub const MOST_RECEIPTS: usize = crate::simulate::ledger::LONGEST;
+pub const MOST_RECEIPTS: usize = tokengauge_simulator::ledger::LONGEST;
 
 /// What a client knows of one exchange.
 #[derive(Clone, Debug, PartialEq)]
@@ -294,7 +294,7 @@ mod tests {
 
     use super::*;
     use crate::cli::demo::scenario::{self, SCENARIOS};
-    use crate::simulate::{self, Ledger};
+    use tokengauge_simulator::Ledger;
 
     /// Straight against the backend: what the clients say agrees with its ledger.
     #[tokio::test]
@@ -309,9 +309,9 @@ mod tests {
             })
             .collect();
         let (_stop, stopped) = oneshot::channel::<()>();
-        tokio::spawn(simulate::serve(
+        tokio::spawn(tokengauge_simulator::serve(
             listener,
-            simulate::Config { models, seed: 1 },
+            tokengauge_simulator::Config { models, seed: 1 },
             Arc::clone(&ledger),
             async {
                 let _ended = stopped.await;
@@ -327,14 +327,17 @@ mod tests {
             let entry = entries.iter().find(|entry| entry.request_id.as_str() == id).unwrap();
             let text = format!("{receipt:?} {entry:?}");
             match (receipt.ended, entry.ended) {
-                (Ended::Complete, simulate::Ended::Complete) => {
+                (Ended::Complete, tokengauge_simulator::Ended::Complete) => {
                     assert_eq!(receipt.tokens, entry.tokens, "{text}")
                 }
-                (Ended::Complete, simulate::Ended::Failed(status)) => {
+                (Ended::Complete, tokengauge_simulator::Ended::Failed(status)) => {
                     assert_eq!(receipt.status, Some(status))
                 }
-                (Ended::Left, simulate::Ended::ClientGone | simulate::Ended::Complete)
-                | (Ended::Broken, simulate::Ended::Cut) => {
+                (
+                    Ended::Left,
+                    tokengauge_simulator::Ended::ClientGone | tokengauge_simulator::Ended::Complete,
+                )
+                | (Ended::Broken, tokengauge_simulator::Ended::Cut) => {
                     assert!(receipt.tokens <= entry.tokens, "{text}")
                 }
                 _ => panic!("{text}"),

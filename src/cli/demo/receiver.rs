@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 use crate::cli::demo::load::TraceId;
 
 /// Two spans per exchange, as many exchanges as the backend's ledger remembers; about 40 MB.
-const MOST_SPANS: usize = 2 * crate::simulate::ledger::LONGEST;
+const MOST_SPANS: usize = 2 * tokengauge_simulator::ledger::LONGEST;
 
 /// The SDK keeps 2,000 series per instrument at most; the demo makes a few hundred in all.
 const MOST_SERIES: usize = 50_000;

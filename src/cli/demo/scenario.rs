@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use serde_json::json;
 
-use crate::simulate::Profile;
+use tokengauge_simulator::Profile;
 
 /// One kind of request.
 #[derive(Clone, Copy, Debug)]

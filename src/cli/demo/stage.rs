@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::cli::demo::receiver::Receiver;
 use crate::cli::demo::scenario;
 use crate::config::{self, RunArgs, Secret};
-use crate::simulate::{self, Ledger};
+use tokengauge_simulator::Ledger;
 
 /// Everything that runs. Dropped, the backend and the receiver end with it.
 #[derive(Debug)]
@@ -48,10 +48,14 @@ impl Stage {
         let ledger = Arc::new(Ledger::default());
         let receiver = Receiver::default();
         let models = scenario::models();
-        let config = simulate::Config { models, seed };
-        tokio::task::spawn_blocking(simulate::tokens::load).await?;
-        let serve =
-            simulate::serve(backend_listener, config, Arc::clone(&ledger), std::future::pending());
+        let config = tokengauge_simulator::Config { models, seed };
+        tokio::task::spawn_blocking(tokengauge_simulator::tokens::load).await?;
+        let serve = tokengauge_simulator::serve(
+            backend_listener,
+            config,
+            Arc::clone(&ledger),
+            std::future::pending(),
+        );
         let receive = receiver.clone().serve(otlp_listener, std::future::pending());
         let serving = [tokio::spawn(serve), tokio::spawn(receive)];
         let args = arguments(places, backend)?;

@@ -8,7 +8,6 @@ use std::fmt;
 
 use crate::cli::demo::load::{Ended, Receipt, Receipts, hexadecimal};
 use crate::cli::demo::receiver::{Arrived, Span};
-use crate::simulate;
 
 mod time;
 
@@ -19,7 +18,7 @@ const MOST_COMPLAINTS: usize = 5;
 #[derive(Debug)]
 pub struct Evidence<'a> {
     pub receipts: &'a Receipts,
-    pub ledger: &'a [simulate::Entry],
+    pub ledger: &'a [tokengauge_simulator::Entry],
     /// Ledger entries that had to make room.
     pub forgotten: u64,
     pub arrived: &'a Arrived,
@@ -95,7 +94,7 @@ impl Complaints {
 /// One exchange and all that is known of it.
 struct Exchange<'a> {
     receipt: &'a Receipt,
-    entry: Option<&'a simulate::Entry>,
+    entry: Option<&'a tokengauge_simulator::Entry>,
     spans: &'a [Span],
 }
 
@@ -103,7 +102,7 @@ impl Evidence<'_> {
     /// Every exchange of the demo's clients that was sent at all.
     fn exchanges(&self) -> Vec<Exchange<'_>> {
         let ids = self.ledger.iter().map(|entry| (entry.request_id.as_str(), entry));
-        let entries: HashMap<&str, &simulate::Entry> = ids.collect();
+        let entries: HashMap<&str, &tokengauge_simulator::Entry> = ids.collect();
         let sent = self.receipts.kept.iter().filter(|receipt| receipt.ended != Ended::Unsent);
         sent.map(|receipt| Exchange {
             receipt,
@@ -126,7 +125,8 @@ impl Exchange<'_> {
 
     /// Whether backend and client both say that everything arrived.
     fn is_complete(&self) -> bool {
-        let sent = self.entry.is_some_and(|entry| entry.ended == simulate::Ended::Complete);
+        let sent =
+            self.entry.is_some_and(|entry| entry.ended == tokengauge_simulator::Ended::Complete);
         sent && self.receipt.ended == Ended::Complete
     }
 
@@ -260,7 +260,7 @@ mod tests {
     /// Asked at 100, received by the backend at 101, first token written at 150, come at 152; 40 tokens.
     struct Case {
         receipt: Receipt,
-        entry: Option<simulate::Entry>,
+        entry: Option<tokengauge_simulator::Entry>,
         spans: Vec<Span>,
         finished: f64,
     }
@@ -283,18 +283,18 @@ mod tests {
                 status: Some(200),
                 ended: Ended::Complete,
             },
-            entry: Some(simulate::Entry {
+            entry: Some(tokengauge_simulator::Entry {
                 request_id: Name::new(&hexadecimal(&TRACE)).unwrap(),
                 model: Name::new("m"),
                 stream: true,
                 tokens: 40,
-                reported: Some(simulate::Usage { input: 5, output: 40, reasoning: 0 }),
+                reported: Some(tokengauge_simulator::Usage { input: 5, output: 40, reasoning: 0 }),
                 received: at(101),
                 head: Some(at(101)),
                 first_token: Some(at(150)),
                 last_token: Some(at(400)),
                 end: at(401),
-                ended: simulate::Ended::Complete,
+                ended: tokengauge_simulator::Ended::Complete,
             }),
             spans: vec![Span { server: true, ..Span::default() }, client],
             finished: 1.0,
@@ -342,7 +342,7 @@ mod tests {
             move |case: &mut Case| {
                 case.receipt.ended = Ended::Left;
                 case.receipt.tokens = 12;
-                case.entry.as_mut().unwrap().ended = simulate::Ended::ClientGone;
+                case.entry.as_mut().unwrap().ended = tokengauge_simulator::Ended::ClientGone;
                 case.entry.as_mut().unwrap().tokens = 15;
                 case.entry.as_mut().unwrap().reported = None;
                 case.spans[1].counted = Some(counted);

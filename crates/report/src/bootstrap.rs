@@ -1,0 +1,271 @@
+//! How sure a difference is: the bootstrap (Efron, 1979), within strata, percentile intervals.
+//!
+//! Each side is a set of strata with a weight each, the same weights on both sides. An estimate is the weighted mean, or
+//! the weighted quantile, of the observations. It is made again from as many draws with replacement from each stratum
+//! as that has observations; of very many, from fewer, and the spread is scaled by √(m ÷ n) (the m-out-of-n bootstrap
+//! of Bickel, Götze and van Zwet, 1997).
+
+use crate::statistics::{LEVELS, whole};
+
+/// Draws per side and resample: enough for a 99th percentile with a hundred observations above it, and few enough for
+/// a second's work.
+const MOST_DRAWS: usize = 10_000;
+/// Bins of a side's sorted observations, from which quantiles of resamples are read: exact below so many observations,
+/// and to a hundredth of a per cent in rank above.
+const MOST_BINS: usize = 10_000;
+
+/// Estimates of one side: the mean, and the quantiles of [`LEVELS`].
+pub type Estimates = [f64; 1 + LEVELS.len()];
+
+/// Random numbers: SplitMix64 (Steele, Lea and Flood, 2014), so that a seed means the same in every version.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Another stream of numbers of the same seed.
+    pub const fn stream(seed: u64, number: u64) -> Self {
+        let mut mixer = Self(seed ^ number.wrapping_mul(0xD134_2543_DE82_EF95));
+        Self::new(mixer.next())
+    }
+
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `bound`, which is below 2³²; uneven by less than one part in 2³².
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from((u128::from(self.next()) * bound as u128) >> 64).unwrap_or_default()
+    }
+}
+
+/// The observations of one stratum on one side, and what the stratum weighs; weights add up to 1.
+#[derive(Clone, Debug)]
+pub struct Stratum {
+    pub values: Vec<f64>,
+    pub weight: f64,
+}
+
+/// One side, made ready for drawing.
+#[derive(Debug)]
+pub struct Sampler {
+    strata: Vec<Drawn>,
+    /// What stands for each bin.
+    bins: Vec<f64>,
+    /// √(m ÷ n).
+    scale: f64,
+    estimates: Estimates,
+}
+
+#[derive(Debug)]
+struct Drawn {
+    /// Each observation and its bin.
+    values: Vec<(f64, usize)>,
+    draws: usize,
+    /// Of one draw.
+    weight: f64,
+}
+
+impl Sampler {
+    /// `None` where a stratum, or all, is empty.
+    pub fn new(strata: &[Stratum]) -> Option<Self> {
+        if strata.is_empty() || strata.iter().any(|stratum| stratum.values.is_empty()) {
+            return None;
+        }
+        let mut sorted: Vec<(f64, usize, usize)> = Vec::new();
+        for (number, stratum) in strata.iter().enumerate() {
+            let places = stratum.values.iter().enumerate();
+            sorted.extend(places.map(|(place, value)| (*value, number, place)));
+        }
+        sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let count = sorted.len();
+        let bin_count = count.min(MOST_BINS);
+        let share = (MOST_DRAWS as f64 / count as f64).min(1.0);
+        let mut drawn: Vec<Drawn> =
+            strata.iter().map(|stratum| Drawn::new(stratum, share)).collect();
+        let mut bins = vec![0.0; bin_count];
+        let mut weights = Vec::with_capacity(count);
+        for (rank, (value, number, place)) in sorted.into_iter().enumerate() {
+            let bin = rank * bin_count / count;
+            if let Some(slot) = bins.get_mut(bin) {
+                // The last one stands for its bin: a quantile is the value at which its share is reached.
+                *slot = value;
+            }
+            let stratum = drawn.get_mut(number)?;
+            *stratum.values.get_mut(place)? = (value, bin);
+            weights.push((value, strata.get(number)?.weight / stratum.values.len() as f64));
+        }
+        Some(Self {
+            strata: drawn,
+            bins,
+            scale: share.sqrt(),
+            estimates: estimates(mean(strata), weights.into_iter()),
+        })
+    }
+
+    /// From all observations.
+    pub const fn estimates(&self) -> Estimates {
+        self.estimates
+    }
+
+    /// From as many draws, scaled to what the spread of so many observations is. `weights` is room for work.
+    fn again(&self, random: &mut Random, weights: &mut Vec<f64>) -> Estimates {
+        weights.clear();
+        weights.resize(self.bins.len(), 0.0);
+        let mut mean = 0.0;
+        for stratum in &self.strata {
+            let mut sum = 0.0;
+            for _ in 0..stratum.draws {
+                let place = random.below(stratum.values.len());
+                let Some((value, bin)) = stratum.values.get(place) else {
+                    continue;
+                };
+                sum += value;
+                if let Some(weight) = weights.get_mut(*bin) {
+                    *weight += stratum.weight;
+                }
+            }
+            mean += sum * stratum.weight;
+        }
+        let drawn = estimates(mean, self.bins.iter().copied().zip(weights.iter().copied()));
+        let pairs = drawn.into_iter().zip(self.estimates);
+        let mut scaled = self.estimates;
+        for (slot, (again, first)) in scaled.iter_mut().zip(pairs) {
+            *slot = first + self.scale * (again - first);
+        }
+        scaled
+    }
+}
+
+impl Drawn {
+    fn new(stratum: &Stratum, share: f64) -> Self {
+        let draws = whole((stratum.values.len() as f64 * share).ceil()).max(1);
+        Self {
+            values: vec![(0.0, 0); stratum.values.len()],
+            draws,
+            weight: stratum.weight / draws as f64,
+        }
+    }
+}
+
+fn mean(strata: &[Stratum]) -> f64 {
+    let parts = strata.iter().map(|stratum| {
+        stratum.weight * stratum.values.iter().sum::<f64>() / stratum.values.len() as f64
+    });
+    parts.sum()
+}
+
+/// The mean, and the least values at which the weights up to them reach each of [`LEVELS`]; `weighted` ascends.
+fn estimates(mean: f64, weighted: impl Iterator<Item = (f64, f64)>) -> Estimates {
+    /// Sums of weights may miss a level by so much that they reach.
+    const SLACK: f64 = 1e-9;
+    let mut quantiles = [None; LEVELS.len()];
+    let (mut reached, mut last) = (0.0, 0.0);
+    for (value, weight) in weighted {
+        if weight <= 0.0 {
+            continue;
+        }
+        reached += weight;
+        last = value;
+        for (quantile, level) in quantiles.iter_mut().zip(LEVELS) {
+            if quantile.is_none() && reached >= level - SLACK {
+                *quantile = Some(value);
+            }
+        }
+    }
+    let [p5, p50, p95, p99] = quantiles.map(|quantile| quantile.unwrap_or(last));
+    [mean, p5, p50, p95, p99]
+}
+
+/// Estimates of both sides, `resamples` times.
+pub fn resample(
+    a: &Sampler,
+    b: &Sampler,
+    resamples: usize,
+    mut random: Random,
+) -> Vec<(Estimates, Estimates)> {
+    let mut weights = Vec::new();
+    (0..resamples)
+        .map(|_| (a.again(&mut random, &mut weights), b.again(&mut random, &mut weights)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::percentile;
+
+    fn sampler(values: Vec<f64>) -> Sampler {
+        Sampler::new(&[Stratum { values, weight: 1.0 }]).unwrap()
+    }
+
+    /// Uniform between 0 and 1.
+    fn uniform(count: usize, seed: u64) -> Vec<f64> {
+        let mut random = Random::new(seed);
+        (0..count).map(|_| random.next() as f64 / u64::MAX as f64).collect()
+    }
+
+    #[test]
+    fn the_generator_is_the_published_one() {
+        // The reference implementation's first numbers for the seed 1234567.
+        let mut random = Random::new(1_234_567);
+        let first = [0; 3].map(|_| random.next());
+        assert_eq!(
+            first,
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
+    }
+
+    #[test]
+    fn strata_weigh_what_they_are_given() {
+        // Means 1 and 10 with weights 3/4 and 1/4; values up to 1 hold 3/4 of the weight.
+        let strata = [
+            Stratum { values: vec![1.0], weight: 0.75 },
+            Stratum { values: vec![9.0, 11.0], weight: 0.25 },
+        ];
+        let [mean, p5, p50, p95, p99] = Sampler::new(&strata).unwrap().estimates();
+        assert!((mean - 3.25).abs() < 1e-12);
+        let found = [p5, p50, p95, p99].map(|value| format!("{value}"));
+        assert_eq!(found, ["1", "1", "11", "11"]);
+        assert!(Sampler::new(&[]).is_none());
+        assert!(Sampler::new(&[Stratum { values: Vec::new(), weight: 1.0 }]).is_none());
+    }
+
+    /// The standard error of a mean is known: σ ÷ √n. That of uniform numbers is √(1/12) ÷ √n.
+    #[test]
+    fn the_spread_is_that_of_theory_also_where_draws_are_fewer_than_observations() {
+        for count in [400, 40_000] {
+            let (a, b) = (sampler(uniform(count, 1)), sampler(uniform(count, 2)));
+            let again = resample(&a, &b, 600, Random::new(3));
+            let means: Vec<f64> = again.iter().map(|(a, _)| a[0]).collect();
+            let mean = means.iter().sum::<f64>() / means.len() as f64;
+            let variance =
+                means.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / means.len() as f64;
+            let expected = (1.0 / 12.0 / count as f64).sqrt();
+            let ratio = variance.sqrt() / expected;
+            assert!((0.85..1.15).contains(&ratio), "{count}: {ratio}");
+            // That of a median of uniform numbers is 1 ÷ (2 √n).
+            let mut medians: Vec<f64> = again.iter().map(|(a, _)| a[2]).collect();
+            medians.sort_by(f64::total_cmp);
+            let width = percentile(&medians, 0.975).unwrap() - percentile(&medians, 0.025).unwrap();
+            let ratio = width / (2.0 * 1.96 * 0.5 / (count as f64).sqrt());
+            assert!((0.75..1.25).contains(&ratio), "{count}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn a_seed_means_the_same_each_time() {
+        let (a, b) = (sampler(uniform(50, 1)), sampler(uniform(50, 2)));
+        let of = |seed| resample(&a, &b, 3, Random::new(seed));
+        assert_eq!(of(7), of(7));
+        assert_ne!(of(7), of(8));
+        assert_ne!(Random::stream(1, 1).next(), Random::stream(1, 2).next());
+    }
+}

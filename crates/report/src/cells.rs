@@ -1,0 +1,252 @@
+//! The report's tables as text in cells: what the terminal and the page both show.
+
+use crate::accept::{Judged, Judgement, On, Verdict};
+use crate::compare::{Compared, Comparison, Contrast, Interval, Measure};
+use crate::statistics::Summary;
+use crate::table::{Statistics, Tokens};
+use crate::{Group, Report, Subject};
+
+/// Groups that are shown; the JSON holds all.
+pub(super) const SHOWN: usize = 50;
+/// What stands where a figure is not defined.
+const NONE: &str = "–";
+
+/// One row.
+pub(super) type Cells = Vec<String>;
+
+/// Names of the columns that any group has a value for.
+pub(super) fn shown(report: &Report) -> Vec<&'static str> {
+    let used =
+        |name: &&&'static str| report.groups.iter().any(|group| group.key.contains_key(**name));
+    report.by.iter().filter(used).copied().collect()
+}
+
+/// All tables: for each its title, and its rows with the head first.
+pub(super) fn sections(report: &Report, shown: &[&str]) -> Vec<(&'static str, Vec<Cells>)> {
+    type Find = fn(&Statistics) -> Option<Summary>;
+    let summaries: [(&'static str, Find, f64); 4] = [
+        ("Output TPS (tokens/s)", |of| of.output_tps, 1.0),
+        ("Time to first token, TTFT (ms)", |of| of.ttft, 1e3),
+        ("Inter-token latency, ITL (ms)", |of| of.itl, 1e3),
+        ("Duration (ms)", |of| of.duration, 1e3),
+    ];
+    let mut sections = vec![(
+        "Requests",
+        table(
+            report,
+            shown,
+            &["requests", "per s", "errors", "in", "out", "reasoning", "cached", "out/s", "cost"],
+            requests,
+        ),
+    )];
+    for (title, of, scale) in summaries {
+        let head = ["n", "mean", "p5", "p50", "p95", "p99"];
+        sections.push((
+            title,
+            table(report, shown, &head, |statistics, _| summary(of(statistics), scale)),
+        ));
+    }
+    let shares = table(report, shown, &["n", "finish reasons", "quality"], |of, _| shares(of));
+    sections.push(("How answers ended", shares));
+    sections
+}
+
+fn table(
+    report: &Report,
+    shown: &[&str],
+    head: &[&str],
+    cells: impl Fn(&Statistics, Option<&Subject>) -> Cells,
+) -> Vec<Cells> {
+    let first = shown.iter().chain(head).map(|cell| (*cell).to_owned());
+    let mut rows = vec![first.collect::<Cells>()];
+    // One group is the same as all of them.
+    let groups = if report.groups.len() > 1 || report.subjects.len() > 1 {
+        report.groups.as_slice()
+    } else {
+        &[]
+    };
+    for group in groups.iter().take(SHOWN) {
+        rows.push(labels(group, shown).chain(cells(&group.statistics, None)).collect());
+    }
+    for subject in &report.subjects {
+        let only = report.groups.first().filter(|_| groups.is_empty());
+        let mut labels: Cells = match only {
+            Some(group) => labels(group, shown).collect(),
+            None => shown.iter().map(|_| String::new()).collect(),
+        };
+        if let Some(name) = labels.first_mut().filter(|_| only.is_none()) {
+            name.push_str(subject.name);
+        }
+        labels.extend(cells(&subject.statistics, Some(subject)));
+        rows.push(labels);
+    }
+    rows
+}
+
+fn labels<'g>(group: &'g Group, shown: &'g [&str]) -> impl Iterator<Item = String> + 'g {
+    shown.iter().map(|name| group.key.get(*name).cloned().unwrap_or_else(|| NONE.to_owned()))
+}
+
+fn requests(of: &Statistics, subject: Option<&Subject>) -> Cells {
+    let Tokens { generated, input, output: _, reasoning, cached } = of.tokens;
+    let throughput = subject.and_then(|subject| subject.throughput);
+    let count = |tokens: Option<f64>| tokens.map_or_else(none, |tokens| format!("{tokens:.0}"));
+    let costs: Vec<String> =
+        of.cost.iter().map(|(currency, cost)| format!("{:.4} {currency}", cost.total)).collect();
+    vec![
+        of.requests.to_string(),
+        optional(throughput.map(|throughput| throughput.requests)),
+        of.error_rate.map_or_else(none, percent),
+        count(input),
+        count(generated),
+        count(reasoning),
+        count(cached),
+        optional(throughput.and_then(|throughput| throughput.output_tokens)),
+        if costs.is_empty() { none() } else { costs.join(" + ") },
+    ]
+}
+
+fn summary(summary: Option<Summary>, scale: f64) -> Cells {
+    let Some(Summary { n, mean, p5, p50, p95, p99 }) = summary else {
+        return [&["0"], [NONE; 5].as_slice()].concat().into_iter().map(str::to_owned).collect();
+    };
+    let figures = [mean, p5, p50, p95, p99].map(|value| number(value * scale));
+    std::iter::once(n.to_string()).chain(figures).collect()
+}
+
+fn shares(of: &Statistics) -> Cells {
+    let told = |shares: Option<&crate::table::Shares>| {
+        let shares = shares.map(|shares| {
+            let above = shares.shares.iter().filter(|(_, share)| **share > 0.0);
+            above
+                .map(|(name, share)| format!("{name} {}", percent(*share)))
+                .collect::<Vec<_>>()
+                .join(", ")
+        });
+        shares.unwrap_or_else(none)
+    };
+    let n = of.finish.as_ref().map_or(0, |shares| shares.n);
+    vec![n.to_string(), told(of.finish.as_ref()), told(of.quality.as_ref())]
+}
+
+/// The rows of the comparison, with the head first.
+pub(super) fn contrasts(comparison: &Comparison) -> Vec<Cells> {
+    let head = ["measure", "", "n A", "n B", "A", "B", "B − A", "interval", "change", "interval"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for measure in &comparison.measures {
+        rows.extend(measure.statistics.iter().map(|contrast| self::contrast(measure, contrast)));
+    }
+    rows
+}
+
+fn contrast(of: &Compared, contrast: &Contrast) -> Cells {
+    let value = |value: f64| figure(&of.id, value);
+    let ends = |interval: Interval, show: &dyn Fn(f64) -> String| {
+        format!("{} … {}", show(interval.low), show(interval.high))
+    };
+    let (change, within) = match contrast.change {
+        Some(change) => (signed_percent(change.value), ends(change, &signed_percent)),
+        None => (none(), none()),
+    };
+    vec![
+        of.measure.clone(),
+        contrast.statistic.as_str().to_owned(),
+        of.n_a.to_string(),
+        of.n_b.to_string(),
+        value(contrast.a),
+        value(contrast.b),
+        value(contrast.difference.value),
+        ends(contrast.difference, &value),
+        change,
+        within,
+    ]
+}
+
+/// The rows of the verdicts, with the head first.
+pub(super) fn verdicts(judgement: &Judgement) -> Vec<Cells> {
+    let head = ["limit", "at", "found", "interval", "verdict", ""];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(judgement.verdicts.iter().map(verdict));
+    rows
+}
+
+fn verdict(of: &Judged) -> Cells {
+    let show = |value: f64| match of.on {
+        On::Change => signed_percent(value),
+        On::Value | On::Difference => number(value),
+    };
+    let broken = match of.verdict {
+        Verdict::Held | Verdict::Undecided => "",
+        Verdict::Broken => "!",
+    };
+    vec![
+        of.limit.clone(),
+        show(of.value),
+        of.found.map_or_else(none, show),
+        of.interval.map_or_else(none, |interval| {
+            format!("{} … {}", show(interval.low), show(interval.high))
+        }),
+        format!("{}{broken}", of.verdict.as_str()),
+        of.why.unwrap_or_default().to_owned(),
+    ]
+}
+
+fn none() -> String {
+    NONE.to_owned()
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or_else(none, number)
+}
+
+/// Four digits that say something.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 10.0 => format!("{value:.2}"),
+        size if size >= 1.0 => format!("{value:.3}"),
+        size if size < 1e-12 => "0".to_owned(),
+        size if size >= 0.001 => format!("{value:.4}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{}%", number(share * 100.0))
+}
+
+fn signed_percent(share: f64) -> String {
+    format!("{:+.2}%", share * 100.0)
+}
+
+/// A figure in the unit that people read it in.
+fn figure(of: &Measure, value: f64) -> String {
+    match of {
+        Measure::OutputTps | Measure::Cost(_) => number(value),
+        Measure::Ttft | Measure::Itl | Measure::Duration => format!("{} ms", number(value * 1e3)),
+        Measure::ErrorRate | Measure::Quality(_) | Measure::Finish(_) => percent(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_four_digits_that_say_something() {
+        for (value, text) in [
+            (0.0, "0"),
+            (12_345.6, "12346"),
+            (123.45, "123.5"),
+            (12.345, "12.35"),
+            (1.2345, "1.234"),
+            (0.012_345, "0.0123"),
+            (0.000_012_345, "1.23e-5"),
+            (-2.5, "-2.500"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(signed_percent(-0.05), "-5.00%");
+    }
+}

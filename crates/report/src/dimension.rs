@@ -1,0 +1,155 @@
+//! What requests can be told apart by.
+
+use std::str::FromStr;
+
+use crate::line::Line;
+
+/// A property of a request, by its field in the log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Dimension {
+    Model,
+    Route,
+    Variant,
+    Tenant,
+    Session,
+    Conversation,
+    Provider,
+    Operation,
+    Stream,
+    Server,
+    Outcome,
+    Error,
+    InputBand,
+    OutputBand,
+}
+
+impl Dimension {
+    pub const ALL: [Self; 14] = [
+        Self::Model,
+        Self::Route,
+        Self::Variant,
+        Self::Tenant,
+        Self::Session,
+        Self::Conversation,
+        Self::Provider,
+        Self::Operation,
+        Self::Stream,
+        Self::Server,
+        Self::Outcome,
+        Self::Error,
+        Self::InputBand,
+        Self::OutputBand,
+    ];
+
+    /// As on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Route => "route",
+            Self::Variant => "variant",
+            Self::Tenant => "tenant",
+            Self::Session => "session",
+            Self::Conversation => "conversation",
+            Self::Provider => "provider",
+            Self::Operation => "operation",
+            Self::Stream => "stream",
+            Self::Server => "server",
+            Self::Outcome => "outcome",
+            Self::Error => "error",
+            Self::InputBand => "input_band",
+            Self::OutputBand => "output_band",
+        }
+    }
+
+    /// What `line` says of it; `None` where it says nothing.
+    pub fn of<'l>(self, line: &'l Line<'_>) -> Option<&'l str> {
+        let (series, who) = (line.series(), line.who.as_ref());
+        match self {
+            Self::Model => series.and_then(|series| series.model.as_deref()),
+            Self::Route => line.route(),
+            Self::Variant => who.and_then(|who| who.variant.as_deref()),
+            Self::Tenant => who.and_then(|who| who.tenant.as_deref()),
+            Self::Session => who.and_then(|who| who.session.as_deref()),
+            Self::Conversation => line.conversation(),
+            Self::Provider => series.and_then(|series| series.provider.as_deref()),
+            Self::Operation => series.and_then(|series| series.operation.as_deref()),
+            Self::Stream => series
+                .and_then(|series| series.stream)
+                .map(|stream| if stream { "true" } else { "false" }),
+            Self::Server => series.and_then(|series| series.server_address.as_deref()),
+            Self::Outcome => Some(&line.outcome),
+            Self::Error => line.error_type.as_deref(),
+            Self::InputBand => line.input_band(),
+            Self::OutputBand => line.output_band(),
+        }
+    }
+}
+
+impl FromStr for Dimension {
+    type Err = Unknown;
+
+    fn from_str(text: &str) -> Result<Self, Unknown> {
+        let known = Self::ALL.into_iter().find(|known| known.as_str() == text);
+        known.ok_or_else(|| Unknown(text.to_owned()))
+    }
+}
+
+/// A name that no dimension has.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("\"{0}\" is nothing that requests can be told apart by; there is {list}", list = Dimension::ALL.map(Dimension::as_str).join(", "))]
+pub struct Unknown(String);
+
+/// Requests of which one dimension has one value: `variant=a`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Selector {
+    pub dimension: Dimension,
+    pub value: String,
+}
+
+impl Selector {
+    pub fn holds(&self, line: &Line<'_>) -> bool {
+        self.dimension.of(line) == Some(&self.value)
+    }
+}
+
+impl std::fmt::Display for Selector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}={}", self.dimension.as_str(), self.value)
+    }
+}
+
+/// Why a text is no [`Selector`].
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NoSelector {
+    #[error("\"{0}\" has no =; write NAME=VALUE, such as variant=a")]
+    NoValue(String),
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
+}
+
+impl FromStr for Selector {
+    type Err = NoSelector;
+
+    fn from_str(text: &str) -> Result<Self, NoSelector> {
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| NoSelector::NoValue(text.to_owned()))?;
+        Ok(Self { dimension: name.parse()?, value: value.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_unknown_ones_explained() {
+        for dimension in Dimension::ALL {
+            assert_eq!(dimension.as_str().parse(), Ok(dimension));
+        }
+        let selector: Selector = "variant=a=b".parse().unwrap();
+        assert_eq!((selector.dimension, selector.value.as_str()), (Dimension::Variant, "a=b"));
+        let error = "colour=a".parse::<Selector>().unwrap_err().to_string();
+        assert!(error.contains("there is model, route"), "{error}");
+        assert!("variant".parse::<Selector>().is_err());
+    }
+}

@@ -1,0 +1,242 @@
+//! One plot, drawn as SVG.
+
+use std::fmt::Write;
+
+use super::{escaped, put};
+use crate::cells::number;
+
+const WIDTH: f64 = 900.0;
+const HEIGHT: f64 = 190.0;
+/// Room for the numbers beside the axes, and for the title.
+const LEFT: f64 = 60.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 24.0;
+const BOTTOM: f64 = 22.0;
+/// Lines across the plot, about.
+const RULES: f64 = 4.0;
+/// Colours of the style sheet.
+const COLOURS: usize = 3;
+
+pub(super) struct Axis<'a> {
+    pub(super) name: &'a str,
+    /// It reaches from 0 to here.
+    pub(super) most: f64,
+}
+
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) colour: usize,
+    pub(super) dashed: bool,
+    /// `None` breaks the line.
+    pub(super) points: Vec<Option<(f64, f64)>>,
+}
+
+/// What stands in the plot beside its lines.
+#[derive(Default)]
+pub(super) struct Marks {
+    pub(super) points: Vec<(f64, f64)>,
+    pub(super) knee: Option<(f64, f64)>,
+}
+
+pub(super) struct Plot<'a> {
+    pub(super) title: &'a str,
+    pub(super) x: Axis<'a>,
+    pub(super) y: Axis<'a>,
+    /// From and to, on the axis of x.
+    pub(super) shaded: Vec<(f64, f64)>,
+    pub(super) lines: Vec<Line>,
+    pub(super) marks: Marks,
+}
+
+impl Plot<'_> {
+    pub(super) fn render(&self) -> String {
+        let mut out = format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{0}\"><text class=\"title\" x=\"{LEFT}\" y=\"14\">{0}</text>\n",
+            escaped(self.title)
+        );
+        for (from, to) in &self.shaded {
+            let (left, right) = (self.across(*from), self.across(*to));
+            put!(
+                out,
+                "<rect class=\"shade\" x=\"{left:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\"/>\n",
+                f64::max(right - left, 0.0),
+                HEIGHT - TOP - BOTTOM
+            );
+        }
+        self.axes(&mut out);
+        for (x, y) in &self.marks.points {
+            put!(
+                out,
+                "<circle class=\"dot\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2\"/>",
+                self.across(*x),
+                self.down(*y)
+            );
+        }
+        for line in &self.lines {
+            self.line(&mut out, line);
+        }
+        if let Some((x, y)) = self.marks.knee {
+            put!(
+                out,
+                "<circle class=\"knee\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\"/>",
+                self.across(x),
+                self.down(y)
+            );
+        }
+        self.legend(&mut out);
+        out.push_str("</svg>\n");
+        out
+    }
+
+    fn across(&self, x: f64) -> f64 {
+        LEFT + share(x, self.x.most) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn down(&self, y: f64) -> f64 {
+        HEIGHT - BOTTOM - share(y, self.y.most) * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn axes(&self, out: &mut String) {
+        for y in rules(self.y.most) {
+            let down = self.down(y);
+            put!(
+                out,
+                "<line class=\"rule\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{down:.1}\" y2=\"{down:.1}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
+                WIDTH - RIGHT,
+                LEFT - 6.0,
+                down + 4.0,
+                tick(y)
+            );
+        }
+        for x in rules(self.x.most) {
+            put!(
+                out,
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{} {}</text>\n",
+                self.across(x),
+                HEIGHT - 6.0,
+                tick(x),
+                escaped(self.x.name)
+            );
+        }
+    }
+
+    fn line(&self, out: &mut String, line: &Line) {
+        let (mut path, mut alone) = (String::new(), String::new());
+        let mut drawing = false;
+        for (place, point) in line.points.iter().enumerate() {
+            let Some((x, y)) = *point else {
+                drawing = false;
+                continue;
+            };
+            let (x, y) = (self.across(x), self.down(y));
+            if !drawing && line.points.get(place + 1).is_none_or(Option::is_none) {
+                // Between two gaps: a dot.
+                put!(alone, "M{x:.1} {y:.1}h0");
+            } else {
+                let command = if drawing { 'L' } else { 'M' };
+                put!(path, "{command}{x:.1} {y:.1}");
+                drawing = true;
+            }
+        }
+        let dashed = if line.dashed { " dashed" } else { "" };
+        put!(
+            out,
+            "<path class=\"c{0}{dashed}\" d=\"{path}\"/><path class=\"c{0} alone\" d=\"{alone}\"/>\n",
+            line.colour % COLOURS
+        );
+    }
+
+    /// The names of the lines, from the right.
+    fn legend(&self, out: &mut String) {
+        let named = self.lines.iter().rev().filter(|line| !line.name.is_empty());
+        for (place, line) in named.enumerate() {
+            let right = WIDTH - RIGHT - 70.0 * place as f64;
+            let dashed = if line.dashed { " dashed" } else { "" };
+            put!(
+                out,
+                "<path class=\"c{}{dashed}\" d=\"M{:.1} 10h18\"/><text x=\"{right:.1}\" y=\"14\" text-anchor=\"end\">{}</text>\n",
+                line.colour % COLOURS,
+                right - 62.0,
+                escaped(&line.name)
+            );
+        }
+    }
+}
+
+/// Round numbers from 0 to `most`: steps of 1, 2, 2.5 or 5 times a power of ten, at most [`RULES`] of them.
+fn rules(most: f64) -> impl Iterator<Item = f64> {
+    let wanted = most / RULES;
+    let power = 10_f64.powf(wanted.log10().floor());
+    let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
+    let step = steps.into_iter().find(|step| *step >= wanted);
+    // An axis without a length has its beginning.
+    let step = step.filter(|step| step.is_normal()).unwrap_or(f64::MAX);
+    (0..=4_u8).map(move |place| f64::from(place) * step).take_while(move |value| *value <= most)
+}
+
+/// A round number without the zeros that only say how exact it is.
+fn tick(value: f64) -> String {
+    let text = number(value);
+    if !text.contains('.') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// How far along an axis; 0 where the axis has no length.
+fn share(value: f64, most: f64) -> f64 {
+    if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_breaks_where_nothing_is_known() {
+        let points = vec![Some((0.0, 0.0)), None, Some((5.0, 1.0)), Some((10.0, 2.0))];
+        let plot = Plot {
+            title: "a<b",
+            x: Axis { name: "s", most: 10.0 },
+            y: Axis { name: "", most: 2.0 },
+            shaded: vec![(0.0, 5.0)],
+            lines: vec![Line { name: String::new(), colour: 0, dashed: false, points }],
+            marks: Marks::default(),
+        };
+        let svg = plot.render();
+        assert!(
+            svg.contains("d=\"M474.0 96.0L888.0 24.0\"")
+                && svg.contains("alone\" d=\"M60.0 168.0h0\""),
+            "{svg}"
+        );
+        assert!(svg.contains("a&lt;b") && !svg.contains("a<b"));
+        assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    }
+
+    #[test]
+    fn axes_have_round_numbers() {
+        let told = |most: f64| rules(most).collect::<Vec<_>>();
+        assert_eq!(told(273.3), [0.0, 100.0, 200.0]);
+        assert_eq!(told(10.0), [0.0, 2.5, 5.0, 7.5, 10.0]);
+        assert_eq!(told(22.39), [0.0, 10.0, 20.0]);
+        assert_eq!(told(4.0), [0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(told(0.0), [0.0]);
+        assert!(told(0.0244).len() > 2);
+        let ticks = [0.0, 0.02, 2.5, 40.0, 1_000.0].map(tick);
+        assert_eq!(ticks, ["0", "0.02", "2.5", "40", "1000"]);
+    }
+
+    #[test]
+    fn an_empty_plot_has_no_numbers_that_are_none() {
+        let plot = Plot {
+            title: "",
+            x: Axis { name: "", most: 0.0 },
+            y: Axis { name: "", most: 0.0 },
+            shaded: Vec::new(),
+            lines: Vec::new(),
+            marks: Marks::default(),
+        };
+        assert!(!plot.render().contains("NaN"));
+    }
+}

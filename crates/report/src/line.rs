@@ -1,0 +1,345 @@
+//! The fields of a line that are evaluated; the others are passed over unread.
+//!
+//! [The page of the request log](../../../docs/request-log.md) says what each of them is.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+
+use serde::Deserialize;
+
+use crate::bands;
+use crate::row::{Number, Outcome, Qualities, Quality, Row};
+use crate::time;
+
+/// A text that is borrowed from the line where it holds no escapes: `Option<Cow<str>>` never borrows.
+#[derive(Debug, Deserialize)]
+pub struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Line<'a> {
+    #[serde(borrow)]
+    time: Text<'a>,
+    #[serde(borrow)]
+    pub outcome: Text<'a>,
+    #[serde(borrow)]
+    pub error_type: Option<Text<'a>>,
+    #[serde(default)]
+    points: Points,
+    #[serde(borrow)]
+    route: Option<Route<'a>>,
+    #[serde(borrow)]
+    pub who: Option<Who<'a>>,
+    #[serde(borrow)]
+    pub call: Option<Call<'a>>,
+    #[serde(borrow)]
+    pub config: Option<Config<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Points {
+    token: Option<f64>,
+    last: Option<f64>,
+    end: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Route<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Who<'a> {
+    #[serde(borrow)]
+    pub tenant: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub session: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub variant: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Config<'a> {
+    #[serde(borrow)]
+    pub hash: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Call<'a> {
+    #[serde(borrow)]
+    series: Option<Series<'a>>,
+    #[serde(borrow)]
+    request: Option<Request<'a>>,
+    #[serde(borrow)]
+    response: Option<Response<'a>>,
+    #[serde(borrow)]
+    bands: Option<Bands<'a>>,
+    #[serde(borrow)]
+    pub cost: Option<Cost<'a>>,
+    #[serde(default)]
+    rates: Rates,
+    #[serde(default)]
+    usage: Usage,
+    #[serde(default)]
+    output: Output,
+    choices: Option<Choices>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Series<'a> {
+    #[serde(borrow)]
+    pub model: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub provider: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub operation: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub server_address: Option<Text<'a>>,
+    pub stream: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Request<'a> {
+    #[serde(borrow)]
+    conversation: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Response<'a> {
+    #[serde(borrow)]
+    finish_reasons: Option<First<'a>>,
+}
+
+/// The first of a list of texts; the others are passed over.
+#[derive(Debug)]
+struct First<'a>(Option<Text<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = First<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a list of finish reasons")
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(
+                self,
+                mut list: A,
+            ) -> Result<First<'de>, A::Error> {
+                let first = list.next_element()?;
+                while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
+                Ok(First(first))
+            }
+        }
+        deserializer.deserialize_seq(Visitor)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Bands<'a> {
+    #[serde(borrow)]
+    input: Option<Text<'a>>,
+    #[serde(borrow)]
+    output: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Cost<'a> {
+    amount: f64,
+    #[serde(borrow)]
+    pub currency: Text<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Rates {
+    output: Option<f64>,
+    time_per_output_token: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Usage {
+    input: Option<f64>,
+    output: Option<f64>,
+    reasoning: Option<f64>,
+    cache_read: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Output {
+    tokens: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Choices {
+    complete: u64,
+    empty: u64,
+    refused: u64,
+    filtered: u64,
+    tool_json_invalid: u64,
+    unfinished: u64,
+}
+
+impl Choices {
+    /// In the order of [`Quality::ALL`].
+    const fn times(&self) -> [u64; Quality::ALL.len()] {
+        [
+            self.complete,
+            self.empty,
+            self.refused,
+            self.filtered,
+            self.tool_json_invalid,
+            self.unfinished,
+        ]
+    }
+}
+
+impl<'a> Line<'a> {
+    /// `None` for what is no JSON or no line of a request log.
+    pub fn parse(text: &'a [u8]) -> Option<Self> {
+        serde_json::from_slice(text).ok()
+    }
+
+    pub fn series(&self) -> Option<&Series<'a>> {
+        self.call.as_ref()?.series.as_ref()
+    }
+
+    pub fn route(&self) -> Option<&str> {
+        self.route.as_ref()?.name.as_deref()
+    }
+
+    pub fn conversation(&self) -> Option<&str> {
+        self.call.as_ref()?.request.as_ref()?.conversation.as_deref()
+    }
+
+    /// The finish reason of the first choice.
+    pub fn finish(&self) -> Option<&str> {
+        let reasons = self.call.as_ref()?.response.as_ref()?.finish_reasons.as_ref()?;
+        reasons.0.as_deref()
+    }
+
+    /// The band of the prompt's length: as logged, or by its tokens.
+    pub fn input_band(&self) -> Option<&str> {
+        let call = self.call.as_ref()?;
+        let logged = call.bands.as_ref().and_then(|bands| bands.input.as_deref());
+        logged.or_else(|| call.usage.input.map(bands::of))
+    }
+
+    /// The band of the answer's length: as logged, or by its tokens.
+    pub fn output_band(&self) -> Option<&str> {
+        let call = self.call.as_ref()?;
+        let logged = call.bands.as_ref().and_then(|bands| bands.output.as_deref());
+        logged.or_else(|| call.output.tokens.map(bands::of))
+    }
+
+    /// Its numbers; `None` where its time or outcome is none, or where it is no call.
+    pub fn row(&self) -> Option<Row> {
+        let call = self.call.as_ref()?;
+        let mut row = Row::new(time::parse(&self.time)?, Outcome::parse(&self.outcome)?);
+        let streams = call.series.as_ref().is_some_and(|series| series.stream == Some(true));
+        let Points { token, last, end } = self.points;
+        row.set(Number::OutputTps, call.rates.output);
+        row.set(Number::Ttft, token.filter(|_| streams));
+        row.set(Number::Itl, call.rates.time_per_output_token);
+        row.set(Number::Duration, end);
+        row.set(Number::First, token);
+        row.set(Number::Last, last);
+        row.set(Number::Generated, call.output.tokens);
+        row.set(Number::Input, call.usage.input);
+        row.set(Number::Output, call.usage.output);
+        row.set(Number::Reasoning, call.usage.reasoning);
+        row.set(Number::Cached, call.usage.cache_read);
+        row.set(Number::Cost, call.cost.as_ref().map(|cost| cost.amount));
+        if let Some(choices) = &call.choices {
+            row.qualities = Qualities::of(choices.times());
+        }
+        Some(row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = r#"{"time":"2026-01-02T03:04:05.000000006Z","outcome":"ok","unknown":{"deep":[1,{"a":null}]},
+        "points":{"token":0.5,"last":2.5,"end":3},"route":{"name":"main","vantage":"gateway"},
+        "who":{"variant":"b","session":"s\u0041"},"config":{"hash":"abc"},
+        "call":{"series":{"model":"m","stream":true},"rates":{"output":40.5,"time_per_output_token":0.025},
+        "usage":{"input":100,"output":90,"reasoning":10,"cache_read":7},"output":{"tokens":81.0},
+        "response":{"streamed":true,"finish_reasons":["stop","length"]},
+        "choices":{"complete":1,"empty":1},"cost":{"amount":0.25,"currency":"USD"},"bands":{"output":"1k-4k"}}}"#;
+
+    #[test]
+    fn a_line_gives_its_numbers_and_its_texts() {
+        let line = Line::parse(FULL.as_bytes()).unwrap();
+        let row = line.row().unwrap();
+        let numbers = [
+            (Number::OutputTps, 40.5),
+            (Number::Ttft, 0.5),
+            (Number::Itl, 0.025),
+            (Number::Duration, 3.0),
+            (Number::Generated, 81.0),
+            (Number::Input, 100.0),
+            (Number::Output, 90.0),
+            (Number::Reasoning, 10.0),
+            (Number::Cached, 7.0),
+            (Number::Cost, 0.25),
+        ];
+        for (number, expected) in numbers {
+            assert_eq!(row.number(number), Some(expected), "{number:?}");
+        }
+        assert_eq!(row.start % 1_000_000_000, 6);
+        assert_eq!(row.qualities.holds(Quality::Empty), Some(true));
+        assert_eq!(row.qualities.holds(Quality::Complete), Some(false));
+        assert_eq!((line.finish(), line.route()), (Some("stop"), Some("main")));
+        assert_eq!((line.input_band(), line.output_band()), (Some("<128"), Some("1k-4k")));
+        assert_eq!(line.who.unwrap().session.as_deref(), Some("sA"));
+    }
+
+    #[test]
+    fn what_an_old_or_a_plain_line_lacks_is_not_known() {
+        let old = r#"{"time":"2026-01-02T03:04:05Z","outcome":"error","points":{"end":3},"call":{"series":{"model":"m","stream":false}}}"#;
+        let line = Line::parse(old.as_bytes()).unwrap();
+        let row = line.row().unwrap();
+        assert_eq!(row.number(Number::Ttft), None);
+        assert_eq!(row.number(Number::Cost), None);
+        assert_eq!(row.qualities.holds(Quality::Empty), None);
+        assert_eq!((line.finish(), line.output_band()), (None, None));
+        let plain = r#"{"time":"2026-01-02T03:04:05Z","outcome":"ok","points":{"end":3}}"#;
+        assert!(Line::parse(plain.as_bytes()).unwrap().row().is_none());
+    }
+
+    #[test]
+    fn a_whole_answer_has_no_time_to_its_first_token() {
+        let whole = FULL.replace("\"stream\":true", "\"stream\":false");
+        let row = Line::parse(whole.as_bytes()).unwrap().row().unwrap();
+        assert_eq!(row.number(Number::Ttft), None);
+        assert_eq!(row.number(Number::First), Some(0.5));
+    }
+
+    #[test]
+    fn what_is_no_line_is_none() {
+        for text in [
+            "",
+            "nonsense",
+            "[]",
+            "{}",
+            "{\"time\":5,\"outcome\":\"ok\"}",
+            "\u{0}",
+            "{\"time\":\"\"",
+        ] {
+            assert!(Line::parse(text.as_bytes()).is_none(), "{text}");
+        }
+        assert!(Line::parse(&[0xff, 0xfe]).is_none());
+    }
+}

@@ -1,0 +1,68 @@
+use super::*;
+use crate::read::{File, Selection, read};
+use crate::row::Side;
+
+/// Four requests of two models, worked out by hand.
+const LOG: &str = r#"
+{"time":"2026-01-01T00:00:00Z","outcome":"ok","points":{"token":0.1,"last":1,"end":1},"call":{"series":{"model":"m","stream":true},"rates":{"output":10,"time_per_output_token":0.1},"output":{"tokens":10},"usage":{"input":5,"output":12,"reasoning":2},"response":{"finish_reasons":["stop"]},"choices":{"complete":1},"cost":{"amount":0.5,"currency":"USD"}}}
+{"time":"2026-01-01T00:00:01Z","outcome":"ok","points":{"token":0.3,"last":3,"end":3},"call":{"series":{"model":"m","stream":true},"rates":{"output":30},"output":{"tokens":30},"response":{"finish_reasons":["length"]},"choices":{"unfinished":1},"cost":{"amount":1.5,"currency":"USD"}}}
+{"time":"2026-01-01T00:00:02Z","outcome":"error","points":{"end":0.01},"call":{"series":{"model":"m","stream":true},"rates":{"output":900}}}
+{"time":"2026-01-01T00:00:03Z","outcome":"cancelled","points":{"token":0.2,"end":9},"call":{"series":{"model":"n","stream":true},"cost":{"amount":2,"currency":"EUR"}}}
+"#;
+
+fn tables_of(text: &str) -> (Vec<String>, Vec<Statistics>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    std::fs::write(&path, text).unwrap();
+    let selection = Selection { by: vec!["model".parse().unwrap()], ..Selection::default() };
+    let log = read(&[File { path, side: Side::Neither }], &selection).unwrap();
+    let names: Vec<String> = log.groups.iter().map(str::to_owned).collect();
+    let tables = tables(&log, names.len(), |row| Some(row.group));
+    (names, tables)
+}
+
+#[test]
+fn the_figures_are_those_worked_out_by_hand() {
+    let (names, tables) = tables_of(LOG);
+    assert_eq!(names, ["m", "n"]);
+    let m = &tables[0];
+    assert_eq!(m.requests, 3);
+    assert_eq!(m.outcomes, BTreeMap::from([("ok", 2), ("error", 1)]));
+    assert_eq!(m.error_rate, Some(1.0 / 3.0));
+    // The failure's rate and duration do not count.
+    let tps = m.output_tps.unwrap();
+    assert_eq!((tps.n, tps.mean, tps.p50), (2, 20.0, 20.0));
+    assert!((tps.p95 - 29.0).abs() < 1e-12);
+    assert_eq!(m.itl.unwrap().n, 1, "undefined is left out");
+    assert_eq!(m.duration.map(|of| of.mean), Some(2.0));
+    let tokens = Tokens {
+        generated: Some(40.0),
+        input: Some(5.0),
+        output: Some(12.0),
+        reasoning: Some(2.0),
+        cached: None,
+    };
+    assert_eq!(m.tokens, tokens);
+    let cost = Cost { n: 2, total: 2.0, mean: Some(1.0), per_million_tokens: Some(50_000.0) };
+    assert_eq!(m.cost, BTreeMap::from([("USD".to_owned(), cost)]));
+    assert_eq!(m.finish.as_ref().unwrap().shares.get("stop"), Some(&0.5));
+    let quality = m.quality.as_ref().unwrap();
+    assert_eq!((quality.n, quality.shares["complete"], quality.shares["empty"]), (2, 0.5, 0.0));
+}
+
+#[test]
+fn who_only_left_has_no_error_rate_and_no_times() {
+    let (_, tables) = tables_of(LOG);
+    let n = &tables[1];
+    assert_eq!((n.requests, n.error_rate, n.duration, n.ttft), (1, None, None, None));
+    assert_eq!(n.cost["EUR"].per_million_tokens, None);
+    assert_eq!((&n.finish, &n.quality), (&None, &None));
+}
+
+#[test]
+fn throughput_is_over_the_window() {
+    let (_, tables) = tables_of(LOG);
+    let throughput = Throughput::of(&tables[0], 4.0).unwrap();
+    assert_eq!((throughput.requests, throughput.output_tokens), (0.75, Some(10.0)));
+    assert_eq!(Throughput::of(&tables[0], 0.0), None);
+}

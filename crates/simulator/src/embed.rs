@@ -1,0 +1,110 @@
+//! Embeddings: vectors that depend on nothing but their text.
+
+use bytes::Bytes;
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use crate::request::Request;
+
+/// As many as OpenAI's small model has.
+const DIMENSIONS: usize = 1_536;
+
+/// The largest vector anybody serves today has 4,096.
+const MOST_DIMENSIONS: usize = 4_096;
+
+/// More inputs than any provider takes at once (OpenAI: 2,048).
+const MOST_INPUTS: usize = 2_048;
+
+/// The body of an embeddings answer.
+pub fn answer(request: &Request, model: &str, prompt_tokens: u64) -> Bytes {
+    let dimensions = request.dimensions.unwrap_or(DIMENSIONS).clamp(1, MOST_DIMENSIONS);
+    let encoded = request.encoding_format.as_deref() == Some("base64");
+    let data: Vec<Value> = inputs(request.input.as_ref())
+        .into_iter()
+        .take(MOST_INPUTS)
+        .enumerate()
+        .map(|(index, text)| {
+            let vector = vector(&text, dimensions);
+            let embedding = if encoded {
+                let bytes: Vec<u8> = vector.iter().flat_map(|it| it.to_le_bytes()).collect();
+                Value::String(base64(&bytes))
+            } else {
+                json!(vector)
+            };
+            json!({"object": "embedding", "index": index, "embedding": embedding})
+        })
+        .collect();
+    let usage = json!({"prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens});
+    Bytes::from(json!({"object": "list", "data": data, "model": model, "usage": usage}).to_string())
+}
+
+/// A text, a list of texts, a list of token ids, or a list of such lists.
+fn inputs(input: Option<&Value>) -> Vec<String> {
+    match input {
+        Some(Value::String(text)) => vec![text.clone()],
+        Some(Value::Array(items)) if items.iter().all(|it| it.is_string() || it.is_array()) => {
+            items.iter().map(Value::to_string).collect()
+        }
+        Some(other) => vec![other.to_string()],
+        None => Vec::new(),
+    }
+}
+
+/// A vector of length 1.
+fn vector(text: &str, dimensions: usize) -> Vec<f32> {
+    let mut random = Rng::with_seed(super::hash(0, text.as_bytes()));
+    let raw: Vec<f32> = (0..dimensions).map(|_| random.f32() - 0.5).collect();
+    let length = raw.iter().map(|it| it * it).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+    raw.into_iter().map(|it| it / length).collect()
+}
+
+/// Standard base64 with padding (RFC 4648 §4).
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
+        for place in 0..4 {
+            let sextet = (bits >> (18 - 6 * place)) & 63;
+            let letter = ALPHABET.get(sextet as usize).map_or('=', |it| char::from(*it));
+            out.push(if place <= group.len() { letter } else { '=' });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn embed(text: &str) -> Value {
+        let request = Request::parse(text.as_bytes()).unwrap();
+        serde_json::from_slice(&answer(&request, "m", 3)).unwrap()
+    }
+
+    #[test]
+    fn base64_is_as_rfc_4648_has_it() {
+        let encoded =
+            ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|text| base64(text.as_bytes()));
+        assert_eq!(encoded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
+    }
+
+    #[test]
+    fn a_vector_depends_on_its_text_alone_and_has_length_one() {
+        let both = embed(r#"{"input":["one","two","one"],"dimensions":16}"#);
+        let vector = |index: usize| both["data"][index]["embedding"].as_array().unwrap().clone();
+        assert_eq!(vector(0), vector(2));
+        assert_ne!(vector(0), vector(1));
+        let length: f64 = vector(0).iter().map(|it| it.as_f64().unwrap().powi(2)).sum();
+        assert!((length - 1.0).abs() < 1e-5);
+        assert_eq!(vector(0).len(), 16);
+    }
+
+    #[test]
+    fn encoded_vectors_are_texts_and_a_list_of_token_ids_is_one_input() {
+        let encoded = embed(r#"{"input":[1,2,3],"encoding_format":"base64","dimensions":4}"#);
+        assert_eq!(encoded["data"].as_array().unwrap().len(), 1);
+        assert_eq!(encoded["data"][0]["embedding"].as_str().unwrap().len(), 24);
+    }
+}

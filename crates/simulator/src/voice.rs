@@ -1,0 +1,236 @@
+//! How an answer is written in OpenAI's shapes: chunk by chunk, or whole.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::ledger::Usage;
+use crate::request::Api;
+use crate::script::{Kind, Part, Script};
+
+/// What every chunk of one answer has in common.
+#[derive(Debug)]
+pub struct Voice {
+    pub api: Api,
+    pub id: String,
+    pub created: u64,
+    pub model: String,
+    /// Whether usage will come in the stream by request: then every other chunk says `"usage":null`.
+    pub null_usage: bool,
+}
+
+#[derive(Serialize)]
+struct Chunk<'a, C: Serialize> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    system_fingerprint: &'static str,
+    choices: &'a [C],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct ChatChoice<'a> {
+    index: u32,
+    delta: Delta<'a>,
+    logprobs: (),
+    finish_reason: Option<&'a str>,
+}
+
+#[derive(Default, Serialize)]
+struct Delta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[ToolDelta<'a>; 1]>,
+}
+
+#[derive(Serialize)]
+struct ToolDelta<'a> {
+    index: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'a str>,
+    function: FunctionDelta<'a>,
+}
+
+#[derive(Serialize)]
+struct FunctionDelta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    arguments: &'a str,
+}
+
+#[derive(Serialize)]
+struct TextChoice<'a> {
+    index: u32,
+    text: &'a str,
+    logprobs: (),
+    finish_reason: Option<&'a str>,
+}
+
+const FINGERPRINT: &str = "fp_simulated";
+const TOOL_ID: &str = "call_simulated_0";
+
+impl Voice {
+    /// The chunk that says only who speaks.
+    pub fn role(&self, choice: u32) -> Bytes {
+        let delta = Delta { role: Some("assistant"), content: Some(""), ..Delta::default() };
+        self.chat(choice, delta, None)
+    }
+
+    /// The chunk that names the tool, before its arguments.
+    pub fn tool_head(&self, choice: u32, name: &str) -> Bytes {
+        let call = ToolDelta {
+            index: 0,
+            id: Some(TOOL_ID),
+            kind: Some("function"),
+            function: FunctionDelta { name: Some(name), arguments: "" },
+        };
+        self.chat(choice, Delta { tool_calls: Some([call]), ..Delta::default() }, None)
+    }
+
+    /// A chunk of generated text.
+    pub fn piece(&self, choice: u32, kind: Kind, text: &str) -> Bytes {
+        if self.api == Api::Completion {
+            return self.text(choice, text, None);
+        }
+        let delta = match kind {
+            Kind::Text => Delta { content: Some(text), ..Delta::default() },
+            Kind::Reasoning => Delta { reasoning_content: Some(text), ..Delta::default() },
+            Kind::Tool => {
+                let function = FunctionDelta { name: None, arguments: text };
+                let call = ToolDelta { index: 0, id: None, kind: None, function };
+                Delta { tool_calls: Some([call]), ..Delta::default() }
+            }
+        };
+        self.chat(choice, delta, None)
+    }
+
+    pub fn finish(&self, choice: u32, reason: &str) -> Bytes {
+        match self.api {
+            Api::Completion => self.text(choice, "", Some(reason)),
+            Api::Chat | Api::Embeddings => self.chat(choice, Delta::default(), Some(reason)),
+        }
+    }
+
+    /// The last chunk, which holds no choice.
+    pub fn usage(&self, usage: Usage) -> Bytes {
+        self.event::<ChatChoice<'_>>(&[], Some(usage_json(usage)))
+    }
+
+    /// The whole answer as one body.
+    pub fn whole(&self, script: &Script, usage: Option<Usage>) -> Bytes {
+        let choices: Vec<Value> = (0..script.choices)
+            .map(|choice| match self.api {
+                Api::Completion => json!({
+                    "index": choice,
+                    "text": script.text(choice, Kind::Text).map_or("", |part| &part.text),
+                    "logprobs": null,
+                    "finish_reason": script.finish,
+                }),
+                Api::Chat | Api::Embeddings => json!({
+                    "index": choice,
+                    "message": message(script, choice),
+                    "logprobs": null,
+                    "finish_reason": script.finish,
+                }),
+            })
+            .collect();
+        let object = match self.api {
+            Api::Completion => "text_completion",
+            Api::Chat | Api::Embeddings => "chat.completion",
+        };
+        let mut body = json!({
+            "id": self.id,
+            "object": object,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+            "system_fingerprint": FINGERPRINT,
+        });
+        if let (Some(usage), Some(fields)) = (usage, body.as_object_mut()) {
+            fields.insert("usage".to_owned(), usage_json(usage));
+        }
+        Bytes::from(body.to_string())
+    }
+
+    fn chat(&self, choice: u32, delta: Delta<'_>, finish_reason: Option<&str>) -> Bytes {
+        self.event(&[ChatChoice { index: choice, delta, logprobs: (), finish_reason }], None)
+    }
+
+    fn text(&self, choice: u32, text: &str, finish_reason: Option<&str>) -> Bytes {
+        self.event(&[TextChoice { index: choice, text, logprobs: (), finish_reason }], None)
+    }
+
+    fn event<C: Serialize>(&self, choices: &[C], usage: Option<Value>) -> Bytes {
+        let chunk = Chunk {
+            id: &self.id,
+            object: match self.api {
+                Api::Completion => "text_completion",
+                Api::Chat | Api::Embeddings => "chat.completion.chunk",
+            },
+            created: self.created,
+            model: &self.model,
+            system_fingerprint: FINGERPRINT,
+            choices,
+            usage: usage.or(self.null_usage.then_some(Value::Null)),
+        };
+        let mut line = Vec::with_capacity(320);
+        line.extend_from_slice(b"data: ");
+        // Structs of texts and numbers always have a JSON form, and a Vec takes every byte.
+        if serde_json::to_writer(&mut line, &chunk).is_err() {
+            line.extend_from_slice(b"{}");
+        }
+        line.extend_from_slice(b"\n\n");
+        Bytes::from(line)
+    }
+}
+
+/// The end of a stream.
+pub const DONE: &[u8] = b"data: [DONE]\n\n";
+
+/// A comment that keeps the connection alive.
+pub const PING: &[u8] = b": ping\n\n";
+
+fn message(script: &Script, choice: u32) -> Value {
+    let text = |kind| script.text(choice, kind).map(|part: &Part| part.text.as_str());
+    let mut message = json!({"role": "assistant", "content": text(Kind::Text), "refusal": null});
+    let Some(fields) = message.as_object_mut() else {
+        return message;
+    };
+    if let Some(reasoning) = text(Kind::Reasoning) {
+        fields.insert("reasoning_content".to_owned(), json!(reasoning));
+    }
+    if let (Some(name), Some(arguments)) = (&script.tool, text(Kind::Tool)) {
+        let function = json!({"name": name, "arguments": arguments});
+        let call = json!({"id": TOOL_ID, "type": "function", "function": function});
+        fields.insert("tool_calls".to_owned(), json!([call]));
+    }
+    message
+}
+
+fn usage_json(usage: Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    })
+}
+
+/// The answer to `GET */models`.
+pub fn models<'a>(names: impl Iterator<Item = &'a str>, created: u64) -> Bytes {
+    let list: Vec<Value> = names
+        .map(|name| json!({"id": name, "object": "model", "created": created, "owned_by": "simulate"}))
+        .collect();
+    Bytes::from(json!({"object": "list", "data": list}).to_string())
+}
