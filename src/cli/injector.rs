@@ -11,9 +11,11 @@ use super::run::{SECOND_SIGNAL, Stop, runtime};
 use crate::config::value::Length;
 use crate::config::{Log, LogFormat, LogLevel};
 use tokengauge_kubernetes::inject::Settings;
-use tokengauge_kubernetes::injector::api::{self, SERVICE_ACCOUNT};
-use tokengauge_kubernetes::injector::authority::Names;
-use tokengauge_kubernetes::injector::{Certificate, Config, Files, Injector, SelfMade};
+
+use tokengauge_kubernetes::webhook::{
+    ApiServer, CertificateFiles, CertificateSource, Config, SERVICE_ACCOUNT, SelfSigned,
+    ServiceName, WebhookServer,
+};
 use tokengauge_telemetry::self_telemetry;
 
 /// Run the admission webhook that gives pods their sidecar when they are created
@@ -108,7 +110,7 @@ pub fn run(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Resul
 async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     // Before anything is said of listening: whoever has read that may send a signal.
     let mut stop = Stop::listen()?;
-    let injector = Injector::start(config)?;
+    let injector = WebhookServer::start(config)?;
     self_telemetry::Listening { address: &injector.address().to_string(), tls: true }.emit();
     self_telemetry::AdminListening {
         address: &injector.admin_addr().to_string(),
@@ -125,31 +127,33 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
 fn config(args: Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<Config> {
     let server = match (args.api_server, args.token_file, args.ca_file) {
         (Some(url), Some(token), Some(authority)) => {
-            Some(api::Server { url: url.trim_end_matches('/').to_owned(), token, authority })
+            Some(ApiServer { url: url.trim_end_matches('/').to_owned(), token, authority })
         }
-        _ => api::Server::in_cluster(environment),
+        _ => ApiServer::in_cluster(environment),
     };
     let certificate = match (args.cert, args.key) {
-        (Some(certificate), Some(key)) => Certificate::Mounted(Files { certificate, key }),
+        (Some(certificate), Some(key)) => {
+            CertificateSource::Files(CertificateFiles { certificate, key })
+        }
         _ => {
             let server = server.clone().context(
                 "--self-signed needs an API server: this is no pod of a cluster (KUBERNETES_SERVICE_HOST is not set); \
                  say where it is with --api-server, --token-file and --ca-file",
             )?;
             let namespace = args.namespace.map_or_else(own_namespace, Ok)?;
-            let names = Names { service: args.service, namespace };
-            let made = SelfMade {
+            let names = ServiceName { service: args.service, namespace };
+            let made = SelfSigned {
                 names,
                 secret: args.secret,
                 configuration: args.webhook_configuration,
                 interval: args.check_interval.0,
             };
-            Certificate::SelfMade(made, server)
+            CertificateSource::SelfSigned(made, server)
         }
     };
     let events = server.filter(|_| !args.no_events);
     if events.is_none() && !args.no_events {
-        tokengauge_kubernetes::injector::log::NoEvents.emit();
+        tokengauge_kubernetes::webhook::log::NoEvents.emit();
     }
     Ok(Config {
         listen: args.listen,

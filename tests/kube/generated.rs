@@ -11,7 +11,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
 use tokengauge::cli::inject::Changed;
 use tokengauge_kubernetes::inject::{Around, Outcome, Settings, inject, name, objects, within};
-use tokengauge_kubernetes::review::Review;
+use tokengauge_kubernetes::webhook::review::Review;
 use tokengauge_kubernetes::yaml::documents;
 
 use super::choices::Choices;

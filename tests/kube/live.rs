@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tokengauge::cli::inject::Changed;
 use tokengauge_kubernetes::inject::{Around, RECORD, inject, objects};
-use tokengauge_kubernetes::review::Review;
+use tokengauge_kubernetes::webhook::review::Review;
 use tokengauge_kubernetes::yaml::documents;
 
 use super::{again, folder, injected, input, settings, taken_back};

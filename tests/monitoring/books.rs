@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use tokengauge_kubernetes::injector;
+use tokengauge_kubernetes::webhook;
 use tokengauge_monitoring::emitted::{TARGET_LABELS, emitted};
 use tokengauge_telemetry::names::{self, attributes, spans};
 use tokengauge_telemetry::prometheus::label_name;
@@ -260,7 +260,7 @@ impl Known {
                 .chain(labels)
                 .chain(recorded().map(|rule| rule.name))
                 .chain(recorded().flat_map(|rule| rule.fields.into_keys()))
-                .chain(injector::names().map(str::to_owned))
+                .chain(webhook::metric_names().map(str::to_owned))
                 .chain(NEITHER.iter().map(|&name| name.to_owned()))
                 .collect(),
             opentelemetry: names::metrics()

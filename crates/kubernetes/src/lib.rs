@@ -4,6 +4,5 @@
 //! server as it is; `tokengauge inject` applies it to the text of manifests, so that comments, order and quotes stay.
 
 pub mod inject;
-pub mod injector;
-pub mod review;
+pub mod webhook;
 pub mod yaml;

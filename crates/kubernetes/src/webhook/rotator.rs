@@ -17,18 +17,18 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::api::{self, Api, NoWebhook, bundle_patch};
-use super::authority::{self, Kept, Names, Plan};
-use super::instant::rfc3339;
-use super::metrics::{Change, Metrics};
-use super::serving::{Serving, pair};
-use crate::injector::log;
+use super::api::{self, ApiClient, NoWebhook, bundle_patch};
+use super::log;
+use super::metrics::{CertificateChange, Metrics};
+use super::resolver::{CertificateResolver, pair};
+use super::self_signed::{self, Plan, ServiceName, StoredCertificates};
+use super::validity::rfc3339;
 use tokengauge_types::clock;
 
 /// Where certificates are kept and announced.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct SelfMade {
-    pub names: Names,
+pub struct SelfSigned {
+    pub names: ServiceName,
     /// In the service's namespace.
     pub secret: String,
     /// The MutatingWebhookConfiguration.
@@ -42,13 +42,13 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Rounds of one look that lose against another replica; the third has seen the winner's.
 const MOST_TRIES: usize = 3;
 
-/// Why a round failed.
+/// RenewalReason a round failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
-    Api(#[from] api::Error),
+    ApiClient(#[from] api::Error),
     #[error(transparent)]
-    Authority(#[from] authority::Error),
+    Authority(#[from] self_signed::Error),
     #[error("the Secret is changed by somebody else again and again")]
     Contended,
     #[error(
@@ -60,9 +60,14 @@ enum Error {
 }
 
 /// Goes on as long as it is polled.
-pub async fn keep(settings: SelfMade, api: Arc<Api>, serving: Arc<Serving>, metrics: Arc<Metrics>) {
+pub async fn run(
+    settings: SelfSigned,
+    api: Arc<ApiClient>,
+    serving: Arc<CertificateResolver>,
+    metrics: Arc<Metrics>,
+) {
     let interval = settings.interval;
-    let mut keeper = Keeper { settings, api, serving, metrics, shown: None, announced: None };
+    let mut keeper = CertRotator { settings, api, serving, metrics, shown: None, announced: None };
     let mut failed: Option<(String, Duration)> = None;
     loop {
         let pause = match keeper.round().await {
@@ -87,17 +92,17 @@ pub async fn keep(settings: SelfMade, api: Arc<Api>, serving: Arc<Serving>, metr
     }
 }
 
-struct Keeper {
-    settings: SelfMade,
-    api: Arc<Api>,
-    serving: Arc<Serving>,
+struct CertRotator {
+    settings: SelfSigned,
+    api: Arc<ApiClient>,
+    serving: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
-    shown: Option<Kept>,
+    shown: Option<StoredCertificates>,
     /// The bundle as the last round left it.
     announced: Option<String>,
 }
 
-impl Keeper {
+impl CertRotator {
     async fn round(&mut self) -> Result<(), Error> {
         let now = clock::wall_now().unix_nanos() / 1_000_000_000;
         let kept = self.kept(now).await?;
@@ -113,27 +118,31 @@ impl Keeper {
         let until = rfc3339(pair.validity.until);
         self.serving.show(pair);
         self.shown = Some(kept);
-        self.metrics.changed(Change::Shown);
+        self.metrics.changed(CertificateChange::Shown);
         log::CertificateShown { until: &until }.emit();
         Ok(())
     }
 
     /// What the Secret holds when all is well with it.
-    async fn kept(&self, now: u64) -> Result<Kept, Error> {
-        let SelfMade { names, secret, .. } = &self.settings;
+    async fn kept(&self, now: u64) -> Result<StoredCertificates, Error> {
+        let SelfSigned { names, secret, .. } = &self.settings;
         for _ in 0..MOST_TRIES {
             let found = match self.api.secret(&names.namespace, secret).await {
                 Ok(found) => Some(found),
                 Err(error) if error.is_not_found() => None,
                 Err(error) => return Err(error.into()),
             };
-            let (new, why) = match authority::plan(found.as_ref().and_then(Kept::of), names, now)? {
+            let (new, why) = match self_signed::plan(
+                found.as_ref().and_then(StoredCertificates::of),
+                names,
+                now,
+            )? {
                 Plan::Keep(kept) => return Ok(kept),
                 Plan::Write(new, why) => (new, why),
             };
             match self.write(&new, found.as_ref()).await {
                 Ok(_) => {
-                    self.metrics.changed(Change::Made);
+                    self.metrics.changed(CertificateChange::Made);
                     log::CertificateMade { why: why.as_str() }.emit();
                     return Ok(new);
                 }
@@ -144,8 +153,12 @@ impl Keeper {
         Err(Error::Contended)
     }
 
-    async fn write(&self, new: &Kept, found: Option<&Value>) -> Result<Value, api::Error> {
-        let SelfMade { names, secret, .. } = &self.settings;
+    async fn write(
+        &self,
+        new: &StoredCertificates,
+        found: Option<&Value>,
+    ) -> Result<Value, api::Error> {
+        let SelfSigned { names, secret, .. } = &self.settings;
         let namespace = &names.namespace;
         let Some(found) = found else {
             let made = new.secret(namespace, secret, None);
@@ -162,9 +175,9 @@ impl Keeper {
     }
 
     /// Sets `caBundle` where it is another.
-    async fn announce(&self, kept: &Kept) -> Result<(), Error> {
-        let SelfMade { names, configuration, .. } = &self.settings;
-        let Names { service, namespace } = names;
+    async fn announce(&self, kept: &StoredCertificates) -> Result<(), Error> {
+        let SelfSigned { names, configuration, .. } = &self.settings;
+        let ServiceName { service, namespace } = names;
         let found = self.api.webhooks(configuration).await?;
         let patch = bundle_patch(&found, namespace, service, &kept.bundle());
         let patch = patch.map_err(|NoWebhook| Error::NoWebhook {

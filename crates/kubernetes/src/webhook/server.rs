@@ -1,4 +1,4 @@
-//! The two ports: reviews over HTTPS, health and metrics in the clear.
+//! The two ports: reviews over HTTPS, admin and metrics in the clear.
 //!
 //! What a stranger can make the injector hold or do is bounded, and every wait is shorter than the API server's for the
 //! answer: heads and handshakes, bodies, bytes of all bodies together, reviews that are worked on at once. A review that
@@ -21,12 +21,12 @@ use rustls::ServerConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
-use super::events::Events;
+use super::events::EventRecorder;
+use super::log;
 use super::metrics::Metrics;
-use super::serving::Serving;
+use super::resolver::CertificateResolver;
+use super::review::{BypassReason, Decision, InvalidReview, Review, ReviewOutcome};
 use crate::inject::{Around, Settings, inject};
-use crate::injector::log;
-use crate::review::{Decision, NoReview, Review, Unasked, Verdict};
 use tokengauge_listen::{Address, Connections, Listener, Peer};
 use tokengauge_types::clock;
 
@@ -55,13 +55,13 @@ type Answer = Response<Full<Bytes>>;
 
 /// A port that is served.
 #[derive(Debug)]
-pub struct Running {
+pub struct ServerHandle {
     pub address: SocketAddr,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<Connections>,
 }
 
-impl Running {
+impl ServerHandle {
     /// Accepts nothing any more; what is open may finish for a while and is then cut.
     pub async fn stop(self, limit: Duration) {
         // A receiver that is gone has stopped already.
@@ -74,28 +74,28 @@ impl Running {
 }
 
 /// Serves reviews.
-pub fn reviews(
+pub fn serve_reviews(
     address: SocketAddr,
     tls: ServerConfig,
-    desk: Arc<Desk>,
-) -> Result<Running, tokengauge_listen::Error> {
+    service: Arc<WebhookService>,
+) -> Result<ServerHandle, tokengauge_listen::Error> {
     let config = config(address, MOST_CONNECTIONS);
     let listener = Listener::bind_tls(&config, tls)?;
     let answer = move |request| {
-        let desk = Arc::clone(&desk);
-        async move { desk.answer(request).await }
+        let service = Arc::clone(&service);
+        async move { service.answer(request).await }
     };
     Ok(serve(listener, address, answer))
 }
 
-/// Serves health and metrics.
-pub fn pages(
+/// Serves admin and metrics.
+pub fn serve_admin(
     address: SocketAddr,
-    health: Arc<Health>,
-) -> Result<Running, tokengauge_listen::Error> {
+    admin: Arc<AdminService>,
+) -> Result<ServerHandle, tokengauge_listen::Error> {
     let listener = Listener::bind(&config(address, MOST_ADMIN_CONNECTIONS))?;
     let answer = move |request: Request<Incoming>| {
-        let answer = health.answer(&request);
+        let answer = admin.answer(&request);
         async move { answer }
     };
     Ok(serve(listener, address, answer))
@@ -109,7 +109,7 @@ fn config(address: SocketAddr, max_connections: usize) -> tokengauge_listen::Con
     }
 }
 
-fn serve<F, A>(listener: Listener, wanted: SocketAddr, answer: F) -> Running
+fn serve<F, A>(listener: Listener, wanted: SocketAddr, answer: F) -> ServerHandle
 where
     F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + Unpin + 'static,
     A: Future<Output = Answer> + Send + 'static,
@@ -127,22 +127,22 @@ where
     let serving = listener.serve(service_for, async move {
         drop(stopped.await);
     });
-    Running { address, stop, serving: tokio::spawn(serving) }
+    ServerHandle { address, stop, serving: tokio::spawn(serving) }
 }
 
 /// Answers reviews.
 #[derive(Debug)]
-pub struct Desk {
+pub struct WebhookService {
     settings: Settings,
-    events: Events,
+    events: EventRecorder,
     metrics: Arc<Metrics>,
     room: Arc<Semaphore>,
     turns: Arc<Semaphore>,
 }
 
-/// Why a request has no AdmissionReview as its answer.
+/// RenewalReason a request has no AdmissionReview as its answer.
 #[derive(Debug, thiserror::Error)]
-enum Unanswerable {
+enum RequestError {
     #[error("reviews are sent to POST /inject")]
     Path,
     #[error("only POST is answered here")]
@@ -158,10 +158,10 @@ enum Unanswerable {
     #[error("too many reviews at once")]
     Busy,
     #[error(transparent)]
-    NoReview(#[from] NoReview),
+    InvalidReview(#[from] InvalidReview),
 }
 
-impl Unanswerable {
+impl RequestError {
     const fn status(&self) -> StatusCode {
         match self {
             Self::Path => StatusCode::NOT_FOUND,
@@ -169,7 +169,7 @@ impl Unanswerable {
             Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Late => StatusCode::REQUEST_TIMEOUT,
-            Self::Broken(_) | Self::NoReview(_) => StatusCode::BAD_REQUEST,
+            Self::Broken(_) | Self::InvalidReview(_) => StatusCode::BAD_REQUEST,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -183,7 +183,7 @@ impl Unanswerable {
             Self::Late => "late",
             Self::Broken(_) => "broken_off",
             Self::Busy => "busy",
-            Self::NoReview(_) => "no_review",
+            Self::InvalidReview(_) => "no_review",
         }
     }
 }
@@ -195,8 +195,8 @@ struct Body {
     room: Option<OwnedSemaphorePermit>,
 }
 
-impl Desk {
-    pub fn new(settings: Settings, events: Events, metrics: Arc<Metrics>) -> Self {
+impl WebhookService {
+    pub fn new(settings: Settings, events: EventRecorder, metrics: Arc<Metrics>) -> Self {
         Self {
             settings,
             events,
@@ -211,12 +211,12 @@ impl Desk {
         let metrics = Arc::clone(&self.metrics);
         match self.review(request).await {
             Ok((decision, answer)) => {
-                metrics.reviewed(decision.verdict, decision.reason, clock::now().since(begun));
+                metrics.reviewed(decision.outcome, decision.reason, clock::now().since(begun));
                 typed(StatusCode::OK, "application/json", answer)
             }
             Err(why) => {
                 let reason = why.as_str();
-                metrics.reviewed(Verdict::Failed, reason, clock::now().since(begun));
+                metrics.reviewed(ReviewOutcome::Failed, reason, clock::now().since(begun));
                 log::ReviewUnanswerable { problem: &why }.emit();
                 text(why.status(), format!("{why}\n"))
             }
@@ -226,15 +226,15 @@ impl Desk {
     async fn review(
         self: Arc<Self>,
         request: Request<Incoming>,
-    ) -> Result<(Decision, String), Unanswerable> {
+    ) -> Result<(Decision, String), RequestError> {
         expected(request.uri().path(), request.method(), request.headers())?;
         let receiving = self.receive(request.into_body());
         let body = tokio::time::timeout(BODY_TIMEOUT, receiving).await;
-        let body = body.map_err(|_| Unanswerable::Late)??;
+        let body = body.map_err(|_| RequestError::Late)??;
         let turn = Arc::clone(&self.turns).acquire_owned();
         let turn = tokio::time::timeout(TURN_TIMEOUT, turn).await;
         let Ok(Ok(turn)) = turn else {
-            return Err(Unanswerable::Busy);
+            return Err(RequestError::Busy);
         };
         let working = tokio::task::spawn_blocking(move || {
             let answered = self.decide(&body.bytes);
@@ -242,17 +242,17 @@ impl Desk {
             answered
         });
         // Only a runtime that ends breaks it off: panics are caught within.
-        working.await.map_err(|_| Unanswerable::Busy)?
+        working.await.map_err(|_| RequestError::Busy)?
     }
 
-    fn decide(&self, body: &[u8]) -> Result<(Decision, String), Unanswerable> {
+    fn decide(&self, body: &[u8]) -> Result<(Decision, String), RequestError> {
         let review = Review::read(body)?;
         let deciding = || review.decide(|pod| inject(pod, &Around::alone(), &self.settings));
         let decided = catch_unwind(AssertUnwindSafe(deciding));
-        let mut decision = decided.unwrap_or_else(|_| Decision::unasked(Unasked::Panicked));
+        let mut decision = decided.unwrap_or_else(|_| Decision::unasked(BypassReason::Panicked));
         let answer = review.answer(&decision).to_string();
         log::Reviewed {
-            outcome: decision.verdict.as_str(),
+            outcome: decision.outcome.as_str(),
             reason: decision.reason,
             message: &decision.message,
         }
@@ -264,20 +264,20 @@ impl Desk {
     }
 
     /// Takes room for each part of the body as it comes, so that slow senders hold no more than they have sent.
-    async fn receive(&self, mut body: Incoming) -> Result<Body, Unanswerable> {
+    async fn receive(&self, mut body: Incoming) -> Result<Body, RequestError> {
         let mut bytes = BytesMut::new();
         let mut room: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(Unanswerable::Broken)?;
+            let frame = frame.map_err(RequestError::Broken)?;
             let Ok(data) = frame.into_data() else {
                 continue;
             };
             if bytes.len() + data.len() > LARGEST_BODY {
-                return Err(Unanswerable::TooLarge);
+                return Err(RequestError::TooLarge);
             }
             let wanted = u32::try_from(data.len()).unwrap_or(u32::MAX);
             let more = Arc::clone(&self.room).try_acquire_many_owned(wanted);
-            let more = more.map_err(|_| Unanswerable::Busy)?;
+            let more = more.map_err(|_| RequestError::Busy)?;
             match &mut room {
                 Some(room) => room.merge(more),
                 None => room = Some(more),
@@ -289,32 +289,32 @@ impl Desk {
     }
 }
 
-fn expected(path: &str, method: &Method, headers: &HeaderMap) -> Result<(), Unanswerable> {
+fn expected(path: &str, method: &Method, headers: &HeaderMap) -> Result<(), RequestError> {
     if path != "/inject" {
-        return Err(Unanswerable::Path);
+        return Err(RequestError::Path);
     }
     if method != Method::POST {
-        return Err(Unanswerable::Method);
+        return Err(RequestError::Method);
     }
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next());
     let is_json = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
     if !is_json {
-        return Err(Unanswerable::ContentType);
+        return Err(RequestError::ContentType);
     }
     Ok(())
 }
 
 /// Answers probes and scrapers.
 #[derive(Debug)]
-pub struct Health {
+pub struct AdminService {
     /// False once it was told to stop.
-    pub open: Arc<AtomicBool>,
-    pub serving: Arc<Serving>,
+    pub accepts_reviews: Arc<AtomicBool>,
+    pub resolver: Arc<CertificateResolver>,
     pub metrics: Arc<Metrics>,
 }
 
-impl Health {
+impl AdminService {
     fn answer(&self, request: &Request<Incoming>) -> Answer {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             let why = "only GET is answered here\n".to_owned();
@@ -326,7 +326,7 @@ impl Health {
             "/metrics" => typed(
                 StatusCode::OK,
                 "text/plain; version=0.0.4; charset=utf-8",
-                self.metrics.text(self.serving.until()),
+                self.metrics.text(self.resolver.until()),
             ),
             _ => text(StatusCode::NOT_FOUND, "/livez /readyz /metrics\n".to_owned()),
         }
@@ -334,11 +334,11 @@ impl Health {
 
     fn ready(&self) -> Answer {
         let not = |why: &str| text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
-        if !self.open.load(Ordering::Acquire) {
+        if !self.accepts_reviews.load(Ordering::Acquire) {
             return not("stopping");
         }
         let now = clock::wall_now().unix_nanos() / 1_000_000_000;
-        match self.serving.until() {
+        match self.resolver.until() {
             None => not("there is no certificate yet"),
             Some(until) if until <= now => not("the certificate has ended"),
             Some(_) => text(StatusCode::OK, "ready\n".to_owned()),

@@ -102,7 +102,7 @@ impl CertificateKeepingFails<'_> {
     }
 }
 
-/// Events cannot be sent; told once until one can be again.
+/// EventRecorder cannot be sent; told once until one can be again.
 #[derive(Debug)]
 pub struct EventFails<'a> {
     pub error: &'a dyn Error,
@@ -128,12 +128,12 @@ impl NoEvents {
 
 /// The injector was told to stop.
 #[derive(Debug)]
-pub struct InjectorStopping {
+pub struct Stopping {
     /// How long it still takes new connections.
     pub delay: Duration,
 }
 
-impl InjectorStopping {
+impl Stopping {
     pub fn emit(&self) {
         tracing::info!(delay = ?self.delay, "stopping");
     }

@@ -28,7 +28,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::{Value, json};
 
-use super::instant::Validity;
+use super::validity::Validity;
 
 const DAY: u64 = 86_400;
 const AUTHORITY_LASTS: u64 = 3_650 * DAY;
@@ -40,12 +40,12 @@ const MOST_AUTHORITIES: usize = 2;
 
 /// Whom the certificate is for.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Names {
+pub struct ServiceName {
     pub service: String,
     pub namespace: String,
 }
 
-impl Names {
+impl ServiceName {
     fn all(&self) -> Vec<String> {
         let Self { service, namespace } = self;
         let short = format!("{service}.{namespace}.svc");
@@ -65,7 +65,7 @@ impl Names {
 
 /// What the Secret holds, as PEM.
 #[derive(Clone, Eq, PartialEq)]
-pub struct Kept {
+pub struct StoredCertificates {
     /// The newest first.
     pub authorities: String,
     authority_key: String,
@@ -73,13 +73,13 @@ pub struct Kept {
     pub key: String,
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for StoredCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").finish_non_exhaustive()
+        f.debug_struct("StoredCertificates").finish_non_exhaustive()
     }
 }
 
-/// Why a certificate cannot be made.
+/// RenewalReason a certificate cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[error("a certificate cannot be made: {0}")]
 pub struct Error(#[from] rcgen::Error);
@@ -88,13 +88,13 @@ pub struct Error(#[from] rcgen::Error);
 #[derive(Debug, Eq, PartialEq)]
 pub enum Plan {
     /// It holds, and for long enough.
-    Keep(Kept),
-    Write(Kept, Why),
+    Keep(StoredCertificates),
+    Write(StoredCertificates, RenewalReason),
 }
 
-/// Why something new was made.
+/// RenewalReason something new was made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Why {
+pub enum RenewalReason {
     /// Nothing was kept yet.
     Nothing,
     /// What was kept does not hold for this service.
@@ -105,7 +105,7 @@ pub enum Why {
     AuthorityDue,
 }
 
-impl Why {
+impl RenewalReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Nothing => "nothing was kept yet",
@@ -117,38 +117,46 @@ impl Why {
 }
 
 /// Keeps what is kept, or makes what is needed at `now` (seconds since 1970).
-pub fn plan(kept: Option<Kept>, names: &Names, now: u64) -> Result<Plan, Error> {
+pub fn plan(
+    kept: Option<StoredCertificates>,
+    names: &ServiceName,
+    now: u64,
+) -> Result<Plan, Error> {
     let Some(kept) = kept else {
-        return Ok(Plan::Write(renewed(names, None, now)?, Why::Nothing));
+        return Ok(Plan::Write(renewed(names, None, now)?, RenewalReason::Nothing));
     };
     if !kept.holds(names, now) {
-        return Ok(Plan::Write(renewed(names, Some(&kept), now)?, Why::Unusable));
+        return Ok(Plan::Write(renewed(names, Some(&kept), now)?, RenewalReason::Unusable));
     }
     let ends = |pem: &str| first(pem).and_then(|der| Validity::of(&der));
     let soon = |it: Validity| it.until < now + AUTHORITY_ENDS_SOON;
     if ends(&kept.authorities).is_none_or(soon) {
         let new = renewed(names, Some(&kept), now)?;
-        return Ok(Plan::Write(new, Why::AuthorityDue));
+        return Ok(Plan::Write(new, RenewalReason::AuthorityDue));
     }
     if ends(&kept.certificate).is_none_or(|it| it.is_due(now)) {
         let Ok(authority_key) = KeyPair::from_pem(&kept.authority_key) else {
             let new = renewed(names, Some(&kept), now)?;
-            return Ok(Plan::Write(new, Why::Unusable));
+            return Ok(Plan::Write(new, RenewalReason::Unusable));
         };
         let (certificate, key) = certificate(names, authority_key, now)?;
-        let new = Kept { certificate, key, ..kept };
+        let new = StoredCertificates { certificate, key, ..kept };
         // The key in the Secret may be another's than the authority's: then what it signed does not hold.
         if !new.holds(names, now) {
             let new = renewed(names, Some(&new), now)?;
-            return Ok(Plan::Write(new, Why::Unusable));
+            return Ok(Plan::Write(new, RenewalReason::Unusable));
         }
-        return Ok(Plan::Write(new, Why::Due));
+        return Ok(Plan::Write(new, RenewalReason::Due));
     }
     Ok(Plan::Keep(kept))
 }
 
 /// A new authority and what it signs; those of `before` that have not ended stay in the bundle.
-fn renewed(names: &Names, before: Option<&Kept>, now: u64) -> Result<Kept, Error> {
+fn renewed(
+    names: &ServiceName,
+    before: Option<&StoredCertificates>,
+    now: u64,
+) -> Result<StoredCertificates, Error> {
     let authority_key = KeyPair::generate()?;
     let made = authority(names, now)?.self_signed(&authority_key)?;
     let mut authorities = made.pem();
@@ -163,10 +171,10 @@ fn renewed(names: &Names, before: Option<&Kept>, now: u64) -> Result<Kept, Error
     }
     let authority_pem = authority_key.serialize_pem();
     let (certificate, key) = certificate(names, authority_key, now)?;
-    Ok(Kept { authorities, authority_key: authority_pem, certificate, key })
+    Ok(StoredCertificates { authorities, authority_key: authority_pem, certificate, key })
 }
 
-fn authority(names: &Names, now: u64) -> Result<CertificateParams, Error> {
+fn authority(names: &ServiceName, now: u64) -> Result<CertificateParams, Error> {
     let mut params = lasting(Vec::new(), now, AUTHORITY_LASTS)?;
     params.distinguished_name.push(DnType::CommonName, names.authority());
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -174,7 +182,11 @@ fn authority(names: &Names, now: u64) -> Result<CertificateParams, Error> {
     Ok(params)
 }
 
-fn certificate(names: &Names, authority_key: KeyPair, now: u64) -> Result<(String, String), Error> {
+fn certificate(
+    names: &ServiceName,
+    authority_key: KeyPair,
+    now: u64,
+) -> Result<(String, String), Error> {
     let mut params = lasting(names.all(), now, CERTIFICATE_LASTS)?;
     params.distinguished_name.push(DnType::CommonName, "tokengauge injector");
     params.use_authority_key_identifier_extension = true;
@@ -196,7 +208,7 @@ fn lasting(names: Vec<String>, now: u64, seconds: u64) -> Result<CertificatePara
     Ok(params)
 }
 
-impl Kept {
+impl StoredCertificates {
     /// Of a Secret as the API server gives it; `None` where a part is missing or no text.
     pub fn of(secret: &Value) -> Option<Self> {
         let text = |key: &str| {
@@ -245,14 +257,14 @@ impl Kept {
         STANDARD.encode(&self.authorities)
     }
 
-    fn holds(&self, names: &Names, now: u64) -> bool {
+    fn holds(&self, names: &ServiceName, now: u64) -> bool {
         trusts(&self.authorities, &self.certificate, names, now)
-            && super::serving::pair(&self.certificate, &self.key).is_ok()
+            && super::resolver::pair(&self.certificate, &self.key).is_ok()
     }
 }
 
 /// Judges as a client does.
-fn trusts(authorities: &str, certificate: &str, names: &Names, now: u64) -> bool {
+fn trusts(authorities: &str, certificate: &str, names: &ServiceName, now: u64) -> bool {
     let Some(authorities) = all(authorities) else {
         return false;
     };
@@ -300,25 +312,28 @@ mod tests {
     /// 2026-11-22T17:00:00Z.
     const NOW: u64 = 1_795_366_800;
 
-    impl Kept {
-        fn is_trusted_by(&self, bundle: &str, names: &Names, now: u64) -> bool {
+    impl StoredCertificates {
+        fn is_trusted_by(&self, bundle: &str, names: &ServiceName, now: u64) -> bool {
             let authorities = String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap();
             trusts(&authorities, &self.certificate, names, now)
         }
     }
 
-    fn names() -> Names {
-        Names { service: "tokengauge-injector".to_owned(), namespace: "tokengauge".to_owned() }
+    fn names() -> ServiceName {
+        ServiceName {
+            service: "tokengauge-injector".to_owned(),
+            namespace: "tokengauge".to_owned(),
+        }
     }
 
-    fn made(at: u64) -> Kept {
-        let Plan::Write(kept, Why::Nothing) = plan(None, &names(), at).unwrap() else {
+    fn made(at: u64) -> StoredCertificates {
+        let Plan::Write(kept, RenewalReason::Nothing) = plan(None, &names(), at).unwrap() else {
             unreachable!("nothing was kept")
         };
         kept
     }
 
-    fn written(kept: &Kept, at: u64) -> (Kept, Why) {
+    fn written(kept: &StoredCertificates, at: u64) -> (StoredCertificates, RenewalReason) {
         match plan(Some(kept.clone()), &names(), at).unwrap() {
             Plan::Write(new, why) => (new, why),
             Plan::Keep(_) => panic!("kept at {at}"),
@@ -330,7 +345,7 @@ mod tests {
         let kept = made(NOW);
         assert!(kept.holds(&names(), NOW) && kept.holds(&names(), NOW - EARLIER));
         assert!(!kept.holds(&names(), NOW - EARLIER - 1));
-        let another = Names { service: "another".to_owned(), ..names() };
+        let another = ServiceName { service: "another".to_owned(), ..names() };
         assert!(!kept.holds(&another, NOW));
         assert!(kept.is_trusted_by(&kept.bundle(), &names(), NOW));
         assert!(!kept.is_trusted_by(&made(NOW).bundle(), &names(), NOW));
@@ -346,7 +361,7 @@ mod tests {
             assert_eq!(plan, Plan::Keep(kept.clone()));
         }
         let (new, why) = written(&kept, due);
-        assert_eq!(why, Why::Due);
+        assert_eq!(why, RenewalReason::Due);
         assert_eq!(new.authorities, kept.authorities);
         assert!(new.certificate != kept.certificate && new.key != kept.key);
         assert!(new.is_trusted_by(&kept.bundle(), &names(), due));
@@ -362,13 +377,13 @@ mod tests {
         let plan = plan(Some(kept.clone()), &names(), soon).unwrap();
         assert_eq!(plan, Plan::Keep(kept.clone()));
         let (new, why) = written(&kept, soon + 1);
-        assert_eq!(why, Why::AuthorityDue);
+        assert_eq!(why, RenewalReason::AuthorityDue);
         assert!(new.is_trusted_by(&new.bundle(), &names(), soon + 1));
         assert!(kept.is_trusted_by(&new.bundle(), &names(), soon + 1));
         assert!(!new.is_trusted_by(&kept.bundle(), &names(), soon + 1));
         assert_eq!(all(&new.authorities).unwrap().len(), 2);
         let (later, why) = written(&new, NOW + AUTHORITY_LASTS + 1);
-        assert_eq!(why, Why::Unusable);
+        assert_eq!(why, RenewalReason::Unusable);
         assert_eq!(all(&later.authorities).unwrap().len(), 2);
         // The first has ended and is gone, the second stands behind the third.
         assert_eq!(all(&later.authorities).unwrap()[1], first(&new.authorities).unwrap());
@@ -379,11 +394,15 @@ mod tests {
         let kept = made(NOW);
         let other = made(NOW);
         let broken = [
-            Kept { key: other.key.clone(), ..kept.clone() },
-            Kept { certificate: other.certificate.clone(), key: other.key, ..kept.clone() },
-            Kept { certificate: "nothing".to_owned(), ..kept.clone() },
-            Kept { authorities: String::new(), ..kept.clone() },
-            Kept {
+            StoredCertificates { key: other.key.clone(), ..kept.clone() },
+            StoredCertificates {
+                certificate: other.certificate.clone(),
+                key: other.key,
+                ..kept.clone()
+            },
+            StoredCertificates { certificate: "nothing".to_owned(), ..kept.clone() },
+            StoredCertificates { authorities: String::new(), ..kept.clone() },
+            StoredCertificates {
                 authorities: "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"
                     .to_owned(),
                 ..kept.clone()
@@ -391,14 +410,14 @@ mod tests {
         ];
         for wrong in broken {
             let (new, why) = written(&wrong, NOW);
-            assert_eq!(why, Why::Unusable);
+            assert_eq!(why, RenewalReason::Unusable);
             assert!(new.holds(&names(), NOW));
         }
         let due = NOW + CERTIFICATE_LASTS - DAY;
         for authority_key in ["nothing".to_owned(), other.authority_key] {
-            let wrong = Kept { authority_key, ..kept.clone() };
+            let wrong = StoredCertificates { authority_key, ..kept.clone() };
             let (new, why) = written(&wrong, due);
-            assert_eq!(why, Why::Unusable);
+            assert_eq!(why, RenewalReason::Unusable);
             assert!(new.holds(&names(), due));
             assert!(kept.is_trusted_by(&new.bundle(), &names(), due));
         }
@@ -408,7 +427,7 @@ mod tests {
     fn a_secret_gives_back_what_was_put_into_it() {
         let kept = made(NOW);
         let secret = kept.secret("tokengauge", "certificate", Some("17"));
-        assert_eq!(Kept::of(&secret), Some(kept.clone()));
+        assert_eq!(StoredCertificates::of(&secret), Some(kept.clone()));
         assert_eq!(secret["metadata"]["resourceVersion"], "17");
         let secret = kept.secret("tokengauge", "certificate", None);
         assert_eq!(secret["metadata"].get("resourceVersion"), None);
@@ -416,10 +435,10 @@ mod tests {
         for key in ["ca.crt", "ca.key", "tls.crt", "tls.key"] {
             let mut without = secret.clone();
             without["data"][key] = 7.into();
-            assert_eq!(Kept::of(&without), None, "{key}");
+            assert_eq!(StoredCertificates::of(&without), None, "{key}");
             without["data"][key] = "!".into();
-            assert_eq!(Kept::of(&without), None, "{key}");
+            assert_eq!(StoredCertificates::of(&without), None, "{key}");
         }
-        assert_eq!(Kept::of(&json!({"data": null})), None);
+        assert_eq!(StoredCertificates::of(&json!({"data": null})), None);
     }
 }

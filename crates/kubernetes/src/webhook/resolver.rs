@@ -10,17 +10,17 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::instant::Validity;
+use super::validity::Validity;
 
 /// A certificate chain with its key, of which it is known that they fit.
 #[derive(Clone, Debug)]
-pub struct Pair {
+pub struct ServingCertificate {
     key: Arc<CertifiedKey>,
     pub validity: Validity,
 }
 
 /// Reads a chain and a key (PEM); what is wrong with them where they cannot be used.
-pub fn pair(chain: &str, key: &str) -> Result<Pair, String> {
+pub fn pair(chain: &str, key: &str) -> Result<ServingCertificate, String> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(|error| format!("the certificate is no PEM: {error}"))?;
@@ -31,19 +31,19 @@ pub fn pair(chain: &str, key: &str) -> Result<Pair, String> {
     let provider = rustls::crypto::ring::default_provider();
     let key = CertifiedKey::from_der(chain, key, &provider)
         .map_err(|error| format!("certificate and key cannot be used: {error}"))?;
-    Ok(Pair { key: Arc::new(key), validity })
+    Ok(ServingCertificate { key: Arc::new(key), validity })
 }
 
 /// What is shown.
 #[derive(Debug, Default)]
-pub struct Serving {
+pub struct CertificateResolver {
     shown: ArcSwapOption<CertifiedKey>,
     until: AtomicU64,
 }
 
-impl Serving {
+impl CertificateResolver {
     /// Connections that are opened from here on get this.
-    pub fn show(&self, pair: Pair) {
+    pub fn show(&self, pair: ServingCertificate) {
         self.until.store(pair.validity.until, Ordering::Relaxed);
         self.shown.store(Some(pair.key));
     }
@@ -69,7 +69,7 @@ impl Serving {
     }
 }
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.shown.load_full()
     }
@@ -84,7 +84,7 @@ mod tests {
         let made = || rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap();
         let (one, two) = (made(), made());
         let (chain, key) = (one.cert.pem(), one.signing_key.serialize_pem());
-        let serving = Serving::default();
+        let serving = CertificateResolver::default();
         assert_eq!(serving.until(), None);
         let fits = pair(&chain, &key).unwrap();
         let until = fits.validity.until;

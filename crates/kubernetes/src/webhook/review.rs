@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::inject::{Note, Outcome, Reason};
+use crate::inject::{Note, Outcome, Reason};
 
 /// The most values and members that an object may have. Pods have hundreds; one that fills etcd's 1.5 MiB with environment
 /// variables of 100 bytes each has 45,000.
@@ -39,7 +39,7 @@ const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// What became of a review.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Verdict {
+pub enum ReviewOutcome {
     Injected,
     /// There was nothing to do.
     Skipped,
@@ -49,7 +49,7 @@ pub enum Verdict {
     Failed,
 }
 
-impl Verdict {
+impl ReviewOutcome {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Injected => "injected",
@@ -60,9 +60,9 @@ impl Verdict {
     }
 }
 
-/// Why a review was not given to `inject`, or has no answer of it.
+/// RenewalReason a review was not given to `inject`, or has no answer of it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Unasked {
+pub enum BypassReason {
     #[error("the request is no AdmissionReview of admission.k8s.io")]
     NotAReview,
     #[error("this webhook is for pods")]
@@ -79,12 +79,12 @@ pub enum Unasked {
     Panicked,
 }
 
-impl Unasked {
-    const fn verdict(self) -> Verdict {
+impl BypassReason {
+    const fn outcome(self) -> ReviewOutcome {
         match self {
-            Self::NotAPod | Self::NotCreated | Self::SystemNamespace => Verdict::Skipped,
+            Self::NotAPod | Self::NotCreated | Self::SystemNamespace => ReviewOutcome::Skipped,
             Self::NotAReview | Self::Unreadable | Self::TooComplex | Self::Panicked => {
-                Verdict::Failed
+                ReviewOutcome::Failed
             }
         }
     }
@@ -105,7 +105,7 @@ impl Unasked {
 /// A review that has no `uid` cannot be answered.
 #[derive(Debug, thiserror::Error)]
 #[error("no AdmissionReview with a request.uid: {0}")]
-pub struct NoReview(String);
+pub struct InvalidReview(String);
 
 /// The envelope. Keys that are not named here are the API server's business; a key that comes twice is an error.
 #[derive(Debug, Deserialize)]
@@ -163,11 +163,11 @@ struct Audit {
 
 /// What is to be told of a pod, to its owner.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Told {
+pub struct OwnerEvent {
     pub namespace: String,
     /// `apiVersion`, `kind`, `name` and, where it is known, `uid`.
     pub on: Value,
-    pub verdict: Verdict,
+    pub outcome: ReviewOutcome,
     pub reason: &'static str,
     pub message: String,
 }
@@ -175,7 +175,7 @@ pub struct Told {
 /// What becomes of the pod.
 #[derive(Debug)]
 pub struct Decision {
-    pub verdict: Verdict,
+    pub outcome: ReviewOutcome,
     /// Of a closed set.
     pub reason: &'static str,
     /// For people.
@@ -183,17 +183,17 @@ pub struct Decision {
     patch: Option<String>,
     warnings: Vec<String>,
     /// Absent where nobody is to be told: a dry run, or something that is no pod.
-    pub told: Option<Told>,
+    pub told: Option<OwnerEvent>,
 }
 
 impl<'a> Review<'a> {
     /// # Errors
     /// Where there is no JSON with a `request.uid`.
-    pub fn read(body: &'a [u8]) -> Result<Self, NoReview> {
+    pub fn read(body: &'a [u8]) -> Result<Self, InvalidReview> {
         let envelope: Result<Envelope<'a>, _> = serde_json::from_slice(body);
-        let envelope = envelope.map_err(|error| NoReview(error.to_string()))?;
+        let envelope = envelope.map_err(|error| InvalidReview(error.to_string()))?;
         if envelope.request.uid.len() > LONGEST_UID {
-            return Err(NoReview(format!("it is longer than {LONGEST_UID} bytes")));
+            return Err(InvalidReview(format!("it is longer than {LONGEST_UID} bytes")));
         }
         Ok(Self(envelope))
     }
@@ -210,11 +210,11 @@ impl<'a> Review<'a> {
         let mut decision = Decision::of(outcome);
         // The name goes into the path of a request: what is no name may lead anywhere.
         if !is_known && !self.is_dry_run() && is_label(&self.namespace()) {
-            let (verdict, reason) = (decision.verdict, decision.reason);
-            decision.told = Some(Told {
+            let (outcome, reason) = (decision.outcome, decision.reason);
+            decision.told = Some(OwnerEvent {
                 namespace: self.namespace(),
                 on: owner(&pod),
-                verdict,
+                outcome,
                 reason,
                 message: decision.message.clone(),
             });
@@ -232,35 +232,35 @@ impl<'a> Review<'a> {
             patch,
             warnings: &decision.warnings,
             audit_annotations: Audit {
-                outcome: decision.verdict.as_str(),
+                outcome: decision.outcome.as_str(),
                 reason: decision.reason,
             },
         };
         json!({"apiVersion": self.api_version(), "kind": "AdmissionReview", "response": response})
     }
 
-    fn pod(&self) -> Result<Value, Unasked> {
+    fn pod(&self) -> Result<Value, BypassReason> {
         let Request { kind, sub_resource, operation, object, .. } = &self.0.request;
         let is_review = text(self.0.kind).as_deref() == Some("AdmissionReview")
             && text(self.0.api_version).is_some_and(|it| it.starts_with("admission.k8s.io/"));
         if !is_review {
-            return Err(Unasked::NotAReview);
+            return Err(BypassReason::NotAReview);
         }
         if !is_pod(*kind) || text(*sub_resource).is_some_and(|it| !it.is_empty()) {
-            return Err(Unasked::NotAPod);
+            return Err(BypassReason::NotAPod);
         }
         if text(*operation).as_deref() != Some("CREATE") {
-            return Err(Unasked::NotCreated);
+            return Err(BypassReason::NotCreated);
         }
         if SYSTEM.contains(&self.namespace().as_str()) {
-            return Err(Unasked::SystemNamespace);
+            return Err(BypassReason::SystemNamespace);
         }
-        let object = object.ok_or(Unasked::Unreadable)?.get();
+        let object = object.ok_or(BypassReason::Unreadable)?.get();
         if values(object) > MOST_VALUES {
-            return Err(Unasked::TooComplex);
+            return Err(BypassReason::TooComplex);
         }
-        let pod: Value = serde_json::from_str(object).map_err(|_| Unasked::Unreadable)?;
-        if pod.is_object() { Ok(pod) } else { Err(Unasked::Unreadable) }
+        let pod: Value = serde_json::from_str(object).map_err(|_| BypassReason::Unreadable)?;
+        if pod.is_object() { Ok(pod) } else { Err(BypassReason::Unreadable) }
     }
 
     /// The request's: a pod's own may be left out.
@@ -283,38 +283,38 @@ impl<'a> Review<'a> {
 
 impl Decision {
     /// Nothing was asked of `inject`, or it broke off.
-    pub fn unasked(why: Unasked) -> Self {
-        let verdict = why.verdict();
+    pub fn unasked(why: BypassReason) -> Self {
+        let outcome = why.outcome();
         let message = why.to_string();
-        let warnings = match verdict {
-            Verdict::Failed => vec![warning(&message)],
-            Verdict::Injected | Verdict::Skipped | Verdict::Refused => Vec::new(),
+        let warnings = match outcome {
+            ReviewOutcome::Failed => vec![warning(&message)],
+            ReviewOutcome::Injected | ReviewOutcome::Skipped | ReviewOutcome::Refused => Vec::new(),
         };
-        Self { verdict, reason: why.as_str(), message, patch: None, warnings, told: None }
+        Self { outcome, reason: why.as_str(), message, patch: None, warnings, told: None }
     }
 
     fn of(outcome: Outcome) -> Self {
-        let (verdict, reason, message, patch, warnings) = match outcome {
+        let (outcome, reason, message, patch, warnings) = match outcome {
             Outcome::Changed { patch, notes } => {
                 let message = changed(&notes);
                 let warnings = notes.iter().filter(|note| concerns(note));
                 let warnings = warnings.map(|note| warning(&note.to_string()));
                 let warnings = warnings.take(MOST_WARNINGS).collect();
                 let patch = serde_json::to_string(&patch).ok();
-                (Verdict::Injected, "injected", message, patch, warnings)
+                (ReviewOutcome::Injected, "injected", message, patch, warnings)
             }
             // Nobody is warned of what was asked for, or is in order; it is an event and an audit annotation.
             Outcome::Skipped(reason) => {
                 let message = format!("not injected: {reason}");
-                (Verdict::Skipped, reason.as_str(), message, None, Vec::new())
+                (ReviewOutcome::Skipped, reason.as_str(), message, None, Vec::new())
             }
             Outcome::Refused(problem) => {
                 let message = format!("not injected: {problem}");
                 let warnings = vec![warning(&message)];
-                (Verdict::Refused, problem.as_str(), message, None, warnings)
+                (ReviewOutcome::Refused, problem.as_str(), message, None, warnings)
             }
         };
-        Self { verdict, reason, message, patch, warnings, told: None }
+        Self { outcome, reason, message, patch, warnings, told: None }
     }
 }
 
@@ -436,7 +436,7 @@ mod tests {
     use super::*;
     use crate::inject::{Mode, Problem};
 
-    const REVIEW: &str = include_str!("../../../tests/fixtures/kube/reviews/outbound.json");
+    const REVIEW: &str = include_str!("../../../../tests/fixtures/kube/reviews/outbound.json");
 
     fn decided(text: &str, outcome: Outcome) -> (Decision, Value) {
         let review = Review::read(text.as_bytes()).unwrap();
@@ -462,7 +462,7 @@ mod tests {
         // A pod that got what it asked for is no reason for a warning in a controller's log.
         assert_eq!(response.get("warnings"), None);
         let told = decision.told.unwrap();
-        assert_eq!((told.namespace.as_str(), told.verdict), ("shop", Verdict::Injected));
+        assert_eq!((told.namespace.as_str(), told.outcome), ("shop", ReviewOutcome::Injected));
         let owner = json!({
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "chat-6c9f7d5b8d",
             "uid": "0f6f3c1e-9d42-4c2e-8f51-6b6d2d1f1a11",
@@ -474,13 +474,13 @@ mod tests {
     #[test]
     fn a_skip_is_told_and_a_refusal_is_a_warning_too() {
         let (skipped, response) = decided(REVIEW, Outcome::Skipped(Reason::OptedOut));
-        assert_eq!((skipped.verdict, skipped.reason), (Verdict::Skipped, "opted_out"));
+        assert_eq!((skipped.outcome, skipped.reason), (ReviewOutcome::Skipped, "opted_out"));
         assert_eq!((response.get("patch"), response.get("warnings")), (None, None));
         let (again, _) = decided(REVIEW, Outcome::Skipped(Reason::AlreadyInjected));
         assert_eq!((again.reason, again.told), ("already_injected", None));
         let problem = Problem::WrongAnnotation { name: "port", wrong: "no\n".repeat(500) };
         let (refused, response) = decided(REVIEW, Outcome::Refused(problem));
-        assert_eq!(refused.verdict, Verdict::Refused);
+        assert_eq!(refused.outcome, ReviewOutcome::Refused);
         assert_eq!(response["auditAnnotations"]["outcome"], "refused");
         let warning = response["warnings"][0].as_str().unwrap();
         assert!(warning.len() <= LONGEST_WARNING && !warning.contains('\n'), "{warning}");

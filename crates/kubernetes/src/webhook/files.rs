@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::instant::rfc3339;
-use super::metrics::{Change, Metrics};
-use super::serving::{Pair, Serving, pair};
-use crate::injector::log;
+use super::log;
+use super::metrics::{CertificateChange, Metrics};
+use super::resolver::{CertificateResolver, ServingCertificate, pair};
+use super::validity::rfc3339;
 use tokengauge_types::clock;
 
 /// Between two looks.
@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 
 /// The files.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Files {
+pub struct CertificateFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
@@ -39,7 +39,7 @@ struct Seen {
 #[derive(Debug)]
 enum Step {
     Nothing,
-    Show(Pair),
+    Show(ServingCertificate),
     Refuse(String),
 }
 
@@ -63,7 +63,7 @@ impl Seen {
     }
 }
 
-fn holds(pair: Pair, now: u64) -> Result<Pair, String> {
+fn holds(pair: ServingCertificate, now: u64) -> Result<ServingCertificate, String> {
     let until = pair.validity.until;
     if until <= now {
         return Err(format!("the certificate has ended at {}", rfc3339(until)));
@@ -72,7 +72,11 @@ fn holds(pair: Pair, now: u64) -> Result<Pair, String> {
 }
 
 /// Shows what the files hold, as long as this is polled.
-pub async fn watch(files: Files, serving: Arc<Serving>, metrics: Arc<Metrics>) {
+pub async fn watch(
+    files: CertificateFiles,
+    serving: Arc<CertificateResolver>,
+    metrics: Arc<Metrics>,
+) {
     let mut seen = Seen::default();
     let mut turns = tokio::time::interval(INTERVAL);
     loop {
@@ -83,11 +87,11 @@ pub async fn watch(files: Files, serving: Arc<Serving>, metrics: Arc<Metrics>) {
             Step::Show(pair) => {
                 let until = rfc3339(pair.validity.until);
                 serving.show(pair);
-                metrics.changed(Change::Shown);
+                metrics.changed(CertificateChange::Shown);
                 log::CertificateShown { until: &until }.emit();
             }
             Step::Refuse(problem) => {
-                metrics.changed(Change::Refused);
+                metrics.changed(CertificateChange::Refused);
                 let kept = serving.until().is_some();
                 log::CertificateRefused { problem: &problem, kept }.emit();
             }
@@ -96,7 +100,7 @@ pub async fn watch(files: Files, serving: Arc<Serving>, metrics: Arc<Metrics>) {
 }
 
 /// Both files are small, and on a node's own disk or memory.
-fn read(files: &Files) -> Read {
+fn read(files: &CertificateFiles) -> Read {
     let text = |path: &PathBuf| {
         std::fs::read_to_string(path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))

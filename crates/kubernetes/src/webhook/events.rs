@@ -1,4 +1,4 @@
-//! Events on the owner of a pod: what was done with it, where people look for it (`kubectl describe replicaset …`).
+//! EventRecorder on the owner of a pod: what was done with it, where people look for it (`kubectl describe replicaset …`).
 //!
 //! A review never waits for one: events go through a queue that drops and counts when it is full. A deployment that
 //! makes hundreds of pods says the same once: the first event of an owner and a reason holds for ten minutes.
@@ -10,14 +10,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::api::Api;
-use super::instant::rfc3339;
-use super::metrics::{Fate, Metrics};
-use crate::injector::log;
-use crate::review::{Told, Verdict, cut};
+use super::api::ApiClient;
+use super::log;
+use super::metrics::{EventOutcome, Metrics};
+use super::review::{OwnerEvent, ReviewOutcome, cut};
+use super::validity::rfc3339;
 use tokengauge_types::clock::{self, Moment};
 
-/// Events that wait to be sent.
+/// EventRecorder that wait to be sent.
 const QUEUE: usize = 256;
 
 /// How long the same is not said again of the same owner.
@@ -31,15 +31,15 @@ const MOST_REMEMBERED: usize = 4_096;
 
 /// Where events are put. Without an API server, nowhere.
 #[derive(Debug)]
-pub struct Events {
-    queue: Option<mpsc::Sender<Told>>,
-    said: Mutex<Said>,
+pub struct EventRecorder {
+    queue: Option<mpsc::Sender<OwnerEvent>>,
+    said: Mutex<RecentEvents>,
     metrics: Arc<Metrics>,
 }
 
-impl Events {
+impl EventRecorder {
     /// Sends on this runtime until it is dropped.
-    pub fn start(api: Option<Arc<Api>>, metrics: Arc<Metrics>) -> Self {
+    pub fn start(api: Option<Arc<ApiClient>>, metrics: Arc<Metrics>) -> Self {
         let queue = api.map(|api| {
             let (queue, waiting) = mpsc::channel(QUEUE);
             tokio::spawn(send(api, waiting, Arc::clone(&metrics)));
@@ -48,7 +48,7 @@ impl Events {
         Self { queue, said: Mutex::default(), metrics }
     }
 
-    pub fn tell(&self, told: Told) {
+    pub fn tell(&self, told: OwnerEvent) {
         let Some(queue) = &self.queue else {
             return;
         };
@@ -56,14 +56,14 @@ impl Events {
         let is_new = said.is_new(&told, clock::now());
         drop(said);
         if !is_new {
-            self.metrics.event(Fate::Limited);
+            self.metrics.event(EventOutcome::Limited);
         } else if queue.try_send(told).is_err() {
-            self.metrics.event(Fate::Dropped);
+            self.metrics.event(EventOutcome::Dropped);
         }
     }
 }
 
-async fn send(api: Arc<Api>, mut waiting: mpsc::Receiver<Told>, metrics: Arc<Metrics>) {
+async fn send(api: Arc<ApiClient>, mut waiting: mpsc::Receiver<OwnerEvent>, metrics: Arc<Metrics>) {
     let mut failing = false;
     while let Some(told) = waiting.recv().await {
         let seconds = clock::wall_now().unix_nanos() / 1_000_000_000;
@@ -71,10 +71,10 @@ async fn send(api: Arc<Api>, mut waiting: mpsc::Receiver<Told>, metrics: Arc<Met
         match api.create_event(&told.namespace, &event).await {
             Ok(()) => {
                 failing = false;
-                metrics.event(Fate::Sent);
+                metrics.event(EventOutcome::Sent);
             }
             Err(error) => {
-                metrics.event(Fate::Failed);
+                metrics.event(EventOutcome::Failed);
                 if !failing {
                     log::EventFails { error: &error }.emit();
                 }
@@ -84,11 +84,11 @@ async fn send(api: Arc<Api>, mut waiting: mpsc::Receiver<Told>, metrics: Arc<Met
     }
 }
 
-fn event(told: &Told, now: &str) -> Value {
-    let (reason, kind) = match told.verdict {
-        Verdict::Injected => ("Injected", "Normal"),
-        Verdict::Skipped => ("InjectionSkipped", "Normal"),
-        Verdict::Refused | Verdict::Failed => ("InjectionRefused", "Warning"),
+fn event(told: &OwnerEvent, now: &str) -> Value {
+    let (reason, kind) = match told.outcome {
+        ReviewOutcome::Injected => ("Injected", "Normal"),
+        ReviewOutcome::Skipped => ("InjectionSkipped", "Normal"),
+        ReviewOutcome::Refused | ReviewOutcome::Failed => ("InjectionRefused", "Warning"),
     };
     let message = cut(told.message.clone(), LONGEST_MESSAGE);
     let mut involved = told.on.clone();
@@ -113,10 +113,10 @@ fn event(told: &Told, now: &str) -> Value {
 
 /// What was said of late.
 #[derive(Debug, Default)]
-struct Said(HashMap<(String, &'static str), Moment>);
+struct RecentEvents(HashMap<(String, &'static str), Moment>);
 
-impl Said {
-    fn is_new(&mut self, told: &Told, now: Moment) -> bool {
+impl RecentEvents {
+    fn is_new(&mut self, told: &OwnerEvent, now: Moment) -> bool {
         let key = (format!("{}/{}", told.namespace, told.on), told.reason);
         let holds = |at: &Moment| now.since(*at) < AGAIN;
         if self.0.get(&key).is_some_and(holds) {
@@ -137,11 +137,11 @@ impl Said {
 mod tests {
     use super::*;
 
-    fn told(owner: &str, reason: &'static str) -> Told {
-        Told {
+    fn told(owner: &str, reason: &'static str) -> OwnerEvent {
+        OwnerEvent {
             namespace: "shop".to_owned(),
             on: json!({"kind": "ReplicaSet", "name": owner}),
-            verdict: Verdict::Skipped,
+            outcome: ReviewOutcome::Skipped,
             reason,
             message: "because".to_owned(),
         }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_same_is_said_once_in_ten_minutes() {
-        let mut said = Said::default();
+        let mut said = RecentEvents::default();
         let start = Moment::from_secs(1_000);
         assert!(said.is_new(&told("a", "x"), start));
         assert!(!said.is_new(&told("a", "x"), start + Duration::from_secs(599)));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_storm_of_owners_is_not_remembered_without_end() {
-        let mut said = Said::default();
+        let mut said = RecentEvents::default();
         let start = Moment::from_secs(1_000);
         let new = (0..10_000).filter(|n| said.is_new(&told(&n.to_string(), "x"), start)).count();
         assert_eq!((new, said.0.len()), (MOST_REMEMBERED, MOST_REMEMBERED));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::review::Verdict;
+use super::review::ReviewOutcome;
 
 /// A metric as `docs/injector.md` lists it: a test holds both together.
 struct Metric {
@@ -49,14 +49,14 @@ const API_FAILURES: Metric = Metric {
 const EVENTS: Metric = Metric {
     name: "tokengauge_injector_events_total",
     kind: "counter",
-    help: "Events, by whether they were sent, failed, were dropped because the queue was full, or were too many.",
+    help: "EventRecorder, by whether they were sent, failed, were dropped because the queue was full, or were too many.",
 };
 
 const ALL: [&Metric; 7] =
     [&REVIEWS, &DURATION, &EXPIRY, &CERTIFICATES, &BUNDLES, &API_FAILURES, &EVENTS];
 
 /// The names of all series, but for the suffixes of the histogram's.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub fn metric_names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|metric| metric.name)
 }
 
@@ -66,7 +66,7 @@ const BOUNDS: [u64; 10] =
 
 /// What became of a certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Change {
+pub enum CertificateChange {
     /// New connections get it.
     Shown,
     /// Made and kept in the Secret.
@@ -75,7 +75,7 @@ pub enum Change {
     Refused,
 }
 
-impl Change {
+impl CertificateChange {
     const ALL: [Self; 3] = [Self::Shown, Self::Made, Self::Refused];
 
     const fn as_str(self) -> &'static str {
@@ -89,7 +89,7 @@ impl Change {
 
 /// What became of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Fate {
+pub enum EventOutcome {
     Sent,
     Failed,
     Dropped,
@@ -97,7 +97,7 @@ pub enum Fate {
     Limited,
 }
 
-impl Fate {
+impl EventOutcome {
     const ALL: [Self; 4] = [Self::Sent, Self::Failed, Self::Dropped, Self::Limited];
 
     const fn as_str(self) -> &'static str {
@@ -115,16 +115,16 @@ pub struct Metrics {
     reviews: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     durations: [AtomicU64; BOUNDS.len() + 1],
     duration_micros: AtomicU64,
-    changes: [AtomicU64; Change::ALL.len()],
+    changes: [AtomicU64; CertificateChange::ALL.len()],
     bundles: AtomicU64,
     api_failures: AtomicU64,
-    events: [AtomicU64; Fate::ALL.len()],
+    events: [AtomicU64; EventOutcome::ALL.len()],
 }
 
 impl Metrics {
-    pub fn reviewed(&self, verdict: Verdict, reason: &'static str, took: Duration) {
+    pub fn reviewed(&self, outcome: ReviewOutcome, reason: &'static str, took: Duration) {
         let mut reviews = self.reviews.lock().unwrap_or_else(PoisonError::into_inner);
-        *reviews.entry((verdict.as_str(), reason)).or_default() += 1;
+        *reviews.entry((outcome.as_str(), reason)).or_default() += 1;
         drop(reviews);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS.iter().position(|bound| micros <= *bound);
@@ -134,7 +134,7 @@ impl Metrics {
         self.duration_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    pub fn changed(&self, change: Change) {
+    pub fn changed(&self, change: CertificateChange) {
         count(&self.changes, change as usize);
     }
 
@@ -146,8 +146,8 @@ impl Metrics {
         self.api_failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn event(&self, fate: Fate) {
-        count(&self.events, fate as usize);
+    pub fn event(&self, outcome: EventOutcome) {
+        count(&self.events, outcome as usize);
     }
 
     /// Prometheus text; `until` is when the certificate ends.
@@ -166,7 +166,7 @@ impl Metrics {
             page.line(EXPIRY.name, "", until);
         }
         page.head(&CERTIFICATES);
-        for (change, count) in Change::ALL.iter().zip(&self.changes) {
+        for (change, count) in CertificateChange::ALL.iter().zip(&self.changes) {
             let labels = format!("{{outcome=\"{}\"}}", change.as_str());
             page.line(CERTIFICATES.name, &labels, value(count));
         }
@@ -175,8 +175,8 @@ impl Metrics {
         page.head(&API_FAILURES);
         page.line(API_FAILURES.name, "", value(&self.api_failures));
         page.head(&EVENTS);
-        for (fate, count) in Fate::ALL.iter().zip(&self.events) {
-            let labels = format!("{{outcome=\"{}\"}}", fate.as_str());
+        for (outcome, count) in EventOutcome::ALL.iter().zip(&self.events) {
+            let labels = format!("{{outcome=\"{}\"}}", outcome.as_str());
             page.line(EVENTS.name, &labels, value(count));
         }
         page.0
@@ -239,10 +239,10 @@ mod tests {
     #[test]
     fn a_page_says_what_was_counted() {
         let metrics = Metrics::default();
-        metrics.reviewed(Verdict::Injected, "injected", Duration::from_micros(400));
-        metrics.reviewed(Verdict::Injected, "injected", Duration::from_secs(9));
-        metrics.changed(Change::Refused);
-        metrics.event(Fate::Limited);
+        metrics.reviewed(ReviewOutcome::Injected, "injected", Duration::from_micros(400));
+        metrics.reviewed(ReviewOutcome::Injected, "injected", Duration::from_secs(9));
+        metrics.changed(CertificateChange::Refused);
+        metrics.event(EventOutcome::Limited);
         let text = metrics.text(Some(17));
         for line in [
             "tokengauge_injector_reviews_total{outcome=\"injected\",reason=\"injected\"} 2",

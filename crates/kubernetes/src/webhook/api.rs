@@ -30,14 +30,14 @@ const LARGEST_ANSWER: usize = 4 << 20;
 
 /// Where the API server is, and what it is asked with.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Server {
+pub struct ApiServer {
     /// `https://HOST:PORT`, without a path.
     pub url: String,
     pub token: PathBuf,
     pub authority: PathBuf,
 }
 
-impl Server {
+impl ApiServer {
     /// As kubelet tells every pod; `None` outside a cluster.
     pub fn in_cluster(environment: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let host = environment("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty())?;
@@ -51,7 +51,7 @@ impl Server {
     }
 }
 
-/// Why a request came to nothing.
+/// RenewalReason a request came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot read {0}: {1}")]
@@ -90,20 +90,20 @@ impl Error {
 type Connection = Hyper<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// Asks the API server.
-pub struct Api {
-    server: Server,
+pub struct ApiClient {
+    server: ApiServer,
     /// The connections, and the CA's file that they were made with.
     connection: Mutex<Option<(Vec<u8>, Connection)>>,
 }
 
-impl std::fmt::Debug for Api {
+impl std::fmt::Debug for ApiClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("ApiClient").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
-impl Api {
-    pub const fn new(server: Server) -> Self {
+impl ApiClient {
+    pub const fn new(server: ApiServer) -> Self {
         Self { server, connection: Mutex::new(None) }
     }
 
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn a_pod_is_told_where_the_server_is() {
         let with = |host: &'static str| {
-            Server::in_cluster(move |name| {
+            ApiServer::in_cluster(move |name| {
                 (name == "KUBERNETES_SERVICE_HOST").then(|| host.to_owned())
             })
         };
@@ -360,7 +360,7 @@ mod tests {
         std::fs::write(&token, "t").unwrap();
         std::fs::write(&authority, made.cert.pem()).unwrap();
         let url = "http://127.0.0.1:9".to_owned();
-        let api = Api::new(Server { url, token, authority });
+        let api = ApiClient::new(ApiServer { url, token, authority });
         let error = api.secret("a", "b").await.unwrap_err();
         assert!(error.to_string().contains("scheme"), "{error}");
     }

@@ -1,0 +1,134 @@
+//! The mutating admission webhook, which adds sidecars to pods at creation.
+//!
+//! [`crate::inject`] decides what a pod gets, here and on the command line. This module adds the HTTPS server, the
+//! serving certificate, events and metrics.
+
+mod api;
+mod events;
+mod files;
+pub mod log;
+mod metrics;
+mod resolver;
+pub mod review;
+mod rotator;
+mod self_signed;
+mod server;
+mod validity;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+pub use self::api::{ApiServer, SERVICE_ACCOUNT};
+pub use self::files::CertificateFiles;
+pub use self::metrics::metric_names;
+pub use self::rotator::SelfSigned;
+pub use self::self_signed::ServiceName;
+
+use self::api::ApiClient;
+use self::events::EventRecorder;
+use self::metrics::Metrics;
+use self::resolver::CertificateResolver;
+use self::server::{AdminService, ServerHandle, WebhookService};
+use crate::inject::Settings;
+
+/// How long open reviews may take to finish at shutdown. The API server waits at most 30 s for a webhook, and 5 s with
+/// the chart's `timeoutSeconds`.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Configuration of the webhook.
+#[derive(Debug)]
+pub struct Config {
+    /// HTTPS address for reviews.
+    pub listen: SocketAddr,
+    /// HTTP address for probes and metrics.
+    pub admin: SocketAddr,
+    pub certificate: CertificateSource,
+    /// API server that receives events, or `None` to send no events.
+    pub events: Option<ApiServer>,
+    /// Time between failing the readiness probe and closing the listener, so that every API server can switch to
+    /// another replica.
+    pub shutdown_delay: Duration,
+    pub settings: Settings,
+}
+
+/// Origin of the serving certificate.
+#[derive(Clone, Debug)]
+pub enum CertificateSource {
+    Files(CertificateFiles),
+    SelfSigned(SelfSigned, ApiServer),
+}
+
+/// Why the webhook cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Listen(#[from] tokengauge_listen::Error),
+    #[error("cannot configure TLS: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// The running webhook.
+#[derive(Debug)]
+pub struct WebhookServer {
+    accepts_reviews: Arc<AtomicBool>,
+    shutdown_delay: Duration,
+    reviews: ServerHandle,
+    admin: ServerHandle,
+    certificates: JoinHandle<()>,
+}
+
+impl WebhookServer {
+    /// Opens both ports. The server becomes ready when it has a certificate.
+    ///
+    /// # Errors
+    /// If a port cannot be opened.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        let metrics = Arc::new(Metrics::default());
+        let resolver = Arc::new(CertificateResolver::default());
+        let accepts_reviews = Arc::new(AtomicBool::new(true));
+        let events = config.events.map(|server| Arc::new(ApiClient::new(server)));
+        let events = EventRecorder::start(events, Arc::clone(&metrics));
+        let webhook = WebhookService::new(config.settings, events, Arc::clone(&metrics));
+        let reviews = server::serve_reviews(config.listen, resolver.tls()?, Arc::new(webhook))?;
+        let admin = AdminService {
+            accepts_reviews: Arc::clone(&accepts_reviews),
+            resolver: Arc::clone(&resolver),
+            metrics: Arc::clone(&metrics),
+        };
+        let admin = server::serve_admin(config.admin, Arc::new(admin))?;
+        let certificates = match config.certificate {
+            CertificateSource::Files(files) => tokio::spawn(files::watch(files, resolver, metrics)),
+            CertificateSource::SelfSigned(settings, server) => {
+                let api = Arc::new(ApiClient::new(server));
+                tokio::spawn(rotator::run(settings, api, resolver, metrics))
+            }
+        };
+        let shutdown_delay = config.shutdown_delay;
+        Ok(Self { accepts_reviews, shutdown_delay, reviews, admin, certificates })
+    }
+
+    /// Returns the address of the HTTPS port.
+    pub const fn address(&self) -> SocketAddr {
+        self.reviews.address
+    }
+
+    /// Returns the address of the admin port.
+    pub const fn admin_addr(&self) -> SocketAddr {
+        self.admin.address
+    }
+
+    /// Fails the readiness probe, waits for the shutdown delay, stops accepting connections and lets open reviews
+    /// finish.
+    pub async fn shutdown(self) {
+        self.accepts_reviews.store(false, Ordering::Release);
+        log::Stopping { delay: self.shutdown_delay }.emit();
+        tokio::time::sleep(self.shutdown_delay).await;
+        self.reviews.stop(DRAIN_TIMEOUT).await;
+        self.certificates.abort();
+        self.admin.stop(Duration::ZERO).await;
+    }
+}
