@@ -9,7 +9,8 @@ use crate::reading::Reading;
 use tokengauge_llm::content::{self, Asked, Budget, Policy};
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::{
-    self, Api, Event, Found, Quota, Reader, Realtime, RequestFacts, RequestReader,
+    self, Api, DetectedApi, Event, RateLimits, Realtime, RequestFacts, RequestReader,
+    ResponseReader,
 };
 use tokengauge_llm::frame::{Anomaly, Frame, Framer};
 use tokengauge_measure::record::{self, Bands, Call, Complete, Outcome, Output, Series, WebSocket};
@@ -28,7 +29,7 @@ pub(super) struct Calling {
     request_coding: Coding,
     response_coding: Coding,
     /// Made when the head is known; `None` where the body cannot be read.
-    response: Option<(Framer, Reader)>,
+    response: Option<(Framer, ResponseReader)>,
     /// Part of the answer's body went by unread.
     lost: bool,
     /// Both sides of what was upgraded to a WebSocket.
@@ -37,7 +38,7 @@ pub(super) struct Calling {
     /// Settled once the answer's head vouches for the model.
     series: Option<Series>,
     provider: Label,
-    quota: Option<Quota>,
+    quota: Option<RateLimits>,
     tokenisers: Tokenisers,
     /// The request's body, where content is captured.
     asked: Option<Box<Asked>>,
@@ -60,7 +61,7 @@ pub(super) struct Closing {
 }
 
 impl Calling {
-    pub(super) fn new(found: &Found, open: &Open, tokenisers: &Tokenisers) -> Self {
+    pub(super) fn new(found: &DetectedApi, open: &Open, tokenisers: &Tokenisers) -> Self {
         let api = found.api;
         Self {
             api,
@@ -130,7 +131,7 @@ impl Calling {
     }
 
     /// What the answer's head says is left of the caller's limits.
-    pub(super) const fn quota(&self) -> Option<Quota> {
+    pub(super) const fn quota(&self) -> Option<RateLimits> {
         self.quota
     }
 
@@ -253,9 +254,9 @@ impl Calling {
         self.response_coding = Coding::new(&head.headers);
         self.response = (!self.response_coding.is_unread()).then(|| {
             let framer = Framer::new(head.headers.get("content-type"), self.api.json());
-            (framer, Reader::new(self.api, self.facts(), head.status))
+            (framer, ResponseReader::new(self.api, self.facts(), head.status))
         });
-        self.quota = Quota::read(&head.headers, now);
+        self.quota = RateLimits::read(&head.headers, now);
         self.head_says(head);
         true
     }
@@ -453,7 +454,7 @@ impl Calling {
 
 /// Reads one frame, and takes in the events that come of it.
 fn take(
-    reader: &mut Reader,
+    reader: &mut ResponseReader,
     answer: &mut Answer,
     (at, frame): (Moment, Frame<'_>),
     points: &mut Points,

@@ -13,7 +13,7 @@ use crate::network::Sides;
 use crate::socket::Socket;
 use tokengauge_llm::content::{Budget, Policy};
 use tokengauge_llm::count::Tokenisers;
-use tokengauge_llm::dialect::{self, Quota};
+use tokengauge_llm::dialect::{self, RateLimits};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::load::State;
 use tokengauge_measure::record::{self, Answered, Http, Record, Series, WebSocket};
@@ -75,7 +75,7 @@ impl Exchange {
         tokenisers: &Tokenisers,
     ) -> Self {
         let path = sent_path(&open);
-        let detect = dialect::Detect {
+        let detect = dialect::RequestTarget {
             hint: open.route.dialect.as_ref().map(Label::as_str),
             method: &open.method,
             host: Some(open.route.server_address.as_str()),
@@ -287,7 +287,7 @@ impl Exchange {
     }
 
     /// What the answer's head says is left of the caller's limits.
-    pub fn quota(&self) -> Option<Quota> {
+    pub fn quota(&self) -> Option<RateLimits> {
         self.call.as_ref()?.quota()
     }
 

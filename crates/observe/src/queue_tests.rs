@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::tests::{STREAMED, at, chunk, open};
 use crate::{Board, Phase, Sinks};
-use tokengauge_llm::dialect::Allowance;
+use tokengauge_llm::dialect::RateLimit;
 use tokengauge_measure::load::{Limited, QuotaReading};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::timing::Stage;
@@ -200,7 +200,7 @@ fn vendors_limits_are_those_of_the_latest_head_while_the_answer_still_streams() 
         panic!("{:?}", load.quotas);
     };
     assert_eq!((flow.provider.as_str(), flow.model.as_str()), ("openai", "gpt-4o"));
-    let expected = Allowance {
+    let expected = RateLimit {
         limit: Some(50),
         remaining: Some(39),
         reset: Some(std::time::Duration::from_secs(80)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokengauge_llm::count::Source;
-use tokengauge_llm::dialect::{Allowance, Operation, Quota, RequestFacts, Timings, Usage};
+use tokengauge_llm::dialect::{Operation, RateLimit, RateLimits, RequestFacts, Timings, Usage};
 use tokengauge_measure::record::{
     Bands, Became, Call, Complete, Connection, Cost, Http, LengthBand, Network, Outcome, Output,
     Record, Series, Verdict, Warm,
@@ -25,10 +25,10 @@ fn timings() -> Timings {
     }
 }
 
-fn quota() -> Quota {
-    Quota {
-        tokens: Allowance { remaining: Some(29_000), ..Allowance::default() },
-        ..Quota::default()
+fn quota() -> RateLimits {
+    RateLimits {
+        tokens: RateLimit { remaining: Some(29_000), ..RateLimit::default() },
+        ..RateLimits::default()
     }
 }
 

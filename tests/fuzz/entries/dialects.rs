@@ -1,7 +1,7 @@
 //! Dialects: the same events however an answer is cut, no empty text, nothing but an error of an error, and memory that
 //! does not grow with the answer.
 
-use tokengauge_llm::dialect::{Api, Event, Family, Part, Reader, RequestFacts, is_error};
+use tokengauge_llm::dialect::{Api, Event, Family, Part, RequestFacts, ResponseReader, is_error};
 use tokengauge_llm::frame::{CAP, Frame, Framer};
 use tokengauge_types::label::Name;
 
@@ -98,7 +98,7 @@ impl Call {
         }
     }
 
-    fn reader(&self) -> (Framer, Reader, Meter) {
+    fn reader(&self) -> (Framer, ResponseReader, Meter) {
         let framer = Framer::new(self.content_type, self.api.json());
         // Where a model is asked for, so is the prompt at the head of the text.
         let asked = RequestFacts {
@@ -107,7 +107,7 @@ impl Call {
             prompt_bytes: 3,
             ..RequestFacts::default()
         };
-        let reader = Reader::new(self.api, &asked, self.status);
+        let reader = ResponseReader::new(self.api, &asked, self.status);
         (framer, reader, Meter::default())
     }
 

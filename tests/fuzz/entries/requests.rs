@@ -1,6 +1,8 @@
 //! Request readers: the same facts however a request is cut, and next to nothing held of it.
 
-use tokengauge_llm::dialect::{Api, Detect, Found, RequestFacts, RequestReader, detect};
+use tokengauge_llm::dialect::{
+    Api, DetectedApi, RequestFacts, RequestReader, RequestTarget, detect,
+};
 use tokengauge_types::label::{LONGEST_NAME, Name};
 
 use super::memory::Meter;
@@ -38,16 +40,16 @@ pub fn requests(input: &[u8]) {
     flood(body, 0..ROUNDS, |body| reading.push(body));
 }
 
-fn found(script: &mut Script<'_>) -> Found {
+fn found(script: &mut Script<'_>) -> DetectedApi {
     let by_path = script.flag();
     let api = script.pick(Api::ALL);
     let stream = script.pick(&[None, Some(true), Some(false)]);
     let path = String::from_utf8_lossy(script.short());
-    let known = Found { api, model: Name::new(&path), stream, body_decides: script.flag() };
+    let known = DetectedApi { api, model: Name::new(&path), stream, body_decides: script.flag() };
     if !by_path {
         return known;
     }
-    let detected = detect(&Detect {
+    let detected = detect(&RequestTarget {
         hint: None,
         method: &http::Method::POST,
         host: None,
@@ -63,7 +65,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(found: &Found) -> Self {
+    fn of(found: &DetectedApi) -> Self {
         Self { reader: RequestReader::new(found), meter: Meter::default() }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tokengauge_llm::count::{Counter, Encoder, Encoding, Tokenisers};
-use tokengauge_llm::dialect::{Kind, Part};
+use tokengauge_llm::dialect::{Part, TextKind};
 
 use super::script::{Script, in_pieces};
 
@@ -69,7 +69,7 @@ fn apart(model: &str, text: &str, cuts: [usize; 2]) {
     assert_eq!(totals.standard, sum(Encoding::O200k), "the standard count");
     assert_eq!(totals.by_kind.iter().sum::<u64>(), totals.native);
     assert_eq!(told + u64::from(totals.standard_rest), totals.standard);
-    for (kind, tokens) in Kind::ALL.into_iter().zip(totals.by_kind) {
+    for (kind, tokens) in TextKind::ALL.into_iter().zip(totals.by_kind) {
         let of_kind = |(_, part): &(u32, usize)| PARTS[*part].kind() == kind;
         assert_eq!(tokens > 0, texts.keys().any(of_kind), "{}", kind.as_str());
     }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokengauge_llm::count::Tokenisers;
-use tokengauge_llm::dialect::{self, Api, Detect, RequestReader};
+use tokengauge_llm::dialect::{self, Api, RequestReader, RequestTarget};
 use tokengauge_llm::frame::Framer;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::Exchange;
@@ -82,7 +82,7 @@ impl Fixture {
 
     /// The API by what is asked: its head, and its body where that decides.
     pub fn detected(&self) -> Option<Api> {
-        let found = dialect::detect(&Detect {
+        let found = dialect::detect(&RequestTarget {
             hint: None,
             method: &self.method,
             host: self.host.as_deref(),

@@ -1,7 +1,7 @@
 //! What a record says that does not depend on time.
 
 use serde_json::{Map, Value, json};
-use tokengauge_llm::dialect::Kind;
+use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::{Call, Record};
 
 /// What can be read of an answer, in the order of the documentation.
@@ -81,7 +81,7 @@ fn call(call: &Call, put: &mut impl FnMut(&str, Value)) {
             ("first_chunk", json!(output.counted_first)),
             ("hidden", json!(output.hidden)),
         ];
-        for (kind, tokens) in Kind::ALL.iter().zip(output.by_kind) {
+        for (kind, tokens) in TextKind::ALL.iter().zip(output.by_kind) {
             parts.push((kind.as_str(), json!((tokens > 0).then_some(tokens))));
         }
         let parts: Map<String, Value> =

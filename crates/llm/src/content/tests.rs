@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::dialect::{Found, Reader, RequestReader};
+use crate::dialect::{DetectedApi, RequestReader, ResponseReader};
 use crate::frame::{Frame, Framer};
 
 fn policy(max_bytes: usize, redact: &[&str]) -> Arc<Policy> {
@@ -16,11 +16,11 @@ fn policy(max_bytes: usize, redact: &[&str]) -> Arc<Policy> {
 fn captured(api: Api, policy: &Arc<Policy>, request: &str, answer: &str, pieces: usize) -> Content {
     let mut asked = Asked::new(policy, &Budget::default());
     request.as_bytes().chunks(pieces).for_each(|piece| asked.push(piece));
-    let found = Found { api, model: None, stream: None, body_decides: false };
+    let found = DetectedApi { api, model: None, stream: None, body_decides: false };
     let mut facts = RequestReader::new(&found);
     facts.push(request.as_bytes());
     let mut heard = asked.heard();
-    let mut reader = Reader::new(api, &facts.finish(), 200);
+    let mut reader = ResponseReader::new(api, &facts.finish(), 200);
     let mut reasons = Vec::new();
     let mut take = |frame: Frame<'_>| {
         reader.read(&frame, &mut |event| {

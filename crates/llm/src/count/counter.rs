@@ -4,7 +4,7 @@
 use super::room::Share;
 use super::stream::{STANDARD, Stream, rise};
 use super::{Source, Tokeniser, Tokenisers, estimate};
-use crate::dialect::{Kind, Part};
+use crate::dialect::{Part, TextKind};
 use tokengauge_types::label::Label;
 
 /// So many texts of one exchange are counted apart: 128 choices, OpenAI's limit, with text and reasoning each. What
@@ -29,8 +29,8 @@ pub struct Totals {
     pub native: u64,
     /// In the standard encoding.
     pub standard: u64,
-    /// `native`, by kind in the order of [`Kind::ALL`].
-    pub by_kind: [u64; Kind::ALL.len()],
+    /// `native`, by kind in the order of [`TextKind::ALL`].
+    pub by_kind: [u64; TextKind::ALL.len()],
     /// What of `standard` no [`Added`] has told.
     pub standard_rest: u32,
     pub source: Source,
@@ -166,16 +166,16 @@ impl Default for Counter {
 /// The bytes, by kind, of text that came when all places were taken.
 #[derive(Clone, Debug)]
 struct Beyond {
-    bytes: [u64; Kind::ALL.len()],
+    bytes: [u64; TextKind::ALL.len()],
     told: u64,
 }
 
 impl Beyond {
     const fn new() -> Self {
-        Self { bytes: [0; Kind::ALL.len()], told: 0 }
+        Self { bytes: [0; TextKind::ALL.len()], told: 0 }
     }
 
-    fn push(&mut self, kind: Kind, text: &str) -> Added {
+    fn push(&mut self, kind: TextKind, text: &str) -> Added {
         if let Some(bytes) = self.bytes.get_mut(kind as usize) {
             *bytes += text.len() as u64;
         }
@@ -184,7 +184,7 @@ impl Beyond {
         Added { native: added, standard: added }
     }
 
-    fn by_kind(&self) -> [u64; Kind::ALL.len()] {
+    fn by_kind(&self) -> [u64; TextKind::ALL.len()] {
         self.bytes.map(estimate)
     }
 
@@ -323,7 +323,7 @@ mod tests {
         let totals = counter.finish();
         let counted = MOST_STREAMS as u64 * Encoding::O200k.count("{}\n");
         assert_eq!(totals.native, counted + estimate(3 * (1_000 - 256)));
-        assert_eq!(totals.by_kind[Kind::Tool as usize], totals.native);
+        assert_eq!(totals.by_kind[TextKind::Tool as usize], totals.native);
         assert_eq!(told.0, totals.native);
         assert_eq!(told.1 + u64::from(totals.standard_rest), totals.standard);
         assert_eq!(totals.source, Source::Estimated);

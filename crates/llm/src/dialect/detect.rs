@@ -8,7 +8,7 @@ use tokengauge_types::label::Name;
 
 /// What an API is told by.
 #[derive(Clone, Copy, Debug)]
-pub struct Detect<'a> {
+pub struct RequestTarget<'a> {
     /// The dialect that the configuration names for the route, if any: a family, or one API of it.
     pub hint: Option<&'a str>,
     pub method: &'a http::Method,
@@ -20,7 +20,7 @@ pub struct Detect<'a> {
     pub anthropic: bool,
 }
 
-impl Detect<'_> {
+impl RequestTarget<'_> {
     /// Whether the configuration leaves room for the API.
     fn admits(&self, api: Api) -> bool {
         self.hint.is_none_or(|hint| hint == api.family().as_str() || hint == api.as_str())
@@ -29,7 +29,7 @@ impl Detect<'_> {
 
 /// What a request's head says of the call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct DetectedApi {
     pub api: Api,
     /// The model, where the path names it.
     pub model: Option<Name>,
@@ -39,7 +39,7 @@ pub struct Found {
     pub body_decides: bool,
 }
 
-impl Found {
+impl DetectedApi {
     /// The same with the model that the query names, where the path names none.
     pub fn or_model(self, queried: Option<&Name>) -> Self {
         let model = self.model.or_else(|| queried.cloned());
@@ -143,7 +143,7 @@ const SHARED: [&str; 11] = [
 const SESSIONS: &str = "realtime";
 
 /// The API that a request is for; `None` for plain HTTP.
-pub fn detect(facts: &Detect<'_>) -> Option<Found> {
+pub fn detect(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
     let found = by_path(facts);
     let Some(hint) = facts.hint else {
         return found;
@@ -163,7 +163,7 @@ pub fn is_hint(hint: &str) -> bool {
     family || Api::ALL.iter().any(|api| api.as_str() == hint)
 }
 
-fn by_path(facts: &Detect<'_>) -> Option<Found> {
+fn by_path(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
     let path = facts.path.trim_end_matches('/');
     if facts.method == http::Method::GET {
         return fetched(path);
@@ -181,7 +181,7 @@ fn by_path(facts: &Detect<'_>) -> Option<Found> {
 
 /// `…/models/NAME:VERB`, `…/tunedModels/NAME:VERB`, `…/endpoints/NAME:VERB`; `/v1internal:VERB` of Code Assist, whose
 /// requests name the model themselves.
-fn google(path: &str) -> Option<Found> {
+fn google(path: &str) -> Option<DetectedApi> {
     let (before, last) = path.rsplit_once('/')?;
     let (model, verb) = last.rsplit_once(':').or_else(|| last.split_once("%3A"))?;
     let (_, api, stream) = VERBS.iter().find(|(known, _, _)| *known == verb)?;
@@ -199,7 +199,7 @@ fn google(path: &str) -> Option<Found> {
         if api == Api::VertexPredict { predicted(model) } else { (api, false) };
     let named = ["/models", "/tunedModels", "/endpoints"];
     let named = named.iter().any(|parent| before.ends_with(parent));
-    Some(Found {
+    Some(DetectedApi {
         model: Some(model).filter(|_| named).and_then(name),
         stream: *stream,
         body_decides,
@@ -217,7 +217,7 @@ fn predicted(model: &str) -> (Api, bool) {
 }
 
 /// `/model/NAME/ACTION`.
-fn bedrock(path: &str) -> Option<Found> {
+fn bedrock(path: &str) -> Option<DetectedApi> {
     let (before, action) = path.rsplit_once('/')?;
     let (_, api, stream) = ACTIONS.iter().find(|(known, _, _)| *known == action)?;
     let (_, model) = before.rsplit_once("/model/")?;
@@ -229,7 +229,7 @@ fn bedrock(path: &str) -> Option<Found> {
     let invoked = *api == Api::BedrockInvoke;
     let known = model.as_ref().filter(|_| invoked);
     let known = known.and_then(|model| by_kind(model.as_str()));
-    Some(Found {
+    Some(DetectedApi {
         model,
         stream: *stream,
         // A model may embed, rank or draw as well as write; its name may hide which.
@@ -253,12 +253,12 @@ fn by_kind(model: &str) -> Option<Api> {
 }
 
 /// `/v2/models/NAME/generate`, also with `/versions/NUMBER` before the last step.
-fn triton(path: &str) -> Option<Found> {
+fn triton(path: &str) -> Option<DetectedApi> {
     let stream = path.ends_with("/generate_stream");
     let before =
         path.strip_suffix("/generate_stream").or_else(|| path.strip_suffix("/generate"))?;
     let (_, after) = before.rsplit_once("/v2/models/")?;
-    Some(Found {
+    Some(DetectedApi {
         model: name(after.split('/').next()?),
         stream: Some(stream),
         ..plain(Api::TritonGenerate)
@@ -266,23 +266,23 @@ fn triton(path: &str) -> Option<Found> {
 }
 
 /// `/serving-endpoints/NAME/invocations`: what SageMaker has, too, is OpenAI's format here.
-fn databricks(path: &str) -> Option<Found> {
+fn databricks(path: &str) -> Option<DetectedApi> {
     let before = path.strip_suffix("/invocations")?;
     let (_, model) = before.rsplit_once("/serving-endpoints/")?;
-    Some(Found { model: name(model), body_decides: true, ..plain(Api::OpenAiChat) })
+    Some(DetectedApi { model: name(model), body_decides: true, ..plain(Api::OpenAiChat) })
 }
 
 /// `…/ai/run/@cf/OWNER/NAME`, behind a gateway `…/workers-ai/@cf/OWNER/NAME`.
-fn cloudflare(path: &str) -> Option<Found> {
+fn cloudflare(path: &str) -> Option<DetectedApi> {
     let (_, model) = path.split_once("/ai/run/@").or_else(|| path.split_once("/workers-ai/@"))?;
-    Some(Found {
+    Some(DetectedApi {
         model: name(&format!("@{model}")),
         body_decides: true,
         ..plain(Api::CloudflareRun)
     })
 }
 
-fn posted(facts: &Detect<'_>, path: &str) -> Option<Found> {
+fn posted(facts: &RequestTarget<'_>, path: &str) -> Option<DetectedApi> {
     if facts.anthropic && path.ends_with("/messages") {
         return Some(plain(Api::AnthropicMessages));
     }
@@ -292,7 +292,7 @@ fn posted(facts: &Detect<'_>, path: &str) -> Option<Found> {
     };
     let cohere = facts.host.is_some_and(|host| host.contains("cohere"));
     let before = path.strip_suffix(suffix).unwrap_or_default();
-    Some(Found {
+    Some(DetectedApi {
         model: deployment(before),
         stream: (suffix.ends_with("stream") || api.streams_by_default()).then_some(true),
         // llama.cpp has its own completions where others have OpenAI's only under `/v1`.
@@ -309,18 +309,16 @@ fn deployment(before: &str) -> Option<Name> {
 }
 
 /// Hosted TGI: an endpoint's root, or `/models/OWNER/NAME`, behind Hugging Face's router `/hf-inference/models/…`.
-fn hugging_face(path: &str) -> Option<Found> {
+fn hugging_face(path: &str) -> Option<DetectedApi> {
     let path = path.strip_prefix("/hf-inference").unwrap_or(path);
     let model = path.strip_prefix("/models/");
-    (path.is_empty() || model.is_some_and(|model| model.matches('/').count() == 1)).then(|| Found {
-        model: model.and_then(name),
-        body_decides: true,
-        ..plain(Api::TgiGenerate)
+    (path.is_empty() || model.is_some_and(|model| model.matches('/').count() == 1)).then(|| {
+        DetectedApi { model: model.and_then(name), body_decides: true, ..plain(Api::TgiGenerate) }
     })
 }
 
 /// What can be fetched that is an answer.
-fn fetched(path: &str) -> Option<Found> {
+fn fetched(path: &str) -> Option<DetectedApi> {
     let (before, last) = path.rsplit_once('/')?;
     let stored = ["/responses", "/chat/completions"];
     if stored.iter().any(|end| before.ends_with(end)) && !last.is_empty() {
@@ -333,11 +331,11 @@ fn fetched(path: &str) -> Option<Found> {
         return Some(plain(Api::OpenAiRealtime));
     }
     (before.ends_with("/v1/streams"))
-        .then(|| Found { stream: Some(true), ..plain(Api::ReplicateStream) })
+        .then(|| DetectedApi { stream: Some(true), ..plain(Api::ReplicateStream) })
 }
 
-const fn plain(api: Api) -> Found {
-    Found { api, model: None, stream: None, body_decides: false }
+const fn plain(api: Api) -> DetectedApi {
+    DetectedApi { api, model: None, stream: None, body_decides: false }
 }
 
 /// A step of a path, percent-decoded.
@@ -367,11 +365,11 @@ fn percent_decoded(step: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn asked<'a>(method: &'a http::Method, path: &'a str) -> Detect<'a> {
-        Detect { hint: None, method, host: Some("127.0.0.1:8000"), path, anthropic: false }
+    fn asked<'a>(method: &'a http::Method, path: &'a str) -> RequestTarget<'a> {
+        RequestTarget { hint: None, method, host: Some("127.0.0.1:8000"), path, anthropic: false }
     }
 
-    fn post(path: &str) -> Option<Found> {
+    fn post(path: &str) -> Option<DetectedApi> {
         detect(&asked(&http::Method::POST, path))
     }
 
@@ -583,10 +581,10 @@ mod tests {
     #[test]
     fn hosts_and_headers_decide_too() {
         let method = http::Method::POST;
-        let cohere = Detect { host: Some("api.cohere.com"), ..asked(&method, "/v1/chat") };
+        let cohere = RequestTarget { host: Some("api.cohere.com"), ..asked(&method, "/v1/chat") };
         let found = detect(&cohere).unwrap();
         assert_eq!((found.api, found.body_decides), (Api::CohereV1Chat, false));
-        let claude = Detect { anthropic: true, ..asked(&method, "/gateway/messages") };
+        let claude = RequestTarget { anthropic: true, ..asked(&method, "/gateway/messages") };
         let found = detect(&claude).unwrap();
         assert_eq!((found.api, found.body_decides), (Api::AnthropicMessages, false));
     }
@@ -612,7 +610,7 @@ mod tests {
     fn a_hint_restricts_to_its_family_or_names_the_api() {
         let method = http::Method::POST;
         let hinted = |hint, path| {
-            let facts = Detect { hint: Some(hint), ..asked(&method, path) };
+            let facts = RequestTarget { hint: Some(hint), ..asked(&method, path) };
             detect(&facts).map(|found| found.api)
         };
         let chat = "/v1/chat/completions";

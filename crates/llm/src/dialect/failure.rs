@@ -64,7 +64,7 @@ pub enum Told {
     #[default]
     Nothing,
     Failure,
-    Kind,
+    TextKind,
 }
 
 impl Told {
@@ -73,7 +73,7 @@ impl Told {
         let Event::Failed { kind } = event else {
             return true;
         };
-        let tells = kind.map_or(Self::Failure, |_| Self::Kind);
+        let tells = kind.map_or(Self::Failure, |_| Self::TextKind);
         let more = tells > *self;
         if more {
             *self = tells;

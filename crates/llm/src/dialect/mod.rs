@@ -28,7 +28,7 @@ mod ollama;
 mod once;
 mod openai;
 mod provider;
-mod quota;
+mod rate_limits;
 mod reader;
 mod repair;
 mod replicate;
@@ -40,11 +40,11 @@ mod testing;
 mod watsonx;
 
 pub use api::{Api, Family};
-pub use detect::{Detect, Found, detect, is_hint};
+pub use detect::{DetectedApi, RequestTarget, detect, is_hint};
 pub use openai::Realtime;
 pub use provider::provider;
-pub use quota::{Allowance, Quota};
-pub use reader::{Reader, is_error};
+pub use rate_limits::{RateLimit, RateLimits};
+pub use reader::{ResponseReader, is_error};
 pub use request::RequestReader;
 
 use std::time::Duration;
@@ -95,13 +95,13 @@ pub enum Part {
 }
 
 impl Part {
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> TextKind {
         match self {
-            Self::Text => Kind::Text,
-            Self::Reasoning => Kind::Reasoning,
-            Self::Tool(_) => Kind::Tool,
-            Self::Refusal => Kind::Refusal,
-            Self::Transcript => Kind::Transcript,
+            Self::Text => TextKind::Text,
+            Self::Reasoning => TextKind::Reasoning,
+            Self::Tool(_) => TextKind::Tool,
+            Self::Refusal => TextKind::Refusal,
+            Self::Transcript => TextKind::Transcript,
         }
     }
 
@@ -113,7 +113,7 @@ impl Part {
 
 /// The kinds of generated text, as a label.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Kind {
+pub enum TextKind {
     Text,
     Reasoning,
     Tool,
@@ -121,7 +121,7 @@ pub enum Kind {
     Transcript,
 }
 
-impl Kind {
+impl TextKind {
     pub const ALL: [Self; 5] =
         [Self::Text, Self::Reasoning, Self::Tool, Self::Refusal, Self::Transcript];
 

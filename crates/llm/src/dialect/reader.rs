@@ -17,7 +17,7 @@ pub const fn is_error(status: u16) -> bool {
 
 /// Reads the response of one call.
 #[derive(Debug)]
-pub struct Reader(Response);
+pub struct ResponseReader(Response);
 
 #[derive(Debug)]
 enum Response {
@@ -35,7 +35,7 @@ enum Response {
     AlephAlpha(Box<aleph_alpha::Response>),
 }
 
-impl Reader {
+impl ResponseReader {
     /// `asked`: what the request asked for. The body of an error status is only an error.
     pub fn new(api: Api, asked: &RequestFacts, status: u16) -> Self {
         let failed = is_error(status);

@@ -4,7 +4,7 @@ use super::api::{Api, Family};
 use super::asked::{Asked, Format};
 use super::form::Form;
 use super::json::{Skimmer, Step, Value};
-use super::{Found, RequestFacts};
+use super::{DetectedApi, RequestFacts};
 use super::{
     aleph_alpha, anthropic, bedrock, cloudflare, cohere, dashscope, engines, google, ollama,
     openai, replicate, watsonx,
@@ -29,7 +29,7 @@ enum Body {
 }
 
 impl RequestReader {
-    pub fn new(found: &Found) -> Self {
+    pub fn new(found: &DetectedApi) -> Self {
         let format = format(found.api);
         let mut asked = Asked::default();
         asked.facts.model.clone_from(&found.model);
@@ -112,8 +112,8 @@ mod tests {
     use super::*;
     use tokengauge_types::label::Name;
 
-    fn chat() -> Found {
-        Found { api: Api::OpenAiChat, model: None, stream: None, body_decides: false }
+    fn chat() -> DetectedApi {
+        DetectedApi { api: Api::OpenAiChat, model: None, stream: None, body_decides: false }
     }
 
     /// The facts of a request, however its body is cut.
@@ -269,7 +269,7 @@ mod tests {
             (Api::OpenAiSpeech, Some("speech")),
             (Api::OpenAiChat, None),
         ] {
-            let found = Found { api, ..chat() };
+            let found = DetectedApi { api, ..chat() };
             assert_eq!(RequestReader::new(&found).finish().output_type, output_type);
         }
     }

@@ -1,6 +1,6 @@
 //! Reads answers in every way of cutting them, for the tests of each family.
 
-use super::{Api, Event, Found, Part, Reader, RequestFacts, RequestReader, Usage};
+use super::{Api, DetectedApi, Event, Part, RequestFacts, RequestReader, ResponseReader, Usage};
 use crate::frame::{Frame, Framer};
 use tokengauge_types::label::Name;
 
@@ -45,7 +45,7 @@ impl<'a> Answer<'a> {
         let mut framer = Framer::new(self.content_type, self.api.json());
         let mut asked = asked(self.api, self.request.unwrap_or_default());
         asked.model = self.model.and_then(Name::new).or(asked.model);
-        let mut reader = Reader::new(self.api, &asked, self.status);
+        let mut reader = ResponseReader::new(self.api, &asked, self.status);
         let mut event = |event: Event<'_>| {
             // No text, and nothing that is measured: the tests of content capture look at it.
             if let Event::Call { .. } = event {
@@ -119,7 +119,7 @@ pub fn started(id: Option<&str>, model: Option<&str>) -> String {
 
 /// The facts of a request, however its body is cut.
 pub fn asked(api: Api, body: &str) -> RequestFacts {
-    let found = Found { api, model: None, stream: None, body_decides: true };
+    let found = DetectedApi { api, model: None, stream: None, body_decides: true };
     let read = |pieces: &[&[u8]]| {
         let mut reader = RequestReader::new(&found);
         pieces.iter().for_each(|piece| reader.push(piece));

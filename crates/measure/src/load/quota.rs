@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::load::Flow;
-use tokengauge_llm::dialect::{Allowance, Quota};
+use tokengauge_llm::dialect::{RateLimit, RateLimits};
 use tokengauge_types::clock::Moment;
 
 /// Told at least for this long, though it was reset meanwhile: providers that fill up steadily tell of resets within
@@ -45,7 +45,7 @@ impl Limited {
         }
     }
 
-    pub const fn of(self, quota: &Quota) -> Allowance {
+    pub const fn of(self, quota: &RateLimits) -> RateLimit {
         match self {
             Self::Requests => quota.requests,
             Self::Tokens => quota.tokens,
@@ -61,7 +61,7 @@ pub struct QuotaReading {
     pub flow: Flow,
     pub limited: Limited,
     /// Its `reset` counts from the reading; `None` where it was not said or is over.
-    pub allowance: Allowance,
+    pub allowance: RateLimit,
 }
 
 /// The latest word on every limit.
@@ -71,12 +71,12 @@ pub struct Quotas(FxHashMap<Flow, [Option<Said>; Limited::ALL.len()]>);
 #[derive(Clone, Copy, Debug)]
 struct Said {
     at: Moment,
-    allowance: Allowance,
+    allowance: RateLimit,
 }
 
 impl Quotas {
     /// The head of an answer said `quota` at `at`.
-    pub fn say(&mut self, at: Moment, flow: &Flow, quota: &Quota) {
+    pub fn say(&mut self, at: Moment, flow: &Flow, quota: &RateLimits) {
         if self.0.len() >= MOST_FLOWS && !self.0.contains_key(flow) {
             self.give_way(at);
         }
@@ -84,7 +84,7 @@ impl Quotas {
         for (slot, limited) in known.iter_mut().zip(Limited::ALL) {
             let allowance = limited.of(quota);
             let newer = slot.is_none_or(|said| said.at <= at);
-            if newer && allowance != Allowance::default() {
+            if newer && allowance != RateLimit::default() {
                 *slot = Some(Said { at, allowance });
             }
         }
@@ -130,10 +130,10 @@ impl Said {
         at.since(self.at) <= reset.clamp(SHORTEST, LONGEST)
     }
 
-    fn now(&self, at: Moment) -> Allowance {
+    fn now(&self, at: Moment) -> RateLimit {
         let passed = at.since(self.at);
         let left = |reset: Duration| reset.checked_sub(passed).filter(|left| !left.is_zero());
-        Allowance { reset: self.allowance.reset.and_then(left), ..self.allowance }
+        RateLimit { reset: self.allowance.reset.and_then(left), ..self.allowance }
     }
 }
 
@@ -152,12 +152,15 @@ mod tests {
         }
     }
 
-    const fn left(remaining: u64, reset: Option<Duration>) -> Allowance {
-        Allowance { limit: Some(500), remaining: Some(remaining), reset }
+    const fn left(remaining: u64, reset: Option<Duration>) -> RateLimit {
+        RateLimit { limit: Some(500), remaining: Some(remaining), reset }
     }
 
-    fn requests(remaining: u64, reset: Option<u64>) -> Quota {
-        Quota { requests: left(remaining, reset.map(Duration::from_secs)), ..Quota::default() }
+    fn requests(remaining: u64, reset: Option<u64>) -> RateLimits {
+        RateLimits {
+            requests: left(remaining, reset.map(Duration::from_secs)),
+            ..RateLimits::default()
+        }
     }
 
     const AT: Moment = Moment::from_secs(1_000);
@@ -188,8 +191,10 @@ mod tests {
     fn what_an_answer_does_not_say_stands_as_it_was() {
         let mut quotas = Quotas::default();
         quotas.say(AT, &flow("a"), &requests(40, None));
-        let tokens =
-            Quota { input_tokens: left(0, Some(Duration::from_secs(90))), ..Quota::default() };
+        let tokens = RateLimits {
+            input_tokens: left(0, Some(Duration::from_secs(90))),
+            ..RateLimits::default()
+        };
         quotas.say(AT + Duration::from_secs(10), &flow("a"), &tokens);
         assert_eq!(
             told(&mut quotas, 20),

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use crate::timing::{Points, Rates, Stages, Stalls};
 use tokengauge_llm::content::Content;
-use tokengauge_llm::dialect::{Operation, Quota, RequestFacts, Timings, Usage};
+use tokengauge_llm::dialect::{Operation, RateLimits, RequestFacts, Timings, Usage};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_types::clock::Wall;
 use tokengauge_types::event::{
@@ -146,7 +146,7 @@ pub struct Call {
     /// What the backend says of its own phases.
     pub timings: Option<Timings>,
     /// What the head says is left of the caller's limits.
-    pub quota: Option<Quota>,
+    pub quota: Option<RateLimits>,
     /// `None` for operations that generate nothing, and for failed ones that generated nothing.
     pub output: Option<Output>,
     /// The name of the encoding in which [`Output::counted`] was counted.

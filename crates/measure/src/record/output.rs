@@ -1,7 +1,7 @@
 //! Which N: the output tokens of an exchange, from what was reported and what was counted.
 
 use tokengauge_llm::count::Source;
-use tokengauge_llm::dialect::{Kind, Usage};
+use tokengauge_llm::dialect::{TextKind, Usage};
 
 /// Output tokens of one call, each number with its origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,8 +19,8 @@ pub struct Output {
     pub standard: u64,
     /// hidden = max(0, reported reasoning − counted streamed reasoning).
     pub hidden: u64,
-    /// `counted` by kind, in the order of [`Kind::ALL`].
-    pub by_kind: [u64; Kind::ALL.len()],
+    /// `counted` by kind, in the order of [`TextKind::ALL`].
+    pub by_kind: [u64; TextKind::ALL.len()],
 }
 
 /// What was counted of an answer.
@@ -29,7 +29,7 @@ pub struct Counted {
     pub total: u64,
     pub first: u64,
     pub standard: u64,
-    pub by_kind: [u64; Kind::ALL.len()],
+    pub by_kind: [u64; TextKind::ALL.len()],
     pub source: Option<Source>,
 }
 
@@ -56,10 +56,10 @@ impl Counted {
     }
 
     fn reasoning(&self) -> u64 {
-        Kind::ALL
+        TextKind::ALL
             .iter()
             .zip(self.by_kind)
-            .find(|(kind, _)| **kind == Kind::Reasoning)
+            .find(|(kind, _)| **kind == TextKind::Reasoning)
             .map_or(0, |(_, tokens)| tokens)
     }
 }

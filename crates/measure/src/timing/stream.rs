@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::timing::Stall;
 use tokengauge_llm::count::Source;
-use tokengauge_llm::dialect::Kind;
+use tokengauge_llm::dialect::TextKind;
 use tokengauge_types::clock::Moment;
 
 /// Something measured while the exchange is still going on. Nothing in here is ever corrected later.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sample {
     /// Output tokens that were generated, in the model's own encoding where `source` is counted.
-    Tokens { kind: Kind, tokens: u32, source: Source },
+    Tokens { kind: TextKind, tokens: u32, source: Source },
     /// The same text in o200k_base. Only pieces that no later text can change are told, the rest at the end: so this
     /// one is live, never decreases *and* adds up to the exact count.
     Standard { tokens: u32 },

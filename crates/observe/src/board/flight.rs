@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::board::{Phase, StreamView};
 use crate::exchange::Exchange;
-use tokengauge_llm::dialect::Quota;
+use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Flow, FlowId, Lane, Load, State};
 use tokengauge_measure::record::{Call, Outcome, Record, Warm};
@@ -147,7 +147,7 @@ impl Flight {
     }
 
     /// What the answer's head says is left of the caller's limits, and of whose.
-    pub(super) fn quota(&mut self) -> Option<(Flow, Quota)> {
+    pub(super) fn quota(&mut self) -> Option<(Flow, RateLimits)> {
         let quota = self.exchange.quota()?;
         Some((Flow::of(&self.exchange.series()?), quota))
     }

@@ -12,7 +12,7 @@ use crate::instruments::family::Family;
 use crate::names::attributes as key;
 use crate::names::ours;
 use tokengauge_llm::count::Source;
-use tokengauge_llm::dialect::Kind;
+use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::Series;
 use tokengauge_measure::timing::{Awaited, Sample, Silence, Stall};
 
@@ -29,7 +29,7 @@ pub struct Live {
     pub(super) base: Vec<KeyValue>,
     pub(super) series: Series,
     /// By kind, counted and estimated.
-    output: [[OnceLock<BoundCounter<u64>>; 2]; Kind::ALL.len()],
+    output: [[OnceLock<BoundCounter<u64>>; 2]; TextKind::ALL.len()],
     input: OnceLock<BoundCounter<u64>>,
     standard: OnceLock<BoundCounter<u64>>,
     streaming: OnceLock<BoundCounter<f64>>,
@@ -160,14 +160,14 @@ impl Live {
         self.input.get_or_init(bind).add(tokens);
     }
 
-    fn output(&self, kind: Kind, source: Source) -> &BoundCounter<u64> {
+    fn output(&self, kind: TextKind, source: Source) -> &BoundCounter<u64> {
         let [text, reasoning, tool, refusal, transcript] = &self.output;
         let [counted, estimated] = match kind {
-            Kind::Text => text,
-            Kind::Reasoning => reasoning,
-            Kind::Tool => tool,
-            Kind::Refusal => refusal,
-            Kind::Transcript => transcript,
+            TextKind::Text => text,
+            TextKind::Reasoning => reasoning,
+            TextKind::Tool => tool,
+            TextKind::Refusal => refusal,
+            TextKind::Transcript => transcript,
         };
         // A sample is never reported: what the provider says comes with the record.
         let (slot, source) = match source {

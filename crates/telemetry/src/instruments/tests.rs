@@ -20,7 +20,7 @@ use crate::process::{CpuTime, Vitals};
 use crate::snapshot::{Losses, Snapshot};
 use crate::{BudgetReading, prometheus, testing};
 use tokengauge_llm::count::Source;
-use tokengauge_llm::dialect::{Allowance, Kind, Usage};
+use tokengauge_llm::dialect::{RateLimit, TextKind, Usage};
 use tokengauge_measure::cost::TokenPrice;
 use tokengauge_measure::drift;
 use tokengauge_measure::engine;
@@ -187,7 +187,7 @@ fn quotas() -> Vec<QuotaReading> {
     let quota = |limited| QuotaReading {
         flow: flow(),
         limited,
-        allowance: Allowance {
+        allowance: RateLimit {
             limit: Some(500),
             remaining: (limited != Limited::InputTokens).then_some(499),
             reset: (limited == Limited::Tokens).then_some(Duration::from_secs(17)),
@@ -265,7 +265,7 @@ const STALL: Stall = Stall {
 };
 
 const SAMPLES: [Sample; 8] = [
-    Sample::Tokens { kind: Kind::Text, tokens: 7, source: Source::Counted },
+    Sample::Tokens { kind: TextKind::Text, tokens: 7, source: Source::Counted },
     Sample::Standard { tokens: 8 },
     Sample::InterToken { latency: Duration::from_millis(20), tokens: 3 },
     Sample::InterChunk { gap: Duration::from_millis(60) },

@@ -144,7 +144,7 @@ pub const LANE: &[Attribute] = &[ROUTE, VANTAGE];
 mod tests {
     use super::*;
     use crate::Part;
-    use tokengauge_llm::dialect::{Kind, Operation};
+    use tokengauge_llm::dialect::{Operation, TextKind};
     use tokengauge_llm::frame::Anomaly;
     use tokengauge_measure::engine::{Asked, Engine};
     use tokengauge_measure::load::{Bound, Limited, Sign, State};
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(closed(INPUT_BAND), LengthBand::ALL.map(LengthBand::as_str));
         assert_eq!(closed(CHOICE), Became::ALL.map(Became::as_str));
         assert_eq!(closed(BAND)[..5], Band::ALL.map(Band::as_str));
-        assert_eq!(closed(TOKEN_KIND)[1..6], Kind::ALL.map(Kind::as_str));
+        assert_eq!(closed(TOKEN_KIND)[1..6], TextKind::ALL.map(TextKind::as_str));
         assert_eq!(closed(INDICATOR), Indicator::WORDS);
         for (window, _) in BURN_WINDOWS {
             assert!(closed(WINDOW).contains(&window));

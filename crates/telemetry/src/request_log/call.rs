@@ -9,7 +9,7 @@ use crate::request_log::line::{
 };
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{
-    Allowance as Allowed, Api, ByModality, Kind, Quota as Quotas, RequestFacts, Timings,
+    Api, ByModality, RateLimit as Allowed, RateLimits as Quotas, RequestFacts, TextKind, Timings,
     Usage as Reported,
 };
 use tokengauge_measure::record;
@@ -222,7 +222,7 @@ fn output<'a>(output: &record::Output, tokenizer: Option<&'a Label>) -> Output<'
         counted_first: *counted_first,
         standard: *standard,
         hidden: *hidden,
-        by_kind: Kind::ALL
+        by_kind: TextKind::ALL
             .into_iter()
             .zip(by_kind)
             .filter(|(_, tokens)| **tokens > 0)

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::testing;
-use tokengauge_llm::dialect::{Allowance, Api, ByModality, Quota, Timings};
+use tokengauge_llm::dialect::{Api, ByModality, RateLimit, RateLimits, Timings};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::record::{Call, Closed, Connection, Network, Outcome, WebSocket};
 use tokengauge_measure::timing::{Awaited, Silence, Stall, Stalls, Unrated};
@@ -79,8 +79,8 @@ fn complete(call: &mut Call) {
     let (some, word) = (Some(Duration::from_millis(5)), testing::name("word"));
     call.timings =
         Some(Timings { queue: some, load: some, prefill: some, decode: some, total: some });
-    let allowed = Allowance { limit: Some(10), remaining: Some(9), reset: some };
-    call.quota = Some(Quota {
+    let allowed = RateLimit { limit: Some(10), remaining: Some(9), reset: some };
+    call.quota = Some(RateLimits {
         requests: allowed,
         tokens: allowed,
         input_tokens: allowed,

@@ -291,7 +291,7 @@ fn errors_of_all_who_may_answer() {
             Some("authentication_error"),
         ),
         (
-            r#"[{"error":{"code":429,"message":"Quota.","status":"RESOURCE_EXHAUSTED"}}]"#,
+            r#"[{"error":{"code":429,"message":"RateLimits.","status":"RESOURCE_EXHAUSTED"}}]"#,
             Some("RESOURCE_EXHAUSTED"),
         ),
         (r#"{"error":{"code":402,"message":"Credits."}}"#, Some("402")),

@@ -263,7 +263,7 @@ fn errors_within_the_answer() {
 }
 
 fn asked(api: Api, body: &str) -> RequestFacts {
-    let found = Found { api, model: None, stream: None, body_decides: true };
+    let found = DetectedApi { api, model: None, stream: None, body_decides: true };
     let read = |pieces: &[&[u8]]| {
         let mut reader = RequestReader::new(&found);
         pieces.iter().for_each(|piece| reader.push(piece));

@@ -334,7 +334,7 @@ fn errors_before_and_within() {
         assert_eq!(declared_stream.read(events(&[message, message]).as_bytes()), [failed(kind)]);
         assert_eq!(body(api, message), [failed(kind)], "{api:?}");
         assert_eq!(stream(api, &[message, "[DONE]"]), [failed(kind), "Done".to_owned()]);
-        assert_eq!(Answer::of(api, None).status(404).read(b"Not Found"), [failed(None)]);
+        assert_eq!(Answer::of(api, None).status(404).read(b"Not DetectedApi"), [failed(None)]);
         let named = format!("event: error\ndata: {message}\n\n");
         let field = format!("error: {message}\n\n");
         assert_eq!(Answer::of(api, STREAM).read(field.as_bytes()), [failed(kind)]);

@@ -231,7 +231,7 @@ fn an_answer_may_be_wrapped() {
     let wrapped = wrapped.each_ref().map(String::as_str);
     assert_eq!(sse(&wrapped), sse(&ORDINARY));
     assert_eq!(read(GENERATE, 200, wrapped[2]), read(GENERATE, 200, ORDINARY[2]));
-    let found = Found { api: GENERATE, model: None, stream: Some(true), body_decides: false };
+    let found = DetectedApi { api: GENERATE, model: None, stream: Some(true), body_decides: false };
     let mut reader = RequestReader::new(&found);
     reader.push(br#"{"model":"gemini-x","project":"p","request":{"contents":[{"parts":[{"text":"abc"}]}],"generationConfig":{"topK":3}}}"#);
     let facts = reader.finish();
@@ -252,7 +252,7 @@ fn a_tier_is_told_by_its_name() {
 const ERROR: &str = r#"{
   "error": {
     "code": 429,
-    "message": "Quota { exceeded.",
+    "message": "RateLimits { exceeded.",
     "status": "RESOURCE_EXHAUSTED",
     "details": [
       {
@@ -283,7 +283,7 @@ fn an_error_before_the_answer() {
     }
     let streamed = Answer::of(GENERATE, STREAM).status(429);
     assert_eq!(streamed.read(ERROR.as_bytes()), exhausted);
-    let page = "<!DOCTYPE html>\n<title>Error 404 (Not Found)!!1</title>";
+    let page = "<!DOCTYPE html>\n<title>Error 404 (Not DetectedApi)!!1</title>";
     assert_eq!(read(GENERATE, 404, page), [failed(None)]);
     let number = r#"{"error":{"code":404,"message":"No."}}"#;
     assert_eq!(read(GENERATE, 404, number), [failed(Some("404"))]);
@@ -451,7 +451,7 @@ fn embeddings_and_counts_generate_nothing() {
 }
 
 fn asked(api: Api, body: &str) -> RequestFacts {
-    let found = Found { api, model: Name::new("m"), stream: Some(true), body_decides: false };
+    let found = DetectedApi { api, model: Name::new("m"), stream: Some(true), body_decides: false };
     let read = |pieces: &[&[u8]]| {
         let mut reader = RequestReader::new(&found);
         pieces.iter().for_each(|piece| reader.push(piece));
@@ -549,7 +549,7 @@ fn what_the_other_requests_ask_for() {
 #[test]
 fn what_an_interaction_asks_for() {
     let facts = |body: &str| {
-        let mut reader = RequestReader::new(&Found {
+        let mut reader = RequestReader::new(&DetectedApi {
             api: Api::GeminiInteractions,
             model: None,
             stream: None,

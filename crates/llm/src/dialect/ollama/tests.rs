@@ -230,8 +230,13 @@ fn what_a_request_asks_for() {
 #[test]
 fn a_stream_is_asked_for_unless_the_request_says_otherwise() {
     let post = |path, body: &str| {
-        let detect =
-            Detect { hint: None, method: &http::Method::POST, host: None, path, anthropic: false };
+        let detect = RequestTarget {
+            hint: None,
+            method: &http::Method::POST,
+            host: None,
+            path,
+            anthropic: false,
+        };
         let mut reader = RequestReader::new(&super::super::detect(&detect).unwrap());
         reader.push(body.as_bytes());
         reader.finish().stream

@@ -87,7 +87,7 @@ fn what_a_format_does_not_count_bedrock_does() {
     assert_eq!(lines[0], usage([Some(13), Some(2), Some(7), Some(1), None]));
 }
 
-/// Found by fuzzing: an error's status, and then messages as of a call that went well.
+/// DetectedApi by fuzzing: an error's status, and then messages as of a call that went well.
 #[test]
 fn an_error_s_counts_are_nobody_s() {
     let last = format!(r#"{{"type":"message_stop",{}}}"#, measured(16, 97));

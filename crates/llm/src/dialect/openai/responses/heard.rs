@@ -3,7 +3,7 @@
 //! Texts are known by their place, never by the ids of their items: some producers use one id for several items, and
 //! some give an item a new id with each message (GitHub Copilot).
 
-use crate::dialect::{Kind, Part};
+use crate::dialect::{Part, TextKind};
 
 /// The most texts that are told apart; more are not told a second time. Agents that search the web come to a hundred
 /// items.
@@ -33,13 +33,13 @@ pub enum Home {
 }
 
 impl Home {
-    const fn kind(self) -> Kind {
+    const fn kind(self) -> TextKind {
         match self {
-            Self::Text => Kind::Text,
-            Self::Refusal => Kind::Refusal,
-            Self::Reasoning | Self::Summary => Kind::Reasoning,
-            Self::Tool => Kind::Tool,
-            Self::Transcript => Kind::Transcript,
+            Self::Text => TextKind::Text,
+            Self::Refusal => TextKind::Refusal,
+            Self::Reasoning | Self::Summary => TextKind::Reasoning,
+            Self::Tool => TextKind::Tool,
+            Self::Transcript => TextKind::Transcript,
         }
     }
 }
@@ -104,11 +104,11 @@ impl Heard {
             self.places.push(place);
         }
         Some(match kind {
-            Kind::Text => Part::Text,
-            Kind::Refusal => Part::Refusal,
-            Kind::Reasoning => Part::Reasoning,
-            Kind::Transcript => Part::Transcript,
-            Kind::Tool => {
+            TextKind::Text => Part::Text,
+            TextKind::Refusal => Part::Refusal,
+            TextKind::Reasoning => Part::Reasoning,
+            TextKind::Transcript => Part::Transcript,
+            TextKind::Tool => {
                 let before = self.places.iter().take(position);
                 let calls = before.filter(|known| known.home == Home::Tool).count();
                 Part::Tool(u32::try_from(calls).unwrap_or(u32::MAX))

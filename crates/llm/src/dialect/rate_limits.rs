@@ -15,17 +15,17 @@ const LONGEST_RESET: Duration = Duration::from_secs(40 * 86_400);
 
 /// Limits by what they count, as far as an answer's head told.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct Quota {
-    pub requests: Allowance,
-    pub tokens: Allowance,
+pub struct RateLimits {
+    pub requests: RateLimit,
+    pub tokens: RateLimit,
     /// Where the provider limits input and output apart.
-    pub input_tokens: Allowance,
-    pub output_tokens: Allowance,
+    pub input_tokens: RateLimit,
+    pub output_tokens: RateLimit,
 }
 
 /// One limit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct Allowance {
+pub struct RateLimit {
     pub limit: Option<u64>,
     pub remaining: Option<u64>,
     /// From now until all of it is there again.
@@ -82,7 +82,7 @@ const OUTPUT_TOKENS: Spelling = Spelling {
     reset: &["anthropic-ratelimit-output-tokens-reset"],
 };
 
-impl Quota {
+impl RateLimits {
     /// `None` where the head says nothing of limits. `now`: since 1970, for providers that give a date.
     pub fn read(headers: &Headers, now: Duration) -> Option<Self> {
         let quota = Self {
@@ -96,9 +96,9 @@ impl Quota {
 }
 
 impl Spelling {
-    fn read(&self, headers: &Headers, now: Duration) -> Allowance {
+    fn read(&self, headers: &Headers, now: Duration) -> RateLimit {
         let first = |names: &[&str]| names.iter().find_map(|name| headers.get(name));
-        Allowance {
+        RateLimit {
             limit: first(self.limit).and_then(whole),
             remaining: first(self.remaining).and_then(whole),
             reset: first(self.reset).and_then(|text| until(text, now)),
@@ -183,10 +183,10 @@ mod tests {
     /// 2026-01-31T12:00:00Z.
     const NOW: Duration = Duration::from_secs(1_769_860_800);
 
-    fn quota(pairs: &[(&'static str, &str)]) -> Option<Quota> {
+    fn quota(pairs: &[(&'static str, &str)]) -> Option<RateLimits> {
         let named = |(name, value): &(&'static str, &str)| Some((*name, Name::new(value)?));
         let headers: Headers = pairs.iter().filter_map(named).collect();
-        Quota::read(&headers, NOW)
+        RateLimits::read(&headers, NOW)
     }
 
     const fn seconds(seconds: u64) -> Option<Duration> {
@@ -203,14 +203,14 @@ mod tests {
             ("x-ratelimit-remaining-tokens", "29000"),
             ("x-ratelimit-reset-tokens", "1m2s"),
         ]);
-        let expected = Quota {
-            requests: Allowance {
+        let expected = RateLimits {
+            requests: RateLimit {
                 limit: Some(500),
                 remaining: Some(499),
                 reset: Some(Duration::from_millis(120)),
             },
-            tokens: Allowance { limit: Some(30_000), remaining: Some(29_000), reset: seconds(62) },
-            ..Quota::default()
+            tokens: RateLimit { limit: Some(30_000), remaining: Some(29_000), reset: seconds(62) },
+            ..RateLimits::default()
         };
         assert_eq!(read, Some(expected));
     }
