@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// How far a drain is. It goes one way.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Stage {
+pub enum DrainStage {
     /// Nobody asked for one.
     #[default]
     None,
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The drain, as the admin port knows it.
 pub struct Drain {
     begin: Begin,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<DrainStage>,
     askers: Arc<Semaphore>,
     /// When the last of those who asked waits no longer.
     until: watch::Sender<Option<Instant>>,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Drain {
 
 /// What came of waiting.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Waited {
+pub(super) enum DrainOutcome {
     Drained,
     NotDraining,
     /// What was to end goes on, and the time that the drain was given is over.
@@ -60,7 +60,7 @@ pub(super) enum Waited {
 }
 
 impl Drain {
-    pub fn new(begin: Begin, stage: watch::Receiver<Stage>) -> Self {
+    pub fn new(begin: Begin, stage: watch::Receiver<DrainStage>) -> Self {
         Self {
             begin,
             stage,
@@ -70,34 +70,34 @@ impl Drain {
     }
 
     /// Begins the drain and waits for its end. It goes on where the one who asked does not wait.
-    pub(super) async fn ask(&self, query: &str) -> Waited {
+    pub(super) async fn ask(&self, query: &str) -> DrainOutcome {
         let within = match (self.begin)(query) {
             Ok(within) => within,
-            Err(wrong) => return Waited::Wrong(wrong),
+            Err(wrong) => return DrainOutcome::Wrong(wrong),
         };
         let until = Instant::now() + within;
         self.until.send_modify(|latest| *latest = (*latest).max(Some(until)));
         let Ok(_place) = self.askers.try_acquire() else {
-            return Waited::Full;
+            return DrainOutcome::Full;
         };
-        let done = self.reaches(Stage::Done);
+        let done = self.reaches(DrainStage::Done);
         match tokio::time::timeout_at(until, done).await {
-            Ok(()) => Waited::Drained,
-            Err(_) => Waited::Overdue,
+            Ok(()) => DrainOutcome::Drained,
+            Err(_) => DrainOutcome::Overdue,
         }
     }
 
     /// Waits for the end of the drain, if there is one soon, or of its time: who waits for this before it stops what is behind
     /// the proxy shall have some time left to do so.
-    pub(super) async fn wait(&self) -> Waited {
-        let begun = self.reaches(Stage::Going);
+    pub(super) async fn wait(&self) -> DrainOutcome {
+        let begun = self.reaches(DrainStage::Going);
         if tokio::time::timeout(PATIENCE, begun).await.is_err() {
-            return Waited::NotDraining;
+            return DrainOutcome::NotDraining;
         }
         tokio::select! {
             biased;
-            () = self.reaches(Stage::Done) => Waited::Drained,
-            () = self.overdue() => Waited::Overdue,
+            () = self.reaches(DrainStage::Done) => DrainOutcome::Drained,
+            () = self.overdue() => DrainOutcome::Overdue,
         }
     }
 
@@ -121,7 +121,7 @@ impl Drain {
         }
     }
 
-    async fn reaches(&self, stage: Stage) {
+    async fn reaches(&self, stage: DrainStage) {
         let mut told = self.stage.clone();
         if told.wait_for(|reached| *reached >= stage).await.is_err() {
             // Nobody is left to begin one.
@@ -143,18 +143,18 @@ mod tests {
     use super::*;
 
     /// A drain in which who asks says how many seconds he waits.
-    fn drain() -> (Drain, watch::Sender<Stage>) {
-        let stage = watch::Sender::new(Stage::None);
+    fn drain() -> (Drain, watch::Sender<DrainStage>) {
+        let stage = watch::Sender::new(DrainStage::None);
         let told = stage.subscribe();
         let going = stage.clone();
         let begin = move |query: &str| {
-            going.send_replace(Stage::Going);
+            going.send_replace(DrainStage::Going);
             Ok(Duration::from_secs(query.parse().unwrap()))
         };
         (Drain::new(Box::new(begin), told), stage)
     }
 
-    fn is_waiting(waiting: Pin<&mut impl Future<Output = Waited>>) -> bool {
+    fn is_waiting(waiting: Pin<&mut impl Future<Output = DrainOutcome>>) -> bool {
         waiting.poll(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 
@@ -162,15 +162,15 @@ mod tests {
     async fn who_waits_is_told_when_the_last_who_asked_waits_no_longer() {
         let (drain, stage) = drain();
         let (asked, waited) = tokio::join!(drain.ask("0"), drain.wait());
-        assert_eq!((asked, waited), (Waited::Overdue, Waited::Overdue));
-        assert_eq!(drain.wait().await, Waited::Overdue, "nor later");
+        assert_eq!((asked, waited), (DrainOutcome::Overdue, DrainOutcome::Overdue));
+        assert_eq!(drain.wait().await, DrainOutcome::Overdue, "nor later");
         let mut more = pin!(drain.ask("3600"));
         assert!(is_waiting(more.as_mut()));
-        assert_eq!(drain.ask("0").await, Waited::Overdue);
+        assert_eq!(drain.ask("0").await, DrainOutcome::Overdue);
         let mut waiting = pin!(drain.wait());
         assert!(is_waiting(waiting.as_mut()), "somebody does");
-        stage.send_replace(Stage::Done);
-        assert_eq!(more.await, Waited::Drained);
-        assert_eq!(waiting.await, Waited::Drained);
+        stage.send_replace(DrainStage::Done);
+        assert_eq!(more.await, DrainOutcome::Drained);
+        assert_eq!(waiting.await, DrainOutcome::Drained);
     }
 }

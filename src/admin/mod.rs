@@ -8,7 +8,7 @@ mod objective;
 mod places;
 mod stats;
 
-pub use drain::{Begin, Drain, Stage};
+pub use drain::{Begin, Drain, DrainStage};
 pub use objective::Objective;
 pub use stats::{Facts, Stats};
 
@@ -27,7 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 
-use self::drain::{Waited, is_local};
+use self::drain::{DrainOutcome, is_local};
 use self::places::{Place, Places};
 use tokengauge_telemetry::prometheus::Format;
 
@@ -80,11 +80,11 @@ impl std::fmt::Debug for Pages {
 pub struct Admin {
     listener: TcpListener,
     address: SocketAddr,
-    desk: Arc<Desk>,
+    state: Arc<AdminState>,
 }
 
 #[derive(Debug)]
-struct Desk {
+struct AdminState {
     pages: Pages,
     drain: Drain,
     ready: Arc<AtomicBool>,
@@ -99,7 +99,7 @@ struct Desk {
 
 /// One connection, for as long as it lasts.
 #[derive(Debug)]
-struct Visit {
+struct AdminConnection {
     peer: IpAddr,
     /// Told when another is to have one of its places.
     out: Arc<Notify>,
@@ -123,7 +123,7 @@ impl Admin {
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let desk = Desk {
+        let state = AdminState {
             pages,
             drain,
             ready,
@@ -133,7 +133,7 @@ impl Admin {
             pages_held: Places::new(MOST_PAGES),
             turn: Arc::new(Semaphore::new(1)),
         };
-        Ok(Self { listener, address, desk: Arc::new(desk) })
+        Ok(Self { listener, address, state: Arc::new(state) })
     }
 
     pub const fn address(&self) -> SocketAddr {
@@ -146,15 +146,15 @@ impl Admin {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    let visit = Visit {
+                    let connection = AdminConnection {
                         peer: peer.ip().to_canonical(),
                         out: Arc::default(),
                         place: Mutex::default(),
                         page: Mutex::default(),
                     };
-                    hold(&visit.place, Some(visit.takes(&places)));
-                    let desk = Arc::clone(&self.desk);
-                    tokio::spawn(converse(stream, Arc::new(visit), desk));
+                    hold(&connection.place, Some(connection.takes(&places)));
+                    let state = Arc::clone(&self.state);
+                    tokio::spawn(converse(stream, Arc::new(connection), state));
                 }
                 Err(problem) => {
                     tracing::warn!(%problem, "the admin port could not accept a connection");
@@ -165,11 +165,11 @@ impl Admin {
     }
 }
 
-async fn converse(stream: TcpStream, visit: Arc<Visit>, desk: Arc<Desk>) {
-    let out = Arc::clone(&visit.out);
+async fn converse(stream: TcpStream, connection: Arc<AdminConnection>, state: Arc<AdminState>) {
+    let out = Arc::clone(&connection.out);
     let service = service_fn(move |request| {
-        let (desk, visit) = (Arc::clone(&desk), Arc::clone(&visit));
-        async move { Ok::<_, Infallible>(desk.answer(request, &visit).await) }
+        let (state, connection) = (Arc::clone(&state), Arc::clone(&connection));
+        async move { Ok::<_, Infallible>(state.answer(request, &connection).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -188,7 +188,7 @@ async fn converse(stream: TcpStream, visit: Arc<Visit>, desk: Arc<Desk>) {
     }
 }
 
-impl Visit {
+impl AdminConnection {
     fn takes(&self, places: &Places) -> Place {
         places.take(self.peer, &self.out)
     }
@@ -281,13 +281,13 @@ const INDEX: &str = "tokengauge admin port\n\n\
     /drift    lengths of prompts and answers of late, to save as a baseline\n\
     /labels   the names that metrics are told apart by\n";
 
-impl Desk {
+impl AdminState {
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        visit: &Visit,
+        connection: &AdminConnection,
     ) -> Response<Full<Bytes>> {
-        hold(&visit.page, None);
+        hold(&connection.page, None);
         let wanted = match Asked::of(&request) {
             Ok(Asked::Page(wanted)) => wanted,
             // Here and now: whether a container is restarted hangs on it.
@@ -297,15 +297,15 @@ impl Desk {
             }
             Ok(Asked::Ready) => return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
             Ok(Asked::Drained) => {
-                hold(&visit.place, Some(visit.takes(&self.waiting)));
+                hold(&connection.place, Some(connection.takes(&self.waiting)));
                 return waited(self.drain.wait().await);
             }
-            Ok(Asked::Drain) if !self.may_drain(&request, visit.peer) => {
+            Ok(Asked::Drain) if !self.may_drain(&request, connection.peer) => {
                 let why = "a drain is begun by who is on this machine, or sends the admin token (Authorization: Bearer …)\n";
                 return text(StatusCode::FORBIDDEN, why);
             }
             Ok(Asked::Drain) => {
-                hold(&visit.place, Some(visit.takes(&self.waiting)));
+                hold(&connection.place, Some(connection.takes(&self.waiting)));
                 let query = request.uri().query().unwrap_or_default();
                 return waited(self.drain.ask(query).await);
             }
@@ -315,7 +315,7 @@ impl Desk {
             let why = "this page needs the admin token: the port is not on loopback (send Authorization: Bearer …)\n";
             return text(StatusCode::FORBIDDEN, why);
         }
-        hold(&visit.page, Some(visit.takes(&self.pages_held)));
+        hold(&connection.page, Some(connection.takes(&self.pages_held)));
         self.make(wanted).await
     }
 
@@ -369,25 +369,25 @@ impl Desk {
 }
 
 /// What comes of waiting, after which the connection has no place among others.
-fn waited(waited: Waited) -> Response<Full<Bytes>> {
+fn waited(waited: DrainOutcome) -> Response<Full<Bytes>> {
     let mut response = told(waited);
     let close = header::HeaderValue::from_static("close");
     response.headers_mut().insert(header::CONNECTION, close);
     response
 }
 
-fn told(waited: Waited) -> Response<Full<Bytes>> {
+fn told(waited: DrainOutcome) -> Response<Full<Bytes>> {
     match waited {
-        Waited::Drained => text(StatusCode::OK, "drained\n"),
-        Waited::NotDraining => text(StatusCode::OK, "not draining\n"),
-        Waited::Overdue => text(
+        DrainOutcome::Drained => text(StatusCode::OK, "drained\n"),
+        DrainOutcome::NotDraining => text(StatusCode::OK, "not draining\n"),
+        DrainOutcome::Overdue => text(
             StatusCode::SERVICE_UNAVAILABLE,
             "not drained in time: what is in flight goes on\n",
         ),
-        Waited::Full => {
+        DrainOutcome::Full => {
             text(StatusCode::SERVICE_UNAVAILABLE, "too many have asked for this already\n")
         }
-        Waited::Wrong(why) => {
+        DrainOutcome::Wrong(why) => {
             let mut response = typed("text/plain; charset=utf-8", why + "\n");
             *response.status_mut() = StatusCode::BAD_REQUEST;
             response
@@ -431,7 +431,7 @@ mod tests {
     use tokio::sync::watch;
 
     fn no_drain() -> Drain {
-        Drain::new(Box::new(|_| Ok(Duration::ZERO)), watch::channel(Stage::None).1)
+        Drain::new(Box::new(|_| Ok(Duration::ZERO)), watch::channel(DrainStage::None).1)
     }
 
     async fn admin(token: Option<&str>) -> (SocketAddr, Arc<AtomicBool>) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::admin::{self, Stage};
+use crate::admin::{self, DrainStage};
 use crate::config::value::Length;
 use tokengauge_listen::Ebb;
 use tokengauge_observe::tee::Seam;
@@ -29,7 +29,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// How a drain goes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Wish {
+struct DrainOptions {
     /// How long connections are kept as before: what it takes until load balancers have learned that it is not ready.
     delay: Duration,
     /// How long nothing shall have been in flight.
@@ -38,23 +38,23 @@ struct Wish {
     within: Duration,
 }
 
-impl Default for Wish {
+impl Default for DrainOptions {
     /// Endpoints are gone from every node within a few seconds.
     fn default() -> Self {
         Self { delay: Duration::from_secs(5), quiet: Duration::ZERO, within: LONGEST_WAIT }
     }
 }
 
-impl Wish {
+impl DrainOptions {
     /// Of `delay=5s&quiet=0s&within=7d`, where what is left out has its default.
     fn read(query: &str) -> Result<Self, String> {
-        let mut wish = Self::default();
+        let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (field, longest) = match key {
-                "delay" => (&mut wish.delay, Some(LONGEST)),
-                "quiet" => (&mut wish.quiet, Some(LONGEST)),
-                "within" => (&mut wish.within, None),
+                "delay" => (&mut options.delay, Some(LONGEST)),
+                "quiet" => (&mut options.quiet, Some(LONGEST)),
+                "within" => (&mut options.within, None),
                 _ => {
                     let known =
                         "a drain has delay, quiet and within; write ?delay=5s&quiet=0s&within=300s";
@@ -68,7 +68,7 @@ impl Wish {
             }
             *field = length.min(LONGEST_WAIT);
         }
-        Ok(wish)
+        Ok(options)
     }
 }
 
@@ -94,29 +94,29 @@ pub(super) struct Parts {
 
 /// The drain that the admin port can be asked for. Needs a tokio runtime when it is.
 pub(super) fn drain(parts: Parts) -> admin::Drain {
-    let stage = watch::Sender::new(Stage::None);
+    let stage = watch::Sender::new(DrainStage::None);
     let told = stage.subscribe();
     let begin = move |query: &str| {
-        let wish = Wish::read(query)?;
+        let options = DrainOptions::read(query)?;
         let first = stage.send_if_modified(|stage| {
-            let first = *stage == Stage::None;
+            let first = *stage == DrainStage::None;
             if first {
-                *stage = Stage::Going;
+                *stage = DrainStage::Going;
             }
             first
         });
         if first {
             parts.ready.store(false, Ordering::Release);
             parts.since.0.get_or_init(Instant::now);
-            tokio::spawn(go(parts.clone(), wish, stage.clone()));
+            tokio::spawn(go(parts.clone(), options, stage.clone()));
         }
-        Ok(wish.within)
+        Ok(options.within)
     };
     admin::Drain::new(Box::new(begin), told)
 }
 
-async fn go(parts: Parts, wish: Wish, stage: watch::Sender<Stage>) {
-    let Wish { delay, quiet, within } = wish;
+async fn go(parts: Parts, options: DrainOptions, stage: watch::Sender<DrainStage>) {
+    let DrainOptions { delay, quiet, within } = options;
     let begun = Instant::now();
     self_telemetry::DrainBegun { exchanges: parts.seam.open_exchanges(), delay, quiet }.emit();
     tokio::time::sleep(delay).await;
@@ -140,7 +140,7 @@ async fn go(parts: Parts, wish: Wish, stage: watch::Sender<Stage>) {
         parts.ebbs.iter().for_each(Ebb::leave);
         leaving = true;
     }
-    stage.send_replace(Stage::Done);
+    stage.send_replace(DrainStage::Done);
     self_telemetry::Drained { took: begun.elapsed() }.emit();
 }
 
@@ -177,23 +177,23 @@ mod tests {
 
     #[test]
     fn a_query_says_how_it_goes_and_nonsense_is_told() {
-        let wish = |delay, quiet| {
+        let options = |delay, quiet| {
             let (delay, quiet) = (Duration::from_millis(delay), Duration::from_millis(quiet));
-            Ok(Wish { delay, quiet, within: LONGEST_WAIT })
+            Ok(DrainOptions { delay, quiet, within: LONGEST_WAIT })
         };
-        let within = |query| Wish::read(query).unwrap().within;
+        let within = |query| DrainOptions::read(query).unwrap().within;
         assert_eq!(within("within=300s"), Duration::from_secs(300));
         assert_eq!(within("within=30d"), LONGEST_WAIT);
-        assert_eq!(Wish::read(""), wish(5_000, 0));
-        assert_eq!(Wish::read("quiet=250ms"), wish(5_000, 250));
-        assert_eq!(Wish::read("delay=0s&quiet=1h"), wish(0, 3_600_000));
+        assert_eq!(DrainOptions::read(""), options(5_000, 0));
+        assert_eq!(DrainOptions::read("quiet=250ms"), options(5_000, 250));
+        assert_eq!(DrainOptions::read("delay=0s&quiet=1h"), options(0, 3_600_000));
         for (query, told) in [
             ("delay=5", "delay: \"5\" has no unit of time; write a whole number and a unit"),
             ("quiet", "quiet: \"\" is no length of time"),
             ("delay=2h", "delay: this is too long; write up to 1h"),
             ("dealy=5s", "a drain has delay, quiet and within; write ?delay=5s"),
         ] {
-            let wrong = Wish::read(query).unwrap_err();
+            let wrong = DrainOptions::read(query).unwrap_err();
             assert!(wrong.starts_with(told), "{query}: {wrong}");
         }
     }

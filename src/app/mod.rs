@@ -28,18 +28,18 @@ use tokengauge_telemetry::{Instruments, RequestLog, Snapshot, Telemetry, request
 use tokengauge_types::event::{RouteFacts, Scheme};
 use tokengauge_types::label::{Gate, Label, Name};
 
-mod budgets;
 mod drain;
 mod engines;
 mod pages;
 mod readings;
-mod ways;
+mod routing;
+mod slo_state;
 
-use self::budgets::{Keeper, reserved};
 use self::engines::{backends, tell};
 use self::pages::pages;
 use self::readings::readings;
-use self::ways::{lane, unrouted, ways};
+use self::routing::{lane, unrouted, ways};
+use self::slo_state::{SloStateWriter, reserved};
 
 /// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
 /// period is eaten up.
@@ -73,7 +73,7 @@ struct Core {
     request_log: Arc<RequestLog>,
     scraper: Scraper,
     /// Writes error budgets, where they are kept over a restart.
-    keeper: Option<Keeper>,
+    slo_state_writer: Option<SloStateWriter>,
     gate: Arc<Gate>,
 }
 
@@ -104,7 +104,7 @@ pub enum StartError {
     #[error(transparent)]
     Scrape(#[from] scrape::Error),
     #[error(transparent)]
-    Budgets(#[from] budgets::Error),
+    Budgets(#[from] slo_state::Error),
     #[error("the observer's thread cannot be started: {0}")]
     Observer(std::io::Error),
 }
@@ -312,8 +312,8 @@ impl Core {
         let board = board(config, Arc::clone(&gate), sinks)?;
         let observer =
             Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
-        let keep = |path: &PathBuf| Keeper::start(path.clone(), Arc::clone(&observer));
-        let keeper = config.slo_state.as_ref().map(keep);
+        let keep = |path: &PathBuf| SloStateWriter::start(path.clone(), Arc::clone(&observer));
+        let slo_state_writer = config.slo_state.as_ref().map(keep);
         drop(desk.set(Arc::downgrade(&observer)));
         let scraper = Scraper::start(&config.scrapes, tell(&observer))?;
         Ok(Self {
@@ -322,7 +322,7 @@ impl Core {
             telemetry,
             request_log,
             scraper,
-            keeper: keeper.transpose()?,
+            slo_state_writer: slo_state_writer.transpose()?,
             gate,
         })
     }
@@ -340,14 +340,15 @@ impl Core {
 
     /// All join threads, so not on a worker.
     async fn stop(self) -> bool {
-        let Self { seam: _, observer, telemetry, request_log, scraper, keeper, gate: _ } = self;
+        let Self { seam: _, observer, telemetry, request_log, scraper, slo_state_writer, gate: _ } =
+            self;
         drop(scraper);
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.
         let (delivered, logged, kept) = tokio::join!(
             tokio::task::spawn_blocking(move || telemetry.shutdown(FLUSH)),
             tokio::task::spawn_blocking(move || request_log.stop(FLUSH)),
-            tokio::task::spawn_blocking(move || keeper.is_none_or(|it| it.stop(FLUSH))),
+            tokio::task::spawn_blocking(move || slo_state_writer.is_none_or(|it| it.stop(FLUSH))),
         );
         let all = [delivered, logged, kept];
         observed.is_ok() && all.into_iter().all(|done| done.unwrap_or(false))
@@ -355,7 +356,7 @@ impl Core {
 }
 
 /// The board as it is before the first exchange.
-fn board(config: &Config, gate: Arc<Gate>, sinks: Sinks) -> Result<Board, budgets::Error> {
+fn board(config: &Config, gate: Arc<Gate>, sinks: Sinks) -> Result<Board, slo_state::Error> {
     let mut board = Board::new(config.objectives.clone(), gate, sinks);
     board.count_with(config.tokenizers.clone());
     ask_kernel(&mut board);
@@ -367,7 +368,7 @@ fn board(config: &Config, gate: Arc<Gate>, sinks: Sinks) -> Result<Board, budget
         board.prime(&lane(&route.facts));
     }
     if let Some(path) = &config.slo_state {
-        budgets::take_up(path, &mut board)?;
+        slo_state::take_up(path, &mut board)?;
     }
     Ok(board)
 }

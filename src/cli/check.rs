@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::config::{self, Errors};
+use crate::config::{self, ConfigErrors};
 use tokengauge_telemetry::request_log;
 
 #[derive(Args, Debug)]
@@ -34,7 +34,7 @@ pub enum SchemaOf {
     Prices,
 }
 
-pub(super) fn check(args: &CheckArgs) -> Result<String, Errors> {
+pub(super) fn check(args: &CheckArgs) -> Result<String, ConfigErrors> {
     let config = config::check(&args.file)?;
     Ok(if args.print { config.to_yaml() } else { format!("{}: all right", args.file.display()) })
 }
@@ -56,7 +56,7 @@ pub(super) fn schema(of: SchemaOf) -> String {
 mod tests {
     use super::*;
 
-    fn checked(name: &str, print: bool) -> Result<String, Errors> {
+    fn checked(name: &str, print: bool) -> Result<String, ConfigErrors> {
         let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
         check(&CheckArgs { file, print })
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 
-use super::ask::{Patience, Where};
+use super::admin_client::{AdminAddress, RequestLimits};
 use crate::config::value::Length;
 
 /// How much longer than the drain may take its answer may.
@@ -14,7 +14,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    at: Where,
+    at: AdminAddress,
 
     /// How long everything goes on as before while not ready: what it takes until others have learned of it, up to 1h
     #[arg(long, value_name = "TIME", default_value = "5s")]
@@ -39,7 +39,8 @@ pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyho
     let Args { at, delay, quiet, timeout, linger } = args;
     let ask = |within: &Length| {
         let path = format!("/drain?delay={delay}&quiet={quiet}&within={within}");
-        let patience = Patience { limit: within.0.saturating_add(ANSWER), wait: Duration::ZERO };
+        let patience =
+            RequestLimits { limit: within.0.saturating_add(ANSWER), wait: Duration::ZERO };
         at.ask(&Method::POST, &path, patience, environment)
     };
     match ask(timeout) {

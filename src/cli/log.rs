@@ -1,4 +1,4 @@
-//! Where log lines go: to standard error, as the configuration says.
+//! AdminAddress log lines go: to standard error, as the configuration says.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::{Log, LogFormat, LogLevel};
 
-/// Logs from here on, for the life of the process. Where something logs already, that goes on.
+/// Logs from here on, for the life of the process. AdminAddress something logs already, that goes on.
 pub fn start(log: Log) {
     let subscriber = subscriber(log, io::stderr);
     drop(tracing::subscriber::set_global_default(subscriber));

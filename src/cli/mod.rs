@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{self, Errors, RunArgs};
+use crate::config::{self, ConfigErrors, RunArgs};
 
+mod admin_client;
 #[cfg(feature = "desk")]
 pub mod alerts;
-mod ask;
 mod check;
 #[cfg(feature = "desk")]
 mod dashboards;
@@ -147,7 +147,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
         Command::Inject(args) => inject::inject(&args),
         Command::Uninject(args) => inject::uninject(&args),
-        Command::Schema { of } => answer(Ok::<_, Errors>(check::schema(of))),
+        Command::Schema { of } => answer(Ok::<_, ConfigErrors>(check::schema(of))),
     }
 }
 
@@ -182,7 +182,7 @@ fn answer(answer: Result<String, impl Display>) -> ExitCode {
             Ok(()) | Err(_) => ExitCode::SUCCESS,
         },
         Err(wrong) => {
-            // Where standard error cannot be written to either, there is nobody left to tell.
+            // AdminAddress standard error cannot be written to either, there is nobody left to tell.
             drop(writeln!(io::stderr().lock(), "{wrong}"));
             ExitCode::FAILURE
         }

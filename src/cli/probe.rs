@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::ask::{Patience, Where};
+use super::admin_client::{AdminAddress, RequestLimits};
 use crate::config::value::Length;
 
 /// What is asked, and how long for.
@@ -13,7 +13,7 @@ pub struct Args {
     page: Page,
 
     #[command(flatten)]
-    at: Where,
+    at: AdminAddress,
 
     /// How long an answer may take
     #[arg(long, value_name = "TIME", default_value = "1s")]
@@ -41,6 +41,6 @@ impl Page {
 
 pub(super) fn run(args: &Args, environment: fn(&str) -> Option<String>) -> anyhow::Result<String> {
     let Args { page, at, timeout, wait } = args;
-    let patience = Patience { limit: timeout.0, wait: wait.0 };
+    let patience = RequestLimits { limit: timeout.0, wait: wait.0 };
     at.ask(&Method::GET, page.path(), patience, environment)
 }

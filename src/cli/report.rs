@@ -148,7 +148,7 @@ pub(super) fn run(args: Args) -> ExitCode {
     match evaluated(args) {
         Ok(status) => status,
         Err(wrong) => {
-            // Where standard error cannot be written to either, there is nobody left to tell.
+            // AdminAddress standard error cannot be written to either, there is nobody left to tell.
             drop(writeln!(io::stderr().lock(), "{wrong}"));
             ExitCode::from(NO_REPORT)
         }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::{App, Ended};
-use crate::config::{self, Config, ExportOverrides, RunArgs, Watch};
+use crate::config::{self, Config, ConfigWatcher, ExportOverrides, RunArgs};
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 
@@ -19,7 +19,7 @@ const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTE
 /// Runs the proxy; `environment` is asked for `OTEL_*` and proxy variables.
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     process::raise_descriptors();
-    let mut watch = Watch::new(args, environment);
+    let mut watch = ConfigWatcher::new(args, environment);
     let config = watch.load()?;
     super::log::start(config.log);
     for word in &config.ignored_propagators {
@@ -102,7 +102,7 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
 async fn serve(
     config: Config,
     export: tokengauge_telemetry::Config,
-    watch: Watch,
+    watch: ConfigWatcher,
 ) -> anyhow::Result<ExitCode> {
     // Before anything is said of listening: whoever has read that may send a signal.
     let mut stop = Stop::listen()?;
@@ -142,7 +142,7 @@ fn announce(app: &App) {
     self_telemetry::AdminListening { address: &app.admin_addr().to_string(), restricted }.emit();
 }
 
-fn reload(app: &App, loaded: Result<Config, config::Errors>) {
+fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
     let problem = match loaded {
         Ok(new) => {
             let need_restart = config::differences(&app.config(), &new);

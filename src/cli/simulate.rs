@@ -17,7 +17,7 @@ use tokengauge_simulator::{Config, Ledger, Profile, profile};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = after_help())]
 pub struct Args {
-    /// Where to listen
+    /// AdminAddress to listen
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18080")]
     pub listen: SocketAddr,
 

@@ -6,10 +6,10 @@ use std::path::Path;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Deserialize;
 
-use super::problem::{Errors, Place, Problems};
-use super::read::{self, Field, Given};
+use super::deserialize::{self, Field, Spanned};
+use super::errors::{ConfigErrors, ErrorCollector, Position};
 use super::value::Length;
-use super::{file, tree};
+use super::{file, yaml};
 use tokengauge_report::Quality;
 use tokengauge_report::accept::{Acceptance, Bound, Limit, On, Undecided};
 use tokengauge_report::compare::{Measure, Statistic};
@@ -100,26 +100,27 @@ struct Range {
 ///
 /// # Errors
 /// All that is wrong with the file.
-pub fn acceptance(path: &Path) -> Result<(Acceptance, String), Errors> {
+pub fn acceptance(path: &Path) -> Result<(Acceptance, String), ConfigErrors> {
     let text = file::read(path)?;
     let acceptance = acceptance_of(&text, path)?;
     Ok((acceptance, text))
 }
 
-fn acceptance_of(text: &str, path: &Path) -> Result<Acceptance, Errors> {
-    let mut problems = Problems::of_file(path);
-    let root = tree::parse(text, &mut problems);
-    let file: Option<Given<File>> = root.and_then(|root| read::read(&root, &mut problems).given());
-    let acceptance = file.map(|file| resolve(file, &mut problems)).unwrap_or_else(|| Acceptance {
+fn acceptance_of(text: &str, path: &Path) -> Result<Acceptance, ConfigErrors> {
+    let mut errors = ErrorCollector::of_file(path);
+    let root = yaml::parse(text, &mut errors);
+    let file: Option<Spanned<File>> =
+        root.and_then(|root| deserialize::from_node(&root, &mut errors).spanned());
+    let acceptance = file.map(|file| resolve(file, &mut errors)).unwrap_or_else(|| Acceptance {
         fewest: FEWEST,
         undecided: Undecided::default(),
         limits: Vec::new(),
     });
-    if acceptance.limits.is_empty() && problems.count() == 0 {
+    if acceptance.limits.is_empty() && errors.count() == 0 {
         let message = "the file limits nothing; write a limit, such as `ttft: {p95: {max: 500ms}}`";
-        problems.in_file(Place::START, String::new(), message);
+        errors.in_file(Position::START, String::new(), message);
     }
-    problems.into_result(acceptance)
+    errors.into_result(acceptance)
 }
 
 /// The JSON Schema of the file.
@@ -127,7 +128,7 @@ pub fn acceptance_schema() -> Schema {
     schema_for!(File)
 }
 
-fn resolve(file: Given<File>, problems: &mut Problems) -> Acceptance {
+fn resolve(file: Spanned<File>, errors: &mut ErrorCollector) -> Acceptance {
     let File {
         version,
         min_requests,
@@ -141,11 +142,11 @@ fn resolve(file: Given<File>, problems: &mut Problems) -> Acceptance {
         quality,
         finish,
     } = file.value;
-    let version = version.required(problems, file.mark, "version", "write `version: 1`");
+    let version = version.required(errors, file.node, "version", "write `version: 1`");
     if let Some(version) = version.filter(|version| version.value != 1) {
-        problems.at(version.mark, "this program reads version 1 only; write `version: 1`");
+        errors.at(version.node, "this program reads version 1 only; write `version: 1`");
     }
-    let mut limits = Limits { found: Vec::new(), problems };
+    let mut limits = Limits { found: Vec::new(), errors };
     limits.series(output_tps, &Measure::OutputTps);
     limits.series(ttft, &Measure::Ttft);
     limits.series(itl, &Measure::Itl);
@@ -174,7 +175,7 @@ fn resolve(file: Given<File>, problems: &mut Problems) -> Acceptance {
 
 struct Limits<'p> {
     found: Vec<Limit>,
-    problems: &'p mut Problems,
+    errors: &'p mut ErrorCollector,
 }
 
 impl Limits<'_> {
@@ -218,7 +219,7 @@ impl Limits<'_> {
             (On::Difference, ".difference", range(difference)),
         ] {
             for (bound, name, text) in [(Bound::Min, "min", min), (Bound::Max, "max", max)] {
-                let Some(text) = text.given() else {
+                let Some(text) = text.spanned() else {
                     continue;
                 };
                 match number(&text.value, on, measure) {
@@ -232,7 +233,7 @@ impl Limits<'_> {
                     }),
                     Err(remedy) => {
                         let message = format!("\"{}\" is no such limit; {remedy}", text.value);
-                        self.problems.at(text.mark, message);
+                        self.errors.at(text.node, message);
                     }
                 }
             }

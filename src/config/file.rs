@@ -5,25 +5,25 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::Secret;
-use super::problem::{Errors, Place, Problems};
+use super::errors::{ConfigErrors, ErrorCollector, Position};
 
 /// A configuration of 1,000 routes is about 200 KiB; whatever is larger is some other file.
 const LARGEST: u64 = 1 << 20;
 
 /// The text of `file`.
-pub(super) fn read(file: &Path) -> Result<String, Errors> {
+pub(super) fn read(file: &Path) -> Result<String, ConfigErrors> {
     let tell = |place, message: String| {
-        let mut problems = Problems::of_file(file);
-        problems.in_file(place, String::new(), message);
-        problems.into_errors()
+        let mut errors = ErrorCollector::of_file(file);
+        errors.in_file(place, String::new(), message);
+        errors.into_errors()
     };
-    let bytes = bytes_of(file, LARGEST).map_err(|message| tell(Place::START, message))?;
+    let bytes = bytes_of(file, LARGEST).map_err(|message| tell(Position::START, message))?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let before = String::from_utf8_lossy(error.as_bytes().get(..valid).unwrap_or_default());
         let line = before.rsplit('\n').next().unwrap_or_default();
         let place =
-            Place { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 };
+            Position { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 };
         tell(place, "this is not UTF-8; save the file in that encoding".to_owned())
     })
 }

@@ -5,14 +5,14 @@ use std::path::Path;
 use schemars::transform::{Transform, transform_subschemas};
 use schemars::{Schema, schema_for};
 
-use super::problem::{Errors, Place, Problems};
-use super::read::{self, Given};
-use super::resolve::{Above, resolve};
-use super::{Config, Environment, RunArgs, file, prices, raw, tree};
+use super::deserialize::{self, Spanned};
+use super::errors::{ConfigErrors, ErrorCollector, Position};
+use super::resolve::{Layers, resolve};
+use super::{Config, Environment, RunArgs, file, prices, raw, yaml};
 use tokengauge_llm::count::Tokenisers;
 
 /// The configuration that `args`, the environment and the file that `args` names amount to.
-pub fn load(args: &RunArgs, environment: Environment<'_>) -> Result<Config, Errors> {
+pub fn load(args: &RunArgs, environment: Environment<'_>) -> Result<Config, ConfigErrors> {
     let text = args.config.as_deref().map(file::read).transpose()?;
     load_text(text.as_deref(), args, environment, &Tokenisers::default())
 }
@@ -23,46 +23,47 @@ pub(super) fn load_text(
     args: &RunArgs,
     environment: Environment<'_>,
     tokenizers: &Tokenisers,
-) -> Result<Config, Errors> {
-    let above = Above { args, environment, read_secrets: true, tokenizers };
-    assemble(text, above)
+) -> Result<Config, ConfigErrors> {
+    let layers = Layers { args, environment, read_secrets: true, tokenizers };
+    assemble(text, layers)
 }
 
 /// The configuration that `file` alone amounts to, without reading the files of secrets that it names.
-pub fn check(file: &Path) -> Result<Config, Errors> {
+pub fn check(file: &Path) -> Result<Config, ConfigErrors> {
     let text = file::read(file)?;
     let args = RunArgs { config: Some(file.to_owned()), ..RunArgs::default() };
-    let above = Above {
+    let layers = Layers {
         args: &args,
         environment: &|_| None,
         read_secrets: false,
         tokenizers: &Tokenisers::default(),
     };
-    assemble(Some(&text), above)
+    assemble(Some(&text), layers)
 }
 
-fn assemble(text: Option<&str>, above: Above<'_>) -> Result<Config, Errors> {
-    let mut problems = Problems::of_file(above.args.config.as_deref().unwrap_or(Path::new("")));
+fn assemble(text: Option<&str>, layers: Layers<'_>) -> Result<Config, ConfigErrors> {
+    let mut errors =
+        ErrorCollector::of_file(layers.args.config.as_deref().unwrap_or(Path::new("")));
     let file = match text {
         None => None,
-        Some(text) => match parse(text, &mut problems) {
+        Some(text) => match parse(text, &mut errors) {
             Some(file) => Some(file),
             // Why there is none has been told, and all else would only follow from it.
-            None => return Err(problems.into_errors()),
+            None => return Err(errors.into_errors()),
         },
     };
-    let config = resolve(file, above, &mut problems);
-    problems.into_result(config)
+    let config = resolve(file, layers, &mut errors);
+    errors.into_result(config)
 }
 
 /// What the file says; where it says nothing at all, that is told.
-fn parse(text: &str, problems: &mut Problems) -> Option<Given<raw::File>> {
-    let before = problems.count();
-    let root = tree::parse(text, problems);
-    let file = root.and_then(|root| read::read(&root, problems).given());
-    if file.is_none() && problems.count() == before {
+fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Spanned<raw::File>> {
+    let before = errors.count();
+    let root = yaml::parse(text, errors);
+    let file = root.and_then(|root| deserialize::from_node(&root, errors).spanned());
+    if file.is_none() && errors.count() == before {
         let message = "the file is empty; write at least `version: 1` and `upstreams: {openai: {url: https://api.openai.com}}`";
-        problems.in_file(Place::START, String::new(), message);
+        errors.in_file(Position::START, String::new(), message);
     }
     file
 }

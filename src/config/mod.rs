@@ -2,7 +2,7 @@
 //!
 //! Flags over environment (`TOKENGAUGE_*`) over file over defaults. `raw` is the file as written, [`Config`] the
 //! resolved result, and the rest of the program sees nothing but the latter. Everything that is wrong is reported at
-//! once, each with its line, its key and its remedy ([`Errors`]).
+//! once, each with its line, its key and its remedy ([`ConfigErrors`]).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use std::time::Duration;
 #[cfg(feature = "desk")]
 pub use acceptance::{acceptance, acceptance_schema};
 #[cfg(feature = "desk")]
-pub use alerting::alert_values;
-pub use args::RunArgs;
+pub use alert_values::alert_values;
+pub use errors::{ConfigError, ConfigErrors, Position};
 pub use keys::{KEYS, Key, differences};
 pub use load::{check, load, prices_schema, schema};
-pub use problem::{Errors, Place, Problem};
+pub use run_args::RunArgs;
 pub use secret::Secret;
 pub use tokengauge_types::url::{Target, Url};
 pub use value::Length;
-pub use watch::Watch;
+pub use watcher::ConfigWatcher;
 
 use crate::forward;
 use crate::route;
@@ -39,24 +39,24 @@ use tokengauge_types::label::Label;
 #[cfg(feature = "desk")]
 mod acceptance;
 #[cfg(feature = "desk")]
-mod alerting;
-mod args;
+mod alert_values;
 mod backend;
+mod deserialize;
+mod errors;
 mod file;
 mod keys;
 mod load;
 mod prices;
 mod print;
-mod problem;
-pub mod proxy;
+pub mod proxy_env;
 mod raw;
-mod read;
 mod resolve;
+mod run_args;
 mod secret;
-mod tree;
+mod yaml;
 
 pub mod value;
-mod watch;
+mod watcher;
 
 /// A way to ask for an environment variable; [`environment`], or a table in tests.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;

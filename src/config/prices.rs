@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::read::Field;
+use super::deserialize::Field;
 use super::value::{Amount, Currency, Date};
 
 /// Prices of tokengauge.

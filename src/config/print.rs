@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::read::Field;
+use super::deserialize::Field;
 use super::resolve::drift::{FIRST, OFF, YESTERDAY};
 use super::resolve::request_log::STDOUT;
 use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(super) use super::backend::{Engine, Metrics, Warm};
-use super::read::Field;
+use super::deserialize::Field;
 use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
 use super::{ExportProtocol, GenAiNames, LogFormat, LogLevel};
 use crate::forward::Propagator;

@@ -14,17 +14,17 @@ use tokengauge_telemetry::request_log::Place;
 
 const FILE: &str = "f.yaml";
 
-fn text(text: &str) -> Result<Config, Errors> {
+fn text(text: &str) -> Result<Config, ConfigErrors> {
     with(text, RunArgs::default(), &[])
 }
 
-fn with(text: &str, args: RunArgs, variables: &[(&str, &str)]) -> Result<Config, Errors> {
+fn with(text: &str, args: RunArgs, variables: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
     let args = RunArgs { config: Some(PathBuf::from(FILE)), ..args };
     let none = Tokenisers::default();
     load_text(Some(text), &args, &|name| variable(variables, name), &none)
 }
 
-fn flags(args: &RunArgs, variables: &[(&str, &str)]) -> Result<Config, Errors> {
+fn flags(args: &RunArgs, variables: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
     load(args, &|name| variable(variables, name))
 }
 
@@ -38,7 +38,7 @@ fn upstreams(urls: &[&str]) -> RunArgs {
 }
 
 /// The messages without the file's name.
-fn told(result: Result<Config, Errors>) -> Vec<String> {
+fn told(result: Result<Config, ConfigErrors>) -> Vec<String> {
     let errors = result.expect_err("something is wrong");
     let told = errors.iter().map(ToString::to_string);
     told.map(|line| line.trim_start_matches("f.yaml:").to_owned()).collect()
@@ -765,7 +765,7 @@ fn walk(root: &Value, schema: &Value, path: &str, see: &mut impl FnMut(&str, &Va
     if let Some(properties) = target["properties"].as_object() {
         assert_eq!(target["additionalProperties"], false, "{path} refuses unknown keys");
         for (name, schema) in properties {
-            walk(root, schema, &problem::below(path, name), see);
+            walk(root, schema, &errors::join_path(path, name), see);
         }
     } else if target["items"].is_object() {
         walk(root, &target["items"], &format!("{path}[]"), see);

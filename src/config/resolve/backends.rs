@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{length_within, within};
-use crate::config::problem::Problems;
+use crate::config::deserialize::Field;
+use crate::config::errors::ErrorCollector;
 use crate::config::raw;
-use crate::config::read::Field;
 use crate::forward;
 use crate::scrape;
 use tokengauge_measure::engine::warm;
@@ -16,7 +16,7 @@ use tokengauge_types::url::{Page, Url};
 /// Faster than an engine turns its numbers over nothing new is said; slower than 5 min no queue is seen that matters.
 const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
 
-/// Below the lower one a page of 1 MB over a slow line fails always; above the upper one it is no longer about now.
+/// Below the lower one a page of 1 MB over a slow line fails always; layers the upper one it is no longer about now.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 
 /// A second without an exchange is no idleness; caches that outlive a day are no longer asked about.
@@ -35,11 +35,11 @@ const EXCHANGES: RangeInclusive<usize> = 0..=1_000;
 pub(super) fn scrape(
     upstream: &forward::Config,
     written: Field<raw::Metrics>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Option<scrape::Config> {
     let written = written.value()?;
-    let interval = length_within(written.interval, INTERVALS, problems);
-    let timeout = length_within(written.timeout, TIMEOUTS, problems);
+    let interval = length_within(written.interval, INTERVALS, errors);
+    let timeout = length_within(written.timeout, TIMEOUTS, errors);
     let usual = usual_scrape(upstream, written.url.value());
     Some(scrape::Config {
         engine: written.engine.value().and_then(raw::Engine::known),
@@ -79,15 +79,15 @@ pub(super) fn usual_scrape(upstream: &forward::Config, page: Option<Page>) -> sc
 pub(super) fn warm(
     upstream: &forward::Config,
     written: Field<raw::Warm>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Option<(Label, warm::Config)> {
     let written = written.value()?;
     let usual = warm::Config::default();
     let config = warm::Config {
-        idle: length_within(written.idle, IDLE, problems).unwrap_or(usual.idle),
-        exchanges: within(written.exchanges, EXCHANGES, problems).unwrap_or(usual.exchanges),
-        young: length_within(written.young, YOUNG, problems).unwrap_or(usual.young),
-        load: length_within(written.load, LOADS, problems).unwrap_or(usual.load),
+        idle: length_within(written.idle, IDLE, errors).unwrap_or(usual.idle),
+        exchanges: within(written.exchanges, EXCHANGES, errors).unwrap_or(usual.exchanges),
+        young: length_within(written.young, YOUNG, errors).unwrap_or(usual.young),
+        load: length_within(written.load, LOADS, errors).unwrap_or(usual.load),
     };
     Some((upstream.name.clone(), config))
 }

@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use crate::config::problem::{Problems, suggestion};
+use crate::config::deserialize::{Field, Spanned};
+use crate::config::errors::{ErrorCollector, suggestion};
 use crate::config::raw;
-use crate::config::read::{Field, Given};
 use crate::config::value::Size;
 use tokengauge_llm::content::{BUILT_IN, Policy, Problem, Redactor};
 
@@ -15,34 +15,34 @@ const SIZES: RangeInclusive<Size> = Size(1 << 10)..=Size(1 << 20);
 const MOST_PATTERNS: usize = 64;
 
 /// `None` where the route captures nothing.
-pub(super) fn resolve(written: Field<raw::Content>, problems: &mut Problems) -> Option<Policy> {
-    let Given { value, mark } = written.given()?;
-    let remedy = "write `capture: true`, or remove the key above";
-    let capture = value.capture.required(problems, mark, "capture", remedy);
-    let max_bytes = super::within(value.max_bytes, SIZES, problems);
-    let redact = redact(value.redact, problems);
+pub(super) fn resolve(written: Field<raw::Content>, errors: &mut ErrorCollector) -> Option<Policy> {
+    let Spanned { value, node } = written.spanned()?;
+    let remedy = "write `capture: true`, or remove the key layers";
+    let capture = value.capture.required(errors, node, "capture", remedy);
+    let max_bytes = super::within(value.max_bytes, SIZES, errors);
+    let redact = redact(value.redact, errors);
     capture?.value.then_some(Policy {
         max_bytes: max_bytes.map_or(Policy::MAX_BYTES, |size| size.0),
         redact: redact?,
     })
 }
 
-fn redact(written: Field<Vec<Field<String>>>, problems: &mut Problems) -> Option<Redactor> {
-    let Some(Given { value, mark }) = written.given() else {
+fn redact(written: Field<Vec<Field<String>>>, errors: &mut ErrorCollector) -> Option<Redactor> {
+    let Some(Spanned { value, node }) = written.spanned() else {
         return Redactor::new(&[Redactor::USUAL.to_owned()]).ok();
     };
-    let entries: Vec<Given<String>> = value.into_iter().filter_map(Field::given).collect();
+    let entries: Vec<Spanned<String>> = value.into_iter().filter_map(Field::spanned).collect();
     if entries.len() > MOST_PATTERNS {
-        problems.at(
-            mark,
+        errors.at(
+            node,
             format!("there are {} patterns; write at most {MOST_PATTERNS}", entries.len()),
         );
     }
     let texts: Vec<String> = entries.iter().map(|entry| entry.value.clone()).collect();
     Redactor::new(&texts)
         .map_err(|(at, problem)| {
-            let mark = entries.get(at).map_or(mark, |entry| entry.mark);
-            problems.at(mark, told(&problem));
+            let node = entries.get(at).map_or(node, |entry| entry.node);
+            errors.at(node, told(&problem));
         })
         .ok()
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{check_name, length_within};
-use crate::config::problem::{Mark, Problems, suggestion};
+use crate::config::deserialize::{self, Field, Spanned};
+use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::raw;
-use crate::config::read::{self, Field, Given};
 use crate::config::value::{Amount, Currency};
-use crate::config::{file, prices, tree};
+use crate::config::{file, prices, yaml};
 use tokengauge_measure::cost::{Allowance, Budget, Costs, Price, Prices, Rental};
 use tokengauge_types::label::{Label, Pattern};
 
@@ -29,40 +29,40 @@ const MOST_PRICES: usize = 1_000;
 pub(super) fn resolve(
     written: Field<raw::Cost>,
     routes: &[String],
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Costs {
     let written = written.value().unwrap_or_default();
-    let prices = match written.prices.given() {
-        Some(given) => prices(&given.value, routes, problems),
+    let prices = match written.prices.spanned() {
+        Some(given) => prices(&given.value, routes, errors),
         None => Prices::default(),
     };
-    Costs { prices, budgets: budgets(written.budgets, routes, problems) }
+    Costs { prices, budgets: budgets(written.budgets, routes, errors) }
 }
 
 fn budgets(
     written: Field<Vec<Field<raw::Budget>>>,
     routes: &[String],
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Vec<Budget> {
-    let Some(Given { value, mark }) = written.given() else {
+    let Some(Spanned { value, node }) = written.spanned() else {
         return Vec::new();
     };
     if value.len() > MOST_BUDGETS {
         let message = format!("there are {} budgets; write at most {MOST_BUDGETS}", value.len());
-        problems.at(mark, message);
+        errors.at(node, message);
     }
     let mut budgets: Vec<Budget> = Vec::new();
-    for written in value.into_iter().filter_map(Field::given) {
+    for written in value.into_iter().filter_map(Field::spanned) {
         let named = written.value.name.clone();
-        let Some(budget) = budget(written, routes, problems) else {
+        let Some(budget) = budget(written, routes, errors) else {
             continue;
         };
         if budgets.iter().any(|other| other.name == budget.name)
-            && let Field::Given(name) = named
+            && let Field::Present(name) = named
         {
             let message =
                 format!("a second budget is called \"{}\"; give this one another name", name.value);
-            problems.at(name.mark, message);
+            errors.at(name.node, message);
         }
         budgets.push(budget);
     }
@@ -70,20 +70,20 @@ fn budgets(
 }
 
 fn budget(
-    written: Given<raw::Budget>,
+    written: Spanned<raw::Budget>,
     routes: &[String],
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Option<Budget> {
-    let Given { value, mark } = written;
+    let Spanned { value, node } = written;
     let remedy = "give it one, such as acme-month";
-    let name = value.name.required(problems, mark, "name", remedy)?;
-    check_name(&name.value, name.mark, problems);
-    let window = length_within(value.window, WINDOWS, problems).unwrap_or(WINDOW);
-    let route = value.route.given().map(|route| {
-        check_route(&route, routes, problems);
+    let name = value.name.required(errors, node, "name", remedy)?;
+    check_name(&name.value, name.node, errors);
+    let window = length_within(value.window, WINDOWS, errors).unwrap_or(WINDOW);
+    let route = value.route.spanned().map(|route| {
+        check_route(&route, routes, errors);
         Label::known(&route.value)
     });
-    let allowance = allowance(value.money, value.tokens, mark, problems)?;
+    let allowance = allowance(value.money, value.tokens, node, errors)?;
     let pattern = |written: Field<String>| written.value().map(|text| Pattern::new(&text));
     Some(Budget {
         name: Label::known(&name.value),
@@ -98,16 +98,16 @@ fn budget(
 fn allowance(
     money: Field<raw::Money>,
     tokens: Field<u64>,
-    budget: Mark,
-    problems: &mut Problems,
+    budget: NodeId,
+    errors: &mut ErrorCollector,
 ) -> Option<Allowance> {
-    match (money.given(), tokens.given()) {
+    match (money.spanned(), tokens.spanned()) {
         (Some(money), None) => {
-            let Given { value, mark } = money;
+            let Spanned { value, node } = money;
             let remedy = "write how much, such as 500";
-            let amount = value.amount.required(problems, mark, "amount", remedy);
+            let amount = value.amount.required(errors, node, "amount", remedy);
             let remedy = "write its three letters, such as USD";
-            let currency = value.currency.required(problems, mark, "currency", remedy);
+            let currency = value.currency.required(errors, node, "currency", remedy);
             Some(Allowance::Money { amount: amount?.value.0, currency: label(&currency?.value) })
         }
         (None, Some(tokens)) => {
@@ -117,74 +117,75 @@ fn allowance(
         }
         (Some(_), Some(_)) => {
             let message = "this is a budget of money and of tokens; make it two budgets";
-            problems.at(budget, message);
+            errors.at(budget, message);
             None
         }
         (None, None) => {
             let message =
                 "write what it allows: `tokens: 1000000`, or `money: {amount: 500, currency: USD}`";
-            problems.at(budget, message);
+            errors.at(budget, message);
             None
         }
     }
 }
 
 /// What `path` says. What is wrong with it is told by its own lines.
-fn prices(path: &Path, routes: &[String], problems: &mut Problems) -> Prices {
-    let mut inner = Problems::of_file(path);
+fn prices(path: &Path, routes: &[String], errors: &mut ErrorCollector) -> Prices {
+    let mut inner = ErrorCollector::of_file(path);
     let prices = match file::read(path) {
         Ok(text) => table(&text, routes, &mut inner),
-        Err(errors) => {
-            problems.include(errors);
+        Err(file_errors) => {
+            errors.include(file_errors);
             return Prices::default();
         }
     };
-    inner.into_result(prices).unwrap_or_else(|errors| {
-        problems.include(errors);
+    inner.into_result(prices).unwrap_or_else(|file_errors| {
+        errors.include(file_errors);
         Prices::default()
     })
 }
 
-fn table(text: &str, routes: &[String], problems: &mut Problems) -> Prices {
-    let root = tree::parse(text, problems);
-    let file = root.and_then(|root| read::read::<prices::File>(&root, problems).given());
-    let Some(Given { value, mark }) = file else {
+fn table(text: &str, routes: &[String], errors: &mut ErrorCollector) -> Prices {
+    let root = yaml::parse(text, errors);
+    let file =
+        root.and_then(|root| deserialize::from_node::<prices::File>(&root, errors).spanned());
+    let Some(Spanned { value, node }) = file else {
         return Prices::default();
     };
-    super::version(value.version, mark, problems);
-    let usual = value.currency.given().map(|given| given.value);
+    super::version(value.version, node, errors);
+    let usual = value.currency.spanned().map(|given| given.value);
     let models: Vec<_> = value.models.value().unwrap_or_default();
     if models.len() > MOST_PRICES {
         let message = format!("there are {} prices; write at most {MOST_PRICES}", models.len());
-        problems.at(mark, message);
+        errors.at(node, message);
     }
     let models = models
         .into_iter()
-        .filter_map(Field::given)
-        .filter_map(|written| price(written, usual.as_ref(), problems));
+        .filter_map(Field::spanned)
+        .filter_map(|written| price(written, usual.as_ref(), errors));
     let models = models.collect();
     let gpus = value.gpus.value().unwrap_or_default();
     let rentals = gpus
         .into_iter()
-        .filter_map(Field::given)
-        .filter_map(|written| rental(written, usual.as_ref(), routes, problems));
+        .filter_map(Field::spanned)
+        .filter_map(|written| rental(written, usual.as_ref(), routes, errors));
     Prices { models, rentals: rentals.collect() }
 }
 
 fn price(
-    written: Given<prices::Model>,
+    written: Spanned<prices::Model>,
     usual: Option<&Currency>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Option<Price> {
-    let Given { value, mark } = written;
+    let Spanned { value, node } = written;
     let remedy = "write the model's name, with * for any text";
-    let model = value.model.required(problems, mark, "model", remedy);
+    let model = value.model.required(errors, node, "model", remedy);
     let from = value.from.value().map(|date| date.0);
-    let currency = currency(value.currency, usual, mark, problems);
+    let currency = currency(value.currency, usual, node, errors);
     let prices = [&value.input, &value.output, &value.request];
     if prices.iter().all(|price| matches!(price, Field::Absent)) {
         let message = "this has no price; write input and output per million tokens, or request";
-        problems.at(mark, message);
+        errors.at(node, message);
     }
     let amount = |written: Field<Amount>| written.value().map(|amount| amount.0);
     Some(Price {
@@ -202,43 +203,43 @@ fn price(
 }
 
 fn rental(
-    written: Given<prices::Gpu>,
+    written: Spanned<prices::Gpu>,
     usual: Option<&Currency>,
     routes: &[String],
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Option<Rental> {
-    let Given { value, mark } = written;
+    let Spanned { value, node } = written;
     let remedy = "name the route whose backend it is";
-    let route = value.route.required(problems, mark, "route", remedy)?;
-    check_route(&route, routes, problems);
+    let route = value.route.required(errors, node, "route", remedy)?;
+    check_route(&route, routes, errors);
     let remedy = "write what one GPU costs an hour, such as 2.5";
-    let hour = value.hour.required(problems, mark, "hour", remedy)?;
-    let count = super::within(value.count, 1..=1_000_000, problems).unwrap_or(1);
+    let hour = value.hour.required(errors, node, "hour", remedy)?;
+    let count = super::within(value.count, 1..=1_000_000, errors).unwrap_or(1);
     Some(Rental {
         route: Label::known(&route.value),
         hour: hour.value.0 * f64::from(u32::try_from(count).unwrap_or(u32::MAX)),
-        currency: currency(value.currency, usual, mark, problems)?,
+        currency: currency(value.currency, usual, node, errors)?,
     })
 }
 
-fn check_route(route: &Given<String>, routes: &[String], problems: &mut Problems) {
+fn check_route(route: &Spanned<String>, routes: &[String], errors: &mut ErrorCollector) {
     if !routes.contains(&route.value) {
         let near = suggestion(&route.value, routes.iter().map(String::as_str));
-        problems.at(route.mark, format!("there is no route \"{}\"; {near}", route.value));
+        errors.at(route.node, format!("there is no route \"{}\"; {near}", route.value));
     }
 }
 
 fn currency(
     written: Field<Currency>,
     usual: Option<&Currency>,
-    entry: Mark,
-    problems: &mut Problems,
+    entry: NodeId,
+    errors: &mut ErrorCollector,
 ) -> Option<Label> {
     let absent = matches!(written, Field::Absent);
     let own = written.value();
     let currency = own.as_ref().or(usual);
     if currency.is_none() && absent {
-        problems.missing(entry, "currency", "write it here, or once at the top, such as USD");
+        errors.missing(entry, "currency", "write it here, or once at the top, such as USD");
     }
     currency.map(label)
 }
@@ -252,9 +253,9 @@ mod tests {
     use super::*;
 
     fn resolved(text: &str) -> Result<Prices, String> {
-        let mut problems = Problems::of_file(Path::new("p.yaml"));
-        let prices = table(text, &["local".to_owned()], &mut problems);
-        problems.into_result(prices).map_err(|it| it.to_string())
+        let mut errors = ErrorCollector::of_file(Path::new("p.yaml"));
+        let prices = table(text, &["local".to_owned()], &mut errors);
+        errors.into_result(prices).map_err(|it| it.to_string())
     }
 
     #[test]

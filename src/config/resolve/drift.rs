@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::within;
+use crate::config::deserialize::{Field, Spanned};
+use crate::config::errors::ErrorCollector;
 use crate::config::file;
-use crate::config::problem::Problems;
 use crate::config::raw;
-use crate::config::read::{Field, Given};
 use tokengauge_measure::drift::{Baseline, Config, Saved};
 
 /// The words for what is no file; a file of that name is `./first`.
@@ -19,18 +19,17 @@ pub(in crate::config) const YESTERDAY: &str = "yesterday";
 /// As many flows as there can be, with every length there can be, are 6 MB.
 const LARGEST: u64 = 8 << 20;
 
-pub(super) fn resolve(written: Field<raw::Drift>, problems: &mut Problems) -> Config {
+pub(super) fn resolve(written: Field<raw::Drift>, errors: &mut ErrorCollector) -> Config {
     let written = written.value().unwrap_or_default();
     let usual = Config::default();
     Config {
-        baseline: baseline(written.baseline, problems).unwrap_or(usual.baseline),
-        exchanges: within(written.exchanges, Config::EXCHANGES, problems)
-            .unwrap_or(usual.exchanges),
+        baseline: baseline(written.baseline, errors).unwrap_or(usual.baseline),
+        exchanges: within(written.exchanges, Config::EXCHANGES, errors).unwrap_or(usual.exchanges),
     }
 }
 
-fn baseline(written: Field<PathBuf>, problems: &mut Problems) -> Option<Baseline> {
-    let Given { value, mark } = written.given()?;
+fn baseline(written: Field<PathBuf>, errors: &mut ErrorCollector) -> Option<Baseline> {
+    let Spanned { value, node } = written.spanned()?;
     match value.to_str() {
         Some(OFF) => return Some(Baseline::Off),
         Some(FIRST) => return Some(Baseline::First),
@@ -40,7 +39,7 @@ fn baseline(written: Field<PathBuf>, problems: &mut Problems) -> Option<Baseline
     match read(&value) {
         Ok(saved) => Some(Baseline::File { path: value, saved: Arc::new(saved) }),
         Err(why) => {
-            problems.at(mark, format!("{}: {why}", value.display()));
+            errors.at(node, format!("{}: {why}", value.display()));
             None
         }
     }
@@ -55,10 +54,10 @@ fn read(path: &Path) -> Result<Saved, String> {
 mod tests {
     use super::*;
     use crate::config::load::load_text;
-    use crate::config::{Config, Errors, RunArgs};
+    use crate::config::{Config, ConfigErrors, RunArgs};
     use tokengauge_llm::count::Tokenisers;
 
-    fn load(drift: &str) -> Result<Config, Errors> {
+    fn load(drift: &str) -> Result<Config, ConfigErrors> {
         let text = format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\ndrift: {drift}\n");
         load_text(Some(&text), &RunArgs::default(), &|_| None, &Tokenisers::default())
     }

@@ -2,40 +2,40 @@
 
 use http::HeaderName;
 
-use crate::config::problem::Problems;
+use crate::config::deserialize::{Field, Spanned};
+use crate::config::errors::ErrorCollector;
 use crate::config::raw;
-use crate::config::read::{Field, Given};
 use crate::forward::identity::{Config, Source};
 
 /// A value may come by the header of the application or that of a gateway before it; more are a mistake.
 const MOST_HEADERS: usize = 8;
 
-pub(super) fn resolve(written: Field<raw::Identity>, problems: &mut Problems) -> Config {
+pub(super) fn resolve(written: Field<raw::Identity>, errors: &mut ErrorCollector) -> Config {
     let written = written.value().unwrap_or_default();
     Config {
-        tenant: source(written.tenant, problems),
-        session: source(written.session, problems),
-        variant: source(written.variant, problems),
+        tenant: source(written.tenant, errors),
+        session: source(written.session, errors),
+        variant: source(written.variant, errors),
     }
 }
 
-fn source(written: Field<raw::Source>, problems: &mut Problems) -> Option<Source> {
-    let Given { value, mark } = written.given()?;
+fn source(written: Field<raw::Source>, errors: &mut ErrorCollector) -> Option<Source> {
+    let Spanned { value, node } = written.spanned()?;
     let hash = value.hash.value().unwrap_or_default();
     let remedy = "name the header that says it, such as `headers: [x-tenant-id]`";
-    let listed = value.headers.required(problems, mark, "headers", remedy)?;
+    let listed = value.headers.required(errors, node, "headers", remedy)?;
     if listed.value.is_empty() || listed.value.len() > MOST_HEADERS {
         let message = format!("write 1 to {MOST_HEADERS} headers");
-        problems.at(listed.mark, message);
+        errors.at(listed.node, message);
     }
     let mut headers = Vec::new();
-    for Given { value, mark } in listed.value.into_iter().filter_map(Field::given) {
+    for Spanned { value, node } in listed.value.into_iter().filter_map(Field::spanned) {
         match header(&value, hash) {
             Ok(header) if headers.contains(&header) => {
-                problems.at(mark, format!("{header} is listed twice; remove one"));
+                errors.at(node, format!("{header} is listed twice; remove one"));
             }
             Ok(header) => headers.push(header),
-            Err(message) => problems.at(mark, message),
+            Err(message) => errors.at(node, message),
         }
     }
     Some(Source { headers, hash })

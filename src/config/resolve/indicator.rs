@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::within;
-use crate::config::problem::{Mark, Problems};
+use crate::config::deserialize::{Field, Spanned};
+use crate::config::errors::{ErrorCollector, NodeId};
 use crate::config::raw;
-use crate::config::read::{Field, Given};
 use crate::config::value::{Length, Threshold};
 use tokengauge_measure::slo::Indicator;
 
@@ -27,34 +27,34 @@ pub(super) struct Written {
 
 impl Written {
     /// It stands beside a preset.
-    pub(super) fn refuse(self, problems: &mut Problems) {
+    pub(super) fn refuse(self, errors: &mut ErrorCollector) {
         let marks = [
-            self.indicator.given().map(|it| it.mark),
-            self.threshold.given().map(|it| it.mark),
-            self.min_streams.given().map(|it| it.mark),
-            self.min_output_tokens.given().map(|it| it.mark),
+            self.indicator.spanned().map(|it| it.node),
+            self.threshold.spanned().map(|it| it.node),
+            self.min_streams.spanned().map(|it| it.node),
+            self.min_output_tokens.spanned().map(|it| it.node),
         ];
-        for mark in marks.into_iter().flatten() {
+        for node in marks.into_iter().flatten() {
             let message = "a preset has its own; remove this key, or remove preset and write an objective of your own";
-            problems.at(mark, message);
+            errors.at(node, message);
         }
     }
 
     /// The indicator, and the fewest output tokens for a verdict.
     pub(super) fn resolve(
         self,
-        objective: Mark,
-        problems: &mut Problems,
+        objective: NodeId,
+        errors: &mut ErrorCollector,
     ) -> Option<(Indicator, Option<u32>)> {
         let remedy = format!("write one of {WORDS}; or a preset");
-        let kind = self.indicator.required(problems, objective, "indicator", &remedy)?.value;
-        let streams = min_streams(kind, self.min_streams, objective, problems);
-        let indicator = indicator(kind, self.threshold, streams, objective, problems);
-        let mark = self.min_output_tokens.clone().given().map(|it| it.mark);
-        let tokens = number(self.min_output_tokens, problems);
-        if let (Some(mark), Some(false)) = (mark, indicator.map(Indicator::is_rate)) {
+        let kind = self.indicator.required(errors, objective, "indicator", &remedy)?.value;
+        let streams = min_streams(kind, self.min_streams, objective, errors);
+        let indicator = indicator(kind, self.threshold, streams, objective, errors);
+        let node = self.min_output_tokens.clone().spanned().map(|it| it.node);
+        let tokens = number(self.min_output_tokens, errors);
+        if let (Some(node), Some(false)) = (node, indicator.map(Indicator::is_rate)) {
             let message = "this indicator is no rate of single exchanges; remove this key";
-            problems.at(mark, message);
+            errors.at(node, message);
         }
         Some((indicator?, tokens))
     }
@@ -63,23 +63,23 @@ impl Written {
 fn min_streams(
     kind: raw::Indicator,
     written: Field<u64>,
-    objective: Mark,
-    problems: &mut Problems,
+    objective: NodeId,
+    errors: &mut ErrorCollector,
 ) -> Option<u32> {
     if kind == raw::Indicator::SystemRate {
         let remedy = "write how many streams must be in flight for a minute to count, such as 8";
-        let given = written.required(problems, objective, "min_streams", remedy)?;
-        return number(Field::Given(given), problems);
+        let given = written.required(errors, objective, "min_streams", remedy)?;
+        return number(Field::Present(given), errors);
     }
-    if let Some(Given { mark, .. }) = written.given() {
+    if let Some(Spanned { node, .. }) = written.spanned() {
         let message = "only system_rate looks at streams in flight; remove this key";
-        problems.at(mark, message);
+        errors.at(node, message);
     }
     None
 }
 
-fn number(written: Field<u64>, problems: &mut Problems) -> Option<u32> {
-    u32::try_from(within(written, NUMBERS, problems)?).ok()
+fn number(written: Field<u64>, errors: &mut ErrorCollector) -> Option<u32> {
+    u32::try_from(within(written, NUMBERS, errors)?).ok()
 }
 
 /// What a threshold is, by the kind of the indicator.
@@ -110,25 +110,25 @@ fn indicator(
     kind: raw::Indicator,
     threshold: Field<Threshold>,
     streams: Option<u32>,
-    objective: Mark,
-    problems: &mut Problems,
+    objective: NodeId,
+    errors: &mut ErrorCollector,
 ) -> Option<Indicator> {
     let time = "write the longest good time, such as 2s";
     let rate = "write the lowest good rate in tokens per second, such as 15";
     let bound = bound(kind);
     let remedy = match &bound {
         Bound::None(word, indicator) => {
-            if let Field::Given(threshold) = threshold {
+            if let Field::Present(threshold) = threshold {
                 let message = format!("{word} has no threshold; remove this key");
-                problems.at(threshold.mark, message);
+                errors.at(threshold.node, message);
             }
             return Some(*indicator);
         }
         Bound::Time(_) => time,
         Bound::Rate(_) | Bound::SystemRate => rate,
     };
-    let Given { value: Threshold(text), mark } =
-        threshold.required(problems, objective, "threshold", remedy)?;
+    let Spanned { value: Threshold(text), node } =
+        threshold.required(errors, objective, "threshold", remedy)?;
     let (is_one, read) = match bound {
         Bound::None(_, indicator) => (true, Some(indicator)),
         Bound::Time(of) => {
@@ -147,7 +147,7 @@ fn indicator(
         }
     };
     if !is_one {
-        problems.at(mark, format!("\"{text}\" is no threshold of this indicator; {remedy}"));
+        errors.at(node, format!("\"{text}\" is no threshold of this indicator; {remedy}"));
     }
     read
 }

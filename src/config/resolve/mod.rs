@@ -9,10 +9,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::problem::{Mark, Problems};
-use super::read::{Field, Given};
+use super::deserialize::{Field, Spanned};
+use super::errors::{ErrorCollector, NodeId};
 use super::value::{Length, Size};
-use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy, raw};
+use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy_env, raw};
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_types::label;
 
@@ -45,9 +45,9 @@ const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 /// The variable that holds the key by which tenants, sessions and variants are hashed.
 const IDENTITY_KEY: &str = "TOKENGAUGE_IDENTITY_KEY";
 
-/// The layers above the file.
+/// The layers layers the file.
 #[derive(Clone, Copy)]
-pub(super) struct Above<'a> {
+pub(super) struct Layers<'a> {
     pub(super) args: &'a RunArgs,
     pub(super) environment: super::Environment<'a>,
     /// Whether files that hold secrets are read; `check` may run where they are not.
@@ -58,35 +58,35 @@ pub(super) struct Above<'a> {
 
 /// Resolves the layers. `file` is absent where no file was named.
 pub(super) fn resolve(
-    file: Option<Given<raw::File>>,
-    above: Above<'_>,
-    problems: &mut Problems,
+    file: Option<Spanned<raw::File>>,
+    layers: Layers<'_>,
+    errors: &mut ErrorCollector,
 ) -> Config {
-    let args = above.args;
+    let args = layers.args;
     if let Some(file) = &file {
-        version(file.value.version.clone(), file.mark, problems);
+        version(file.value.version.clone(), file.node, errors);
     }
-    let root = file.as_ref().map(|file| file.mark);
+    let root = file.as_ref().map(|file| file.node);
     let file = file.map(|file| file.value).unwrap_or_default();
     let listening = match &file.listeners {
-        Field::Given(given) if args.listen.is_empty() => Some(given.mark),
-        Field::Given(_) | Field::Absent | Field::Wrong => None,
+        Field::Present(given) if args.listen.is_empty() => Some(given.node),
+        Field::Present(_) | Field::Absent | Field::Invalid => None,
     };
-    let listeners = listeners(file.listeners, args, problems);
-    let admin = admin(file.admin, above, problems);
-    tell_taken_twice(listening, &listeners, &admin, problems);
+    let listeners = listeners(file.listeners, args, errors);
+    let admin = admin(file.admin, layers, errors);
+    tell_taken_twice(listening, &listeners, &admin, errors);
     let vantage = args.vantage.or(file.vantage.value()).unwrap_or_default();
     let written = routes::Written { file: root, upstreams: file.upstreams, routes: file.routes };
     let trace = args.trace.or(file.trace.value()).unwrap_or_default();
     let defaults = routes::Defaults { vantage, trace };
-    let mut paths = routes::resolve(written, args, defaults, problems);
+    let mut paths = routes::resolve(written, args, defaults, errors);
     let (propagators, ignored_propagators) =
-        propagators::resolve(file.propagators, above.environment, problems);
-    let identity = identity::resolve(file.identity, problems);
+        propagators::resolve(file.propagators, layers.environment, errors);
+    let identity = identity::resolve(file.identity, errors);
     let known =
         objectives::Known { routes: &paths.route_names, tenants: identity.tenant.is_some() };
-    let objectives = objectives::resolve(file.objectives, args.objectives, known, problems);
-    proxies(&mut paths, above, problems);
+    let objectives = objectives::resolve(file.objectives, args.objectives, known, errors);
+    proxies(&mut paths, layers, errors);
     Config {
         listeners,
         admin,
@@ -96,25 +96,25 @@ pub(super) fn resolve(
         routes: paths.routes,
         contents: paths.contents,
         objectives,
-        slo_state: objectives::state(file.slo_state, problems),
-        tokenizers: tokenizers::resolve(file.tokenizers, above.tokenizers, problems),
+        slo_state: objectives::state(file.slo_state, errors),
+        tokenizers: tokenizers::resolve(file.tokenizers, layers.tokenizers, errors),
         prices: prices_file(&file.cost),
-        costs: cost::resolve(file.cost, &paths.route_names, problems),
+        costs: cost::resolve(file.cost, &paths.route_names, errors),
         identity,
-        identity_key: (above.environment)(IDENTITY_KEY)
+        identity_key: (layers.environment)(IDENTITY_KEY)
             .filter(|key| !key.is_empty())
             .map(|key| Secret::new(&key)),
-        labels: labels(file.labels, problems),
-        observer_memory: observer_memory(file.limits, problems),
-        drain: drain(file.drain, args, problems),
+        labels: labels(file.labels, errors),
+        observer_memory: observer_memory(file.limits, errors),
+        drain: drain(file.drain, args, errors),
         vantage,
         trace,
         propagators,
         ignored_propagators,
         log: log(file.log, args),
-        request_log: request_log::resolve(file.request_log, problems),
-        drift: drift::resolve(file.drift, problems),
-        export: export(file.export, problems),
+        request_log: request_log::resolve(file.request_log, errors),
+        drift: drift::resolve(file.drift, errors),
+        export: export(file.export, errors),
     }
 }
 
@@ -124,10 +124,10 @@ fn prices_file(cost: &Field<raw::Cost>) -> Option<std::path::PathBuf> {
 }
 
 /// The proxies on the way out that the environment names: to upstreams, and to the pages of the engines behind them.
-fn proxies(paths: &mut routes::Paths, above: Above<'_>, problems: &mut Problems) {
-    let (proxy, wrong) = proxy::from_env(above.environment);
+fn proxies(paths: &mut routes::Paths, layers: Layers<'_>, errors: &mut ErrorCollector) {
+    let (proxy, wrong) = proxy_env::from_env(layers.environment);
     for (variable, wrong) in wrong {
-        problems.outside(variable, wrong.to_string());
+        errors.outside(variable, wrong.to_string());
     }
     let pages = paths.scrapes.iter_mut().map(|scrape| &mut scrape.to);
     for to in paths.upstreams.iter_mut().chain(pages) {
@@ -135,32 +135,32 @@ fn proxies(paths: &mut routes::Paths, above: Above<'_>, problems: &mut Problems)
     }
 }
 
-fn version(version: Field<u64>, file: Mark, problems: &mut Problems) {
-    let version = version.required(problems, file, "version", "write `version: 1` at the top");
-    if let Some(Given { value, mark }) = version
+fn version(version: Field<u64>, file: NodeId, errors: &mut ErrorCollector) {
+    let version = version.required(errors, file, "version", "write `version: 1` at the top");
+    if let Some(Spanned { value, node }) = version
         && value != 1
     {
-        problems.at(mark, format!("version {value} is not known; this program reads version 1"));
+        errors.at(node, format!("version {value} is not known; this program reads version 1"));
     }
 }
 
 fn listeners(
     written: Field<Vec<Field<raw::Listener>>>,
     args: &RunArgs,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Vec<tokengauge_listen::Config> {
     let mut listeners = match written {
-        Field::Given(Given { value, mark }) => {
+        Field::Present(Spanned { value, node }) => {
             if value.is_empty() {
-                problems.at(
-                    mark,
+                errors.at(
+                    node,
                     format!("no listener is left; add one, or remove the key for {LISTEN}"),
                 );
             }
-            let given = value.into_iter().filter_map(Field::given);
-            given.filter_map(|written| listener(written, problems)).collect()
+            let given = value.into_iter().filter_map(Field::spanned);
+            given.filter_map(|written| listener(written, errors)).collect()
         }
-        Field::Absent | Field::Wrong => {
+        Field::Absent | Field::Invalid => {
             vec![tokengauge_listen::Config::at(tokengauge_listen::Address::Tcp(LISTEN))]
         }
     };
@@ -178,9 +178,9 @@ fn listeners(
                 listener.tls = Some(tls.clone());
             }
         }
-        (Some(_), None) => problems.outside("--tls-cert", "there is no key to it; add --tls-key"),
+        (Some(_), None) => errors.outside("--tls-cert", "there is no key to it; add --tls-key"),
         (None, Some(_)) => {
-            problems.outside("--tls-key", "there is no certificate to it; add --tls-cert")
+            errors.outside("--tls-key", "there is no certificate to it; add --tls-cert")
         }
         (None, None) => {}
     }
@@ -188,43 +188,43 @@ fn listeners(
 }
 
 fn listener(
-    written: Given<raw::Listener>,
-    problems: &mut Problems,
+    written: Spanned<raw::Listener>,
+    errors: &mut ErrorCollector,
 ) -> Option<tokengauge_listen::Config> {
-    let Given { value, mark } = written;
-    let tls = value.tls.given().and_then(|tls| {
+    let Spanned { value, node } = written;
+    let tls = value.tls.spanned().and_then(|tls| {
         let remedy = "name a PEM file";
-        let certificate = tls.value.certificate.required(problems, tls.mark, "certificate", remedy);
-        let key = tls.value.key.required(problems, tls.mark, "key", remedy);
+        let certificate = tls.value.certificate.required(errors, tls.node, "certificate", remedy);
+        let key = tls.value.key.required(errors, tls.node, "key", remedy);
         Some(tokengauge_listen::Tls { certificate: certificate?.value, key: key?.value })
     });
-    let max_connections = within(value.max_connections, 1..=1_000_000, problems)
+    let max_connections = within(value.max_connections, 1..=1_000_000, errors)
         .unwrap_or(tokengauge_listen::Config::MAX_CONNECTIONS);
-    let head_timeout = length_within(value.head_timeout, HEAD_TIMEOUTS, problems)
+    let head_timeout = length_within(value.head_timeout, HEAD_TIMEOUTS, errors)
         .unwrap_or(tokengauge_listen::Config::HEAD_TIMEOUT);
     let remedy = "write where to listen, such as `address: 127.0.0.1:4000`";
-    let address = value.address.required(problems, mark, "address", remedy)?;
+    let address = value.address.required(errors, node, "address", remedy)?;
     Some(tokengauge_listen::Config { address: address.value.0, tls, max_connections, head_timeout })
 }
 
-/// Below the lower one heads that come in two packets over a slow line would fail; above the upper one it bounds
+/// Below the lower one heads that come in two packets over a slow line would fail; layers the upper one it bounds
 /// nothing.
 const HEAD_TIMEOUTS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(600);
 
 /// `listening`: where the file says so.
 fn tell_taken_twice(
-    listening: Option<Mark>,
+    listening: Option<NodeId>,
     listeners: &[tokengauge_listen::Config],
     admin: &Admin,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) {
     let Some(message) = address_taken_twice(listeners, admin) else {
         return;
     };
     match listening {
-        Some(mark) => problems.at(mark, message),
-        None => problems.outside("--listen", message),
+        Some(node) => errors.at(node, message),
+        None => errors.outside("--listen", message),
     }
 }
 
@@ -246,25 +246,25 @@ fn address_taken_twice(listeners: &[tokengauge_listen::Config], admin: &Admin) -
     None
 }
 
-fn admin(written: Field<raw::Admin>, above: Above<'_>, problems: &mut Problems) -> Admin {
+fn admin(written: Field<raw::Admin>, layers: Layers<'_>, errors: &mut ErrorCollector) -> Admin {
     let written = written.value().unwrap_or_default();
-    let address = above.args.admin.or(written.address.value());
+    let address = layers.args.admin.or(written.address.value());
     let mut admin = Admin {
         address: address.map_or(Admin::ADDRESS, |socket| socket.0),
         token: None,
         token_file: None,
     };
-    if let Some(token) = (above.environment)(TOKEN_VARIABLE) {
+    if let Some(token) = (layers.environment)(TOKEN_VARIABLE) {
         if !file::is_token(&token) {
             let message = format!("this is no bearer token; {}", file::TOKEN_REMEDY);
-            problems.outside(TOKEN_VARIABLE, message);
+            errors.outside(TOKEN_VARIABLE, message);
         }
         admin.token = Some(Secret::new(&token));
-    } else if let Some(Given { value, mark }) = written.token_file.given() {
-        if above.read_secrets {
+    } else if let Some(Spanned { value, node }) = written.token_file.spanned() {
+        if layers.read_secrets {
             match file::token(&value) {
                 Ok(token) => admin.token = Some(token),
-                Err(message) => problems.at(mark, message),
+                Err(message) => errors.at(node, message),
             }
         }
         admin.token_file = Some(value);
@@ -272,13 +272,13 @@ fn admin(written: Field<raw::Admin>, above: Above<'_>, problems: &mut Problems) 
     admin
 }
 
-fn labels(written: Field<raw::Labels>, problems: &mut Problems) -> label::Limits {
+fn labels(written: Field<raw::Labels>, errors: &mut ErrorCollector) -> label::Limits {
     // Series multiply: more than 1,000 of one label is more than any backend wants of one process.
     const RANGE: RangeInclusive<usize> = 1..=1_000;
     let written = written.value().unwrap_or_default();
     let usual = label::Limits::default();
     let mut limit =
-        |field: Field<usize>, usual: usize| within(field, RANGE, problems).unwrap_or(usual);
+        |field: Field<usize>, usual: usize| within(field, RANGE, errors).unwrap_or(usual);
     label::Limits {
         error_types: limit(written.error_types, usual.error_types),
         finish_reasons: limit(written.finish_reasons, usual.finish_reasons),
@@ -290,22 +290,22 @@ fn labels(written: Field<raw::Labels>, problems: &mut Problems) -> label::Limits
     }
 }
 
-fn observer_memory(written: Field<raw::Limits>, problems: &mut Problems) -> usize {
+fn observer_memory(written: Field<raw::Limits>, errors: &mut ErrorCollector) -> usize {
     // One full shard at least; the most that anybody would call a sidecar.
     let range = Size(1 << 20)..=Size(4 << 30);
     let written = written.value().unwrap_or_default();
-    within(written.observer_memory, range, problems).map_or(OBSERVER_MEMORY, |size| size.0)
+    within(written.observer_memory, range, errors).map_or(OBSERVER_MEMORY, |size| size.0)
 }
 
 /// Longer, and a deployment hangs on one forgotten stream.
 const LONGEST_DRAIN: Duration = Duration::from_secs(3_600);
 
-fn drain(written: Field<Length>, args: &RunArgs, problems: &mut Problems) -> Duration {
+fn drain(written: Field<Length>, args: &RunArgs, errors: &mut ErrorCollector) -> Duration {
     let range = Duration::ZERO..=LONGEST_DRAIN;
-    let written = length_within(written, range.clone(), problems);
+    let written = length_within(written, range.clone(), errors);
     if let Some(flag) = args.drain {
         if !range.contains(&flag.0) {
-            problems.outside(
+            errors.outside(
                 "--drain",
                 outside_of(flag, &(Length(*range.start())..=Length(*range.end()))),
             );
@@ -323,30 +323,30 @@ fn log(written: Field<raw::Log>, args: &RunArgs) -> Log {
     }
 }
 
-fn export(written: Field<raw::Export>, problems: &mut Problems) -> ExportOverrides {
+fn export(written: Field<raw::Export>, errors: &mut ErrorCollector) -> ExportOverrides {
     // Faster, and export costs more than what it tells; slower, and 5 min windows have no points.
     let intervals = Duration::from_secs(1)..=Duration::from_secs(300);
     let written = written.value().unwrap_or_default();
     ExportOverrides {
         endpoint: written.endpoint.value().map(|url| url.to_string()),
         protocol: written.protocol.value(),
-        interval: length_within(written.interval, intervals, problems),
-        headers: headers(written.headers, problems),
+        interval: length_within(written.interval, intervals, errors),
+        headers: headers(written.headers, errors),
         genai_names: written.genai_names.value(),
     }
 }
 
 fn headers(
     written: Field<BTreeMap<String, Field<raw::HeaderValue>>>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Vec<(String, Secret)> {
     let mut headers = Vec::new();
     for (name, value) in written.value().unwrap_or_default() {
-        let Some(Given { value, mark }) = value.given() else {
+        let Some(Spanned { value, node }) = value.spanned() else {
             continue;
         };
         if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
-            problems.at(mark, "this is no name of a header; write a name such as x-api-key");
+            errors.at(node, "this is no name of a header; write a name such as x-api-key");
         }
         headers.push((name, value.0));
     }
@@ -357,11 +357,11 @@ fn headers(
 fn within<T: Copy + fmt::Display + PartialOrd>(
     field: Field<T>,
     range: RangeInclusive<T>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Option<T> {
-    let Given { value, mark } = field.given()?;
+    let Spanned { value, node } = field.spanned()?;
     if !range.contains(&value) {
-        problems.at(mark, outside_of(value, &range));
+        errors.at(node, outside_of(value, &range));
     }
     Some(value)
 }
@@ -369,10 +369,10 @@ fn within<T: Copy + fmt::Display + PartialOrd>(
 fn length_within(
     field: Field<Length>,
     range: RangeInclusive<Duration>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Option<Duration> {
     let range = Length(*range.start())..=Length(*range.end());
-    within(field, range, problems).map(|length| length.0)
+    within(field, range, errors).map(|length| length.0)
 }
 
 fn outside_of<T: fmt::Display>(value: T, range: &RangeInclusive<T>) -> String {
@@ -384,9 +384,9 @@ fn outside_of<T: fmt::Display>(value: T, range: &RangeInclusive<T>) -> String {
 }
 
 /// Tells a name that could not stand in a query or a URL as it is.
-fn check_name(name: &str, mark: Mark, problems: &mut Problems) {
+fn check_name(name: &str, node: NodeId, errors: &mut ErrorCollector) {
     if !is_name(name) {
-        problems.at(mark, no_name(name));
+        errors.at(node, no_name(name));
     }
 }
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{check_name, indicator, length_within};
-use crate::config::problem::{Problems, suggestion};
+use crate::config::deserialize::{Field, Spanned};
+use crate::config::errors::{ErrorCollector, suggestion};
 use crate::config::raw;
-use crate::config::read::{Field, Given};
 use tokengauge_llm::dialect::Operation;
 use tokengauge_measure::slo::{Counting, Exclusion, Indicator, Objective, Preset, Promise, Scope};
 use tokengauge_types::label::Label;
@@ -60,38 +60,38 @@ pub(super) fn resolve(
     written: Field<Vec<Field<raw::Objective>>>,
     flag: Option<Preset>,
     known: Known<'_>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
     let written = match written {
-        Field::Given(written) => of_file(written, known, problems),
-        Field::Absent | Field::Wrong => defaults(),
+        Field::Present(written) => of_file(written, known, errors),
+        Field::Absent | Field::Invalid => defaults(),
     };
     flag.map_or(written, |preset| preset_objectives(preset, None, None, &Common::default()))
 }
 
 fn of_file(
-    written: Given<Vec<Field<raw::Objective>>>,
+    written: Spanned<Vec<Field<raw::Objective>>>,
     known: Known<'_>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
     let mut taken: Vec<String> = Vec::new();
     let mut objectives = Vec::new();
-    for written in written.value.into_iter().filter_map(Field::given) {
-        let mark = match &written.value.name {
-            Field::Given(name) => {
-                check_name(&name.value, name.mark, problems);
-                name.mark
+    for written in written.value.into_iter().filter_map(Field::spanned) {
+        let node = match &written.value.name {
+            Field::Present(name) => {
+                check_name(&name.value, name.node, errors);
+                name.node
             }
-            Field::Absent | Field::Wrong => written.mark,
+            Field::Absent | Field::Invalid => written.node,
         };
         let names = names(&written.value);
         if let Some(twice) = names.iter().find(|name| taken.contains(name)) {
             let message =
                 format!("a second objective is called \"{twice}\"; give this one another name");
-            problems.at(mark, message);
+            errors.at(node, message);
         }
         taken.extend(names);
-        objectives.extend(entry(written, known, problems));
+        objectives.extend(entry(written, known, errors));
     }
     objectives
 }
@@ -115,26 +115,26 @@ fn of_preset(first: &str, promise: &Promise) -> String {
 }
 
 /// Where budgets are kept over a restart.
-pub(super) fn state(written: Field<raw::SloState>, problems: &mut Problems) -> Option<PathBuf> {
-    let Given { value, mark } = written.given()?;
-    let path = value.path.required(problems, mark, "path", "write the path of a file")?;
+pub(super) fn state(written: Field<raw::SloState>, errors: &mut ErrorCollector) -> Option<PathBuf> {
+    let Spanned { value, node } = written.spanned()?;
+    let path = value.path.required(errors, node, "path", "write the path of a file")?;
     if path.value.file_name().is_none() {
-        problems.at(path.mark, "this is no path of a file; write one");
+        errors.at(path.node, "this is no path of a file; write one");
     }
     Some(path.value)
 }
 
 /// What one entry of the list amounts to.
 fn entry(
-    written: Given<raw::Objective>,
+    written: Spanned<raw::Objective>,
     known: Known<'_>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Vec<Objective> {
-    let Given { value, mark } = written;
+    let Spanned { value, node } = written;
     let common = Common {
-        window: length_within(value.window, WINDOWS, problems).unwrap_or(WINDOW),
-        scope: scope(value.scope, known, problems),
-        warmup: length_within(value.warmup, WARM_UPS, problems).unwrap_or_default(),
+        window: length_within(value.window, WINDOWS, errors).unwrap_or(WINDOW),
+        scope: scope(value.scope, known, errors),
+        warmup: length_within(value.warmup, WARM_UPS, errors).unwrap_or_default(),
         exclude: exclusions(value.exclude),
     };
     let own = indicator::Written {
@@ -144,20 +144,20 @@ fn entry(
         min_output_tokens: value.min_output_tokens,
     };
     match value.preset {
-        Field::Given(preset) => {
-            own.refuse(problems);
+        Field::Present(preset) => {
+            own.refuse(errors);
             let name = value.name.value();
             let target = value.target.value().map(|target| target.0);
             preset_objectives(self::preset(preset.value), name.as_deref(), target, &common)
         }
         // What it would have been is not known.
-        Field::Wrong => Vec::new(),
+        Field::Invalid => Vec::new(),
         Field::Absent => {
             let remedy = "give it one, such as chat-ttft";
-            let name = value.name.required(problems, mark, "name", remedy);
+            let name = value.name.required(errors, node, "name", remedy);
             let remedy = "write the share that shall be good, such as 99.5%";
-            let target = value.target.required(problems, mark, "target", remedy);
-            let one = own.resolve(mark, problems);
+            let target = value.target.required(errors, node, "target", remedy);
+            let one = own.resolve(node, errors);
             let objective = || {
                 let (indicator, min_output_tokens) = one?;
                 let name = Label::known(&name?.value);
@@ -252,48 +252,48 @@ fn exclusions(written: Field<Vec<Field<raw::Exclusion>>>) -> Vec<Exclusion> {
     exclude
 }
 
-fn scope(written: Field<raw::Scope>, known: Known<'_>, problems: &mut Problems) -> Scope {
+fn scope(written: Field<raw::Scope>, known: Known<'_>, errors: &mut ErrorCollector) -> Scope {
     let written = written.value().unwrap_or_default();
-    let route = written.route.given().map(|Given { value, mark }| {
+    let route = written.route.spanned().map(|Spanned { value, node }| {
         if !known.routes.contains(&value) {
             let near = suggestion(&value, known.routes.iter().map(String::as_str));
-            problems.at(mark, format!("there is no route \"{value}\"; {near}"));
+            errors.at(node, format!("there is no route \"{value}\"; {near}"));
         }
         Label::known(&value)
     });
-    if let Field::Given(tenant) = &written.tenant
+    if let Field::Present(tenant) = &written.tenant
         && !known.tenants
     {
         let message = "nothing says whose a request is; write identity.tenant, or remove the key";
-        problems.at(tenant.mark, message);
+        errors.at(tenant.node, message);
     }
-    let tenant = pattern(written.tenant, "a tenant", problems);
+    let tenant = pattern(written.tenant, "a tenant", errors);
     Scope {
         route,
-        model: pattern(written.model, "a model's name", problems),
+        model: pattern(written.model, "a model's name", errors),
         tenant,
-        operation: operation(written.operation, problems),
+        operation: operation(written.operation, errors),
         stream: written.stream.value(),
     }
 }
 
-fn pattern(written: Field<String>, what: &str, problems: &mut Problems) -> Option<String> {
-    let Given { value, mark } = written.given()?;
+fn pattern(written: Field<String>, what: &str, errors: &mut ErrorCollector) -> Option<String> {
+    let Spanned { value, node } = written.spanned()?;
     if value.is_empty() {
         let message =
             format!("this is no pattern; write {what}, with * for any text, or remove the key");
-        problems.at(mark, message);
+        errors.at(node, message);
     }
     Some(value)
 }
 
-fn operation(written: Field<String>, problems: &mut Problems) -> Option<Operation> {
-    let Given { value, mark } = written.given()?;
+fn operation(written: Field<String>, errors: &mut ErrorCollector) -> Option<Operation> {
+    let Spanned { value, node } = written.spanned()?;
     let words = || Operation::ALL.into_iter();
     let known = words().find(|operation| operation.as_str() == value);
     if known.is_none() {
         let near = suggestion(&value, words().map(Operation::as_str));
-        problems.at(mark, format!("there is no operation \"{value}\"; {near}"));
+        errors.at(node, format!("there is no operation \"{value}\"; {near}"));
     }
     known
 }

@@ -1,8 +1,8 @@
 //! Which formats of trace headers are read and written: the file's, else those of `OTEL_PROPAGATORS`.
 
 use super::super::Environment;
-use super::super::problem::Problems;
-use super::super::read::{Field, Given};
+use super::super::deserialize::{Field, Spanned};
+use super::super::errors::ErrorCollector;
 use crate::forward::Propagator;
 
 /// The specification's variable, read as it says: a word that is not known is told and ignored.
@@ -15,22 +15,22 @@ const NONE: &str = "none";
 pub(super) fn resolve(
     written: Field<Vec<Field<Propagator>>>,
     environment: Environment<'_>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> (Vec<Propagator>, Vec<String>) {
     let variable = environment(VARIABLE).filter(|list| !list.trim().is_empty());
     match (written, variable) {
-        (Field::Given(given), _) => (listed(given.value, problems), Vec::new()),
-        (Field::Absent | Field::Wrong, Some(list)) => read(&list),
-        (Field::Absent | Field::Wrong, None) => (Propagator::DEFAULT.to_vec(), Vec::new()),
+        (Field::Present(given), _) => (listed(given.value, errors), Vec::new()),
+        (Field::Absent | Field::Invalid, Some(list)) => read(&list),
+        (Field::Absent | Field::Invalid, None) => (Propagator::DEFAULT.to_vec(), Vec::new()),
     }
 }
 
-fn listed(written: Vec<Field<Propagator>>, problems: &mut Problems) -> Vec<Propagator> {
+fn listed(written: Vec<Field<Propagator>>, errors: &mut ErrorCollector) -> Vec<Propagator> {
     let mut listed = Vec::new();
-    for Given { value, mark } in written.into_iter().filter_map(Field::given) {
+    for Spanned { value, node } in written.into_iter().filter_map(Field::spanned) {
         if listed.contains(&value) {
             let message = format!("{} is listed twice; remove one", value.as_str());
-            problems.at(mark, message);
+            errors.at(node, message);
         } else {
             listed.push(value);
         }

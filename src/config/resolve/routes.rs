@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::upstreams::Upstreams;
 use super::{admission, backends, check_name, content, is_name, length_within, no_name, upstreams};
-use crate::config::problem::{Mark, Problems, suggestion};
-use crate::config::read::{Field, Given};
+use crate::config::deserialize::{Field, Spanned};
+use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::value::Wrong;
 use crate::config::{RunArgs, raw};
 use crate::forward;
@@ -44,7 +44,7 @@ const PROVIDER_FLAG: &str = "--provider";
 /// What the file says.
 pub(super) struct Written {
     /// The file itself, where there is one.
-    pub(super) file: Option<Mark>,
+    pub(super) file: Option<NodeId>,
     pub(super) upstreams: Field<BTreeMap<String, Field<raw::Upstream>>>,
     pub(super) routes: Field<Vec<Field<raw::Route>>>,
 }
@@ -70,26 +70,25 @@ pub(super) fn resolve(
     written: Written,
     args: &RunArgs,
     defaults: Defaults,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Paths {
     if args.upstream.is_empty() {
-        tell_missing(&written, problems);
-        tell_idle(args, problems);
+        tell_missing(&written, errors);
+        tell_idle(args, errors);
     }
     let names: Vec<String> = match &written.upstreams {
-        Field::Given(given) => given.value.keys().cloned().collect(),
-        Field::Absent | Field::Wrong => Vec::new(),
+        Field::Present(given) => given.value.keys().cloned().collect(),
+        Field::Absent | Field::Invalid => Vec::new(),
     };
-    let Upstreams { all: upstreams, scrapes, warm } =
-        upstreams::resolve(written.upstreams, problems);
+    let Upstreams { all: upstreams, scrapes, warm } = upstreams::resolve(written.upstreams, errors);
     let known = Known { names: &names, upstreams: &upstreams, defaults };
     let mut contents = Vec::new();
     let (routes, route_names) = match written.routes {
-        Field::Given(given) => routes(given, known, &mut contents, problems),
-        Field::Absent | Field::Wrong => only_route(known),
+        Field::Present(given) => routes(given, known, &mut contents, errors),
+        Field::Absent | Field::Invalid => only_route(known),
     };
     if !args.upstream.is_empty() {
-        return from_flags(args, defaults, problems);
+        return from_flags(args, defaults, errors);
     }
     Paths {
         upstreams,
@@ -102,40 +101,40 @@ pub(super) fn resolve(
 }
 
 /// Where no flag names an upstream, the file must say it all.
-fn tell_missing(written: &Written, problems: &mut Problems) {
+fn tell_missing(written: &Written, errors: &mut ErrorCollector) {
     let Some(file) = written.file else {
         let message = "it is not said where requests go; name an upstream, such as\n    \
                        tokengauge run --upstream https://api.openai.com";
-        return problems.outside(FLAG, message);
+        return errors.outside(FLAG, message);
     };
     match (&written.upstreams, &written.routes) {
-        (Field::Absent, _) => problems.missing(
+        (Field::Absent, _) => errors.missing(
             file,
             "upstreams",
             "write where requests go, such as `openai: {url: https://api.openai.com}`",
         ),
-        (Field::Given(upstreams), Field::Absent) if upstreams.value.len() > 1 => {
+        (Field::Present(upstreams), Field::Absent) if upstreams.value.len() > 1 => {
             let first = upstreams.value.keys().next().map_or("", String::as_str);
             let remedy = format!(
                 "there are {} upstreams; write which request goes where, such as `- {{match: {{prefix: /{first}}}, \
                  upstream: {first}, strip: true}}`",
                 upstreams.value.len(),
             );
-            problems.missing(file, "routes", &remedy);
+            errors.missing(file, "routes", &remedy);
         }
         _ => {}
     }
 }
 
 /// Flags that say more of what `--upstream` names, where it names nothing.
-fn tell_idle(args: &RunArgs, problems: &mut Problems) {
+fn tell_idle(args: &RunArgs, errors: &mut ErrorCollector) {
     if args.provider.is_some() {
         let message = "it is for what --upstream names, and that names nothing; write `provider` in the file's routes";
-        problems.outside(PROVIDER_FLAG, message);
+        errors.outside(PROVIDER_FLAG, message);
     }
     if args.engine_metrics == Some(true) {
         let message = "it is for what --upstream names, and that names nothing; write `metrics: {}` in the file's upstreams";
-        problems.outside("--engine-metrics", message);
+        errors.outside("--engine-metrics", message);
     }
 }
 
@@ -155,74 +154,74 @@ impl<'a> Known<'a> {
 }
 
 fn routes(
-    written: Given<Vec<Field<raw::Route>>>,
+    written: Spanned<Vec<Field<raw::Route>>>,
     known: Known<'_>,
     contents: &mut Vec<(Label, Policy)>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> (Vec<route::Config>, Vec<String>) {
     if written.value.is_empty() {
-        problems.at(
-            written.mark,
+        errors.at(
+            written.node,
             "no route is left; add one, or remove the key where there is one upstream",
         );
     }
     let mut routes: Vec<route::Config> = Vec::new();
     let mut names: Vec<String> = Vec::new();
-    for written in written.value.into_iter().filter_map(Field::given) {
-        let mark = written.mark;
-        let name = name_of(&written, &names, problems);
-        let matched = matched(written.value.r#match.clone(), problems);
+    for written in written.value.into_iter().filter_map(Field::spanned) {
+        let node = written.node;
+        let name = name_of(&written, &names, errors);
+        let matched = matched(written.value.r#match.clone(), errors);
         let same = |other: &route::Config| (&other.host, &other.prefix) == (&matched.0, &matched.1);
         if let Some(other) = routes.iter().find(|other| same(other)) {
             let message = format!(
                 "route \"{}\" matches the same requests, so this one is never taken; remove one or tell them apart by match",
                 other.facts.name
             );
-            problems.at(mark, message);
+            errors.at(node, message);
         }
         names.push(name.clone());
-        let captured = content::resolve(written.value.content.clone(), problems);
+        let captured = content::resolve(written.value.content.clone(), errors);
         contents.extend(captured.map(|policy| (Label::known(&name), policy)));
-        routes.extend(route(&name, written, matched, known, problems));
+        routes.extend(route(&name, written, matched, known, errors));
     }
     (routes, names)
 }
 
 /// A route's own name, or its upstream's.
-fn name_of(written: &Given<raw::Route>, taken: &[String], problems: &mut Problems) -> String {
-    let own = written.value.name.clone().given();
-    let (name, mark) = match (own, written.value.upstream.clone().given()) {
+fn name_of(written: &Spanned<raw::Route>, taken: &[String], errors: &mut ErrorCollector) -> String {
+    let own = written.value.name.clone().spanned();
+    let (name, node) = match (own, written.value.upstream.clone().spanned()) {
         (Some(own), _) => {
-            check_name(&own.value, own.mark, problems);
-            (own.value, own.mark)
+            check_name(&own.value, own.node, errors);
+            (own.value, own.node)
         }
-        (None, Some(upstream)) => (upstream.value, written.mark),
+        (None, Some(upstream)) => (upstream.value, written.node),
         (None, None) => return String::new(),
     };
     if taken.contains(&name) {
-        problems
-            .at(mark, format!("a second route is called \"{name}\"; give this one another `name`"));
+        errors
+            .at(node, format!("a second route is called \"{name}\"; give this one another `name`"));
     }
     name
 }
 
 /// Host and prefix.
-fn matched(written: Field<raw::Match>, problems: &mut Problems) -> (Option<String>, String) {
+fn matched(written: Field<raw::Match>, errors: &mut ErrorCollector) -> (Option<String>, String) {
     let written = written.value().unwrap_or_default();
-    let host = written.host.given().map(|Given { value, mark }| {
+    let host = written.host.spanned().map(|Spanned { value, node }| {
         let host = value.to_ascii_lowercase();
         if !is_host(&host) {
             let message = format!(
                 "\"{value}\" is no host; write a name without scheme, port or path, such as llm.example.com or \
                  \"*.example.com\""
             );
-            problems.at(mark, message);
+            errors.at(node, message);
         }
         host
     });
-    let prefix = written.prefix.given().map(|Given { value, mark }| {
+    let prefix = written.prefix.spanned().map(|Spanned { value, node }| {
         url::prefix(&value).unwrap_or_else(|wrong: Wrong| {
-            problems.at(mark, wrong.to_string());
+            errors.at(node, wrong.to_string());
             value
         })
     });
@@ -240,41 +239,41 @@ fn is_host(host: &str) -> bool {
     address || name.split('.').all(label)
 }
 
-fn check_dialect(dialect: &str, mark: Mark, problems: &mut Problems) {
+fn check_dialect(dialect: &str, node: NodeId, errors: &mut ErrorCollector) {
     if dialect::is_hint(dialect) {
         return;
     }
     let families = dialect::Family::ALL.iter().map(|family| family.as_str());
     let apis = dialect::Api::ALL.iter().map(|api| api.as_str());
     let near = suggestion(dialect, families.chain(apis));
-    problems.at(mark, format!("no dialect is called {dialect:?}; {near}"));
+    errors.at(node, format!("no dialect is called {dialect:?}; {near}"));
 }
 
 fn route(
     name: &str,
-    written: Given<raw::Route>,
+    written: Spanned<raw::Route>,
     (host, prefix): (Option<String>, String),
     known: Known<'_>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Option<route::Config> {
-    let Given { value, mark } = written;
-    let strip = value.strip.given();
-    if let Some(Given { value: true, mark }) = strip
+    let Spanned { value, node } = written;
+    let strip = value.strip.spanned();
+    if let Some(Spanned { value: true, node }) = strip
         && prefix.is_empty()
     {
-        problems.at(mark, "there is no prefix to take off; write match.prefix, or remove this key");
+        errors.at(node, "there is no prefix to take off; write match.prefix, or remove this key");
     }
     let strip = strip.is_some_and(|strip| strip.value);
-    let stall_after = length_within(value.stall_after, STALLS, problems).unwrap_or(STALL_AFTER);
-    let hung_after = length_within(value.hung_after, STALLS, problems).unwrap_or(HUNG_AFTER);
-    if let Field::Given(provider) = &value.provider {
-        check_name(&provider.value, provider.mark, problems);
+    let stall_after = length_within(value.stall_after, STALLS, errors).unwrap_or(STALL_AFTER);
+    let hung_after = length_within(value.hung_after, STALLS, errors).unwrap_or(HUNG_AFTER);
+    if let Field::Present(provider) = &value.provider {
+        check_name(&provider.value, provider.node, errors);
     }
-    if let Field::Given(dialect) = &value.dialect {
-        check_dialect(&dialect.value, dialect.mark, problems);
+    if let Field::Present(dialect) = &value.dialect {
+        check_dialect(&dialect.value, dialect.node, errors);
     }
-    let admission = admission::resolve(value.admission, problems);
-    let upstream = upstream_of(value.upstream, mark, known, problems)?;
+    let admission = admission::resolve(value.admission, errors);
+    let upstream = upstream_of(value.upstream, node, known, errors)?;
     Some(route::Config {
         facts: Arc::new(RouteFacts {
             name: Label::known(name),
@@ -299,15 +298,15 @@ fn route(
 
 fn upstream_of<'k>(
     written: Field<String>,
-    route: Mark,
+    route: NodeId,
     known: Known<'k>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Option<&'k forward::Config> {
     let remedy = "write the name of one under `upstreams`";
-    let Given { value, mark } = written.required(problems, route, "upstream", remedy)?;
+    let Spanned { value, node } = written.required(errors, route, "upstream", remedy)?;
     if !known.names.contains(&value) {
         let near = suggestion(&value, known.names.iter().map(String::as_str));
-        problems.at(mark, format!("there is no upstream \"{value}\"; {near}"));
+        errors.at(node, format!("there is no upstream \"{value}\"; {near}"));
     }
     known.upstream(&value)
 }
@@ -352,10 +351,10 @@ fn everything(
     }
 }
 
-fn from_flags(args: &RunArgs, defaults: Defaults, problems: &mut Problems) -> Paths {
+fn from_flags(args: &RunArgs, defaults: Defaults, errors: &mut ErrorCollector) -> Paths {
     let provider = args.provider.as_deref().map(|name| {
         if !is_name(name) {
-            problems.outside(PROVIDER_FLAG, no_name(name));
+            errors.outside(PROVIDER_FLAG, no_name(name));
         }
         Label::known(name)
     });
@@ -366,7 +365,7 @@ fn from_flags(args: &RunArgs, defaults: Defaults, problems: &mut Problems) -> Pa
             Ok(target) => target,
             Err(wrong) => {
                 let wrong: Wrong = wrong;
-                problems.outside(FLAG, wrong.to_string());
+                errors.outside(FLAG, wrong.to_string());
                 continue;
             }
         };
@@ -375,7 +374,7 @@ fn from_flags(args: &RunArgs, defaults: Defaults, problems: &mut Problems) -> Pa
             let message = format!(
                 "two lead to the route \"{name}\"; give each its own prefix (only one may have none)"
             );
-            problems.outside(FLAG, message);
+            errors.outside(FLAG, message);
         }
         let upstream = upstreams::at(name, url);
         routes.push(everything(&upstream, prefix, provider.clone(), defaults));

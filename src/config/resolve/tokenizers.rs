@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::config::deserialize::Field;
+use crate::config::errors::ErrorCollector;
 use crate::config::file;
-use crate::config::problem::Problems;
-use crate::config::read::Field;
 use tokengauge_llm::count::{Assigned, Given, READS_TOKENIZERS, Tokenisers, Unusable};
 
 /// The largest that is published (Gemma's, for 262,000 tokens) has 33 MB.
@@ -19,21 +19,21 @@ const USUAL_NAME: &str = "tokenizer";
 pub(super) fn resolve(
     written: Field<BTreeMap<String, Field<PathBuf>>>,
     known: &Tokenisers,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Tokenisers {
     let mut assigned: Vec<Assigned> = Vec::new();
     for (models, file) in written.value().unwrap_or_default() {
-        let Some(file) = file.given() else {
+        let Some(file) = file.spanned() else {
             continue;
         };
         if models.is_empty() {
             let message = "this is no pattern; write a model's name, with * for any text";
-            problems.at(file.mark, message);
+            errors.at(file.node, message);
         }
         let before = assigned.iter().chain(known.assigned());
         match read(&file.value, before) {
             Ok(given) => assigned.push(Assigned { models, file: file.value, given }),
-            Err(why) => problems.at(file.mark, format!("{}: {why}", file.value.display())),
+            Err(why) => errors.at(file.node, format!("{}: {why}", file.value.display())),
         }
     }
     Tokenisers::new(assigned, known)
@@ -71,9 +71,9 @@ fn name(file: &Path) -> String {
 mod tests {
     use super::*;
     use crate::config::load::load_text;
-    use crate::config::{Config, Errors, RunArgs};
+    use crate::config::{Config, ConfigErrors, RunArgs};
 
-    fn load(tokenizers: &str, known: &Tokenisers) -> Result<Config, Errors> {
+    fn load(tokenizers: &str, known: &Tokenisers) -> Result<Config, ConfigErrors> {
         let text =
             format!("version: 1\nupstreams: {{a: {{url: http://a}}}}\ntokenizers: {tokenizers}\n");
         load_text(Some(&text), &RunArgs::default(), &|_| None, known)

@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{backends, check_name, length_within, within};
-use crate::config::problem::Problems;
+use crate::config::deserialize::{Field, Spanned};
+use crate::config::errors::ErrorCollector;
 use crate::config::raw;
-use crate::config::read::{Field, Given};
 use crate::config::value::Limit;
 use crate::forward;
 use crate::scrape;
@@ -20,30 +20,30 @@ const LIMITS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::fr
 
 pub(super) fn resolve(
     written: Field<BTreeMap<String, Field<raw::Upstream>>>,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Upstreams {
     let mut upstreams = Upstreams::default();
-    let Some(Given { value, mark }) = written.given() else {
+    let Some(Spanned { value, node }) = written.spanned() else {
         return upstreams;
     };
     if value.is_empty() {
-        problems.at(
-            mark,
+        errors.at(
+            node,
             "no upstream is left; add one, such as `openai: {url: https://api.openai.com}`",
         );
     }
     for (name, written) in value {
         match written {
-            Field::Given(given) => {
-                check_name(&name, given.mark, problems);
-                upstream(&name, given, &mut upstreams, problems);
+            Field::Present(given) => {
+                check_name(&name, given.node, errors);
+                upstream(&name, given, &mut upstreams, errors);
             }
-            Field::Absent => problems.missing(
-                mark,
+            Field::Absent => errors.missing(
+                node,
                 &format!("{name}.url"),
                 "write where it is, such as `url: https://api.openai.com`",
             ),
-            Field::Wrong => {}
+            Field::Invalid => {}
         }
     }
     upstreams
@@ -60,14 +60,14 @@ pub(super) struct Upstreams {
 /// Adds it to the others, unless it has no URL.
 fn upstream(
     name: &str,
-    written: Given<raw::Upstream>,
+    written: Spanned<raw::Upstream>,
     upstreams: &mut Upstreams,
-    problems: &mut Problems,
+    errors: &mut ErrorCollector,
 ) -> Option<()> {
-    let Given { value, mark } = written;
+    let Spanned { value, node } = written;
     let timeouts = value.timeouts.value().unwrap_or_default();
     let usual = forward::Timeouts::default();
-    let mut limit = |field: Field<Limit>, usual| limit_within(field, problems).unwrap_or(usual);
+    let mut limit = |field: Field<Limit>, usual| limit_within(field, errors).unwrap_or(usual);
     let timeouts = forward::Timeouts {
         connect: limit(timeouts.connect, usual.connect),
         head: limit(timeouts.head, usual.head),
@@ -76,10 +76,10 @@ fn upstream(
     };
     let pool = value.pool.value().unwrap_or_default();
     // Beyond 5 min every server has hung up.
-    let pool_idle = length_within(pool.idle, Duration::ZERO..=Duration::from_secs(300), problems);
-    let pool_size = within(pool.size, 0..=65_536, problems);
+    let pool_idle = length_within(pool.idle, Duration::ZERO..=Duration::from_secs(300), errors);
+    let pool_size = within(pool.size, 0..=65_536, errors);
     let remedy = "write where it is, such as `url: https://api.openai.com`";
-    let url = value.url.required(problems, mark, "url", remedy)?.value;
+    let url = value.url.required(errors, node, "url", remedy)?.value;
     let mut config = at(name, url);
     config.timeouts = timeouts;
     config.keep_host = value.keep_host.value().unwrap_or_default();
@@ -91,8 +91,8 @@ fn upstream(
         Some(raw::Protocol::Http1) => forward::Protocol::Http1,
         None => config.protocol,
     };
-    let scrape = backends::scrape(&config, value.metrics, problems);
-    let warm = backends::warm(&config, value.warm, problems);
+    let scrape = backends::scrape(&config, value.metrics, errors);
+    let warm = backends::warm(&config, value.warm, errors);
     upstreams.all.push(config);
     upstreams.scrapes.extend(scrape);
     upstreams.warm.extend(warm);
@@ -105,13 +105,13 @@ pub(super) fn at(name: &str, url: Url) -> forward::Config {
     forward::Config { base_path, ..forward::Config::to(Label::known(name), tls, &host, port) }
 }
 
-fn limit_within(field: Field<Limit>, problems: &mut Problems) -> Option<Option<Duration>> {
-    let Given { value: Limit(limit), mark } = field.given()?;
+fn limit_within(field: Field<Limit>, errors: &mut ErrorCollector) -> Option<Option<Duration>> {
+    let Spanned { value: Limit(limit), node } = field.spanned()?;
     if let Some(limit) = limit
         && !LIMITS.contains(&limit)
     {
-        problems.at(
-            mark,
+        errors.at(
+            node,
             "this limits either everything or nothing; write a time from 1ms to 1d, or off",
         );
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::signal::unix::Signal;
 use tokio::time::MissedTickBehavior;
 
+use super::errors::ConfigErrors;
 use super::load::load_text;
-use super::problem::Errors;
 use super::{Config, RunArgs, file};
 use tokengauge_llm::count::Tokenisers;
 
@@ -18,25 +18,25 @@ const PERIOD: Duration = Duration::from_secs(5);
 
 /// Loads the configuration, and loads it again when the file has changed.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ConfigWatcher {
     args: RunArgs,
     environment: fn(&str) -> Option<String>,
     /// The file as last seen. Compared whole rather than by a hash: it is small, and time stamps and inodes lie.
-    seen: Option<Result<String, Errors>>,
+    seen: Option<Result<String, ConfigErrors>>,
     /// The file of prices that it names, as last seen.
-    prices: Option<(PathBuf, Result<String, Errors>)>,
+    prices: Option<(PathBuf, Result<String, ConfigErrors>)>,
     /// As last loaded: one that is still the same is not read again.
     tokenizers: Tokenisers,
 }
 
-impl Watch {
+impl ConfigWatcher {
     pub fn new(args: RunArgs, environment: fn(&str) -> Option<String>) -> Self {
         let seen = None;
         Self { args, environment, seen, prices: None, tokenizers: Tokenisers::default() }
     }
 
     /// Loads everything as it is now.
-    pub fn load(&mut self) -> Result<Config, Errors> {
+    pub fn load(&mut self) -> Result<Config, ConfigErrors> {
         let text = self.args.config.as_deref().map(file::read);
         self.seen.clone_from(&text);
         // Before it is read for good: what changes in between is then seen as a change.
@@ -62,7 +62,7 @@ impl Watch {
 
     /// Loads everything if the file, or that of the prices, is not what it was when it was last loaded. One that cannot
     /// be read, or is wrong, is told once.
-    pub fn load_if_changed(&mut self) -> Option<Result<Config, Errors>> {
+    pub fn load_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
         let now = self.args.config.as_deref().map(file::read);
         let priced = self.prices.as_ref();
         let repriced = priced.is_some_and(|(path, seen)| file::read(path) != *seen);
@@ -75,7 +75,7 @@ impl Watch {
     pub async fn run(
         mut self,
         mut hang_up: Signal,
-        mut apply: impl FnMut(Result<Config, Errors>),
+        mut apply: impl FnMut(Result<Config, ConfigErrors>),
     ) -> Infallible {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -91,7 +91,7 @@ impl Watch {
     }
 }
 
-fn looked_at(path: PathBuf) -> (PathBuf, Result<String, Errors>) {
+fn looked_at(path: PathBuf) -> (PathBuf, Result<String, ConfigErrors>) {
     let text = file::read(&path);
     (path, text)
 }
@@ -102,9 +102,9 @@ mod tests {
 
     use super::*;
 
-    fn watch(file: &Path) -> Watch {
+    fn watch(file: &Path) -> ConfigWatcher {
         let args = RunArgs { config: Some(file.to_owned()), ..RunArgs::default() };
-        Watch::new(args, |_| None)
+        ConfigWatcher::new(args, |_| None)
     }
 
     fn write(file: &Path, host: &str) {
@@ -112,7 +112,7 @@ mod tests {
         std::fs::write(file, text).unwrap();
     }
 
-    fn host(loaded: Option<Result<Config, Errors>>) -> Option<String> {
+    fn host(loaded: Option<Result<Config, ConfigErrors>>) -> Option<String> {
         Some(loaded?.unwrap().upstreams.remove(0).host)
     }
 
@@ -222,7 +222,7 @@ mod tests {
     fn without_a_file_nothing_ever_changes() {
         let args =
             RunArgs { upstream: vec![super::super::Secret::new("http://h")], ..RunArgs::default() };
-        let mut watch = Watch::new(args, |_| None);
+        let mut watch = ConfigWatcher::new(args, |_| None);
         watch.load().unwrap();
         assert!(watch.load_if_changed().is_none());
     }

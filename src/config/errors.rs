@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Problem {
+pub struct ConfigError {
     /// The file and the place in it; `None` for what came from a flag or the environment.
-    pub place: Option<(PathBuf, Place)>,
+    pub place: Option<(PathBuf, Position)>,
     /// The path of the key (`routes[1].upstream`), the flag or the variable; empty for the file as a whole.
     pub key: String,
     /// What is wrong, and what to do about it.
@@ -16,17 +16,17 @@ pub struct Problem {
 
 /// A place in a file; both count from 1, the column in characters.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Place {
+pub struct Position {
     pub line: usize,
     pub column: usize,
 }
 
-impl Place {
+impl Position {
     pub(super) const START: Self = Self { line: 1, column: 1 };
 }
 
 /// `file:line:column: key: message`, in the form that editors jump to.
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((file, place)) = &self.place {
             write!(f, "{}:{}:{}: ", file.display(), place.line, place.column)?;
@@ -40,15 +40,15 @@ impl fmt::Display for Problem {
 
 /// Everything that is wrong, in the order of the file; never empty.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub struct Errors(Vec<Problem>);
+pub struct ConfigErrors(Vec<ConfigError>);
 
-impl Errors {
-    pub(super) fn new(mut problems: Vec<Problem>) -> Self {
-        problems.sort_by(|one, other| one.place.cmp(&other.place));
-        Self(problems)
+impl ConfigErrors {
+    pub(super) fn new(mut errors: Vec<ConfigError>) -> Self {
+        errors.sort_by(|one, other| one.place.cmp(&other.place));
+        Self(errors)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+    pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
         self.0.iter()
     }
 
@@ -60,7 +60,7 @@ impl Errors {
 }
 
 /// One problem a line.
-impl fmt::Display for Errors {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, problem) in self.0.iter().enumerate() {
             if n > 0 {
@@ -72,55 +72,58 @@ impl fmt::Display for Errors {
     }
 }
 
-/// Names a node of the file's tree, for problems that are found after it was read.
+/// Names a node of the file's tree, for errors that are found after it was read.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Mark(pub(super) usize);
+pub(super) struct NodeId(pub(super) usize);
 
 /// Where a node stands, and how it is called.
 #[derive(Clone, Debug)]
-pub(super) struct Spot {
-    pub(super) place: Place,
+pub(super) struct Location {
+    pub(super) place: Position,
     pub(super) key: String,
 }
 
-/// Collects problems; knows where each mark is.
+/// Collects errors; knows where each node is.
 #[derive(Debug, Default)]
-pub(super) struct Problems {
+pub(super) struct ErrorCollector {
     file: PathBuf,
-    spots: Vec<Spot>,
-    found: Vec<Problem>,
+    locations: Vec<Location>,
+    found: Vec<ConfigError>,
 }
 
-impl Problems {
+impl ErrorCollector {
     pub(super) fn of_file(file: &Path) -> Self {
         Self { file: file.to_owned(), ..Self::default() }
     }
 
-    /// Gives a node its mark.
-    pub(super) fn mark(&mut self, place: Place, key: String) -> Mark {
-        self.spots.push(Spot { place, key });
-        Mark(self.spots.len() - 1)
+    /// Gives a node its node.
+    pub(super) fn add_node(&mut self, place: Position, key: String) -> NodeId {
+        self.locations.push(Location { place, key });
+        NodeId(self.locations.len() - 1)
     }
 
-    pub(super) fn spot(&self, mark: Mark) -> Spot {
-        self.spots.get(mark.0).cloned().unwrap_or(Spot { place: Place::START, key: String::new() })
+    pub(super) fn location(&self, node: NodeId) -> Location {
+        self.locations
+            .get(node.0)
+            .cloned()
+            .unwrap_or(Location { place: Position::START, key: String::new() })
     }
 
-    /// Something is wrong with the value at `mark`.
-    pub(super) fn at(&mut self, mark: Mark, message: impl Into<String>) {
-        let Spot { place, key } = self.spot(mark);
+    /// Something is wrong with the value at `node`.
+    pub(super) fn at(&mut self, node: NodeId, message: impl Into<String>) {
+        let Location { place, key } = self.location(node);
         self.in_file(place, key, message);
     }
 
     /// Something is wrong with `key` of the section at `section`, which does not have it.
-    pub(super) fn missing(&mut self, section: Mark, key: &str, remedy: &str) {
-        let spot = self.spot(section);
+    pub(super) fn missing(&mut self, section: NodeId, key: &str, remedy: &str) {
+        let location = self.location(section);
         let message = format!("this key is missing; {remedy}");
-        self.in_file(spot.place, below(&spot.key, key), message);
+        self.in_file(location.place, join_path(&location.key, key), message);
     }
 
-    pub(super) fn in_file(&mut self, place: Place, key: String, message: impl Into<String>) {
-        self.found.push(Problem {
+    pub(super) fn in_file(&mut self, place: Position, key: String, message: impl Into<String>) {
+        self.found.push(ConfigError {
             place: Some((self.file.clone(), place)),
             key,
             message: message.into(),
@@ -129,11 +132,11 @@ impl Problems {
 
     /// Something is wrong with a flag or a variable.
     pub(super) fn outside(&mut self, name: &str, message: impl Into<String>) {
-        self.found.push(Problem { place: None, key: name.to_owned(), message: message.into() });
+        self.found.push(ConfigError { place: None, key: name.to_owned(), message: message.into() });
     }
 
     /// What is wrong with another file that this one names.
-    pub(super) fn include(&mut self, errors: Errors) {
+    pub(super) fn include(&mut self, errors: ConfigErrors) {
         self.found.extend(errors.0);
     }
 
@@ -141,17 +144,17 @@ impl Problems {
         self.found.len()
     }
 
-    pub(super) fn into_errors(self) -> Errors {
-        Errors::new(self.found)
+    pub(super) fn into_errors(self) -> ConfigErrors {
+        ConfigErrors::new(self.found)
     }
 
-    pub(super) fn into_result<T>(self, value: T) -> Result<T, Errors> {
-        if self.found.is_empty() { Ok(value) } else { Err(Errors::new(self.found)) }
+    pub(super) fn into_result<T>(self, value: T) -> Result<T, ConfigErrors> {
+        if self.found.is_empty() { Ok(value) } else { Err(ConfigErrors::new(self.found)) }
     }
 }
 
 /// The path of `key` in the section `path`.
-pub(super) fn below(path: &str, key: &str) -> String {
+pub(super) fn join_path(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
@@ -225,14 +228,14 @@ mod tests {
 
     #[test]
     fn problems_come_in_the_order_of_the_file_after_those_from_outside() {
-        let mut problems = Problems::of_file(Path::new("a.yaml"));
-        let late = problems.mark(Place { line: 9, column: 3 }, "b".to_owned());
-        let early = problems.mark(Place { line: 2, column: 5 }, "a".to_owned());
-        problems.at(late, "is wrong");
-        problems.missing(early, "c", "add it");
-        problems.outside("--drain", "is odd");
+        let mut errors = ErrorCollector::of_file(Path::new("a.yaml"));
+        let late = errors.add_node(Position { line: 9, column: 3 }, "b".to_owned());
+        let early = errors.add_node(Position { line: 2, column: 5 }, "a".to_owned());
+        errors.at(late, "is wrong");
+        errors.missing(early, "c", "add it");
+        errors.outside("--drain", "is odd");
         assert_eq!(
-            problems.into_result(()).unwrap_err().to_string(),
+            errors.into_result(()).unwrap_err().to_string(),
             "--drain: is odd\na.yaml:2:5: a.c: this key is missing; add it\na.yaml:9:3: b: is wrong"
         );
     }

@@ -25,10 +25,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The variable that holds the admin port's bearer token, as for the proxy itself.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 
-/// Where the proxy's admin port is.
+/// AdminAddress the proxy's admin port is.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Where {
-    /// The admin port of the proxy: IP:PORT or NAME:PORT. Where it listens on all interfaces (0.0.0.0, [::]), loopback is
+pub struct AdminAddress {
+    /// The admin port of the proxy: IP:PORT or NAME:PORT. AdminAddress it listens on all interfaces (0.0.0.0, [::]), loopback is
     /// asked
     #[arg(
         long,
@@ -76,7 +76,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where to reach what listens on this address.
+/// AdminAddress to reach what listens on this address.
 fn reached(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -88,26 +88,26 @@ fn reached(address: SocketAddr) -> SocketAddr {
 
 /// How long somebody who asks has time.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct RequestLimits {
     /// For an answer.
     pub limit: Duration,
     /// While it goes wrong, for asking again.
     pub wait: Duration,
 }
 
-impl Where {
+impl AdminAddress {
     /// Asks for `path`; the line that is answered with 200. Needs no runtime.
     ///
     /// # Errors
-    /// Where anything else than 200 is answered, or nothing in time: of the last time.
+    /// AdminAddress anything else than 200 is answered, or nothing in time: of the last time.
     pub fn ask(
         &self,
         method: &Method,
         path: &str,
-        patience: Patience,
+        patience: RequestLimits,
         environment: fn(&str) -> Option<String>,
     ) -> anyhow::Result<String> {
-        let Patience { limit, wait } = patience;
+        let RequestLimits { limit, wait } = patience;
         let address = self.admin.to_string();
         let token = environment(TOKEN_VARIABLE);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -189,13 +189,13 @@ pub(super) fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
 
 /// The thread that writes.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct SloStateWriter {
     /// Dropped, it has the thread write once more and end.
     stop: SyncSender<()>,
     ended: Receiver<io::Result<()>>,
 }
 
-impl Keeper {
+impl SloStateWriter {
     pub(super) fn start(path: PathBuf, observer: Arc<Observer>) -> Result<Self, Error> {
         let (stop, stopping) = sync_channel(0);
         let (end, ended) = sync_channel(1);

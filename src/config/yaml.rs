@@ -6,12 +6,12 @@
 
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, options};
 
-use super::problem::{Mark, Place, Problems, below};
+use super::errors::{ErrorCollector, NodeId, Position, join_path};
 
 /// One value of the file.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) mark: Mark,
+    pub(super) id: NodeId,
     pub(super) kind: Kind,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     pub(super) text: String,
-    pub(super) place: Place,
+    pub(super) place: Position,
 }
 
 impl Kind {
@@ -54,27 +54,27 @@ impl Kind {
     }
 }
 
-/// The tree of `text`, and what is wrong with it as YAML. A text that cannot be parsed has no tree; the parser cannot
+/// The tree of `text`, and what is wrong with it as YAML. A text that cannot be parsed has no yaml; the parser cannot
 /// go on after such an error, so that is the only one then.
-pub(super) fn parse(text: &str, problems: &mut Problems) -> Option<Node> {
+pub(super) fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Node> {
     let options = options! { emit_comments: false };
     let mut events = Vec::new();
     for event in Parser::new_from_str_with_options(text, options) {
         match event {
             Ok(event) => events.push(event),
             Err(error) => {
-                let place = place_of(*error.marker());
-                problems.in_file(place, String::new(), syntax(text, place, &error.info()));
+                let place = position_of(*error.marker());
+                errors.in_file(place, String::new(), syntax(text, place, &error.info()));
                 return None;
             }
         }
     }
-    let mut builder = Builder { events: events.into_iter().peekable(), problems };
+    let mut builder = Builder { events: events.into_iter().peekable(), errors };
     builder.document()
 }
 
 /// A parser's message, and the remedy where the cause is one of the usual ones.
-fn syntax(text: &str, place: Place, message: &str) -> String {
+fn syntax(text: &str, place: Position, message: &str) -> String {
     let line = text.lines().nth(place.line - 1).unwrap_or_default();
     let indent: String = line.chars().take_while(|c| c.is_whitespace()).collect();
     let remedy = if indent.contains('\t') {
@@ -89,7 +89,7 @@ fn syntax(text: &str, place: Place, message: &str) -> String {
 
 struct Builder<'p, 'input, I: Iterator<Item = (Event<'input>, Span)>> {
     events: std::iter::Peekable<I>,
-    problems: &'p mut Problems,
+    errors: &'p mut ErrorCollector,
 }
 
 impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
@@ -100,9 +100,9 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
             if !event.is_node() {
                 continue;
             }
-            let place = place_of(span.start);
+            let place = position_of(span.start);
             if root.is_some() {
-                self.problems.in_file(
+                self.errors.in_file(
                     place,
                     String::new(),
                     "a second document begins here; keep one configuration per file (remove the --- before it)",
@@ -116,8 +116,8 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
 
     /// The node that `event` begins. `place` is where its key stands, so that what is wrong with a whole section is
     /// told at its name; a scalar is told at itself.
-    fn node(&mut self, event: Event<'input>, place: Place, path: &str) -> Node {
-        let mark = self.problems.mark(place, path.to_owned());
+    fn node(&mut self, event: Event<'input>, place: Position, path: &str) -> Node {
+        let id = self.errors.add_node(place, path.to_owned());
         let kind = if let Event::Scalar(text, style, ..) = event {
             Kind::scalar(text.into_owned(), style)
         } else if matches!(event, Event::SequenceStart(..)) {
@@ -127,10 +127,10 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         } else {
             // An alias: no other event is a node.
             let message = "aliases are not supported; write the value out";
-            self.problems.at(mark, message);
+            self.errors.at(id, message);
             Kind::Null
         };
-        Node { mark, kind }
+        Node { id, kind }
     }
 
     fn list(&mut self, path: &str) -> Kind {
@@ -141,7 +141,7 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
             }
             if event.is_node() {
                 let path = format!("{path}[{}]", items.len());
-                items.push(self.node(event, place_of(span.start), &path));
+                items.push(self.node(event, position_of(span.start), &path));
             }
         }
         Kind::List(items)
@@ -156,13 +156,13 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
             let Some(key) = self.key(event, span, path) else {
                 continue;
             };
-            let value_path = below(path, &key.text);
+            let value_path = join_path(path, &key.text);
             let Some((event, span)) = self.next_node() else {
                 break;
             };
             let place = if matches!(&event, Event::Scalar(text, style, ..) if !is_null(text, *style))
             {
-                place_of(span.start)
+                position_of(span.start)
             } else {
                 key.place
             };
@@ -173,7 +173,7 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
                         "this key stands here for the second time (first in line {}); remove one",
                         first.place.line
                     );
-                    self.problems.in_file(key.place, value_path, message);
+                    self.errors.in_file(key.place, value_path, message);
                 }
                 None => entries.push((key, value)),
             }
@@ -183,7 +183,7 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
 
     /// A key, or `None` where it is none; then its value is passed over.
     fn key(&mut self, event: Event<'input>, span: Span, path: &str) -> Option<Key> {
-        let place = place_of(span.start);
+        let place = position_of(span.start);
         if !event.is_node() {
             return None;
         }
@@ -192,10 +192,10 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
             return Some(Key { text, place });
         }
         let message = "a key must be a single word; write `key: value`";
-        self.problems.in_file(place, path.to_owned(), message);
+        self.errors.in_file(place, path.to_owned(), message);
         self.node(event, place, path);
         let (value, span) = self.next_node()?;
-        self.node(value, place_of(span.start), path);
+        self.node(value, position_of(span.start), path);
         None
     }
 
@@ -208,8 +208,8 @@ fn is_null(text: &str, style: ScalarStyle) -> bool {
     style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-fn place_of(marker: Marker) -> Place {
-    Place { line: marker.line().max(1), column: marker.col() + 1 }
+fn position_of(marker: Marker) -> Position {
+    Position { line: marker.line().max(1), column: marker.col() + 1 }
 }
 
 #[cfg(test)]
@@ -219,9 +219,9 @@ mod tests {
     use super::*;
 
     fn problems_of(text: &str) -> Vec<String> {
-        let mut problems = Problems::of_file(Path::new("f"));
-        parse(text, &mut problems);
-        match problems.into_result(()) {
+        let mut errors = ErrorCollector::of_file(Path::new("f"));
+        parse(text, &mut errors);
+        match errors.into_result(()) {
             Ok(()) => Vec::new(),
             Err(errors) => errors.iter().map(ToString::to_string).collect(),
         }
@@ -229,13 +229,13 @@ mod tests {
 
     #[test]
     fn scalars_are_told_at_themselves_and_sections_at_their_key() {
-        let mut problems = Problems::of_file(Path::new("f"));
+        let mut errors = ErrorCollector::of_file(Path::new("f"));
         let text = "a:\n  b: 1\n  c:\n    - x\n    - d: ü\n      e:\n";
-        let root = parse(text, &mut problems).unwrap();
+        let root = parse(text, &mut errors).unwrap();
         let mut seen = Vec::new();
-        walk(&root, &mut |mark| {
-            let spot = problems.spot(mark);
-            seen.push((spot.key, spot.place.line, spot.place.column));
+        walk(&root, &mut |id| {
+            let location = errors.location(id);
+            seen.push((location.key, location.place.line, location.place.column));
         });
         let expected = [
             ("", 1, 1),
@@ -250,8 +250,8 @@ mod tests {
         assert_eq!(seen, expected.map(|(key, line, column)| (key.to_owned(), line, column)));
     }
 
-    fn walk(node: &Node, see: &mut impl FnMut(Mark)) {
-        see(node.mark);
+    fn walk(node: &Node, see: &mut impl FnMut(NodeId)) {
+        see(node.id);
         match &node.kind {
             Kind::Null | Kind::Scalar { .. } => {}
             Kind::List(items) => items.iter().for_each(|item| walk(item, see)),
@@ -296,9 +296,9 @@ mod tests {
             ("a: 1\n b: 2\n", "f:2:", "check the indentation"),
         ];
         for (text, place, remedy) in cases {
-            let problems = problems_of(text);
-            let [problem] = problems.as_slice() else {
-                panic!("{text:?}: {problems:?}");
+            let errors = problems_of(text);
+            let [problem] = errors.as_slice() else {
+                panic!("{text:?}: {errors:?}");
             };
             assert!(problem.starts_with(place) && problem.contains(remedy), "{problem}");
         }

@@ -1,4 +1,4 @@
-//! The flags of `run`, each with its environment variable: the layers above the file.
+//! The flags of `run`, each with its environment variable: the layers layers the file.
 
 use std::path::PathBuf;
 

@@ -2,40 +2,40 @@
 
 use std::path::Path;
 
-use super::problem::{Errors, Problems};
-use super::read::{self, Given};
-use super::tree::{Kind, Node};
-use super::{file, tree};
+use super::deserialize::{self, Spanned};
+use super::errors::{ConfigErrors, ErrorCollector};
+use super::yaml::{Kind, Node};
+use super::{file, yaml};
 use tokengauge_monitoring::alerts::values::{DEFAULTS, Values};
 
 /// The values of alerts: those of the file, and the defaults for what it leaves out.
 ///
 /// # Errors
 /// All that is wrong with the file as YAML or with its keys, and the first value that cannot be read.
-pub fn alert_values(path: Option<&Path>) -> Result<Values, Errors> {
+pub fn alert_values(path: Option<&Path>) -> Result<Values, ConfigErrors> {
     match path {
         Some(path) => values_of(&file::read(path)?, path),
         None => values_of("", Path::new("values.yaml")),
     }
 }
 
-fn values_of(text: &str, path: &Path) -> Result<Values, Errors> {
-    let mut problems = Problems::of_file(path);
-    let given = tree::parse(text, &mut problems);
-    if problems.count() > 0 {
-        return Err(problems.into_errors());
+fn values_of(text: &str, path: &Path) -> Result<Values, ConfigErrors> {
+    let mut errors = ErrorCollector::of_file(path);
+    let given = yaml::parse(text, &mut errors);
+    if errors.count() > 0 {
+        return Err(errors.into_errors());
     }
-    let defaults = tree::parse(DEFAULTS, &mut problems);
+    let defaults = yaml::parse(DEFAULTS, &mut errors);
     let merged = match (defaults, given) {
         (Some(defaults), Some(given)) => Some(over(defaults, given)),
         (defaults, given) => given.or(defaults),
     };
-    let values: Option<Given<Values>> =
-        merged.and_then(|root| read::read(&root, &mut problems).given());
+    let values: Option<Spanned<Values>> =
+        merged.and_then(|root| deserialize::from_node(&root, &mut errors).spanned());
     match values {
         // A key that nobody knows stops nothing, and has been told.
-        Some(values) => problems.into_result(values.value),
-        None => Err(problems.into_errors()),
+        Some(values) => errors.into_result(values.value),
+        None => Err(errors.into_errors()),
     }
 }
 
@@ -43,7 +43,7 @@ fn values_of(text: &str, path: &Path) -> Result<Values, Errors> {
 /// nothing.
 fn over(default: Node, given: Node) -> Node {
     match (default.kind, given.kind) {
-        (kind, Kind::Null) => Node { mark: default.mark, kind },
+        (kind, Kind::Null) => Node { id: default.id, kind },
         (Kind::Section(mut entries), Kind::Section(others)) => {
             for (key, value) in others {
                 match entries.iter_mut().find(|(known, _)| known.text == key.text) {
@@ -51,10 +51,10 @@ fn over(default: Node, given: Node) -> Node {
                     None => entries.push((key, value)),
                 }
             }
-            Node { mark: given.mark, kind: Kind::Section(entries) }
+            Node { id: given.id, kind: Kind::Section(entries) }
         }
         (Kind::Null | Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_), kind) => {
-            Node { mark: given.mark, kind }
+            Node { id: given.id, kind }
         }
     }
 }
@@ -89,11 +89,11 @@ mod tests {
             ),
             (
                 "slo: {burn_1h: fast}\n",
-                "f:1:16: slo.burn_1h: \"fast\" is no number above 0; write one, such as 3 or 14.4",
+                "f:1:16: slo.burn_1h: \"fast\" is no number layers 0; write one, such as 3 or 14.4",
             ),
             (
                 "health: {memory_share: 900%}\n",
-                "f:1:24: health.memory_share: \"900%\" is no share; write one above 0% and up to 100%, such as 5% or 0.05",
+                "f:1:24: health.memory_share: \"900%\" is no share; write one layers 0% and up to 100%, such as 5% or 0.05",
             ),
             (
                 "health: {absent_for: 10}\n",

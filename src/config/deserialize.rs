@@ -1,7 +1,7 @@
 //! A tree of nodes → any type that serde can fill, telling *everything* that is wrong on the way.
 //!
 //! serde itself stops at the first error. Here every error is told where it arises, with its place, and a [`Field`]
-//! then holds [`Field::Wrong`] and lets its section go on. So the raw structs stay plain derived ones, and what they
+//! then holds [`Field::Invalid`] and lets its section go on. So the raw structs stay plain derived ones, and what they
 //! derive is both what is read and what the schema says.
 
 use std::cell::RefCell;
@@ -13,8 +13,8 @@ use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::problem::{Mark, Problems, below, suggestion};
-use super::tree::{Key, Kind, Node};
+use super::errors::{ErrorCollector, NodeId, join_path, suggestion};
+use super::yaml::{Key, Kind, Node};
 
 /// What stands under a key.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -23,47 +23,47 @@ pub enum Field<T> {
     #[default]
     Absent,
     /// Something that cannot be a `T`; that has been told.
-    Wrong,
-    Given(Given<T>),
+    Invalid,
+    Present(Spanned<T>),
 }
 
 /// A value and where it stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Given<T> {
+pub struct Spanned<T> {
     pub value: T,
-    pub(super) mark: Mark,
+    pub(super) node: NodeId,
 }
 
 impl<T> Field<T> {
     /// A value that stands nowhere: for writing.
     pub(super) fn of(value: T) -> Self {
-        let mark = Mark::default();
-        Self::Given(Given { value, mark })
+        let node = NodeId::default();
+        Self::Present(Spanned { value, node })
     }
 
-    pub(super) fn given(self) -> Option<Given<T>> {
+    pub(super) fn spanned(self) -> Option<Spanned<T>> {
         match self {
-            Self::Given(given) => Some(given),
-            Self::Absent | Self::Wrong => None,
+            Self::Present(given) => Some(given),
+            Self::Absent | Self::Invalid => None,
         }
     }
 
     pub(super) fn value(self) -> Option<T> {
-        self.given().map(|given| given.value)
+        self.spanned().map(|given| given.value)
     }
 
     /// The value, or what is told where a section must have one and has not.
     pub(super) fn required(
         self,
-        problems: &mut Problems,
-        section: Mark,
+        errors: &mut ErrorCollector,
+        section: NodeId,
         key: &str,
         remedy: &str,
-    ) -> Option<Given<T>> {
+    ) -> Option<Spanned<T>> {
         if matches!(self, Self::Absent) {
-            problems.missing(section, key, remedy);
+            errors.missing(section, key, remedy);
         }
-        self.given()
+        self.spanned()
     }
 }
 
@@ -74,14 +74,17 @@ impl<T> From<Option<T>> for Field<T> {
 }
 
 /// Reads `root` as a `T`.
-pub(super) fn read<'t, T: Deserialize<'t>>(root: &'t Node, problems: &mut Problems) -> Field<T> {
-    let report = RefCell::new(problems);
+pub(super) fn from_node<'t, T: Deserialize<'t>>(
+    root: &'t Node,
+    errors: &mut ErrorCollector,
+) -> Field<T> {
+    let report = RefCell::new(errors);
     let reader = Reader { node: root, report: &report };
     // An error has been told by whoever met it.
-    Field::deserialize(reader).unwrap_or(Field::Wrong)
+    Field::deserialize(reader).unwrap_or(Field::Invalid)
 }
 
-/// The newtype's name by which [`Field`] asks for a node's mark along with the node.
+/// The newtype's name by which [`Field`] asks for a node's node along with the node.
 const FIELD: &str = "$tokengauge::field";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
@@ -104,10 +107,10 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for FieldVisitor<T> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Field<T>, A::Error> {
-        let mark = Mark(parts.next_element()?.unwrap_or_default());
+        let node = NodeId(parts.next_element()?.unwrap_or_default());
         Ok(match parts.next_element() {
-            Ok(Some(value)) => Field::Given(Given { value, mark }),
-            Ok(None) | Err(_) => Field::Wrong,
+            Ok(Some(value)) => Field::Present(Spanned { value, node }),
+            Ok(None) | Err(_) => Field::Invalid,
         })
     }
 }
@@ -115,8 +118,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for FieldVisitor<T> {
 impl<T: Serialize> Serialize for Field<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Absent | Self::Wrong => serializer.serialize_unit(),
-            Self::Given(given) => given.value.serialize(serializer),
+            Self::Absent | Self::Invalid => serializer.serialize_unit(),
+            Self::Present(given) => given.value.serialize(serializer),
         }
     }
 }
@@ -162,12 +165,12 @@ impl de::Error for Failure {
 #[derive(Clone, Copy)]
 struct Reader<'t, 'p> {
     node: &'t Node,
-    report: &'p RefCell<&'p mut Problems>,
+    report: &'p RefCell<&'p mut ErrorCollector>,
 }
 
 impl<'t> Reader<'t, '_> {
     fn tell(self, message: String) -> Failure {
-        self.report.borrow_mut().at(self.node.mark, message);
+        self.report.borrow_mut().at(self.node.id, message);
         Failure::Told
     }
 
@@ -208,12 +211,12 @@ impl<'t> Reader<'t, '_> {
     }
 
     fn refuse_unknown(self, entries: &[(Key, Node)], known: &[&str]) {
-        let path = self.report.borrow().spot(self.node.mark).key;
+        let path = self.report.borrow().location(self.node.id).key;
         let unknown = entries.iter().filter(|(key, _)| !known.contains(&key.text.as_str()));
         for (key, _) in unknown {
             let message =
                 format!("there is no such key; {}", suggestion(&key.text, known.iter().copied()));
-            let path = below(&path, &key.text);
+            let path = join_path(&path, &key.text);
             self.report.borrow_mut().in_file(key.place, path, message);
         }
     }
@@ -268,7 +271,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         match self.node.kind {
             Kind::Null => visitor.visit_unit(),
             Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_) => {
-                visitor.visit_seq(Marked { mark: Some(self.node.mark), reader: self })
+                visitor.visit_seq(Marked { node: Some(self.node.id), reader: self })
             }
         }
     }
@@ -335,9 +338,9 @@ impl<'t> IntoDeserializer<'t, Failure> for Reader<'t, '_> {
     }
 }
 
-/// A node's mark, then the node.
+/// A node's node, then the node.
 struct Marked<'t, 'p> {
-    mark: Option<Mark>,
+    node: Option<NodeId>,
     reader: Reader<'t, 'p>,
 }
 
@@ -348,8 +351,8 @@ impl<'t> SeqAccess<'t> for Marked<'t, '_> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Failure> {
-        match self.mark.take() {
-            Some(Mark(mark)) => seed.deserialize(mark.into_deserializer()).map(Some),
+        match self.node.take() {
+            Some(NodeId(node)) => seed.deserialize(node.into_deserializer()).map(Some),
             None => self.reader.told(seed).map(Some),
         }
     }
@@ -358,7 +361,7 @@ impl<'t> SeqAccess<'t> for Marked<'t, '_> {
 struct Entries<'t, 'p, I> {
     left: I,
     value: Option<&'t Node>,
-    report: &'p RefCell<&'p mut Problems>,
+    report: &'p RefCell<&'p mut ErrorCollector>,
 }
 
 impl<'t, I: Iterator<Item = &'t (Key, Node)>> MapAccess<'t> for Entries<'t, '_, I> {
