@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::admin::{self, DrainStage};
 use crate::config::value::Length;
 use tokengauge_listen::Ebb;
-use tokengauge_observe::tee::Seam;
+use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_telemetry::self_telemetry;
 
 /// How often it is looked whether anything is in flight: a fraction of what a pod's end takes anyway.
@@ -88,7 +88,7 @@ impl Since {
 pub(super) struct Parts {
     pub(super) ready: Arc<AtomicBool>,
     pub(super) since: Since,
-    pub(super) seam: Arc<Seam>,
+    pub(super) channel: Arc<ObservationChannel>,
     pub(super) ebbs: Arc<[Ebb]>,
 }
 
@@ -118,20 +118,20 @@ pub(super) fn drain(parts: Parts) -> admin::Drain {
 async fn go(parts: Parts, options: DrainOptions, stage: watch::Sender<DrainStage>) {
     let DrainOptions { delay, quiet, within } = options;
     let begun = Instant::now();
-    self_telemetry::DrainBegun { exchanges: parts.seam.open_exchanges(), delay, quiet }.emit();
+    self_telemetry::DrainBegun { exchanges: parts.channel.open_exchanges(), delay, quiet }.emit();
     tokio::time::sleep(delay).await;
     parts.ebbs.iter().for_each(Ebb::part);
-    self_telemetry::DrainParting { exchanges: parts.seam.open_exchanges() }.emit();
+    self_telemetry::DrainParting { exchanges: parts.channel.open_exchanges() }.emit();
     let mut lull = Lull::new();
     let (mut leaving, mut overdue) = (false, false);
     loop {
         tokio::time::sleep(LOOK).await;
-        let seam = &parts.seam;
+        let channel = &parts.channel;
         if !overdue && begun.elapsed() >= within {
             overdue = true;
-            self_telemetry::DrainOverdue { exchanges: seam.open_exchanges(), within }.emit();
+            self_telemetry::DrainOverdue { exchanges: channel.open_exchanges(), within }.emit();
         }
-        if !lull.lasts(seam.open_exchanges(), seam.opened(), quiet, Instant::now()) {
+        if !lull.lasts(channel.open_exchanges(), channel.opened(), quiet, Instant::now()) {
             continue;
         }
         if leaving {

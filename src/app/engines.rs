@@ -32,7 +32,9 @@ pub(super) fn tell(observer: &Arc<Observer>) -> scrape::Tell {
     Box::new(move |upstream, told| {
         if let Some(observer) = observer.upgrade() {
             let wall = clock::wall_now();
-            observer.settled(|board, at| board.asked(at, wall, upstream, told));
+            observer.with_current_state(|requests, at| {
+                requests.record_engine_reading(at, wall, upstream, told)
+            });
         }
     })
 }

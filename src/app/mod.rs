@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::admin::{self, Admin};
 use crate::config::Config;
 use crate::console::{Live, View};
-use crate::forward::{self, Client, Forwarder, Propagation, Ways};
+use crate::forward::{self, Client, Forwarder, Propagation, RouteTable};
 use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
@@ -21,8 +21,8 @@ use tokengauge_listen::{Connections, Listener, Peer};
 use tokengauge_measure::load;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo;
-use tokengauge_observe::tee::{self, Seam};
-use tokengauge_observe::{Board, Observer, Phase, Sinks};
+use tokengauge_observe::tee::{self, ObservationChannel};
+use tokengauge_observe::{InFlightRequests, Observer, Sinks, StreamPhase};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_telemetry::{Instruments, RequestLog, Snapshot, Telemetry, request_log};
 use tokengauge_types::event::{RouteFacts, Scheme};
@@ -59,7 +59,7 @@ pub struct App {
     serving: Vec<JoinHandle<Connections>>,
     admin_task: JoinHandle<()>,
     forwarder: Arc<Forwarder>,
-    ways: Arc<ArcSwap<Ways>>,
+    ways: Arc<ArcSwap<RouteTable>>,
     config: Arc<ArcSwap<Config>>,
     core: Core,
 }
@@ -67,7 +67,7 @@ pub struct App {
 /// What observes and exports: apart from the servers, because it starts before them and ends after them.
 #[derive(Debug)]
 struct Core {
-    seam: Arc<Seam>,
+    channel: Arc<ObservationChannel>,
     observer: Arc<Observer>,
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
@@ -138,7 +138,7 @@ impl App {
         let core = Core::start(&config, export, others)?;
         let forwarder = Forwarder::new(forward::Parts {
             ways: Arc::clone(&ways),
-            seam: Arc::clone(&core.seam),
+            channel: Arc::clone(&core.channel),
             unrouted: Arc::new(unrouted(&config)),
             propagation,
         });
@@ -147,7 +147,7 @@ impl App {
         let drain = drain::drain(drain::Parts {
             ready: Arc::clone(&ready),
             since: drained,
-            seam: Arc::clone(&core.seam),
+            channel: Arc::clone(&core.channel),
             ebbs: listeners.iter().map(Listener::ebb).collect(),
         });
         let admin = bind_admin(&config, &core, &ready, drain).await?;
@@ -162,7 +162,7 @@ impl App {
             stop,
             serving,
             admin_task: tokio::spawn(admin.serve()),
-            beat: tokio::spawn(core.observer.beat()),
+            beat: tokio::spawn(core.observer.run_heartbeat()),
             forwarder,
             ways,
             config,
@@ -186,7 +186,7 @@ impl App {
 
     /// Load and objectives, with everything said so far taken in.
     pub fn readings(&self) -> (load::Reading, Vec<slo::Reading>) {
-        self.core.observer.settled(Board::reading)
+        self.core.observer.with_current_state(InFlightRequests::reading)
     }
 
     /// Reads without borrowing the app: for a console that outlives nothing.
@@ -194,19 +194,19 @@ impl App {
         &self,
     ) -> impl Fn() -> (load::Reading, Vec<slo::Reading>) + Send + Sync + 'static {
         let observer = Arc::clone(&self.core.observer);
-        move || observer.settled(Board::reading)
+        move || observer.with_current_state(InFlightRequests::reading)
     }
 
     /// What the console shows, read without borrowing the app.
     pub fn console(&self) -> impl Fn() -> View + Send + Sync + 'static {
         let observer = Arc::clone(&self.core.observer);
         move || {
-            observer.settled(|board, at| {
-                let (load, slo) = board.reading(at);
-                let streams = board.streams(at);
+            observer.with_current_state(|requests, at| {
+                let (load, slo) = requests.reading(at);
+                let streams = requests.streams(at);
                 let live = streams.iter().map(|stream| Live {
                     model: stream.model.as_ref().map(Name::as_str),
-                    waiting: matches!(stream.phase, Phase::Queued | Phase::Waiting),
+                    waiting: matches!(stream.phase, StreamPhase::Queued | StreamPhase::Waiting),
                 });
                 View::of(&load, &slo, live)
             })
@@ -226,16 +226,16 @@ impl App {
         let ways = ways(&new, Some(&self.ways.load()))?;
         self.core.request_log.reload(new.request_log.as_ref(), &new.fingerprint())?;
         self.core.scraper.reload(&new.scrapes)?;
-        self.core.observer.settled(|board, at| {
+        self.core.observer.with_current_state(|requests, at| {
             for route in &new.routes {
-                board.prime(&lane(&route.facts));
+                requests.track_route(&lane(&route.facts));
             }
-            board.replace_objectives(at, new.objectives.clone());
-            board.count_with(new.tokenizers.clone());
-            board.capture(new.contents.clone());
-            board.watch_backends(backends(&new));
-            board.charge_by(new.costs.clone());
-            board.compare_with(new.drift.clone());
+            requests.set_objectives(at, new.objectives.clone());
+            requests.set_tokenizers(new.tokenizers.clone());
+            requests.set_content_capture(new.contents.clone());
+            requests.set_backends(backends(&new));
+            requests.set_costs(new.costs.clone());
+            requests.set_drift_config(new.drift.clone());
         });
         let ways = Arc::new(ways);
         let before = self.ways.swap(Arc::clone(&ways));
@@ -248,7 +248,8 @@ impl App {
     pub async fn shutdown(self, drain: Duration) -> Ended {
         let Self { ready, stop, serving, admin_task, beat, forwarder, core, .. } = self;
         ready.store(false, Ordering::Release);
-        self_telemetry::Draining { exchanges: core.seam.open_exchanges(), at_most: drain }.emit();
+        self_telemetry::Draining { exchanges: core.channel.open_exchanges(), at_most: drain }
+            .emit();
         stop.send_replace(true);
         forwarder.drain();
         let deadline = tokio::time::Instant::now() + drain;
@@ -262,7 +263,7 @@ impl App {
                 open.push(connections);
             }
         }
-        let cut = core.seam.open_exchanges();
+        let cut = core.channel.open_exchanges();
         forwarder.cut();
         for connections in open {
             connections.cut().await;
@@ -284,7 +285,7 @@ impl Core {
         export: tokengauge_telemetry::Config,
         others: Box<dyn Fn() -> Snapshot + Send + Sync>,
     ) -> Result<Self, StartError> {
-        let seam = Arc::new(Seam::new(tee::Config {
+        let channel = Arc::new(ObservationChannel::new(tee::Config {
             budget_bytes: config.observer_memory,
             ..tee::Config::default()
         }));
@@ -297,7 +298,7 @@ impl Core {
             Box::new(move || Snapshot { request_log: request_log.counts(), ..others() })
         };
         let (instruments, collector) =
-            Instruments::new(&export, config.labels, readings(&desk, &seam, &gate, others));
+            Instruments::new(&export, config.labels, readings(&desk, &channel, &gate, others));
         let facts: Vec<Arc<RouteFacts>> =
             config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
         instruments.prime(&facts);
@@ -309,15 +310,16 @@ impl Core {
             lines.record(record);
         });
         let sinks = Sinks { instruments, record };
-        let board = board(config, Arc::clone(&gate), sinks)?;
-        let observer =
-            Arc::new(Observer::start(Arc::clone(&seam), board).map_err(StartError::Observer)?);
+        let requests = requests(config, Arc::clone(&gate), sinks)?;
+        let observer = Arc::new(
+            Observer::start(Arc::clone(&channel), requests).map_err(StartError::Observer)?,
+        );
         let keep = |path: &PathBuf| SloStateWriter::start(path.clone(), Arc::clone(&observer));
         let slo_state_writer = config.slo_state.as_ref().map(keep);
         drop(desk.set(Arc::downgrade(&observer)));
         let scraper = Scraper::start(&config.scrapes, tell(&observer))?;
         Ok(Self {
-            seam,
+            channel,
             observer,
             telemetry,
             request_log,
@@ -331,7 +333,7 @@ impl Core {
     /// after the connection that was cut: what they say after the observer's last look would be told nowhere.
     async fn ends(&self) {
         let all = async {
-            while self.seam.open_exchanges() > 0 {
+            while self.channel.open_exchanges() > 0 {
                 tokio::time::sleep(LAST_WORDS / 1_000).await;
             }
         };
@@ -340,8 +342,15 @@ impl Core {
 
     /// All join threads, so not on a worker.
     async fn stop(self) -> bool {
-        let Self { seam: _, observer, telemetry, request_log, scraper, slo_state_writer, gate: _ } =
-            self;
+        let Self {
+            channel: _,
+            observer,
+            telemetry,
+            request_log,
+            scraper,
+            slo_state_writer,
+            gate: _,
+        } = self;
         drop(scraper);
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
         // At once, so that neither eats up the other's time.
@@ -355,28 +364,34 @@ impl Core {
     }
 }
 
-/// The board as it is before the first exchange.
-fn board(config: &Config, gate: Arc<Gate>, sinks: Sinks) -> Result<Board, slo_state::Error> {
-    let mut board = Board::new(config.objectives.clone(), gate, sinks);
-    board.count_with(config.tokenizers.clone());
-    ask_kernel(&mut board);
-    board.capture(config.contents.clone());
-    board.watch_backends(backends(config));
-    board.charge_by(config.costs.clone());
-    board.compare_with(config.drift.clone());
+/// The requests as it is before the first exchange.
+fn requests(
+    config: &Config,
+    gate: Arc<Gate>,
+    sinks: Sinks,
+) -> Result<InFlightRequests, slo_state::Error> {
+    let mut requests = InFlightRequests::new(config.objectives.clone(), gate, sinks);
+    requests.set_tokenizers(config.tokenizers.clone());
+    ask_kernel(&mut requests);
+    requests.set_content_capture(config.contents.clone());
+    requests.set_backends(backends(config));
+    requests.set_costs(config.costs.clone());
+    requests.set_drift_config(config.drift.clone());
     for route in &config.routes {
-        board.prime(&lane(&route.facts));
+        requests.track_route(&lane(&route.facts));
     }
     if let Some(path) = &config.slo_state {
-        slo_state::take_up(path, &mut board)?;
+        slo_state::take_up(path, &mut requests)?;
     }
-    Ok(board)
+    Ok(requests)
 }
 
 /// The kernel is asked where it can be; where it cannot, that is said once.
-fn ask_kernel(board: &mut Board) {
+fn ask_kernel(requests: &mut InFlightRequests) {
     match Kernel::open() {
-        Ok(mut kernel) => board.ask_kernel_by(Box::new(move |connection| kernel.ask(connection))),
+        Ok(mut kernel) => {
+            requests.set_tcp_info_query(Box::new(move |connection| kernel.ask(connection)))
+        }
         Err(error) => self_telemetry::NoTcpInfo { error: &error }.emit(),
     }
 }

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use super::Core;
 use crate::admin::{Facts, Objective, Pages, Stats};
 use crate::config::Config;
-use tokengauge_observe::{Board, Observer};
+use tokengauge_observe::{InFlightRequests, Observer};
 use tokengauge_types::clock::{self, Moment, Wall};
 
 pub(super) fn pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
@@ -23,12 +23,14 @@ pub(super) fn pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
         },
         streams: {
             let observer = observer();
-            Box::new(move || json(&observer.settled(|board, at| board.streams(at))))
+            Box::new(move || {
+                json(&observer.with_current_state(|requests, at| requests.streams(at)))
+            })
         },
         slo: {
             let observer = observer();
             Box::new(move || {
-                let (_, objectives) = observer.settled(Board::reading);
+                let (_, objectives) = observer.with_current_state(InFlightRequests::reading);
                 json(&objectives.iter().map(Objective::of).collect::<Vec<_>>())
             })
         },
@@ -42,7 +44,9 @@ pub(super) fn pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
         },
         drift: {
             let observer = observer();
-            Box::new(move || observer.settled(|board, _| board.lengths()).to_json())
+            Box::new(move || {
+                observer.with_current_state(|requests, _| requests.lengths()).to_json()
+            })
         },
     }
 }
@@ -54,9 +58,9 @@ fn started() -> Wall {
 }
 
 fn stats(observer: &Observer, started: Wall) -> String {
-    let (at, (load, _), drift, backends) = observer.settled(|board, at| {
-        let (reading, drift) = (board.reading(at), board.drift(at));
-        (at, reading, drift, board.backends(at))
+    let (at, (load, _), drift, backends) = observer.with_current_state(|requests, at| {
+        let (reading, drift) = (requests.reading(at), requests.drift(at));
+        (at, reading, drift, requests.backends(at))
     });
     json(&Stats::of(Facts {
         started,

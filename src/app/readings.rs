@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use tokengauge_observe::tee::Seam;
-use tokengauge_observe::{Board, Observer};
+use tokengauge_observe::tee::ObservationChannel;
+use tokengauge_observe::{InFlightRequests, Observer};
 use tokengauge_telemetry::process::Vitals;
 use tokengauge_telemetry::{Losses, Readings, Snapshot};
 use tokengauge_types::label::Gate;
@@ -12,19 +12,19 @@ use tokengauge_types::label::Gate;
 /// other for ever.
 pub(super) fn readings(
     desk: &Arc<OnceLock<Weak<Observer>>>,
-    seam: &Arc<Seam>,
+    channel: &Arc<ObservationChannel>,
     gate: &Arc<Gate>,
     others: Box<dyn Fn() -> Snapshot + Send + Sync>,
 ) -> Readings {
-    let (desk, seam, gate) = (Arc::clone(desk), Arc::clone(seam), Arc::clone(gate));
+    let (desk, channel, gate) = (Arc::clone(desk), Arc::clone(channel), Arc::clone(gate));
     Readings::new(move || {
         let Some(observer) = desk.get().and_then(Weak::upgrade) else {
             return Snapshot::default();
         };
         // Before the observer is brought up to date, or it would always be 0.
-        let backlog = seam.backlog();
-        let told = observer.settled(Board::snapshot);
-        let lost = seam.lost();
+        let backlog = channel.backlog();
+        let told = observer.with_current_state(InFlightRequests::snapshot);
+        let lost = channel.lost();
         let losses = Losses { bytes: lost.bytes, exchanges: lost.exchanges, backlog };
         let known = others();
         Snapshot {

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use crate::config::Config;
 use tokengauge_measure::slo::{Malformed, Objective, Restored, Scope, State};
-use tokengauge_observe::{Board, Observer};
+use tokengauge_observe::{InFlightRequests, Observer};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
 use tokengauge_types::label::{Dimension, Label};
 
-/// Between two writings. A crash loses as much; an orderly end loses nothing. Each costs a lock of the board for as long
+/// Between two writings. A crash loses as much; an orderly end loses nothing. Each costs a lock of the requests for as long
 /// as its counters take to copy (16 KiB for each objective), and one `fsync`.
 const EVERY: Duration = Duration::from_secs(30);
 
@@ -72,13 +72,13 @@ pub enum Refused {
     Malformed(#[from] Malformed),
 }
 
-/// Reads the file at `path`, if there is one, into `board`, and writes it anew: what cannot be written is told before
+/// Reads the file at `path`, if there is one, into `requests`, and writes it anew: what cannot be written is told before
 /// there is anything to lose.
-pub(super) fn take_up(path: &Path, board: &mut Board) -> Result<(), Error> {
+pub(super) fn take_up(path: &Path, requests: &mut InFlightRequests) -> Result<(), Error> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(Error::NoFile(path.to_owned()));
     }
-    match read_into(path, board) {
+    match read_into(path, requests) {
         Ok(None) => {}
         Ok(Some(restored)) => self_telemetry::BudgetsRestored {
             objectives: restored.objectives,
@@ -91,11 +91,11 @@ pub(super) fn take_up(path: &Path, board: &mut Board) -> Result<(), Error> {
             Err(error) => return Err(Error::InTheWay(path.to_owned(), refused, error)),
         },
     }
-    let state = board.books(clock::now(), clock::wall_now());
+    let state = requests.slo_state(clock::now(), clock::wall_now());
     write(path, &state).map_err(|error| Error::Unwritable(path.to_owned(), error))
 }
 
-fn read_into(path: &Path, board: &mut Board) -> Result<Option<Restored>, Refused> {
+fn read_into(path: &Path, requests: &mut InFlightRequests) -> Result<Option<Restored>, Refused> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
@@ -106,7 +106,7 @@ fn read_into(path: &Path, board: &mut Board) -> Result<Option<Restored>, Refused
         return Err(Refused::TooLarge);
     }
     let state = decode(&bytes)?;
-    let restored = board.take_up(&state, clock::now(), clock::wall_now())?;
+    let restored = requests.restore_slo_state(&state, clock::now(), clock::wall_now())?;
     Ok(Some(restored))
 }
 
@@ -206,7 +206,8 @@ impl SloStateWriter {
                     Err(RecvTimeoutError::Timeout) => false,
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => true,
                 };
-                let state = observer.settled(|board, at| board.books(at, clock::wall_now()));
+                let state = observer
+                    .with_current_state(|requests, at| requests.slo_state(at, clock::wall_now()));
                 let written = write(&path, &state);
                 tell(&written, &mut fails);
                 if last {

@@ -197,8 +197,8 @@ fn route(route: &route::Config, contents: &content::Routes) -> raw::Route {
     }
 }
 
-fn admission(limits: route::Admission) -> raw::Admission {
-    let route::Admission { max_in_flight, queue, wait } = limits;
+fn admission(limits: route::ConcurrencyLimit) -> raw::Admission {
+    let route::ConcurrencyLimit { max_in_flight, max_queue: queue, queue_timeout: wait } = limits;
     raw::Admission {
         max_in_flight: Field::of(max_in_flight),
         queue: Field::of(queue),

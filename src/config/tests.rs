@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::load::load_text;
 use super::*;
-use crate::route::Admission;
+use crate::route::ConcurrencyLimit;
 use tokengauge_measure::slo::{Indicator, Preset};
 use tokengauge_telemetry::request_log::Place;
 
@@ -948,7 +948,11 @@ fn a_limit_says_how_many_at_once_and_the_rest_has_defaults() {
     let read = |admission: &str| text(&format!("{base}{admission}}}]\n"));
     let told = |admission: &str| read(admission).unwrap_err().to_string();
     let limits = |admission: &str| read(admission).unwrap().routes[0].admission;
-    let expected = Admission { max_in_flight: 8, queue: Admission::QUEUE, wait: Admission::WAIT };
+    let expected = ConcurrencyLimit {
+        max_in_flight: 8,
+        max_queue: ConcurrencyLimit::DEFAULT_MAX_QUEUE,
+        queue_timeout: ConcurrencyLimit::DEFAULT_QUEUE_TIMEOUT,
+    };
     assert_eq!(limits("{max_in_flight: 8}"), Some(expected));
     let none = text("version: 1\nupstreams: {a: {url: http://a}}\n").unwrap();
     assert_eq!(none.routes[0].admission, None);

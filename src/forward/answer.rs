@@ -7,8 +7,8 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde_json::json;
 
-use super::exchange::Failed;
-use super::source::Source;
+use super::body::RelayBody;
+use super::exchange::ForwardError;
 use tokengauge_types::event::{Ending, Failure, Limit, Refusal};
 use tokengauge_types::label::Label;
 
@@ -28,8 +28,8 @@ pub(super) fn status(ending: Ending) -> StatusCode {
 }
 
 /// A short JSON error in the shape that OpenAI clients know.
-pub(super) fn own(failed: &Failed, upstream: Option<&Label>) -> Response<Source> {
-    let Failed { ending, cause, retry_after } = failed;
+pub(super) fn own(failed: &ForwardError, upstream: Option<&Label>) -> Response<RelayBody> {
+    let ForwardError { ending, cause, retry_after } = failed;
     let (kind, what) = describe(*ending);
     let mut message = format!("tokengauge: {what}");
     if let Some(upstream) = upstream {
@@ -47,7 +47,7 @@ pub(super) fn own(failed: &Failed, upstream: Option<&Label>) -> Response<Source>
     }});
     let body = Bytes::from(error.to_string());
     let length = HeaderValue::from(body.len());
-    let mut response = Response::new(Source::own(body));
+    let mut response = Response::new(RelayBody::own(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

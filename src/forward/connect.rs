@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use super::Proxy;
-use super::wire_io::{Stream, Wire};
+use super::stream::{Transport, UpstreamStream};
 use super::{Config, Protocol};
 use tokengauge_types::clock;
 use tokengauge_types::event::{Connected, Failure};
@@ -65,7 +65,7 @@ impl Connector {
         })
     }
 
-    pub(super) async fn connect(&self) -> Result<(Wire, Connected), Error> {
+    pub(super) async fn connect(&self) -> Result<(UpstreamStream, Connected), Error> {
         let connecting = self.connect_without_limit();
         match self.limit {
             None => connecting.await,
@@ -75,7 +75,7 @@ impl Connector {
         }
     }
 
-    async fn connect_without_limit(&self) -> Result<(Wire, Connected), Error> {
+    async fn connect_without_limit(&self) -> Result<(UpstreamStream, Connected), Error> {
         let begun = clock::now();
         let (host, port) = match &self.via {
             Some(via) => (via.host.as_str(), via.port),
@@ -96,7 +96,7 @@ impl Connector {
         let opened = clock::now();
         let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
         let stream = match &self.tls {
-            None => Stream::Plain(stream),
+            None => Transport::Plain(stream),
             Some(tls) => tls.over(stream).await?,
         };
         let connected = Connected {
@@ -107,7 +107,7 @@ impl Connector {
             tls: self.tls.as_ref().map(|_| clock::now() - opened),
             connection: ends.ok().map(|(local, remote)| Arc::new(Connection::new(local, remote))),
         };
-        Ok((Wire::over(stream), connected))
+        Ok((UpstreamStream::over(stream), connected))
     }
 }
 
@@ -147,9 +147,9 @@ impl Tls {
         Ok(Self { connector: TlsConnector::from(Arc::new(tls)), name: server })
     }
 
-    async fn over(&self, stream: TcpStream) -> Result<Stream, Error> {
+    async fn over(&self, stream: TcpStream) -> Result<Transport, Error> {
         match self.connector.connect(self.name.clone(), stream).await {
-            Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
+            Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
             Err(error) => Err(Error::Failed(Failure::Tls, error.to_string())),
         }
     }

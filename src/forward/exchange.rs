@@ -13,13 +13,13 @@ use hyper::upgrade::OnUpgrade;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::admission::{Held, Place};
-use super::forwarder::{Phase, fail, head};
-use super::source::{Lease, Source};
+use super::admission::{BufferedBody, Permit};
+use super::body::{Lease, RelayBody};
+use super::forwarder::{ShutdownState, fail, head};
 use super::tunnel::Tunnel;
 use super::upstream::{Channel, Upstream};
-use super::{Answer, Upload, connect, head as heads};
-use tokengauge_observe::tee::Tap;
+use super::{Answer, Upload, connect, headers as heads};
+use tokengauge_observe::tee::RequestObserver;
 use tokengauge_observe::tee::body::{Limits, RequestBody, ResponseBody};
 use tokengauge_types::clock;
 use tokengauge_types::event::{Connected, Ending, Failure, Limit, Refusal};
@@ -27,16 +27,16 @@ use tokengauge_types::event::{Connected, Ending, Failure, Limit, Refusal};
 /// An admitted request's way to its upstream.
 pub(super) struct Exchange {
     pub(super) upstream: Arc<Upstream>,
-    pub(super) tap: Tap,
+    pub(super) observer: RequestObserver,
     /// None where the route has no limit.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<Permit>,
     pub(super) deadline: Option<Instant>,
-    pub(super) phase: watch::Receiver<Phase>,
+    pub(super) phase: watch::Receiver<ShutdownState>,
 }
 
 /// Why there is no response to hand back.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct ForwardError {
     pub(super) ending: Ending,
     /// What is known beyond the ending; empty where nothing is. It comes from this program, sockets, TLS and hyper, never
     /// from a URL or a header, so no secret can be in it.
@@ -45,7 +45,7 @@ pub(super) struct Failed {
     pub(super) retry_after: Option<Duration>,
 }
 
-impl Failed {
+impl ForwardError {
     pub(super) const fn of(ending: Ending) -> Self {
         Self { ending, cause: String::new(), retry_after: None }
     }
@@ -62,25 +62,29 @@ impl Exchange {
     pub(super) async fn run(
         mut self,
         mut parts: request::Parts,
-        body: Held,
+        body: BufferedBody,
         stripped: usize,
     ) -> Response<Answer> {
         let client = parts.extensions.remove::<OnUpgrade>();
         let upgrade = client.filter(|_| heads::wants_upgrade(&parts));
         if heads::readdress(&mut parts, &self.upstream, stripped, upgrade.is_some()).is_err() {
-            let failed = Failed::of(Ending::Rejected(Refusal::BadRequest));
-            return fail(&self.tap, &failed, None);
+            let failed = ForwardError::of(Ending::Rejected(Refusal::BadRequest));
+            return fail(&self.observer, &failed, None);
         }
-        let request = Request::from_parts(parts, RequestBody::new(body, self.tap.clone()));
+        let request = Request::from_parts(parts, RequestBody::new(body, self.observer.clone()));
         match self.ask(request, upgrade.is_some()).await {
             Ok(received) => self.hand_back(received, upgrade),
-            Err(failed) => fail(&self.tap, &failed, Some(&self.upstream.config.name)),
+            Err(failed) => fail(&self.observer, &failed, Some(&self.upstream.config.name)),
         }
     }
 
     /// Sends the request within the time limits. An upstream that closed an idle connection before anything was
     /// written gets the request once more, on a new one; nothing that wrote a byte is ever repeated.
-    async fn ask(&mut self, request: Request<Upload>, upgrade: bool) -> Result<Received, Failed> {
+    async fn ask(
+        &mut self,
+        request: Request<Upload>,
+        upgrade: bool,
+    ) -> Result<Received, ForwardError> {
         let wanted = clock::now();
         let idle = match self.upstream.take_idle() {
             None => None,
@@ -103,7 +107,7 @@ impl Exchange {
             Err(unsent) => *unsent,
         };
         if fresh {
-            return Err(Failed::of(Ending::UpstreamFailed(Failure::BeforeHead)));
+            return Err(ForwardError::of(Ending::UpstreamFailed(Failure::BeforeHead)));
         }
         let lost = clock::now() - wanted;
         let (channel, connected) = self.connect().await?;
@@ -111,21 +115,21 @@ impl Exchange {
             Connected { wait: Some(lost + connected.wait.unwrap_or_default()), ..connected };
         self.send(channel, connected, request, upgrade)
             .await
-            .unwrap_or_else(|_| Err(Failed::of(Ending::UpstreamFailed(Failure::BeforeHead))))
+            .unwrap_or_else(|_| Err(ForwardError::of(Ending::UpstreamFailed(Failure::BeforeHead))))
     }
 
-    async fn connect(&self) -> Result<(Channel, Connected), Failed> {
+    async fn connect(&self) -> Result<(Channel, Connected), ForwardError> {
         let connecting = self.upstream.connect();
         let connected = match self.deadline {
             None => connecting.await,
             Some(deadline) => tokio::time::timeout_at(deadline, connecting)
                 .await
-                .map_err(|_| Failed::of(Ending::TimedOut(Limit::Total)))?,
+                .map_err(|_| ForwardError::of(Ending::TimedOut(Limit::Total)))?,
         };
         connected.map_err(|error| match error {
-            connect::Error::TimedOut => Failed::of(Ending::TimedOut(Limit::Connect)),
+            connect::Error::TimedOut => ForwardError::of(Ending::TimedOut(Limit::Connect)),
             connect::Error::Failed(failure, cause) => {
-                Failed { cause, ..Failed::of(Ending::UpstreamFailed(failure)) }
+                ForwardError { cause, ..ForwardError::of(Ending::UpstreamFailed(failure)) }
             }
         })
     }
@@ -137,13 +141,13 @@ impl Exchange {
         connected: Connected,
         request: Request<Upload>,
         upgrade: bool,
-    ) -> Result<Result<Received, Failed>, Box<Request<Upload>>> {
+    ) -> Result<Result<Received, ForwardError>, Box<Request<Upload>>> {
         let nothing_to_upload = request.body().is_end_stream();
         let at = clock::now();
-        self.tap.connected(at, connected);
-        self.tap.sent(at);
+        self.observer.connected(at, connected);
+        self.observer.sent(at);
         if nothing_to_upload {
-            self.tap.request_end(at);
+            self.observer.request_end(at);
         }
         let limit = self.head_limit();
         let sending = pin!(self.exchange_heads(channel, request, upgrade));
@@ -151,7 +155,7 @@ impl Exchange {
             None => sending.await,
             Some((deadline, limit)) => match tokio::time::timeout_at(deadline, sending).await {
                 Ok(sent) => sent,
-                Err(_) => return Ok(Err(Failed::of(Ending::TimedOut(limit)))),
+                Err(_) => return Ok(Err(ForwardError::of(Ending::TimedOut(limit)))),
             },
         };
         match sent {
@@ -184,7 +188,7 @@ impl Exchange {
             Channel::Http1(mut link) => {
                 heads::speak_http1(&mut request);
                 let response = link.send(request).await?;
-                if self.tap.uploaded() {
+                if self.observer.uploaded() {
                     let upstream = Arc::clone(&self.upstream);
                     (response, Some(Lease { link, upstream }))
                 } else {
@@ -207,40 +211,43 @@ impl Exchange {
         }
     }
 
-    fn failed(&self, error: &hyper::Error) -> Failed {
-        let ending = if self.tap.is_ended() {
+    fn failed(&self, error: &hyper::Error) -> ForwardError {
+        let ending = if self.observer.is_ended() {
             Ending::ClientBroke
         } else if error.is_parse() {
             Ending::UpstreamFailed(Failure::Protocol)
         } else {
             Ending::UpstreamFailed(Failure::BeforeHead)
         };
-        Failed { cause: error.to_string(), ..Failed::of(ending) }
+        ForwardError { cause: error.to_string(), ..ForwardError::of(ending) }
     }
 
     fn hand_back(self, received: Received, upgrade: Option<OnUpgrade>) -> Response<Answer> {
-        let Self { upstream, tap, place, deadline, phase } = self;
+        let Self { upstream, observer, place, deadline, phase } = self;
         let Received { mut response, lease } = received;
-        tap.head(clock::now(), head(&response, false));
+        observer.head(clock::now(), head(&response, false));
         let theirs = response.extensions_mut().remove::<OnUpgrade>();
         let switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let (mut parts, body) = response.into_parts();
         heads::hand_back(&mut parts, switching);
         if switching && let (Some(client), Some(theirs)) = (upgrade, theirs) {
-            tap.upgraded(clock::now());
-            let tunnel = Tunnel { client, upstream: theirs, tap: tap.clone(), place };
+            observer.upgraded(clock::now());
+            let tunnel = Tunnel { client, upstream: theirs, observer: observer.clone(), place };
             tokio::spawn(until_cut(tunnel, phase));
-            return Response::from_parts(parts, Answer::silent(Source::own(Bytes::new()), tap));
+            return Response::from_parts(
+                parts,
+                Answer::silent(RelayBody::own(Bytes::new()), observer),
+            );
         }
         let limits = Limits { idle: upstream.config.timeouts.idle, deadline };
-        let source = Source::upstream(body, lease, place);
-        Response::from_parts(parts, ResponseBody::new(source, tap, limits))
+        let source = RelayBody::upstream(body, lease, place);
+        Response::from_parts(parts, ResponseBody::new(source, observer, limits))
     }
 }
 
-async fn until_cut(tunnel: Tunnel, mut phase: watch::Receiver<Phase>) {
+async fn until_cut(tunnel: Tunnel, mut phase: watch::Receiver<ShutdownState>) {
     tokio::select! {
         () = tunnel.run() => {}
-        _ = phase.wait_for(|phase| *phase == Phase::Cut) => {}
+        _ = phase.wait_for(|phase| *phase == ShutdownState::Aborting) => {}
     }
 }

@@ -12,15 +12,17 @@ use hyper::service::Service;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::admission::{Door, Entry, Full, Held, Meanwhile, Place, overload};
-use super::exchange::{Exchange, Failed};
+use super::admission::{
+    BufferedBody, ConcurrencyLimiter, Entry, Full, Permit, WaitInterrupt, overload,
+};
+use super::exchange::{Exchange, ForwardError};
 use super::identity::Identity;
+use super::route_table::{Found, RouteTable};
 use super::upstream::Upstream;
-use super::ways::{Found, Ways};
 use super::{Answer, Propagation, answer, query};
 use crate::route::TraceHeaders;
 use tokengauge_observe::tee::body::ResponseBody;
-use tokengauge_observe::tee::{Seam, Tap};
+use tokengauge_observe::tee::{ObservationChannel, RequestObserver};
 use tokengauge_types::clock::{self, Moment};
 use tokengauge_types::event::{
     self, Cell, Ending, Headers, REQUEST_HEADERS, RESPONSE_HEADERS, Refusal, RouteFacts, Scheme,
@@ -33,8 +35,8 @@ use tokengauge_types::tcp::Connection;
 #[derive(Debug)]
 pub struct Parts {
     /// Swapped for others on a reload; each exchange keeps the one it began with.
-    pub ways: Arc<ArcSwap<Ways>>,
-    pub seam: Arc<Seam>,
+    pub ways: Arc<ArcSwap<RouteTable>>,
+    pub channel: Arc<ObservationChannel>,
     /// What is said of a request that no route fits.
     pub unrouted: Arc<RouteFacts>,
     pub propagation: Propagation,
@@ -43,21 +45,21 @@ pub struct Parts {
 /// Sends requests on to their upstreams; one for the whole process.
 #[derive(Debug)]
 pub struct Forwarder {
-    ways: Arc<ArcSwap<Ways>>,
-    seam: Arc<Seam>,
+    ways: Arc<ArcSwap<RouteTable>>,
+    channel: Arc<ObservationChannel>,
     unrouted: Arc<RouteFacts>,
     propagation: Propagation,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ShutdownState>,
 }
 
 /// How far the proxy's own end has come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Phase {
+pub(super) enum ShutdownState {
     Serving,
     /// What has begun may finish; who waits for a place is sent away.
     Draining,
     /// What has not finished is ended.
-    Cut,
+    Aborting,
 }
 
 /// Who sent a request, as far as its connection tells.
@@ -69,19 +71,19 @@ pub struct Client {
 }
 
 /// Where a request goes; what it needs of its route, so that the table is not held meanwhile.
-struct Way {
+struct SelectedRoute {
     facts: Arc<RouteFacts>,
     upstream: Option<Arc<Upstream>>,
     stripped: usize,
     trace: TraceHeaders,
-    door: Option<Arc<Door>>,
+    door: Option<Arc<ConcurrencyLimiter>>,
     identity: Arc<Identity>,
 }
 
 /// A request that is there, as far as its being let in concerns it.
 struct Arrived {
     parts: request::Parts,
-    body: Held,
+    body: BufferedBody,
     /// When it was received; then, when it was let in.
     at: Moment,
     /// Of the whole exchange.
@@ -90,13 +92,13 @@ struct Arrived {
 
 impl Forwarder {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { ways, seam, unrouted, propagation } = parts;
+        let Parts { ways, channel, unrouted, propagation } = parts;
         Arc::new(Self {
             ways,
-            seam,
+            channel,
             unrouted,
             propagation,
-            phase: watch::Sender::new(Phase::Serving),
+            phase: watch::Sender::new(ShutdownState::Serving),
         })
     }
 
@@ -107,14 +109,14 @@ impl Forwarder {
 
     /// Sends away whoever waits for a place, and from here on whoever would have to: elsewhere there may be one.
     pub fn drain(&self) {
-        self.phase.send_replace(Phase::Draining);
+        self.phase.send_replace(ShutdownState::Draining);
     }
 
     /// Ends what no listener holds (upgraded exchanges), and has everything that ends from here on count as cut off
     /// by this proxy. For a drain whose time is up.
     pub fn cut(&self) {
-        self.seam.cut();
-        self.phase.send_replace(Phase::Cut);
+        self.channel.cut();
+        self.phase.send_replace(ShutdownState::Aborting);
     }
 
     /// Answers `request`, always: a failure is an answer too.
@@ -135,65 +137,66 @@ impl Forwarder {
         if way.trace == TraceHeaders::Continue {
             self.propagation.write(&open.trace, carried, &mut parts.headers);
         }
-        let tap = self.seam.open(open, at);
-        let Way { upstream, stripped, door, .. } = way;
+        let observer = self.channel.open(open, at);
+        let SelectedRoute { upstream, stripped, door, .. } = way;
         let Some(upstream) = upstream else {
-            return fail(&tap, &Failed::of(Ending::Rejected(Refusal::NoRoute)), None);
+            return fail(&observer, &ForwardError::of(Ending::Rejected(Refusal::NoRoute)), None);
         };
         let total = upstream.config().timeouts.total;
         let mut arrived = Arrived {
             parts,
-            body: Held::new(body),
+            body: BufferedBody::new(body),
             at,
             deadline: total.map(|total| Instant::now() + total),
         };
         let place = match door {
             None => None,
-            Some(door) => match self.admit(&door, &tap, &mut arrived).await {
+            Some(door) => match self.admit(&door, &observer, &mut arrived).await {
                 Ok(place) => Some(place),
-                Err(failed) => return fail(&tap, &failed, None),
+                Err(failed) => return fail(&observer, &failed, None),
             },
         };
         let Arrived { parts, body, at, deadline } = arrived;
-        tap.admitted(at);
-        let exchange = Exchange { upstream, tap, place, deadline, phase: self.phase.subscribe() };
+        observer.admitted(at);
+        let exchange =
+            Exchange { upstream, observer, place, deadline, phase: self.phase.subscribe() };
         exchange.run(parts, body, stripped).await
     }
 
     /// A place for the exchange, at once or after a while in the queue. Boxed there: most exchanges never wait.
     async fn admit(
         &self,
-        door: &Arc<Door>,
-        tap: &Tap,
+        door: &Arc<ConcurrencyLimiter>,
+        observer: &RequestObserver,
         arrived: &mut Arrived,
-    ) -> Result<Place, Failed> {
+    ) -> Result<Permit, ForwardError> {
         let queued = match door.enter() {
             Ok(Entry::Inside(place)) => return Ok(place),
             Ok(Entry::Queued(queued)) => queued,
             Err(Full(limits)) => return Err(overload(&limits, "the queue is full")),
         };
-        tap.queued(clock::now());
+        observer.queued(clock::now());
         // Who asks whether to send the body at all shall not send it to be told 429.
         let asks = arrived.parts.headers.contains_key(EXPECT);
-        let meanwhile = Meanwhile {
+        let meanwhile = WaitInterrupt {
             body: (!asks).then_some(&mut arrived.body),
             deadline: arrived.deadline,
             phase: self.phase.subscribe(),
         };
         let turn = Box::pin(queued.turn(meanwhile)).await;
         arrived.at = clock::now();
-        if let Err(Failed { ending: ending @ Ending::ClientBroke, .. }) = turn {
+        if let Err(ForwardError { ending: ending @ Ending::ClientBroke, .. }) = turn {
             // Before the answer that nobody will read: what ended it was not that.
-            tap.end(arrived.at, ending);
+            observer.end(arrived.at, ending);
         }
         turn
     }
 
-    fn choose(&self, parts: &request::Parts) -> Way {
+    fn choose(&self, parts: &request::Parts) -> SelectedRoute {
         let ways = self.ways.load();
         let identity = Arc::clone(ways.identity());
         match ways.find(host(parts), parts.uri.path()) {
-            None => Way {
+            None => SelectedRoute {
                 facts: Arc::clone(&self.unrouted),
                 upstream: None,
                 stripped: 0,
@@ -201,7 +204,7 @@ impl Forwarder {
                 door: None,
                 identity,
             },
-            Some(Found { target, upstream, door }) => Way {
+            Some(Found { target, upstream, door }) => SelectedRoute {
                 facts: Arc::clone(&target.facts),
                 upstream: upstream.cloned(),
                 stripped: target.stripped,
@@ -214,13 +217,17 @@ impl Forwarder {
 }
 
 /// Says that the exchange failed, and answers so.
-pub(super) fn fail(tap: &Tap, failed: &Failed, upstream: Option<&Label>) -> Response<Answer> {
+pub(super) fn fail(
+    observer: &RequestObserver,
+    failed: &ForwardError,
+    upstream: Option<&Label>,
+) -> Response<Answer> {
     let ending = &failed.ending;
     let response = answer::own(failed, upstream);
     let at = clock::now();
-    tap.head(at, head(&response, true));
-    tap.end(at, *ending);
-    response.map(|body| ResponseBody::silent(body, tap.clone()))
+    observer.head(at, head(&response, true));
+    observer.end(at, *ending);
+    response.map(|body| ResponseBody::silent(body, observer.clone()))
 }
 
 /// What may be known of a response's head.
@@ -234,7 +241,7 @@ pub(super) fn head<B>(response: &Response<B>, own: bool) -> event::Head {
     }
 }
 
-fn open(parts: &request::Parts, way: &Way, client: Client) -> event::Open {
+fn open(parts: &request::Parts, way: &SelectedRoute, client: Client) -> event::Open {
     event::Open {
         wall: clock::wall_now(),
         method: parts.method.clone(),

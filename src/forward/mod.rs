@@ -2,51 +2,51 @@
 //!
 //! **What a dropped future means.** hyper drops the future that answers a request, and later the response's body, as
 //! soon as it sees that the client is gone. Both own the connection to the upstream, so it is closed in the same
-//! moment; that is what makes an engine stop generating. The tap is dropped with them and says how the exchange ended.
+//! moment; that is what makes an engine stop generating. The observer is dropped with them and says how the exchange ended.
 //!
 //! **What is repeated.** Nothing that wrote a byte. hyper gives a request back where its idle connection turned out
 //! closed before anything was written, and only then a new connection gets it, once.
 
 mod admission;
 mod answer;
-mod ask;
+mod body;
 mod connect;
 mod exchange;
 mod forwarder;
-mod head;
+mod headers;
+mod http1;
 pub mod identity;
-mod link;
+mod probe;
 mod proxy;
 mod query;
-mod source;
+mod route_table;
+mod stream;
 mod trace;
 mod tunnel;
 mod upstream;
-mod ways;
-mod wire_io;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::admission::Held;
-pub use self::ask::{Asker, Unanswered};
+use self::admission::BufferedBody;
+pub use self::body::RelayBody;
 pub use self::connect::SetupError;
 pub use self::forwarder::{Client, ForwardService, Forwarder, Parts};
 pub use self::identity::Identity;
+pub use self::probe::{HttpProbe, ProbeError};
 pub use self::proxy::Proxy;
-pub use self::source::Source;
+pub use self::route_table::RouteTable;
 pub use self::trace::{Carried, Propagation, Propagator, Sample};
 pub use self::upstream::Upstream;
-pub use self::ways::Ways;
 
 use tokengauge_observe::tee::body::{RequestBody, ResponseBody};
 use tokengauge_types::label::Label;
 
 /// The body of every response this proxy gives.
-pub type Answer = ResponseBody<Source>;
+pub type Answer = ResponseBody<RelayBody>;
 
 /// The body of every request it sends.
-type Upload = RequestBody<Held>;
+type Upload = RequestBody<BufferedBody>;
 
 /// One upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -136,7 +136,7 @@ mod tests {
     /// What a stream holds besides hyper's buffers; a chat with 5,000 streams pays each byte 5,000 times.
     #[test]
     fn what_a_stream_holds_stays_small() {
-        let sizes = (size_of::<Answer>(), size_of::<link::Link>(), size_of::<Upload>());
+        let sizes = (size_of::<Answer>(), size_of::<http1::Http1Connection>(), size_of::<Upload>());
         assert!(sizes.0 <= 256 && sizes.1 <= 1024 && sizes.2 <= 72, "{sizes:?}");
     }
 }

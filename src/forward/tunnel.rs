@@ -1,4 +1,4 @@
-//! After a 101 both sides speak something else: bytes are copied both ways, and each way through the tap.
+//! After a 101 both sides speak something else: bytes are copied both ways, and each way through the observer.
 
 use std::io;
 use std::pin::Pin;
@@ -8,8 +8,8 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 
-use super::admission::Place;
-use tokengauge_observe::tee::Tap;
+use super::admission::Permit;
+use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
 use tokengauge_types::event::{Blocked, Direction, Ending, Failure};
 
@@ -17,45 +17,45 @@ use tokengauge_types::event::{Blocked, Direction, Ending, Failure};
 pub(super) struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) upstream: OnUpgrade,
-    pub(super) tap: Tap,
-    pub(super) place: Option<Place>,
+    pub(super) observer: RequestObserver,
+    pub(super) place: Option<Permit>,
 }
 
 impl Tunnel {
-    /// Copies until both sides have ended, or one failed. Dropped before, the tap says that it was abandoned.
+    /// Copies until both sides have ended, or one failed. Dropped before, the observer says that it was abandoned.
     pub(super) async fn run(self) {
-        let Self { client, upstream, tap, place: _place } = self;
+        let Self { client, upstream, observer, place: _place } = self;
         let Ok(upstream) = upstream.await else {
-            tap.end(clock::now(), Ending::UpstreamFailed(Failure::Protocol));
+            observer.end(clock::now(), Ending::UpstreamFailed(Failure::Protocol));
             return;
         };
         let Ok(client) = client.await else {
-            tap.end(clock::now(), tap.abandoned());
+            observer.end(clock::now(), observer.abandoned());
             return;
         };
-        let mut client = Observed::new(TokioIo::new(client), &tap, Direction::Request);
-        let mut upstream = Observed::new(TokioIo::new(upstream), &tap, Direction::Response);
+        let mut client = Observed::new(TokioIo::new(client), &observer, Direction::Request);
+        let mut upstream = Observed::new(TokioIo::new(upstream), &observer, Direction::Response);
         let ending = match copy_bidirectional(&mut client, &mut upstream).await {
             Ok(_) => Ending::Complete,
             Err(_) if upstream.failed => Ending::UpstreamFailed(Failure::MidBody),
-            Err(_) => tap.abandoned(),
+            Err(_) => observer.abandoned(),
         };
-        tap.end(clock::now(), ending);
+        observer.end(clock::now(), ending);
     }
 }
 
 /// One side of a tunnel; what is read from it is an arrival, and its end is said once.
-struct Observed<'tap, T> {
+struct Observed<'observer, T> {
     inner: T,
-    tap: &'tap Tap,
+    observer: &'observer RequestObserver,
     direction: Direction,
     ended: bool,
     failed: bool,
 }
 
-impl<'tap, T> Observed<'tap, T> {
-    fn new(inner: T, tap: &'tap Tap, direction: Direction) -> Self {
-        Self { inner, tap, direction, ended: false, failed: false }
+impl<'observer, T> Observed<'observer, T> {
+    fn new(inner: T, observer: &'observer RequestObserver, direction: Direction) -> Self {
+        Self { inner, observer, direction, ended: false, failed: false }
     }
 
     /// Remembers that this side failed, so that it is known whose fault the end was.
@@ -75,11 +75,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Observed<'_, T> {
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         ready!(self.noting(polled))?;
         let read = buf.filled().get(before..).unwrap_or_default();
-        let (tap, at) = (self.tap, clock::now());
+        let (observer, at) = (self.observer, clock::now());
         if !read.is_empty() {
-            tap.arrival(self.direction, at, read, Blocked::default());
+            observer.arrival(self.direction, at, read, Blocked::default());
         } else if !std::mem::replace(&mut self.ended, true) {
-            tap.closed(self.direction, at);
+            observer.closed(self.direction, at);
         }
         Poll::Ready(Ok(()))
     }

@@ -9,7 +9,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::connect::{self, Connector};
-use super::link::Link;
+use super::http1::Http1Connection;
 use super::{Config, Protocol, Upload};
 use tokengauge_types::clock;
 use tokengauge_types::event::{Connected, Failure};
@@ -28,14 +28,14 @@ pub struct Upstream {
     /// What is sent as `Host` unless the client's is kept.
     pub(super) host: HeaderValue,
     /// Idle links, the one used last at the back: it is taken first, so that the others can grow old and be closed.
-    idle: Mutex<VecDeque<Box<Link>>>,
+    idle: Mutex<VecDeque<Box<Http1Connection>>>,
     /// The one connection all streams share where HTTP/2 is spoken. Locked while connecting: a burst makes one only.
     http2: tokio::sync::Mutex<Option<Shared>>,
 }
 
 /// A connection in hand.
 pub(super) enum Channel {
-    Http1(Box<Link>),
+    Http1(Box<Http1Connection>),
     Http2(Http2),
 }
 
@@ -67,7 +67,7 @@ impl Upstream {
     }
 
     /// An idle link that is fit, else none.
-    pub(super) fn take_idle(&self) -> Option<Box<Link>> {
+    pub(super) fn take_idle(&self) -> Option<Box<Http1Connection>> {
         let oldest = clock::now().saturating_sub(self.config.pool_idle);
         loop {
             let mut link = self.idle().pop_back()?;
@@ -78,7 +78,7 @@ impl Upstream {
     }
 
     /// Keeps `link` for the next exchange, if it is fit for one.
-    pub(super) fn keep(self: &Arc<Self>, mut link: Box<Link>) {
+    pub(super) fn keep(self: &Arc<Self>, mut link: Box<Http1Connection>) {
         if self.config.pool_size == 0 || self.config.pool_idle.is_zero() || !link.is_fit() {
             return;
         }
@@ -99,7 +99,7 @@ impl Upstream {
         match self.config.protocol {
             Protocol::Http1 => {
                 let (wire, connected) = self.connector.connect().await?;
-                let link = Link::over(wire, connected.connection.clone())
+                let link = Http1Connection::over(wire, connected.connection.clone())
                     .await
                     .map_err(|error| protocol_error(&error))?;
                 Ok((Channel::Http1(link), connected))
@@ -124,7 +124,7 @@ impl Upstream {
         let (wire, connected) = self.connector.connect().await?;
         let connected = Connected { wait, ..connected };
         if self.config.tls && !wire.chose_http2() {
-            let link = Link::over(wire, connected.connection.clone())
+            let link = Http1Connection::over(wire, connected.connection.clone())
                 .await
                 .map_err(|error| protocol_error(&error))?;
             return Ok((Channel::Http1(link), connected));
@@ -164,7 +164,7 @@ impl Upstream {
         left
     }
 
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Box<Link>>> {
+    fn idle(&self) -> MutexGuard<'_, VecDeque<Box<Http1Connection>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -23,26 +23,26 @@ pub struct Config {
     pub upstream: Label,
     pub trace: TraceHeaders,
     /// `None` is no limit.
-    pub admission: Option<Admission>,
+    pub admission: Option<ConcurrencyLimit>,
 }
 
 /// How many exchanges of a route go on at once, and what becomes of further ones: they wait, then they are answered 429.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Admission {
+pub struct ConcurrencyLimit {
     /// Exchanges that were let in and are not over; of each process, not of all that serve the route.
     pub max_in_flight: usize,
     /// Further ones that wait for a place, the first come first.
-    pub queue: usize,
+    pub max_queue: usize,
     /// The longest time that each of them waits.
-    pub wait: Duration,
+    pub queue_timeout: Duration,
 }
 
-impl Admission {
+impl ConcurrencyLimit {
     /// Eight rounds of what one busy engine takes at a time; more would wait in vain, since each waits for a short time
     /// only.
-    pub const QUEUE: usize = 64;
+    pub const DEFAULT_MAX_QUEUE: usize = 64;
     /// About as long as a person waits for a first word; whoever comes back later has a better place by then.
-    pub const WAIT: Duration = Duration::from_secs(5);
+    pub const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 }
 
 /// What becomes of a request's trace headers.
@@ -69,7 +69,7 @@ pub enum TraceHeaders {
 
 /// All routes, the most specific first.
 #[derive(Debug)]
-pub struct Table(Vec<Route>);
+pub struct RouteMatcher(Vec<Route>);
 
 /// Where a request goes.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ pub struct Target {
     /// Bytes of the path's beginning that are taken off.
     pub stripped: usize,
     pub trace: TraceHeaders,
-    pub admission: Option<Admission>,
+    pub admission: Option<ConcurrencyLimit>,
 }
 
 #[derive(Debug, thiserror::Error, Eq, PartialEq)]
@@ -92,7 +92,7 @@ pub enum Error {
     Twice(Label, Label),
 }
 
-impl Table {
+impl RouteMatcher {
     pub fn new(routes: Vec<Config>) -> Result<Self, Error> {
         let mut compiled: Vec<Route> = Vec::with_capacity(routes.len());
         for route in routes {
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    fn found<'a>(table: &'a Table, host: &str, path: &str) -> Option<&'a str> {
+    fn found<'a>(table: &'a RouteMatcher, host: &str, path: &str) -> Option<&'a str> {
         let host = (!host.is_empty()).then_some(host);
         table.find(host, path).map(|target| target.facts.name.as_str())
     }
@@ -250,7 +250,7 @@ mod tests {
     fn the_longest_prefix_wins_and_ends_at_a_slash() {
         let routes =
             vec![route("root", None, "/"), route("a", None, "/a"), route("ab", None, "/a/b/")];
-        let table = Table::new(routes).unwrap();
+        let table = RouteMatcher::new(routes).unwrap();
         assert_eq!(found(&table, "", "/a/b/c"), Some("ab"));
         assert_eq!(found(&table, "", "/a/b"), Some("ab"));
         assert_eq!(found(&table, "", "/a/bc"), Some("a"));
@@ -267,7 +267,7 @@ mod tests {
             route("wild", Some("*.example.com"), "/v1"),
             route("name", Some("API.example.com"), ""),
         ];
-        let table = Table::new(routes).unwrap();
+        let table = RouteMatcher::new(routes).unwrap();
         assert_eq!(found(&table, "api.EXAMPLE.com:8080", "/v1/chat"), Some("name"));
         assert_eq!(found(&table, "eu.example.com", "/v1/chat"), Some("wild"));
         assert_eq!(found(&table, "eu.example.com", "/v2"), None);
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_port_is_not_part_of_a_host() {
-        let table = Table::new(vec![route("six", Some("[::1]"), "")]).unwrap();
+        let table = RouteMatcher::new(vec![route("six", Some("[::1]"), "")]).unwrap();
         assert_eq!(found(&table, "[::1]:4000", "/"), Some("six"));
         assert_eq!(found(&table, "[::1]", "/"), Some("six"));
         assert_eq!(without_port("::1"), "::1");
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn what_could_never_match_is_refused() {
-        let refused = |routes| Table::new(routes).unwrap_err();
+        let refused = |routes| RouteMatcher::new(routes).unwrap_err();
         let name = Label::known;
         assert_eq!(refused(vec![route("a", None, "v1")]), Error::Prefix(name("a")));
         for host in ["", "*.", "*", "example.com:80", "a/b", "*a.com"] {

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-use crate::forward::{self, Asker, SetupError, Unanswered};
+use crate::forward::{self, HttpProbe, ProbeError, SetupError};
 use tokengauge_measure::engine::{self, Asked, Engine, LARGEST_BODY, Told};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::label::Label;
@@ -92,7 +92,7 @@ impl Scraper {
         let AtWork { runtime, tasks } = &mut *at_work;
         let stays = |config: &Config| endpoints.contains(config);
         let is_new = |config: &&Config| !tasks.iter().any(|(known, _)| known == *config);
-        let set_up = |config: &Config| match Asker::new(&config.to, FORMATS, LARGEST_BODY) {
+        let set_up = |config: &Config| match HttpProbe::new(&config.to, FORMATS, LARGEST_BODY) {
             Ok(asker) => Ok((config.clone(), asker)),
             Err(error) => Err(Error::Setup(config.upstream.clone(), error)),
         };
@@ -145,7 +145,7 @@ fn thread() -> io::Result<Runtime> {
         .build()
 }
 
-async fn ask_on(config: Config, asker: Asker, tell: Arc<Tell>) {
+async fn ask_on(config: Config, asker: HttpProbe, tell: Arc<Tell>) {
     let mut turns = tokio::time::interval(config.interval);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before = None;
@@ -163,27 +163,27 @@ async fn ask_on(config: Config, asker: Asker, tell: Arc<Tell>) {
 /// Why nothing was read.
 #[derive(Debug)]
 enum Problem {
-    Unanswered(Unanswered),
+    ProbeError(ProbeError),
     Timeout(Duration),
     Unread(Asked),
 }
 
-async fn ask(config: &Config, asker: &Asker) -> Result<Told, Problem> {
+async fn ask(config: &Config, asker: &HttpProbe) -> Result<Told, Problem> {
     let page = tokio::time::timeout(config.timeout, asker.ask())
         .await
         .map_err(|_| Problem::Timeout(config.timeout))?
-        .map_err(Problem::Unanswered)?;
+        .map_err(Problem::ProbeError)?;
     engine::read(&page, config.engine).map_err(Problem::Unread)
 }
 
 impl Problem {
     const fn kind(&self) -> Asked {
         match self {
-            Self::Unanswered(Unanswered::Unreachable(_)) => Asked::Unreachable,
-            Self::Unanswered(Unanswered::Redirect(_)) => Asked::Redirect,
-            Self::Unanswered(Unanswered::Status(_)) => Asked::Status,
-            Self::Unanswered(Unanswered::TooLarge(_)) => Asked::TooLarge,
-            Self::Unanswered(Unanswered::TimedOut) | Self::Timeout(_) => Asked::Timeout,
+            Self::ProbeError(ProbeError::Unreachable(_)) => Asked::Unreachable,
+            Self::ProbeError(ProbeError::Redirect(_)) => Asked::Redirect,
+            Self::ProbeError(ProbeError::Status(_)) => Asked::Status,
+            Self::ProbeError(ProbeError::TooLarge(_)) => Asked::TooLarge,
+            Self::ProbeError(ProbeError::TimedOut) | Self::Timeout(_) => Asked::Timeout,
             Self::Unread(how) => *how,
         }
     }
@@ -192,7 +192,7 @@ impl Problem {
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Unanswered(unanswered) => unanswered.fmt(f),
+            Self::ProbeError(unanswered) => unanswered.fmt(f),
             Self::Timeout(limit) => write!(f, "there is no whole answer within {limit:?}"),
             Self::Unread(Asked::Unknown) => {
                 f.write_str("no name in its answer is one of the engine's")

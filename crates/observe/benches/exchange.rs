@@ -1,4 +1,4 @@
-//! What observing one exchange costs behind the seam: its words through the board, its metrics recorded, its spans made.
+//! What observing one exchange costs behind the channel: its words through the requests, its metrics recorded, its spans made.
 //! No sockets and no threads. A whole JSON answer of 100 tokens, and the same answer as a stream of 100 chunks.
 
 use std::hint::black_box;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tokengauge_observe::{Board, Sinks};
+use tokengauge_observe::{InFlightRequests, Sinks};
 use tokengauge_telemetry::config::ExemplarFilter;
 use tokengauge_telemetry::span::{self, Style};
 use tokengauge_telemetry::{Config, Instruments, Kept, Readings, Snapshot};
@@ -21,9 +21,9 @@ const WORDS: [&str; 10] =
     ["The", " harbour", " was", " quiet", " that", " morning", ",", " low", " tide", "."];
 const CHUNKS: usize = 100;
 
-/// A board and the exchange that is played into it, again and again.
+/// A requests and the exchange that is played into it, again and again.
 struct Stage {
-    board: Board,
+    requests: InFlightRequests,
     route: Arc<RouteFacts>,
     next: u64,
 }
@@ -59,7 +59,7 @@ impl Stage {
             hung_after: Duration::from_secs(30),
         };
         Self {
-            board: Board::new(Vec::new(), Arc::new(Gate::new(limits, [])), sinks),
+            requests: InFlightRequests::new(Vec::new(), Arc::new(Gate::new(limits, [])), sinks),
             route: Arc::new(route),
             next: 1,
         }
@@ -71,7 +71,7 @@ impl Stage {
         self.next += 1;
         let mut say = |word: Word, bytes: &[u8]| {
             at = at + Duration::from_micros(10);
-            self.board.take(Entry { exchange, at, word }, bytes);
+            self.requests.apply(Entry { exchange, at, word }, bytes);
         };
         say(Word::Open(Box::new(open(&self.route))), b"");
         say(Word::Admitted, b"");

@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::calling::{Calling, Closing};
-use crate::network::Sides;
-use crate::socket::Socket;
+use crate::api_call::{ApiCall, Closing};
+use crate::tcp_info::Connections;
+use crate::websocket::WebSocketSession;
 use tokengauge_llm::content::{Budget, Policy};
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::{self, RateLimits};
@@ -40,12 +40,12 @@ pub struct Exchange {
     points: Points,
     watch: Watch,
     connected: Option<Box<Connected>>,
-    sides: Sides,
+    sides: Connections,
     head: Option<Box<Head>>,
     /// `None` for plain HTTP.
-    call: Option<Box<Calling>>,
+    call: Option<Box<ApiCall>>,
     /// What it went on as after an upgrade.
-    socket: Option<Box<Socket>>,
+    socket: Option<Box<WebSocketSession>>,
     request_bytes: u64,
     response_bytes: u64,
     blocked: Duration,
@@ -84,8 +84,8 @@ impl Exchange {
         };
         let queried = open.model.as_ref();
         let call = dialect::detect(&detect)
-            .map(|found| Box::new(Calling::new(&found.or_model(queried), &open, tokenisers)));
-        let mut sides = Sides::default();
+            .map(|found| Box::new(ApiCall::new(&found.or_model(queried), &open, tokenisers)));
+        let mut sides = Connections::default();
         sides.client.over(open.connection.take());
         Self {
             id,
@@ -185,7 +185,7 @@ impl Exchange {
         let websocket = self.websocket().copied();
         let (outcome, fault, error_type) = match &websocket {
             Some(socket) => {
-                let session = self.call.as_deref().map(Calling::said);
+                let session = self.call.as_deref().map(ApiCall::said);
                 socket.settle(ending, &session.unwrap_or_default())
             }
             None => record::settle(ending, &self.answered(ending)),
@@ -261,7 +261,7 @@ impl Exchange {
         self.call = None;
     }
 
-    pub(super) const fn sides(&mut self) -> &mut Sides {
+    pub(super) const fn sides(&mut self) -> &mut Connections {
         &mut self.sides
     }
 
@@ -308,7 +308,7 @@ impl Exchange {
     }
 
     fn is_named(&self) -> bool {
-        self.call.as_deref().is_some_and(Calling::is_named)
+        self.call.as_deref().is_some_and(ApiCall::is_named)
     }
 
     /// The exchange is a WebSocket from here on, or something that nobody here understands.
@@ -316,7 +316,7 @@ impl Exchange {
         let head = self.head.as_ref();
         let protocol = head.and_then(|head| head.headers.get("upgrade"));
         let is_socket = protocol.is_some_and(|name| name.eq_ignore_ascii_case("websocket"));
-        self.socket = is_socket.then(|| Box::new(Socket::new()));
+        self.socket = is_socket.then(|| Box::new(WebSocketSession::new()));
         self.call.take_if(|call| !(is_socket && call.upgrade()));
     }
 
@@ -433,7 +433,7 @@ impl Exchange {
     fn is_answering(&self) -> bool {
         let head = self.head.as_ref().filter(|head| !head.own);
         head.is_some_and(|head| match head.status {
-            SWITCHING => self.call.as_deref().is_some_and(Calling::is_taken_up),
+            SWITCHING => self.call.as_deref().is_some_and(ApiCall::is_taken_up),
             status => status < 400,
         })
     }
@@ -441,13 +441,13 @@ impl Exchange {
     fn answered(&self, ending: Ending) -> Answered {
         let call = self.call.as_deref();
         let delivered = ending == Ending::Complete;
-        let streamed = call.is_some_and(Calling::is_streamed);
+        let streamed = call.is_some_and(ApiCall::is_streamed);
         Answered {
             status: self.head.as_ref().map(|head| head.status),
             own: self.head.as_ref().is_some_and(|head| head.own),
             streamed,
             finished: streamed && call.is_some_and(|call| call.is_finished(delivered)),
-            lost: call.is_some_and(Calling::is_lost),
+            lost: call.is_some_and(ApiCall::is_lost),
             failed: call.is_some_and(|call| call.answer.failed),
             failure: call.and_then(|call| call.answer.failure.clone()),
         }

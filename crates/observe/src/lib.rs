@@ -1,33 +1,27 @@
-//! The spine of the observation path: composes the stages (`exchange.rs`, sans-IO), keeps the exchanges in flight
-//! (`board.rs`, still sans-IO) and drives them from the seam (`task.rs`).
+//! Observes LLM requests and responses: copies body bytes off the data path and turns them into
+//! [`Record`](tokengauge_measure::record::Record)s.
+//!
+//! [`tee`] is the data path's side. [`Exchange`] is the observer's pipeline for one request, [`InFlightRequests`] holds
+//! all open ones, and [`Observer`] is the thread that moves events from the tee to them. Everything but the thread is
+//! free of I/O and takes time as an argument.
 
 mod anomalies;
-mod answer;
-mod arguments;
-mod board;
-mod calling;
-mod coding;
+mod api_call;
+mod content_decoder;
 mod exchange;
-mod network;
-mod reading;
-mod socket;
-mod task;
+mod in_flight;
+mod observer;
+mod request_state;
+mod response;
+mod tcp_info;
 pub mod tee;
+mod tool_arguments;
+mod websocket;
 
-pub use board::{Board, Phase, Sinks, StreamView};
 pub use exchange::Exchange;
-pub use network::Ask;
-pub use task::Observer;
+pub use in_flight::{InFlightRequests, Sinks, StreamPhase, StreamView};
+pub use observer::Observer;
+pub use tcp_info::TcpInfoQuery;
 
-#[cfg(test)]
-mod accounting;
-#[cfg(test)]
-mod backend_tests;
-#[cfg(test)]
-mod ends;
-#[cfg(test)]
-mod queue_tests;
-#[cfg(test)]
-mod stall_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! How many exchanges of one route go on at once, and the queue before them.
 //!
-//! A [`Place`] is held for as long as an exchange waits or goes on; whichever of the two it was, dropping it ends it and
+//! A [`Permit`] is held for as long as an exchange waits or goes on; whichever of the two it was, dropping it ends it and
 //! lets the next one in. So there is no way out of an exchange that forgets to give its place back: body read to its
 //! end, client gone, upstream failed, tunnel closed, cut at a drain.
 //!
@@ -14,21 +14,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use self::wait::Queued;
-pub(super) use self::wait::{Held, Meanwhile, overload};
+pub(super) use self::wait::{BufferedBody, WaitInterrupt, overload};
 
-use crate::route::Admission;
+use crate::route::ConcurrencyLimit;
 
 /// Lets the exchanges of one route in: at once while there are places, then one by one, the first come first.
 #[derive(Debug)]
-pub(super) struct Door(Mutex<State>);
+pub(super) struct ConcurrencyLimiter(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     /// `None` once its route has no limit any more: everybody is let in.
-    limits: Option<Admission>,
+    limits: Option<ConcurrencyLimit>,
     /// Exchanges let in that are not over. More than the limit only after a reload lowered it.
     inside: usize,
-    /// Those that wait, the first come first; never more than `limits.queue`, but for those that were already there when
+    /// Those that wait, the first come first; never more than `limits.max_queue`, but for those that were already there when
     /// a reload lowered it. Nobody waits while there is a place.
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
     /// Who comes next gets this number.
@@ -37,24 +37,24 @@ struct State {
 
 /// A place inside or in the queue, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    door: Arc<Door>,
+pub(super) struct Permit {
+    door: Arc<ConcurrencyLimiter>,
     number: u64,
 }
 
 /// What an exchange finds at the door.
 #[derive(Debug)]
 pub(super) enum Entry {
-    Inside(Place),
+    Inside(Permit),
     Queued(Queued),
 }
 
 /// The queue has no place either. Holds the limits that say so.
 #[derive(Debug)]
-pub(super) struct Full(pub(super) Admission);
+pub(super) struct Full(pub(super) ConcurrencyLimit);
 
-impl Door {
-    pub(super) fn new(limits: Admission) -> Arc<Self> {
+impl ConcurrencyLimiter {
+    pub(super) fn new(limits: ConcurrencyLimit) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
             limits: Some(limits),
             inside: 0,
@@ -67,10 +67,10 @@ impl Door {
     pub(super) fn enter(self: &Arc<Self>) -> Result<Entry, Full> {
         let mut state = self.state();
         let number = state.next;
-        let place = || Place { door: Arc::clone(self), number };
+        let place = || Permit { door: Arc::clone(self), number };
         let entry = match state.limits {
             Some(limits) if state.inside >= limits.max_in_flight => {
-                if state.waiting.len() >= limits.queue {
+                if state.waiting.len() >= limits.max_queue {
                     return Err(Full(limits));
                 }
                 let (sender, turn) = oneshot::channel();
@@ -87,7 +87,7 @@ impl Door {
     }
 
     /// Puts other limits in force. Who is inside or waits stays; a lower limit lets nobody in before so many have left.
-    pub(super) fn limit(&self, limits: Option<Admission>) {
+    pub(super) fn limit(&self, limits: Option<ConcurrencyLimit>) {
         self.state().limits = limits;
         self.let_in();
     }
@@ -134,7 +134,7 @@ impl State {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.door.leave(self.number);
     }

@@ -6,26 +6,26 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::*;
-use crate::forward::forwarder::Phase;
+use crate::forward::forwarder::ShutdownState;
 use tokengauge_types::event::{Ending, Refusal};
 
-const fn limits(max_in_flight: usize, queue: usize) -> Admission {
-    Admission { max_in_flight, queue, wait: Duration::from_secs(5) }
+const fn limits(max_in_flight: usize, queue: usize) -> ConcurrencyLimit {
+    ConcurrencyLimit { max_in_flight, max_queue: queue, queue_timeout: Duration::from_secs(5) }
 }
 
-impl Place {
+impl Permit {
     pub(super) fn is_inside(&self) -> bool {
         !self.door.state().waiting.contains_key(&self.number)
     }
 }
 
 /// Inside, and in the queue.
-fn counts(door: &Door) -> (usize, usize) {
+fn counts(door: &ConcurrencyLimiter) -> (usize, usize) {
     let state = door.state();
     (state.inside, state.waiting.len())
 }
 
-fn inside(entry: Result<Entry, Full>) -> Place {
+fn inside(entry: Result<Entry, Full>) -> Permit {
     match entry {
         Ok(Entry::Inside(place)) => place,
         other => panic!("not let in: {other:?}"),
@@ -41,7 +41,7 @@ fn queued(entry: Result<Entry, Full>) -> Queued {
 
 #[test]
 fn places_then_the_queue_then_nothing() {
-    let door = Door::new(limits(2, 1));
+    let door = ConcurrencyLimiter::new(limits(2, 1));
     let first = inside(door.enter());
     let _second = inside(door.enter());
     let third = queued(door.enter());
@@ -56,7 +56,7 @@ fn places_then_the_queue_then_nothing() {
 
 #[test]
 fn the_first_come_is_the_first_let_in() {
-    let door = Door::new(limits(1, 10));
+    let door = ConcurrencyLimiter::new(limits(1, 10));
     let mut before = inside(door.enter());
     let mut waiting: Vec<_> = (0..10).map(|_| queued(door.enter())).collect();
     while !waiting.is_empty() {
@@ -71,7 +71,7 @@ fn the_first_come_is_the_first_let_in() {
 
 #[test]
 fn who_leaves_the_queue_leaves_its_place_there_to_another() {
-    let door = Door::new(limits(1, 2));
+    let door = ConcurrencyLimiter::new(limits(1, 2));
     let first = inside(door.enter());
     let (second, third) = (queued(door.enter()), queued(door.enter()));
     drop(second);
@@ -84,7 +84,7 @@ fn who_leaves_the_queue_leaves_its_place_there_to_another() {
 
 #[test]
 fn a_higher_limit_lets_in_at_once_and_a_lower_one_nobody_before_enough_have_left() {
-    let door = Door::new(limits(1, 9));
+    let door = ConcurrencyLimiter::new(limits(1, 9));
     let mut places = vec![inside(door.enter())];
     let waiting: Vec<_> = (0..4).map(|_| queued(door.enter())).collect();
     door.limit(Some(limits(3, 9)));
@@ -112,16 +112,16 @@ fn a_higher_limit_lets_in_at_once_and_a_lower_one_nobody_before_enough_have_left
 async fn the_waiting_is_bounded_by_the_clock_the_deadline_and_the_proxys_own_end() {
     const SHORT: Duration = Duration::from_millis(20);
     const LONG: Duration = Duration::from_secs(3_600);
-    let (phase, _) = watch::channel(Phase::Serving);
-    let door = Door::new(limits(1, 9));
+    let (phase, _) = watch::channel(ShutdownState::Serving);
+    let door = ConcurrencyLimiter::new(limits(1, 9));
     let place = inside(door.enter());
     let waiting = |wait: Duration, deadline: Option<Duration>| {
-        let meanwhile = Meanwhile {
+        let meanwhile = WaitInterrupt {
             body: None,
             deadline: deadline.map(|after| Instant::now() + after),
             phase: phase.subscribe(),
         };
-        door.limit(Some(Admission { wait, ..limits(1, 9) }));
+        door.limit(Some(ConcurrencyLimit { queue_timeout: wait, ..limits(1, 9) }));
         queued(door.enter()).turn(meanwhile)
     };
     let begun = Instant::now();
@@ -133,7 +133,7 @@ async fn the_waiting_is_bounded_by_the_clock_the_deadline_and_the_proxys_own_end
     assert_eq!(failed.ending, Ending::Rejected(Refusal::Overload));
     assert_eq!(counts(&door), (1, 0));
     let waits = waiting(LONG, None);
-    phase.send_replace(Phase::Draining);
+    phase.send_replace(ShutdownState::Draining);
     let failed = waits.await.unwrap_err();
     assert_eq!(failed.ending, Ending::Rejected(Refusal::Draining));
     assert_eq!(counts(&door), (1, 0));
@@ -150,24 +150,25 @@ async fn the_waiting_is_bounded_by_the_clock_the_deadline_and_the_proxys_own_end
 #[test]
 fn from_many_threads_at_once_no_place_is_lost_or_won() {
     const MOST: usize = 2;
-    let door = Door::new(limits(MOST, 3));
+    let door = ConcurrencyLimiter::new(limits(MOST, 3));
     let inside = AtomicUsize::new(0);
-    let stay = |place: Place| {
+    let stay = |place: Permit| {
         assert!(inside.fetch_add(1, Ordering::SeqCst) < MOST);
         std::hint::black_box(&place);
         inside.fetch_sub(1, Ordering::SeqCst);
     };
-    let come = |door: &Arc<Door>, stay: &dyn Fn(Place), number: usize| match door.enter() {
-        Ok(Entry::Inside(place)) => stay(place),
-        Ok(Entry::Queued(queued)) if number.is_multiple_of(3) => drop(queued),
-        Ok(Entry::Queued(queued)) => {
-            while !queued.is_let_in() {
-                std::thread::yield_now();
+    let come =
+        |door: &Arc<ConcurrencyLimiter>, stay: &dyn Fn(Permit), number: usize| match door.enter() {
+            Ok(Entry::Inside(place)) => stay(place),
+            Ok(Entry::Queued(queued)) if number.is_multiple_of(3) => drop(queued),
+            Ok(Entry::Queued(queued)) => {
+                while !queued.is_let_in() {
+                    std::thread::yield_now();
+                }
+                stay(queued.into_place());
             }
-            stay(queued.into_place());
-        }
-        Err(Full(_)) => std::thread::yield_now(),
-    };
+            Err(Full(_)) => std::thread::yield_now(),
+        };
     std::thread::scope(|scope| {
         for thread in 0..6 {
             let (door, stay) = (&door, &stay);
@@ -198,9 +199,9 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #[test]
     fn a_door_does_what_a_list_would(acts in prop::collection::vec(act(), 0..80)) {
-        let door = Door::new(limits(2, 3));
+        let door = ConcurrencyLimiter::new(limits(2, 3));
         let mut now = limits(2, 3);
-        let mut within: Vec<Place> = Vec::new();
+        let mut within: Vec<Permit> = Vec::new();
         let mut line: Vec<Queued> = Vec::new();
         for act in acts {
             match act {
@@ -211,12 +212,12 @@ proptest! {
                     }
                     Ok(Entry::Queued(queued)) => {
                         prop_assert!(within.len() >= now.max_in_flight);
-                        prop_assert!(line.len() < now.queue);
+                        prop_assert!(line.len() < now.max_queue);
                         line.push(queued);
                     }
                     Err(Full(_)) => {
                         prop_assert!(within.len() >= now.max_in_flight);
-                        prop_assert!(line.len() >= now.queue);
+                        prop_assert!(line.len() >= now.max_queue);
                     }
                 },
                 Act::Leave(which) if !within.is_empty() => {

@@ -11,48 +11,55 @@ use hyper::body::Incoming;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::Place;
-use crate::forward::exchange::Failed;
-use crate::forward::forwarder::Phase;
-use crate::route::Admission;
+use super::Permit;
+use crate::forward::exchange::ForwardError;
+use crate::forward::forwarder::ShutdownState;
+use crate::route::ConcurrencyLimit;
 use tokengauge_types::event::{Ending, Refusal};
 
 /// An exchange in the queue.
 #[derive(Debug)]
 pub(in crate::forward) struct Queued {
-    place: Place,
+    place: Permit,
     turn: oneshot::Receiver<()>,
-    limits: Admission,
+    limits: ConcurrencyLimit,
 }
 
 /// What else may end the waiting.
-pub(in crate::forward) struct Meanwhile<'a> {
+pub(in crate::forward) struct WaitInterrupt<'a> {
     /// The request's body, where it may be read already.
-    pub(in crate::forward) body: Option<&'a mut Held>,
+    pub(in crate::forward) body: Option<&'a mut BufferedBody>,
     /// Of the whole exchange.
     pub(in crate::forward) deadline: Option<Instant>,
-    pub(in crate::forward) phase: watch::Receiver<Phase>,
+    pub(in crate::forward) phase: watch::Receiver<ShutdownState>,
 }
 
 impl Queued {
-    pub(super) const fn new(place: Place, turn: oneshot::Receiver<()>, limits: Admission) -> Self {
+    pub(super) const fn new(
+        place: Permit,
+        turn: oneshot::Receiver<()>,
+        limits: ConcurrencyLimit,
+    ) -> Self {
         Self { place, turn, limits }
     }
 
     /// Waits for its turn; dropped before, it leaves the queue.
-    pub(in crate::forward) async fn turn(self, meanwhile: Meanwhile<'_>) -> Result<Place, Failed> {
+    pub(in crate::forward) async fn turn(
+        self,
+        meanwhile: WaitInterrupt<'_>,
+    ) -> Result<Permit, ForwardError> {
         let Self { place, turn, limits } = self;
-        let Meanwhile { body, deadline, mut phase } = meanwhile;
-        let until = Instant::now() + limits.wait;
+        let WaitInterrupt { body, deadline, mut phase } = meanwhile;
+        let until = Instant::now() + limits.queue_timeout;
         let until = deadline.map_or(until, |deadline| until.min(deadline));
         let waiting = async {
             tokio::select! {
                 biased;
                 // The door tells everybody whom it takes from the queue.
                 _ = turn => Ok(()),
-                () = broken(body) => Err(Failed::of(Ending::ClientBroke)),
-                _ = phase.wait_for(|phase| *phase != Phase::Serving) => {
-                    Err(Failed::of(Ending::Rejected(Refusal::Draining)))
+                () = broken(body) => Err(ForwardError::of(Ending::ClientBroke)),
+                _ = phase.wait_for(|phase| *phase != ShutdownState::Serving) => {
+                    Err(ForwardError::of(Ending::Rejected(Refusal::Draining)))
                 }
             }
         };
@@ -70,23 +77,23 @@ impl Queued {
         self.place.is_inside()
     }
 
-    pub(super) fn into_place(self) -> Place {
+    pub(super) fn into_place(self) -> Permit {
         self.place
     }
 }
 
 /// What is answered where there is no place. To be tried again after `wait`: by then all that are in the queue now have
 /// been let in or sent away.
-pub(in crate::forward) fn overload(limits: &Admission, cause: &str) -> Failed {
-    Failed {
+pub(in crate::forward) fn overload(limits: &ConcurrencyLimit, cause: &str) -> ForwardError {
+    ForwardError {
         cause: cause.to_owned(),
-        retry_after: Some(limits.wait),
-        ..Failed::of(Ending::Rejected(Refusal::Overload))
+        retry_after: Some(limits.queue_timeout),
+        ..ForwardError::of(Ending::Rejected(Refusal::Overload))
     }
 }
 
 /// Returns when the body broke off, and only then.
-async fn broken(body: Option<&mut Held>) {
+async fn broken(body: Option<&mut BufferedBody>) {
     match body {
         Some(body) => body.hold().await,
         None => std::future::pending().await,
@@ -99,7 +106,7 @@ async fn broken(body: Option<&mut Held>) {
 /// body's end. A queue that fills with those who left is the very thing that a queue must not be; so a little more is
 /// read, and what does not fit stays with the client.
 #[derive(Debug)]
-pub(in crate::forward) struct Held {
+pub(in crate::forward) struct BufferedBody {
     incoming: Incoming,
     /// What was read and not handed on. Boxed: most bodies never wait.
     #[expect(clippy::box_collection, reason = "each request pays for it, and few use it")]
@@ -110,7 +117,7 @@ pub(in crate::forward) struct Held {
 /// a full queue of 1,000 holds at most 64 MiB. One frame more may come, which is as large as hyper's own buffer.
 const MOST_HELD: usize = 64 * 1024;
 
-impl Held {
+impl BufferedBody {
     pub(in crate::forward) const fn new(incoming: Incoming) -> Self {
         Self { incoming, held: None }
     }
@@ -137,7 +144,7 @@ impl Held {
     }
 }
 
-impl Body for Held {
+impl Body for BufferedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

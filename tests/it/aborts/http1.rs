@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokengauge::route::Admission;
+use tokengauge::route::ConcurrencyLimit;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -78,7 +78,8 @@ async fn play(cell: &Cell, way: Way) -> super::table::Facts {
         "limit `total`" => timeouts.total = Some(LONG),
         "upstream refuses the connection" => setup.upstream.port = nobody().await.port(),
         "too many exchanges" => {
-            setup.admission = Some(Admission { max_in_flight: 0, queue: 0, wait: SHORT });
+            setup.admission =
+                Some(ConcurrencyLimit { max_in_flight: 0, max_queue: 0, queue_timeout: SHORT });
         }
         _ => {}
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use tokengauge_measure::record::Record;
-use tokengauge_observe::{Board, Observer, Sinks};
+use tokengauge_observe::{InFlightRequests, Observer, Sinks};
 use tokengauge_telemetry::prometheus::Format;
 use tokengauge_telemetry::{Instruments, Readings, Snapshot, Telemetry};
 use tokengauge_types::label::{Gate, Limits};
@@ -54,8 +54,8 @@ impl Rig {
             Sinks { instruments, record: Box::new(move |record: &Record| spans.record(record)) };
         let gate = Arc::new(Gate::new(Limits::default(), []));
         let proxy = setup.start().await;
-        let board = Board::new(Vec::new(), gate, sinks);
-        let observer = Arc::new(Observer::start(Arc::clone(&proxy.seam), board).unwrap());
+        let requests = InFlightRequests::new(Vec::new(), gate, sinks);
+        let observer = Arc::new(Observer::start(Arc::clone(&proxy.channel), requests).unwrap());
         Self { proxy, observer, telemetry, collector }
     }
 
@@ -68,12 +68,12 @@ impl Rig {
     pub async fn told(self) -> (Vec<Span>, String) {
         let Self { proxy, observer, telemetry, collector } = self;
         within("the exchanges' ends", async {
-            while proxy.seam.open_exchanges() > 0 {
+            while proxy.channel.open_exchanges() > 0 {
                 tokio::task::yield_now().await;
             }
         })
         .await;
-        assert_eq!(observer.settled(|board, _| board.in_flight()), 0);
+        assert_eq!(observer.with_current_state(|requests, _| requests.in_flight()), 0);
         let metrics = telemetry.prometheus(Format::Text);
         let ending = tokio::task::spawn_blocking(move || {
             observer.stop();

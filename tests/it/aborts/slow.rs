@@ -95,7 +95,7 @@ async fn a_client_that_hardly_reads_is_told_as_that_and_not_as_a_slow_model() {
                 next = told + 1.0;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
-            rig.observer.settled(|_, _| ());
+            rig.observer.with_current_state(|_, _| ());
             told = metric(&rig.metrics(), STREAM_TIME, "state=\"blocked\"");
         }
     })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokengauge_observe::Board;
+use tokengauge_observe::InFlightRequests;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -217,9 +217,11 @@ async fn leaves_nothing(kinds: Range<usize>) {
     let before = tasks();
     storm(rig.proxy.address, &upstream, kinds.clone(), TIMES).await;
 
-    come_to("every exchange's end", || rig.proxy.seam.open_exchanges() == 0).await;
+    come_to("every exchange's end", || rig.proxy.channel.open_exchanges() == 0).await;
     let (in_flight, reading) =
-        rig.observer.settled(|board: &mut Board, at| (board.in_flight(), board.reading(at).0));
+        rig.observer.with_current_state(|requests: &mut InFlightRequests, at| {
+            (requests.in_flight(), requests.reading(at).0)
+        });
     assert_eq!(in_flight, 0);
     let active: u64 = reading.lanes.iter().flat_map(|lane| lane.active).sum();
     assert_eq!(active, 0, "{:?}", reading.lanes);

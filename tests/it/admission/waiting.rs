@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokengauge::route::Admission;
+use tokengauge::route::ConcurrencyLimit;
 use tokengauge_types::event::{Direction, Entry, Word};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -26,7 +26,7 @@ struct Busy {
 }
 
 impl Busy {
-    async fn start(admission: Option<Admission>) -> Self {
+    async fn start(admission: Option<ConcurrencyLimit>) -> Self {
         let backend = Backend::start().await;
         let mut setup = Setup::to(backend.address);
         setup.admission = admission;
@@ -40,7 +40,7 @@ impl Busy {
 
     /// A client whose request waits; it is sent as far as it is taken.
     async fn waiting(&self, request: impl AsRef<[u8]>) -> JoinHandle<Raw<TcpStream>> {
-        let before = self.proxy.seam.open_exchanges();
+        let before = self.proxy.channel.open_exchanges();
         let mut client = self.proxy.client().await;
         let request = request.as_ref().to_vec();
         let sending = tokio::spawn(async move {
@@ -48,7 +48,7 @@ impl Busy {
             client
         });
         within("a further exchange", async {
-            while self.proxy.seam.open_exchanges() == before {
+            while self.proxy.channel.open_exchanges() == before {
                 tokio::task::yield_now().await;
             }
         })
@@ -172,7 +172,7 @@ async fn a_client_that_leaves_while_it_waits_is_out_of_the_queue_whatever_it_had
         settle().await;
         drop(client);
         within("the end of what waited", async {
-            while busy.proxy.seam.open_exchanges() > 1 {
+            while busy.proxy.channel.open_exchanges() > 1 {
                 tokio::task::yield_now().await;
             }
         })
@@ -272,7 +272,7 @@ async fn while_one_stream_of_a_connection_waits_the_others_go_on() {
     let mut upstream = backend.accept().await;
     upstream.read_until("\r\n\r\n1").await;
     let second = ask("2");
-    while proxy.seam.open_exchanges() < 2 {
+    while proxy.channel.open_exchanges() < 2 {
         tokio::task::yield_now().await;
     }
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na").await;
@@ -285,7 +285,7 @@ async fn while_one_stream_of_a_connection_waits_the_others_go_on() {
     // A stream that waits and is reset is out of the queue.
     second.abort();
     within("the end of what waited", async {
-        while proxy.seam.open_exchanges() > 1 {
+        while proxy.channel.open_exchanges() > 1 {
             tokio::task::yield_now().await;
         }
     })

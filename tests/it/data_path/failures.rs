@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokengauge::route::Admission;
+use tokengauge::route::ConcurrencyLimit;
 use tokio::net::TcpListener;
 
 use crate::support::{Backend, Proxy, Setup, lines, settle};
@@ -291,7 +291,11 @@ async fn no_route_is_a_404_and_overload_a_429() {
     let backend = Backend::start().await;
     let mut setup = Setup::to(backend.address);
     setup.prefix = "/v1".to_owned();
-    setup.admission = Some(Admission { max_in_flight: 1, queue: 0, wait: Duration::from_secs(3) });
+    setup.admission = Some(ConcurrencyLimit {
+        max_in_flight: 1,
+        max_queue: 0,
+        queue_timeout: Duration::from_secs(3),
+    });
     let mut proxy = setup.start().await;
     let (status, error) = answer_to(&proxy, "GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(status, "HTTP/1.1 404 Not Found");

@@ -165,7 +165,7 @@ async fn a_head_of_100_000_lines_is_refused_and_reaches_nobody() {
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
     settle().await;
     assert!(!backend.has_another().await, "nothing went upstream");
-    assert_eq!(proxy.seam.open_exchanges(), 0);
+    assert_eq!(proxy.channel.open_exchanges(), 0);
 }
 
 #[tokio::test]

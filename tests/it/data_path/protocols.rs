@@ -401,7 +401,7 @@ async fn connecting_is_told_in_parts_by_who_connects_and_by_who_waits_for_it() {
     // The TCP connection is open, and its TLS handshake waits for this test.
     let stream = backend.accept().await.0;
     second.write(request).await;
-    while proxy.seam.open_exchanges() < 2 {
+    while proxy.channel.open_exchanges() < 2 {
         tokio::task::yield_now().await;
     }
     settle().await;

@@ -269,7 +269,7 @@ fn parse(head: &[u8]) -> (String, Vec<(String, String)>) {
     (first, headers)
 }
 
-/// Those of the headers that may cross the seam.
+/// Those of the headers that may cross the channel.
 fn picked(headers: &[(String, String)], allowed: &'static [&'static str]) -> Headers {
     let known = |name: &str| allowed.iter().copied().find(|known| *known == name);
     headers.iter().filter_map(|(name, value)| Some((known(name)?, Name::new(value)?))).collect()

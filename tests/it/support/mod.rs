@@ -1,4 +1,4 @@
-//! Raw sockets on both ends of a real proxy, and the words it left at the seam.
+//! Raw sockets on both ends of a real proxy, and the words it left at the channel.
 
 pub mod collector;
 pub mod process;
@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokengauge::forward::{
-    self, Client, Forwarder, Identity, Propagation, Upstream, Ways, identity,
+    self, Client, Forwarder, Identity, Propagation, RouteTable, Upstream, identity,
 };
-use tokengauge::route::{self, Admission, Table, TraceHeaders};
+use tokengauge::route::{self, ConcurrencyLimit, RouteMatcher, TraceHeaders};
 use tokengauge_listen::{Address, Connections, Listener};
-use tokengauge_observe::tee::{self, Batch, Seam};
+use tokengauge_observe::tee::{self, Batch, ObservationChannel};
 use tokengauge_types::event::{
     Direction, Ending, Entry, ExchangeId, Open, RouteFacts, Scheme, Vantage, Word,
 };
@@ -123,12 +123,12 @@ pub fn lines(head: &str) -> Vec<&str> {
     head.trim_end().split("\r\n").collect()
 }
 
-/// A proxy in front of one upstream, with a seam that only the test drains.
+/// A proxy in front of one upstream, with a channel that only the test drains.
 pub struct Proxy {
     pub address: SocketAddr,
-    pub seam: Arc<Seam>,
+    pub channel: Arc<ObservationChannel>,
     pub forwarder: Arc<Forwarder>,
-    ways: Arc<ArcSwap<Ways>>,
+    ways: Arc<ArcSwap<RouteTable>>,
     route: route::Config,
     upstream: Arc<Upstream>,
     stop: Option<oneshot::Sender<()>>,
@@ -143,7 +143,7 @@ pub struct Setup {
     pub upstream: forward::Config,
     pub tee: tee::Config,
     pub prefix: String,
-    pub admission: Option<Admission>,
+    pub admission: Option<ConcurrencyLimit>,
     pub trace: TraceHeaders,
     pub propagation: Propagation,
     pub identity: identity::Config,
@@ -176,15 +176,15 @@ impl Setup {
             trace: self.trace,
             admission: self.admission,
         };
-        let seam = Arc::new(Seam::new(self.tee));
+        let channel = Arc::new(ObservationChannel::new(self.tee));
         let upstream = Upstream::new(self.upstream).unwrap();
-        let table = Table::new(vec![route.clone()]).unwrap();
+        let table = RouteMatcher::new(vec![route.clone()]).unwrap();
         let identity = Identity::new(self.identity, b"");
-        let ways = Ways::new(table, vec![Arc::clone(&upstream)], identity, None);
+        let ways = RouteTable::new(table, vec![Arc::clone(&upstream)], identity, None);
         let ways = Arc::new(ArcSwap::from_pointee(ways));
         let forwarder = Forwarder::new(forward::Parts {
             ways: Arc::clone(&ways),
-            seam: Arc::clone(&seam),
+            channel: Arc::clone(&channel),
             unrouted: Arc::new(self::facts("none")),
             propagation: self.propagation,
         });
@@ -203,7 +203,7 @@ impl Setup {
         }));
         Proxy {
             address,
-            seam,
+            channel,
             forwarder,
             ways,
             route,
@@ -241,13 +241,13 @@ impl Proxy {
     }
 
     /// What a reload does that changes the route's limit.
-    pub fn limit(&self, admission: Option<Admission>) {
+    pub fn limit(&self, admission: Option<ConcurrencyLimit>) {
         let route = route::Config { admission, ..self.route.clone() };
-        let table = Table::new(vec![route]).unwrap();
+        let table = RouteMatcher::new(vec![route]).unwrap();
         let upstreams = vec![Arc::clone(&self.upstream)];
         let before = self.ways.load_full();
         let identity = Identity::new(identity::Config::default(), b"");
-        let ways = Arc::new(Ways::new(table, upstreams, identity, Some(&before)));
+        let ways = Arc::new(RouteTable::new(table, upstreams, identity, Some(&before)));
         self.ways.store(Arc::clone(&ways));
         ways.enforce(&before);
     }
@@ -267,7 +267,7 @@ impl Proxy {
     /// Waits until every exchange has ended, and tells each one's words in short, the order of the exchanges kept.
     pub async fn words(&mut self) -> Vec<String> {
         within("the exchanges' ends", async {
-            while self.seam.open_exchanges() > 0 {
+            while self.channel.open_exchanges() > 0 {
                 tokio::task::yield_now().await;
             }
         })
@@ -314,9 +314,9 @@ impl Proxy {
     }
 
     pub fn drain(&mut self) {
-        for shard in 0..self.seam.shards() {
+        for shard in 0..self.channel.shards() {
             let mut batch = Batch::default();
-            self.seam.drain(shard, &mut batch);
+            self.channel.drain(shard, &mut batch);
             let mut bytes = batch.bytes.as_slice();
             for entry in &batch.entries {
                 if let Word::Arrival { direction, len, .. } = entry.word {

@@ -1,30 +1,30 @@
-//! The seam: where the data path leaves stamped copies for the observation path, and forgets about them.
+//! The channel: where the data path leaves stamped copies for the observation path, and forgets about them.
 //!
 //! For every frame the tee stamps a moment, copies the bytes into a bounded buffer and hands the frame on. No parsing,
 //! no allocation per chunk, no lock held for longer than a copy, and no error type: nothing that happens behind the
-//! seam can reach a stream. One observer thread drains the buffers in batches; `docs/adr/0001-the-seam.md` has the
+//! channel can reach a stream. One observer thread drains the buffers in batches; `docs/adr/0001-the-channel.md` has the
 //! figures that chose this over a channel and over parsing in place.
 //!
 //! Copies rather than clones of `Bytes`: a clone would pin hyper's read buffer and force it to allocate a new one.
 
 pub mod body;
+mod request_observer;
 mod shard;
-mod tap;
-mod written;
+mod upload_flush;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-pub use self::tap::Tap;
-pub use self::written::Written;
+pub use self::request_observer::RequestObserver;
+pub use self::upload_flush::UploadFlush;
 
 use self::shard::Shard;
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Entry, ExchangeId, Open};
 
-/// How much the seam may hold.
+/// How much the channel may hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Config {
     /// Buffers that fill side by side: as many as there are threads that move bytes, so that they seldom meet.
@@ -56,7 +56,7 @@ pub struct Batch {
 
 /// What the observer never saw, since the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Lost {
+pub struct Losses {
     /// Body bytes that went by as gaps.
     pub bytes: u64,
     /// Exchanges of which at least one body byte went by, and those that were not observed at all.
@@ -67,7 +67,7 @@ pub struct Lost {
 /// [`Gap`](tokengauge_types::event::Word::Gap); and where the observer has fallen far behind, whole new exchanges go unobserved
 /// rather than random chunks of all.
 #[derive(Debug)]
-pub struct Seam {
+pub struct ObservationChannel {
     shards: Vec<Mutex<Shard>>,
     last_exchange: AtomicU64,
     open: AtomicU64,
@@ -77,7 +77,7 @@ pub struct Seam {
     observer: Mutex<Option<Thread>>,
 }
 
-impl Seam {
+impl ObservationChannel {
     pub fn new(config: Config) -> Self {
         let shards = config.shards.max(1);
         // One more than there are: the batch in the observer's hands.
@@ -93,14 +93,14 @@ impl Seam {
         }
     }
 
-    /// Opens an exchange. Where its shard is too full to take a whole exchange, the tap is mute and counted as lost.
-    pub fn open(self: &Arc<Self>, open: Open, at: Moment) -> Tap {
+    /// Opens an exchange. Where its shard is too full to take a whole exchange, the observer is mute and counted as lost.
+    pub fn open(self: &Arc<Self>, open: Open, at: Moment) -> RequestObserver {
         let id = ExchangeId(self.last_exchange.fetch_add(1, Ordering::Relaxed) + 1);
-        let tap = Tap::open(Arc::clone(self), id, open, at);
+        let observer = RequestObserver::open(Arc::clone(self), id, open, at);
         if self.open.fetch_add(1, Ordering::AcqRel) == 0 {
             self.wake();
         }
-        tap
+        observer
     }
 
     pub fn shards(&self) -> usize {
@@ -145,8 +145,8 @@ impl Seam {
         self.last_exchange.load(Ordering::Acquire)
     }
 
-    pub fn lost(&self) -> Lost {
-        Lost {
+    pub fn lost(&self) -> Losses {
+        Losses {
             bytes: self.lost_bytes.load(Ordering::Relaxed),
             exchanges: self.lost_exchanges.load(Ordering::Relaxed),
         }

@@ -1,4 +1,4 @@
-//! One buffer of the seam: words and the bytes of their arrivals, in order, within a budget.
+//! One buffer of the channel: words and the bytes of their arrivals, in order, within a budget.
 
 use super::Batch;
 use tokengauge_types::clock::Moment;

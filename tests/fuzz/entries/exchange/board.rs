@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
-use tokengauge_observe::{Board, Sinks};
+use tokengauge_observe::{InFlightRequests, Sinks};
 use tokengauge_telemetry::span::{self, Style};
 use tokengauge_telemetry::{Collector, Config, Instruments, Kept, Readings, Snapshot};
 use tokengauge_types::clock::Moment;
@@ -51,7 +51,7 @@ pub fn board(input: &[u8]) {
 }
 
 struct Playing {
-    board: Board,
+    board: InFlightRequests,
     /// What each record came to.
     records: Arc<Mutex<Vec<Told>>>,
     _collector: Collector,
@@ -74,11 +74,15 @@ impl Playing {
         let record = Box::new(move |record: &Record| note(&told, record));
         let sinks = Sinks { instruments, record };
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        Self { board: Board::new(objectives(), gate, sinks), records, _collector: collector }
+        Self {
+            board: InFlightRequests::new(objectives(), gate, sinks),
+            records,
+            _collector: collector,
+        }
     }
 
     fn say(&mut self, exchange: ExchangeId, at: Moment, word: Word, bytes: &[u8]) {
-        self.board.take(Entry { exchange, at, word }, bytes);
+        self.board.apply(Entry { exchange, at, word }, bytes);
     }
 
     /// What whoever asks for a reading does.

@@ -1,4 +1,4 @@
-//! Bodies that leave a stamped copy of every frame at the seam and hand it on unchanged.
+//! Bodies that leave a stamped copy of every frame at the channel and hand it on unchanged.
 //!
 //! hyper drops a body once `is_end_stream()` says so, without polling for `None`, and never polls those of HEAD, 204
 //! and 304. So both wrappers forward `is_end_stream` and `size_hint`, and the response's `Drop` decides how it ended.
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::{Tap, Written};
+use super::{RequestObserver, UploadFlush};
 use tokengauge_types::clock::{self, Moment};
 use tokengauge_types::event::{BLOCKED_FROM, Blocked, Direction, Ending, Failure, Limit, Waiting};
 
@@ -21,7 +21,7 @@ use tokengauge_types::event::{BLOCKED_FROM, Blocked, Direction, Ending, Failure,
 #[derive(Debug)]
 pub struct RequestBody<B> {
     inner: B,
-    tap: Tap,
+    observer: RequestObserver,
     end: End,
 }
 
@@ -31,25 +31,25 @@ enum End {
     /// This body, when the last of it was handed on.
     Here,
     /// The connection, when that was written.
-    Written(Arc<Written>),
+    UploadFlush(Arc<UploadFlush>),
     /// Nobody any more.
     Told,
 }
 
 impl<B> RequestBody<B> {
-    pub fn new(inner: B, tap: Tap) -> Self {
-        Self { inner, tap, end: End::Here }
+    pub fn new(inner: B, observer: RequestObserver) -> Self {
+        Self { inner, observer, end: End::Here }
     }
 
     /// Leaves it to the connection, where it can tell, to say when this body was sent to its end.
-    pub fn sent_over(&mut self, written: Option<Arc<Written>>) {
-        self.end = written.map_or(End::Here, End::Written);
+    pub fn sent_over(&mut self, written: Option<Arc<UploadFlush>>) {
+        self.end = written.map_or(End::Here, End::UploadFlush);
     }
 
     fn ended(&mut self, at: Moment) {
         match std::mem::replace(&mut self.end, End::Told) {
-            End::Here => self.tap.request_end(at),
-            End::Written(written) => written.due(self.tap.clone()),
+            End::Here => self.observer.request_end(at),
+            End::UploadFlush(written) => written.due(self.observer.clone()),
             End::Told => {}
         }
     }
@@ -68,15 +68,15 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
         match &polled {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    self.tap.arrival(Direction::Request, at, data, Blocked::default());
+                    self.observer.arrival(Direction::Request, at, data, Blocked::default());
                 } else if frame.is_trailers() {
-                    self.tap.trailers(Direction::Request, at);
+                    self.observer.trailers(Direction::Request, at);
                 }
                 if frame.is_trailers() || self.inner.is_end_stream() {
                     self.ended(at);
                 }
             }
-            Some(Err(_)) => self.tap.end(at, Ending::ClientBroke),
+            Some(Err(_)) => self.observer.end(at, Ending::ClientBroke),
             None => self.ended(at),
         }
         Poll::Ready(polled)
@@ -113,7 +113,7 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct ResponseBody<B: Body<Data = Bytes> + Unpin> {
     inner: B,
-    tap: Tap,
+    observer: RequestObserver,
     /// When the last frame was handed on; none while a frame is being asked for.
     handed: Option<Moment>,
     /// How long the client's side had not asked, where that is worth telling.
@@ -124,15 +124,22 @@ pub struct ResponseBody<B: Body<Data = Bytes> + Unpin> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
-    pub fn new(inner: B, tap: Tap, limits: Limits) -> Self {
+    pub fn new(inner: B, observer: RequestObserver, limits: Limits) -> Self {
         let timers = Timers::new(limits).map(Box::new);
-        tap.wait_for(Waiting::Upstream, clock::now());
-        Self { inner, tap, handed: None, blocked: Blocked::default(), over: false, timers }
+        observer.wait_for(Waiting::Upstream, clock::now());
+        Self { inner, observer, handed: None, blocked: Blocked::default(), over: false, timers }
     }
 
     /// A body that says nothing: its exchange goes on, or ended, elsewhere.
-    pub fn silent(inner: B, tap: Tap) -> Self {
-        Self { inner, tap, handed: None, blocked: Blocked::default(), over: true, timers: None }
+    pub fn silent(inner: B, observer: RequestObserver) -> Self {
+        Self {
+            inner,
+            observer,
+            handed: None,
+            blocked: Blocked::default(),
+            over: true,
+            timers: None,
+        }
     }
 
     /// Being asked again: what passed since the last frame was handed on was the client's time.
@@ -144,7 +151,7 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
         let pause = at.since(handed);
         self.blocked =
             if pause >= BLOCKED_FROM { Blocked::from_duration(pause) } else { Blocked::default() };
-        self.tap.wait_for(Waiting::Upstream, at);
+        self.observer.wait_for(Waiting::Upstream, at);
         if let Some(timers) = &mut self.timers {
             timers.restart_idle();
         }
@@ -153,19 +160,19 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
     fn hand_on(&mut self, frame: &Frame<Bytes>) {
         let at = clock::now();
         if let Some(data) = frame.data_ref() {
-            self.tap.arrival(Direction::Response, at, data, self.blocked);
+            self.observer.arrival(Direction::Response, at, data, self.blocked);
         } else if frame.is_trailers() {
             // Nothing can follow, and nobody need ask whether anything does.
-            self.tap.trailers(Direction::Response, at);
+            self.observer.trailers(Direction::Response, at);
             self.finish(Ending::Complete);
         }
-        self.tap.wait_for(Waiting::Client, at);
+        self.observer.wait_for(Waiting::Client, at);
         self.handed = Some(at);
     }
 
     fn finish(&mut self, ending: Ending) {
         if !std::mem::replace(&mut self.over, true) {
-            self.tap.end(clock::now(), ending);
+            self.observer.end(clock::now(), ending);
         }
     }
 }
@@ -220,7 +227,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
 impl<B: Body<Data = Bytes> + Unpin> Drop for ResponseBody<B> {
     fn drop(&mut self) {
         let ending =
-            if self.inner.is_end_stream() { Ending::Complete } else { self.tap.abandoned() };
+            if self.inner.is_end_stream() { Ending::Complete } else { self.observer.abandoned() };
         self.finish(ending);
     }
 }

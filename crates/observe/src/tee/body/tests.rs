@@ -3,9 +3,9 @@ use std::convert::Infallible;
 
 use http::HeaderMap;
 
-use super::super::tests::{open, open_with, said, seam};
+use super::super::tests::{channel, open, open_with, said};
 use super::*;
-use crate::tee::Seam;
+use crate::tee::ObservationChannel;
 use tokengauge_types::event::Word;
 
 /// Gives what it was told to; pending once that is used up, unless it was told to end.
@@ -83,8 +83,8 @@ fn exhaust(body: &mut (impl Body<Data = Bytes> + Unpin)) {
     while let Poll::Ready(Some(Ok(_))) = Pin::new(&mut *body).poll_frame(&mut cx) {}
 }
 
-fn response(seam: &Arc<Seam>, body: Scripted) -> ResponseBody<Scripted> {
-    ResponseBody::new(body, open(seam), Limits::default())
+fn response(channel: &Arc<ObservationChannel>, body: Scripted) -> ResponseBody<Scripted> {
+    ResponseBody::new(body, open(channel), Limits::default())
 }
 
 #[test]
@@ -103,20 +103,20 @@ fn a_response_ends_as_its_body_did() {
     ];
     for (body, expected) in cases {
         let told = format!("{body:?}");
-        let seam = seam(1 << 20);
-        let mut response = response(&seam, body);
+        let channel = channel(1 << 20);
+        let mut response = response(&channel, body);
         exhaust(&mut response);
         drop(response);
-        assert_eq!(said(&seam).0, expected, "{told}");
+        assert_eq!(said(&channel).0, expected, "{told}");
     }
 }
 
 #[test]
 fn a_body_that_is_never_polled_is_complete_when_there_was_nothing_to_poll() {
-    let seam = seam(1 << 20);
-    drop(response(&seam, Scripted::of([]).with_length(0)));
-    drop(response(&seam, Scripted::of(["a"]).with_length(1)));
-    assert_eq!(said(&seam).0, ["End(Complete)", "End(ClientGone)"]);
+    let channel = channel(1 << 20);
+    drop(response(&channel, Scripted::of([]).with_length(0)));
+    drop(response(&channel, Scripted::of(["a"]).with_length(1)));
+    assert_eq!(said(&channel).0, ["End(Complete)", "End(ClientGone)"]);
 }
 
 #[test]
@@ -129,22 +129,22 @@ fn a_request_ends_with_its_last_byte_even_if_nobody_asks_for_more() {
         (Scripted::of(["a"]).failing(), vec!["Request 1", "End(ClientBroke)"]),
     ] {
         let told = format!("{body:?}");
-        let seam = seam(1 << 20);
-        let tap = open(&seam);
-        let mut request = RequestBody::new(body, tap.clone());
+        let channel = channel(1 << 20);
+        let observer = open(&channel);
+        let mut request = RequestBody::new(body, observer.clone());
         exhaust(&mut request);
         drop(request);
-        assert_eq!(said(&seam).0, expected, "{told}");
+        assert_eq!(said(&channel).0, expected, "{told}");
     }
 }
 
 #[test]
 fn wrappers_forward_what_hyper_frames_by() {
-    let seam = seam(1 << 20);
-    let request = RequestBody::new(Scripted::of(["ab"]).with_length(2), open(&seam));
+    let channel = channel(1 << 20);
+    let request = RequestBody::new(Scripted::of(["ab"]).with_length(2), open(&channel));
     assert_eq!(request.size_hint().exact(), Some(2));
     assert!(!request.is_end_stream());
-    let mut response = response(&seam, Scripted::of(["ab"]).with_length(2));
+    let mut response = response(&channel, Scripted::of(["ab"]).with_length(2));
     assert_eq!(response.size_hint().exact(), Some(2));
     exhaust(&mut response);
     assert!(response.is_end_stream());
@@ -152,10 +152,10 @@ fn wrappers_forward_what_hyper_frames_by() {
 
 #[test]
 fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
-    let seam = seam(1 << 20);
+    let channel = channel(1 << 20);
     let cell = Arc::<tokengauge_types::event::Cell>::default();
-    let tap = open_with(&seam, Arc::clone(&cell));
-    let mut body = ResponseBody::new(Scripted::of(["a", "b", "c"]), tap, Limits::default());
+    let observer = open_with(&channel, Arc::clone(&cell));
+    let mut body = ResponseBody::new(Scripted::of(["a", "b", "c"]), observer, Limits::default());
     let mut cx = Context::from_waker(std::task::Waker::noop());
     let mut poll = |body: &mut ResponseBody<Scripted>| {
         drop(Pin::new(body).poll_frame(&mut cx));
@@ -171,7 +171,7 @@ fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
     poll(&mut body);
     assert_eq!(cell.waiting().0, Waiting::Upstream, "the last poll was pending");
     let mut batch = crate::tee::Batch::default();
-    seam.drain(0, &mut batch);
+    channel.drain(0, &mut batch);
     let blocked: Vec<bool> = batch
         .entries
         .iter()
@@ -188,9 +188,9 @@ fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
 #[tokio::test]
 async fn the_idle_limit_runs_only_while_the_upstream_is_waited_for() {
     const LIMIT: Duration = Duration::from_secs(3600);
-    let seam = seam(1 << 20);
+    let channel = channel(1 << 20);
     let limits = Limits { idle: Some(LIMIT), deadline: None };
-    let mut body = ResponseBody::new(Scripted::of(["a"]), open(&seam), limits);
+    let mut body = ResponseBody::new(Scripted::of(["a"]), open(&channel), limits);
     let mut cx = Context::from_waker(std::task::Waker::noop());
     assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
     let handed = clock::now();
@@ -207,13 +207,13 @@ async fn the_idle_limit_runs_only_while_the_upstream_is_waited_for() {
 /// Else it would never end a stream whose upstream never pauses, or whose client hardly asks.
 #[tokio::test]
 async fn the_total_limit_ends_a_body_that_has_more_to_give() {
-    let seam = seam(1 << 20);
+    let channel = channel(1 << 20);
     let deadline = Instant::now();
     sleep_until(deadline).await;
     let limits = Limits { deadline: Some(deadline), ..Limits::default() };
-    let mut body = ResponseBody::new(Scripted::of(["a", "b"]), open(&seam), limits);
+    let mut body = ResponseBody::new(Scripted::of(["a", "b"]), open(&channel), limits);
     let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
     assert!(matches!(frame, Some(Err(Broken::TimedOut))));
     drop(body);
-    assert_eq!(said(&seam).0, ["End(TimedOut(Total))"]);
+    assert_eq!(said(&channel).0, ["End(TimedOut(Total))"]);
 }

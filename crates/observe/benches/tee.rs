@@ -5,7 +5,7 @@
 //! not overrun.
 //!
 //! - `bare`: nobody looks. What the others cost above this is the price of observing.
-//! - `seam`: a stamp and a copy into a buffer that the consumer drains every 50 ms.
+//! - `channel`: a stamp and a copy into a buffer that the consumer drains every 50 ms.
 //! - `tee`: the same inside the body wrapper that the proxy uses, which also tells for whom a stream waits.
 //! - `sync_channel`, `mpsc`: a stamp and an owned copy sent through a bounded channel, chunk by chunk.
 //! - `mpsc_clone`: the same with a clone of the `Bytes` instead of a copy.
@@ -14,7 +14,7 @@
 //! The group `burst` has 500 chunks in a row, so a channel's consumer is woken once for all of them. In the group
 //! `alone` it sleeps before each chunk, as it does when a token comes every few milliseconds.
 //!
-//! `docs/adr/0001-the-seam.md` has the figures that were the reason for the choice.
+//! `docs/adr/0001-the-channel.md` has the figures that were the reason for the choice.
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
@@ -33,7 +33,7 @@ use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterio
 use http_body::{Body, Frame};
 use serde::Deserialize;
 use tokengauge_observe::tee::body::{Limits, ResponseBody};
-use tokengauge_observe::tee::{self, Batch, Seam, Tap};
+use tokengauge_observe::tee::{self, Batch, ObservationChannel, RequestObserver};
 use tokengauge_types::clock::{self, Moment};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who, Word,
@@ -99,7 +99,7 @@ fn run(mut body: impl Body<Data = Bytes> + Unpin) {
     }
 }
 
-fn open(seam: &Arc<Seam>) -> Tap {
+fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
     let facts = RouteFacts {
         name: Label::known("bench"),
         vantage: Vantage::Outbound,
@@ -130,7 +130,7 @@ fn open(seam: &Arc<Seam>) -> Tap {
         connection: None,
         cell: Arc::<Cell>::default(),
     };
-    seam.open(open, clock::now())
+    channel.open(open, clock::now())
 }
 
 #[derive(Deserialize)]
@@ -178,7 +178,7 @@ fn chunk(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(name);
         group.throughput(Throughput::Elements(chunks));
         measure(&mut group, "bare", || run(Source(chunks)), |_| {});
-        seam(&mut group, chunks);
+        channel(&mut group, chunks);
         standard_channel(&mut group, chunks);
         tokio_channel(&mut group, "mpsc", chunks, |data| Bytes::copy_from_slice(data));
         tokio_channel(&mut group, "mpsc_clone", chunks, Bytes::clone);
@@ -227,43 +227,44 @@ fn wait_for(count: &AtomicU64, target: u64) {
     }
 }
 
-fn seam(group: &mut Group<'_>, chunks: u64) {
-    let seam = Arc::new(Seam::new(tee::Config::default()));
+fn channel(group: &mut Group<'_>, chunks: u64) {
+    let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
     let arrived = Arc::<AtomicU64>::default();
     let stop = Arc::<AtomicBool>::default();
-    let observer = thread::spawn({
-        let (seam, arrived, stop) = (Arc::clone(&seam), Arc::clone(&arrived), Arc::clone(&stop));
-        move || observe(&seam, &arrived, &stop)
+    let drain = thread::spawn({
+        let (channel, arrived, stop) =
+            (Arc::clone(&channel), Arc::clone(&arrived), Arc::clone(&stop));
+        move || observe(&channel, &arrived, &stop)
     });
-    let tap = open(&seam);
+    let observer = open(&channel);
     let stream = || {
         run(Shown(Source(chunks), |at, data: &Bytes| {
-            tap.arrival(Direction::Response, at, data, Blocked::default());
+            observer.arrival(Direction::Response, at, data, Blocked::default());
         }));
     };
-    measure(group, "seam", stream, |streams| {
-        seam.wake();
+    measure(group, "channel", stream, |streams| {
+        channel.wake();
         wait_for(&arrived, streams * chunks);
     });
     let before = arrived.load(Ordering::Acquire);
-    let stream = || run(ResponseBody::new(Source(chunks), open(&seam), Limits::default()));
+    let stream = || run(ResponseBody::new(Source(chunks), open(&channel), Limits::default()));
     measure(group, "tee", stream, |streams| {
-        seam.wake();
+        channel.wake();
         wait_for(&arrived, before + streams * chunks);
     });
     stop.store(true, Ordering::Release);
-    seam.wake();
-    observer.join().unwrap();
-    assert_eq!(seam.lost(), tee::Lost::default(), "everything was observed");
+    channel.wake();
+    drain.join().unwrap();
+    assert_eq!(channel.lost(), tee::Losses::default(), "everything was observed");
 }
 
 /// Drains as the observer does, and touches every byte.
-fn observe(seam: &Seam, arrived: &AtomicU64, stop: &AtomicBool) {
+fn observe(channel: &ObservationChannel, arrived: &AtomicU64, stop: &AtomicBool) {
     let mut batch = Batch::default();
     while !stop.load(Ordering::Acquire) {
-        seam.park(Duration::from_millis(50));
-        for shard in 0..seam.shards() {
-            seam.drain(shard, &mut batch);
+        channel.park(Duration::from_millis(50));
+        for shard in 0..channel.shards() {
+            channel.drain(shard, &mut batch);
             black_box(batch.bytes.iter().filter(|b| **b == b'\n').count());
             let arrivals =
                 batch.entries.iter().filter(|entry| matches!(entry.word, Word::Arrival { .. }));

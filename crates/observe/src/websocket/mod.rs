@@ -6,7 +6,7 @@ use tokengauge_measure::record::{self, Closed};
 use tokengauge_types::event::Direction;
 
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(super) struct WebSocketSession {
     client: WebSocket,
     server: WebSocket,
     facts: Facts,
@@ -18,7 +18,7 @@ struct Facts {
     anomalies: Anomalies,
 }
 
-impl Socket {
+impl WebSocketSession {
     pub(super) fn new() -> Self {
         Self {
             client: WebSocket::client(frame::CAP),

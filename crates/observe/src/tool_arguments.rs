@@ -11,7 +11,7 @@ const MOST_CALLS: usize = 256;
 
 /// The arguments of every call of an answer.
 #[derive(Debug, Default)]
-pub(super) struct Arguments(Vec<Call>);
+pub(super) struct ToolArguments(Vec<Call>);
 
 #[derive(Debug)]
 struct Call {
@@ -20,7 +20,7 @@ struct Call {
     json: Json,
 }
 
-impl Arguments {
+impl ToolArguments {
     /// A piece of what the call of this number of a choice is called with.
     pub(super) fn push(&mut self, choice: u32, number: u32, text: &str) {
         let same = |call: &Call| call.choice == choice && call.number == number;
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     fn is_broken(pieces: &[&str]) -> bool {
-        let mut arguments = Arguments::default();
+        let mut arguments = ToolArguments::default();
         for piece in pieces {
             arguments.push(0, 0, piece);
         }
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn calls_and_choices_are_told_apart() {
-        let mut arguments = Arguments::default();
+        let mut arguments = ToolArguments::default();
         arguments.push(0, 0, r#"{"a":"#);
         arguments.push(1, 0, "{}");
         arguments.push(0, 1, "{}");

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::tests::{STREAMED, at, chunk, open};
-use crate::{Board, Sinks};
+use crate::{InFlightRequests, Sinks};
 use tokengauge_measure::load::Silence;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::timing::{Awaited, Stall, Stalls};
@@ -15,9 +15,9 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{Gate, Limits, Name};
 
-/// A board, its metrics and the records that it made.
+/// A requests, its metrics and the records that it made.
 struct Scene {
-    board: Board,
+    requests: InFlightRequests,
     collector: tokengauge_telemetry::collector::Collector,
     records: Arc<Mutex<Vec<Record>>>,
     cell: Arc<Cell>,
@@ -38,7 +38,7 @@ impl Scene {
         let gate = Arc::new(Gate::new(Limits::default(), []));
         let sinks = Sinks { instruments, record };
         Self {
-            board: Board::new(Vec::new(), gate, sinks),
+            requests: InFlightRequests::new(Vec::new(), gate, sinks),
             collector,
             records,
             cell: Arc::new(Cell::default()),
@@ -82,7 +82,7 @@ impl Scene {
 
     fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
         let entry = Entry { exchange: ExchangeId(id), at: at(millis), word };
-        self.board.take(entry, bytes.as_bytes());
+        self.requests.apply(entry, bytes.as_bytes());
     }
 
     fn upload(&mut self, id: u64, millis: u64, body: &str) {
@@ -104,13 +104,13 @@ impl Scene {
     }
 
     fn sweep(&mut self, millis: u64) -> &mut Self {
-        self.board.sweep(at(millis));
+        self.requests.sweep(at(millis));
         self
     }
 
     /// Before the first token, and after it.
     fn silence(&mut self, millis: u64) -> [Silence; 2] {
-        self.board.reading(at(millis)).0.lanes[0].silence
+        self.requests.reading(at(millis)).0.lanes[0].silence
     }
 
     /// The sum of all series of `name` whose labels hold each of `with`.
@@ -168,7 +168,7 @@ fn a_hang_is_seen_while_it_lasts_and_by_the_instant_at_which_patience_ended() {
         scene.silence(3_150),
         [Silence::default(), Silence { stalled: 1, longest: Some(millis(2_150)) }]
     );
-    assert!(scene.board.streams(at(3_150))[0].stalled);
+    assert!(scene.requests.streams(at(3_150))[0].stalled);
     scene.sweep(5_000);
     scene.token(6_500);
     assert_eq!(scene.silence(6_600)[1].stalled, 0);
@@ -198,7 +198,7 @@ fn a_stall_that_no_sweep_fell_into_is_seen_all_the_same() {
 fn a_first_token_is_awaited_from_when_the_request_was_sent_whole() {
     let mut scene = Scene::request(STREAMED);
     scene.sweep(30_109);
-    let (first, lasting) = (scene.silence(30_109)[0], scene.board.streams(at(30_109)));
+    let (first, lasting) = (scene.silence(30_109)[0], scene.requests.streams(at(30_109)));
     assert_eq!((first.stalled, first.longest), (0, Some(millis(29_999))));
     assert!(!lasting[0].stalled);
     scene.sweep(30_110);
@@ -316,19 +316,19 @@ fn a_stall_while_the_client_does_not_read_is_the_clients() {
 fn a_stall_while_this_process_did_not_run_is_its_own() {
     let mut scene = Scene::stream();
     for beat in 0..4 {
-        scene.board.beat(at(beat * 250));
+        scene.requests.record_heartbeat(at(beat * 250));
     }
     scene.token(1_000);
     // Stopped from then on, for a minute. First the chunk that had waited in the kernel is looked at, then the beat.
     scene.token(61_000);
-    scene.board.beat(at(61_001));
+    scene.requests.record_heartbeat(at(61_001));
     scene.sweep(61_002);
     assert_eq!(scene.stalls(&[]), 0);
     let late = scene.metric("tokengauge_self_delay_seconds_sum", &["runtime"]);
     assert!((late - 60.001).abs() < 1e-9, "due at 1,000: {late}");
     // From here on it runs, and the backend is slow.
     for beat in 1..=10 {
-        scene.board.beat(at(61_001 + beat * 250));
+        scene.requests.record_heartbeat(at(61_001 + beat * 250));
     }
     scene.sweep(63_050);
     assert_eq!(scene.stalls(&["next_token"]), 1);
@@ -365,7 +365,7 @@ fn a_fleet_slowed_to_a_tenth_shows_in_the_tokens_though_no_stream_has_ended() {
     told.push((scene.metric("tokengauge_tokens_total", &["\"text\""]), time));
     let rates: Vec<f64> =
         told.windows(2).map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1)).collect();
-    assert_eq!(scene.board.in_flight(), 20, "none has ended");
+    assert_eq!(scene.requests.in_flight(), 20, "none has ended");
     assert!((49.0..51.0).contains(&rates[0]), "{rates:?}");
     assert!((4.9..5.1).contains(&rates[1]), "{rates:?}");
 }

@@ -1,18 +1,18 @@
-//! Drives the board from the seam: drain, sweep, park.
+//! Drives the requests from the channel: drain, sweep, park.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::board::Board;
-use crate::tee::{Batch, Seam};
+use crate::in_flight::InFlightRequests;
+use crate::tee::{Batch, ObservationChannel};
 use tokengauge_types::clock::{self, Moment};
 use tokengauge_types::event::{Entry, Word};
 use tokio::time::MissedTickBehavior;
 
 /// Between two drains while anything is open. A timed wake costs 20–55 µs, as much as relaying a chunk; instants were
-/// stamped at the seam, so nothing is less exact for waiting.
+/// stamped at the channel, so nothing is less exact for waiting.
 const DRAIN_EVERY: Duration = Duration::from_millis(50);
 
 /// Between two sweeps over the exchanges in flight.
@@ -25,7 +25,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The observer takes them in at each drain; more than a minute of them means that it is stuck, and nobody reads them.
 const MOST_BEATS: usize = 256;
 
-/// The observer: one thread that drains the seam, and the board that anybody may bring up to date and read.
+/// The observer: one thread that drains the channel, and the requests that anybody may bring up to date and read.
 #[derive(Debug)]
 pub struct Observer {
     shared: Arc<Shared>,
@@ -34,27 +34,30 @@ pub struct Observer {
 
 #[derive(Debug)]
 struct Shared {
-    seam: Arc<Seam>,
-    desk: Mutex<Desk>,
+    channel: Arc<ObservationChannel>,
+    desk: Mutex<ObserverState>,
     stopping: AtomicBool,
-    /// When the runtime that moves the bytes had its turns, as far as the board was not told.
+    /// When the runtime that moves the bytes had its turns, as far as the requests was not told.
     beats: Mutex<Vec<Moment>>,
 }
 
-/// The board, and the batch that is swapped with each shard in turn: buffers are used again, not made again.
+/// The requests, and the batch that is swapped with each shard in turn: buffers are used again, not made again.
 #[derive(Debug)]
-struct Desk {
-    board: Board,
+struct ObserverState {
+    requests: InFlightRequests,
     batch: Batch,
 }
 
 impl Observer {
     /// # Errors
     /// Where the thread cannot be made.
-    pub fn start(seam: Arc<Seam>, board: Board) -> std::io::Result<Self> {
-        let desk = Mutex::new(Desk { board, batch: Batch::default() });
+    pub fn start(
+        channel: Arc<ObservationChannel>,
+        requests: InFlightRequests,
+    ) -> std::io::Result<Self> {
+        let desk = Mutex::new(ObserverState { requests, batch: Batch::default() });
         let shared = Arc::new(Shared {
-            seam,
+            channel,
             desk,
             stopping: AtomicBool::new(false),
             beats: Mutex::default(),
@@ -66,22 +69,25 @@ impl Observer {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Has the board take in every word said so far, then reads it. A barrier: what was said before this call is in
+    /// Has the requests take in every word said so far, then reads it. A barrier: what was said before this call is in
     /// what `read` sees.
-    pub fn settled<T>(&self, read: impl FnOnce(&mut Board, Moment) -> T) -> T {
+    pub fn with_current_state<T>(
+        &self,
+        read: impl FnOnce(&mut InFlightRequests, Moment) -> T,
+    ) -> T {
         let mut desk = self.shared.desk();
         desk.drain(&self.shared);
         let now = clock::now();
-        desk.board.sweep(now);
-        read(&mut desk.board, now)
+        desk.requests.sweep(now);
+        read(&mut desk.requests, now)
     }
 
     /// Beats for ever on the runtime that moves the bytes, so that its delays, and those of the whole process, are known
     /// from the backend's.
-    pub fn beat(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub fn run_heartbeat(&self) -> impl Future<Output = ()> + Send + use<> {
         let shared = Arc::clone(&self.shared);
         async move {
-            let mut beats = tokio::time::interval(Board::BEAT_EVERY);
+            let mut beats = tokio::time::interval(InFlightRequests::HEARTBEAT_INTERVAL);
             beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 beats.tick().await;
@@ -96,12 +102,12 @@ impl Observer {
     /// Takes in what is left and ends the thread.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.shared.seam.wake();
+        self.shared.channel.wake();
         let thread = lock(&self.thread).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the observer thread had ended by a panic");
         }
-        self.settled(|_, _| ());
+        self.with_current_state(|_, _| ());
     }
 }
 
@@ -114,38 +120,38 @@ impl Shared {
                 let mut desk = self.desk();
                 desk.drain(self);
                 let now = clock::now();
-                desk.board.swept_late(now.since(due));
+                desk.requests.record_observer_delay(now.since(due));
                 if now.since(swept) >= SWEEP_EVERY {
                     swept = now;
-                    desk.board.sweep(now);
+                    desk.requests.sweep(now);
                 }
             }
             // Asked after the drain: an exchange that opens from here on finds none open, and wakes this thread.
-            let pause = if self.seam.open_exchanges() == 0 { IDLE } else { DRAIN_EVERY };
+            let pause = if self.channel.open_exchanges() == 0 { IDLE } else { DRAIN_EVERY };
             due = clock::now() + pause;
-            self.seam.park(pause);
+            self.channel.park(pause);
         }
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn desk(&self) -> MutexGuard<'_, ObserverState> {
         lock(&self.desk)
     }
 }
 
-impl Desk {
+impl ObserverState {
     fn drain(&mut self, shared: &Shared) {
-        let seam = &shared.seam;
-        for shard in 0..seam.shards() {
-            seam.drain(shard, &mut self.batch);
+        let channel = &shared.channel;
+        for shard in 0..channel.shards() {
+            channel.drain(shard, &mut self.batch);
             // Read after the words were taken: what a pause held up is stamped before the beat that tells of it.
             for beat in lock(&shared.beats).drain(..) {
-                self.board.beat(beat);
+                self.requests.record_heartbeat(beat);
             }
             let mut rest: &[u8] = &self.batch.bytes;
             for entry in self.batch.entries.drain(..) {
                 let (bytes, behind) = rest.split_at(carried(&entry).min(rest.len()));
                 rest = behind;
-                self.board.take(entry, bytes);
+                self.requests.apply(entry, bytes);
             }
             self.batch.bytes.clear();
         }

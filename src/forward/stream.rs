@@ -9,44 +9,44 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use tokengauge_observe::tee::Written;
+use tokengauge_observe::tee::UploadFlush;
 
 /// The stream, which tells when everything was written.
 #[derive(Debug)]
-pub(super) struct Wire<S = Stream> {
+pub(super) struct UpstreamStream<S = Transport> {
     stream: S,
-    written: Arc<Written>,
+    written: Arc<UploadFlush>,
 }
 
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum Transport {
     Plain(TcpStream),
     /// Boxed: a TLS state is a kilobyte that plain links should not carry.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Wire {
+impl UpstreamStream {
     /// Whether the upstream chose HTTP/2 by ALPN.
     pub(super) fn chose_http2(&self) -> bool {
         match &self.stream {
-            Stream::Plain(_) => false,
-            Stream::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Transport::Plain(_) => false,
+            Transport::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
         }
     }
 }
 
-impl<S> Wire<S> {
+impl<S> UpstreamStream<S> {
     pub(super) fn over(stream: S) -> Self {
         Self { stream, written: Arc::default() }
     }
 
     /// For a body that is sent over this, one at a time.
-    pub(super) fn written(&self) -> Arc<Written> {
+    pub(super) fn written(&self) -> Arc<UploadFlush> {
         Arc::clone(&self.written)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for UpstreamStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -56,7 +56,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -91,7 +91,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for Transport {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -104,7 +104,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for Transport {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
     use tokengauge_observe::tee::body::RequestBody;
-    use tokengauge_observe::tee::{self, Seam, Tap};
+    use tokengauge_observe::tee::{self, ObservationChannel, RequestObserver};
     use tokengauge_types::clock;
     use tokengauge_types::event::{Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who};
     use tokengauge_types::label::{Label, Name};
@@ -170,7 +170,7 @@ mod tests {
     /// All of it finds room in hyper's buffer, and none in the stream below.
     const BODY: usize = 100 * 1024;
 
-    fn tap() -> Tap {
+    fn observer() -> RequestObserver {
         let facts = RouteFacts {
             name: Label::known("test"),
             vantage: Vantage::Outbound,
@@ -201,7 +201,7 @@ mod tests {
             who: Who::default(),
             cell: Arc::default(),
         };
-        Arc::new(Seam::new(tee::Config::default())).open(open, clock::now())
+        Arc::new(ObservationChannel::new(tee::Config::default())).open(open, clock::now())
     }
 
     async fn settle() {
@@ -213,18 +213,18 @@ mod tests {
     #[tokio::test]
     async fn an_upload_ends_when_it_is_written_and_not_when_hyper_took_it() {
         let (near, mut far) = duplex(16);
-        let wire = Wire::over(near);
-        let tap = tap();
-        let mut body = RequestBody::new(Full::new(Bytes::from(vec![b'x'; BODY])), tap.clone());
+        let wire = UpstreamStream::over(near);
+        let observer = observer();
+        let mut body = RequestBody::new(Full::new(Bytes::from(vec![b'x'; BODY])), observer.clone());
         body.sent_over(Some(wire.written()));
         let (mut sender, connection) = http1::handshake(TokioIo::new(wire)).await.unwrap();
         tokio::spawn(connection);
         let answered = tokio::spawn(sender.send_request(Request::post("/").body(body).unwrap()));
         far.read_exact(&mut [0; BODY]).await.unwrap();
         settle().await;
-        assert!(!tap.uploaded(), "the head was read too, so some of the body is left");
+        assert!(!observer.uploaded(), "the head was read too, so some of the body is left");
         let mut left = Vec::new();
-        while !tap.uploaded() {
+        while !observer.uploaded() {
             left.push(far.read_u8().await.unwrap());
         }
         assert!(left.iter().all(|byte| *byte == b'x'));
@@ -235,14 +235,14 @@ mod tests {
     #[tokio::test]
     async fn without_a_connection_to_say_so_it_ends_when_it_was_taken() {
         let (near, mut far) = duplex(64);
-        let tap = tap();
-        let body = RequestBody::new(Full::new(Bytes::from(vec![b'x'; BODY])), tap.clone());
+        let observer = observer();
+        let body = RequestBody::new(Full::new(Bytes::from(vec![b'x'; BODY])), observer.clone());
         let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.unwrap();
         tokio::spawn(connection);
         let answered = tokio::spawn(sender.send_request(Request::post("/").body(body).unwrap()));
         far.read_u8().await.unwrap();
         settle().await;
-        assert!(tap.uploaded());
+        assert!(observer.uploaded());
         drop(far);
         assert!(answered.await.unwrap().is_err());
     }

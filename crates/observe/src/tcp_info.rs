@@ -7,7 +7,7 @@ use tokengauge_measure::record::{Connection, Network};
 use tokengauge_types::tcp::{Connection as Ends, Info};
 
 /// Asks the kernel; nothing of a connection that is closed.
-pub type Ask = Box<dyn FnMut(&Ends) -> Option<Info> + Send>;
+pub type TcpInfoQuery = Box<dyn FnMut(&Ends) -> Option<Info> + Send>;
 
 /// Questions between two sweeps, a quarter of a second: at 6 µs each they take no more than 1 % of a core. Exchanges
 /// beyond them have no round-trip time, and their retransmits are told by the next one on the connection.
@@ -15,27 +15,27 @@ const MOST_QUESTIONS: usize = 400;
 
 /// The kernel, where it can be asked.
 #[derive(Default)]
-pub(super) struct Kernel {
-    ask: Option<Ask>,
+pub(super) struct TcpInfoReader {
+    ask: Option<TcpInfoQuery>,
     asked: usize,
 }
 
 /// Both sides of an exchange.
 #[derive(Debug, Default)]
-pub(super) struct Sides {
-    pub(super) client: Side,
-    pub(super) upstream: Side,
+pub(super) struct Connections {
+    pub(super) client: PeerConnection,
+    pub(super) upstream: PeerConnection,
 }
 
 /// One connection, and what was last said of it.
 #[derive(Debug, Default)]
-pub(super) struct Side {
+pub(super) struct PeerConnection {
     connection: Option<Arc<Ends>>,
     info: Option<Info>,
 }
 
-impl Kernel {
-    pub(super) fn asked_by(ask: Ask) -> Self {
+impl TcpInfoReader {
+    pub(super) fn new(ask: TcpInfoQuery) -> Self {
         Self { ask: Some(ask), asked: 0 }
     }
 
@@ -45,7 +45,7 @@ impl Kernel {
     }
 
     /// Asks about both sides; unless `again`, only about what nothing is known of.
-    pub(super) fn ask(&mut self, sides: &mut Sides, again: bool) {
+    pub(super) fn ask(&mut self, sides: &mut Connections, again: bool) {
         let Some(ask) = &mut self.ask else { return };
         for side in [&mut sides.client, &mut sides.upstream] {
             if self.asked < MOST_QUESTIONS && side.ask(again, ask) {
@@ -55,26 +55,26 @@ impl Kernel {
     }
 }
 
-impl std::fmt::Debug for Kernel {
+impl std::fmt::Debug for TcpInfoReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel").field("asked", &self.asked).finish_non_exhaustive()
+        f.debug_struct("TcpInfoReader").field("asked", &self.asked).finish_non_exhaustive()
     }
 }
 
-impl Sides {
+impl Connections {
     pub(super) fn told(&self) -> Network {
         Network { client: self.client.told(), upstream: self.upstream.told() }
     }
 }
 
-impl Side {
+impl PeerConnection {
     /// The exchange goes over `connection` from here on.
     pub(super) fn over(&mut self, connection: Option<Arc<Ends>>) {
         *self = Self { connection, info: None };
     }
 
     /// Whether there was anything to ask.
-    fn ask(&mut self, again: bool, ask: &mut Ask) -> bool {
+    fn ask(&mut self, again: bool, ask: &mut TcpInfoQuery) -> bool {
         let wanted = again || self.info.is_none();
         let Some(connection) = self.connection.as_ref().filter(|_| wanted) else {
             return false;
@@ -112,7 +112,7 @@ mod tests {
     }
 
     /// A kernel that gives these answers, and none after them.
-    fn kernel(answers: Vec<Option<Info>>) -> (Kernel, Arc<Mutex<usize>>) {
+    fn kernel(answers: Vec<Option<Info>>) -> (TcpInfoReader, Arc<Mutex<usize>>) {
         let asked = Arc::new(Mutex::new(0));
         let count = Arc::clone(&asked);
         let mut answers = answers.into_iter();
@@ -120,11 +120,11 @@ mod tests {
             *count.lock().unwrap() += 1;
             answers.next().flatten()
         };
-        (Kernel::asked_by(Box::new(ask)), asked)
+        (TcpInfoReader::new(Box::new(ask)), asked)
     }
 
-    fn upstream(connection: Option<Arc<Ends>>) -> Sides {
-        let mut sides = Sides::default();
+    fn upstream(connection: Option<Arc<Ends>>) -> Connections {
+        let mut sides = Connections::default();
         sides.upstream.over(connection);
         sides
     }

@@ -1,4 +1,4 @@
-//! The seam under pressure, and at the proxy's end.
+//! The channel under pressure, and at the proxy's end.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ async fn bytes_beyond_the_budget_pass_and_are_told_as_a_gap() {
     assert!(seen > 0 && seen <= 128 * 1024, "{seen}");
     assert_eq!(seen + gap, LEN, "what was not seen is told: {words:?}");
     assert!(words[0].ends_with("Complete"), "words are never lost: {words:?}");
-    assert_eq!(proxy.seam.lost().bytes, gap as u64);
-    assert_eq!(proxy.seam.lost().exchanges, 1);
+    assert_eq!(proxy.channel.lost().bytes, gap as u64);
+    assert_eq!(proxy.channel.lost().exchanges, 1);
 }
 
 #[tokio::test]
@@ -47,12 +47,12 @@ async fn an_exchange_that_finds_its_shard_full_goes_unobserved_as_a_whole() {
     client.write(GET).await;
     let mut upstream = backend.accept().await;
     upstream.read_head().await;
-    assert_eq!(proxy.seam.open_exchanges(), 1);
+    assert_eq!(proxy.channel.open_exchanges(), 1);
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     client.read_until("\r\n\r\nok").await;
     assert_eq!(proxy.words().await, Vec::<String>::new());
-    assert_eq!(proxy.seam.lost().exchanges, 1);
-    assert_eq!(proxy.seam.lost().bytes, 0, "it is counted once, as an exchange");
+    assert_eq!(proxy.channel.lost().exchanges, 1);
+    assert_eq!(proxy.channel.lost().bytes, 0, "it is counted once, as an exchange");
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn order_within_an_exchange_is_total_while_it_is_drained() {
         upstream.write("0\r\n\r\n").await;
     });
     let reading = tokio::spawn(async move { client.read_until("\r\n0\r\n\r\n").await });
-    while proxy.seam.open_exchanges() > 0 {
+    while proxy.channel.open_exchanges() > 0 {
         proxy.drain();
         tokio::task::yield_now().await;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tests::{Play, STREAMED, at, chunk, open, usage};
-use crate::{Board, Sinks};
+use crate::{InFlightRequests, Sinks};
 use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{Complete, Outcome};
 use tokengauge_measure::timing::{Sample, Stage};
@@ -240,9 +240,9 @@ fn live(samples: &[Sample]) -> u64 {
     tokens.sum()
 }
 
-/// A board whose metrics are read while its exchanges go on.
+/// A requests whose metrics are read while its exchanges go on.
 struct Watch {
-    board: Board,
+    requests: InFlightRequests,
     collector: tokengauge_telemetry::Collector,
     exchange: u64,
     /// Of the latest exchange.
@@ -257,7 +257,7 @@ impl Watch {
         let sinks = Sinks { instruments, record: Box::new(|_| {}) };
         let gate = Arc::new(Gate::new(Limits::default(), []));
         Self {
-            board: Board::new(Vec::new(), gate, sinks),
+            requests: InFlightRequests::new(Vec::new(), gate, sinks),
             collector,
             exchange: 0,
             cell: Arc::default(),
@@ -284,7 +284,7 @@ impl Watch {
     fn say(&mut self, millis: u64, word: Word, bytes: &[u8]) {
         let entry =
             Entry { exchange: ExchangeId(self.exchange), at: Moment::from_millis(millis), word };
-        self.board.take(entry, bytes);
+        self.requests.apply(entry, bytes);
     }
 
     fn bytes(&mut self, millis: u64, direction: Direction, text: &str, blocked: u64) {
@@ -420,17 +420,17 @@ fn stream_time_never_falls_and_tells_each_second_once() {
         );
         before = now;
     };
-    watch.board.sweep(at(600));
+    watch.requests.sweep(at(600));
     seen(&watch);
     watch.delta(1_000, " a", 0);
     seen(&watch);
-    watch.board.sweep(at(1_250));
+    watch.requests.sweep(at(1_250));
     seen(&watch);
     watch.delta(2_000, " a", 500);
     seen(&watch);
     // A sweep that is late, and one whose time is over already.
-    watch.board.sweep(at(3_000));
-    watch.board.sweep(at(2_900));
+    watch.requests.sweep(at(3_000));
+    watch.requests.sweep(at(2_900));
     seen(&watch);
     watch.end(3_100, Ending::ClientGone);
     seen(&watch);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{Answer, Brought};
-use crate::coding::Coding;
-use crate::reading::Reading;
+use crate::content_decoder::ContentDecoder;
+use crate::request_state::RequestState;
+use crate::response::{FrameContent, ResponseAccumulator};
 use tokengauge_llm::content::{self, Asked, Budget, Policy};
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::{
@@ -21,20 +21,20 @@ use tokengauge_types::label::{Dimension, Gate, Label, Name, OTHER};
 
 /// A call of a known API.
 #[derive(Debug)]
-pub(super) struct Calling {
+pub(super) struct ApiCall {
     api: Api,
-    request: Reading,
+    request: RequestState,
     /// Whether the body says which API it is.
     body_decides: bool,
-    request_coding: Coding,
-    response_coding: Coding,
+    request_coding: ContentDecoder,
+    response_coding: ContentDecoder,
     /// Made when the head is known; `None` where the body cannot be read.
     response: Option<(Framer, ResponseReader)>,
     /// Part of the answer's body went by unread.
     lost: bool,
     /// Both sides of what was upgraded to a WebSocket.
     session: Option<Box<Realtime>>,
-    pub(super) answer: Answer,
+    pub(super) answer: ResponseAccumulator,
     /// Settled once the answer's head vouches for the model.
     series: Option<Series>,
     provider: Label,
@@ -60,19 +60,19 @@ pub(super) struct Closing {
     pub(super) websocket: Option<WebSocket>,
 }
 
-impl Calling {
+impl ApiCall {
     pub(super) fn new(found: &DetectedApi, open: &Open, tokenisers: &Tokenisers) -> Self {
         let api = found.api;
         Self {
             api,
-            request: Reading::Still(Box::new(RequestReader::new(found))),
+            request: RequestState::Still(Box::new(RequestReader::new(found))),
             body_decides: found.body_decides,
-            request_coding: Coding::new(&open.headers),
-            response_coding: Coding::plain(),
+            request_coding: ContentDecoder::new(&open.headers),
+            response_coding: ContentDecoder::plain(),
             response: None,
             lost: false,
             session: None,
-            answer: Answer::new(None, tokenisers),
+            answer: ResponseAccumulator::new(None, tokenisers),
             series: None,
             provider: provider(api, &open.route, None),
             quota: None,
@@ -142,7 +142,7 @@ impl Calling {
 
     pub(super) fn request(&mut self, bytes: &[u8]) {
         let Self { request, asked, .. } = self;
-        if let Reading::Still(reader) = request
+        if let RequestState::Still(reader) = request
             && !self.request_coding.push(bytes, &mut |plain| {
                 reader.push(plain);
                 if let Some(asked) = asked {
@@ -159,8 +159,8 @@ impl Calling {
         if sent {
             self.request_coding.end();
         }
-        if let Reading::Still(reader) = &self.request {
-            self.request = Reading::Done(Box::new(reader.facts().clone()));
+        if let RequestState::Still(reader) = &self.request {
+            self.request = RequestState::Done(Box::new(reader.facts().clone()));
         }
     }
 
@@ -178,7 +178,7 @@ impl Calling {
             }
         }
         match (direction, &mut self.request, &mut self.response) {
-            (Direction::Request, Reading::Still(reader), _) => reader.gap(),
+            (Direction::Request, RequestState::Still(reader), _) => reader.gap(),
             (Direction::Response, _, Some((framer, _))) => framer.gap(),
             (Direction::Request | Direction::Response, _, _) => {}
         }
@@ -204,7 +204,7 @@ impl Calling {
             return;
         };
         let busy = !session.is_idle();
-        let mut brought = Brought::default();
+        let mut brought = FrameContent::default();
         let mut take = |event: Event<'_>| self.answer.event(&event, &mut brought, out);
         match direction {
             Direction::Request => session.client(text, &mut take),
@@ -248,10 +248,10 @@ impl Calling {
             self.series = None;
         }
         let heard = self.answer.heard.take();
-        self.answer = Answer::new(self.asked(), &self.tokenisers);
+        self.answer = ResponseAccumulator::new(self.asked(), &self.tokenisers);
         self.answer.heard = heard;
         self.provider = provider(self.api, route, Some(&head.headers));
-        self.response_coding = Coding::new(&head.headers);
+        self.response_coding = ContentDecoder::new(&head.headers);
         self.response = (!self.response_coding.is_unread()).then(|| {
             let framer = Framer::new(head.headers.get("content-type"), self.api.json());
             (framer, ResponseReader::new(self.api, self.facts(), head.status))
@@ -265,7 +265,7 @@ impl Calling {
     fn head_says(&mut self, head: &Head) {
         let whole = self.facts().stream != Some(true);
         let answer = &mut self.answer;
-        let mut brought = Brought::default();
+        let mut brought = FrameContent::default();
         let failed = dialect::is_error(head.status);
         dialect::headers::read(&head.headers, failed, whole, &mut |event| {
             answer.event(&event, &mut brought, &mut |_| {});
@@ -455,12 +455,12 @@ impl Calling {
 /// Reads one frame, and takes in the events that come of it.
 fn take(
     reader: &mut ResponseReader,
-    answer: &mut Answer,
+    answer: &mut ResponseAccumulator,
     (at, frame): (Moment, Frame<'_>),
     points: &mut Points,
     out: &mut impl FnMut(Sample),
 ) {
-    let mut brought = Brought::default();
+    let mut brought = FrameContent::default();
     reader.read(&frame, &mut |event| answer.event(&event, &mut brought, out));
     if matches!(frame, Frame::Event { .. }) {
         answer.chunk(at, brought, points, out);

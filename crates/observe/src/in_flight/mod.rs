@@ -2,10 +2,10 @@
 //!
 //! Still sans-IO: words and moments come in, records and samples go out to [`Sinks`]. One thread at a time has it, but
 //! it need not always be the same one: whoever wants a reading that is up to date (a scrape, `/streams`, a test) takes
-//! the lock, drains the seam and reads.
+//! the lock, drains the channel and reads.
 
-mod budgets;
-mod flight;
+mod active_request;
+mod time_slices;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::board::flight::Flight;
 use crate::exchange::Exchange;
-use crate::network::{Ask, Kernel};
+use crate::in_flight::active_request::ActiveRequest;
+use crate::tcp_info::{TcpInfoQuery, TcpInfoReader};
 use tokengauge_llm::content;
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::frame::Anomaly;
@@ -47,9 +47,9 @@ impl std::fmt::Debug for Sinks {
 
 /// See the module's head.
 #[derive(Debug)]
-pub struct Board {
+pub struct InFlightRequests {
     /// The ids are our own and come in order, so no client can make them collide.
-    flights: FxHashMap<ExchangeId, Box<Flight>>,
+    flights: FxHashMap<ExchangeId, Box<ActiveRequest>>,
     load: Load,
     ledger: slo::Ledger,
     drift: Drift,
@@ -58,7 +58,7 @@ pub struct Board {
     retries: load::Retries,
     gate: Arc<Gate>,
     tokenisers: Tokenisers,
-    kernel: Kernel,
+    kernel: TcpInfoReader,
     backends: Backends,
     /// The routes whose content is captured, and the memory that this may take.
     contents: content::Routes,
@@ -74,7 +74,7 @@ pub struct StreamView {
     pub route: Label,
     pub path: Name,
     pub model: Option<Name>,
-    pub phase: Phase,
+    pub phase: StreamPhase,
     /// Seconds since the request's head was received.
     pub age: f64,
     /// Seconds from the request's head to the first token; `null` before it.
@@ -94,16 +94,16 @@ pub struct StreamView {
 /// What an exchange in flight is doing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
+pub enum StreamPhase {
     Queued,
     Waiting,
     Streaming,
     Unstreamed,
 }
 
-impl Board {
+impl InFlightRequests {
     /// Between two beats of the runtime: see [`beat`](Self::beat).
-    pub const BEAT_EVERY: Duration = pauses::BEAT_EVERY;
+    pub const HEARTBEAT_INTERVAL: Duration = pauses::BEAT_EVERY;
 
     pub fn new(objectives: Vec<slo::Objective>, gate: Arc<Gate>, sinks: Sinks) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Board {
             retries: load::Retries::default(),
             gate,
             tokenisers: Tokenisers::default(),
-            kernel: Kernel::default(),
+            kernel: TcpInfoReader::default(),
             backends: Backends::default(),
             contents: content::Routes::default(),
             budget: content::Budget::default(),
@@ -128,7 +128,7 @@ impl Board {
     /// Takes in one word. `bytes` are those of an `Arrival`.
     ///
     /// A panic in a stage ends the observation of that one exchange, and is counted; its bytes flow on.
-    pub fn take(&mut self, entry: Entry, bytes: &[u8]) {
+    pub fn apply(&mut self, entry: Entry, bytes: &[u8]) {
         let Entry { exchange, at, word } = entry;
         match word {
             Word::Open(open) => self.open(exchange, at, open),
@@ -173,13 +173,13 @@ impl Board {
     }
 
     /// The runtime that moves the bytes had its turn at `at`: see [`Pauses`].
-    pub fn beat(&mut self, at: Moment) {
+    pub fn record_heartbeat(&mut self, at: Moment) {
         let late = self.pauses.beat(at);
         self.sinks.instruments.late(Part::Runtime, late);
     }
 
     /// The observer had its turn, `late` after that was due.
-    pub fn swept_late(&self, late: Duration) {
+    pub fn record_observer_delay(&self, late: Duration) {
         self.sinks.instruments.late(Part::Observer, late);
     }
 
@@ -219,12 +219,18 @@ impl Board {
     }
 
     /// Of which backends something is wanted to be known.
-    pub fn watch_backends(&mut self, backends: Vec<Backend>) {
+    pub fn set_backends(&mut self, backends: Vec<Backend>) {
         self.backends.replace(backends);
     }
 
     /// The metrics of the engine behind `upstream` were read at `at`, which is `wall` on the wall clock, or not.
-    pub fn asked(&mut self, at: Moment, wall: Wall, upstream: &Label, told: Result<Told, Asked>) {
+    pub fn record_engine_reading(
+        &mut self,
+        at: Moment,
+        wall: Wall,
+        upstream: &Label,
+        told: Result<Told, Asked>,
+    ) {
         self.backends.asked(at, wall, upstream, told);
     }
 
@@ -253,27 +259,27 @@ impl Board {
     }
 
     /// What the workload is compared with; where that changes, the comparison begins anew.
-    pub fn compare_with(&mut self, config: drift::Config) {
+    pub fn set_drift_config(&mut self, config: drift::Config) {
         self.drift.replace(config);
     }
 
     /// What exchanges that begin from now on are counted with.
-    pub fn count_with(&mut self, tokenisers: Tokenisers) {
+    pub fn set_tokenizers(&mut self, tokenisers: Tokenisers) {
         self.tokenisers = tokenisers;
     }
 
     /// How the kernel is asked about connections: once while an exchange goes on, and at its end.
-    pub fn ask_kernel_by(&mut self, ask: Ask) {
-        self.kernel = Kernel::asked_by(ask);
+    pub fn set_tcp_info_query(&mut self, ask: TcpInfoQuery) {
+        self.kernel = TcpInfoReader::new(ask);
     }
 
     /// Whose content is captured of exchanges that begin from now on.
-    pub fn capture(&mut self, contents: content::Routes) {
+    pub fn set_content_capture(&mut self, contents: content::Routes) {
         self.contents = contents;
     }
 
     /// What calls that end from now on cost, and whose budget pays.
-    pub fn charge_by(&mut self, costs: Costs) {
+    pub fn set_costs(&mut self, costs: Costs) {
         for budget in &costs.budgets {
             let unit = budget.allowance.unit();
             self.sinks.instruments.budget(&budget.name, &unit);
@@ -316,7 +322,7 @@ impl Board {
     }
 
     /// Makes known a lane before its first exchange, so that it is told as 0.
-    pub fn prime(&mut self, lane: &Lane) {
+    pub fn track_route(&mut self, lane: &Lane) {
         self.load.know(lane);
     }
 
@@ -336,7 +342,7 @@ impl Board {
         }
         let state = exchange.state();
         self.load.enter(&lane, state);
-        let flight = Flight {
+        let flight = ActiveRequest {
             exchange,
             lane,
             state,
@@ -404,7 +410,7 @@ impl Board {
         flight.tell_slices(at, flight.tokens - before, ledger);
     }
 
-    fn end(&mut self, mut flight: Flight, at: Moment, ending: Ending) {
+    fn end(&mut self, mut flight: ActiveRequest, at: Moment, ending: Ending) {
         let Self { load, ledger, drift, pauses, backends, retries, gate, costs, sinks, .. } = self;
         let found = flight.found.take();
         flight.tell_time(at, Duration::ZERO, &sinks.instruments);
@@ -425,7 +431,7 @@ impl Board {
         // Nothing came after it that could tell.
         record.blocked += unread;
         if let Some(found) = found {
-            flight::found(backends, at, found, &mut record);
+            active_request::found(backends, at, found, &mut record);
         }
         charge(costs, &mut record, &sinks.instruments);
         let verdicts: Vec<_> = ledger.judge(&record).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::Seam;
+use super::ObservationChannel;
 use super::shard::Shard;
 use tokengauge_types::clock::{self, Moment};
 use tokengauge_types::event::{
@@ -13,17 +13,17 @@ use tokengauge_types::event::{
 /// Says the words of one exchange. Clones are cheap and say into the same exchange.
 ///
 /// After the first [`end`](Self::end) nothing more is said. When the last clone is dropped without one, the exchange
-/// was abandoned: by the client, or by this proxy's shutdown once [`Seam::cut`] was called.
+/// was abandoned: by the client, or by this proxy's shutdown once [`ObservationChannel::cut`] was called.
 #[derive(Clone, Debug)]
-pub struct Tap(Arc<Line>);
+pub struct RequestObserver(Arc<SharedState>);
 
 #[derive(Debug)]
-struct Line {
-    seam: Arc<Seam>,
+struct SharedState {
+    channel: Arc<ObservationChannel>,
     id: ExchangeId,
     /// The whole exchange goes unobserved.
     mute: bool,
-    /// Written under the shard's lock, so that no word can follow the end.
+    /// UploadFlush under the shard's lock, so that no word can follow the end.
     ended: AtomicBool,
     uploaded: AtomicBool,
     /// Bytes that went by unobserved and are not said yet; touched under the shard's lock.
@@ -34,10 +34,15 @@ struct Line {
     cell: Arc<Cell>,
 }
 
-impl Tap {
-    pub(super) fn open(seam: Arc<Seam>, id: ExchangeId, open: Open, at: Moment) -> Self {
+impl RequestObserver {
+    pub(super) fn open(
+        channel: Arc<ObservationChannel>,
+        id: ExchangeId,
+        open: Open,
+        at: Moment,
+    ) -> Self {
         let cell = Arc::clone(&open.cell);
-        let mute = seam.with_shard(id, |shard| {
+        let mute = channel.with_shard(id, |shard| {
             let admitted = shard.admits_exchange();
             if admitted {
                 shard.say(id, at, Word::Open(Box::new(open)));
@@ -45,10 +50,10 @@ impl Tap {
             !admitted
         });
         if mute {
-            seam.lost_exchanges.fetch_add(1, Ordering::Relaxed);
+            channel.lost_exchanges.fetch_add(1, Ordering::Relaxed);
         }
-        Self(Arc::new(Line {
-            seam,
+        Self(Arc::new(SharedState {
+            channel,
             id,
             mute,
             ended: AtomicBool::new(false),
@@ -134,7 +139,7 @@ impl Tap {
     }
 }
 
-impl Line {
+impl SharedState {
     fn say(&self, at: Moment, word: Word) {
         self.with_shard(|shard| {
             self.say_gaps(shard, at);
@@ -152,9 +157,9 @@ impl Line {
             if !(gapless && shard.copy((self.id, at), direction, bytes, blocked)) {
                 let len = bytes.len() as u64;
                 gap.fetch_add(len, Ordering::Relaxed);
-                self.seam.lost_bytes.fetch_add(len, Ordering::Relaxed);
+                self.channel.lost_bytes.fetch_add(len, Ordering::Relaxed);
                 if !self.lossy.swap(true, Ordering::Relaxed) {
-                    self.seam.lost_exchanges.fetch_add(1, Ordering::Relaxed);
+                    self.channel.lost_exchanges.fetch_add(1, Ordering::Relaxed);
                 }
             }
         });
@@ -166,15 +171,15 @@ impl Line {
                 self.say_gaps(shard, at);
                 shard.say(self.id, at, Word::End(ending));
                 self.ended.store(true, Ordering::Release);
-                self.seam.open.fetch_sub(1, Ordering::AcqRel);
+                self.channel.open.fetch_sub(1, Ordering::AcqRel);
             });
         } else if !self.ended.swap(true, Ordering::AcqRel) {
-            self.seam.open.fetch_sub(1, Ordering::AcqRel);
+            self.channel.open.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
     fn abandoned(&self) -> Ending {
-        if self.seam.is_cut() { Ending::Drained } else { Ending::ClientGone }
+        if self.channel.is_cut() { Ending::Drained } else { Ending::ClientGone }
     }
 
     /// One word for all bytes lost in a row, so that gaps cannot fill the buffer that had no room for bytes.
@@ -198,7 +203,7 @@ impl Line {
         if self.mute {
             return;
         }
-        self.seam.with_shard(self.id, |shard| {
+        self.channel.with_shard(self.id, |shard| {
             if !self.ended.load(Ordering::Relaxed) {
                 act(shard);
             }
@@ -206,7 +211,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for SharedState {
     fn drop(&mut self) {
         if !*self.ended.get_mut() {
             self.end(clock::now(), self.abandoned());

@@ -1,10 +1,10 @@
-//! What a board tells of backends, and what it writes into the records of calls to them.
+//! What a requests tells of backends, and what it writes into the records of calls to them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::tests::{at, open};
-use crate::{Board, Sinks};
+use crate::{InFlightRequests, Sinks};
 use tokengauge_measure::cost::{Costs, Prices, Rental};
 use tokengauge_measure::engine::{Backend, Engine, Numbers, Told, warm};
 use tokengauge_measure::load::Bound;
@@ -18,7 +18,7 @@ const ASKED: &str =
     r#"{"model":"qwen3:4b","stream":false,"messages":[{"role":"user","content":"Hi"}]}"#;
 
 struct Stage {
-    board: Board,
+    requests: InFlightRequests,
     records: Arc<Mutex<Vec<Record>>>,
     next: u64,
 }
@@ -33,19 +33,19 @@ impl Stage {
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
         let gate = Arc::new(Gate::new(Limits::default(), []));
         let sinks = Sinks { instruments, record };
-        let mut board = Board::new(Vec::new(), gate, sinks);
-        board.watch_backends(vec![Backend {
+        let mut requests = InFlightRequests::new(Vec::new(), gate, sinks);
+        requests.set_backends(vec![Backend {
             upstream: Label::known("gpu"),
             routes: vec![Label::known("default")],
             stale_after: Some(Duration::from_secs(15)),
             warm,
         }]);
-        Self { board, records, next: 0 }
+        Self { requests, records, next: 0 }
     }
 
     fn say(&mut self, millis: u64, word: Word, bytes: &[u8]) {
         let entry = Entry { exchange: ExchangeId(self.next), at: at(millis), word };
-        self.board.take(entry, bytes);
+        self.requests.apply(entry, bytes);
     }
 
     fn body(&mut self, millis: u64, direction: Direction, text: &str) {
@@ -88,7 +88,7 @@ impl Stage {
     }
 
     fn state(&self, millis: u64) -> Option<Warm> {
-        self.board.backends(at(millis)).remove(0).warm
+        self.requests.backends(at(millis)).remove(0).warm
     }
 }
 
@@ -142,9 +142,9 @@ fn the_queue_is_exact_while_the_engine_tells_it() {
         route: Label::known("default"),
         vantage: tokengauge_types::event::Vantage::Outbound,
     };
-    stage.board.prime(&lane);
+    stage.requests.track_route(&lane);
     let mut depth = |millis| {
-        let lane = stage.board.reading(at(millis)).0.lanes.remove(0);
+        let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
         (lane.queue_depth(), lane.bound())
     };
     assert_eq!(depth(0), (0, Bound::Upper));
@@ -153,9 +153,9 @@ fn the_queue_is_exact_while_the_engine_tells_it() {
         numbers: Numbers { waiting: Some(7), ..Numbers::default() },
         implausible: 0,
     };
-    stage.board.asked(at(0), Wall::default(), &Label::known("gpu"), Ok(told));
+    stage.requests.record_engine_reading(at(0), Wall::default(), &Label::known("gpu"), Ok(told));
     let mut depth = |millis| {
-        let lane = stage.board.reading(at(millis)).0.lanes.remove(0);
+        let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
         (lane.queue_depth(), lane.bound())
     };
     assert_eq!(depth(15_000), (7, Bound::Exact));
@@ -172,9 +172,9 @@ fn a_token_costs_what_its_hardware_does_at_the_load_of_its_route() {
         currency: Label::known("USD"),
     };
     let prices = Prices { rentals: vec![rental("default"), rental("idle")], ..Prices::default() };
-    stage.board.charge_by(Costs { prices, budgets: Vec::new() });
+    stage.requests.set_costs(Costs { prices, budgets: Vec::new() });
     stage.chat(310_000, 1);
-    let mut told = stage.board.snapshot(at(320_000)).token_prices;
+    let mut told = stage.requests.snapshot(at(320_000)).token_prices;
     assert_eq!(told.len(), 1, "{told:?}");
     let price = told.remove(0);
     assert_eq!(price.route.as_str(), "default");

@@ -6,7 +6,7 @@ use tokengauge_types::event::Headers;
 
 /// One direction's body as it was coded.
 #[derive(Debug)]
-pub(super) struct Coding {
+pub(super) struct ContentDecoder {
     state: State,
     /// Why it is not read, or not to its end.
     odd: Option<Anomaly>,
@@ -22,7 +22,7 @@ enum State {
     Lost,
 }
 
-impl Coding {
+impl ContentDecoder {
     /// As the headers that came with the body declare it.
     pub(super) fn new(headers: &Headers) -> Self {
         let inflater = headers.get("content-encoding").map(Inflater::new);

@@ -1,16 +1,16 @@
 //! What the exchanges in flight do to error budgets: objectives on slices of time are told how many streams there are and
 //! what they bring. What ended exchanges do to budgets stands where they end.
 
-use crate::board::Board;
-use crate::board::flight::Flight;
+use crate::in_flight::InFlightRequests;
+use crate::in_flight::active_request::ActiveRequest;
 use tokengauge_measure::load::State;
 use tokengauge_measure::slo::{Ledger, Malformed, Objective, Restored, State as Books, Subject};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::label::Name;
 
-impl Board {
+impl InFlightRequests {
     /// Replaces the objectives; those that stay the same keep their history.
-    pub fn replace_objectives(&mut self, at: Moment, objectives: Vec<Objective>) {
+    pub fn set_objectives(&mut self, at: Moment, objectives: Vec<Objective>) {
         self.ledger.replace(at, objectives);
         for flight in self.flights.values_mut() {
             flight.slices = None;
@@ -18,7 +18,7 @@ impl Board {
     }
 
     /// The books as they stand; `wall` is the time of day at `at`.
-    pub fn books(&self, at: Moment, wall: Wall) -> Books {
+    pub fn slo_state(&self, at: Moment, wall: Wall) -> Books {
         self.ledger.state(at, wall)
     }
 
@@ -26,7 +26,7 @@ impl Board {
     ///
     /// # Errors
     /// Where they are not such as a process leaves behind; then nothing changes.
-    pub fn take_up(
+    pub fn restore_slo_state(
         &mut self,
         books: &Books,
         at: Moment,
@@ -53,7 +53,7 @@ impl Board {
     }
 }
 
-impl Flight {
+impl ActiveRequest {
     /// Tells output tokens that have just arrived.
     pub(super) fn tell_slices(&mut self, at: Moment, tokens: u64, ledger: &mut Ledger) {
         if tokens > 0
@@ -114,12 +114,12 @@ mod tests {
     use tokengauge_types::label::{Gate, Label, Limits};
 
     struct Scene {
-        board: Board,
+        requests: InFlightRequests,
         cell: Arc<Cell>,
     }
 
     impl Scene {
-        /// A board that wants at least 5 tokens per second of minutes with two streams to `gpt-*`.
+        /// A requests that wants at least 5 tokens per second of minutes with two streams to `gpt-*`.
         fn new() -> Self {
             let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
             let readings = Readings::new(Snapshot::default);
@@ -135,12 +135,15 @@ mod tests {
                 counting: Counting::default(),
             };
             let objectives = ["gpt-*", "claude-*"].map(objective);
-            Self { board: Board::new(objectives.into(), gate, sinks), cell: Arc::default() }
+            Self {
+                requests: InFlightRequests::new(objectives.into(), gate, sinks),
+                cell: Arc::default(),
+            }
         }
 
         fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
             let entry = Entry { exchange: ExchangeId(id), at: at(millis), word };
-            self.board.take(entry, bytes.as_bytes());
+            self.requests.apply(entry, bytes.as_bytes());
         }
 
         fn bytes(&mut self, id: u64, millis: u64, direction: Direction, bytes: &str) {
@@ -181,7 +184,7 @@ mod tests {
                     self.bytes(1, millis, Direction::Response, &event);
                 }
                 if millis % 250 == 0 {
-                    self.board.sweep(at(millis));
+                    self.requests.sweep(at(millis));
                 }
             }
             self
@@ -189,8 +192,8 @@ mod tests {
 
         /// Of both objectives.
         fn counts(&mut self, secs: u64) -> [Counts; 2] {
-            self.board.sweep(at(secs * 1_000));
-            let (_, readings) = self.board.reading(at(secs * 1_000));
+            self.requests.sweep(at(secs * 1_000));
+            let (_, readings) = self.requests.reading(at(secs * 1_000));
             [0, 1].map(|index| readings[index].counts)
         }
     }
@@ -241,10 +244,10 @@ mod tests {
         scene.stream(1, 0);
         scene.stream(2, 0);
         scene.run(0, 60, 250);
-        let objectives = scene.board.reading(at(60_000)).1;
+        let objectives = scene.requests.reading(at(60_000)).1;
         let objectives = objectives.into_iter().rev().map(|it| it.objective);
         let swapped = objectives.collect();
-        scene.board.replace_objectives(at(60_000), swapped);
+        scene.requests.set_objectives(at(60_000), swapped);
         scene.run(60, 120, 100);
         assert_eq!(scene.counts(120), [NONE, Counts { good: 1, bad: 0 }]);
     }

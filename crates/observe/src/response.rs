@@ -1,7 +1,7 @@
 //! What the events of one answer add up to.
 
 use crate::anomalies::Anomalies;
-use crate::arguments::Arguments;
+use crate::tool_arguments::ToolArguments;
 use tokengauge_llm::content::Heard;
 use tokengauge_llm::count::{Counter, Source, Tokenisers};
 use tokengauge_llm::dialect::{Event, Part, Timings, Usage};
@@ -16,7 +16,7 @@ const MOST_CHOICES: usize = 128;
 
 /// Everything that has been understood of an answer so far.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ResponseAccumulator {
     counter: Counter,
     /// What was counted in the turns of a session that are over.
     past: Counted,
@@ -30,7 +30,7 @@ pub(super) struct Answer {
     pub(super) failed: bool,
     pub(super) failure: Option<Name>,
     choices: Vec<Choice>,
-    arguments: Arguments,
+    arguments: ToolArguments,
     done: bool,
     /// Tokens of the first token-bearing chunk.
     first: u64,
@@ -47,7 +47,7 @@ struct Choice {
 
 /// What one frame brought.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Brought {
+pub(super) struct FrameContent {
     /// It was a well-formed message of the dialect, other than its end mark.
     event: bool,
     pub(super) text: bool,
@@ -55,7 +55,7 @@ pub(super) struct Brought {
     tokens: u32,
 }
 
-impl Answer {
+impl ResponseAccumulator {
     pub(super) fn new(model: Option<&Name>, tokenisers: &Tokenisers) -> Self {
         Self {
             counter: counter(model, tokenisers),
@@ -70,7 +70,7 @@ impl Answer {
             failed: false,
             failure: None,
             choices: Vec::new(),
-            arguments: Arguments::default(),
+            arguments: ToolArguments::default(),
             done: false,
             first: 0,
             anomalies: Anomalies::default(),
@@ -82,7 +82,7 @@ impl Answer {
     pub(super) fn event(
         &mut self,
         event: &Event<'_>,
-        brought: &mut Brought,
+        brought: &mut FrameContent,
         out: &mut impl FnMut(Sample),
     ) {
         if let Some(heard) = &mut self.heard {
@@ -121,7 +121,7 @@ impl Answer {
     pub(super) fn chunk(
         &mut self,
         at: Moment,
-        brought: Brought,
+        brought: FrameContent,
         points: &mut Points,
         out: &mut impl FnMut(Sample),
     ) {
@@ -239,7 +239,7 @@ impl Answer {
         &mut self,
         (choice, part): (u32, Part),
         text: &str,
-        brought: &mut Brought,
+        brought: &mut FrameContent,
         out: &mut impl FnMut(Sample),
     ) {
         if let Some(choice) = self.choice(choice) {

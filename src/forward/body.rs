@@ -8,16 +8,16 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::admission::Place;
-use super::link::Link;
+use super::admission::Permit;
+use super::http1::Http1Connection;
 use super::upstream::Upstream;
 
 /// The body of a response: from the upstream, or the proxy's own.
 #[derive(Debug)]
-pub struct Source {
+pub struct RelayBody {
     kind: Kind,
     /// The exchange's place under the limit; free again when the body is gone.
-    _place: Option<Place>,
+    _place: Option<Permit>,
 }
 
 #[derive(Debug)]
@@ -34,16 +34,20 @@ enum Kind {
 
 /// A link and the pool it goes back to once the body was read to its end.
 pub(super) struct Lease {
-    pub(super) link: Box<Link>,
+    pub(super) link: Box<Http1Connection>,
     pub(super) upstream: Arc<Upstream>,
 }
 
-impl Source {
+impl RelayBody {
     pub(super) fn own(body: Bytes) -> Self {
         Self { kind: Kind::Own((!body.is_empty()).then_some(body)), _place: None }
     }
 
-    pub(super) fn upstream(incoming: Incoming, lease: Option<Lease>, place: Option<Place>) -> Self {
+    pub(super) fn upstream(
+        incoming: Incoming,
+        lease: Option<Lease>,
+        place: Option<Permit>,
+    ) -> Self {
         let kind = match lease {
             None => Kind::Fed(incoming),
             Some(lease) if incoming.is_end_stream() => {
@@ -56,7 +60,7 @@ impl Source {
     }
 }
 
-impl Body for Source {
+impl Body for RelayBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

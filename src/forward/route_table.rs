@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::admission::Door;
+use super::admission::ConcurrencyLimiter;
 use super::{Config, Identity, Upstream};
-use crate::route::{Table, Target};
+use crate::route::{RouteMatcher, Target};
 use tokengauge_types::label::Label;
 
 /// Swapped as a whole on a reload: no request can find a new route and miss its upstream.
 #[derive(Debug)]
-pub struct Ways {
-    routes: Table,
+pub struct RouteTable {
+    routes: RouteMatcher,
     upstreams: HashMap<Label, Arc<Upstream>>,
     /// By the names of the routes that have a limit.
-    doors: HashMap<Label, Arc<Door>>,
+    doors: HashMap<Label, Arc<ConcurrencyLimiter>>,
     identity: Arc<Identity>,
 }
 
@@ -24,13 +24,13 @@ pub(super) struct Found<'a> {
     /// `None` where the route names none that there is.
     pub(super) upstream: Option<&'a Arc<Upstream>>,
     /// `None` where all are let in at once.
-    pub(super) door: Option<&'a Arc<Door>>,
+    pub(super) door: Option<&'a Arc<ConcurrencyLimiter>>,
 }
 
-impl Ways {
+impl RouteTable {
     /// Routes keep the doors that they had `before`, with whoever is inside and waits: see [`enforce`](Self::enforce).
     pub fn new(
-        routes: Table,
+        routes: RouteMatcher,
         upstreams: Vec<Arc<Upstream>>,
         identity: Identity,
         before: Option<&Self>,
@@ -39,7 +39,7 @@ impl Ways {
         let door = |target: &Target| {
             let (name, limits) = (&target.facts.name, target.admission?);
             let known = before.and_then(|ways| ways.doors.get(name).cloned());
-            Some((name.clone(), known.unwrap_or_else(|| Door::new(limits))))
+            Some((name.clone(), known.unwrap_or_else(|| ConcurrencyLimiter::new(limits))))
         };
         let doors = routes.targets().filter_map(door).collect();
         Self {
@@ -96,9 +96,9 @@ mod tests {
     fn only_an_upstream_that_stayed_the_same_is_taken_over() {
         let config = |port| Config::to(Label::known("a"), false, "localhost", port);
         let upstream = Upstream::new(config(1)).unwrap();
-        let routes = Table::new(Vec::new()).unwrap();
+        let routes = RouteMatcher::new(Vec::new()).unwrap();
         let identity = Identity::new(identity::Config::default(), b"");
-        let ways = Ways::new(routes, vec![Arc::clone(&upstream)], identity, None);
+        let ways = RouteTable::new(routes, vec![Arc::clone(&upstream)], identity, None);
         let same = ways.upstream(&config(1)).unwrap();
         assert!(Arc::ptr_eq(&same, &upstream), "its pool is kept");
         assert!(ways.upstream(&config(2)).is_none());

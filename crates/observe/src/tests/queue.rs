@@ -1,9 +1,9 @@
-//! Where a call is held back, on literal moments: what the board tells of it while it is, and after.
+//! Where a call is held back, on literal moments: what the requests tells of it while it is, and after.
 
 use std::sync::{Arc, Mutex};
 
 use crate::tests::{STREAMED, at, chunk, open};
-use crate::{Board, Phase, Sinks};
+use crate::{InFlightRequests, StreamPhase, Sinks};
 use tokengauge_llm::dialect::RateLimit;
 use tokengauge_measure::load::{Limited, QuotaReading};
 use tokengauge_measure::record::{Outcome, Record};
@@ -17,7 +17,7 @@ use tokengauge_types::label::{Gate, Limits, Name};
 type Pairs<'a> = &'a [(&'static str, &'a str)];
 
 struct Scene {
-    board: Board,
+    requests: InFlightRequests,
     collector: tokengauge_telemetry::collector::Collector,
     records: Arc<Mutex<Vec<Record>>>,
 }
@@ -34,12 +34,12 @@ impl Scene {
             record: Box::new(move |record: &Record| all.lock().unwrap().push(record.clone())),
         };
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        Self { board: Board::new(Vec::new(), gate, sinks), collector, records }
+        Self { requests: InFlightRequests::new(Vec::new(), gate, sinks), collector, records }
     }
 
     fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
         let entry = Entry { exchange: ExchangeId(id), at: at(millis), word };
-        self.board.take(entry, bytes.as_bytes());
+        self.requests.apply(entry, bytes.as_bytes());
     }
 
     fn open(&mut self, id: u64, millis: u64, headers: Pairs<'_>) {
@@ -82,7 +82,7 @@ impl Scene {
 
     /// Queued, waiting, streaming, unstreamed.
     fn active(&mut self, millis: u64) -> [u64; 4] {
-        let (load, _) = self.board.reading(at(millis));
+        let (load, _) = self.requests.reading(at(millis));
         load.lanes[0].active
     }
 
@@ -118,11 +118,11 @@ fn an_exchange_is_queued_from_when_it_must_wait_until_it_is_let_in() {
     assert_eq!(scene.active(1_000)[0], 0, "nobody has said that it waits");
     scene.say(1, 1_000, Word::Queued, "");
     assert_eq!(scene.active(1_000), [1, 0, 0, 0]);
-    let stream = &scene.board.streams(at(1_500))[0];
-    assert_eq!((stream.phase, stream.stalled), (Phase::Queued, false));
+    let stream = &scene.requests.streams(at(1_500))[0];
+    assert_eq!((stream.phase, stream.stalled), (StreamPhase::Queued, false));
     // Its stall clock does not run: nobody was asked yet.
-    scene.board.sweep(at(100_000));
-    assert!(!scene.board.streams(at(100_000))[0].stalled);
+    scene.requests.sweep(at(100_000));
+    assert!(!scene.requests.streams(at(100_000))[0].stalled);
     scene.send(1, 101_000);
     assert_eq!(scene.active(101_000), [0, 1, 0, 0]);
     scene.head(1, 102_000, 200, &[]);
@@ -195,7 +195,7 @@ fn vendors_limits_are_those_of_the_latest_head_while_the_answer_still_streams() 
         scene.head(id, millis, 200, &headers);
     }
     scene.finish(1, 3_000);
-    let (load, _) = scene.board.reading(at(12_000));
+    let (load, _) = scene.requests.reading(at(12_000));
     let [QuotaReading { flow, limited, allowance }] = &load.quotas[..] else {
         panic!("{:?}", load.quotas);
     };
@@ -206,7 +206,7 @@ fn vendors_limits_are_those_of_the_latest_head_while_the_answer_still_streams() 
         reset: Some(std::time::Duration::from_secs(80)),
     };
     assert_eq!((*limited, *allowance), (Limited::Requests, expected));
-    assert!(scene.board.reading(at(93_000)).0.quotas.is_empty());
+    assert!(scene.requests.reading(at(93_000)).0.quotas.is_empty());
 }
 
 #[test]

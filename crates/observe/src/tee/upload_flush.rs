@@ -7,29 +7,29 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::Tap;
+use super::RequestObserver;
 use tokengauge_types::clock;
 
 /// Shared by a connection and the body that is sent over it. A flush with nothing due costs a load.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct UploadFlush {
     due: AtomicBool,
-    tap: Mutex<Option<Tap>>,
+    observer: Mutex<Option<RequestObserver>>,
 }
 
-impl Written {
+impl UploadFlush {
     /// The last of the body was handed to hyper.
-    pub(super) fn due(&self, tap: Tap) {
-        *self.tap.lock().unwrap_or_else(PoisonError::into_inner) = Some(tap);
+    pub(super) fn due(&self, observer: RequestObserver) {
+        *self.observer.lock().unwrap_or_else(PoisonError::into_inner) = Some(observer);
         self.due.store(true, Ordering::Release);
     }
 
     /// Everything that hyper had was written to the kernel.
     pub fn flushed(&self) {
         if self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::Acquire) {
-            let tap = self.tap.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(tap) = tap {
-                tap.request_end(clock::now());
+            let observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(observer) = observer {
+                observer.request_end(clock::now());
             }
         }
     }

@@ -17,30 +17,33 @@ use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 
 use super::Upload;
-use super::wire_io::Wire;
-use tokengauge_observe::tee::Written;
+use super::stream::UpstreamStream;
+use tokengauge_observe::tee::UploadFlush;
 use tokengauge_types::clock::Moment;
 use tokengauge_types::notifier::{Bell, MOST_ROUNDS};
 use tokengauge_types::tcp::Connection as Ends;
 
-pub(super) struct Link {
+pub(super) struct Http1Connection {
     sender: SendRequest<Upload>,
     /// None once it is over.
-    connection: Option<Connection<TokioIo<Wire>, Upload>>,
+    connection: Option<Connection<TokioIo<UpstreamStream>, Upload>>,
     bell: Arc<Bell>,
     waker: Waker,
     /// Since when it lies in the pool.
     pub(super) idle_since: Moment,
     pub(super) ends: Option<Arc<Ends>>,
     /// For the body of each request.
-    pub(super) written: Arc<Written>,
+    pub(super) written: Arc<UploadFlush>,
 }
 
 pub(super) type Sent = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
 
-impl Link {
+impl Http1Connection {
     /// `ends`: the connection that `wire` goes over.
-    pub(super) async fn over(wire: Wire, ends: Option<Arc<Ends>>) -> hyper::Result<Box<Self>> {
+    pub(super) async fn over(
+        wire: UpstreamStream,
+        ends: Option<Arc<Ends>>,
+    ) -> hyper::Result<Box<Self>> {
         let written = wire.written();
         let (sender, connection) =
             http1::Builder::new().preserve_header_case(true).handshake(TokioIo::new(wire)).await?;
@@ -124,9 +127,9 @@ impl Link {
     }
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for Http1Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link")
+        f.debug_struct("Http1Connection")
             .field("connected", &self.connection.is_some())
             .field("idle_since", &self.idle_since)
             .finish_non_exhaustive()

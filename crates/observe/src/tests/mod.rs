@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::{Board, Exchange, Sinks};
+use crate::{Exchange, InFlightRequests, Sinks};
 use tokengauge_llm::count::{Source, Tokenisers};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::load::State;
@@ -533,16 +533,16 @@ fn a_panic_in_a_sink_ends_the_observation_of_that_exchange_alone() {
         assert!(record.exchange != ExchangeId(1), "on purpose");
     });
     let gate = Arc::new(Gate::new(Limits::default(), []));
-    let mut board = Board::new(Vec::new(), gate, Sinks { instruments, record });
+    let mut requests = InFlightRequests::new(Vec::new(), gate, Sinks { instruments, record });
     for id in [1, 2] {
         let mut say = |word| {
             let entry = Entry { exchange: ExchangeId(id), at: at(100), word };
-            board.take(entry, b"");
+            requests.apply(entry, b"");
         };
         say(Word::Open(Box::new(open("/v1/chat/completions"))));
         say(Word::End(Ending::ClientGone));
     }
-    assert_eq!((seen.load(Ordering::Relaxed), board.in_flight()), (2, 0));
+    assert_eq!((seen.load(Ordering::Relaxed), requests.in_flight()), (2, 0));
     let metrics = prometheus::text(&collector.scrape());
     let panics =
         metrics.lines().find(|line| line.contains("anomalies") && line.contains("\"panic\""));

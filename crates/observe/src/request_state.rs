@@ -4,12 +4,12 @@ use tokengauge_llm::dialect::{Realtime, RequestFacts, RequestReader};
 
 /// The request's body: being read, then read.
 #[derive(Debug)]
-pub(super) enum Reading {
+pub(super) enum RequestState {
     Still(Box<RequestReader>),
     Done(Box<RequestFacts>),
 }
 
-impl Reading {
+impl RequestState {
     pub(super) fn facts(&self) -> &RequestFacts {
         match self {
             Self::Still(reader) => reader.facts(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::tests::{STREAMED, at, chunk, open, usage};
-use crate::{Board, Sinks};
+use crate::{InFlightRequests, Sinks};
 use tokengauge_measure::record::Record;
 use tokengauge_telemetry::{Instruments, Readings, Snapshot, prometheus, span};
 use tokengauge_types::event::{
@@ -32,9 +32,9 @@ const DONE: u64 = 1_330;
 /// When it ends, whatever has happened by then.
 const END: u64 = 1_400;
 
-/// One exchange on a board, and what came of it.
+/// One exchange on a requests, and what came of it.
 struct Stage {
-    board: Board,
+    requests: InFlightRequests,
     collector: tokengauge_telemetry::Collector,
     records: Arc<Mutex<Vec<Record>>>,
 }
@@ -52,7 +52,7 @@ impl Stage {
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
         let sinks = Sinks { instruments, record };
         let gate = Arc::new(Gate::new(Limits::default(), []));
-        Self { board: Board::new(Vec::new(), gate, sinks), collector, records }
+        Self { requests: InFlightRequests::new(Vec::new(), gate, sinks), collector, records }
     }
 
     fn say(&mut self, millis: u64, word: Word) {
@@ -61,7 +61,7 @@ impl Stage {
 
     fn pass(&mut self, millis: u64, word: Word, bytes: &[u8]) {
         let entry = Entry { exchange: ExchangeId(1), at: at(millis), word };
-        self.board.take(entry, bytes);
+        self.requests.apply(entry, bytes);
     }
 
     fn body(&mut self, millis: u64, direction: Direction, text: &str) {
@@ -257,7 +257,7 @@ fn each_row_says_once_what_the_page_says() {
     for cell in table::cells() {
         let mut stage = Stage::new();
         stage.play(&cell);
-        assert_eq!(stage.board.in_flight(), 0, "{cell:?}");
+        assert_eq!(stage.requests.in_flight(), 0, "{cell:?}");
         let records = stage.records.lock().unwrap();
         let [record] = records.as_slice() else {
             panic!("{} records of {cell:?}", records.len());

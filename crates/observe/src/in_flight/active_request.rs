@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::board::{Phase, StreamView};
 use crate::exchange::Exchange;
+use crate::in_flight::{StreamPhase, StreamView};
 use tokengauge_llm::dialect::RateLimits;
 use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Flow, FlowId, Lane, Load, State};
@@ -16,11 +16,11 @@ use tokengauge_types::event::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
 use tokengauge_types::label::Label;
 
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct ActiveRequest {
     pub(super) exchange: Exchange,
     pub(super) lane: Lane,
     pub(super) state: State,
-    pub(super) live: Option<Meters>,
+    pub(super) live: Option<SeriesInstruments>,
     pub(super) cell: Arc<Cell>,
     /// Up to when its stream-seconds have been told.
     pub(super) swept: Moment,
@@ -30,7 +30,7 @@ pub(super) struct Flight {
     pub(super) first_tokens: u64,
     /// The objectives on slices of time in whose scope it is; `None` until it is known what it asks for.
     pub(super) slices: Option<Vec<usize>>,
-    /// What was measured before the series was settled: of a session, what one batch of messages brought.
+    /// What was measured before the series was with_current_state: of a session, what one batch of messages brought.
     pub(super) untold: Vec<Sample>,
     /// Messages told so far, from the client and from the upstream.
     pub(super) messages: [u64; 2],
@@ -42,12 +42,12 @@ pub(super) struct Flight {
 
 /// Bound instruments of one series.
 #[derive(Clone, Debug)]
-pub(super) struct Meters {
+pub(super) struct SeriesInstruments {
     live: Arc<Live>,
     flow: FlowId,
 }
 
-impl Flight {
+impl ActiveRequest {
     /// The exchange was admitted. Only calls of a known API work a backend: health checks and pages warm nothing up.
     pub(super) fn admitted(&mut self, at: Moment, backends: &mut Backends) {
         if self.found.is_none() && self.exchange.is_call() {
@@ -129,7 +129,7 @@ impl Flight {
         stalls
     }
 
-    /// Once the answer's head, or a session's first message, vouches for the model, the series is settled and its
+    /// Once the answer's head, or a session's first message, vouches for the model, the series is with_current_state and its
     /// instruments are bound.
     pub(super) fn bind(&mut self, at: Moment, load: &mut Load, instruments: &Instruments) {
         let Some(series) = self.exchange.series() else {
@@ -143,7 +143,7 @@ impl Flight {
             }
             live.sample(sample);
         }
-        self.live = Some(Meters { live, flow });
+        self.live = Some(SeriesInstruments { live, flow });
     }
 
     /// What the answer's head says is left of the caller's limits, and of whose.
@@ -235,10 +235,10 @@ impl Flight {
             path: open.path.clone(),
             model: self.exchange.model().cloned(),
             phase: match self.state {
-                State::Queued => Phase::Queued,
-                State::Waiting => Phase::Waiting,
-                State::Streaming => Phase::Streaming,
-                State::Unstreamed => Phase::Unstreamed,
+                State::Queued => StreamPhase::Queued,
+                State::Waiting => StreamPhase::Waiting,
+                State::Streaming => StreamPhase::Streaming,
+                State::Unstreamed => StreamPhase::Unstreamed,
             },
             age: at.since(points.accept).as_secs_f64(),
             time_to_first_token: points.time_to_first_token().map(|time| time.as_secs_f64()),

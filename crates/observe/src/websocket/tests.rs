@@ -1,9 +1,9 @@
-//! Upgraded exchanges on literal moments, from the words of the seam to records and metrics.
+//! Upgraded exchanges on literal moments, from the words of the channel to records and metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::{Board, Phase, Sinks};
+use crate::{InFlightRequests, Sinks, StreamPhase};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{ByModality, Operation, Usage};
 use tokengauge_llm::frame::Anomaly;
@@ -21,9 +21,9 @@ const CLIENT: Direction = Direction::Request;
 const UPSTREAM: Direction = Direction::Response;
 const MASK: [u8; 4] = [1, 2, 3, 4];
 
-/// One exchange on a board. Every step takes 100 ms.
+/// One exchange on a requests. Every step takes 100 ms.
 struct Play {
-    board: Board,
+    requests: InFlightRequests,
     collector: Collector,
     gate: Arc<Gate>,
     records: Arc<Mutex<Vec<Record>>>,
@@ -41,8 +41,8 @@ impl Play {
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
         let gate = Arc::new(Gate::new(Limits::default(), []));
         let sinks = Sinks { instruments, record };
-        let board = Board::new(objectives(), Arc::clone(&gate), sinks);
-        let mut play = Self { board, collector, gate, records, millis: 0 };
+        let requests = InFlightRequests::new(objectives(), Arc::clone(&gate), sinks);
+        let mut play = Self { requests, collector, gate, records, millis: 0 };
         play.say(Word::Open(Box::new(open(path, model))), b"");
         for word in [Word::Admitted, Word::Sent, Word::RequestEnd] {
             play.say(word, b"");
@@ -60,7 +60,7 @@ impl Play {
     fn say(&mut self, word: Word, bytes: &[u8]) -> &mut Self {
         self.millis += 100;
         let entry = Entry { exchange: ExchangeId(1), at: Moment::from_millis(self.millis), word };
-        self.board.take(entry, bytes);
+        self.requests.apply(entry, bytes);
         self
     }
 
@@ -290,11 +290,11 @@ fn a_session_is_told_while_it_goes_on() {
     assert_eq!(play.metric(&tokens), 3);
     assert_eq!((messages(&play, "request"), messages(&play, "response")), (1, 6));
     let at = Moment::from_millis(play.millis);
-    let [view] = play.board.streams(at).try_into().unwrap();
-    assert_eq!((view.phase, view.tokens), (Phase::Unstreamed, 3));
+    let [view] = play.requests.streams(at).try_into().unwrap();
+    assert_eq!((view.phase, view.tokens), (StreamPhase::Unstreamed, 3));
     assert_eq!(view.model, Name::new("gpt-4o-realtime-preview"));
     assert_eq!((view.time_to_first_token, view.output_rate), (None, None));
-    let (load, _) = play.board.reading(Moment::from_millis(20_000));
+    let (load, _) = play.requests.reading(Moment::from_millis(20_000));
     assert_eq!(load.lanes[0].active, [0, 0, 0, 1], "unstreamed, and in no queue");
     assert_eq!(load.flows[0].output.peak, Some(2.0), "two in the second second");
     play.end(Ending::ClientGone);

@@ -19,7 +19,7 @@ const SENT_AS: &str = concat!("tokengauge/", env!("CARGO_PKG_VERSION"));
 
 /// Asks for one page of one server.
 #[derive(Debug)]
-pub struct Asker {
+pub struct HttpProbe {
     connector: Connector,
     target: Uri,
     headers: HeaderMap,
@@ -28,7 +28,7 @@ pub struct Asker {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Unanswered {
+pub enum ProbeError {
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
     #[error("connecting to it took too long")]
@@ -42,7 +42,7 @@ pub enum Unanswered {
     TooLarge(usize),
 }
 
-impl Asker {
+impl HttpProbe {
     /// `config`'s path is what is asked for; `accept` says in which formats, `longest` how many bytes an answer may have.
     ///
     /// # Errors
@@ -76,10 +76,10 @@ impl Asker {
     ///
     /// # Errors
     /// Where there is no whole answer, or none of status 2xx.
-    pub async fn ask(&self) -> Result<Bytes, Unanswered> {
+    pub async fn ask(&self) -> Result<Bytes, ProbeError> {
         let (wire, _) = self.connector.connect().await.map_err(|error| match error {
-            connect::Error::Failed(_, why) => Unanswered::Unreachable(why),
-            connect::Error::TimedOut => Unanswered::TimedOut,
+            connect::Error::Failed(_, why) => ProbeError::Unreachable(why),
+            connect::Error::TimedOut => ProbeError::TimedOut,
         })?;
         let (sender, connection) =
             http1::handshake(TokioIo::new(wire)).await.map_err(|error| unreachable(&error))?;
@@ -98,30 +98,30 @@ impl Asker {
     async fn answer(
         &self,
         mut sender: http1::SendRequest<Empty<Bytes>>,
-    ) -> Result<Bytes, Unanswered> {
+    ) -> Result<Bytes, ProbeError> {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = self.headers.clone();
         let response = sender.send_request(request).await.map_err(|error| unreachable(&error))?;
         let status = response.status();
         if status.is_redirection() {
-            return Err(Unanswered::Redirect(status));
+            return Err(ProbeError::Redirect(status));
         }
         if !status.is_success() {
-            return Err(Unanswered::Status(status));
+            return Err(ProbeError::Status(status));
         }
         let body = Limited::new(response.into_body(), self.longest);
         match body.collect().await {
             Ok(body) => Ok(body.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(Unanswered::TooLarge(self.longest)),
-            Err(error) => Err(Unanswered::Unreachable(error.to_string())),
+            Err(error) if error.is::<LengthLimitError>() => Err(ProbeError::TooLarge(self.longest)),
+            Err(error) => Err(ProbeError::Unreachable(error.to_string())),
         }
     }
 }
 
 /// hyper's own words say at what it failed, its source's say why.
-fn unreachable(error: &hyper::Error) -> Unanswered {
-    Unanswered::Unreachable(match error.source() {
+fn unreachable(error: &hyper::Error) -> ProbeError {
+    ProbeError::Unreachable(match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     })
