@@ -118,10 +118,10 @@ pub(super) fn drain(parts: Parts) -> admin::Drain {
 async fn go(parts: Parts, options: DrainOptions, stage: watch::Sender<DrainStage>) {
     let DrainOptions { delay, quiet, within } = options;
     let begun = Instant::now();
-    self_telemetry::DrainBegun { exchanges: parts.channel.open_exchanges(), delay, quiet }.emit();
+    self_telemetry::drain_started(parts.channel.open_exchanges(), delay, quiet);
     tokio::time::sleep(delay).await;
     parts.ebbs.iter().for_each(Ebb::part);
-    self_telemetry::DrainParting { exchanges: parts.channel.open_exchanges() }.emit();
+    self_telemetry::drain_closing_connections(parts.channel.open_exchanges());
     let mut lull = Lull::new();
     let (mut leaving, mut overdue) = (false, false);
     loop {
@@ -129,7 +129,7 @@ async fn go(parts: Parts, options: DrainOptions, stage: watch::Sender<DrainStage
         let channel = &parts.channel;
         if !overdue && begun.elapsed() >= within {
             overdue = true;
-            self_telemetry::DrainOverdue { exchanges: channel.open_exchanges(), within }.emit();
+            self_telemetry::drain_timed_out(channel.open_exchanges(), within);
         }
         if !lull.lasts(channel.open_exchanges(), channel.opened(), quiet, Instant::now()) {
             continue;
@@ -141,7 +141,7 @@ async fn go(parts: Parts, options: DrainOptions, stage: watch::Sender<DrainStage
         leaving = true;
     }
     stage.send_replace(DrainStage::Done);
-    self_telemetry::Drained { took: begun.elapsed() }.emit();
+    self_telemetry::drain_completed(begun.elapsed());
 }
 
 /// Since when nothing has been in flight.

@@ -24,7 +24,7 @@ use tokengauge_measure::slo;
 use tokengauge_observe::tee::{self, ObservationChannel};
 use tokengauge_observe::{InFlightRequests, Observer, Sinks, StreamPhase};
 use tokengauge_telemetry::self_telemetry;
-use tokengauge_telemetry::{Instruments, RequestLog, Snapshot, Telemetry, request_log};
+use tokengauge_telemetry::{Instruments, RequestLog, StateSnapshot, Telemetry, request_log};
 use tokengauge_types::event::{RouteFacts, Scheme};
 use tokengauge_types::label::{Gate, Label, Name};
 
@@ -130,10 +130,10 @@ impl App {
         );
         let drained = drain::Since::default();
         let since = drained.clone();
-        let others = Box::new(move || Snapshot {
+        let others = Box::new(move || StateSnapshot {
             refused_requests: refused(),
             draining: since.elapsed(),
-            ..Snapshot::default()
+            ..StateSnapshot::default()
         });
         let core = Core::start(&config, export, others)?;
         let forwarder = Forwarder::new(forward::Parts {
@@ -248,8 +248,7 @@ impl App {
     pub async fn shutdown(self, drain: Duration) -> Ended {
         let Self { ready, stop, serving, admin_task, beat, forwarder, core, .. } = self;
         ready.store(false, Ordering::Release);
-        self_telemetry::Draining { exchanges: core.channel.open_exchanges(), at_most: drain }
-            .emit();
+        self_telemetry::shutdown_started(core.channel.open_exchanges(), drain);
         stop.send_replace(true);
         forwarder.drain();
         let deadline = tokio::time::Instant::now() + drain;
@@ -273,7 +272,7 @@ impl App {
         let flushed = core.stop().await;
         admin_task.abort();
         let ended = Ended { cut, flushed };
-        self_telemetry::Stopped { cut, flushed }.emit();
+        self_telemetry::stopped(cut, flushed);
         ended
     }
 }
@@ -283,7 +282,7 @@ impl Core {
     fn start(
         config: &Config,
         export: tokengauge_telemetry::Config,
-        others: Box<dyn Fn() -> Snapshot + Send + Sync>,
+        others: Box<dyn Fn() -> StateSnapshot + Send + Sync>,
     ) -> Result<Self, StartError> {
         let channel = Arc::new(ObservationChannel::new(tee::Config {
             budget_bytes: config.observer_memory,
@@ -295,13 +294,13 @@ impl Core {
             Arc::new(RequestLog::start(config.request_log.as_ref(), &config.fingerprint())?);
         let others = {
             let request_log = Arc::clone(&request_log);
-            Box::new(move || Snapshot { request_log: request_log.counts(), ..others() })
+            Box::new(move || StateSnapshot { request_log: request_log.counts(), ..others() })
         };
         let (instruments, collector) =
             Instruments::new(&export, config.labels, readings(&desk, &channel, &gate, others));
         let facts: Vec<Arc<RouteFacts>> =
             config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
-        instruments.prime(&facts);
+        instruments.initialize_routes(&facts);
         let telemetry = Arc::new(Telemetry::start(export, collector)?);
         let spans = Arc::clone(&telemetry);
         let lines = Arc::clone(&request_log);
@@ -392,7 +391,7 @@ fn ask_kernel(requests: &mut InFlightRequests) {
         Ok(mut kernel) => {
             requests.set_tcp_info_query(Box::new(move |connection| kernel.ask(connection)))
         }
-        Err(error) => self_telemetry::NoTcpInfo { error: &error }.emit(),
+        Err(error) => self_telemetry::tcp_info_unavailable(&error),
     }
 }
 

@@ -80,14 +80,13 @@ pub(super) fn take_up(path: &Path, requests: &mut InFlightRequests) -> Result<()
     }
     match read_into(path, requests) {
         Ok(None) => {}
-        Ok(Some(restored)) => self_telemetry::BudgetsRestored {
-            objectives: restored.objectives,
-            down: restored.down,
-            set_back: restored.set_back,
-        }
-        .emit(),
+        Ok(Some(restored)) => self_telemetry::slo_state_restored(
+            restored.objectives,
+            restored.down,
+            restored.set_back,
+        ),
         Err(refused) => match put_aside(path) {
-            Ok(aside) => self_telemetry::BudgetsRefused { problem: &refused, aside: &aside }.emit(),
+            Ok(aside) => self_telemetry::slo_state_rejected(&refused, &aside),
             Err(error) => return Err(Error::InTheWay(path.to_owned(), refused, error)),
         },
     }
@@ -232,8 +231,8 @@ impl SloStateWriter {
 /// Said when writing begins to fail and when it works again, not at every attempt in between.
 fn tell(written: &io::Result<()>, fails: &mut bool) {
     match (written, *fails) {
-        (Err(error), false) => self_telemetry::BudgetsUnwritten { error }.emit(),
-        (Ok(()), true) => self_telemetry::BudgetsWritten.emit(),
+        (Err(error), false) => self_telemetry::slo_state_write_failed(error),
+        (Ok(()), true) => self_telemetry::slo_state_write_recovered(),
         (Err(_), true) | (Ok(()), false) => {}
     }
     *fails = written.is_err();

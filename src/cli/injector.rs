@@ -111,12 +111,8 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     // Before anything is said of listening: whoever has read that may send a signal.
     let mut stop = Stop::listen()?;
     let injector = WebhookServer::start(config)?;
-    self_telemetry::Listening { address: &injector.address().to_string(), tls: true }.emit();
-    self_telemetry::AdminListening {
-        address: &injector.admin_addr().to_string(),
-        restricted: false,
-    }
-    .emit();
+    self_telemetry::listening(&injector.address().to_string(), true);
+    self_telemetry::admin_listening(&injector.admin_addr().to_string(), false);
     stop.asked().await;
     tokio::select! {
         () = injector.shutdown() => Ok(ExitCode::SUCCESS),

@@ -18,18 +18,17 @@ const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTE
 
 /// Runs the proxy; `environment` is asked for `OTEL_*` and proxy variables.
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
-    process::raise_descriptors();
+    process::raise_open_file_limit();
     let mut watch = ConfigWatcher::new(args, environment);
     let config = watch.load()?;
     super::log::start(config.log);
     for word in &config.ignored_propagators {
-        self_telemetry::SettingIgnored {
-            name: "OTEL_PROPAGATORS",
-            reason: &format!(
+        self_telemetry::setting_ignored(
+            "OTEL_PROPAGATORS",
+            &format!(
                 "`{word}` is ignored: it should be tracecontext, baggage, b3, b3multi or none"
             ),
-        }
-        .emit();
+        );
     }
     let export = export(&config, environment);
     let runtime = runtime()?;
@@ -54,25 +53,24 @@ pub fn export(
     let said = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
     let (mut export, problems) = tokengauge_telemetry::Config::from_env(said);
     for problem in &problems {
-        self_telemetry::SettingIgnored { name: &problem.variable, reason: &problem.message }.emit();
+        self_telemetry::setting_ignored(&problem.variable, &problem.message);
     }
     let captures = |value: &String| {
         let off = ["", "false", "no_content"];
         !off.contains(&value.to_ascii_lowercase().as_str())
     };
     if environment(CAPTURE_VARIABLE).filter(captures).is_some() {
-        self_telemetry::SettingIgnored {
-            name: CAPTURE_VARIABLE,
-            reason: "content is captured per route only; write `content: {capture: true}` there",
-        }
-        .emit();
+        self_telemetry::setting_ignored(
+            CAPTURE_VARIABLE,
+            "content is captured per route only; write `content: {capture: true}` there",
+        );
     }
     if let Some(names) = config.export.genai_names {
         export.gen_ai = match names {
-            config::GenAiNames::Latest => tokengauge_telemetry::config::GenAi::Latest,
-            config::GenAiNames::Legacy => tokengauge_telemetry::config::GenAi::Legacy,
-            config::GenAiNames::Both => tokengauge_telemetry::config::GenAi::Both,
-            config::GenAiNames::Off => tokengauge_telemetry::config::GenAi::Off,
+            config::GenAiNames::Latest => tokengauge_telemetry::config::GenAiNames::Latest,
+            config::GenAiNames::Legacy => tokengauge_telemetry::config::GenAiNames::Legacy,
+            config::GenAiNames::Both => tokengauge_telemetry::config::GenAiNames::Both,
+            config::GenAiNames::Off => tokengauge_telemetry::config::GenAiNames::Off,
         };
     }
     let headers =
@@ -136,10 +134,10 @@ fn announce(app: &App) {
             }
             (address, _) => address.to_string(),
         };
-        self_telemetry::Listening { address: &address, tls: listener.tls.is_some() }.emit();
+        self_telemetry::listening(&address, listener.tls.is_some());
     }
     let restricted = !app.admin_addr().ip().is_loopback() && config.admin.token.is_none();
-    self_telemetry::AdminListening { address: &app.admin_addr().to_string(), restricted }.emit();
+    self_telemetry::admin_listening(&app.admin_addr().to_string(), restricted);
 }
 
 fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
@@ -148,14 +146,14 @@ fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
             let need_restart = config::differences(&app.config(), &new);
             match app.reload(new) {
                 Ok(()) => {
-                    return self_telemetry::Reloaded { need_restart: &need_restart }.emit();
+                    return self_telemetry::config_reloaded(&need_restart);
                 }
                 Err(problem) => problem.to_string(),
             }
         }
         Err(errors) => errors.to_string(),
     };
-    self_telemetry::ReloadRefused { errors: &problem }.emit();
+    self_telemetry::config_reload_failed(&problem);
 }
 
 /// SIGTERM and SIGINT.

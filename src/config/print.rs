@@ -17,7 +17,7 @@ use tokengauge_measure::cost::{Allowance, Budget};
 use tokengauge_measure::drift::{self, Baseline};
 use tokengauge_measure::engine::warm;
 use tokengauge_measure::slo::{Exclusion, Indicator, Objective, Scope};
-use tokengauge_telemetry::request_log::{self, Place};
+use tokengauge_telemetry::request_log::{self, Destination};
 use tokengauge_types::label::{self, Pattern};
 use tokengauge_types::url::{Page, Url};
 
@@ -333,12 +333,12 @@ fn identity(config: &identity::Config) -> Field<raw::Identity> {
 
 fn request_log(config: &request_log::Config) -> raw::RequestLog {
     let path = match &config.place {
-        Place::Stdout => PathBuf::from(STDOUT),
-        Place::File(path) => path.clone(),
+        Destination::Stdout => PathBuf::from(STDOUT),
+        Destination::File(path) => path.clone(),
     };
     raw::RequestLog {
         path: Field::of(path),
-        rotate: Field::of(raw::Rotate {
+        rotate: Field::of(raw::Rotation {
             size: Field::of(Size(usize::try_from(config.rotate.size).unwrap_or(usize::MAX))),
             keep: Field::of(config.rotate.keep),
         }),

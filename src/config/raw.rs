@@ -451,12 +451,12 @@ pub(super) struct RequestLog {
     /// A file, or stdout.
     pub(super) path: Field<PathBuf>,
     /// When a file is put aside.
-    pub(super) rotate: Field<Rotate>,
+    pub(super) rotate: Field<Rotation>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Rotate {
+pub(super) struct Rotation {
     /// A file grows up to this size, then it is put aside and another begun.
     pub(super) size: Field<Size>,
     /// How many that were put aside are kept: path.1 is the youngest.

@@ -10,7 +10,7 @@ use super::load::load_text;
 use super::*;
 use crate::route::ConcurrencyLimit;
 use tokengauge_measure::slo::{Indicator, Preset};
-use tokengauge_telemetry::request_log::Place;
+use tokengauge_telemetry::request_log::Destination;
 
 const FILE: &str = "f.yaml";
 
@@ -915,8 +915,8 @@ fn a_request_log_needs_a_place_and_a_sensible_size() {
         let config = text(&format!("{base}{{path: {path}}}\n")).unwrap();
         config.request_log.unwrap().place
     };
-    assert_eq!(place("stdout"), Place::Stdout);
-    assert_eq!(place("./stdout"), Place::File("./stdout".into()));
+    assert_eq!(place("stdout"), Destination::Stdout);
+    assert_eq!(place("./stdout"), Destination::File("./stdout".into()));
     let off = text("version: 1\nupstreams: {a: {url: http://a}}\n").unwrap();
     assert_eq!(off.request_log, None);
 }

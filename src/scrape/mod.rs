@@ -207,11 +207,11 @@ fn say(config: &Config, told: &Result<Told, Problem>) {
     match told {
         Ok(told) => {
             let engine = told.engine.as_str();
-            self_telemetry::ScrapeWorks { upstream, engine }.emit();
+            self_telemetry::scrape_succeeded(upstream, engine);
         }
         Err(problem) => {
             let problem = problem.to_string();
-            self_telemetry::ScrapeFails { upstream, problem: &problem }.emit();
+            self_telemetry::scrape_failed(upstream, &problem);
         }
     }
 }

@@ -54,7 +54,7 @@ async fn parting(process: &Process) -> [JoinHandle<String>; 2] {
         asked(process.admin, "POST /drain?delay=0s", ""),
         asked(process.admin, "GET /drained", ""),
     ];
-    process.logged(&["each connection ends with its exchange"]).await;
+    process.logged(&["closing each connection after its current request"]).await;
     waiting
 }
 
@@ -113,7 +113,7 @@ async fn a_stream_ends_by_the_backends_own_word_and_only_then_is_it_drained() {
     assert_eq!(process.ended().await.code(), Some(0));
     let log = process.log();
     assert!(log.contains("\"stopped\"") && !log.contains("exchanges_cut"), "{log}");
-    assert_eq!(log.matches("drain begun").count(), 1, "{log}");
+    assert_eq!(log.matches("drain started").count(), 1, "{log}");
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn connections_are_kept_during_the_delay_and_a_second_request_joins_the_dr
     let (mut process, _directory) = before(&backend).await;
     let mut client = process.client().await;
     let first = asked(process.admin, "POST /drain?delay=1h", "");
-    process.logged(&["drain begun", "\"delay\":\"3600s\""]).await;
+    process.logged(&["drain started", "\"delay\":\"3600s\""]).await;
     // Another wish comes too late, and one who hangs up stops nothing.
     let second = asked(process.admin, "POST /drain?delay=0s&quiet=1s", "");
     first.abort();
@@ -134,7 +134,7 @@ async fn connections_are_kept_during_the_delay_and_a_second_request_joins_the_dr
     assert!(!is_last(&exchange(&mut new, &backend).await));
     assert!(!second.is_finished());
     let log = process.log();
-    assert_eq!(log.matches("drain begun").count(), 1, "{log}");
+    assert_eq!(log.matches("drain started").count(), 1, "{log}");
     assert!(!log.contains("ends with its exchange"), "{log}");
     process.signal("TERM");
     assert_eq!(process.ended().await.code(), Some(0));
@@ -279,7 +279,7 @@ async fn a_drain_is_for_who_is_on_the_machine_or_has_the_token() {
                 idle.starts_with("HTTP/1.1 200 ") && idle.ends_with("not draining\n"),
                 "{idle}"
             );
-            assert!(!process.log().contains("drain begun"), "{}", process.log());
+            assert!(!process.log().contains("drain started"), "{}", process.log());
             let known = asked(there, "POST /drain?delay=0s", "Authorization: Bearer secret\r\n");
             assert!(answered(known).await.ends_with("drained\n"));
         }
@@ -301,7 +301,7 @@ async fn when_its_time_is_over_who_waits_is_told_and_the_stream_goes_on() {
             "{told}"
         );
     }
-    process.logged(&["WARN", "its time is over", "\"exchanges\":1"]).await;
+    process.logged(&["WARN", "drain timed out", "\"exchanges\":1"]).await;
     let waiting = [
         asked(process.admin, "POST /drain?within=1h", ""),
         asked(process.admin, "POST /drain", ""),
@@ -343,7 +343,7 @@ async fn a_stranger_who_takes_all_of_the_admin_port_keeps_neither_probes_nor_hoo
         assert!(head.starts_with("HTTP/1.1 200 "), "{page}: {head}");
     }
     let asking = asked(process.admin, "POST /drain?delay=0s", "");
-    process.logged(&["each connection ends with its exchange"]).await;
+    process.logged(&["closing each connection after its current request"]).await;
     let late = asked(process.admin, "GET /drained", "");
     let still = crowd(&process).await;
     assert!(process.page("/livez").await.0.starts_with("HTTP/1.1 200 "));
@@ -402,7 +402,7 @@ async fn the_commands_ask_and_say_what_they_are_told() {
         let arguments: Vec<&str> = lingering.split(' ').collect();
         told(&command(&arguments, &[]).await)
     });
-    process.logged(&["each connection ends with its exchange"]).await;
+    process.logged(&["closing each connection after its current request"]).await;
     assert_eq!(probe("livez").await, (Some(0), "live\n".to_owned()));
     let (code, said) = probe("readyz").await;
     assert_eq!(code, Some(1), "{said}");

@@ -189,7 +189,7 @@ async fn an_engine_is_asked_and_its_queue_makes_the_depth_exact() {
     assert!(head.starts_with("get /metrics http/1.1\r\n"), "{head}");
     assert!(head.contains(&format!("host: {}\r\n", engine.address)), "{head}");
     assert!(!head.contains("authorization"), "{head}");
-    process.logged(&["the engine's metrics are read", "\"vllm\""]).await;
+    process.logged(&["engine metrics scrape succeeded", "\"vllm\""]).await;
 }
 
 #[tokio::test]
@@ -225,8 +225,8 @@ async fn whatever_goes_wrong_is_counted_by_kind_and_said_once() {
     asked(&process, "ok").await;
     let log = process.log();
     let said = |part: &str| log.lines().filter(|line| line.contains(part)).count();
-    assert_eq!(said("cannot be read"), 7, "{log}");
-    assert_eq!(said("metrics are read"), 1, "{log}");
+    assert_eq!(said("scrape failed"), 7, "{log}");
+    assert_eq!(said("scrape succeeded"), 1, "{log}");
 }
 
 #[tokio::test]

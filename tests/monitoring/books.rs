@@ -6,7 +6,7 @@ use std::fs;
 
 use tokengauge_kubernetes::webhook;
 use tokengauge_monitoring::emitted::{TARGET_LABELS, emitted};
-use tokengauge_telemetry::names::{self, attributes, spans};
+use tokengauge_telemetry::catalog::{self, attributes, spans};
 use tokengauge_telemetry::prometheus::label_name;
 
 use super::pages::{self, blocks, code_spans, read, root};
@@ -263,7 +263,7 @@ impl Known {
                 .chain(webhook::metric_names().map(str::to_owned))
                 .chain(NEITHER.iter().map(|&name| name.to_owned()))
                 .collect(),
-            opentelemetry: names::metrics()
+            opentelemetry: catalog::metrics()
                 .map(|metric| metric.name)
                 .chain(keys())
                 .chain([ANNOTATIONS])

@@ -12,7 +12,7 @@ use promql_parser::parser::{
     VectorSelector,
 };
 use tokengauge_monitoring::emitted::{Emitted, TARGET_LABELS, emitted};
-use tokengauge_telemetry::names::attributes::{self, Values};
+use tokengauge_telemetry::catalog::attributes::{self, Values};
 use tokengauge_telemetry::prometheus::label_name;
 
 pub type Labels = BTreeSet<String>;

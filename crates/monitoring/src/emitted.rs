@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tokengauge_telemetry::names::{self, Metric};
+use tokengauge_telemetry::catalog::{self, Metric};
 use tokengauge_telemetry::prometheus::{self, label_name};
 
 /// Names of series, each with the labels of its own that they can have. A histogram is three series.
@@ -14,7 +14,7 @@ pub const TARGET_LABELS: &[&str] =
 
 /// Everything in the registry.
 pub fn emitted() -> Emitted {
-    names::metrics().flat_map(series).collect()
+    catalog::metrics().flat_map(series).collect()
 }
 
 fn series(metric: &Metric) -> Vec<(String, BTreeSet<String>)> {
@@ -37,11 +37,11 @@ fn series(metric: &Metric) -> Vec<(String, BTreeSet<String>)> {
 }
 
 /// What goes up and down is a gauge to Prometheus.
-const fn kind(kind: names::Kind) -> prometheus::Kind {
+const fn kind(kind: catalog::Kind) -> prometheus::Kind {
     match kind {
-        names::Kind::Counter => prometheus::Kind::Counter,
-        names::Kind::UpDownCounter | names::Kind::Gauge => prometheus::Kind::Gauge,
-        names::Kind::Histogram => prometheus::Kind::Histogram,
+        catalog::Kind::Counter => prometheus::Kind::Counter,
+        catalog::Kind::UpDownCounter | catalog::Kind::Gauge => prometheus::Kind::Gauge,
+        catalog::Kind::Histogram => prometheus::Kind::Histogram,
     }
 }
 

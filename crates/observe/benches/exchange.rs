@@ -8,8 +8,8 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use tokengauge_observe::{InFlightRequests, Sinks};
 use tokengauge_telemetry::config::ExemplarFilter;
-use tokengauge_telemetry::span::{self, Style};
-use tokengauge_telemetry::{Config, Instruments, Kept, Readings, Snapshot};
+use tokengauge_telemetry::span::{self, SpanLimits};
+use tokengauge_telemetry::{Config, Instruments, SamplingDecision, SnapshotSource, StateSnapshot};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Connected, Direction, Ending, Entry, ExchangeId, Head, Headers, Open,
@@ -36,13 +36,14 @@ impl Stage {
             config.exemplars = ExemplarFilter::AlwaysOn;
         }
         let limits = Limits::default();
-        let (instruments, _) = Instruments::new(&config, limits, Readings::new(Snapshot::default));
-        let style = Style::new(None);
+        let (instruments, _) =
+            Instruments::new(&config, limits, SnapshotSource::new(StateSnapshot::default));
+        let style = SpanLimits::new(None);
         let sinks = Sinks {
             instruments,
             record: Box::new(move |record| {
                 if spans {
-                    black_box(span::spans(record, &style, Kept::default()));
+                    black_box(span::encode_spans(record, &style, SamplingDecision::default()));
                 }
             }),
         };

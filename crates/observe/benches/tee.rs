@@ -255,7 +255,7 @@ fn channel(group: &mut Group<'_>, chunks: u64) {
     stop.store(true, Ordering::Release);
     channel.wake();
     drain.join().unwrap();
-    assert_eq!(channel.lost(), tee::Losses::default(), "everything was observed");
+    assert_eq!(channel.lost(), tee::ObserverLosses::default(), "everything was observed");
 }
 
 /// Drains as the observer does, and touches every byte.

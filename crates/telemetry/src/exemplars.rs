@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use opentelemetry::KeyValue;
 use rustc_hash::FxHashMap;
 
+use crate::catalog::Metric;
 use crate::config::{Config, ExemplarFilter};
-use crate::names::Metric;
 use crate::sampling::Sampler;
 use crate::span;
 use tokengauge_measure::record::Record;
@@ -40,76 +40,78 @@ pub struct Exemplar {
 /// A series, as a keyed hash of its metric's name and its attributes. That two of 100,000 series are equal has a chance
 /// of 10⁻⁹, and then a bucket leads to a trace of the other.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Series(u64);
+pub struct SeriesId(u64);
 
 /// The exemplars of all series.
 pub struct Exemplars {
     hasher: RandomState,
-    eligible: Eligible,
-    places: Mutex<Places>,
+    eligible: ExemplarPolicy,
+    places: Mutex<ExemplarStore>,
 }
 
 /// Which exchanges leave exemplars.
 #[derive(Clone, Copy, Debug)]
-enum Eligible {
+enum ExemplarPolicy {
     None,
     /// Those whose traces this sampler keeps.
-    Kept(Sampler),
+    Sampled(Sampler),
     All,
 }
 
 /// A bucket of a series; a counter has only the first.
-type Place = (Series, usize);
+type Slot = (SeriesId, usize);
 
 /// Two generations: when the young one is full it becomes the old one, and what was not seen since is forgotten. So what
 /// is kept is what moved last, without any bookkeeping of ages.
 #[derive(Debug, Default)]
-struct Places {
-    young: FxHashMap<Place, Exemplar>,
-    old: FxHashMap<Place, Exemplar>,
+struct ExemplarStore {
+    young: FxHashMap<Slot, Exemplar>,
+    old: FxHashMap<Slot, Exemplar>,
 }
 
 /// What one exchange leaves at the series that it moves. Holds the exemplars' lock: short-lived.
 #[derive(Debug)]
-pub struct Marks<'a>(Option<Open<'a>>);
+pub struct ExemplarRecorder<'a>(Option<ActiveRecorder<'a>>);
 
 #[derive(Debug)]
-struct Open<'a> {
-    places: MutexGuard<'a, Places>,
+struct ActiveRecorder<'a> {
+    places: MutexGuard<'a, ExemplarStore>,
     exemplar: Exemplar,
 }
 
 impl Exemplars {
     pub fn new(config: &Config) -> Self {
         let eligible = match config.exemplars {
-            ExemplarFilter::AlwaysOff => Eligible::None,
-            ExemplarFilter::AlwaysOn => Eligible::All,
-            ExemplarFilter::TraceBased if config.sends_traces() => Eligible::Kept(config.sampler),
-            ExemplarFilter::TraceBased => Eligible::None,
+            ExemplarFilter::AlwaysOff => ExemplarPolicy::None,
+            ExemplarFilter::AlwaysOn => ExemplarPolicy::All,
+            ExemplarFilter::TraceBased if config.sends_traces() => {
+                ExemplarPolicy::Sampled(config.sampler)
+            }
+            ExemplarFilter::TraceBased => ExemplarPolicy::None,
         };
         Self { hasher: RandomState::new(), eligible, places: Mutex::default() }
     }
 
     /// `attributes` in the order of their keys, as the SDK gives them back.
-    pub fn series(&self, metric: &Metric, attributes: &[KeyValue]) -> Series {
-        Series::new(&self.hasher, metric.name, attributes)
+    pub fn series(&self, metric: &Metric, attributes: &[KeyValue]) -> SeriesId {
+        SeriesId::new(&self.hasher, metric.name, attributes)
     }
 
     /// For one finished exchange.
-    pub fn marks(&self, record: &Record) -> Marks<'_> {
+    pub fn marks(&self, record: &Record) -> ExemplarRecorder<'_> {
         let eligible = match self.eligible {
-            Eligible::None => false,
-            Eligible::Kept(sampler) => sampler.decide(record).is_some(),
-            Eligible::All => true,
+            ExemplarPolicy::None => false,
+            ExemplarPolicy::Sampled(sampler) => sampler.decide(record).is_some(),
+            ExemplarPolicy::All => true,
         };
         let Some(end) = record.points.end.filter(|_| eligible) else {
-            return Marks::none();
+            return ExemplarRecorder::none();
         };
-        Marks(Some(Open {
+        ExemplarRecorder(Some(ActiveRecorder {
             places: self.places(),
             exemplar: Exemplar {
                 trace_id: record.trace.trace_id,
-                span_id: span::innermost(record),
+                span_id: span::exemplar_span_id(record),
                 value: 0.0,
                 time: record.wall + end.since(record.points.accept),
             },
@@ -117,18 +119,18 @@ impl Exemplars {
     }
 
     /// All there are now.
-    pub fn taken(&self) -> Taken {
+    pub fn taken(&self) -> ExemplarSnapshot {
         let mut all = self.places().all();
         all.sort_unstable_by_key(|(place, _)| *place);
-        Taken { hasher: self.hasher.clone(), all }
+        ExemplarSnapshot { hasher: self.hasher.clone(), all }
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
+    fn places(&self) -> MutexGuard<'_, ExemplarStore> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Series {
+impl SeriesId {
     fn new<'a>(
         hasher: &RandomState,
         metric: &str,
@@ -143,8 +145,8 @@ impl Series {
     }
 }
 
-impl Places {
-    fn put(&mut self, place: Place, exemplar: Exemplar) {
+impl ExemplarStore {
+    fn put(&mut self, place: Slot, exemplar: Exemplar) {
         if self.young.len() >= GENERATION && !self.young.contains_key(&place) {
             mem::swap(&mut self.young, &mut self.old);
             self.young.clear();
@@ -152,21 +154,21 @@ impl Places {
         self.young.insert(place, exemplar);
     }
 
-    fn all(&self) -> Vec<(Place, Exemplar)> {
-        let outlived = |(place, _): &(&Place, &Exemplar)| !self.young.contains_key(*place);
+    fn all(&self) -> Vec<(Slot, Exemplar)> {
+        let outlived = |(place, _): &(&Slot, &Exemplar)| !self.young.contains_key(*place);
         let all = self.young.iter().chain(self.old.iter().filter(outlived));
         all.map(|(place, exemplar)| (*place, *exemplar)).collect()
     }
 }
 
-impl Marks<'_> {
+impl ExemplarRecorder<'_> {
     /// Of an exchange that leaves nothing.
     pub const fn none() -> Self {
         Self(None)
     }
 
     /// `value` was recorded in a histogram whose buckets end at `bounds`.
-    pub fn bucket(&mut self, series: Series, bounds: &[f64], value: f64) {
+    pub fn bucket(&mut self, series: SeriesId, bounds: &[f64], value: f64) {
         // What is no number the SDK does not record.
         if value.is_finite() {
             let bucket = bounds.partition_point(|bound| *bound < value);
@@ -175,12 +177,12 @@ impl Marks<'_> {
     }
 
     /// 1 was added to a counter.
-    pub fn one(&mut self, series: Series) {
+    pub fn one(&mut self, series: SeriesId) {
         self.put((series, 0), 1.0);
     }
 
-    fn put(&mut self, place: Place, value: f64) {
-        if let Some(Open { places, exemplar }) = &mut self.0 {
+    fn put(&mut self, place: Slot, value: f64) {
+        if let Some(ActiveRecorder { places, exemplar }) = &mut self.0 {
             let exemplar = Exemplar { value, ..*exemplar };
             places.put(place, exemplar);
         }
@@ -188,20 +190,21 @@ impl Marks<'_> {
 }
 
 /// The exemplars of one collection.
-pub struct Taken {
+pub struct ExemplarSnapshot {
     hasher: RandomState,
     /// Sorted.
-    all: Vec<(Place, Exemplar)>,
+    all: Vec<(Slot, Exemplar)>,
 }
 
-impl Taken {
+impl ExemplarSnapshot {
     /// Those of one series, each with its bucket, in their order.
     pub fn of<'a>(
         &self,
         metric: &str,
         attributes: impl IntoIterator<Item = &'a KeyValue>,
     ) -> impl Iterator<Item = (usize, &Exemplar)> {
-        let series = (!self.all.is_empty()).then(|| Series::new(&self.hasher, metric, attributes));
+        let series =
+            (!self.all.is_empty()).then(|| SeriesId::new(&self.hasher, metric, attributes));
         let start = self.all.partition_point(|((other, _), _)| Some(*other) < series);
         let rest = self.all.get(start..).unwrap_or_default().iter();
         rest.take_while(move |((other, _), _)| Some(*other) == series)
@@ -215,16 +218,16 @@ impl fmt::Debug for Exemplars {
     }
 }
 
-impl fmt::Debug for Taken {
+impl fmt::Debug for ExemplarSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Taken").field(&self.all.len()).finish()
+        f.debug_tuple("ExemplarSnapshot").field(&self.all.len()).finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::ours;
+    use crate::catalog::tokengauge;
     use crate::testing;
     use tokengauge_measure::record::Outcome;
     use tokengauge_types::event::{Ending, Refusal};
@@ -250,14 +253,14 @@ mod tests {
     fn values(exemplars: &Exemplars, of: &'static str) -> Vec<(usize, f64)> {
         let taken = exemplars.taken();
         let attributes = attributes(of);
-        let found = taken.of(ours::TIME_TO.name, &attributes);
+        let found = taken.of(tokengauge::TIME_TO.name, &attributes);
         found.map(|(bucket, exemplar)| (bucket, exemplar.value)).collect()
     }
 
     #[test]
     fn each_bucket_of_each_series_has_the_latest() {
         let exemplars = exemplars(&[ENDPOINT]);
-        let series = |of| exemplars.series(&ours::TIME_TO, &attributes(of));
+        let series = |of| exemplars.series(&tokengauge::TIME_TO, &attributes(of));
         let mut marks = exemplars.marks(&testing::streamed());
         for value in [0.1, 0.5, 0.6, 9.0, f64::NAN, f64::INFINITY] {
             marks.bucket(series("a"), BOUNDS, value);
@@ -278,11 +281,11 @@ mod tests {
     #[test]
     fn it_leads_to_the_client_span_at_the_exchanges_end() {
         let exemplars = exemplars(&[ENDPOINT]);
-        let series = exemplars.series(&ours::TIME_TO, &[]);
+        let series = exemplars.series(&tokengauge::TIME_TO, &[]);
         let left = |record: &Record| {
             exemplars.marks(record).one(series);
             let taken = exemplars.taken();
-            let (_, exemplar) = taken.of(ours::TIME_TO.name, []).next().unwrap();
+            let (_, exemplar) = taken.of(tokengauge::TIME_TO.name, []).next().unwrap();
             *exemplar
         };
         let mut record = testing::streamed();
@@ -331,19 +334,19 @@ mod tests {
     fn both_generations_are_below_a_megabyte() {
         let places = GENERATION.next_power_of_two();
         assert_eq!(GENERATION, places / 8 * 7, "the next entry would double the table");
-        assert!(2 * places * (size_of::<(Place, Exemplar)>() + 1) < 1_000_000);
+        assert!(2 * places * (size_of::<(Slot, Exemplar)>() + 1) < 1_000_000);
     }
 
     #[test]
     fn what_moved_last_is_kept_and_the_rest_is_forgotten() {
-        let mut places = Places::default();
+        let mut places = ExemplarStore::default();
         let exemplar = |value| Exemplar {
             trace_id: [1; 16],
             span_id: [1; 8],
             value,
             time: Wall::from_unix_nanos(0),
         };
-        let place = |number: usize| (Series(number as u64), 0);
+        let place = |number: usize| (SeriesId(number as u64), 0);
         let busy = place(usize::MAX);
         for number in 0..5 * GENERATION {
             places.put(place(number), exemplar(0.0));

@@ -12,7 +12,7 @@ use tokengauge_types::event::Trace;
 /// Decides at the head, and at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
-    pub root: Root,
+    pub root: RootSampler,
     /// Whether a caller's own decision goes before `root`.
     pub parent_based: bool,
     /// Whether what failed, stalled or broke an objective is kept even if the caller said "not sampled".
@@ -21,7 +21,7 @@ pub struct Sampler {
 
 /// Decides where no caller has.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Root {
+pub enum RootSampler {
     AlwaysOn,
     AlwaysOff,
     /// A share of all traces, from 0 to 1, chosen by trace id, so that every party that uses it chooses the same.
@@ -30,14 +30,14 @@ pub enum Root {
 
 impl Default for Sampler {
     fn default() -> Self {
-        Self { root: Root::AlwaysOn, parent_based: true, against_parent: true }
+        Self { root: RootSampler::AlwaysOn, parent_based: true, against_parent: true }
     }
 }
 
 /// A trace that is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kept {
-    pub reason: Reason,
+pub struct SamplingDecision {
+    pub reason: SamplingReason,
     /// Whether the caller had said "not sampled": then its own spans are nowhere.
     pub against_parent: bool,
 }
@@ -45,7 +45,7 @@ pub struct Kept {
 /// What first spoke for a trace. The first three are the head's; the others are known only at the end, when all other
 /// parties have decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Reason {
+pub enum SamplingReason {
     /// The caller's decision.
     Parent,
     AlwaysOn,
@@ -63,30 +63,30 @@ impl Sampler {
     }
 
     /// The decision at the end; `None` where nothing speaks for keeping the trace.
-    pub fn decide(&self, record: &Record) -> Option<Kept> {
+    pub fn decide(&self, record: &Record) -> Option<SamplingDecision> {
         if let Some(reason) = self.chosen_by(&record.trace) {
-            return Some(Kept { reason, against_parent: false });
+            return Some(SamplingDecision { reason, against_parent: false });
         }
         let refused = self.parent_based && record.trace.parent_sampled == Some(false);
         if refused && !self.against_parent {
             return None;
         }
-        Some(Kept { reason: Reason::of_end(record)?, against_parent: refused })
+        Some(SamplingDecision { reason: SamplingReason::of_end(record)?, against_parent: refused })
     }
 
-    fn chosen_by(&self, trace: &Trace) -> Option<Reason> {
+    fn chosen_by(&self, trace: &Trace) -> Option<SamplingReason> {
         match (self.parent_based, trace.parent_sampled) {
-            (true, Some(sampled)) => sampled.then_some(Reason::Parent),
+            (true, Some(sampled)) => sampled.then_some(SamplingReason::Parent),
             (true, None) | (false, _) => self.root.chooses(&trace.trace_id),
         }
     }
 }
 
-impl Root {
+impl RootSampler {
     /// By the lower 63 bits of the trace id, as the SDKs do it.
-    fn chooses(self, trace_id: &[u8; 16]) -> Option<Reason> {
+    fn chooses(self, trace_id: &[u8; 16]) -> Option<SamplingReason> {
         match self {
-            Self::AlwaysOn => Some(Reason::AlwaysOn),
+            Self::AlwaysOn => Some(SamplingReason::AlwaysOn),
             Self::AlwaysOff => None,
             Self::Ratio(share) => {
                 let [.., a, b, c, d, e, f, g, h] = *trace_id;
@@ -96,13 +96,13 @@ impl Root {
                     reason = "2^53 steps are finer than any share anybody writes"
                 )]
                 let position = low as f64 / (1_u64 << 63) as f64;
-                (position < share).then_some(Reason::Ratio(share))
+                (position < share).then_some(SamplingReason::Ratio(share))
             }
         }
     }
 }
 
-impl Reason {
+impl SamplingReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Parent => "parent",
@@ -128,10 +128,10 @@ impl Reason {
     }
 }
 
-impl Default for Kept {
+impl Default for SamplingDecision {
     /// Of a sampler that keeps everything.
     fn default() -> Self {
-        Self { reason: Reason::AlwaysOn, against_parent: false }
+        Self { reason: SamplingReason::AlwaysOn, against_parent: false }
     }
 }
 
@@ -149,8 +149,8 @@ fn broke_an_objective(record: &Record) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::attributes::Values;
-    use crate::names::spans;
+    use crate::catalog::attributes::Values;
+    use crate::catalog::spans;
     use crate::testing;
     use tokengauge_types::label::Label;
 
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    fn sampler(root: Root, parent_based: bool) -> Sampler {
+    fn sampler(root: RootSampler, parent_based: bool) -> Sampler {
         Sampler { root, parent_based, ..Sampler::default() }
     }
 
@@ -174,13 +174,13 @@ mod tests {
         record
     }
 
-    fn kept(reason: Reason, against_parent: bool) -> Option<Kept> {
-        Some(Kept { reason, against_parent })
+    fn kept(reason: SamplingReason, against_parent: bool) -> Option<SamplingDecision> {
+        Some(SamplingDecision { reason, against_parent })
     }
 
     #[test]
     fn the_callers_decision_goes_before_the_root_only_where_parent_based() {
-        let (all, none) = (Root::Ratio(1.0), Root::Ratio(0.0));
+        let (all, none) = (RootSampler::Ratio(1.0), RootSampler::Ratio(0.0));
         assert!(sampler(none, true).head(&trace(Some(true))));
         assert!(!sampler(all, true).head(&trace(Some(false))));
         assert!(sampler(all, false).head(&trace(Some(false))));
@@ -194,13 +194,16 @@ mod tests {
             .filter(|_| {
                 let mut trace_id = [0; 16];
                 random.fill(&mut trace_id);
-                Root::Ratio(0.25).chooses(&trace_id).is_some()
+                RootSampler::Ratio(0.25).chooses(&trace_id).is_some()
             })
             .count();
         assert!((2_300..2_700).contains(&chosen), "{chosen}");
         // 0x40… is at a quarter.
-        let at_a_quarter = |share| Root::Ratio(share).chooses(&[0x40; 16]);
-        assert_eq!((at_a_quarter(0.26), at_a_quarter(0.25)), (Some(Reason::Ratio(0.26)), None));
+        let at_a_quarter = |share| RootSampler::Ratio(share).chooses(&[0x40; 16]);
+        assert_eq!(
+            (at_a_quarter(0.26), at_a_quarter(0.25)),
+            (Some(SamplingReason::Ratio(0.26)), None)
+        );
     }
 
     #[test]
@@ -209,11 +212,14 @@ mod tests {
         for record in [record, failed] {
             let decide =
                 |root, parent_based, parent| sampler(root, parent_based).decide(&record(parent));
-            let half = Root::Ratio(0.5);
-            assert_eq!(decide(half, true, Some(true)), kept(Reason::Parent, false));
-            assert_eq!(decide(half, true, None), kept(Reason::Ratio(0.5), false));
+            let half = RootSampler::Ratio(0.5);
+            assert_eq!(decide(half, true, Some(true)), kept(SamplingReason::Parent, false));
+            assert_eq!(decide(half, true, None), kept(SamplingReason::Ratio(0.5), false));
             for parent in [None, Some(true), Some(false)] {
-                assert_eq!(decide(Root::AlwaysOn, false, parent), kept(Reason::AlwaysOn, false));
+                assert_eq!(
+                    decide(RootSampler::AlwaysOn, false, parent),
+                    kept(SamplingReason::AlwaysOn, false)
+                );
             }
         }
     }
@@ -222,38 +228,41 @@ mod tests {
     #[test]
     fn failures_and_broken_objectives_are_always_kept_and_say_why_and_against_whom() {
         for (parent, against_parent) in [(None, false), (Some(false), true)] {
-            let sampler = sampler(Root::AlwaysOff, true);
+            let sampler = sampler(RootSampler::AlwaysOff, true);
             let mut record = record(parent);
             assert_eq!(sampler.decide(&record), None);
             for outcome in [Outcome::Error, Outcome::Timeout, Outcome::Truncated, Outcome::Rejected]
             {
                 record.outcome = outcome;
-                assert_eq!(sampler.decide(&record), kept(Reason::Error, against_parent));
+                assert_eq!(sampler.decide(&record), kept(SamplingReason::Error, against_parent));
             }
             record.call.as_mut().unwrap().verdicts = vec![(Label::known("ttft"), Verdict::Bad)];
             assert_eq!(
                 sampler.decide(&record),
-                kept(Reason::Error, against_parent),
+                kept(SamplingReason::Error, against_parent),
                 "the gravest is said"
             );
             for outcome in [Outcome::Ok, Outcome::Cancelled] {
                 record.outcome = outcome;
-                assert_eq!(sampler.decide(&record), kept(Reason::Objective, against_parent));
+                assert_eq!(
+                    sampler.decide(&record),
+                    kept(SamplingReason::Objective, against_parent)
+                );
             }
         }
     }
 
     #[test]
     fn a_stall_is_kept_whether_the_stream_went_on_or_not_and_a_failure_is_graver() {
-        let sampler = sampler(Root::AlwaysOff, true);
+        let sampler = sampler(RootSampler::AlwaysOff, true);
         let mut record = record(Some(false));
         let call = record.call.as_mut().unwrap();
         call.stalls.count = 1;
         call.verdicts = vec![(Label::known("ttft"), Verdict::Bad)];
         for (outcome, reason) in [
-            (Outcome::Ok, Reason::Stall),
-            (Outcome::Cancelled, Reason::Stall),
-            (Outcome::Truncated, Reason::Error),
+            (Outcome::Ok, SamplingReason::Stall),
+            (Outcome::Cancelled, SamplingReason::Stall),
+            (Outcome::Truncated, SamplingReason::Error),
         ] {
             record.outcome = outcome;
             assert_eq!(sampler.decide(&record), kept(reason, true));
@@ -267,26 +276,26 @@ mod tests {
         record.outcome = Outcome::Error;
         assert_eq!(obedient.decide(&record), None);
         record.trace.parent_sampled = Some(true);
-        assert_eq!(obedient.decide(&record), kept(Reason::Parent, false));
+        assert_eq!(obedient.decide(&record), kept(SamplingReason::Parent, false));
         // Where the caller is not asked, it refused nothing.
-        let alone = Sampler { parent_based: false, root: Root::AlwaysOff, ..obedient };
+        let alone = Sampler { parent_based: false, root: RootSampler::AlwaysOff, ..obedient };
         record.trace.parent_sampled = Some(false);
-        assert_eq!(alone.decide(&record), kept(Reason::Error, false));
+        assert_eq!(alone.decide(&record), kept(SamplingReason::Error, false));
     }
 
     #[test]
     fn the_registered_words_are_the_reasons() {
         let all = [
-            Reason::Parent,
-            Reason::AlwaysOn,
-            Reason::Ratio(0.5),
-            Reason::Error,
-            Reason::Stall,
-            Reason::Objective,
+            SamplingReason::Parent,
+            SamplingReason::AlwaysOn,
+            SamplingReason::Ratio(0.5),
+            SamplingReason::Error,
+            SamplingReason::Stall,
+            SamplingReason::Objective,
         ];
         let Values::Closed(words) = spans::SAMPLING_REASON.values else {
             panic!("the reasons are a closed list")
         };
-        assert_eq!(words, all.map(Reason::as_str));
+        assert_eq!(words, all.map(SamplingReason::as_str));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::process::Vitals;
+use crate::process::ProcessStats;
 use crate::request_log;
 use tokengauge_measure::cost::TokenPrice;
 use tokengauge_measure::drift;
@@ -15,7 +15,7 @@ use tokengauge_types::label::{Dimension, Label};
 
 /// One moment's state of everything that is read rather than recorded.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub struct StateSnapshot {
     pub load: load::Reading,
     pub slo: Vec<slo::Reading>,
     /// Of the engines of which something is asked.
@@ -24,16 +24,16 @@ pub struct Snapshot {
     /// What a million output tokens cost on hardware that is paid by the hour.
     pub token_prices: Vec<TokenPrice>,
     pub drift: drift::Reading,
-    pub losses: Losses,
+    pub losses: ObserverLosses,
     /// Requests whose head was malformed or too large.
     pub refused_requests: u64,
     /// How often a label value had to be called `other`: [`tokengauge_types::label::Gate::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
-    pub vitals: Vitals,
+    pub process: ProcessStats,
     /// Since somebody asked for a drain; zero while nobody has.
     pub draining: Duration,
     /// Lines of the request log.
-    pub request_log: request_log::Counts,
+    pub request_log: request_log::LineCounts,
     /// How often a *combination* of admitted values was one too many. Set by the collector.
     pub folded_series: u64,
 }
@@ -50,7 +50,7 @@ pub struct BudgetReading {
 
 /// What the observer did not see, since the start, and what it still has to look at.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Losses {
+pub struct ObserverLosses {
     /// Body bytes that went by unobserved.
     pub bytes: u64,
     /// Exchanges of which at least one body byte went by unobserved.
@@ -59,23 +59,23 @@ pub struct Losses {
     pub backlog: u64,
 }
 
-/// Takes a [`Snapshot`]. Called on the telemetry thread and on the admin port's, once per collection; it must not panic
+/// Takes a [`StateSnapshot`]. Called on the telemetry thread and on the admin port's, once per collection; it must not panic
 /// and should hold locks only briefly.
 #[derive(Clone)]
-pub struct Readings(Arc<dyn Fn() -> Snapshot + Send + Sync>);
+pub struct SnapshotSource(Arc<dyn Fn() -> StateSnapshot + Send + Sync>);
 
-impl Readings {
-    pub fn new(take: impl Fn() -> Snapshot + Send + Sync + 'static) -> Self {
+impl SnapshotSource {
+    pub fn new(take: impl Fn() -> StateSnapshot + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
 
-    pub fn take(&self) -> Snapshot {
+    pub fn take(&self) -> StateSnapshot {
         (self.0)()
     }
 }
 
-impl fmt::Debug for Readings {
+impl fmt::Debug for SnapshotSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Readings")
+        f.write_str("SnapshotSource")
     }
 }

@@ -8,7 +8,7 @@ use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::ErrorCollector;
 use crate::config::raw;
 use crate::config::value::Size;
-use tokengauge_telemetry::request_log::{Config, Place, Rotate};
+use tokengauge_telemetry::request_log::{Config, Destination, Rotation};
 
 /// The word for standard output; a file of that name is `./stdout`.
 pub(in crate::config) const STDOUT: &str = "stdout";
@@ -26,18 +26,18 @@ pub(super) fn resolve(
     let Spanned { value, node } = written.spanned()?;
     let remedy = "write the path of a file, or stdout";
     let path = value.path.required(errors, node, "path", remedy)?.value;
-    let usual = Rotate::default();
+    let usual = Rotation::default();
     let rotate = value.rotate.value().unwrap_or_default();
     let size = within(rotate.size, SIZES, errors);
     Some(Config {
         place: place(path),
-        rotate: Rotate {
+        rotate: Rotation {
             size: size.map_or(usual.size, |size| size.0 as u64),
             keep: within(rotate.keep, KEPT, errors).unwrap_or(usual.keep),
         },
     })
 }
 
-fn place(path: PathBuf) -> Place {
-    if path.as_os_str() == STDOUT { Place::Stdout } else { Place::File(path) }
+fn place(path: PathBuf) -> Destination {
+    if path.as_os_str() == STDOUT { Destination::Stdout } else { Destination::File(path) }
 }

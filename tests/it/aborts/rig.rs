@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::{InFlightRequests, Observer, Sinks};
 use tokengauge_telemetry::prometheus::Format;
-use tokengauge_telemetry::{Instruments, Readings, Snapshot, Telemetry};
+use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, Telemetry};
 use tokengauge_types::label::{Gate, Limits};
 
 use super::table::Facts;
@@ -46,7 +46,7 @@ impl Rig {
             _ => None,
         });
         assert!(problems.is_empty());
-        let readings = Readings::new(Snapshot::default);
+        let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, metrics) = Instruments::new(&config, Limits::default(), readings);
         let telemetry = Arc::new(Telemetry::start(config, metrics).unwrap());
         let spans = Arc::clone(&telemetry);

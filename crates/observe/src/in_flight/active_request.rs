@@ -10,7 +10,7 @@ use tokengauge_measure::engine::Backends;
 use tokengauge_measure::load::{self, Flow, FlowId, Lane, Load, State};
 use tokengauge_measure::record::{Call, Outcome, Record, Warm};
 use tokengauge_measure::timing::{Pauses, Sample, Watch};
-use tokengauge_telemetry::{Instruments, Live};
+use tokengauge_telemetry::{Instruments, LiveInstruments};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
 use tokengauge_types::label::Label;
@@ -43,7 +43,7 @@ pub(super) struct ActiveRequest {
 /// Bound instruments of one series.
 #[derive(Clone, Debug)]
 pub(super) struct SeriesInstruments {
-    live: Arc<Live>,
+    live: Arc<LiveInstruments>,
     flow: FlowId,
 }
 
@@ -90,7 +90,7 @@ impl ActiveRequest {
             Some(meters) => Arc::clone(&meters.live),
             None => instruments.live(&series),
         };
-        live.sample(sample);
+        live.record(sample);
     }
 
     /// Takes in one word; gives the stalls that it began or ended.
@@ -111,7 +111,7 @@ impl ActiveRequest {
             }
             match (live.as_ref(), sample) {
                 (_, Sample::Stalled(_) | Sample::Resumed(_)) => stalls.push(sample),
-                (Some(meters), _) => meters.live.sample(sample),
+                (Some(meters), _) => meters.live.record(sample),
                 (None, _) => untold.push(sample),
             }
         });
@@ -141,7 +141,7 @@ impl ActiveRequest {
             if let Sample::Tokens { tokens, .. } = sample {
                 load.output(at, flow, u64::from(tokens));
             }
-            live.sample(sample);
+            live.record(sample);
         }
         self.live = Some(SeriesInstruments { live, flow });
     }
@@ -161,7 +161,7 @@ impl ActiveRequest {
         let [request, response] = std::mem::replace(&mut self.messages, now);
         let [requests, responses] = now;
         if requests > request || responses > response {
-            instruments.messages(&self.lane, [requests - request, responses - response]);
+            instruments.record_messages(&self.lane, [requests - request, responses - response]);
         }
     }
 
@@ -180,9 +180,9 @@ impl ActiveRequest {
         self.swept = at;
         match &self.live {
             Some(meters) if self.state == State::Streaming => {
-                meters.live.streaming(passed.saturating_sub(blocked), blocked);
+                meters.live.record_stream_time(passed.saturating_sub(blocked), blocked);
             }
-            Some(_) | None => instruments.waiting(&self.lane, passed),
+            Some(_) | None => instruments.record_waiting(&self.lane, passed),
         }
     }
 
@@ -205,14 +205,14 @@ impl ActiveRequest {
             match (&live, sample) {
                 (None, Sample::Stalled(_) | Sample::Resumed(_)) => stalls.push(sample),
                 (None, _) => {}
-                (Some(meters), _) => meters.live.sample(sample),
+                (Some(meters), _) => meters.live.record(sample),
             }
         };
         let record = exchange.end(at, ending, &mut told);
         debug_assert_eq!(record.exchange, id);
         if let (Some(series), false) = (series, stalls.is_empty()) {
             let live = instruments.live(&series);
-            stalls.into_iter().for_each(|sample| live.sample(sample));
+            stalls.into_iter().for_each(|sample| live.record(sample));
         }
         if let (Some(meters), Some(call)) = (&live, &record.call) {
             account(load, meters.flow, &record, call, sum);

@@ -27,7 +27,7 @@ use tokengauge_measure::load::{self, Lane, Load};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::slo;
 use tokengauge_measure::timing::{Awaited, Pauses, pauses};
-use tokengauge_telemetry::{BudgetReading, Instruments, Part, Snapshot};
+use tokengauge_telemetry::{BudgetReading, Component, Instruments, StateSnapshot};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{Direction, Ending, Entry, ExchangeId, Open, Word};
 use tokengauge_types::label::{Gate, Label, Name};
@@ -141,7 +141,7 @@ impl InFlightRequests {
                     self.backends.left(at, upstream);
                 }
                 if catch_unwind(AssertUnwindSafe(|| self.end(*flight, at, ending))).is_err() {
-                    self.sinks.instruments.odd(Anomaly::Panic, 1);
+                    self.sinks.instruments.record_anomaly(Anomaly::Panic, 1);
                 }
             }
             word @ (Word::Queued
@@ -175,12 +175,12 @@ impl InFlightRequests {
     /// The runtime that moves the bytes had its turn at `at`: see [`Pauses`].
     pub fn record_heartbeat(&mut self, at: Moment) {
         let late = self.pauses.beat(at);
-        self.sinks.instruments.late(Part::Runtime, late);
+        self.sinks.instruments.record_delay(Component::Runtime, late);
     }
 
     /// The observer had its turn, `late` after that was due.
     pub fn record_observer_delay(&self, late: Duration) {
-        self.sinks.instruments.late(Part::Observer, late);
+        self.sinks.instruments.record_delay(Component::Observer, late);
     }
 
     /// Load and objectives at `at`.
@@ -235,16 +235,16 @@ impl InFlightRequests {
     }
 
     /// Everything that is read rather than recorded, as far as it is known here.
-    pub fn snapshot(&mut self, at: Moment) -> Snapshot {
+    pub fn snapshot(&mut self, at: Moment) -> StateSnapshot {
         let (load, slo) = self.reading(at);
-        Snapshot {
+        StateSnapshot {
             token_prices: self.token_prices(&load),
             budgets: self.budgets(),
             drift: self.drift.reading(at),
             backends: self.backends(at),
             load,
             slo,
-            ..Snapshot::default()
+            ..StateSnapshot::default()
         }
     }
 
@@ -282,7 +282,7 @@ impl InFlightRequests {
     pub fn set_costs(&mut self, costs: Costs) {
         for budget in &costs.budgets {
             let unit = budget.allowance.unit();
-            self.sinks.instruments.budget(&budget.name, &unit);
+            self.sinks.instruments.register_budget(&budget.name, &unit);
         }
         self.costs = costs;
     }
@@ -327,11 +327,11 @@ impl InFlightRequests {
     }
 
     fn open(&mut self, id: ExchangeId, at: Moment, open: Box<Open>) {
-        self.sinks.instruments.started(&open.route);
+        self.sinks.instruments.record_start(&open.route);
         let lane = Lane { route: open.route.name.clone(), vantage: open.route.vantage };
         let (retry, identity) = self.retries.opened(at, &open);
         if let Some(sign) = retry {
-            self.sinks.instruments.retried(&lane, sign);
+            self.sinks.instruments.record_retry(&lane, sign);
         }
         let cell = Arc::clone(&open.cell);
         let gate = Arc::clone(&self.gate);
@@ -442,7 +442,7 @@ impl InFlightRequests {
             }
         }
         drift.ended(at, &record);
-        sinks.instruments.finished(&record, gate);
+        sinks.instruments.record_end(&record, gate);
         (sinks.record)(&record);
     }
 }
@@ -454,7 +454,7 @@ fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
         Priced::At(cost) => Some(cost),
         Priced::Free => None,
         Priced::Unpriced => {
-            instruments.unpriced(&call.series);
+            instruments.record_unpriced(&call.series);
             None
         }
     };
@@ -462,6 +462,6 @@ fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
         call.cost = cost;
     }
     for (budget, amount) in costs.spent(record) {
-        instruments.spent((&budget.name, &budget.allowance.unit()), amount);
+        instruments.record_spend((&budget.name, &budget.allowance.unit()), amount);
     }
 }

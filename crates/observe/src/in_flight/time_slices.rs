@@ -107,7 +107,7 @@ mod tests {
     use crate::Sinks;
     use crate::tests::{STREAMED, at, chunk, open};
     use tokengauge_measure::slo::{Counting, Counts, Indicator, Scope};
-    use tokengauge_telemetry::{Instruments, Readings, Snapshot};
+    use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
     use tokengauge_types::event::{
         Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,
     };
@@ -122,7 +122,7 @@ mod tests {
         /// A requests that wants at least 5 tokens per second of minutes with two streams to `gpt-*`.
         fn new() -> Self {
             let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-            let readings = Readings::new(Snapshot::default);
+            let readings = SnapshotSource::new(StateSnapshot::default);
             let (instruments, _) = Instruments::new(&config, Limits::default(), readings);
             let gate = Arc::new(Gate::new(Limits::default(), []));
             let sinks = Sinks { instruments, record: Box::new(|_| ()) };

@@ -56,7 +56,7 @@ pub struct Batch {
 
 /// What the observer never saw, since the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Losses {
+pub struct ObserverLosses {
     /// Body bytes that went by as gaps.
     pub bytes: u64,
     /// Exchanges of which at least one body byte went by, and those that were not observed at all.
@@ -145,8 +145,8 @@ impl ObservationChannel {
         self.last_exchange.load(Ordering::Acquire)
     }
 
-    pub fn lost(&self) -> Losses {
-        Losses {
+    pub fn lost(&self) -> ObserverLosses {
+        ObserverLosses {
             bytes: self.lost_bytes.load(Ordering::Relaxed),
             exchanges: self.lost_exchanges.load(Ordering::Relaxed),
         }

@@ -178,7 +178,7 @@ fn a_shard_nearly_full_takes_no_new_exchange_but_goes_on_with_its_own() {
     arrive(&first, b"seen");
     let (words, _) = said(&channel);
     assert_eq!(words, ["Response 25600", "Response 4"]);
-    let lost = Losses { bytes: 0, exchanges: 1 };
+    let lost = ObserverLosses { bytes: 0, exchanges: 1 };
     assert_eq!(channel.lost(), lost);
     assert_eq!(channel.open_exchanges(), 1, "the mute one is counted while it is open");
     arrive(&open(&channel), b"welcome again");

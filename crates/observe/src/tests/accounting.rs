@@ -9,7 +9,7 @@ use crate::{InFlightRequests, Sinks};
 use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{Complete, Outcome};
 use tokengauge_measure::timing::{Sample, Stage};
-use tokengauge_telemetry::{Instruments, Readings, Snapshot, prometheus};
+use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Blocked, Cell, Direction, Ending, Entry, ExchangeId, Waiting, Word};
 use tokengauge_types::label::{Gate, Limits};
@@ -243,7 +243,7 @@ fn live(samples: &[Sample]) -> u64 {
 /// A requests whose metrics are read while its exchanges go on.
 struct Watch {
     requests: InFlightRequests,
-    collector: tokengauge_telemetry::Collector,
+    collector: tokengauge_telemetry::MetricsReader,
     exchange: u64,
     /// Of the latest exchange.
     cell: Arc<Cell>,
@@ -252,7 +252,7 @@ struct Watch {
 impl Watch {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-        let readings = Readings::new(Snapshot::default);
+        let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
         let sinks = Sinks { instruments, record: Box::new(|_| {}) };
         let gate = Arc::new(Gate::new(Limits::default(), []));

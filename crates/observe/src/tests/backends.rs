@@ -9,7 +9,7 @@ use tokengauge_measure::cost::{Costs, Prices, Rental};
 use tokengauge_measure::engine::{Backend, Engine, Numbers, Told, warm};
 use tokengauge_measure::load::Bound;
 use tokengauge_measure::record::{Record, Warm};
-use tokengauge_telemetry::{Instruments, Readings, Snapshot};
+use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
 use tokengauge_types::clock::Wall;
 use tokengauge_types::event::{Blocked, Direction, Ending, Entry, ExchangeId, Head, Word};
 use tokengauge_types::label::{Gate, Label, Limits, Name};
@@ -26,7 +26,7 @@ struct Stage {
 impl Stage {
     fn new(warm: Option<warm::Config>) -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-        let readings = Readings::new(Snapshot::default);
+        let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, _) = Instruments::new(&config, Limits::default(), readings);
         let records = Arc::<Mutex<Vec<Record>>>::default();
         let kept = Arc::clone(&records);

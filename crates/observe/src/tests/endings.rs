@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::tests::{STREAMED, at, chunk, open, usage};
 use crate::{InFlightRequests, Sinks};
 use tokengauge_measure::record::Record;
-use tokengauge_telemetry::{Instruments, Readings, Snapshot, prometheus, span};
+use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus, span};
 use tokengauge_types::event::{
     Blocked, Direction, Ending, Entry, ExchangeId, Failure, Head, Limit, Refusal, Word,
 };
@@ -35,7 +35,7 @@ const END: u64 = 1_400;
 /// One exchange on a requests, and what came of it.
 struct Stage {
     requests: InFlightRequests,
-    collector: tokengauge_telemetry::Collector,
+    collector: tokengauge_telemetry::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
 }
 
@@ -45,7 +45,7 @@ type Step<'a> = (&'a str, &'a dyn Fn(&mut Stage));
 impl Stage {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-        let readings = Readings::new(Snapshot::default);
+        let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
         let records = Arc::<Mutex<Vec<Record>>>::default();
         let kept = Arc::clone(&records);
@@ -189,9 +189,9 @@ fn told(record: &Record, metrics: &str) -> Facts {
         tokens: call.output.map(|output| output.counted.to_string()),
         usage: call.usage.and_then(|usage| usage.output).map(|n| n.to_string()),
         // It stands on the CLIENT span.
-        complete: (span::number(record) > 1).then(|| call.complete.as_str().to_owned()),
+        complete: (span::span_count(record) > 1).then(|| call.complete.as_str().to_owned()),
         finish: (!reasons.is_empty()).then(|| reasons.join(" ")),
-        spans: span::number(record),
+        spans: span::span_count(record),
     }
 }
 

@@ -10,7 +10,7 @@ use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::load::State;
 use tokengauge_measure::record::{Became, Complete, Outcome, Record};
 use tokengauge_measure::timing::Sample;
-use tokengauge_telemetry::{Instruments, Readings, Snapshot, prometheus};
+use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Headers, Open,
@@ -524,7 +524,7 @@ fn a_tool_called_with_half_an_object_is_told() {
 #[test]
 fn a_panic_in_a_sink_ends_the_observation_of_that_exchange_alone() {
     let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-    let readings = Readings::new(Snapshot::default);
+    let readings = SnapshotSource::new(StateSnapshot::default);
     let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
     let seen = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&seen);

@@ -8,7 +8,7 @@ use tokengauge_llm::dialect::RateLimit;
 use tokengauge_measure::load::{Limited, QuotaReading};
 use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::timing::Stage;
-use tokengauge_telemetry::{Instruments, Readings, Snapshot, prometheus};
+use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::event::{
     Blocked, Direction, Ending, Entry, ExchangeId, Head, Headers, Refusal, Word,
 };
@@ -18,14 +18,14 @@ type Pairs<'a> = &'a [(&'static str, &'a str)];
 
 struct Scene {
     requests: InFlightRequests,
-    collector: tokengauge_telemetry::collector::Collector,
+    collector: tokengauge_telemetry::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
 }
 
 impl Scene {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-        let readings = Readings::new(Snapshot::default);
+        let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
         let records: Arc<Mutex<Vec<Record>>> = Arc::default();
         let all = Arc::clone(&records);
@@ -154,7 +154,7 @@ fn who_leaves_or_is_sent_away_from_the_queue_ended_in_admission() {
         assert_eq!(scene.active(3_000), [0; 4]);
         let record = scene.records.lock().unwrap().pop().unwrap();
         assert_eq!(record.outcome, outcome);
-        assert_eq!(tokengauge_telemetry::span::number(&record), 1, "nothing was tried upstream");
+        assert_eq!(tokengauge_telemetry::span::span_count(&record), 1, "nothing was tried upstream");
         let finished = "tokengauge_requests_finished_total";
         assert_eq!(scene.metric(finished, "stage=\"admission\""), Some(1.0));
     }

@@ -8,7 +8,7 @@ use crate::{InFlightRequests, Sinks};
 use tokengauge_measure::load::Silence;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::timing::{Awaited, Stall, Stalls};
-use tokengauge_telemetry::{Instruments, Readings, Snapshot, prometheus};
+use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,
@@ -18,7 +18,7 @@ use tokengauge_types::label::{Gate, Limits, Name};
 /// A requests, its metrics and the records that it made.
 struct Scene {
     requests: InFlightRequests,
-    collector: tokengauge_telemetry::collector::Collector,
+    collector: tokengauge_telemetry::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
     cell: Arc<Cell>,
 }
@@ -26,7 +26,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-        let readings = Readings::new(Snapshot::default);
+        let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
         let records: Arc<Mutex<Vec<Record>>> = Arc::default();
         let record = {

@@ -9,7 +9,7 @@ use tokengauge_llm::dialect::{ByModality, Operation, Usage};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::record::{Closed, Complete, Outcome, Record};
 use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
-use tokengauge_telemetry::{Collector, Instruments, Readings, Snapshot, prometheus};
+use tokengauge_telemetry::{Instruments, MetricsReader, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{
     Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Open, RouteFacts,
@@ -24,7 +24,7 @@ const MASK: [u8; 4] = [1, 2, 3, 4];
 /// One exchange on a requests. Every step takes 100 ms.
 struct Play {
     requests: InFlightRequests,
-    collector: Collector,
+    collector: MetricsReader,
     gate: Arc<Gate>,
     records: Arc<Mutex<Vec<Record>>>,
     millis: u64,
@@ -34,7 +34,7 @@ impl Play {
     /// A GET that wants an upgrade; `model` as its query has it.
     fn get(path: &str, model: Option<&str>) -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
-        let readings = Readings::new(Snapshot::default);
+        let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
         let records = Arc::default();
         let kept: Arc<Mutex<Vec<Record>>> = Arc::clone(&records);

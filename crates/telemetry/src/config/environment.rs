@@ -8,14 +8,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::{
-    Batch, Config, ExemplarFilter, GenAi, Headers, Problem, Protocol, Signal, Temporality, Tls,
+    BatchConfig, Config, ExemplarFilter, ExportHeaders, GenAiNames, IgnoredSetting, Protocol,
+    SignalConfig, Temporality, TlsFiles,
 };
-use crate::sampling::{Root, Sampler};
+use crate::sampling::{RootSampler, Sampler};
 
 impl Config {
     /// Reads the `OTEL_*` variables, and `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES`, through
     /// `get`. A configuration file is laid under the environment by a `get` that falls back on the file's values.
-    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<Problem>) {
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<IgnoredSetting>) {
         let environment = Environment { get: &get, problems: RefCell::default() };
         let config = Self {
             disabled: environment.flag("OTEL_SDK_DISABLED"),
@@ -28,7 +29,7 @@ impl Config {
             temporality: environment.temporality(),
             batch: environment.batch(),
             sampler: environment.sampler(),
-            longest_value: environment
+            max_value_chars: environment
                 .number("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
                 .or_else(|| environment.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")),
             gen_ai: environment.gen_ai(),
@@ -40,11 +41,11 @@ impl Config {
 
 struct Environment<'a> {
     get: &'a dyn Fn(&str) -> Option<String>,
-    problems: RefCell<Vec<Problem>>,
+    problems: RefCell<Vec<IgnoredSetting>>,
 }
 
 impl Environment<'_> {
-    fn signal(&self, signal: &str, path: &str) -> Signal {
+    fn signal(&self, signal: &str, path: &str) -> SignalConfig {
         let own = |what: &str| format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
         let either = |what: &str| {
             let general = format!("OTEL_EXPORTER_OTLP_{what}");
@@ -60,15 +61,15 @@ impl Environment<'_> {
             timeout = bound.map_or(timeout, |bound| bound.min(timeout));
         }
         let file = |what| either(what).map(|(value, _)| PathBuf::from(value));
-        Signal {
+        SignalConfig {
             endpoint: endpoint.flatten(),
             protocol: protocol.unwrap_or_default(),
             headers: either("HEADERS")
-                .map(|(value, name)| Headers(self.pairs(&name, &value)))
+                .map(|(value, name)| ExportHeaders(self.pairs(&name, &value)))
                 .unwrap_or_default(),
             timeout,
             gzip: either("COMPRESSION").is_some_and(|(value, name)| self.gzip(&name, &value)),
-            tls: Tls {
+            tls: TlsFiles {
                 certificate: file("CERTIFICATE"),
                 client_key: file("CLIENT_KEY"),
                 client_certificate: file("CLIENT_CERTIFICATE"),
@@ -164,8 +165,8 @@ impl Environment<'_> {
         }
     }
 
-    fn batch(&self) -> Batch {
-        let default = Batch::default();
+    fn batch(&self) -> BatchConfig {
+        let default = BatchConfig::default();
         let at_least_one = |name| {
             self.number(name).filter(|&number| {
                 number > 0 || self.reject::<()>(name, "0", "a number above 0").is_some()
@@ -173,7 +174,7 @@ impl Environment<'_> {
         };
         let queue = at_least_one("OTEL_BSP_MAX_QUEUE_SIZE").unwrap_or(default.queue);
         let size = at_least_one("OTEL_BSP_MAX_EXPORT_BATCH_SIZE").unwrap_or(default.size);
-        Batch {
+        BatchConfig {
             delay: self.positive_millis("OTEL_BSP_SCHEDULE_DELAY").unwrap_or(default.delay),
             queue,
             size: size.min(queue),
@@ -196,9 +197,9 @@ impl Environment<'_> {
             None => (false, word.as_str()),
         };
         let root = match root {
-            "always_on" => Root::AlwaysOn,
-            "always_off" => Root::AlwaysOff,
-            "traceidratio" => Root::Ratio(self.ratio()),
+            "always_on" => RootSampler::AlwaysOn,
+            "always_off" => RootSampler::AlwaysOff,
+            "traceidratio" => RootSampler::Ratio(self.ratio()),
             _ => {
                 let words =
                     "always_on, always_off, traceidratio, or one of them after parentbased_";
@@ -219,16 +220,16 @@ impl Environment<'_> {
         }
     }
 
-    fn gen_ai(&self) -> GenAi {
+    fn gen_ai(&self) -> GenAiNames {
         let name = "TOKENGAUGE_GEN_AI_NAMES";
         let Some(value) = self.text(name) else {
-            return GenAi::default();
+            return GenAiNames::default();
         };
         match value.to_ascii_lowercase().as_str() {
-            "latest" => GenAi::Latest,
-            "legacy" => GenAi::Legacy,
-            "both" => GenAi::Both,
-            "off" => GenAi::Off,
+            "latest" => GenAiNames::Latest,
+            "legacy" => GenAiNames::Legacy,
+            "both" => GenAiNames::Both,
+            "off" => GenAiNames::Off,
             _ => self.reject(name, &value, "latest, legacy, both or off").unwrap_or_default(),
         }
     }
@@ -342,7 +343,7 @@ impl Environment<'_> {
 
     /// Once for each: general variables are read for every signal.
     fn complain(&self, name: &str, message: String) {
-        let problem = Problem { variable: name.to_owned(), message };
+        let problem = IgnoredSetting { variable: name.to_owned(), message };
         let mut problems = self.problems.borrow_mut();
         if !problems.contains(&problem) {
             problems.push(problem);
@@ -408,9 +409,9 @@ mod tests {
         assert_eq!(config.metrics.protocol, Protocol::HttpProtobuf);
         assert_eq!(
             config.sampler,
-            Sampler { root: Root::AlwaysOn, parent_based: true, against_parent: true }
+            Sampler { root: RootSampler::AlwaysOn, parent_based: true, against_parent: true }
         );
-        assert_eq!(config.gen_ai, GenAi::Latest);
+        assert_eq!(config.gen_ai, GenAiNames::Latest);
     }
 
     #[test]
@@ -504,11 +505,11 @@ mod tests {
             quiet(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", argument)]).sampler
         };
         let is = |parent_based, root| Sampler { root, parent_based, against_parent: true };
-        assert_eq!(sampler("always_on", ""), is(false, Root::AlwaysOn));
-        assert_eq!(sampler("always_off", ""), is(false, Root::AlwaysOff));
-        assert_eq!(sampler("traceidratio", "0.25"), is(false, Root::Ratio(0.25)));
-        assert_eq!(sampler("parentbased_traceidratio", ""), is(true, Root::Ratio(1.0)));
-        assert_eq!(sampler("ParentBased_Always_Off", ""), is(true, Root::AlwaysOff));
+        assert_eq!(sampler("always_on", ""), is(false, RootSampler::AlwaysOn));
+        assert_eq!(sampler("always_off", ""), is(false, RootSampler::AlwaysOff));
+        assert_eq!(sampler("traceidratio", "0.25"), is(false, RootSampler::Ratio(0.25)));
+        assert_eq!(sampler("parentbased_traceidratio", ""), is(true, RootSampler::Ratio(1.0)));
+        assert_eq!(sampler("ParentBased_Always_Off", ""), is(true, RootSampler::AlwaysOff));
         let obedient = quiet(&[
             ("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", "false"),
             ("OTEL_TRACES_SAMPLER", "parentbased_always_on"),
@@ -531,10 +532,10 @@ mod tests {
         let millis = Duration::from_millis;
         assert_eq!(
             config.batch,
-            Batch { delay: millis(200), queue: 100, size: 100, timeout: millis(700) }
+            BatchConfig { delay: millis(200), queue: 100, size: 100, timeout: millis(700) }
         );
         assert_eq!((config.metric_interval, config.metrics.timeout), (millis(1_000), millis(400)));
-        assert_eq!(config.longest_value, Some(64));
+        assert_eq!(config.max_value_chars, Some(64));
         assert_eq!(config.temporality, Temporality::Delta);
         assert!(config.gen_ai.latest() && config.gen_ai.legacy());
     }
@@ -572,7 +573,7 @@ mod tests {
             read(&[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2")]);
         assert_eq!(
             (problems.as_slice(), config.sampler.root),
-            (["OTEL_TRACES_SAMPLER_ARG".to_owned()].as_slice(), Root::Ratio(1.0))
+            (["OTEL_TRACES_SAMPLER_ARG".to_owned()].as_slice(), RootSampler::Ratio(1.0))
         );
     }
 

@@ -16,29 +16,29 @@ pub struct Config {
     pub disabled: bool,
     /// `service.name`, `service.version` and `service.instance.id` first.
     pub resource: Vec<(String, String)>,
-    pub metrics: Signal,
-    pub traces: Signal,
+    pub metrics: SignalConfig,
+    pub traces: SignalConfig,
     pub metric_interval: Duration,
     pub temporality: Temporality,
-    pub batch: Batch,
+    pub batch: BatchConfig,
     pub sampler: Sampler,
     /// The longest text of a span attribute, in characters.
-    pub longest_value: Option<usize>,
-    pub gen_ai: GenAi,
+    pub max_value_chars: Option<usize>,
+    pub gen_ai: GenAiNames,
     pub exemplars: ExemplarFilter,
 }
 
 /// How one signal is sent.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Signal {
+pub struct SignalConfig {
     /// Where to, complete: with the path over HTTP, with the scheme in any case. `None`: nowhere.
     pub endpoint: Option<String>,
     pub protocol: Protocol,
-    pub headers: Headers,
+    pub headers: ExportHeaders,
     /// For one export with all its retries.
     pub timeout: Duration,
     pub gzip: bool,
-    pub tls: Tls,
+    pub tls: TlsFiles,
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -50,11 +50,11 @@ pub enum Protocol {
 
 /// Sent with every export. Often credentials: only the names are ever shown.
 #[derive(Clone, Default, PartialEq)]
-pub struct Headers(pub Vec<(String, String)>);
+pub struct ExportHeaders(pub Vec<(String, String)>);
 
 /// PEM files.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Tls {
+pub struct TlsFiles {
     /// What the collector's certificate must be signed by, in place of the system's roots.
     pub certificate: Option<PathBuf>,
     pub client_key: Option<PathBuf>,
@@ -71,7 +71,7 @@ pub enum Temporality {
 
 /// How spans are gathered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Batch {
+pub struct BatchConfig {
     /// The longest time for which a span waits for others.
     pub delay: Duration,
     /// Spans that wait at most; further ones are dropped and counted.
@@ -84,7 +84,7 @@ pub struct Batch {
 
 /// Which names of the standard's GenAI metrics are emitted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum GenAi {
+pub enum GenAiNames {
     /// `gen_ai.client.inference.*`.
     #[default]
     Latest,
@@ -107,7 +107,7 @@ pub enum ExemplarFilter {
 
 /// A setting that was not understood and is ignored.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Problem {
+pub struct IgnoredSetting {
     pub variable: String,
     pub message: String,
 }
@@ -133,7 +133,7 @@ impl Config {
 
     /// What to tell the user once, at the start.
     pub fn summary(&self) -> String {
-        let signal = |name: &str, signal: &Signal, on: bool| match &signal.endpoint {
+        let signal = |name: &str, signal: &SignalConfig, on: bool| match &signal.endpoint {
             Some(endpoint) if on => format!("{name} to {endpoint} ({})", signal.protocol.as_str()),
             Some(_) | None => format!("{name} nowhere"),
         };
@@ -156,20 +156,20 @@ impl Default for Config {
     }
 }
 
-impl Default for Signal {
+impl Default for SignalConfig {
     fn default() -> Self {
         Self {
             endpoint: None,
             protocol: Protocol::default(),
-            headers: Headers::default(),
+            headers: ExportHeaders::default(),
             timeout: Config::TIMEOUT,
             gzip: false,
-            tls: Tls::default(),
+            tls: TlsFiles::default(),
         }
     }
 }
 
-impl Default for Batch {
+impl Default for BatchConfig {
     /// Delay and timeout are the specification's. Its queue of 2,048 and batch of 512 hold 1,024 and 256 exchanges (two
     /// spans each), which a busy gateway makes in a second; these are four times that, some 8 MB in a full queue (a span of a call takes about 1 KB).
     fn default() -> Self {
@@ -191,7 +191,7 @@ impl Protocol {
     }
 }
 
-impl GenAi {
+impl GenAiNames {
     pub const fn latest(self) -> bool {
         matches!(self, Self::Latest | Self::Both)
     }
@@ -201,13 +201,13 @@ impl GenAi {
     }
 }
 
-impl fmt::Debug for Headers {
+impl fmt::Debug for ExportHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for IgnoredSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.variable, self.message)
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Histogram};
 
-use crate::exemplars::Marks;
-use crate::instruments::attributes::{of_series, with, word};
-use crate::instruments::family::Family;
-use crate::names::attributes as key;
-use crate::names::ours;
+use crate::attributes::{of_series, with, word};
+use crate::catalog::attributes as key;
+use crate::catalog::tokengauge;
+use crate::exemplars::ExemplarRecorder;
+use crate::instruments::set::InstrumentSet;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::TextKind;
 use tokengauge_measure::record::Series;
@@ -23,8 +23,8 @@ const MOST_TOKENS_OF_A_CHUNK: u32 = 4_096;
 
 /// The live instruments of one series. Bound at their first use, so that a series has no points it never fills.
 #[derive(Debug)]
-pub struct Live {
-    family: Arc<Family>,
+pub struct LiveInstruments {
+    family: Arc<InstrumentSet>,
     /// What each series is told apart by, sorted.
     pub(super) base: Vec<KeyValue>,
     pub(super) series: Series,
@@ -41,8 +41,8 @@ pub struct Live {
     legacy_output_chunk: OnceLock<BoundHistogram<f64>>,
 }
 
-impl Live {
-    pub(super) fn new(family: Arc<Family>, series: &Series) -> Self {
+impl LiveInstruments {
+    pub(super) fn new(family: Arc<InstrumentSet>, series: &Series) -> Self {
         let live = Self {
             family,
             base: of_series(series),
@@ -59,10 +59,10 @@ impl Live {
             legacy_output_chunk: OnceLock::new(),
         };
         if series.operation.generates() {
-            // Exported as 0 before the first token, so that `rate()` sees it.
-            live.sample(Sample::Standard { tokens: 0 });
+            // Signal as 0 before the first token, so that `rate()` sees it.
+            live.record(Sample::Standard { tokens: 0 });
             if series.stream {
-                live.streaming(Duration::ZERO, Duration::ZERO);
+                live.record_stream_time(Duration::ZERO, Duration::ZERO);
                 live.no_stalls();
             }
         }
@@ -70,7 +70,7 @@ impl Live {
     }
 
     /// Called for every sample of every chunk: no hashing, and no allocation after the first of its kind.
-    pub fn sample(&self, sample: Sample) {
+    pub fn record(&self, sample: Sample) {
         let family = &*self.family;
         match sample {
             Sample::Tokens { kind, tokens, source } => {
@@ -115,12 +115,13 @@ impl Live {
     }
 
     /// Leaves the exemplars of a stall, which was told while it went on: whether its trace is kept was not known then.
-    pub(super) fn mark(&self, stall: &Stall, marks: &mut Marks<'_>) {
+    pub(super) fn mark(&self, stall: &Stall, marks: &mut ExemplarRecorder<'_>) {
         let attributes = with(&self.base, &of_stall(stall.awaited, stall.silence));
         let series = |metric| self.family.exemplars.series(metric, &attributes);
-        marks.one(series(&ours::STREAM_STALLS));
+        marks.one(series(&tokengauge::STREAM_STALLS));
         if let Some(lasted) = stall.lasted {
-            let (series, bounds) = (series(&ours::STALL_TIME), ours::STALL_TIME.buckets);
+            let (series, bounds) =
+                (series(&tokengauge::STALL_TIME), tokengauge::STALL_TIME.buckets);
             marks.bucket(series, bounds, lasted.as_secs_f64());
         }
     }
@@ -133,7 +134,7 @@ impl Live {
     }
 
     /// Stream-seconds went by after the first token: `streaming`, and `blocked` by a client that did not read.
-    pub fn streaming(&self, streaming: Duration, blocked: Duration) {
+    pub fn record_stream_time(&self, streaming: Duration, blocked: Duration) {
         let counter = |slot: &'_ OnceLock<BoundCounter<f64>>, state, time: Duration| {
             let bind = || {
                 let attributes = with(&self.base, &[word(key::STREAM_STATE, state)]);

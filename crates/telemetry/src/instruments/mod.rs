@@ -1,6 +1,6 @@
 //! Samples and finished exchanges → instruments.
 //!
-//! What moves with every chunk is bound to its series once ([`Live`]); what is recorded at the end goes through
+//! What moves with every chunk is bound to its series once ([`LiveInstruments`]); what is recorded at the end goes through
 //! `closing` and `ended`; what is a state rather than an event is read from a snapshot ([`observed`]). Nothing in here is a judgement:
 //! a number that the record does not have is not recorded.
 
@@ -11,18 +11,18 @@ use std::time::Duration;
 use opentelemetry::metrics::BoundCounter;
 
 use crate::Config;
-use crate::collector::Collector;
-use crate::exemplars::{Exemplars, Series as Marked};
-use crate::instruments::attributes::{lane_of, of_lane, pair, sorted, with, word};
-use crate::instruments::bounded::{Bounds, Cache, Combinations};
-use crate::instruments::closing::{CallClosing, Closing, Closings, Shape};
-use crate::instruments::ended::Ended;
-use crate::instruments::family::Family;
-use crate::instruments::lane::LaneCounters;
-use crate::instruments::traced::BoundTraced;
-use crate::names::attributes as key;
-use crate::names::ours;
-use crate::snapshot::Readings;
+use crate::attributes::{lane_of, of_lane, pair, sorted, with, word};
+use crate::catalog::attributes as key;
+use crate::catalog::tokengauge;
+use crate::exemplars::{Exemplars, SeriesId};
+use crate::instruments::call::CallInstruments;
+use crate::instruments::end::{CallEnd, EndInstruments, EndInstrumentsCache, EndKey};
+use crate::instruments::exemplar_histogram::BoundExemplarHistogram;
+use crate::instruments::route::RouteInstruments;
+use crate::instruments::set::InstrumentSet;
+use crate::metrics_reader::MetricsReader;
+use crate::series_limits::{BoundedCache, CombinationLimiter, SeriesLimits};
+use crate::snapshot::SnapshotSource;
 use crate::span::{failed_for_the_client, method, protocol_version};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::load::{Lane, Sign};
@@ -31,54 +31,46 @@ use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::{Dimension, Gate, Label, Limits, Name, OTHER};
 
-mod attributes;
-mod backends;
-mod banded;
-pub mod bounded;
-mod closing;
-mod drift;
-mod ended;
-mod family;
-mod lane;
+mod call;
+mod end;
+mod exemplar_histogram;
+mod lazy;
+mod length_buckets;
 mod live;
 mod network;
-pub mod observed;
-mod process;
-mod quota;
-mod slot;
-mod spending;
-mod traced;
+mod route;
+mod set;
 
-pub use live::Live;
+pub use live::LiveInstruments;
 
 /// Every synchronous instrument, and the series they have.
 #[derive(Debug)]
 pub struct Instruments {
-    family: Arc<Family>,
-    bounds: Bounds,
-    lanes: Cache<Lane, LaneCounters>,
-    live: Cache<Series, Live>,
-    ended: Cache<(Series, Option<Label>), Ended>,
-    closings: Closings,
-    failures: Combinations,
-    finishes: Combinations,
-    choices: Combinations,
-    lengths: Combinations,
-    http: Combinations,
+    family: Arc<InstrumentSet>,
+    bounds: SeriesLimits,
+    lanes: BoundedCache<Lane, RouteInstruments>,
+    live: BoundedCache<Series, LiveInstruments>,
+    ended: BoundedCache<(Series, Option<Label>), CallInstruments>,
+    closings: EndInstrumentsCache,
+    failures: CombinationLimiter,
+    finishes: CombinationLimiter,
+    choices: CombinationLimiter,
+    lengths: CombinationLimiter,
+    http: CombinationLimiter,
     /// How often a combination of admitted values was one too many.
     folded: Arc<AtomicU64>,
 }
 
 /// A part of this proxy whose delays are known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Part {
+pub enum Component {
     /// The runtime that moves the bytes.
     Runtime,
     /// The thread that observes them.
     Observer,
 }
 
-impl Part {
+impl Component {
     pub const ALL: [Self; 2] = [Self::Runtime, Self::Observer];
 
     pub const fn as_str(self) -> &'static str {
@@ -92,18 +84,22 @@ impl Part {
 impl Instruments {
     /// `limits` are the gate's: they bound the number of series. The collector is what [`crate::Telemetry`]
     /// starts with.
-    pub fn new(config: &Config, limits: Limits, readings: Readings) -> (Arc<Self>, Collector) {
-        let bounds = Bounds::of(limits);
+    pub fn new(
+        config: &Config,
+        limits: Limits,
+        readings: SnapshotSource,
+    ) -> (Arc<Self>, MetricsReader) {
+        let bounds = SeriesLimits::of(limits);
         let folded = Arc::new(AtomicU64::new(0));
         let exemplars = Arc::new(Exemplars::new(config));
         let beside = (Arc::clone(&folded), Arc::clone(&exemplars));
-        let (collector, meter) = Collector::new(config, bounds, readings, beside);
-        let family = Family::new(&meter, config.gen_ai, &exemplars);
+        let (metrics_reader, meter) = MetricsReader::new(config, bounds, readings, beside);
+        let family = InstrumentSet::new(&meter, config.gen_ai, &exemplars);
         let instruments = Self::of_family(family, bounds, folded);
-        (Arc::new(instruments), collector)
+        (Arc::new(instruments), metrics_reader)
     }
 
-    fn of_family(family: Family, bounds: Bounds, folded: Arc<AtomicU64>) -> Self {
+    fn of_family(family: InstrumentSet, bounds: SeriesLimits, folded: Arc<AtomicU64>) -> Self {
         for anomaly in Anomaly::ALL {
             family.anomalies.add(0, &[word(key::ANOMALY, anomaly.as_str())]);
         }
@@ -113,35 +109,35 @@ impl Instruments {
         Self {
             family: Arc::new(family),
             bounds,
-            lanes: Cache::default(),
-            live: Cache::default(),
-            ended: Cache::default(),
-            closings: Closings::default(),
-            failures: Combinations::default(),
-            finishes: Combinations::default(),
-            choices: Combinations::default(),
-            lengths: Combinations::default(),
-            http: Combinations::default(),
+            lanes: BoundedCache::default(),
+            live: BoundedCache::default(),
+            ended: BoundedCache::default(),
+            closings: EndInstrumentsCache::default(),
+            failures: CombinationLimiter::default(),
+            finishes: CombinationLimiter::default(),
+            choices: CombinationLimiter::default(),
+            lengths: CombinationLimiter::default(),
+            http: CombinationLimiter::default(),
             folded,
         }
     }
 
     /// Exports every combination that is known from the configuration as 0: a series that is born at 1 loses its first
     /// event in `rate()`.
-    pub fn prime(&self, routes: &[Arc<RouteFacts>]) {
+    pub fn initialize_routes(&self, routes: &[Arc<RouteFacts>]) {
         for route in routes {
             self.lane(&lane_of(route));
         }
     }
 
     /// An exchange began.
-    pub fn started(&self, route: &RouteFacts) {
+    pub fn record_start(&self, route: &RouteFacts) {
         self.lane(&lane_of(route)).started.add(1);
     }
 
     /// The handles for one series; made at the first call, shared afterwards. Keep it for the length of the stream.
-    pub fn live(&self, series: &Series) -> Arc<Live> {
-        let make = |series: &Series| Live::new(Arc::clone(&self.family), series);
+    pub fn live(&self, series: &Series) -> Arc<LiveInstruments> {
+        let make = |series: &Series| LiveInstruments::new(Arc::clone(&self.family), series);
         let found = self.live.obtain(series, self.bounds.series, make);
         if let Some(live) = found {
             return live;
@@ -170,13 +166,13 @@ impl Instruments {
             .unwrap_or_else(|| Arc::new(make(&last_resort)))
     }
 
-    /// Stream-seconds went by in which a first token was awaited. Those after it are told by [`Live::streaming`].
-    pub fn waiting(&self, lane: &Lane, time: Duration) {
+    /// Stream-seconds went by in which a first token was awaited. Those after it are told by [`LiveInstruments::record_stream_time`].
+    pub fn record_waiting(&self, lane: &Lane, time: Duration) {
         self.lane(lane).waiting.add(time.as_secs_f64());
     }
 
     /// Messages went by over a WebSocket: from the client, and from the upstream.
-    pub fn messages(&self, lane: &Lane, numbers: [u64; 2]) {
+    pub fn record_messages(&self, lane: &Lane, numbers: [u64; 2]) {
         let lane = self.lane(lane);
         for (counter, number) in lane.messages.iter().zip(numbers) {
             counter.add(number);
@@ -184,51 +180,51 @@ impl Instruments {
     }
 
     /// An exchange began that repeats an earlier one.
-    pub fn retried(&self, lane: &Lane, sign: Sign) {
-        self.lane(lane).retried(sign);
+    pub fn record_retry(&self, lane: &Lane, sign: Sign) {
+        self.lane(lane).record_retry(sign);
     }
 
     /// A part of this proxy had its turn so much later than that was due.
-    pub fn late(&self, part: Part, late: Duration) {
+    pub fn record_delay(&self, part: Component, late: Duration) {
         let attributes = [word(key::PART, part.as_str())];
         self.family.delay.record(late.as_secs_f64(), &attributes);
     }
 
     /// Budgets that are known from here on: told as 0.
-    pub fn budget(&self, name: &Label, unit: &Label) {
-        self.spent((name, unit), 0.0);
+    pub fn register_budget(&self, name: &Label, unit: &Label) {
+        self.record_spend((name, unit), 0.0);
     }
 
     /// A call of this series used tokens that have no price.
-    pub fn unpriced(&self, series: &Series) {
+    pub fn record_unpriced(&self, series: &Series) {
         let live = self.live(series);
         self.family.unpriced.add(1, &live.base);
     }
 
     /// A call took so much from a budget, in its unit.
-    pub fn spent(&self, (name, unit): (&Label, &Label), amount: f64) {
-        let attributes = spending::of(name, unit);
+    pub fn record_spend(&self, (name, unit): (&Label, &Label), amount: f64) {
+        let attributes = crate::gauges::spending::of(name, unit);
         self.family.budget_used.add(amount, &attributes);
     }
 
     /// Something odd went by, outside any record or in one.
-    pub fn odd(&self, anomaly: Anomaly, times: u32) {
+    pub fn record_anomaly(&self, anomaly: Anomaly, times: u32) {
         let attributes = [word(key::ANOMALY, anomaly.as_str())];
         self.family.anomalies.add(u64::from(times), &attributes);
     }
 
-    /// An exchange is over. Does not touch the counters of output tokens: those move only by [`Live::sample`], for
+    /// An exchange is over. Does not touch the counters of output tokens: those move only by [`LiveInstruments::record`], for
     /// whole answers too.
-    pub fn finished(&self, record: &Record, gate: &Gate) {
+    pub fn record_end(&self, record: &Record, gate: &Gate) {
         for (anomaly, times) in &record.anomalies {
-            self.odd(*anomaly, *times);
+            self.record_anomaly(*anomaly, *times);
         }
         let call = record.call.as_ref();
         if let Some(content) = call.and_then(|call| call.content.as_deref()) {
             self.left_out("not_understood", content.left_out);
             self.left_out("truncated", content.truncated.into());
         }
-        let closing = self.closings.obtain(&Shape::of(record, self.bounds.bands), || {
+        let closing = self.closings.obtain(&EndKey::of(record, self.bounds.bands), || {
             let refused_before = self.refusals(gate);
             let closing = self.closing(record, gate);
             // What had to be called `other` is told each time.
@@ -251,13 +247,13 @@ impl Instruments {
         values + self.folded.load(Ordering::Relaxed)
     }
 
-    fn closing(&self, record: &Record, gate: &Gate) -> Closing {
+    fn closing(&self, record: &Record, gate: &Gate) -> EndInstruments {
         let admitted = |name: &Name| gate.admit(Dimension::ErrorType, name);
         let error = record.error_type.as_ref().map(admitted);
         let [server, client] = self.http(record, error.as_ref());
         let live = record.call.as_ref().map(|call| self.live(&call.series));
         let (finished, series) = self.count(record, live.as_deref(), error.as_ref());
-        Closing {
+        EndInstruments {
             server,
             client,
             finished,
@@ -271,10 +267,10 @@ impl Instruments {
     fn call_closing(
         &self,
         call: &Call,
-        live: Arc<Live>,
+        live: Arc<LiveInstruments>,
         gate: &Gate,
         error: Option<Label>,
-    ) -> CallClosing {
+    ) -> CallEnd {
         let model = call.response_model.as_ref().map(|name| gate.admit(Dimension::Model, name));
         let ended = self.ended(&live, model.clone());
         let error = error.map(|label| {
@@ -293,11 +289,11 @@ impl Instruments {
         };
         let choices = call.finish_reasons.iter().zip(&call.choices);
         let choices = choices.map(choice).collect();
-        CallClosing { live, ended, banded, error, choices }
+        CallEnd { live, ended, banded, error, choices }
     }
 
     /// Whether there is a place for calls of these lengths; else they are told without them.
-    fn is_banded(&self, live: &Live, model: Option<&Label>, bands: Bands) -> bool {
+    fn is_banded(&self, live: &LiveInstruments, model: Option<&Label>, bands: Bands) -> bool {
         let combination = (&live.series, model, bands);
         let admitted = self.lengths.admit(self.bounds.combinations, &combination);
         if !admitted {
@@ -309,7 +305,7 @@ impl Instruments {
     /// The label itself where its combination is known or has a place, else `other`.
     fn or_other(
         &self,
-        set: &Combinations,
+        set: &CombinationLimiter,
         combination: impl std::hash::Hash,
         label: Label,
     ) -> Label {
@@ -320,9 +316,9 @@ impl Instruments {
         Label::known(OTHER)
     }
 
-    fn ended(&self, live: &Live, model: Option<Label>) -> Arc<Ended> {
+    fn ended(&self, live: &LiveInstruments, model: Option<Label>) -> Arc<CallInstruments> {
         let make = |(_, model): &(Series, Option<Label>)| {
-            Ended::new(Arc::clone(&self.family), live, model.as_ref())
+            CallInstruments::new(Arc::clone(&self.family), live, model.as_ref())
         };
         let named = (live.series.clone(), model.clone());
         let found = self.ended.obtain(&named, self.bounds.ended, make);
@@ -333,16 +329,17 @@ impl Instruments {
         let model = model.map(|_| Label::known(OTHER));
         let folded = (live.series.clone(), model.clone());
         let ended = self.ended.obtain(&folded, usize::MAX, make);
-        ended
-            .unwrap_or_else(|| Arc::new(Ended::new(Arc::clone(&self.family), live, model.as_ref())))
+        ended.unwrap_or_else(|| {
+            Arc::new(CallInstruments::new(Arc::clone(&self.family), live, model.as_ref()))
+        })
     }
 
     fn count(
         &self,
         record: &Record,
-        live: Option<&Live>,
+        live: Option<&LiveInstruments>,
         error: Option<&Label>,
-    ) -> (BoundCounter<u64>, Marked) {
+    ) -> (BoundCounter<u64>, SeriesId) {
         let lane = of_lane(&lane_of(&record.route));
         let base = live.map_or(lane.as_slice(), |live| live.base.as_slice());
         let (outcome, fault, stage) = (record.outcome, record.fault, end_stage(record));
@@ -353,19 +350,23 @@ impl Instruments {
         if self.finishes.admit(self.bounds.combinations, &combination) {
             own.push(word(key::STAGE, stage.as_str()));
             own.extend(record.http.status.map(|status| pair(key::STATUS, i64::from(status))));
-            own.extend(error.map(|error| attributes::label(key::ERROR_TYPE, error)));
+            own.extend(error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)));
         } else {
             self.fold();
             own.extend(error.map(|_| word(key::ERROR_TYPE, OTHER)));
         }
         let attributes = with(base, &own);
         let exemplars = &self.family.exemplars;
-        let series = exemplars.series(&ours::REQUESTS_FINISHED, &attributes);
+        let series = exemplars.series(&tokengauge::REQUESTS_FINISHED, &attributes);
         (self.family.finished.bind(&attributes), series)
     }
 
     /// The standard's HTTP metrics, for every exchange: as the client's request, and as the upstream's answer.
-    fn http(&self, record: &Record, error: Option<&Label>) -> [Option<BoundTraced<f64>>; 2] {
+    fn http(
+        &self,
+        record: &Record,
+        error: Option<&Label>,
+    ) -> [Option<BoundExemplarHistogram<f64>>; 2] {
         let (points, http) = (&record.points, &record.http);
         if points.end.is_none() {
             return [None, None];
@@ -377,7 +378,9 @@ impl Instruments {
             let status = status.map(|status| pair(key::STATUS, i64::from(status)));
             let other = Label::known(OTHER);
             let error = error.filter(|_| failed).map(|error| if named { error } else { &other });
-            status.into_iter().chain(error.map(|error| attributes::label(key::ERROR_TYPE, error)))
+            status
+                .into_iter()
+                .chain(error.map(|error| crate::attributes::label(key::ERROR_TYPE, error)))
         };
         if !named {
             self.fold();
@@ -388,7 +391,7 @@ impl Instruments {
         server.push(word(key::SCHEME, http.scheme.as_str()));
         server.push(word(key::PROTOCOL_VERSION, protocol_version(http.version)));
         server.extend(outcome(failed_for_the_client(record)));
-        client.push(attributes::label(key::SERVER_ADDRESS, &record.route.server_address));
+        client.push(crate::attributes::label(key::SERVER_ADDRESS, &record.route.server_address));
         client.push(pair(key::SERVER_PORT, i64::from(record.route.server_port)));
         client.extend(outcome(true));
         [
@@ -397,8 +400,8 @@ impl Instruments {
         ]
     }
 
-    fn lane(&self, lane: &Lane) -> Arc<LaneCounters> {
-        let make = |lane: &Lane| LaneCounters::new(&self.family, lane);
+    fn lane(&self, lane: &Lane) -> Arc<RouteInstruments> {
+        let make = |lane: &Lane| RouteInstruments::new(&self.family, lane);
         let found = self.lanes.obtain(lane, self.bounds.lanes, make);
         found.unwrap_or_else(|| {
             self.fold();

@@ -3,33 +3,33 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::BoundCounter;
 
-use crate::exemplars::Marks;
-use crate::instruments::attributes::word;
-use crate::instruments::family::Family;
-use crate::instruments::slot::Slot;
-use crate::instruments::traced::BoundTraced;
-use crate::names::attributes as key;
+use crate::attributes::word;
+use crate::catalog::attributes as key;
+use crate::exemplars::ExemplarRecorder;
+use crate::instruments::exemplar_histogram::BoundExemplarHistogram;
+use crate::instruments::lazy::LazyInstrument;
+use crate::instruments::set::InstrumentSet;
 use tokengauge_measure::record::Record;
 use tokengauge_types::event::ConnectStage;
 
 /// The instruments of one route's connections. Bound when there is something to tell: where the kernel cannot be asked,
 /// no series says 0.
 #[derive(Debug)]
-pub struct Connections {
+pub struct ConnectionInstruments {
     /// What tells the route apart, sorted.
     base: Vec<KeyValue>,
-    stages: [Slot<BoundTraced<f64>>; ConnectStage::ALL.len()],
+    stages: [LazyInstrument<BoundExemplarHistogram<f64>>; ConnectStage::ALL.len()],
     client: Side,
     upstream: Side,
 }
 
 #[derive(Debug, Default)]
 struct Side {
-    rtt: Slot<BoundTraced<f64>>,
-    retransmits: Slot<BoundCounter<u64>>,
+    rtt: LazyInstrument<BoundExemplarHistogram<f64>>,
+    retransmits: LazyInstrument<BoundCounter<u64>>,
 }
 
-impl Connections {
+impl ConnectionInstruments {
     pub fn new(base: Vec<KeyValue>) -> Self {
         Self {
             base,
@@ -39,7 +39,12 @@ impl Connections {
         }
     }
 
-    pub fn record(&self, family: &Family, record: &Record, marks: &mut Marks<'_>) {
+    pub fn record(
+        &self,
+        family: &InstrumentSet,
+        record: &Record,
+        marks: &mut ExemplarRecorder<'_>,
+    ) {
         for (stage, length) in record.connected.iter().flat_map(|connected| connected.stages()) {
             let mut slots = self.stages.iter().zip(ConnectStage::ALL);
             if let Some((slot, _)) = slots.find(|(_, known)| *known == stage) {

@@ -12,12 +12,12 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use prost::Message;
 
 use super::*;
-use crate::collector::Picture;
-use crate::config::{ExemplarFilter, GenAi, Temporality};
-use crate::names;
-use crate::names::attributes::Values;
-use crate::process::{CpuTime, Vitals};
-use crate::snapshot::{Losses, Snapshot};
+use crate::catalog;
+use crate::catalog::attributes::Values;
+use crate::config::{ExemplarFilter, GenAiNames, Temporality};
+use crate::metrics_reader::MetricsSnapshot;
+use crate::process::{CpuTime, ProcessStats};
+use crate::snapshot::{ObserverLosses, StateSnapshot};
 use crate::{BudgetReading, prometheus, testing};
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{RateLimit, TextKind, Usage};
@@ -36,7 +36,7 @@ use tokengauge_types::event::Vantage;
 use tokengauge_types::label::Limits;
 
 /// Every point as `name{key="value",…}` with its value; of histograms their count.
-fn points(picture: &Picture) -> BTreeMap<String, f64> {
+fn points(picture: &MetricsSnapshot) -> BTreeMap<String, f64> {
     let request = ExportMetricsServiceRequest::from(&picture.metrics);
     let mut points = BTreeMap::new();
     for metric in
@@ -111,8 +111,8 @@ fn sum(points: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
     values.reduce(|sum, value| sum + value)
 }
 
-fn snapshot() -> Snapshot {
-    Snapshot {
+fn snapshot() -> StateSnapshot {
+    StateSnapshot {
         load: load(),
         slo: vec![
             objective("availability", Indicator::Availability),
@@ -141,9 +141,9 @@ fn snapshot() -> Snapshot {
                 }; 2],
             }],
         },
-        losses: Losses { bytes: 10, exchanges: 1, backlog: 5 },
+        losses: ObserverLosses { bytes: 10, exchanges: 1, backlog: 5 },
         refused_requests: 4,
-        vitals: Vitals {
+        process: ProcessStats {
             cpu: Some(CpuTime {
                 user: Duration::from_millis(2_500),
                 system: Duration::from_millis(500),
@@ -154,7 +154,7 @@ fn snapshot() -> Snapshot {
         },
         draining: Duration::from_secs(12),
         label_overflow: Dimension::ALL.map(|dimension| (dimension, 3)).to_vec(),
-        ..Snapshot::default()
+        ..StateSnapshot::default()
     }
 }
 
@@ -246,10 +246,10 @@ fn objective(name: &str, indicator: Indicator) -> tokengauge_measure::slo::Readi
     }
 }
 
-fn start(gen_ai: GenAi) -> (Arc<Instruments>, Collector) {
+fn start(gen_ai: GenAiNames) -> (Arc<Instruments>, MetricsReader) {
     let config = Config { gen_ai, exemplars: ExemplarFilter::AlwaysOn, ..Config::default() };
     let limits = Limits { length_bands: true, ..Limits::default() };
-    Instruments::new(&config, limits, Readings::new(snapshot))
+    Instruments::new(&config, limits, SnapshotSource::new(snapshot))
 }
 
 fn gate() -> Gate {
@@ -276,18 +276,18 @@ const SAMPLES: [Sample; 8] = [
 ];
 
 /// Something of everything.
-fn representative() -> Picture {
-    let (instruments, collector) = start(GenAi::Both);
+fn representative() -> MetricsSnapshot {
+    let (instruments, metrics_reader) = start(GenAiNames::Both);
     let gate = gate();
     let route = testing::route();
-    instruments.prime(&[Arc::clone(&route)]);
-    instruments.started(&route);
+    instruments.initialize_routes(&[Arc::clone(&route)]);
+    instruments.record_start(&route);
     let lane = lane_of(&route);
     let quarter = Duration::from_millis(250);
-    instruments.waiting(&lane, quarter);
-    Part::ALL.into_iter().for_each(|part| instruments.late(part, quarter));
-    instruments.live(&testing::series()).streaming(quarter, quarter);
-    SAMPLES.into_iter().for_each(|sample| instruments.live(&testing::series()).sample(sample));
+    instruments.record_waiting(&lane, quarter);
+    Component::ALL.into_iter().for_each(|part| instruments.record_delay(part, quarter));
+    instruments.live(&testing::series()).record_stream_time(quarter, quarter);
+    SAMPLES.into_iter().for_each(|sample| instruments.live(&testing::series()).record(sample));
     let mut unrated = testing::streamed();
     unrated.anomalies = vec![(Anomaly::BadJson, 2)];
     if let Some(call) = &mut unrated.call {
@@ -301,13 +301,13 @@ fn representative() -> Picture {
         call.series.variant = Some(Label::known("b"));
     }
     let (budget, unit) = (Label::known("acme-month"), Label::known("USD"));
-    instruments.budget(&budget, &unit);
-    instruments.spent((&budget, &unit), 0.5);
-    instruments.unpriced(&testing::series());
+    instruments.register_budget(&budget, &unit);
+    instruments.record_spend((&budget, &unit), 0.5);
+    instruments.record_unpriced(&testing::series());
     for record in [testing::streamed(), unrated, named, testing::refused(), testing::plain()] {
-        instruments.finished(&record, &gate);
+        instruments.record_end(&record, &gate);
     }
-    collector.scrape()
+    metrics_reader.scrape()
 }
 
 #[test]
@@ -318,10 +318,10 @@ fn exactly_what_is_registered_is_emitted() {
         .flat_map(|scope| scope.metrics())
         .map(|metric| metric.name().to_owned())
         .collect();
-    let registered: BTreeSet<_> = names::metrics().map(|metric| metric.name.to_owned()).collect();
+    let registered: BTreeSet<_> = catalog::metrics().map(|metric| metric.name.to_owned()).collect();
     assert_eq!(emitted, registered);
     for scope in metrics.scope_metrics() {
-        assert_eq!(scope.scope().name(), names::SCOPE);
+        assert_eq!(scope.scope().name(), catalog::SCOPE);
     }
 }
 
@@ -329,7 +329,7 @@ fn exactly_what_is_registered_is_emitted() {
 fn what_is_emitted_has_the_registered_kind_unit_keys_and_values() {
     let metrics = representative().metrics;
     for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
-        let registered = names::metric(metric.name()).unwrap();
+        let registered = catalog::metric(metric.name()).unwrap();
         let kind = match metric.data() {
             AggregatedMetrics::F64(data) => checked(registered, data),
             AggregatedMetrics::U64(data) => checked(registered, data),
@@ -344,15 +344,15 @@ fn what_is_emitted_has_the_registered_kind_unit_keys_and_values() {
 }
 
 /// The kind of `data`, whose points all hold to what is registered.
-fn checked<T: Copy>(registered: &names::Metric, data: &MetricData<T>) -> names::Kind {
+fn checked<T: Copy>(registered: &catalog::Metric, data: &MetricData<T>) -> catalog::Kind {
     match data {
         MetricData::Gauge(gauge) => {
             gauge.data_points().for_each(|point| check(registered, point.attributes()));
-            names::Kind::Gauge
+            catalog::Kind::Gauge
         }
         MetricData::Sum(sum) => {
             sum.data_points().for_each(|point| check(registered, point.attributes()));
-            if sum.is_monotonic() { names::Kind::Counter } else { names::Kind::UpDownCounter }
+            if sum.is_monotonic() { catalog::Kind::Counter } else { catalog::Kind::UpDownCounter }
         }
         MetricData::Histogram(histogram) => {
             for point in histogram.data_points() {
@@ -364,14 +364,14 @@ fn checked<T: Copy>(registered: &names::Metric, data: &MetricData<T>) -> names::
                 );
                 assert!(point.min().is_none() && point.max().is_none());
             }
-            names::Kind::Histogram
+            catalog::Kind::Histogram
         }
         MetricData::ExponentialHistogram(_) => panic!("{}", registered.name),
     }
 }
 
 fn check<'a>(
-    registered: &names::Metric,
+    registered: &catalog::Metric,
     attributes: impl Iterator<Item = &'a opentelemetry::KeyValue>,
 ) {
     for kv in attributes {
@@ -387,7 +387,7 @@ fn check<'a>(
 #[test]
 fn every_registered_attribute_is_used() {
     let text = prometheus::text(&representative());
-    for attribute in names::attributes::ALL {
+    for attribute in catalog::attributes::ALL {
         let label = format!("{}=\"", attribute.key.replace('.', "_"));
         assert!(text.contains(&label), "{}", attribute.key);
     }
@@ -479,11 +479,11 @@ fn names_are_equal_over_otlp_and_on_the_scrape() {
 
 #[test]
 fn samples_move_the_live_metrics_of_their_series() {
-    let (instruments, collector) = start(GenAi::Latest);
+    let (instruments, metrics_reader) = start(GenAiNames::Latest);
     let live = instruments.live(&testing::series());
-    SAMPLES.into_iter().for_each(|sample| live.sample(sample));
-    SAMPLES.into_iter().for_each(|sample| live.sample(sample));
-    let points = points(&collector.scrape());
+    SAMPLES.into_iter().for_each(|sample| live.record(sample));
+    SAMPLES.into_iter().for_each(|sample| live.record(sample));
+    let points = points(&metrics_reader.scrape());
     let text = [
         "gen_ai.token.type=output",
         "tokengauge.token.kind=text",
@@ -505,9 +505,9 @@ fn samples_move_the_live_metrics_of_their_series() {
 
 /// The points of one record alone.
 fn points_of(record: &Record) -> BTreeMap<String, f64> {
-    let (instruments, collector) = start(GenAi::Latest);
-    instruments.finished(record, &gate());
-    points(&collector.scrape())
+    let (instruments, metrics_reader) = start(GenAiNames::Latest);
+    instruments.record_end(record, &gate());
+    points(&metrics_reader.scrape())
 }
 
 /// Rows of a name, attributes among a point's, and the value of the one point that has them, if any.
@@ -587,9 +587,9 @@ fn a_stream_that_went_well() {
 
 #[test]
 fn a_refused_embeddings_call() {
-    let (instruments, collector) = start(GenAi::Latest);
-    instruments.finished(&testing::refused(), &gate());
-    let points = points(&collector.scrape());
+    let (instruments, metrics_reader) = start(GenAiNames::Latest);
+    instruments.record_end(&testing::refused(), &gate());
+    let points = points(&metrics_reader.scrape());
     let failed = ["error.type=rate_limit_exceeded", "gen_ai.operation.name=embeddings"];
     assert_eq!(one(&points, "gen_ai.client.operation.duration", &failed), Some(1.0));
     assert_eq!(one(&points, "gen_ai.server.request.duration", &failed), Some(1.0));
@@ -614,10 +614,10 @@ fn a_refused_embeddings_call() {
 
 #[test]
 fn plain_http_has_http_metrics_and_is_counted() {
-    let (instruments, collector) = start(GenAi::Latest);
-    instruments.started(&testing::route());
-    instruments.finished(&testing::plain(), &gate());
-    let points = points(&collector.scrape());
+    let (instruments, metrics_reader) = start(GenAiNames::Latest);
+    instruments.record_start(&testing::route());
+    instruments.record_end(&testing::plain(), &gate());
+    let points = points(&metrics_reader.scrape());
     assert_eq!(
         one(&points, "tokengauge.requests.started", &["tokengauge.route=default"]),
         Some(1.0)
@@ -639,9 +639,9 @@ fn plain_http_has_http_metrics_and_is_counted() {
 
 #[test]
 fn what_is_known_from_the_configuration_is_there_at_zero() {
-    let (instruments, collector) = start(GenAi::Latest);
-    instruments.prime(&[testing::route()]);
-    let points = points(&collector.scrape());
+    let (instruments, metrics_reader) = start(GenAiNames::Latest);
+    instruments.initialize_routes(&[testing::route()]);
+    let points = points(&metrics_reader.scrape());
     assert_eq!(
         one(
             &points,
@@ -654,7 +654,7 @@ fn what_is_known_from_the_configuration_is_there_at_zero() {
     let waiting = ["tokengauge.stream.state=waiting"];
     assert_eq!(one(&points, "tokengauge.stream.time", &waiting), Some(0.0));
     instruments.live(&testing::series());
-    let live = self::points(&collector.scrape());
+    let live = self::points(&metrics_reader.scrape());
     for state in ["streaming", "blocked"] {
         let state = format!("tokengauge.stream.state={state}");
         let model = "gen_ai.request.model=gpt-4o";
@@ -682,8 +682,8 @@ fn what_is_known_from_the_configuration_is_there_at_zero() {
 
 #[test]
 fn gauges_show_the_snapshot() {
-    let (_instruments, collector) = start(GenAi::Latest);
-    let points = points(&collector.scrape());
+    let (_instruments, metrics_reader) = start(GenAiNames::Latest);
+    let points = points(&metrics_reader.scrape());
     let value = |name: &str, with: &[&str]| one(&points, name, with);
     assert_eq!(value("tokengauge.active_requests", &["tokengauge.state=streaming"]), Some(3.0));
     assert_eq!(value("tokengauge.queue.depth", &["tokengauge.bound=upper"]), Some(3.0));
@@ -710,8 +710,8 @@ fn gauges_show_the_snapshot() {
 
 #[test]
 fn what_the_process_takes_and_may_take() {
-    let (_instruments, collector) = start(GenAi::Latest);
-    let points = points(&collector.scrape());
+    let (_instruments, metrics_reader) = start(GenAiNames::Latest);
+    let points = points(&metrics_reader.scrape());
     let value = |name: &str, with: &[&str]| one(&points, name, with);
     assert_eq!(value("process.cpu.time", &["cpu.mode=user"]), Some(2.5));
     assert_eq!(value("process.cpu.time", &["cpu.mode=system"]), Some(0.5));
@@ -724,8 +724,8 @@ fn what_the_process_takes_and_may_take() {
 
 #[test]
 fn what_vendors_have_left_is_told_by_what_they_limit() {
-    let (_instruments, collector) = start(GenAi::Latest);
-    let points = points(&collector.scrape());
+    let (_instruments, metrics_reader) = start(GenAiNames::Latest);
+    let points = points(&metrics_reader.scrape());
     let value = |name: &str, with: &[&str]| one(&points, name, with);
     assert_eq!(value("tokengauge.quota.requests.remaining", &[]), Some(499.0));
     let tokens = |name, limited: &str| value(name, &[&format!("tokengauge.limited={limited}")]);
@@ -742,14 +742,14 @@ fn what_vendors_have_left_is_told_by_what_they_limit() {
 fn the_snapshot_is_taken_once_per_collection() {
     let taken = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&taken);
-    let readings = Readings::new(move || {
+    let readings = SnapshotSource::new(move || {
         counter.fetch_add(1, Ordering::Relaxed);
         snapshot()
     });
-    let (_instruments, collector) =
+    let (_instruments, metrics_reader) =
         Instruments::new(&Config::default(), Limits::default(), readings);
-    collector.scrape();
-    collector.collect();
+    metrics_reader.scrape();
+    metrics_reader.collect();
     assert_eq!(taken.load(Ordering::Relaxed), 2);
 }
 
@@ -775,16 +775,16 @@ fn distinct(n: u16) -> Record {
 #[test]
 fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
     let limits = Limits { models: 1, ..Limits::default() };
-    let readings = Readings::new(Snapshot::default);
-    let (instruments, collector) = Instruments::new(&Config::default(), limits, readings);
+    let readings = SnapshotSource::new(StateSnapshot::default);
+    let (instruments, metrics_reader) = Instruments::new(&Config::default(), limits, readings);
     let gate = Gate::new(Limits { tenants: 100_000, ..limits }, []);
     for tenant in 0..1_000 {
         let mut record = testing::streamed();
         let call = record.call.as_mut().unwrap();
         call.series.tenant = Some(Label::known(&format!("tenant-{tenant}")));
-        instruments.finished(&record, &gate);
+        instruments.record_end(&record, &gate);
     }
-    let text = prometheus::text(&collector.scrape());
+    let text = prometheus::text(&metrics_reader.scrape());
     let finished = |label: &str| {
         let lines =
             text.lines().filter(|line| line.starts_with("tokengauge_requests_finished_total{"));
@@ -798,10 +798,10 @@ fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
 #[test]
 fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
     let limits = Limits { models: 5, length_bands: true, ..Limits::default() };
-    let (instruments, collector) = Instruments::new(
-        &Config { gen_ai: GenAi::Both, ..Config::default() },
+    let (instruments, metrics_reader) = Instruments::new(
+        &Config { gen_ai: GenAiNames::Both, ..Config::default() },
         limits,
-        Readings::new(Snapshot::default),
+        SnapshotSource::new(StateSnapshot::default),
     );
     // A gate that lets far more through than the instruments were told.
     let gate = Gate::new(
@@ -809,11 +809,11 @@ fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
         [],
     );
     for record in (0..3_000).map(distinct) {
-        instruments.started(&record.route);
-        instruments.live(&record.call.as_ref().unwrap().series).sample(SAMPLES[0]);
-        instruments.finished(&record, &gate);
+        instruments.record_start(&record.route);
+        instruments.live(&record.call.as_ref().unwrap().series).record(SAMPLES[0]);
+        instruments.record_end(&record, &gate);
     }
-    let metrics = collector.scrape();
+    let metrics = metrics_reader.scrape();
     let points = points(&metrics);
     let overflown: Vec<_> =
         points.keys().filter(|point| point.contains("otel.metric.overflow")).collect();
@@ -833,27 +833,28 @@ fn deltas_are_sent_beside_sums_that_are_scraped() {
         _ => None,
     });
     let config = Config { temporality: Temporality::Delta, ..config };
-    let (instruments, collector) =
-        Instruments::new(&config, Limits::default(), Readings::new(snapshot));
-    let started = |metrics: &Picture| one(&points(metrics), "tokengauge.requests.started", &[]);
-    instruments.started(&testing::route());
+    let (instruments, metrics_reader) =
+        Instruments::new(&config, Limits::default(), SnapshotSource::new(snapshot));
+    let started =
+        |metrics: &MetricsSnapshot| one(&points(metrics), "tokengauge.requests.started", &[]);
+    instruments.record_start(&testing::route());
     assert_eq!(
-        (started(&collector.collect()), started(&collector.scrape())),
+        (started(&metrics_reader.collect()), started(&metrics_reader.scrape())),
         (Some(1.0), Some(1.0))
     );
-    instruments.started(&testing::route());
+    instruments.record_start(&testing::route());
     assert_eq!(
-        (started(&collector.collect()), started(&collector.scrape())),
+        (started(&metrics_reader.collect()), started(&metrics_reader.scrape())),
         (Some(1.0), Some(2.0))
     );
 }
 
 #[test]
 fn the_family_can_be_turned_off() {
-    let (instruments, collector) = start(GenAi::Off);
-    instruments.finished(&testing::streamed(), &gate());
-    instruments.finished(&testing::refused(), &gate());
-    assert!(points(&collector.scrape()).keys().all(|point| !point.starts_with("gen_ai.")));
+    let (instruments, metrics_reader) = start(GenAiNames::Off);
+    instruments.record_end(&testing::streamed(), &gate());
+    instruments.record_end(&testing::refused(), &gate());
+    assert!(points(&metrics_reader.scrape()).keys().all(|point| !point.starts_with("gen_ai.")));
 }
 
 #[test]
@@ -904,8 +905,8 @@ fn marked(point: &HistogramDataPoint) -> Vec<usize> {
     point.exemplars.iter().map(bucket).collect()
 }
 
-fn sent(picture: &Picture) -> Vec<Metric> {
-    let request = crate::metrics::request(picture);
+fn sent(picture: &MetricsSnapshot) -> Vec<Metric> {
+    let request = crate::otlp::metrics::request(picture);
     let mut request = ExportMetricsServiceRequest::decode(request.as_slice()).unwrap();
     request.resource_metrics.remove(0).scope_metrics.remove(0).metrics
 }
@@ -926,7 +927,7 @@ fn every_bucket_that_an_end_filled_leads_to_a_trace() {
             led.extend((!filled.is_empty()).then(|| metric.name.clone()));
         }
     }
-    let histograms = names::metrics().filter(|metric| metric.kind == names::Kind::Histogram);
+    let histograms = catalog::metrics().filter(|metric| metric.kind == catalog::Kind::Histogram);
     let ends = histograms.filter(|metric| !LIVE.contains(&metric.name));
     assert_eq!(led, ends.map(|metric| metric.name.to_owned()).collect());
 }
@@ -956,11 +957,11 @@ fn of_all_other_metrics_only_failures_and_stalls_lead_to_a_trace() {
 
 #[test]
 fn an_exemplar_from_before_the_points_time_is_not_sent() {
-    let (instruments, collector) = start(GenAi::Latest);
+    let (instruments, metrics_reader) = start(GenAiNames::Latest);
     let mut record = testing::streamed();
     record.wall = tokengauge_types::clock::Wall::from_unix_nanos(0);
-    instruments.finished(&record, &gate());
-    let picture = collector.collect();
+    instruments.record_end(&record, &gate());
+    let picture = metrics_reader.collect();
     assert!(prometheus::Format::OpenMetrics.text(&picture).contains(" # {"));
     for metric in sent(&picture) {
         if let Some(Data::Histogram(histogram)) = &metric.data {
@@ -993,9 +994,9 @@ fn no_two_families_of_open_metrics_share_a_name() {
 
 #[test]
 fn an_end_with_exemplars_allocates_nothing_once_its_series_are_known() {
-    let (instruments, _collector) = start(GenAi::Both);
+    let (instruments, _collector) = start(GenAiNames::Both);
     let (record, gate) = (testing::streamed(), gate());
-    instruments.finished(&record, &gate);
-    let counted = allocation_counter::measure(|| instruments.finished(&record, &gate));
+    instruments.record_end(&record, &gate);
+    let counted = allocation_counter::measure(|| instruments.record_end(&record, &gate));
     assert_eq!(counted.count_total, 0, "{counted:?}");
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The process, now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Vitals {
+pub struct ProcessStats {
     pub cpu: Option<CpuTime>,
     /// Bytes of memory that are resident (`VmRSS`).
     pub resident: Option<u64>,
@@ -29,7 +29,7 @@ pub struct CpuTime {
     pub system: Duration,
 }
 
-impl Vitals {
+impl ProcessStats {
     /// Asks the kernel.
     pub fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).ok();
@@ -48,7 +48,7 @@ impl Vitals {
 /// Raises how many files and sockets this process may have open to what it may raise it to. Container runtimes begin processes with
 /// 1,024, for the sake of programs that call `select`: that many connections to the proxy's port would keep the kubelet's probes
 /// out of the other one.
-pub fn raise_descriptors() {
+pub fn raise_open_file_limit() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -113,12 +113,12 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn this_very_process_has_vitals() {
-        let before = Vitals::read();
+        let before = ProcessStats::read();
         let resident = before.resident.unwrap();
         assert!((1 << 20..1 << 40).contains(&resident), "{resident}");
-        let total = |it: Vitals| it.cpu.map(|cpu| cpu.user + cpu.system).unwrap();
+        let total = |it: ProcessStats| it.cpu.map(|cpu| cpu.user + cpu.system).unwrap();
         let mut sum = 0_u64;
-        while total(Vitals::read()) < total(before) + Duration::from_millis(20) {
+        while total(ProcessStats::read()) < total(before) + Duration::from_millis(20) {
             sum = sum.wrapping_add((0..10_000_u64).sum());
         }
         assert!(sum > 0);

@@ -13,23 +13,23 @@ use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, HistogramDataPoint, Metric, MetricData};
 
-use crate::collector::Picture;
-use crate::exemplars::{Exemplar, Taken};
+use crate::exemplars::{Exemplar, ExemplarSnapshot};
+use crate::metrics_reader::MetricsSnapshot;
 
 mod format;
-mod names;
+mod naming;
 
 pub use format::Format;
-pub use names::{Kind, label_name, name};
+pub use naming::{Kind, label_name, name};
 
 /// In the text format.
-pub fn text(picture: &Picture) -> String {
+pub fn text(picture: &MetricsSnapshot) -> String {
     Format::Text.text(picture)
 }
 
 impl Format {
     /// All of it.
-    pub fn text(self, picture: &Picture) -> String {
+    pub fn text(self, picture: &MetricsSnapshot) -> String {
         let metrics = &picture.metrics;
         let taken = match self {
             Self::Text => None,
@@ -87,7 +87,7 @@ impl Format {
                 let base = name.strip_suffix("_total").unwrap_or(name);
                 writeln!(out, "# HELP {base} {}", escaped(family.help, true))?;
                 writeln!(out, "# TYPE {base} {}", kind.as_str())?;
-                if let Some(unit) = names::unit_of(base, family.unit, kind) {
+                if let Some(unit) = naming::unit_of(base, family.unit, kind) {
                     writeln!(out, "# UNIT {base} {unit}")?;
                 }
             }
@@ -129,7 +129,7 @@ enum Sample<'a> {
 }
 
 impl<'a> Family<'a> {
-    fn of(metric: &'a Metric, taken: Option<&'a Taken>) -> Self {
+    fn of(metric: &'a Metric, taken: Option<&'a ExemplarSnapshot>) -> Self {
         let points = Points { metric, taken };
         let (kind, mut series) = match metric.data() {
             AggregatedMetrics::F64(data) => points.series(data, Sample::Number, |sum| sum),
@@ -204,7 +204,7 @@ impl fmt::Display for Mark<'_> {
 #[derive(Clone, Copy)]
 struct Points<'a> {
     metric: &'a Metric,
-    taken: Option<&'a Taken>,
+    taken: Option<&'a ExemplarSnapshot>,
 }
 
 impl<'a> Points<'a> {
@@ -319,14 +319,14 @@ mod tests {
     use opentelemetry_sdk::metrics::{ManualReader, SdkMeterProvider};
 
     use super::*;
+    use crate::catalog::{self, tokengauge};
     use crate::config::{Config, ExemplarFilter};
     use crate::exemplars::Exemplars;
-    use crate::names::{self, ours};
     use crate::testing;
     use tokengauge_types::clock::Wall;
 
     /// One histogram with two records, one counter with two series; an exemplar at the first of each.
-    fn picture() -> Picture {
+    fn picture() -> MetricsSnapshot {
         let reader = Arc::new(ManualReader::default());
         let provider = SdkMeterProvider::builder()
             .with_resource(
@@ -334,7 +334,7 @@ mod tests {
                     .with_attribute(KeyValue::new("service.name", "t\"g"))
                     .build(),
             )
-            .with_reader(crate::collector::Shared::of(Arc::clone(&reader)))
+            .with_reader(crate::metrics_reader::SharedReader::of(Arc::clone(&reader)))
             .build();
         let meter = provider.meter("test");
         let histogram = meter
@@ -361,12 +361,12 @@ mod tests {
         drop(marks);
         let mut metrics = ResourceMetrics::default();
         reader.collect(&mut metrics).unwrap();
-        Picture { metrics, exemplars: exemplars.taken() }
+        MetricsSnapshot { metrics, exemplars: exemplars.taken() }
     }
 
-    const WAIT: names::Metric =
-        names::Metric { name: "b.wait", buckets: &[0.5, 2.0], ..ours::TIME_TO };
-    const THINGS: names::Metric = names::Metric { name: "a.things", ..ours::TOKENS };
+    const WAIT: catalog::Metric =
+        catalog::Metric { name: "b.wait", buckets: &[0.5, 2.0], ..tokengauge::TIME_TO };
+    const THINGS: catalog::Metric = catalog::Metric { name: "a.things", ..tokengauge::TOKENS };
 
     #[test]
     fn the_text_is_sorted_escaped_and_whole() {

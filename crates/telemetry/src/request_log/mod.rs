@@ -3,11 +3,11 @@
 //! It is the raw material of audits, so what is lost of it is counted and said. The observer only ever appends to a
 //! bounded buffer; a thread of its own writes. Lines stand in the order in which exchanges ended.
 
-mod call;
-mod documentation;
-mod facts;
+mod convert;
+mod convert_call;
 mod line;
-mod target;
+mod schema;
+mod sink;
 mod time;
 mod writer;
 
@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-pub use documentation::{schema, table};
-pub use target::{Place, Rotate};
+pub use schema::{schema, table};
+pub use sink::{Destination, Rotation};
 pub use time::rfc3339;
 
-use crate::otlp::Lost;
-use target::Target;
+use crate::export_counters::DropReason;
+use sink::Sink;
 use tokengauge_measure::record::Record;
 use writer::Writer;
 
@@ -34,8 +34,8 @@ const LAST_WRITE: Duration = Duration::from_secs(1);
 /// What is logged, and where to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
-    pub place: Place,
-    pub rotate: Rotate,
+    pub place: Destination,
+    pub rotate: Rotation,
 }
 
 /// The log, if there is one.
@@ -63,21 +63,21 @@ pub enum Error {
 
 /// Lines, since the start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Counts {
+pub struct LineCounts {
     pub written: u64,
-    pub dropped: [(Lost, u64); Lost::ALL.len()],
+    pub dropped: [(DropReason, u64); DropReason::ALL.len()],
 }
 
-impl Default for Counts {
+impl Default for LineCounts {
     fn default() -> Self {
-        Self { written: 0, dropped: Lost::ALL.map(|reason| (reason, 0)) }
+        Self { written: 0, dropped: DropReason::ALL.map(|reason| (reason, 0)) }
     }
 }
 
 #[derive(Debug, Default)]
 struct Counters {
     written: AtomicU64,
-    dropped: [AtomicU64; Lost::ALL.len()],
+    dropped: [AtomicU64; DropReason::ALL.len()],
 }
 
 impl Counters {
@@ -85,8 +85,8 @@ impl Counters {
         self.written.fetch_add(lines as u64, Ordering::Relaxed);
     }
 
-    fn lost(&self, reason: Lost, lines: usize) {
-        let place = Lost::ALL.iter().position(|known| *known == reason);
+    fn lost(&self, reason: DropReason, lines: usize) {
+        let place = DropReason::ALL.iter().position(|known| *known == reason);
         if let Some(counter) = place.and_then(|place| self.dropped.get(place)) {
             counter.fetch_add(lines as u64, Ordering::Relaxed);
         }
@@ -114,7 +114,8 @@ impl RequestLog {
         let Some(running) = &*running else { return };
         let mut line = Vec::with_capacity(USUAL_LINE);
         // Of texts, numbers and maps with texts as keys nothing can fail to be written.
-        if serde_json::to_writer(&mut line, &facts::line(record, &self.fingerprint.load())).is_ok()
+        if serde_json::to_writer(&mut line, &convert::line(record, &self.fingerprint.load()))
+            .is_ok()
         {
             line.push(b'\n');
             running.writer.offer(&line);
@@ -134,17 +135,17 @@ impl RequestLog {
             }
             return Ok(());
         };
-        let target = Target::open(&config.place, config.rotate).map_err(|problem| {
+        let target = Sink::open(&config.place, config.rotate).map_err(|problem| {
             let place = match &config.place {
-                Place::File(path) => path.clone(),
-                Place::Stdout => "stdout".into(),
+                Destination::File(path) => path.clone(),
+                Destination::Stdout => "stdout".into(),
             };
             Error::Open { place, problem }
         })?;
         // Before the first line that may carry it.
         self.fingerprint.store(Arc::new(fingerprint.to_owned()));
         match before {
-            Some(before) => before.writer.go_on_with(target),
+            Some(before) => before.writer.switch_to(target),
             None => {
                 let writer =
                     Writer::start(target, Arc::clone(&self.counters)).map_err(Error::Thread)?;
@@ -159,9 +160,11 @@ impl RequestLog {
         self.running.swap(None).is_none_or(|running| running.writer.stop(bound))
     }
 
-    pub fn counts(&self) -> Counts {
-        let mut counts =
-            Counts { written: self.counters.written.load(Ordering::Relaxed), ..Counts::default() };
+    pub fn counts(&self) -> LineCounts {
+        let mut counts = LineCounts {
+            written: self.counters.written.load(Ordering::Relaxed),
+            ..LineCounts::default()
+        };
         for ((_, lines), counter) in counts.dropped.iter_mut().zip(&self.counters.dropped) {
             *lines = counter.load(Ordering::Relaxed);
         }

@@ -102,7 +102,7 @@ fn complete(call: &mut Call) {
 }
 
 fn value(record: &Record) -> Value {
-    serde_json::to_value(facts::line(record, "0123456789abcdef")).unwrap()
+    serde_json::to_value(convert::line(record, "0123456789abcdef")).unwrap()
 }
 
 /// The fields of a line, or of the schema, each with its type. What stands under `*` or `[]` is one field.
@@ -231,7 +231,7 @@ fn the_numbers_are_those_of_the_record() {
 }
 
 fn log_to(path: &std::path::Path) -> Config {
-    Config { place: Place::File(path.to_owned()), rotate: Rotate::default() }
+    Config { place: Destination::File(path.to_owned()), rotate: Rotation::default() }
 }
 
 fn exchanges(path: &std::path::Path) -> Vec<u64> {
@@ -288,11 +288,11 @@ fn a_reload_turns_it_on_moves_it_opens_it_anew_and_turns_it_off() {
     assert_eq!(exchanges(&one), [2]);
     assert_eq!((exchanges(&moved), exchanges(&two)), (vec![3], vec![4, 5]));
     let counts = log.counts();
-    assert_eq!((counts.written, counts.dropped), (4, Counts::default().dropped));
+    assert_eq!((counts.written, counts.dropped), (4, LineCounts::default().dropped));
 }
 
-fn dropped(counters: &Counters) -> Vec<(Lost, bool)> {
-    let counts = Lost::ALL.into_iter().zip(&counters.dropped);
+fn dropped(counters: &Counters) -> Vec<(DropReason, bool)> {
+    let counts = DropReason::ALL.into_iter().zip(&counters.dropped);
     counts.map(|(reason, counter)| (reason, counter.load(Ordering::Relaxed) > 0)).collect()
 }
 
@@ -301,7 +301,7 @@ fn a_pipe_that_nobody_reads_blocks_nobody_and_what_is_lost_is_counted() {
     let (mut reader, pipe) = io::pipe().unwrap();
     let counters = Arc::new(Counters::default());
     let target =
-        Target::Stream { file: fs::File::from(std::os::fd::OwnedFd::from(pipe)), torn: false };
+        Sink::Stream { file: fs::File::from(std::os::fd::OwnedFd::from(pipe)), torn: false };
     let writer = Writer::start(target, Arc::clone(&counters)).unwrap();
     let line = [b"a".repeat(1 << 20), b"\n".to_vec()].concat();
     let mut offered = 0;
@@ -310,7 +310,8 @@ fn a_pipe_that_nobody_reads_blocks_nobody_and_what_is_lost_is_counted() {
         offered += 1;
     }
     assert!(!writer.stop(Duration::ZERO), "nothing can have been written");
-    let expected = [(Lost::QueueFull, true), (Lost::Failed, false), (Lost::Shutdown, true)];
+    let expected =
+        [(DropReason::QueueFull, true), (DropReason::Failed, false), (DropReason::Shutdown, true)];
     assert_eq!(dropped(&counters), expected);
     let lost: u64 = counters.dropped.iter().map(|lost| lost.load(Ordering::Relaxed)).sum();
     assert_eq!(lost, offered, "each line is counted once");
@@ -324,7 +325,7 @@ fn a_full_disk_is_counted_and_gone_on_from() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let counters = Arc::new(Counters::default());
-    let full = Target::Stream {
+    let full = Sink::Stream {
         file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
         torn: false,
     };
@@ -332,8 +333,8 @@ fn a_full_disk_is_counted_and_gone_on_from() {
     writer.offer(b"a\n");
     writer.offer(b"b\n");
     // Those two go where they would have gone, and are lost there.
-    let good = Target::open(&Place::File(path.clone()), Rotate::default()).unwrap();
-    writer.go_on_with(good);
+    let good = Sink::open(&Destination::File(path.clone()), Rotation::default()).unwrap();
+    writer.switch_to(good);
     while counters.dropped[1].load(Ordering::Relaxed) < 2 {
         std::thread::yield_now();
     }

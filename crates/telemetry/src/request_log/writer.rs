@@ -4,9 +4,9 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::otlp::Lost;
+use crate::export_counters::DropReason;
 use crate::request_log::Counters;
-use crate::request_log::target::{Failed, Target};
+use crate::request_log::sink::{Sink, WriteFailure};
 use crate::self_telemetry;
 
 /// Bytes that may wait: a disk that hangs for a second while a thousand calls end.
@@ -41,7 +41,7 @@ struct State {
     lines: Vec<u8>,
     number: usize,
     /// From which byte of `lines` on they go elsewhere.
-    turns: Vec<(usize, Target)>,
+    turns: Vec<(usize, Sink)>,
     stopping: bool,
     /// Lines that the thread has taken and not yet written.
     in_hand: usize,
@@ -56,12 +56,12 @@ impl State {
 
 /// What the thread takes at a time, beside the lines themselves.
 struct Batch {
-    turns: Vec<(usize, Target)>,
+    turns: Vec<(usize, Sink)>,
     stopping: bool,
 }
 
 impl Writer {
-    pub(super) fn start(target: Target, counters: Arc<Counters>) -> io::Result<Self> {
+    pub(super) fn start(target: Sink, counters: Arc<Counters>) -> io::Result<Self> {
         let queue = Arc::new(Queue {
             state: Mutex::default(),
             news: Condvar::new(),
@@ -80,10 +80,10 @@ impl Writer {
         let queue = &self.queue;
         let mut state = queue.state();
         if state.stopping {
-            return queue.counters.lost(Lost::Shutdown, 1);
+            return queue.counters.lost(DropReason::Shutdown, 1);
         }
         if state.lines.len() + line.len() > MOST_WAITING {
-            return queue.counters.lost(Lost::QueueFull, 1);
+            return queue.counters.lost(DropReason::QueueFull, 1);
         }
         let before = state.lines.len();
         state.lines.extend_from_slice(line);
@@ -96,7 +96,7 @@ impl Writer {
     }
 
     /// Lines from here on go to `target`; those that wait still go where they would have gone.
-    pub(super) fn go_on_with(&self, target: Target) {
+    pub(super) fn switch_to(&self, target: Sink) {
         let mut state = self.queue.state();
         let from = state.lines.len();
         state.turns.push((from, target));
@@ -116,7 +116,7 @@ impl Writer {
             .unwrap_or_else(PoisonError::into_inner);
         let left = state.number + state.in_hand;
         (state.number, state.in_hand) = (0, 0);
-        queue.counters.lost(Lost::Shutdown, left);
+        queue.counters.lost(DropReason::Shutdown, left);
         left == 0
     }
 }
@@ -137,7 +137,7 @@ impl Queue {
     }
 
     /// The thread.
-    fn write(&self, mut target: Target) {
+    fn write(&self, mut target: Sink) {
         let mut lines = Vec::new();
         let mut failures = Failures::default();
         loop {
@@ -174,7 +174,7 @@ impl Queue {
     }
 
     /// Writes lines and counts each of them once: those that a stop has given up in the meantime are counted by it.
-    fn put(&self, target: &mut Target, lines: &[u8], failures: &mut Failures) {
+    fn put(&self, target: &mut Sink, lines: &[u8], failures: &mut Failures) {
         if lines.is_empty() {
             return;
         }
@@ -185,7 +185,7 @@ impl Queue {
         if state.in_hand >= all {
             state.in_hand -= all;
             self.counters.wrote(all - unwritten);
-            self.counters.lost(Lost::Failed, unwritten);
+            self.counters.lost(DropReason::Failed, unwritten);
         }
         drop(state);
         failures.tell(&result, unwritten);
@@ -203,15 +203,15 @@ struct Failures {
 }
 
 impl Failures {
-    fn tell(&mut self, result: &Result<(), Failed<'_>>, lines: usize) {
+    fn tell(&mut self, result: &Result<(), WriteFailure<'_>>, lines: usize) {
         match (result, &mut self.lines) {
             (Err(_), Some(lost)) => *lost += lines,
             (Err(failed), None) => {
                 self.lines = Some(lines);
-                self_telemetry::RequestLogFails { problem: &failed.problem.to_string() }.emit();
+                self_telemetry::request_log_write_failed(&failed.problem.to_string());
             }
             (Ok(()), Some(lost)) => {
-                self_telemetry::RequestLogWorks { lost: *lost }.emit();
+                self_telemetry::request_log_write_recovered(*lost);
                 self.lines = None;
             }
             (Ok(()), None) => {}

@@ -8,9 +8,9 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::span::Event;
 
-use crate::encode::{Encoded, Frame, Writer};
-use crate::names::{Attribute, spans as key};
-use crate::sampling::{Kept, Reason};
+use crate::catalog::{Attribute, spans as key};
+use crate::sampling::{SamplingDecision, SamplingReason};
+use crate::span::encoder::{EncodedSpan, SpanEncoder, SpanHeader};
 use tokengauge_llm::content::Content;
 use tokengauge_measure::record::{Call, Connection, Outcome, Record, WebSocket};
 use tokengauge_measure::timing::Stalls;
@@ -18,6 +18,7 @@ use tokengauge_types::clock::{Moment, Wall};
 use tokengauge_types::event::{Direction, Ending, Fault};
 use tokengauge_types::label::Name;
 
+pub mod encoder;
 mod words;
 
 pub use self::words::{method, protocol_version};
@@ -29,23 +30,27 @@ const CLIENT: u64 = 3;
 
 /// What every span follows and no record knows.
 #[derive(Clone, Debug)]
-pub struct Style {
+pub struct SpanLimits {
     /// The longest text of an attribute, in characters.
-    longest_value: Option<usize>,
+    max_value_chars: Option<usize>,
 }
 
-impl Style {
-    pub const fn new(longest_value: Option<usize>) -> Self {
-        Self { longest_value }
+impl SpanLimits {
+    pub const fn new(max_value_chars: Option<usize>) -> Self {
+        Self { max_value_chars }
     }
 }
 
 /// The SERVER span, and the CLIENT span unless this proxy refused the request or never came to let it in; each says
 /// why the trace is kept.
-pub fn spans(record: &Record, style: &Style, kept: Kept) -> Vec<Encoded> {
+pub fn encode_spans(
+    record: &Record,
+    style: &SpanLimits,
+    kept: SamplingDecision,
+) -> Vec<EncodedSpan> {
     let client = has_client(record).then(|| client(record, style));
     let spans = [Some(server(record, style)), client];
-    let finish = |mut span: Writer| {
+    let finish = |mut span: SpanEncoder| {
         span.sampling(kept);
         span.finish()
     };
@@ -53,12 +58,12 @@ pub fn spans(record: &Record, style: &Style, kept: Kept) -> Vec<Encoded> {
 }
 
 /// How many [`spans`] would make.
-pub fn number(record: &Record) -> usize {
+pub fn span_count(record: &Record) -> usize {
     1 + usize::from(has_client(record))
 }
 
 /// The span that tells of the call itself: CLIENT, or SERVER where there is no other.
-pub const fn innermost(record: &Record) -> [u8; 8] {
+pub const fn exemplar_span_id(record: &Record) -> [u8; 8] {
     if has_client(record) { record.trace.client_span } else { record.trace.server_span }
 }
 
@@ -66,10 +71,10 @@ const fn has_client(record: &Record) -> bool {
     record.points.admit.is_some() && !matches!(record.ending, Ending::Rejected(_))
 }
 
-fn server(record: &Record, style: &Style) -> Writer {
+fn server(record: &Record, style: &SpanLimits) -> SpanEncoder {
     let failed = failed_for_the_client(record);
     let http = &record.http;
-    let frame = Frame {
+    let frame = SpanHeader {
         trace: record.trace.trace_id,
         span: record.trace.server_span,
         state: record.trace.state.as_deref(),
@@ -80,7 +85,7 @@ fn server(record: &Record, style: &Style) -> Writer {
         end: end_time(record),
         error: what_failed(record, failed),
     };
-    let mut span = Writer::new(&frame, &[method(&http.method)], style.longest_value);
+    let mut span = SpanEncoder::new(&frame, &[method(&http.method)], style.max_value_chars);
     span.http(record, failed);
     span.text(key::SCHEME, http.scheme.as_str());
     span.text(key::PATH, http.path.as_str());
@@ -105,10 +110,10 @@ fn server(record: &Record, style: &Style) -> Writer {
     span
 }
 
-fn client(record: &Record, style: &Style) -> Writer {
+fn client(record: &Record, style: &SpanLimits) -> SpanEncoder {
     let failed = record.error_type.is_some();
     let start = time(record, record.points.admit.unwrap_or(record.points.accept));
-    let frame = Frame {
+    let frame = SpanHeader {
         trace: record.trace.trace_id,
         span: record.trace.client_span,
         state: record.trace.state.as_deref(),
@@ -119,7 +124,7 @@ fn client(record: &Record, style: &Style) -> Writer {
         end: end_time(record).max(start),
         error: what_failed(record, failed),
     };
-    let mut span = Writer::new(&frame, &client_name(record), style.longest_value);
+    let mut span = SpanEncoder::new(&frame, &client_name(record), style.max_value_chars);
     for (name, at) in events(record) {
         span.event(name, time(record, at));
     }
@@ -149,7 +154,7 @@ fn client(record: &Record, style: &Style) -> Writer {
 }
 
 /// Which attributes a span has, in the order in which they are written.
-impl Writer {
+impl SpanEncoder {
     fn seconds(&mut self, attribute: Attribute, value: Option<std::time::Duration>) {
         self.number(attribute, value.map(|time| time.as_secs_f64()));
     }
@@ -171,9 +176,9 @@ impl Writer {
         self.text(key::FAULT, record.fault.as_str());
     }
 
-    fn sampling(&mut self, kept: Kept) {
+    fn sampling(&mut self, kept: SamplingDecision) {
         self.text(key::SAMPLING_REASON, kept.reason.as_str());
-        if let Reason::Ratio(share) = kept.reason {
+        if let SamplingReason::Ratio(share) = kept.reason {
             self.number(key::SAMPLING_RATIO, Some(share));
         }
         if kept.against_parent {
@@ -443,8 +448,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::names;
-    use crate::names::attributes::Values;
+    use crate::catalog;
+    use crate::catalog::attributes::Values;
     use crate::testing;
     use tokengauge_types::event::Refusal;
 
@@ -477,14 +482,14 @@ mod tests {
         }
     }
 
-    fn spans_of(record: &Record, style: &Style, kept: Kept) -> Vec<Span> {
-        let spans = spans(record, style, kept);
-        assert_eq!(spans.len(), number(record));
-        spans.iter().map(Encoded::decode).collect()
+    fn spans_of(record: &Record, style: &SpanLimits, kept: SamplingDecision) -> Vec<Span> {
+        let spans = encode_spans(record, style, kept);
+        assert_eq!(spans.len(), span_count(record));
+        spans.iter().map(EncodedSpan::decode).collect()
     }
 
     fn of(record: &Record) -> [Span; 2] {
-        spans_of(record, &Style::new(None), Kept::default()).try_into().unwrap()
+        spans_of(record, &SpanLimits::new(None), SamplingDecision::default()).try_into().unwrap()
     }
 
     fn failed(message: &str) -> Option<Status> {
@@ -623,7 +628,7 @@ mod tests {
         };
         record.call.as_mut().unwrap().stalls =
             Stalls { count: 20, total: Duration::from_secs(50), first: vec![stall] };
-        let spans = spans(&record, &Style::new(None), Kept::default());
+        let spans = encode_spans(&record, &SpanLimits::new(None), SamplingDecision::default());
         let client = spans[1].decode();
         assert_eq!(find(&client, "tokengauge.stalls").unwrap(), "20");
         assert_eq!(find(&client, "tokengauge.stalled").unwrap(), "50");
@@ -683,15 +688,15 @@ mod tests {
         let mut record = testing::plain();
         record.ending = Ending::Rejected(Refusal::NoRoute);
         record.outcome = Outcome::Rejected;
-        assert_eq!(spans_of(&record, &Style::new(None), Kept::default()).len(), 1);
+        assert_eq!(spans_of(&record, &SpanLimits::new(None), SamplingDecision::default()).len(), 1);
     }
 
     #[test]
     fn both_spans_say_why_the_trace_is_kept() {
         let said = |reason, against_parent| {
-            let kept = Kept { reason, against_parent };
+            let kept = SamplingDecision { reason, against_parent };
             let [server, client] =
-                spans_of(&testing::streamed(), &Style::new(None), kept).try_into().unwrap();
+                spans_of(&testing::streamed(), &SpanLimits::new(None), kept).try_into().unwrap();
             let said = |span| {
                 ["reason", "ratio", "against_parent"]
                     .map(|word| find(span, &format!("tokengauge.sampling.{word}")))
@@ -701,9 +706,9 @@ mod tests {
         };
         let words =
             |words: [&str; 3]| words.map(|word| (!word.is_empty()).then(|| word.to_owned()));
-        assert_eq!(said(Reason::Parent, false), words(["parent", "", ""]));
-        assert_eq!(said(Reason::Ratio(0.25), false), words(["ratio", "0.25", ""]));
-        assert_eq!(said(Reason::Error, true), words(["error", "", "true"]));
+        assert_eq!(said(SamplingReason::Parent, false), words(["parent", "", ""]));
+        assert_eq!(said(SamplingReason::Ratio(0.25), false), words(["ratio", "0.25", ""]));
+        assert_eq!(said(SamplingReason::Error, true), words(["error", "", "true"]));
     }
 
     #[test]
@@ -718,7 +723,7 @@ mod tests {
     fn long_values_are_cut_at_the_configured_length() {
         let mut record = testing::streamed();
         record.call.as_mut().unwrap().response_id = testing::name("ééééé");
-        let spans = spans_of(&record, &Style::new(Some(3)), Kept::default());
+        let spans = spans_of(&record, &SpanLimits::new(Some(3)), SamplingDecision::default());
         assert_eq!(find(&spans[1], "gen_ai.response.id").unwrap(), "ééé");
         assert_eq!(find(&spans[1], "gen_ai.response.finish_reasons").unwrap(), "[\"sto\"]");
     }
@@ -726,15 +731,17 @@ mod tests {
     #[test]
     fn only_registered_attributes_with_registered_values_stand_on_spans() {
         let registered = |key: &str| {
-            names::spans::ALL.iter().find(|known| {
+            catalog::spans::ALL.iter().find(|known| {
                 known.key == key
                     || known.key.strip_suffix('*').is_some_and(|start| key.starts_with(start))
             })
         };
         for record in [testing::streamed(), testing::refused(), testing::plain()] {
-            let kept = Kept { reason: Reason::Ratio(0.5), against_parent: true };
-            for kv in
-                spans_of(&record, &Style::new(None), kept).iter().flat_map(|span| &span.attributes)
+            let kept =
+                SamplingDecision { reason: SamplingReason::Ratio(0.5), against_parent: true };
+            for kv in spans_of(&record, &SpanLimits::new(None), kept)
+                .iter()
+                .flat_map(|span| &span.attributes)
             {
                 let known =
                     registered(&kv.key).unwrap_or_else(|| panic!("{} is not registered", kv.key));

@@ -1,6 +1,6 @@
 //! The words that spans have for what a record says by its types.
 
-use crate::names::{Attribute, spans as key};
+use crate::catalog::{Attribute, spans as key};
 use tokengauge_measure::timing::Stage;
 
 /// The method as a label and span name: one of those the standard knows, else `_OTHER`.

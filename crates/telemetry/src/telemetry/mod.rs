@@ -16,13 +16,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
-use crate::Collector;
+use crate::MetricsReader;
 use crate::config::Config;
-use crate::otlp::{BuildError, Deliveries, Exported, Lost, MetricExporter, SpanExporter};
+use crate::export_counters::{DropReason, ExportCounters, Signal};
+use crate::otlp::{BuildError, MetricExporter, SpanExporter};
 use crate::prometheus::Format;
 use crate::sampling::Sampler;
 use crate::self_telemetry;
-use crate::span::{self, Style};
+use crate::span::{self, SpanLimits};
 use queue::Queue;
 use tokengauge_measure::record::Record;
 
@@ -33,9 +34,9 @@ pub const GRACE: Duration = Duration::from_millis(200);
 /// nowhere.
 #[derive(Debug)]
 pub struct Telemetry {
-    collector: Arc<Collector>,
+    metrics_reader: Arc<MetricsReader>,
     sampler: Sampler,
-    style: Style,
+    style: SpanLimits,
     /// `None` where spans go nowhere.
     queue: Option<Arc<Queue>>,
     thread: Option<Thread>,
@@ -54,19 +55,19 @@ pub enum StartError {
 
 impl Telemetry {
     /// Says once, in the log, what will be sent where; fails where an exporter cannot be built as configured.
-    pub fn start(config: Config, collector: Collector) -> Result<Self, StartError> {
-        self_telemetry::Exporting { summary: &config.summary() }.emit();
-        let collector = Arc::new(collector);
+    pub fn start(config: Config, metrics_reader: MetricsReader) -> Result<Self, StartError> {
+        self_telemetry::export_configured(&config.summary());
+        let metrics_reader = Arc::new(metrics_reader);
         let sampler = config.sampler;
-        let style = Style::new(config.longest_value);
-        let deliveries = Arc::clone(collector.deliveries());
-        let queue = config.sends_traces().then(|| Arc::new(Queue::new(config.batch, deliveries)));
+        let style = SpanLimits::new(config.max_value_chars);
+        let counters = Arc::clone(metrics_reader.counters());
+        let queue = config.sends_traces().then(|| Arc::new(Queue::new(config.batch, counters)));
         let thread = if config.sends() {
-            Some(Thread::start(config, Arc::clone(&collector), queue.clone())?)
+            Some(Thread::start(config, Arc::clone(&metrics_reader), queue.clone())?)
         } else {
             None
         };
-        Ok(Self { collector, sampler, style, queue, thread })
+        Ok(Self { metrics_reader, sampler, style, queue, thread })
     }
 
     /// Makes the spans of a finished exchange, if its trace is kept, and queues them. Never blocks.
@@ -77,17 +78,17 @@ impl Telemetry {
         };
         // What will not be sent is not made.
         if let Some(refused) = queue.refuses() {
-            queue.lost(refused, span::number(record));
+            queue.lost(refused, span::span_count(record));
             return;
         }
-        for span in span::spans(record, &self.style, kept) {
+        for span in span::encode_spans(record, &self.style, kept) {
             queue.offer(span);
         }
     }
 
     /// All metrics now, as a scrape shows them.
     pub fn prometheus(&self, format: Format) -> String {
-        format.text(&self.collector.scrape())
+        format.text(&self.metrics_reader.scrape())
     }
 
     /// Sends what is left and ends the thread, within `bound`; true where everything was delivered in time. May be
@@ -114,7 +115,7 @@ struct Ended {
 impl Thread {
     fn start(
         config: Config,
-        collector: Arc<Collector>,
+        metrics_reader: Arc<MetricsReader>,
         queue: Option<Arc<Queue>>,
     ) -> Result<Self, StartError> {
         let (stop, stopping) = watch::channel(None);
@@ -122,7 +123,7 @@ impl Thread {
         let (ready, started) = mpsc::sync_channel(1);
         let over = Over(Arc::clone(&ended));
         std::thread::Builder::new().name("tokengauge-telemetry".into()).spawn(move || {
-            let delivered = run(config, collector, queue, stopping, &ready);
+            let delivered = run(config, metrics_reader, queue, stopping, &ready);
             over.0.set(delivered);
         })?;
         started.recv().map_err(|_| StartError::BrokeOff)??;
@@ -162,7 +163,7 @@ impl Drop for Over {
 /// The thread. True where everything was delivered.
 fn run(
     config: Config,
-    collector: Arc<Collector>,
+    metrics_reader: Arc<MetricsReader>,
     queue: Option<Arc<Queue>>,
     stopping: watch::Receiver<Option<Duration>>,
     ready: &mpsc::SyncSender<Result<(), StartError>>,
@@ -178,7 +179,7 @@ fn run(
     };
     let exporters = {
         let _inside = runtime.enter();
-        Exporters::build(&config, &collector)
+        Exporters::build(&config, &metrics_reader)
     };
     let exporters = match exporters {
         Ok(exporters) => exporters,
@@ -189,9 +190,9 @@ fn run(
     };
     answer(Ok(()));
     let sender = Sender {
-        deliveries: Arc::clone(collector.deliveries()),
+        counters: Arc::clone(metrics_reader.counters()),
         config,
-        collector,
+        metrics_reader,
         queue,
         stopping,
     };
@@ -207,7 +208,7 @@ struct Exporters {
 }
 
 impl Exporters {
-    fn build(config: &Config, collector: &Collector) -> Result<Self, StartError> {
+    fn build(config: &Config, metrics_reader: &MetricsReader) -> Result<Self, StartError> {
         let metrics = config
             .sends_metrics()
             .then(|| MetricExporter::new(&config.metrics))
@@ -219,7 +220,7 @@ impl Exporters {
             })?;
         let traces = config
             .sends_traces()
-            .then(|| SpanExporter::new(&config.traces, collector.resource()))
+            .then(|| SpanExporter::new(&config.traces, metrics_reader.resource()))
             .transpose()
             .map_err(|source| StartError::Exporter {
                 signal: "traces",
@@ -232,9 +233,9 @@ impl Exporters {
 
 struct Sender {
     config: Config,
-    collector: Arc<Collector>,
+    metrics_reader: Arc<MetricsReader>,
     queue: Option<Arc<Queue>>,
-    deliveries: Arc<Deliveries>,
+    counters: Arc<ExportCounters>,
     stopping: watch::Receiver<Option<Duration>>,
 }
 
@@ -260,10 +261,10 @@ impl Sender {
             () = self.time_is_up() => false,
         };
         let left = self.queue.as_ref().map_or(0, |queue| queue.close());
-        let lost = |reason| self.deliveries.lost_so_far(Exported::Traces, reason);
-        let spans = Lost::ALL.into_iter().map(lost).sum();
+        let lost = |reason| self.counters.dropped(Signal::Traces, reason);
+        let spans = DropReason::ALL.into_iter().map(lost).sum();
         if spans > 0 || !last_metrics.get() {
-            self_telemetry::TelemetryLost { spans, last_metrics: last_metrics.get() }.emit();
+            self_telemetry::telemetry_lost(spans, last_metrics.get());
         }
         delivered && left == 0
     }
@@ -273,13 +274,13 @@ impl Sender {
         let interval = self.config.metric_interval;
         let mut ticks = interval_at(Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut link = Link::new(Exported::Metrics, &self.deliveries);
+        let mut link = Link::new(Signal::Metrics, &self.counters);
         loop {
             let last = tokio::select! {
                 _ = ticks.tick() => false,
                 () = self.told_to_stop() => true,
             };
-            let picture = self.collector.collect();
+            let picture = self.metrics_reader.collect();
             let limit = self.config.metrics.timeout;
             let delivered = link.export(limit, 1, exporter.export(&picture)).await;
             if last {
@@ -290,7 +291,7 @@ impl Sender {
 
     /// Whenever a batch is full or has waited long enough, and until the queue is empty at the end.
     async fn spans(&self, queue: &Queue, exporter: &SpanExporter) -> bool {
-        let mut link = Link::new(Exported::Traces, &self.deliveries);
+        let mut link = Link::new(Signal::Traces, &self.counters);
         let limit = self.config.traces.timeout.min(queue.batch.timeout);
         loop {
             let last = tokio::select! {
@@ -332,14 +333,14 @@ impl Sender {
 /// The connection of one signal to its collector, as far as the log is concerned: told when it breaks and when it is
 /// back, not at every attempt in between.
 struct Link<'a> {
-    signal: Exported,
-    deliveries: &'a Deliveries,
+    signal: Signal,
+    counters: &'a ExportCounters,
     failures: u64,
 }
 
 impl<'a> Link<'a> {
-    const fn new(signal: Exported, deliveries: &'a Deliveries) -> Self {
-        Self { signal, deliveries, failures: 0 }
+    const fn new(signal: Signal, counters: &'a ExportCounters) -> Self {
+        Self { signal, counters, failures: 0 }
     }
 
     async fn export(
@@ -354,19 +355,15 @@ impl<'a> Link<'a> {
             Err(_) => Some(format!("no answer within {limit:?}")),
         };
         let delivered = problem.is_none();
-        self.deliveries.ended(self.signal, delivered);
+        self.counters.ended(self.signal, delivered);
         if let Some(problem) = problem {
-            self.deliveries.lost(self.signal, Lost::Failed, items);
+            self.counters.lost(self.signal, DropReason::Failed, items);
             if self.failures == 0 {
-                tracing::warn!(signal = self.signal.as_str(), problem, "OTLP export fails");
+                self_telemetry::export_failed(self.signal.as_str(), &problem);
             }
             self.failures += 1;
         } else if self.failures > 0 {
-            tracing::info!(
-                signal = self.signal.as_str(),
-                failures = self.failures,
-                "OTLP export works again"
-            );
+            self_telemetry::export_recovered(self.signal.as_str(), self.failures);
             self.failures = 0;
         }
         delivered

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::config::Batch;
-use crate::encode::Encoded;
-use crate::otlp::{Deliveries, Exported, Lost};
+use crate::config::BatchConfig;
+use crate::export_counters::{DropReason, ExportCounters, Signal};
+use crate::span::encoder::EncodedSpan;
 
 /// Bytes of spans that wait at most, whatever their number: with captured content a span has hundreds of kilobytes.
 const MOST_WAITING: usize = 64 << 20;
@@ -20,8 +20,8 @@ const FULL_BATCH: usize = 2 << 20;
 /// batch: a channel would wake the thread for every span, which costs more than making it.
 #[derive(Debug)]
 pub(super) struct Queue {
-    pub(super) batch: Batch,
-    deliveries: Arc<Deliveries>,
+    pub(super) batch: BatchConfig,
+    counters: Arc<ExportCounters>,
     waiting: Mutex<Waiting>,
     /// Notified when a batch is full.
     pub(super) full: Notify,
@@ -32,15 +32,15 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    spans: VecDeque<Encoded>,
+    spans: VecDeque<EncodedSpan>,
     bytes: usize,
 }
 
 impl Queue {
-    pub(super) fn new(batch: Batch, deliveries: Arc<Deliveries>) -> Self {
+    pub(super) fn new(batch: BatchConfig, counters: Arc<ExportCounters>) -> Self {
         Self {
             batch,
-            deliveries,
+            counters,
             waiting: Mutex::default(),
             full: Notify::new(),
             in_flight: AtomicUsize::new(0),
@@ -49,7 +49,7 @@ impl Queue {
     }
 
     /// Drops and counts the span where the queue is full or closed.
-    pub(super) fn offer(&self, span: Encoded) {
+    pub(super) fn offer(&self, span: EncodedSpan) {
         let mut waiting = self.waiting();
         if let Some(refused) = self.refused(&waiting) {
             return self.lost(refused, 1);
@@ -66,20 +66,20 @@ impl Queue {
     }
 
     /// Why a span would not be taken now.
-    pub(super) fn refuses(&self) -> Option<Lost> {
+    pub(super) fn refuses(&self) -> Option<DropReason> {
         self.refused(&self.waiting())
     }
 
-    fn refused(&self, waiting: &Waiting) -> Option<Lost> {
+    fn refused(&self, waiting: &Waiting) -> Option<DropReason> {
         if self.closed.load(Ordering::Relaxed) {
-            return Some(Lost::Shutdown);
+            return Some(DropReason::Shutdown);
         }
         let full = waiting.spans.len() >= self.batch.queue || waiting.bytes >= MOST_WAITING;
-        full.then_some(Lost::QueueFull)
+        full.then_some(DropReason::QueueFull)
     }
 
-    pub(super) fn lost(&self, reason: Lost, spans: usize) {
-        self.deliveries.lost(Exported::Traces, reason, spans);
+    pub(super) fn lost(&self, reason: DropReason, spans: usize) {
+        self.counters.lost(Signal::Traces, reason, spans);
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -87,7 +87,7 @@ impl Queue {
     }
 
     /// The next batch; empty where nothing waits.
-    pub(super) fn take(&self) -> Vec<Encoded> {
+    pub(super) fn take(&self) -> Vec<EncodedSpan> {
         let mut waiting = self.waiting();
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -108,7 +108,7 @@ impl Queue {
         self.closed.store(true, Ordering::Relaxed);
         let left = waiting.spans.len() + self.in_flight.load(Ordering::Relaxed);
         *waiting = Waiting::default();
-        self.lost(Lost::Shutdown, left);
+        self.lost(DropReason::Shutdown, left);
         left
     }
 }

@@ -21,10 +21,10 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::config::Batch;
+use crate::config::BatchConfig;
 use crate::instruments::Instruments;
-use crate::sampling::Kept;
-use crate::snapshot::{Readings, Snapshot};
+use crate::sampling::SamplingDecision;
+use crate::snapshot::{SnapshotSource, StateSnapshot};
 use crate::testing;
 use tokengauge_types::clock;
 use tokengauge_types::label::{Gate, Limits};
@@ -177,9 +177,9 @@ fn config(address: SocketAddr, further: &[(&str, &str)]) -> Config {
 }
 
 fn start(config: Config) -> (Telemetry, Arc<Instruments>) {
-    let (instruments, collector) =
-        Instruments::new(&config, Limits::default(), Readings::new(Snapshot::default));
-    (Telemetry::start(config, collector).unwrap(), instruments)
+    let (instruments, metrics_reader) =
+        Instruments::new(&config, Limits::default(), SnapshotSource::new(StateSnapshot::default));
+    (Telemetry::start(config, metrics_reader).unwrap(), instruments)
 }
 
 /// The sum of one counter in one export.
@@ -195,8 +195,8 @@ fn counted(request: &ExportMetricsServiceRequest, name: &str) -> Option<i64> {
     Some(values.sum())
 }
 
-fn lost(telemetry: &Telemetry, reason: Lost) -> u64 {
-    telemetry.collector.deliveries().lost_so_far(Exported::Traces, reason)
+fn lost(telemetry: &Telemetry, reason: DropReason) -> u64 {
+    telemetry.metrics_reader.counters().dropped(Signal::Traces, reason)
 }
 
 fn arrives_over(protocol: &str) {
@@ -209,7 +209,7 @@ fn arrives_over(protocol: &str) {
             ("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=pod-1"),
         ],
     ));
-    instruments.started(&testing::route());
+    instruments.record_start(&testing::route());
     telemetry.record(&testing::streamed());
     assert!(telemetry.shutdown(PATIENCE), "everything was delivered");
     let seen: Vec<_> = receiver.seen.try_iter().collect();
@@ -291,7 +291,7 @@ fn exemplars_lead_to_spans_that_were_sent_over_either_protocol() {
                 &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_TRACES_SAMPLER", sampler)],
             ));
             let record = testing::streamed();
-            instruments.finished(&record, &Gate::new(Limits::default(), []));
+            instruments.record_end(&record, &Gate::new(Limits::default(), []));
             telemetry.record(&record);
             assert!(telemetry.shutdown(PATIENCE));
             let [spans, exemplars] = linked(&receiver);
@@ -357,9 +357,13 @@ fn a_silent_collector_holds_up_shutdown_no_longer_than_its_bound() {
         assert!(!telemetry.shutdown(bound));
         let took = clock::now() - before;
         assert!(took < Duration::from_secs(5), "{protocol}: {took:?}");
-        assert_eq!(lost(&telemetry, Lost::Shutdown), 4, "{protocol}: two in flight, two waiting");
+        assert_eq!(
+            lost(&telemetry, DropReason::Shutdown),
+            4,
+            "{protocol}: two in flight, two waiting"
+        );
         telemetry.record(&testing::streamed());
-        assert_eq!(lost(&telemetry, Lost::Shutdown), 6, "{protocol}: offered too late");
+        assert_eq!(lost(&telemetry, DropReason::Shutdown), 6, "{protocol}: offered too late");
         assert!(!telemetry.shutdown(bound), "a second time says the same");
         assert!(telemetry.prometheus(Format::Text).contains("tokengauge_self_export_dropped_total{tokengauge_reason=\"shutdown\",tokengauge_signal=\"traces\"} 6"));
     }
@@ -385,7 +389,7 @@ fn where_nobody_listens_spans_are_lost_and_counted() {
     let (telemetry, _) = start(config(address, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "200")]));
     telemetry.record(&testing::streamed());
     assert!(!telemetry.shutdown(PATIENCE));
-    assert_eq!(lost(&telemetry, Lost::Failed), 2);
+    assert_eq!(lost(&telemetry, DropReason::Failed), 2);
     let text = telemetry.prometheus(Format::Text);
     assert!(text.contains("tokengauge_self_export_requests_total{tokengauge_result=\"failed\",tokengauge_signal=\"metrics\"} 1"), "{text}");
 }
@@ -396,9 +400,9 @@ fn metrics_heal_when_the_collector_is_back() {
     let interval = ("OTEL_METRIC_EXPORT_INTERVAL", "20");
     let (telemetry, instruments) =
         start(config(receiver.address, &[interval, ("OTEL_TRACES_EXPORTER", "none")]));
-    instruments.started(&testing::route());
+    instruments.record_start(&testing::route());
     receiver.next();
-    instruments.started(&testing::route());
+    instruments.record_start(&testing::route());
     assert!(telemetry.shutdown(PATIENCE), "the last export is delivered");
     let (metrics, _) = receiver.all();
     let last = metrics.last().unwrap();
@@ -429,7 +433,7 @@ fn spans_are_sent_again_where_that_may_help_and_only_there() {
         assert_eq!(traces.len(), if delivered { 2 } else { 1 }, "{protocol}");
         assert!(traces.windows(2).all(|pair| pair[0] == pair[1]));
         let failed = if delivered { 0 } else { 2 };
-        assert_eq!(lost(&telemetry, Lost::Failed), failed, "{protocol}");
+        assert_eq!(lost(&telemetry, DropReason::Failed), failed, "{protocol}");
     }
 }
 
@@ -450,15 +454,19 @@ fn metrics_are_sent_again_where_that_may_help() {
 
 #[test]
 fn a_full_queue_drops_and_counts_and_never_waits() {
-    let deliveries = Arc::new(Deliveries::default());
-    let batch = Batch { queue: 4, size: 3, ..Batch::default() };
-    let queue = Queue::new(batch, Arc::clone(&deliveries));
-    let spans = span::spans(&testing::streamed(), &Style::new(None), Kept::default());
+    let counters = Arc::new(ExportCounters::default());
+    let batch = BatchConfig { queue: 4, size: 3, ..BatchConfig::default() };
+    let queue = Queue::new(batch, Arc::clone(&counters));
+    let spans = span::encode_spans(
+        &testing::streamed(),
+        &SpanLimits::new(None),
+        SamplingDecision::default(),
+    );
     for span in spans.iter().cycle().take(6) {
         queue.offer(span.clone());
     }
-    assert_eq!(queue.refuses(), Some(Lost::QueueFull));
-    assert_eq!(deliveries.lost_so_far(Exported::Traces, Lost::QueueFull), 2);
+    assert_eq!(queue.refuses(), Some(DropReason::QueueFull));
+    assert_eq!(counters.dropped(Signal::Traces, DropReason::QueueFull), 2);
     assert_eq!([queue.take().len(), queue.take().len(), queue.take().len()], [3, 1, 0]);
     assert_eq!(queue.refuses(), None);
     queue.offer(spans[0].clone());
@@ -493,11 +501,11 @@ fn what_is_not_sampled_is_not_sent() {
 #[test]
 fn without_an_endpoint_metrics_are_scraped_and_nothing_is_sent() {
     let (telemetry, instruments) = start(Config::default());
-    instruments.started(&testing::route());
+    instruments.record_start(&testing::route());
     telemetry.record(&testing::streamed());
     assert!(telemetry.prometheus(Format::Text).contains("tokengauge_requests_started_total{tokengauge_route=\"default\",tokengauge_vantage=\"outbound\"} 1"));
     assert!(telemetry.shutdown(Duration::ZERO));
-    assert_eq!(Lost::ALL.map(|reason| lost(&telemetry, reason)), [0, 0, 0]);
+    assert_eq!(DropReason::ALL.map(|reason| lost(&telemetry, reason)), [0, 0, 0]);
 }
 
 #[test]
@@ -512,9 +520,12 @@ fn what_cannot_be_built_is_said_at_the_start() {
                 config(unused, &[(variable, value), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)]);
             config.metrics.endpoint =
                 config.metrics.endpoint.map(|url| url.replace("http://", "https://"));
-            let (_, collector) =
-                Instruments::new(&config, Limits::default(), Readings::new(Snapshot::default));
-            let error = Telemetry::start(config, collector).unwrap_err();
+            let (_, metrics_reader) = Instruments::new(
+                &config,
+                Limits::default(),
+                SnapshotSource::new(StateSnapshot::default),
+            );
+            let error = Telemetry::start(config, metrics_reader).unwrap_err();
             assert!(error.to_string().contains(part), "{error}");
         }
     }

@@ -8,8 +8,10 @@ use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
 use tokengauge_observe::{InFlightRequests, Sinks};
-use tokengauge_telemetry::span::{self, Style};
-use tokengauge_telemetry::{Collector, Config, Instruments, Kept, Readings, Snapshot};
+use tokengauge_telemetry::span::{self, SpanLimits};
+use tokengauge_telemetry::{
+    Config, Instruments, MetricsReader, SamplingDecision, SnapshotSource, StateSnapshot,
+};
 use tokengauge_types::clock::Moment;
 use tokengauge_types::event::{Entry, ExchangeId, Word};
 use tokengauge_types::label::{Gate, Label, Limits};
@@ -54,7 +56,7 @@ struct Playing {
     board: InFlightRequests,
     /// What each record came to.
     records: Arc<Mutex<Vec<Told>>>,
-    _collector: Collector,
+    _collector: MetricsReader,
 }
 
 /// What is looked at of a record.
@@ -67,7 +69,7 @@ struct Told {
 impl Playing {
     fn new() -> Self {
         let (config, _) = Config::from_env(|_| None);
-        let readings = Readings::new(Snapshot::default);
+        let readings = SnapshotSource::new(StateSnapshot::default);
         let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
         let records = Arc::default();
         let told = Arc::clone(&records);
@@ -107,11 +109,11 @@ impl Playing {
 }
 
 fn note(records: &Mutex<Vec<Told>>, record: &Record) {
-    let spans = span::spans(record, &Style::new(Some(20)), Kept::default());
+    let spans = span::encode_spans(record, &SpanLimits::new(Some(20)), SamplingDecision::default());
     let told = Told {
         exchange: record.exchange,
         broke_off: record.anomalies.contains(&(Anomaly::Panic, 1)),
-        spans: [spans.len(), span::number(record)],
+        spans: [spans.len(), span::span_count(record)],
     };
     records.lock().expect("nothing panicked").push(told);
 }

@@ -1,0 +1,67 @@
+//! Sets of attributes, always in the order of their keys: the SDK sorts and stores any other order a second time, and
+//! finds it 2.4 times as slowly.
+
+use opentelemetry::{KeyValue, StringValue, Value};
+
+use crate::catalog::Attribute;
+use crate::catalog::attributes as key;
+use tokengauge_measure::load::{Flow, Lane};
+use tokengauge_measure::record::Series;
+use tokengauge_types::event::RouteFacts;
+use tokengauge_types::label::Label;
+
+pub fn pair(attribute: Attribute, value: impl Into<Value>) -> KeyValue {
+    KeyValue::new(attribute.key, value)
+}
+
+/// A pair of a word that the program knows.
+pub fn word(attribute: Attribute, value: &'static str) -> KeyValue {
+    KeyValue::new(attribute.key, value)
+}
+
+pub fn label(attribute: Attribute, value: &Label) -> KeyValue {
+    KeyValue::new(attribute.key, StringValue::from(value.shared()))
+}
+
+pub fn with(base: &[KeyValue], own: &[KeyValue]) -> Vec<KeyValue> {
+    sorted(base.iter().chain(own).cloned().collect())
+}
+
+pub fn sorted(mut attributes: Vec<KeyValue>) -> Vec<KeyValue> {
+    attributes.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    attributes
+}
+
+pub fn of_series(series: &Series) -> Vec<KeyValue> {
+    let mut attributes = vec![
+        word(key::OPERATION, series.operation.as_str()),
+        label(key::PROVIDER, &series.provider),
+        label(key::REQUEST_MODEL, &series.model),
+        pair(key::STREAM, series.stream),
+        label(key::SERVER_ADDRESS, &series.server_address),
+        pair(key::SERVER_PORT, i64::from(series.server_port)),
+        label(key::ROUTE, &series.route),
+        word(key::VANTAGE, series.vantage.as_str()),
+    ];
+    let named = [(key::TENANT, &series.tenant), (key::VARIANT, &series.variant)];
+    let named = named.into_iter().filter_map(|(key, value)| Some(label(key, value.as_ref()?)));
+    attributes.extend(named);
+    sorted(attributes)
+}
+
+pub fn of_flow(flow: &Flow) -> Vec<KeyValue> {
+    sorted(vec![
+        label(key::PROVIDER, &flow.provider),
+        label(key::REQUEST_MODEL, &flow.model),
+        label(key::ROUTE, &flow.route),
+        word(key::VANTAGE, flow.vantage.as_str()),
+    ])
+}
+
+pub fn of_lane(lane: &Lane) -> Vec<KeyValue> {
+    sorted(vec![label(key::ROUTE, &lane.route), word(key::VANTAGE, lane.vantage.as_str())])
+}
+
+pub fn lane_of(route: &RouteFacts) -> Lane {
+    Lane { route: route.name.clone(), vantage: route.vantage }
+}

@@ -1,0 +1,57 @@
+//! Our own metrics of money and budgets.
+
+use crate::catalog::attributes::{BUDGET, BUDGET_UNIT, CALL, CURRENCY, ENDED, ROUTE, TOKEN_SOURCE};
+use crate::catalog::{Kind, Metric, ROW};
+
+pub static COST: Metric = Metric {
+    name: "tokengauge.cost",
+    unit: "{currency}",
+    description: "What calls cost by the table of prices, told when they end. `reported` where the provider reported the tokens, else `estimated`. Never to be summed across currencies.",
+    attributes: &[CALL, ENDED, &[CURRENCY, TOKEN_SOURCE]],
+    // Two sources, and a table that changes its currency once.
+    combinations: 4,
+    ..ROW
+};
+
+pub static UNPRICED: Metric = Metric {
+    name: "tokengauge.unpriced",
+    unit: "{request}",
+    description: "Calls that used tokens and for which the table has no price. Absent where there is no table.",
+    attributes: &[CALL],
+    ..ROW
+};
+
+pub static TOKEN_PRICE: Metric = Metric {
+    name: "tokengauge.token_price",
+    kind: Kind::Gauge,
+    unit: "{currency}",
+    description: "Cost of a million output tokens on hardware that is paid by the hour: price per hour ÷ 3,600 × 10⁶ ÷ output tokens per second over 5 min. Absent while nothing is generated, and before that window is covered.",
+    attributes: &[&[ROUTE, CURRENCY]],
+    ..ROW
+};
+
+pub static BUDGET_USED: Metric = Metric {
+    name: "tokengauge.budget.used",
+    unit: "{unit}",
+    description: "What calls took from a budget since the start, in the budget's own unit: tokens (input and output), or money.",
+    attributes: &[&[BUDGET, BUDGET_UNIT]],
+    ..ROW
+};
+
+pub static BUDGET_LIMIT: Metric = Metric {
+    name: "tokengauge.budget.limit",
+    kind: Kind::Gauge,
+    unit: "{unit}",
+    description: "What a budget allows in its window.",
+    attributes: &[&[BUDGET, BUDGET_UNIT]],
+    ..ROW
+};
+
+pub static BUDGET_WINDOW: Metric = Metric {
+    name: "tokengauge.budget.window",
+    kind: Kind::Gauge,
+    unit: "s",
+    description: "The rolling window of a budget.",
+    attributes: &[&[BUDGET, BUDGET_UNIT]],
+    ..ROW
+};

@@ -1,0 +1,218 @@
+//! The registry: every metric, every attribute and every value of a closed attribute that this program emits.
+//!
+//! Documentation, dashboards, alerts and tests are made from it or held against it, and instruments are built from
+//! nothing else. Names carry no unit word (`seconds`, `per_second`, `ratio`, `total`), because the translators to
+//! Prometheus add them; counters count a `{thing}`; only gauges have the unit 1. So a name comes out equal whether it
+//! reaches Prometheus over OTLP or is scraped.
+
+use std::fmt::{self, Write};
+
+pub mod attributes;
+pub mod backend;
+pub mod builders;
+pub mod cost;
+pub mod drift;
+pub mod health;
+pub mod network;
+pub mod process;
+pub mod quota;
+pub mod semconv;
+pub mod spans;
+pub mod tokengauge;
+
+pub use attributes::Attribute;
+
+/// The instrumentation scope of everything that is emitted.
+pub const SCOPE: &str = "tokengauge";
+
+/// One metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub unit: &'static str,
+    /// What it is, with its formula; goes out with the metric.
+    pub description: &'static str,
+    /// In groups, so that the ones that many metrics share are written once.
+    pub attributes: &'static [&'static [Attribute]],
+    /// Upper bounds of a histogram's buckets.
+    pub buckets: &'static [f64],
+    /// How many combinations of the metric's *own* attributes there are (those that are not in [`attributes::CALL`] or
+    /// [`attributes::LANE`]): what its number of series is bounded by, times the number of calls or lanes.
+    pub combinations: usize,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    Counter,
+    UpDownCounter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::UpDownCounter => "up-down counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// What all rows start from; each states what differs.
+const ROW: Metric = Metric {
+    name: "",
+    kind: Kind::Counter,
+    unit: "",
+    description: "",
+    attributes: &[],
+    buckets: &[],
+    combinations: 1,
+};
+
+impl Metric {
+    pub fn attributes(&self) -> impl Iterator<Item = Attribute> {
+        self.attributes.iter().copied().flatten().copied()
+    }
+
+    pub fn has(&self, attribute: Attribute) -> bool {
+        self.attributes().any(|candidate| candidate.key == attribute.key)
+    }
+}
+
+/// Every metric there is, the standard's first.
+pub fn metrics() -> impl Iterator<Item = &'static Metric> {
+    [semconv::ALL, tokengauge::ALL, health::ALL].into_iter().flatten().copied()
+}
+
+/// The metric called `name`.
+pub fn metric(name: &str) -> Option<&'static Metric> {
+    metrics().find(|metric| metric.name == name)
+}
+
+/// The tables of `docs/telemetry.md`, in Markdown.
+pub fn tables() -> String {
+    let mut text = String::new();
+    // Writing to a `String` cannot fail.
+    let _ok: fmt::Result = write_tables(&mut text);
+    text
+}
+
+fn write_tables(out: &mut String) -> fmt::Result {
+    for (title, all) in [
+        ("Standard metrics", semconv::ALL),
+        ("Own metrics", tokengauge::ALL),
+        ("The proxy's own health", health::ALL),
+    ] {
+        writeln!(
+            out,
+            "### {title}\n\n| name | kind, unit | what | attributes |\n|---|---|---|---|"
+        )?;
+        for metric in all {
+            let keys: Vec<_> =
+                metric.attributes().map(|attribute| format!("`{}`", attribute.key)).collect();
+            let keys = if keys.is_empty() { "–".into() } else { keys.join(", ") };
+            writeln!(
+                out,
+                "| `{}` | {}, `{}` | {} | {keys} |",
+                metric.name,
+                metric.kind.as_str(),
+                metric.unit,
+                metric.description
+            )?;
+        }
+        writeln!(out)?;
+    }
+    for (title, all) in [("Metric attributes", attributes::ALL), ("Span attributes", spans::ALL)] {
+        writeln!(out, "### {title}\n\n| key | what | values |\n|---|---|---|")?;
+        for attribute in all {
+            writeln!(
+                out,
+                "| `{}` | {} | {} |",
+                attribute.key, attribute.description, attribute.values
+            )?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_follow_the_rules_that_make_both_translators_agree() {
+        for metric in metrics() {
+            let (name, unit) = (metric.name, metric.unit);
+            let parts: Vec<_> = name.split(['.', '_']).collect();
+            for word in ["seconds", "ratio", "bytes"] {
+                assert!(!parts.contains(&word), "{name}");
+            }
+            // `total` is only trouble where the translators add or look for it.
+            assert_ne!(parts.last(), Some(&"total"), "{name}");
+            let counts = metric.kind == Kind::Counter;
+            assert!(!counts || !parts.contains(&"total"), "{name}");
+            assert!(!name.contains("per_second"), "{name}");
+            assert!(unit != "1" || metric.kind == Kind::Gauge, "{name}: only gauges have unit 1");
+            let thing = unit.starts_with('{') || unit == "s" || unit == "By";
+            assert!(thing || metric.kind == Kind::Gauge, "{name}: {unit}");
+            assert_eq!(metric.kind == Kind::Histogram, !metric.buckets.is_empty(), "{name}");
+            assert!(metric.buckets.windows(2).all(|pair| pair[0] < pair[1]), "{name}");
+            assert!(metric.combinations > 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn no_name_is_taken_twice_or_is_also_a_namespace() {
+        let names: Vec<_> = metrics().map(|metric| metric.name).collect();
+        let distinct: BTreeSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len());
+        for name in names.iter().filter(|name| name.starts_with("tokengauge.")) {
+            let inside = format!("{name}.");
+            assert!(!names.iter().any(|other| other.starts_with(&inside)), "{name}");
+        }
+        let keys: Vec<_> = attributes::ALL.iter().map(|attribute| attribute.key).collect();
+        assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
+    }
+
+    #[test]
+    fn own_buckets_have_no_whole_bounds() {
+        for metric in tokengauge::ALL.iter().chain(health::ALL) {
+            for bound in metric.buckets {
+                assert!(
+                    bound.fract() > 0.0,
+                    "{}: le=\"{bound}\" is written differently by different stores",
+                    metric.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_attribute_of_a_metric_is_registered() {
+        for metric in metrics() {
+            for attribute in metric.attributes() {
+                assert!(
+                    attributes::ALL.iter().any(|known| known.key == attribute.key),
+                    "{}",
+                    attribute.key
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_documentation_holds_exactly_these_tables() {
+        let documentation = include_str!("../../../../docs/telemetry.md");
+        assert!(
+            documentation.contains(tables().trim_end()),
+            "docs/telemetry.md does not hold the registry as it is; its tables should read:\n{}",
+            tables()
+        );
+    }
+}

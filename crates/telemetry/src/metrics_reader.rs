@@ -1,0 +1,204 @@
+//! Takes one picture of all metrics.
+//!
+//! The SDK's readers are only ever driven from here. So the snapshot that the gauges read is taken once per collection,
+//! and what is sent and what is scraped come from the same aggregates. Where a back end wants deltas a second reader
+//! serves it, since a scrape needs sums; each further reader doubles what a record costs.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use opentelemetry::metrics::{Meter, MeterProvider};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::reader::MetricReader;
+use opentelemetry_sdk::metrics::{
+    Aggregation, Instrument, InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Stream,
+    Temporality,
+};
+use opentelemetry_sdk::resource::{ResourceDetector, TelemetryResourceDetector};
+
+use crate::catalog::{self, Kind, SCOPE};
+use crate::config::{self, Config};
+use crate::exemplars::{ExemplarSnapshot, Exemplars};
+use crate::export_counters::ExportCounters;
+use crate::gauges::{self, Current};
+use crate::series_limits::SeriesLimits;
+use crate::snapshot::SnapshotSource;
+
+/// All metrics of one moment.
+#[derive(Debug)]
+pub struct MetricsSnapshot {
+    pub metrics: ResourceMetrics,
+    /// Each of an exchange that is in the metrics.
+    pub exemplars: ExemplarSnapshot,
+}
+
+/// Owns the SDK's provider and readers.
+pub struct MetricsReader {
+    provider: SdkMeterProvider,
+    cumulative: SharedReader,
+    /// What is sent, where that is not cumulative.
+    preferred: Option<SharedReader>,
+    resource: Resource,
+    readings: SnapshotSource,
+    current: Current,
+    folded: Arc<AtomicU64>,
+    exemplars: Arc<Exemplars>,
+    counters: Arc<ExportCounters>,
+    /// One collection at a time: the gauges must read the snapshot of their own.
+    taking: Mutex<()>,
+}
+
+impl MetricsReader {
+    pub(super) fn new(
+        config: &Config,
+        bounds: SeriesLimits,
+        readings: SnapshotSource,
+        (folded, exemplars): (Arc<AtomicU64>, Arc<Exemplars>),
+    ) -> (Self, Meter) {
+        let resource = resource(config);
+        let cumulative = SharedReader::new(Temporality::Cumulative);
+        let preferred = match config.temporality {
+            config::Temporality::Delta => Some(SharedReader::new(Temporality::Delta)),
+            config::Temporality::LowMemory => Some(SharedReader::new(Temporality::LowMemory)),
+            config::Temporality::Cumulative => None,
+        };
+        let mut builder = SdkMeterProvider::builder()
+            .with_resource(resource.clone())
+            .with_view(move |instrument: &Instrument| stream(instrument, &bounds))
+            .with_reader(cumulative.clone());
+        if let Some(reader) = preferred.clone().filter(|_| config.sends_metrics()) {
+            builder = builder.with_reader(reader);
+        }
+        let provider = builder.build();
+        let scope =
+            InstrumentationScope::builder(SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
+        let meter = provider.meter_with_scope(scope);
+        let current: Current = Arc::new(ArcSwap::default());
+        let counters = Arc::new(ExportCounters::default());
+        gauges::register(&meter, &current, bounds);
+        counters.register(&meter);
+        let metrics_reader = Self {
+            provider,
+            cumulative,
+            preferred,
+            resource,
+            readings,
+            current,
+            folded,
+            exemplars,
+            counters,
+            taking: Mutex::new(()),
+        };
+        (metrics_reader, meter)
+    }
+
+    /// All metrics, summed up since the start.
+    pub fn scrape(&self) -> MetricsSnapshot {
+        self.take(&self.cumulative)
+    }
+
+    /// All metrics as they are to be sent.
+    pub fn collect(&self) -> MetricsSnapshot {
+        self.take(self.preferred.as_ref().unwrap_or(&self.cumulative))
+    }
+
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    pub(super) fn counters(&self) -> &Arc<ExportCounters> {
+        &self.counters
+    }
+
+    fn take(&self, reader: &SharedReader) -> MetricsSnapshot {
+        let _one_at_a_time = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = self.readings.take();
+        snapshot.folded_series = self.folded.load(Ordering::Relaxed);
+        self.current.store(Arc::new(snapshot));
+        // After the reading, which brings the observer up to date, and before the metrics: none is of an exchange that
+        // they do not count yet.
+        let exemplars = self.exemplars.taken();
+        let mut metrics = ResourceMetrics::default();
+        if let Err(error) = reader.collect(&mut metrics) {
+            tracing::error!(%error, "metrics could not be collected");
+        }
+        MetricsSnapshot { metrics, exemplars }
+    }
+}
+
+impl fmt::Debug for MetricsReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricsReader").field("provider", &self.provider).finish_non_exhaustive()
+    }
+}
+
+/// The stream of an instrument: its limit is what this program can let through, so that the SDK never overflows.
+/// Histograms go without min and max: over a process's life they say nothing, and a bound histogram that has no record
+/// yet would export them as the largest and smallest numbers there are.
+fn stream(instrument: &Instrument, bounds: &SeriesLimits) -> Option<Stream> {
+    let metric = catalog::metric(instrument.name())?;
+    let mut stream = Stream::builder().with_cardinality_limit(bounds.limit(metric));
+    if metric.kind == Kind::Histogram {
+        stream = stream.with_aggregation(Aggregation::ExplicitBucketHistogram {
+            boundaries: metric.buckets.to_vec(),
+            record_min_max: false,
+        });
+    }
+    stream.build().ok()
+}
+
+fn resource(config: &Config) -> Resource {
+    let given = config.resource.iter();
+    Resource::builder_empty()
+        .with_attributes(
+            TelemetryResourceDetector
+                .detect()
+                .iter()
+                .map(|(key, value)| KeyValue::new(key.clone(), value.clone())),
+        )
+        .with_attributes(given.map(|(key, value)| KeyValue::new(key.clone(), value.clone())))
+        .build()
+}
+
+/// A reader that the provider and we both hold.
+#[derive(Clone, Debug)]
+pub(super) struct SharedReader(Arc<ManualReader>);
+
+impl SharedReader {
+    #[cfg(test)]
+    pub(super) const fn of(reader: Arc<ManualReader>) -> Self {
+        Self(reader)
+    }
+
+    fn new(temporality: Temporality) -> Self {
+        Self(Arc::new(ManualReader::builder().with_temporality(temporality).build()))
+    }
+}
+
+impl MetricReader for SharedReader {
+    fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
+        self.0.register_pipeline(pipeline);
+    }
+
+    fn collect(&self, metrics: &mut ResourceMetrics) -> OTelSdkResult {
+        self.0.collect(metrics)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self, kind: InstrumentKind) -> Temporality {
+        self.0.temporality(kind)
+    }
+}

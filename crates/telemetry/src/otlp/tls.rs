@@ -1,0 +1,167 @@
+//! TLS to a collector, and the HTTP client for OTLP over HTTP.
+//!
+//! Both transports get their TLS from here.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as Hyper;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+use crate::config::TlsFiles;
+
+/// An answer to an export is a few bytes; an error page is cut.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// Why there is no TLS to the collector.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("{path}: {source}")]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("{path} holds no usable PEM certificate or key: {problem}")]
+    Malformed { path: PathBuf, problem: String },
+    #[error(
+        "a client certificate needs its key, and a key its certificate (OTEL_EXPORTER_OTLP_CLIENT_KEY, …_CLIENT_CERTIFICATE)"
+    )]
+    HalfIdentity,
+    #[error("the client certificate and key cannot be used: {0}")]
+    Identity(#[from] rustls::Error),
+}
+
+/// Sends whole requests and reads whole answers; must be used inside the telemetry thread's runtime.
+pub struct Client(Hyper<HttpsConnector<HttpConnector>, Full<Bytes>>);
+
+impl Client {
+    pub fn new(tls: &TlsFiles) -> Result<Self, TlsError> {
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(client_config(tls)?)
+            .https_or_http()
+            .enable_http1()
+            .build();
+        Ok(Self(Hyper::builder(TokioExecutor::new()).build(connector)))
+    }
+
+    pub async fn send(
+        &self,
+        request: http::Request<Bytes>,
+    ) -> Result<http::Response<Bytes>, Box<dyn Error + Send + Sync>> {
+        let response = self.0.request(request.map(Full::new)).await?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
+        Ok(http::Response::from_parts(head, body))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+/// The same for gRPC.
+pub fn tonic_config(tls: &TlsFiles) -> Result<ClientTlsConfig, TlsError> {
+    let mut config = ClientTlsConfig::new();
+    config = match &tls.certificate {
+        Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
+        None => config.trust_anchors(system_roots().roots),
+    };
+    if let Some((certificate, key)) = identity(tls)? {
+        config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    Ok(config)
+}
+
+fn client_config(tls: &TlsFiles) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let roots = match &tls.certificate {
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| malformed(path, &error))?;
+            }
+            roots
+        }
+        None => system_roots(),
+    };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    Ok(match identity(tls)? {
+        Some((certificate, key)) => {
+            let private = PrivateKeyDer::from_pem_slice(&read(key)?);
+            let private = private.map_err(|error| malformed(key, &error))?;
+            builder.with_client_auth_cert(certificates(certificate)?, private)?
+        }
+        None => builder.with_no_client_auth(),
+    })
+}
+
+fn identity(tls: &TlsFiles) -> Result<Option<(&Path, &Path)>, TlsError> {
+    match (&tls.client_certificate, &tls.client_key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => Err(TlsError::HalfIdentity),
+    }
+}
+
+/// The system's roots; those of Mozilla where it has none, as in a container without certificates.
+fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    roots
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = read(path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let certificates = certificates.map_err(|error| malformed(path, &error))?;
+    if certificates.is_empty() {
+        return Err(malformed(path, &"no certificate in it"));
+    }
+    Ok(certificates)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::Unreadable { path: path.to_owned(), source })
+}
+
+fn malformed(path: &Path, problem: &impl ToString) -> TlsError {
+    TlsError::Malformed { path: path.to_owned(), problem: problem.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unusable_files_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.pem");
+        let tls = TlsFiles { certificate: Some(path.clone()), ..TlsFiles::default() };
+        assert!(matches!(Client::new(&tls), Err(TlsError::Unreadable { .. })));
+        std::fs::write(&path, "not a certificate").unwrap();
+        let error = Client::new(&tls).unwrap_err();
+        assert!(matches!(error, TlsError::Malformed { .. }));
+        assert!(error.to_string().contains("ca.pem"));
+    }
+
+    #[test]
+    fn half_an_identity_is_refused_on_both_transports() {
+        let tls = TlsFiles { client_key: Some("/key.pem".into()), ..TlsFiles::default() };
+        assert!(matches!(Client::new(&tls), Err(TlsError::HalfIdentity)));
+        assert!(matches!(tonic_config(&tls), Err(TlsError::HalfIdentity)));
+    }
+}

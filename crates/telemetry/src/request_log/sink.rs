@@ -1,0 +1,295 @@
+//! Where lines go: standard output, or a file that is rotated by its size and may vanish or be moved at any time.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use memchr::memrchr;
+
+/// For its owner and for a group that ships it: there are addresses in it, and models, and with `content` all text.
+const MODE: u32 = 0o640;
+
+/// Where lines go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Destination {
+    Stdout,
+    File(PathBuf),
+}
+
+/// When a file is put aside, and how many of those that were are kept: `path.1` is the youngest.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Rotation {
+    /// Bytes that a file may have.
+    pub size: u64,
+    pub keep: usize,
+}
+
+impl Default for Rotation {
+    /// Some 40,000 calls to a file, and a disk that is never filled by more than 600 MiB.
+    fn default() -> Self {
+        Self { size: 100 << 20, keep: 5 }
+    }
+}
+
+/// A place that is open.
+#[derive(Debug)]
+pub(super) enum Sink {
+    Stream {
+        file: File,
+        /// Whether the last line was written in part.
+        torn: bool,
+    },
+    File(Rotated),
+}
+
+/// What was not written, and why.
+#[derive(Debug)]
+pub(super) struct WriteFailure<'l> {
+    pub(super) rest: &'l [u8],
+    pub(super) problem: io::Error,
+}
+
+impl Sink {
+    pub(super) fn open(place: &Destination, rotate: Rotation) -> io::Result<Self> {
+        match place {
+            Destination::Stdout => Ok(Self::Stream {
+                file: File::from(io::stdout().as_fd().try_clone_to_owned()?),
+                torn: false,
+            }),
+            Destination::File(path) => Rotated::open(path, rotate).map(Self::File),
+        }
+    }
+
+    /// Writes whole lines; those that do not fit, or cannot be written, come back.
+    pub(super) fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), WriteFailure<'l>> {
+        match self {
+            Self::File(file) => file.write(lines),
+            Self::Stream { file, torn } => {
+                let result = match torn {
+                    true => file.write_all(b"\n").and_then(|()| file.write_all(lines)),
+                    false => file.write_all(lines),
+                };
+                *torn = result.is_err();
+                result.map_err(|problem| WriteFailure { rest: lines, problem })
+            }
+        }
+    }
+}
+
+/// A file and its predecessors.
+#[derive(Debug)]
+pub(super) struct Rotated {
+    path: PathBuf,
+    rotate: Rotation,
+    file: File,
+    length: u64,
+}
+
+impl Rotated {
+    fn open(path: &Path, rotate: Rotation) -> io::Result<Self> {
+        let file = open(path)?;
+        Ok(Self { length: file.metadata()?.len(), path: path.to_owned(), rotate, file })
+    }
+
+    fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), WriteFailure<'l>> {
+        let mut rest = lines;
+        while !rest.is_empty() {
+            match self.write_some(rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(problem) => return Err(WriteFailure { rest, problem }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes as many lines as the file has room for, and at least one.
+    fn write_some(&mut self, lines: &[u8]) -> io::Result<usize> {
+        self.follow()?;
+        let room = self.rotate.size.saturating_sub(self.length);
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let mut fits = whole_lines(lines, room);
+        if fits == 0 {
+            if self.length > 0 {
+                self.put_aside()?;
+            }
+            let size = usize::try_from(self.rotate.size).unwrap_or(usize::MAX);
+            // A line that is longer than a file may be has one of its own.
+            let first = || lines.iter().position(|byte| *byte == b'\n');
+            fits = match whole_lines(lines, size) {
+                0 => first().map_or(lines.len(), |end| end + 1),
+                fits => fits,
+            };
+        }
+        let written = self.file.write_all(lines.get(..fits).unwrap_or(lines));
+        if let Err(problem) = written {
+            // A full disk may have taken half a line: it goes, so that every line of the file is whole.
+            self.file.set_len(self.length)?;
+            return Err(problem);
+        }
+        self.length += fits as u64;
+        Ok(fits)
+    }
+
+    /// Opens the file anew where it is no longer what stands at the path.
+    fn follow(&mut self) -> io::Result<()> {
+        let open_one = self.file.metadata()?;
+        let moved = match fs::metadata(&self.path) {
+            Ok(at_path) => identity(&at_path) != identity(&open_one),
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => true,
+            Err(problem) => return Err(problem),
+        };
+        self.length = open_one.len();
+        if moved {
+            *self = Self::open(&self.path, self.rotate)?;
+        }
+        Ok(())
+    }
+
+    fn put_aside(&mut self) -> io::Result<()> {
+        if self.rotate.keep == 0 {
+            fs::remove_file(&self.path)?;
+        } else {
+            for number in (1..self.rotate.keep).rev() {
+                let from = numbered(&self.path, number);
+                match fs::rename(&from, numbered(&self.path, number + 1)) {
+                    Err(problem) if problem.kind() != io::ErrorKind::NotFound => {
+                        return Err(problem);
+                    }
+                    Ok(()) | Err(_) => {}
+                }
+            }
+            fs::rename(&self.path, numbered(&self.path, 1))?;
+        }
+        *self = Self::open(&self.path, self.rotate)?;
+        Ok(())
+    }
+}
+
+/// Creates it where there is none. What is no file is refused: it could not be rotated, and to open a pipe waits.
+fn open(path: &Path) -> io::Result<File> {
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file; write the path of one, or stdout",
+        ));
+    }
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(MODE).open(path)
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    PathBuf::from(name)
+}
+
+/// Bytes of the whole lines that fit into `room`.
+fn whole_lines(lines: &[u8], room: usize) -> usize {
+    let within = lines.get(..room).unwrap_or(lines);
+    memrchr(b'\n', within).map_or(0, |end| end + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(path: &Path, size: u64, keep: usize) -> Sink {
+        Sink::open(&Destination::File(path.to_owned()), Rotation { size, keep }).unwrap()
+    }
+
+    fn read(path: &Path) -> Option<String> {
+        fs::read_to_string(path).ok()
+    }
+
+    fn texts<const N: usize>(path: &Path) -> [Option<String>; N] {
+        std::array::from_fn(|number| match number {
+            0 => read(path),
+            number => read(&numbered(path, number)),
+        })
+    }
+
+    fn some<const N: usize>(texts: [&str; N]) -> [Option<String>; N] {
+        texts.map(|text| (!text.is_empty()).then(|| text.to_owned()))
+    }
+
+    #[test]
+    fn no_file_outgrows_its_size_and_only_so_many_old_ones_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut target = target(&path, 8, 2);
+        target.write(b"aaa\nbbb\nccc\n").unwrap();
+        assert_eq!(texts(&path), some(["ccc\n", "aaa\nbbb\n", ""]));
+        target.write(b"ddd\neee\n").unwrap();
+        assert_eq!(texts(&path), some(["eee\n", "ccc\nddd\n", "aaa\nbbb\n", ""]));
+        target.write(b"fff\nggg\n").unwrap();
+        let kept = some(["ggg\n", "eee\nfff\n", "ccc\nddd\n", ""]);
+        assert_eq!(texts(&path), kept, "the oldest is gone");
+        target.write(b"longer than a file\nhhh\n").unwrap();
+        let kept = some(["hhh\n", "longer than a file\n", "ggg\n", ""]);
+        assert_eq!(texts(&path), kept, "a line is never cut");
+    }
+
+    #[test]
+    fn without_old_ones_a_full_file_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut target = target(&path, 4, 0);
+        target.write(b"aaa\nbbb\n").unwrap();
+        assert_eq!(texts(&path), some(["bbb\n", ""]));
+    }
+
+    #[test]
+    fn a_file_that_was_there_is_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        target(&path, 8, 1).write(b"aaa\n").unwrap();
+        target(&path, 8, 1).write(b"bbb\nccc\n").unwrap();
+        assert_eq!(texts(&path), some(["ccc\n", "aaa\nbbb\n"]));
+    }
+
+    #[test]
+    fn a_file_that_is_moved_or_deleted_is_opened_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let moved = folder.path().join("moved");
+        let mut target = target(&path, 100, 1);
+        target.write(b"aaa\n").unwrap();
+        fs::rename(&path, &moved).unwrap();
+        target.write(b"bbb\n").unwrap();
+        fs::remove_file(&path).unwrap();
+        target.write(b"ccc\n").unwrap();
+        assert_eq!((read(&moved), read(&path)), (Some("aaa\n".into()), Some("ccc\n".into())));
+        fs::write(&path, "").unwrap();
+        target.write(b"ddd\n").unwrap();
+        assert_eq!(read(&path), Some("ddd\n".into()), "it was emptied under it");
+    }
+
+    #[test]
+    fn what_cannot_be_written_comes_back_and_leaves_no_half_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut target = target(&path, 4, 1);
+        // Where the file would be put aside to stands a folder that is not empty.
+        fs::create_dir_all(numbered(&path, 1).join("in the way")).unwrap();
+        let failed = target.write(b"aaa\nbbb\nccc\n").unwrap_err();
+        assert_eq!(failed.rest, b"bbb\nccc\n");
+        assert_eq!(read(&path), Some("aaa\n".into()));
+        fs::remove_dir_all(numbered(&path, 1)).unwrap();
+        target.write(b"ddd\n").unwrap();
+        assert_eq!(texts(&path), some(["ddd\n", "aaa\n"]));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Destination::File(folder.path().to_owned());
+        let refused = Sink::open(&place, Rotation::default()).unwrap_err();
+        assert!(refused.to_string().contains("no regular file"), "{refused}");
+    }
+}

@@ -1,0 +1,153 @@
+//! The log lines of the proxy itself: one function per event, with a fixed level, message and set of fields.
+//!
+//! Levels tell the operator what to do. *Error*: data is lost until somebody acts. *Warn*: the proxy works, but not as
+//! configured. *Info*: the few turning points of a process. *Debug*: diagnosis. No field holds a credential or the text
+//! of a prompt or response.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+/// The proxy accepts requests.
+pub fn listening(address: &str, tls: bool) {
+    info!(address, tls, "listening");
+}
+
+/// The admin port accepts requests. `restricted`: without a token, only health and metrics are served.
+pub fn admin_listening(address: &str, restricted: bool) {
+    info!(address, restricted, "admin port listening");
+}
+
+/// Where telemetry is sent, if anywhere.
+pub fn export_configured(summary: &str) {
+    info!("{summary}");
+}
+
+/// A setting was not understood and its default applies.
+pub fn setting_ignored(name: &str, reason: &str) {
+    warn!(name, reason, "setting ignored");
+}
+
+/// The kernel does not report TCP connection statistics.
+pub fn tcp_info_unavailable(error: &std::io::Error) {
+    info!(%error, "TCP round-trip times and retransmits are unavailable");
+}
+
+/// A changed configuration is in force. `need_restart`: changed keys that take effect only after a restart.
+pub fn config_reloaded(need_restart: &[&'static str]) {
+    if need_restart.is_empty() {
+        info!("configuration reloaded");
+    } else {
+        warn!(?need_restart, "configuration reloaded, some keys need a restart");
+    }
+}
+
+/// A changed configuration has errors; the previous one stays in force.
+pub fn config_reload_failed(errors: &str) {
+    error!("configuration reload failed, the previous configuration stays in force:\n{errors}");
+}
+
+/// The process received a stop signal and lets open streams finish for at most `at_most`.
+pub fn shutdown_started(exchanges: u64, at_most: Duration) {
+    info!(exchanges, ?at_most, "draining before shutdown");
+}
+
+/// A drain was requested. Connections stay open for `delay`; the drain ends after `quiet` without a request.
+pub fn drain_started(exchanges: u64, delay: Duration, quiet: Duration) {
+    info!(exchanges, ?delay, ?quiet, "drain started: not ready, still serving");
+}
+
+/// The drain delay is over and connections are closed.
+pub fn drain_closing_connections(exchanges: u64) {
+    info!(exchanges, "drain: closing each connection after its current request");
+}
+
+/// Requests are still in flight after `within`, the time that the drain's caller waits. The drain continues.
+pub fn drain_timed_out(exchanges: u64, within: Duration) {
+    warn!(exchanges, ?within, "drain timed out, requests still in flight continue");
+}
+
+/// No request is in flight; the process can be stopped.
+pub fn drain_completed(took: Duration) {
+    info!(?took, "drained");
+}
+
+/// The request log cannot be written. Logged once until a write succeeds.
+pub fn request_log_write_failed(problem: &str) {
+    error!(problem, "request log write failed, dropping lines");
+}
+
+/// The request log is writable again. `lost`: lines dropped in between.
+pub fn request_log_write_recovered(lost: usize) {
+    info!(lost, "request log write recovered");
+}
+
+/// Error budgets were restored from a file. `set_back`: how far the wall clock moved backwards while the process was
+/// down, in which case the downtime counts as zero.
+pub fn slo_state_restored(objectives: usize, down: Duration, set_back: Option<Duration>) {
+    match set_back {
+        None => info!(objectives, ?down, "error budgets restored"),
+        Some(by) => warn!(
+            objectives,
+            ?by,
+            "error budgets restored, downtime counted as zero: the wall clock was set back"
+        ),
+    }
+}
+
+/// The SLO state file is unusable and was renamed to `aside`.
+pub fn slo_state_rejected(problem: &dyn std::error::Error, aside: &Path) {
+    let aside = aside.display();
+    warn!(%problem, %aside, "SLO state file rejected and renamed, error budgets start empty");
+}
+
+/// Error budgets cannot be written. Logged once until a write succeeds.
+pub fn slo_state_write_failed(error: &std::io::Error) {
+    error!(%error, "SLO state write failed, a restart would restore the last written state");
+}
+
+/// Error budgets are writable again.
+pub fn slo_state_write_recovered() {
+    info!("SLO state write recovered");
+}
+
+/// An engine's metrics cannot be read. Logged once per kind of failure until a scrape succeeds.
+pub fn scrape_failed(upstream: &str, problem: &str) {
+    warn!(upstream, problem, "engine metrics scrape failed");
+}
+
+/// An engine's metrics were read for the first time, or again after a failure.
+pub fn scrape_succeeded(upstream: &str, engine: &str) {
+    info!(upstream, engine, "engine metrics scrape succeeded");
+}
+
+/// An OTLP export failed. Logged once until an export succeeds.
+pub fn export_failed(signal: &str, problem: &str) {
+    warn!(signal, problem, "OTLP export failed");
+}
+
+/// OTLP exports succeed again after `failures` failures.
+pub fn export_recovered(signal: &str, failures: u64) {
+    info!(signal, failures, "OTLP export recovered");
+}
+
+/// The collector accepted an export except for some items.
+pub fn export_partially_rejected(signal: &str, items: i64, why: &str) {
+    warn!(signal, items, why, "collector rejected part of an OTLP export");
+}
+
+/// Telemetry that no collector received, logged at the end because the counters could not be exported either. `spans`
+/// counts since the start of the process.
+pub fn telemetry_lost(spans: u64, last_metrics_delivered: bool) {
+    warn!(spans, last_metrics_delivered, "telemetry was lost");
+}
+
+/// The process ends. `exchanges_cut`: requests that were aborted; `telemetry_flushed`: whether everything was exported.
+pub fn stopped(exchanges_cut: u64, telemetry_flushed: bool) {
+    if telemetry_flushed && exchanges_cut == 0 {
+        info!("stopped");
+    } else {
+        warn!(exchanges_cut, telemetry_flushed, "shutdown timed out; work abandoned");
+    }
+}
