@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::Value;
-use tokengauge_kubernetes::yaml::documents;
+use tokengauge_kubernetes::yaml::parse_documents;
 use tokio::net::TcpStream;
 
 use crate::support::collector::Collector;
@@ -93,7 +93,7 @@ struct Pod {
 impl Pod {
     /// Starts what the kubelet starts, in its order, and waits for what it waits for.
     async fn start(manifest: &str) -> Self {
-        let texts = documents(manifest).unwrap();
+        let texts = parse_documents(manifest).unwrap();
         let workload = texts.iter().find(|it| it.value()["kind"] == "Deployment").unwrap();
         let spec = workload.value()["spec"]["template"]["spec"].clone();
         let mut pod = Self { spec, sidecars: Vec::new(), containers: Vec::new() };

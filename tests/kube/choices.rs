@@ -1,7 +1,7 @@
-//! Decisions of a random case.
+//! Random choices of a test case.
 
-/// Decisions taken from bytes. When these are used up every decision is the first one, which is the plainest: so a case
-/// that fails shrinks to a plain one.
+/// Choices that are read from bytes. After the last byte every choice is the first one, which is the simplest, so that
+/// a failing case shrinks to a simple one.
 #[derive(Debug)]
 pub struct Choices<'b> {
     bytes: std::slice::Iter<'b, u8>,
@@ -12,12 +12,12 @@ impl<'b> Choices<'b> {
         Self { bytes: bytes.iter() }
     }
 
-    /// A number below `count`, which is at most 256.
+    /// Returns a number below `count`, which is at most 256.
     pub fn below(&mut self, count: usize) -> usize {
         self.bytes.next().map_or(0, |byte| usize::from(*byte) % count)
     }
 
-    /// True once in so many times.
+    /// Returns true once in `times` cases.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) + 1 == times
     }
@@ -26,7 +26,7 @@ impl<'b> Choices<'b> {
         list[self.below(list.len())]
     }
 
-    /// One of what is left, which is then taken.
+    /// Removes and returns one element.
     pub fn take<T>(&mut self, list: &mut Vec<T>) -> T {
         let at = self.below(list.len());
         list.remove(at)

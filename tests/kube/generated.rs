@@ -1,4 +1,4 @@
-//! Random manifests in a random hand: what `inject` and `uninject` promise, held to for each of them.
+//! Property tests of `inject` and `uninject` with random manifests in random notations.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,38 +9,39 @@ use json_patch::Patch;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
-use tokengauge::cli::inject::Changed;
-use tokengauge_kubernetes::inject::{Around, Outcome, Settings, inject, name, objects, within};
+use tokengauge_kubernetes::inject::{
+    InjectionContext, Outcome, Settings, document_objects, inject, object_name, prefix_patch,
+};
+use tokengauge_kubernetes::manifests::ChangedManifests;
 use tokengauge_kubernetes::webhook::review::Review;
-use tokengauge_kubernetes::yaml::documents;
+use tokengauge_kubernetes::yaml::parse_documents;
 
 use super::choices::Choices;
-use super::pen::stream;
-use super::shape::{Shape, shape};
-use super::{again, settings, starts, taken_back};
+use super::manifests::{Shape, shape};
+use super::writer::stream;
+use super::{inject_files, injected_text, settings, starts, uninjected};
 
-/// So many inputs each test makes, always the same ones. With `PROPTEST_CASES=20000` it makes as many, others each time.
+/// Inputs per test, the same in every run. `PROPTEST_CASES=20000` sets another number, with new inputs in each run.
 const CASES: u32 = 40;
 
 type Checked = Result<(), TestCaseError>;
 
-/// An input: what it is, how it is written, and what `inject` made of it.
+/// The objects of an input, its text, and the output of `inject`.
 struct Case {
     shape: Shape,
     text: String,
-    made: Changed,
+    made: ChangedManifests,
 }
 
-fn case(what: &[u8], how: &[u8]) -> Result<Case, TestCaseError> {
-    let shape = shape(&mut Choices::new(what));
-    let text = stream(&mut Choices::new(how), &shape.documents);
-    let source = super::Source { name: "x.yaml".to_owned(), text: text.clone() };
-    let made = super::changed(&[source], Some(&settings(shape.flags)));
+fn case(content: &[u8], notation: &[u8]) -> Result<Case, TestCaseError> {
+    let shape = shape(&mut Choices::new(content));
+    let text = stream(&mut Choices::new(notation), &shape.documents);
+    let made = inject_files(&[super::file(text.as_str())], shape.flags);
     let made = made.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
     Ok(Case { shape, text, made })
 }
 
-/// Runs a check on random inputs, and holds it to have seen so many in a hundred that were changed.
+/// Runs a check on random inputs. At least `least` percent of them must be injected.
 fn check(least: u32, check: impl Fn(&Case) -> Checked) {
     let chosen = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = if std::env::var_os("PROPTEST_CASES").is_some() {
@@ -52,9 +53,9 @@ fn check(least: u32, check: impl Fn(&Case) -> Checked) {
     let cases = runner.config().cases;
     let bytes = |most| proptest::collection::vec(any::<u8>(), 0..most);
     let injected = Cell::new(0);
-    let run = runner.run(&(bytes(600), bytes(3000)), |(what, how)| {
-        let case = case(&what, &how)?;
-        if case.made.changes && case.made.refused == 0 {
+    let run = runner.run(&(bytes(600), bytes(3000)), |(content, notation)| {
+        let case = case(&content, &notation)?;
+        if case.made.has_changes && case.made.refused == 0 {
             injected.set(injected.get() + 1);
         }
         check(&case)
@@ -68,22 +69,23 @@ fn check(least: u32, check: impl Fn(&Case) -> Checked) {
 
 fn values(text: &str) -> Result<Vec<Value>, TestCaseError> {
     let documents =
-        documents(text).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+        parse_documents(text).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
     Ok(documents.iter().map(|it| it.value().clone()).collect())
 }
 
 /// What the patches make of the documents, without any text, and how many changes they are.
 fn patched(shape: &Shape) -> (Vec<Value>, usize) {
     let settings = settings(shape.flags);
-    let all: Vec<&Value> = shape.documents.iter().flat_map(objects).map(|(_, it)| it).collect();
-    let around = Around::of(&all, &settings);
+    let all: Vec<&Value> =
+        shape.documents.iter().flat_map(document_objects).map(|(_, it)| it).collect();
+    let around = InjectionContext::new(&all, &settings);
     let mut documents = shape.documents.clone();
     let mut changes = 0;
     for document in &mut documents {
         let mut whole = Patch(Vec::new());
-        for (at, object) in objects(document) {
+        for (at, object) in document_objects(document) {
             if let Outcome::Changed { patch, .. } = inject(object, &around, &settings) {
-                whole.0.extend(within(patch, &at).0);
+                whole.0.extend(prefix_patch(patch, &at).0);
             }
         }
         json_patch::patch(document, &whole).unwrap();
@@ -92,8 +94,8 @@ fn patched(shape: &Shape) -> (Vec<Value>, usize) {
     (documents, changes)
 }
 
-fn is_lossless(told: &[String]) -> bool {
-    !told.iter().any(|line| line.contains(": lost: "))
+fn is_lossless(messages: &[String]) -> bool {
+    !messages.iter().any(|line| line.contains(": lost: "))
 }
 
 #[test]
@@ -108,32 +110,30 @@ fn the_text_reads_as_the_patched_object() {
     });
 }
 
-/// Each workload is told of, and no refusal is one of this program's own doing.
+/// Every workload is reported, and no refusal is due to an internal error.
 #[test]
-fn each_workload_is_told_of_with_a_reason() {
+fn reports_every_workload_with_a_reason() {
     check(10, |case| {
-        let all = case.shape.documents.iter().flat_map(objects);
+        let all = case.shape.documents.iter().flat_map(document_objects);
         for (_, object) in all.filter(|(_, object)| pod_of(object).is_some()) {
-            let called = format!(": {}: ", name(object));
+            let reported = format!(": {}: ", object_name(object));
             prop_assert!(
-                case.made.told.iter().any(|line| line.contains(&called)),
-                "{called} {:#?}\n{}",
-                case.made.told,
+                case.made.messages.iter().any(|line| line.contains(&reported)),
+                "{reported} {:#?}\n{}",
+                case.made.messages,
                 case.text
             );
         }
-        for line in &case.made.told {
+        for line in &case.made.messages {
             let (_, what) = line.split_once(": ").unwrap_or_default();
             prop_assert!(what.len() > 20, "{line}");
-            for internal in
-                ["no YAML was found", "the patch does not fit", "a place that its kind has"]
-            {
+            for internal in ["cannot write", "the patch does not fit", "a field of this kind"] {
                 prop_assert!(!line.contains(internal), "{line}\n{}", case.text);
             }
         }
         prop_assert_eq!(
             case.made.refused,
-            case.made.told.iter().filter(|line| line.contains(": refused: ")).count()
+            case.made.messages.iter().filter(|line| line.contains(": refused: ")).count()
         );
         Ok(())
     });
@@ -145,33 +145,33 @@ fn injecting_twice_changes_nothing() {
         if case.made.refused > 0 {
             return Ok(());
         }
-        let twice = again(&case.made.text, case.shape.flags);
-        prop_assert_eq!(twice.refused, 0, "{:#?}\n{}", twice.told, case.made.text);
+        let twice = injected_text(&case.made.text, case.shape.flags);
+        prop_assert_eq!(twice.refused, 0, "{:#?}\n{}", twice.messages, case.made.text);
         prop_assert_eq!(&twice.text, &case.made.text);
-        prop_assert!(!twice.changes, "{:#?}", twice.told);
-        // What got a sidecar is known for it, and left out for no other reason. Of Services that were led there it is said, too.
-        let known = |told: &[String]| {
-            let known = |line: &&String| {
+        prop_assert!(!twice.has_changes, "{:#?}", twice.messages);
+        // Every injected workload is skipped as already injected. Services are skipped for the same reason.
+        let already_injected = |messages: &[String]| {
+            let is_known = |line: &&String| {
                 !line.contains(": service/")
-                    && line.ends_with(": skipped: it has this sidecar already")
+                    && line.ends_with(": skipped: it already has this sidecar")
             };
-            told.iter().filter(known).count()
+            messages.iter().filter(is_known).count()
         };
         let injected = |line: &&String| line.contains(": adds ");
-        let injected = case.made.told.iter().filter(injected).count();
-        prop_assert_eq!(known(&twice.told), injected, "{:#?}", twice.told);
+        let injected = case.made.messages.iter().filter(injected).count();
+        prop_assert_eq!(already_injected(&twice.messages), injected, "{:#?}", twice.messages);
         Ok(())
     });
 }
 
 #[test]
-fn what_was_injected_is_taken_back() {
+fn uninject_restores_the_input() {
     check(10, |case| {
         if case.made.refused > 0 {
             return Ok(());
         }
-        let back = taken_back(&case.made.text);
-        prop_assert_eq!(back.refused, 0, "{:#?}\n{}", back.told, case.made.text);
+        let back = uninjected(&case.made.text);
+        prop_assert_eq!(back.refused, 0, "{:#?}\n{}", back.messages, case.made.text);
         prop_assert_eq!(
             values(&back.text)?,
             values(&case.text)?,
@@ -179,35 +179,35 @@ fn what_was_injected_is_taken_back() {
             case.text,
             case.made.text
         );
-        if is_lossless(&case.made.told) && is_lossless(&back.told) {
+        if is_lossless(&case.made.messages) && is_lossless(&back.messages) {
             prop_assert_eq!(&back.text, &case.text, "\n{}", case.made.text);
         }
-        let told = |line: &&String| line.contains("was changed") || line.contains("lost");
-        prop_assert_eq!(back.told.iter().find(told), None, "{}", case.made.text);
+        let is_loss = |line: &&String| line.contains("was modified") || line.contains("lost");
+        prop_assert_eq!(back.messages.iter().find(is_loss), None, "{}", case.made.text);
         Ok(())
     });
 }
 
-/// The comments of a text, which are all called by number.
+/// Returns the comments of a text. Each has a unique number.
 fn comments(text: &str) -> Vec<&str> {
     let comment = |line: &'_ str| line.find("# c").map(|at| line.len() - at);
     text.lines().filter_map(|line| line.get(line.len() - comment(line)?..)).collect()
 }
 
 #[test]
-fn comments_and_lines_stay_where_they_were() {
+fn keeps_comments_and_lines_in_order() {
     check(10, |case| {
         if case.made.refused > 0 {
             return Ok(());
         }
         let lost = |comment: &str| {
-            let quoted = format!("the comment {comment:?}");
-            case.made.told.iter().any(|line| line.contains(&quoted))
+            let quoted = format!("comment {comment:?}");
+            case.made.messages.iter().any(|line| line.contains(&quoted))
         };
         let kept: Vec<&str> = comments(&case.text).into_iter().filter(|it| !lost(it)).collect();
         prop_assert_eq!(comments(&case.made.text), kept, "{}\n{}", case.text, case.made.text);
-        if is_lossless(&case.made.told) {
-            let touched = gone(&case.text, &case.made.text);
+        if is_lossless(&case.made.messages) {
+            let touched = missing_lines(&case.text, &case.made.text);
             let changes = patched(&case.shape).1;
             prop_assert!(
                 touched <= changes,
@@ -220,8 +220,8 @@ fn comments_and_lines_stay_where_they_were() {
     });
 }
 
-/// How many lines of a text do not stand in another, in this order.
-fn gone(before: &str, after: &str) -> usize {
+/// Counts the lines of `before` that are missing from `after`, in order.
+fn missing_lines(before: &str, after: &str) -> usize {
     let before: Vec<&str> = before.lines().collect();
     let mut best = vec![0_usize; before.len() + 1];
     for line in after.lines() {
@@ -235,7 +235,7 @@ fn gone(before: &str, after: &str) -> usize {
     before.len() - best[before.len()]
 }
 
-/// The pod that an object describes: its metadata and its specification.
+/// Returns the pod template of an object.
 fn pod_of(object: &Value) -> Option<&Value> {
     let kind = object.get("kind")?.as_str()?;
     let base = match kind {
@@ -256,8 +256,8 @@ fn containers(pod: &Value) -> Vec<&Value> {
     [list(spec, "initContainers"), list(spec, "containers")].concat()
 }
 
-/// The number of the TCP port that a name or number leads to in these containers.
-fn resolved(containers: &[&Value], port: &Value) -> Option<u64> {
+/// Resolves the name or number of a TCP port in these containers.
+fn resolve_port(containers: &[&Value], port: &Value) -> Option<u64> {
     match port {
         Value::String(name) => containers
             .iter()
@@ -269,7 +269,7 @@ fn resolved(containers: &[&Value], port: &Value) -> Option<u64> {
     }
 }
 
-/// Where the probes and hooks of a container lead.
+/// Returns the ports that the probes and hooks of a container call.
 fn handlers(container: &Value) -> BTreeMap<String, Option<u64>> {
     let mut all = BTreeMap::new();
     for place in [
@@ -281,14 +281,14 @@ fn handlers(container: &Value) -> BTreeMap<String, Option<u64>> {
     ] {
         for action in ["httpGet", "tcpSocket", "grpc"] {
             if let Some(port) = container.pointer(&format!("{place}/{action}/port")) {
-                all.insert(format!("{place}/{action}"), resolved(&[container], port));
+                all.insert(format!("{place}/{action}"), resolve_port(&[container], port));
             }
         }
     }
     all
 }
 
-fn once(what: &str, all: &[String]) -> Checked {
+fn check_unique(what: &str, all: &[String]) -> Checked {
     let different: BTreeSet<&String> = all.iter().collect();
     prop_assert_eq!(different.len(), all.len(), "{}: {:?}", what, all);
     Ok(())
@@ -298,38 +298,38 @@ fn names(values: &[&Value]) -> Vec<String> {
     values.iter().filter_map(|it| Some(it.get("name")?.as_str()?.to_owned())).collect()
 }
 
-fn is_ours(container: &Value) -> bool {
+fn is_sidecar(container: &Value) -> bool {
     container["name"] == "tokengauge" && container["args"] == json!(["run"])
 }
 
-/// The value of a variable that a container sets.
+/// Returns the value of a variable that a container sets.
 fn variable<'v>(container: &'v Value, name: &str) -> Option<&'v str> {
     list(container, "env").into_iter().find(|it| it["name"] == name)?.get("value")?.as_str()
 }
 
-/// Whether a pod holds what Kubernetes and this program's promises ask of it.
-fn holds(before: &Value, after: &Value) -> Checked {
+/// Checks that a changed pod is valid, and that probes and hooks still call the same ports.
+fn check_pod(before: &Value, after: &Value) -> Checked {
     let all = containers(after);
-    once("containers", &names(&all))?;
-    once("volumes", &names(&list(&after["spec"], "volumes")))?;
+    check_unique("containers", &names(&all))?;
+    check_unique("volumes", &names(&list(&after["spec"], "volumes")))?;
     let ports: Vec<&Value> = all.iter().flat_map(|it| list(it, "ports")).collect();
     let numbers = ports.iter().map(|it| format!("{}/{}", it["containerPort"], it["protocol"]));
-    once("ports", &numbers.collect::<Vec<_>>())?;
-    once("port names", &names(&ports))?;
+    check_unique("ports", &numbers.collect::<Vec<_>>())?;
+    check_unique("port names", &names(&ports))?;
     for container in &all {
-        once("env", &names(&list(container, "env")))?;
-        once("mounts", &names(&list(container, "volumeMounts")))?;
+        check_unique("env", &names(&list(container, "env")))?;
+        check_unique("mounts", &names(&list(container, "volumeMounts")))?;
     }
-    let sidecar = all.iter().find(|it| is_ours(it)).unwrap();
+    let sidecar = all.iter().find(|it| is_sidecar(it)).unwrap();
     if sidecar["restartPolicy"] == "Always" {
-        prop_assert!(is_ours(&after["spec"]["initContainers"][0]));
+        prop_assert!(is_sidecar(&after["spec"]["initContainers"][0]));
     } else {
-        prop_assert!(list(&after["spec"], "containers").last().is_some_and(|it| is_ours(it)));
+        prop_assert!(list(&after["spec"], "containers").last().is_some_and(|it| is_sidecar(it)));
     }
     for old in containers(before) {
         let new = all.iter().find(|it| it["name"] == old["name"]).unwrap();
         let mut now = handlers(new);
-        // The hook that waits for the sidecar is the only one that is added.
+        // Only the hook that waits for the sidecar is added.
         let added =
             now.keys().filter(|it| !handlers(old).contains_key(*it)).cloned().collect::<Vec<_>>();
         prop_assert!(added.is_empty() || added == ["/lifecycle/preStop/httpGet"], "{added:?}");
@@ -339,16 +339,16 @@ fn holds(before: &Value, after: &Value) -> Checked {
     Ok(())
 }
 
-/// Where a Service led to the engine's port it leads to the proxy now, which leads to the engine.
-fn is_led(services: [&Value; 2], pods: [&Value; 2]) -> Checked {
+/// Checks that a Service that targeted the engine's port now targets the sidecar, which forwards to the engine.
+fn check_service(services: [&Value; 2], pods: [&Value; 2]) -> Checked {
     let [before, after] = pods.map(containers);
-    let sidecar = after.iter().find(|it| is_ours(it)).unwrap();
+    let sidecar = after.iter().find(|it| is_sidecar(it)).unwrap();
     if variable(sidecar, "TOKENGAUGE_VANTAGE") != Some("inbound") {
         return Ok(());
     }
     let upstream = variable(sidecar, "TOKENGAUGE_UPSTREAM").unwrap_or_default();
     if !upstream.starts_with("http://127.0.0.1:") {
-        // Where a file or a flag names another, the engine's port is not told.
+        // A file or a flag sets another upstream.
         return Ok(());
     }
     let number = |text: &str| text.rsplit(':').next().and_then(|it| it.parse::<u64>().ok());
@@ -359,11 +359,14 @@ fn is_led(services: [&Value; 2], pods: [&Value; 2]) -> Checked {
     };
     let ports = services.map(|it| list(&it["spec"], "ports"));
     for (old, new) in ports[0].iter().zip(&ports[1]) {
-        if resolved(&before, &target(old)) == engine {
-            let to = resolved(&after, &target(new));
+        if resolve_port(&before, &target(old)) == engine {
+            let to = resolve_port(&after, &target(new));
             prop_assert!(to == proxy, "{to:?} is not {proxy:?}");
         } else {
-            prop_assert_eq!(resolved(&before, &target(old)), resolved(&after, &target(new)));
+            prop_assert_eq!(
+                resolve_port(&before, &target(old)),
+                resolve_port(&after, &target(new))
+            );
         }
     }
     Ok(())
@@ -380,29 +383,29 @@ fn selects(service: &Value, object: &Value, pod: &Value) -> bool {
             .all(|(key, value)| own.get(key) == Some(value))
 }
 
-/// Whether an object, before and after, is what it should be among all of them.
-fn fits([before, after]: [&Value; 2], all: &[[&Value; 2]], flags: &str) -> Checked {
+/// Checks an object before and after injection, with the Services that select it.
+fn check_object([before, after]: [&Value; 2], all: &[[&Value; 2]], flags: &str) -> Checked {
     let (Some(old), Some(new)) = (pod_of(before), pod_of(after)) else {
         return Ok(());
     };
-    if !containers(new).into_iter().any(is_ours) {
+    if !containers(new).into_iter().any(is_sidecar) {
         prop_assert_eq!(old, new);
         return Ok(());
     }
-    holds(old, new)?;
+    check_pod(old, new)?;
     starts(after);
     let chosen = new.pointer("/metadata/annotations/tokengauge.dev~1listen-port");
     if flags.contains("listen-port") || chosen.is_some() {
-        // Somebody who chooses the port has seen to the Services that lead there by number.
+        // A user who chooses the port takes care of the Services that target it by number.
         return Ok(());
     }
     all.iter()
         .filter(|it| selects(it[0], before, old))
-        .try_for_each(|services| is_led(*services, [old, new]))
+        .try_for_each(|services| check_service(*services, [old, new]))
 }
 
 #[test]
-fn what_comes_out_holds_together() {
+fn the_output_is_consistent() {
     check(10, |case| {
         if case.made.refused > 0 {
             return Ok(());
@@ -414,11 +417,14 @@ fn what_comes_out_holds_together() {
             .iter()
             .zip(&after)
             .flat_map(|(before, after)| {
-                objects(before).into_iter().zip(objects(after)).map(|(a, b)| [a.1, b.1])
+                document_objects(before)
+                    .into_iter()
+                    .zip(document_objects(after))
+                    .map(|(a, b)| [a.1, b.1])
             })
             .collect();
         for pair in &pairs {
-            fits(*pair, &pairs, case.shape.flags).map_err(|error| {
+            check_object(*pair, &pairs, case.shape.flags).map_err(|error| {
                 TestCaseError::fail(format!("{error}\n{}\n{}", case.text, case.made.text))
             })?;
         }
@@ -426,7 +432,7 @@ fn what_comes_out_holds_together() {
     });
 }
 
-/// What the webhook answers for a pod, applied to it.
+/// Applies the response of the webhook to a pod.
 fn reviewed(pod: &Value, settings: &Settings) -> Value {
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -437,7 +443,7 @@ fn reviewed(pod: &Value, settings: &Settings) -> Value {
     })
     .to_string();
     let review = Review::read(review.as_bytes()).unwrap();
-    let decision = review.decide(|pod| inject(pod, &Around::alone(), settings));
+    let decision = review.decide(|pod| inject(pod, &InjectionContext::standalone(), settings));
     let answer = review.answer(&decision);
     let mut pod = pod.clone();
     if let Some(patch) = answer.pointer("/response/patch") {
@@ -449,17 +455,17 @@ fn reviewed(pod: &Value, settings: &Settings) -> Value {
 }
 
 #[test]
-fn the_webhook_makes_what_the_command_makes() {
+fn the_webhook_and_the_command_make_the_same_changes() {
     check(10, |case| {
         let settings = settings(case.shape.flags);
-        for (_, object) in case.shape.documents.iter().flat_map(objects) {
+        for (_, object) in case.shape.documents.iter().flat_map(document_objects) {
             let Some(template) = pod_of(object) else {
                 continue;
             };
             let pod = json!({
                 "apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"],
             });
-            let made = again(&pod.to_string(), case.shape.flags);
+            let made = injected_text(&pod.to_string(), case.shape.flags);
             let wanted = if made.refused > 0 { vec![pod.clone()] } else { values(&made.text)? };
             prop_assert_eq!(vec![reviewed(&pod, &settings)], wanted);
         }

@@ -1,7 +1,7 @@
-//! `inject` and `uninject` on manifests: what they write is what the files under `tests/fixtures/kube/injected` say, and
-//! what they take back is what was there before.
+//! `inject` and `uninject` on manifests: the output equals the files under `tests/fixtures/kube/injected`, and
+//! `uninject` restores the input.
 //!
-//! `UPDATE_FIXTURES=1 cargo test --test kube` writes the files anew; read the difference before you commit it.
+//! `UPDATE_FIXTURES=1 cargo test --test kube` rewrites the files. Read the difference before you commit it.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@
     clippy::wildcard_enum_match_arm,
     clippy::disallowed_methods,
     clippy::indexing_slicing,
-    reason = "this is a test: what is not as expected shall end it"
+    reason = "a test may panic"
 )]
 
 use std::fs;
@@ -18,21 +18,24 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use serde_json::{Value, json};
-use tokengauge::cli::inject::{Changed, Source, changed};
 use tokengauge::config::RunArgs;
 use tokengauge_kubernetes::inject::{
-    Around, Outcome, Problem, Reason, Settings, inject, objects, uninject,
+    InjectError, InjectionContext, Outcome, Settings, SkipReason, document_objects, inject,
+    uninject,
 };
-use tokengauge_kubernetes::yaml::documents;
+use tokengauge_kubernetes::manifests::{
+    ChangedManifests, ManifestFile, Operation, change_manifests,
+};
+use tokengauge_kubernetes::yaml::parse_documents;
 
 mod choices;
+mod cluster;
 mod generated;
-mod hostile;
-mod live;
-mod pen;
-mod shape;
+mod invalid;
+mod manifests;
+mod writer;
 
-/// An input, the flags that it gets, and how the result is called.
+/// An input file, its flags, and the base name of the expected output.
 struct Case {
     name: &'static str,
     input: &'static str,
@@ -48,7 +51,7 @@ const IN_PLAIN: &str = "--mode inbound --native false";
 const OUT: &str = "--mode outbound";
 const OUT_PLAIN: &str = "--mode outbound --native false";
 
-/// Each kind in each mode, native and plain; then what is special.
+/// Each kind in each mode, native and plain, then special inputs.
 const CASES: &[Case] = &[
     case("engine-deployment", "engine-deployment.yaml", IN),
     case("engine-deployment-plain", "engine-deployment.yaml", IN_PLAIN),
@@ -98,21 +101,29 @@ fn folder(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kube").join(name)
 }
 
-fn input(name: &str) -> Source {
-    Source { name: name.to_owned(), text: fs::read_to_string(folder("input").join(name)).unwrap() }
+fn file(text: impl Into<String>) -> ManifestFile {
+    ManifestFile { name: "x.yaml".to_owned(), text: text.into() }
 }
 
-fn injected(source: Source, flags: &str) -> Changed {
-    changed(&[source], Some(&settings(flags))).unwrap()
+fn input(name: &str) -> ManifestFile {
+    let text = fs::read_to_string(folder("input").join(name)).unwrap();
+    ManifestFile { name: name.to_owned(), text }
 }
 
-fn again(text: &str, flags: &str) -> Changed {
-    injected(Source { name: "again".to_owned(), text: text.to_owned() }, flags)
+fn inject_files(files: &[ManifestFile], flags: &str) -> Result<ChangedManifests, String> {
+    change_manifests(files, Operation::Inject { settings: &settings(flags), only: &[] })
 }
 
-fn taken_back(text: &str) -> Changed {
-    let source = Source { name: "injected".to_owned(), text: text.to_owned() };
-    changed(&[source], None).unwrap()
+fn injected(input_name: &str, flags: &str) -> ChangedManifests {
+    inject_files(&[input(input_name)], flags).unwrap()
+}
+
+fn injected_text(text: &str, flags: &str) -> ChangedManifests {
+    inject_files(&[file(text)], flags).unwrap()
+}
+
+fn uninjected(text: &str) -> ChangedManifests {
+    change_manifests(&[file(text)], Operation::Uninject).unwrap()
 }
 
 fn check(file: &str, text: &str) {
@@ -125,26 +136,26 @@ fn check_file(path: &Path, text: &str) {
         return;
     }
     let expected = fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(text, expected, "{} (UPDATE_FIXTURES=1 writes it anew)", path.display());
+    assert_eq!(text, expected, "{} (UPDATE_FIXTURES=1 rewrites it)", path.display());
 }
 
 #[test]
-fn what_is_injected_is_as_the_files_say() {
+fn output_equals_the_fixtures() {
     for case in CASES {
         let suffix = if case.input.ends_with("json") { "json" } else { "yaml" };
-        let made = injected(input(case.input), case.flags);
-        assert_eq!(made.refused, 0, "{}: {:#?}", case.name, made.told);
+        let made = injected(case.input, case.flags);
+        assert_eq!(made.refused, 0, "{}: {:#?}", case.name, made.messages);
         check(&format!("{}.out.{suffix}", case.name), &made.text);
-        check(&format!("{}.told.txt", case.name), &(made.told.join("\n") + "\n"));
+        check(&format!("{}.messages.txt", case.name), &(made.messages.join("\n") + "\n"));
     }
 }
 
 #[test]
-fn every_file_belongs_to_a_case() {
+fn every_fixture_has_a_case() {
     for entry in fs::read_dir(folder("injected")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let stem = name.split('.').next().unwrap_or_default();
-        assert!(CASES.iter().any(|case| case.name == stem), "injected/{name}: no case makes it");
+        assert!(CASES.iter().any(|case| case.name == stem), "injected/{name}: no case writes it");
     }
     for entry in fs::read_dir(folder("input")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -152,22 +163,22 @@ fn every_file_belongs_to_a_case() {
     }
 }
 
-/// `deploy/kubernetes` shows manifests with their sidecars: those that `inject` writes.
+/// The examples in `deploy/kubernetes` are the output of `inject`.
 #[test]
-fn the_manifests_of_deploy_are_what_inject_writes() {
+fn deploy_manifests_are_the_output_of_inject() {
     for mode in ["inbound", "outbound"] {
         for (to, flags) in [("", ""), ("no-native-sidecar/", "--native false")] {
             let deploy = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy/kubernetes");
             let text = fs::read_to_string(deploy.join(mode).join("workload.yaml")).unwrap();
-            let made = again(&text, flags);
-            assert_eq!(made.refused, 0, "{:#?}", made.told);
-            assert_eq!(taken_back(&made.text).text, text);
+            let made = injected_text(&text, flags);
+            assert_eq!(made.refused, 0, "{:#?}", made.messages);
+            assert_eq!(uninjected(&made.text).text, text);
             check_file(&deploy.join(format!("{to}{mode}/injected.yaml")), &made.text);
         }
     }
 }
 
-/// The environment of the sidecar in `object`, wherever that keeps its pod, as far as it is written out.
+/// Returns the variables with literal values of the sidecar in `object`, which may be of any workload kind.
 fn sidecar_environment(object: &Value) -> Vec<(String, String)> {
     let pods = ["/spec", "/spec/template/spec", "/spec/jobTemplate/spec/template/spec"];
     let containers = pods
@@ -195,7 +206,7 @@ struct Run {
     args: RunArgs,
 }
 
-/// `tokengauge run` starts with whatever the sidecar of `object` is told, if it has one.
+/// Checks that `tokengauge run` accepts the environment of the sidecar in `object`. Returns whether it has a sidecar.
 fn starts(object: &Value) -> bool {
     let mut config = None;
     let flags: Vec<String> = sidecar_environment(object)
@@ -226,19 +237,19 @@ fn config_file() -> tempfile::NamedTempFile {
     config
 }
 
-/// A sidecar that does not start would keep its pod from starting.
+/// A sidecar that does not start keeps its pod from starting.
 #[test]
-fn what_a_sidecar_is_told_is_taken() {
+fn run_accepts_the_configuration_of_every_sidecar() {
     let mut texts: Vec<String> =
-        CASES.iter().map(|case| injected(input(case.input), case.flags).text).collect();
-    // A file has the upstreams, and flags that speak of them would be refused.
-    let said =
+        CASES.iter().map(|case| injected(case.input, case.flags).text).collect();
+    // A file defines the upstreams, and `run` rejects flags that describe them.
+    let with_file =
         annotated("config: mine\nprovider: vllm\nengine-metrics: \"true\"\nobjectives: chat");
-    texts.extend([IN, OUT].map(|flags| again(&said, flags).text));
+    texts.extend([IN, OUT].map(|flags| injected_text(&with_file, flags).text));
     let mut sidecars = 0;
     for text in &texts {
-        for document in documents(text).unwrap() {
-            for (_, object) in objects(document.value()) {
+        for document in parse_documents(text).unwrap() {
+            for (_, object) in document_objects(document.value()) {
                 sidecars += usize::from(starts(object));
             }
         }
@@ -247,84 +258,91 @@ fn what_a_sidecar_is_told_is_taken() {
 }
 
 #[test]
-fn injecting_twice_is_injecting_once() {
+fn injecting_twice_changes_nothing() {
     for case in CASES {
-        let once = injected(input(case.input), case.flags);
-        let twice = again(&once.text, case.flags);
-        assert!(!twice.changes, "{}: {:#?}", case.name, twice.told);
+        let once = injected(case.input, case.flags);
+        let twice = injected_text(&once.text, case.flags);
+        assert!(!twice.has_changes, "{}: {:#?}", case.name, twice.messages);
         assert_eq!(twice.text, once.text, "{}", case.name);
-        // Nor does it take anything away to be asked with nothing.
-        let unasked = again(&once.text, "");
-        assert_eq!(unasked.refused, 0, "{}: {:#?}", case.name, unasked.told);
+        // Without flags, existing sidecars stay.
+        let without_flags = injected_text(&once.text, "");
+        assert_eq!(without_flags.refused, 0, "{}: {:#?}", case.name, without_flags.messages);
     }
 }
 
 #[test]
-fn uninject_takes_it_all_back_byte_for_byte() {
+fn uninject_restores_the_input_byte_for_byte() {
     for case in CASES {
         let before = input(case.input).text;
-        let made = injected(input(case.input), case.flags);
-        let back = taken_back(&made.text);
-        if made.told.iter().any(|line| line.contains(": lost: ")) {
+        let made = injected(case.input, case.flags);
+        let back = uninjected(&made.text);
+        if made.messages.iter().any(|line| line.contains(": lost: ")) {
             let values = |text: &str| {
-                documents(text).unwrap().iter().map(|it| it.value().clone()).collect::<Vec<_>>()
+                parse_documents(text)
+                    .unwrap()
+                    .iter()
+                    .map(|it| it.value().clone())
+                    .collect::<Vec<_>>()
             };
             assert_eq!(values(&back.text), values(&before), "{}", case.name);
         } else {
             assert_eq!(back.text, before, "{}", case.name);
         }
         assert!(
-            !back.told.iter().any(|line| line.contains("lost")),
+            !back.messages.iter().any(|line| line.contains("lost")),
             "{}: {:#?}",
             case.name,
-            back.told
+            back.messages
         );
     }
 }
 
-/// Found by random manifests: `volumes:` with nothing behind it was taken back as no `volumes` at all.
+/// Regression test from random manifests: `volumes:` without a value was removed instead of restored.
 #[test]
-fn a_null_comes_back_as_a_null() {
+fn uninject_restores_null_values() {
     let text = pod(
         "  annotations:\n",
         "  initContainers: # none\n  volumes:\n  terminationGracePeriodSeconds:\n",
     );
     for flags in [IN, "--mode inbound --config mine", OUT] {
-        let made = again(&text, flags);
-        assert!(made.changes && made.refused == 0, "{:#?}", made.told);
-        assert_eq!(taken_back(&made.text).text, text);
+        let made = injected_text(&text, flags);
+        assert!(made.has_changes && made.refused == 0, "{:#?}", made.messages);
+        assert_eq!(uninjected(&made.text).text, text);
     }
 }
 
-/// Another image is another sidecar: what was is taken back first, so the result is that of the first time.
+/// Injection with other settings removes the old sidecar first, so the result equals that of a first injection.
 #[test]
-fn other_settings_are_as_if_they_had_been_the_first() {
+fn other_settings_replace_the_sidecar() {
     for case in CASES {
         let flags =
             format!("{} --image registry.example/tokengauge:9.9.9 --objectives voice", case.flags);
-        let before = injected(input(case.input), case.flags);
-        let renewed = again(&before.text, &flags);
-        let direct = injected(input(case.input), &flags);
+        let before = injected(case.input, case.flags);
+        let renewed = injected_text(&before.text, &flags);
+        let direct = injected(case.input, &flags);
         let values = |text: &str| {
-            documents(text).unwrap().iter().map(|it| it.value().clone()).collect::<Vec<_>>()
+            parse_documents(text).unwrap().iter().map(|it| it.value().clone()).collect::<Vec<_>>()
         };
         assert_eq!(values(&renewed.text), values(&direct.text), "{}", case.name);
     }
 }
 
 fn value(text: &str) -> Value {
-    documents(text).unwrap().first().unwrap().value().clone()
+    parse_documents(text).unwrap().first().unwrap().value().clone()
 }
 
 fn outcome(text: &str, flags: &str) -> Outcome {
     let settings = settings(flags);
-    let texts = documents(text).unwrap();
-    let all: Vec<&Value> =
-        texts.iter().flat_map(|it| objects(it.value())).map(|(_, object)| object).collect();
-    inject(all.first().unwrap(), &Around::of(&all, &settings), &settings)
+    let texts = parse_documents(text).unwrap();
+    let all: Vec<&Value> = texts
+        .iter()
+        .flat_map(|it| document_objects(it.value()))
+        .map(|(_, object)| object)
+        .collect();
+    inject(all.first().unwrap(), &InjectionContext::new(&all, &settings), &settings)
 }
 
-/// A pod with one engine on a named port; `metadata` and `spec` are put into its lines.
+/// Returns a pod with one engine on a named port. `metadata` and `spec` are additional lines.
 fn pod(metadata: &str, spec: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n{metadata}spec:\n{spec}  containers:\n  - name: a\n    \
@@ -338,56 +356,65 @@ fn annotated(lines: &str) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_refused_with_what_where_and_what_to_do() {
+fn errors_name_the_value_the_place_and_the_fix() {
     let cases = [
-        ("mdoe: inbound", "tokengauge.dev/mdoe: there is no such annotation; the nearest is mode"),
-        ("mode: sideways", "tokengauge.dev/mode: \"sideways\" is none of inbound, outbound"),
+        (
+            "mdoe: inbound",
+            "tokengauge.dev/mdoe: unknown annotation; did you mean tokengauge.dev/mode?",
+        ),
+        ("mode: sideways", "tokengauge.dev/mode: \"sideways\" is not one of inbound, outbound"),
         (
             "port: \"70000\"",
-            "tokengauge.dev/port: \"70000\" is no port; write a number from 1 to 65535",
+            "tokengauge.dev/port: \"70000\" is not a port; write a number from 1 to 65535",
         ),
         (
             "port: grpc",
-            "no container declares the TCP port grpc; choose one of http (8000, container a)",
+            "no container declares TCP port grpc; choose one of http (8000, container a)",
         ),
         ("upstream: ftp://x", "tokengauge.dev/upstream: the URL is neither http:// nor https://"),
         (
             "objectives: fast",
-            "tokengauge.dev/objectives: \"fast\" is none of chat, voice, code, batch, agent",
+            "tokengauge.dev/objectives: \"fast\" is not one of chat, voice, code, batch, agent",
         ),
-        ("memory-limit: 1 GB", "tokengauge.dev/memory-limit: \"1 GB\" is no quantity above zero"),
+        (
+            "memory-limit: 1 GB",
+            "tokengauge.dev/memory-limit: \"1 GB\" is not a quantity above zero",
+        ),
         ("drain: \"30\"", "tokengauge.dev/drain: \"30\" has no unit of time"),
         ("native: yes", "tokengauge.dev/native: "),
-        ("provider: A B", "tokengauge.dev/provider: \"A B\" is no provider's name"),
-        ("image: \"a b\"", "tokengauge.dev/image: \"a b\" is no image"),
+        ("provider: A B", "tokengauge.dev/provider: \"A B\" is not a provider name"),
+        ("image: \"a b\"", "tokengauge.dev/image: \"a b\" is not an image reference"),
         ("listen-port: \"4001\"", "listen-port and admin-port are both 4001"),
-        ("listen-port: \"8000\"", "container a uses port 8000 itself"),
+        ("listen-port: \"8000\"", "container a already uses port 8000"),
         ("otlp-endpoint: node:4317", "tokengauge.dev/otlp-endpoint: "),
-        ("config: Big", "tokengauge.dev/config: \"Big\" is no name of a ConfigMap"),
+        ("config: Big", "tokengauge.dev/config: \"Big\" is not a ConfigMap name"),
     ];
     for (annotation, expected) in cases {
         match outcome(&annotated(annotation), IN) {
-            Outcome::Refused(problem) => {
-                let told = problem.to_string();
-                assert!(told.starts_with(expected), "{annotation}: {told}");
+            Outcome::Refused(error) => {
+                let message = error.to_string();
+                assert!(message.starts_with(expected), "{annotation}: {message}");
             }
             other => panic!("{annotation}: {other:?}"),
         }
     }
     match outcome(&annotated("containers: b"), OUT) {
-        Outcome::Refused(Problem::NoSuchContainer { name, .. }) => assert_eq!(name, "b"),
+        Outcome::Refused(InjectError::NoSuchContainer { name, .. }) => assert_eq!(name, "b"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(outcome(&annotated("inject: enabled"), ""), Outcome::Refused(Problem::ModeUnknown));
+    assert_eq!(
+        outcome(&annotated("inject: enabled"), ""),
+        Outcome::Refused(InjectError::MissingMode)
+    );
 }
 
 #[test]
-fn a_url_with_a_password_is_never_echoed() {
+fn errors_never_repeat_a_url_with_a_password() {
     for annotation in ["upstream: https://me:s3cret@host", "otlp-endpoint: https://me:s3cret@host"]
     {
         match outcome(&annotated(annotation), IN) {
-            Outcome::Refused(problem) => {
-                assert!(!format!("{problem} {problem:?}").contains("s3cret"), "{problem:?}");
+            Outcome::Refused(error) => {
+                assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
             }
             other => panic!("{other:?}"),
         }
@@ -395,61 +422,61 @@ fn a_url_with_a_password_is_never_echoed() {
 }
 
 #[test]
-fn what_cannot_have_a_sidecar_is_skipped_for_a_reason() {
+fn skips_objects_that_cannot_have_a_sidecar() {
     let cases = [
-        (pod("", ""), "", Reason::NotAsked),
-        (annotated("inject: disabled"), IN, Reason::OptedOut),
-        (pod("  labels: {tokengauge.dev/inject: disabled}\n", ""), IN, Reason::OptedOut),
-        (pod("", "  hostNetwork: true\n"), IN, Reason::HostNetwork),
-        (pod("", "  nodeSelector: {kubernetes.io/os: windows}\n"), IN, Reason::Windows),
-        (pod("", "  initContainers: [{name: tokengauge}]\n"), IN, Reason::ForeignContainer),
+        (pod("", ""), "", SkipReason::NotRequested),
+        (annotated("inject: disabled"), IN, SkipReason::OptedOut),
+        (pod("  labels: {tokengauge.dev/inject: disabled}\n", ""), IN, SkipReason::OptedOut),
+        (pod("", "  hostNetwork: true\n"), IN, SkipReason::HostNetwork),
+        (pod("", "  nodeSelector: {kubernetes.io/os: windows}\n"), IN, SkipReason::Windows),
+        (pod("", "  initContainers: [{name: tokengauge}]\n"), IN, SkipReason::ForeignContainer),
         (
             "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n".to_owned(),
             IN,
-            Reason::NoContainers,
+            SkipReason::NoContainers,
         ),
         (
             "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nspec: {leaderWorkerTemplate: {leaderTemplate: {spec: \
              {containers: [{name: a}]}}}}\n"
                 .to_owned(),
             IN,
-            Reason::CustomKind { kind: "LeaderWorkerSet.leaderworkerset.x-k8s.io".to_owned() },
+            SkipReason::CustomKind { kind: "LeaderWorkerSet.leaderworkerset.x-k8s.io".to_owned() },
         ),
         (
-            // Knative's Service is not the one of Kubernetes.
+            // Knative's Service is not the Kubernetes kind.
             "apiVersion: serving.knative.dev/v1\nkind: Service\nspec: {template: {spec: {containers: [{name: a}]}}}\n".to_owned(),
             IN,
-            Reason::CustomKind { kind: "Service.serving.knative.dev".to_owned() },
+            SkipReason::CustomKind { kind: "Service.serving.knative.dev".to_owned() },
         ),
         (
             "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nspec: {predictor: {model: {}}}\n".to_owned(),
             IN,
-            Reason::CustomKind { kind: "InferenceService.serving.kserve.io".to_owned() },
+            SkipReason::CustomKind { kind: "InferenceService.serving.kserve.io".to_owned() },
         ),
         (
             "apiVersion: extensions/v1beta1\nkind: Deployment\nspec: {template: {spec: {containers: [{name: a}]}}}\n".to_owned(),
             IN,
-            Reason::FormerKind { kind: "Deployment in extensions/v1beta1".to_owned() },
+            SkipReason::RemovedApi { kind: "Deployment in extensions/v1beta1".to_owned() },
         ),
         (
-            // A schema is no pod, whatever its fields are called.
+            // A schema with a field named `containers` does not describe a pod.
             "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec: {versions: [{schema: {properties: \
              {containers: {items: {}}}}}]}\n"
                 .to_owned(),
             IN,
-            Reason::NotAWorkload,
+            SkipReason::NotAWorkload,
         ),
         (
-            // It runs what another object describes.
+            // Another object describes its pods.
             "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nspec: {workloadRef: {name: a}}\n".to_owned(),
             IN,
-            Reason::NotAWorkload,
+            SkipReason::NotAWorkload,
         ),
-        ("apiVersion: v1\nkind: ConfigMap\n".to_owned(), IN, Reason::NotAWorkload),
+        ("apiVersion: v1\nkind: ConfigMap\n".to_owned(), IN, SkipReason::NotAWorkload),
         (
             "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{name: a}]}}}\n".to_owned(),
             OUT_PLAIN,
-            Reason::JobNeedsNative,
+            SkipReason::JobNeedsNative,
         ),
     ];
     for (text, flags, reason) in cases {
@@ -458,7 +485,7 @@ fn what_cannot_have_a_sidecar_is_skipped_for_a_reason() {
 }
 
 #[test]
-fn a_port_without_a_name_wants_its_service_in_sight() {
+fn a_port_without_a_name_requires_its_service() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {app: a}}\nspec:\n  containers:\n  - name: a\n    \
                ports: [{containerPort: 8000}]\n";
     let service = |more: &str| {
@@ -466,13 +493,13 @@ fn a_port_without_a_name_wants_its_service_in_sight() {
             "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{selector: {{app: a}}, {more}}}\n"
         )
     };
-    let refused = Outcome::Refused(Problem::NumberedPort { port: 8000, headless: None });
+    let refused = Outcome::Refused(InjectError::UnnamedPort { port: 8000, headless: None });
     assert_eq!(outcome(pod, IN), refused);
     assert_eq!(outcome(&format!("{pod}{}", service("ports: [{port: 80}]")), IN), refused);
     let headless = service("clusterIP: None, ports: [{port: 8000}]");
-    let by_clients =
-        Outcome::Refused(Problem::NumberedPort { port: 8000, headless: Some("s".to_owned()) });
-    assert_eq!(outcome(&format!("{pod}{headless}"), IN), by_clients);
+    let bypassed =
+        Outcome::Refused(InjectError::UnnamedPort { port: 8000, headless: Some("s".to_owned()) });
+    assert_eq!(outcome(&format!("{pod}{headless}"), IN), bypassed);
     let fits = service("ports: [{port: 80, targetPort: 8000}]");
     assert!(matches!(outcome(&format!("{pod}{fits}"), IN), Outcome::Changed { .. }));
     let elsewhere = fits.replace("name: s}", "name: s, namespace: other}");
@@ -482,9 +509,9 @@ fn a_port_without_a_name_wants_its_service_in_sight() {
     assert!(matches!(outcome(pod, &seen_to), Outcome::Changed { .. }));
 }
 
-/// Led to the sidecar's number, such a Service would cut off the pods that have none.
+/// A Service that targets the sidecar's number would not reach pods without a sidecar.
 #[test]
-fn a_service_of_two_workloads_is_led_only_where_both_are_taken_over() {
+fn redirects_a_service_of_two_workloads_only_if_both_get_a_sidecar() {
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {selector: {app: a}, ports: [{port: 8000}]}\n";
     let pod = |name: &str, more: &str| {
         format!(
@@ -496,81 +523,81 @@ fn a_service_of_two_workloads_is_led_only_where_both_are_taken_over() {
     assert!(matches!(outcome(&both, IN), Outcome::Changed { .. }));
     let out = ", annotations: {tokengauge.dev/inject: disabled}";
     let one = format!("{service}{}{}", pod("p", ""), pod("q", out));
-    let refused = Problem::SharedService { workload: "pod/q".to_owned(), port: 8000 };
+    let refused = InjectError::SharedService { workload: "pod/q".to_owned(), port: 8000 };
     assert_eq!(outcome(&one, IN), Outcome::Refused(refused));
 }
 
 #[test]
-fn a_network_policy_that_would_shut_the_sidecar_out_is_told() {
+fn reports_a_network_policy_that_blocks_the_sidecar() {
     let policy = |port: &str| {
         format!(
             "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: only-http}}\nspec: {{podSelector: {{}}, \
              ingress: [{{ports: [{{port: {port}}}]}}]}}\n"
         )
     };
-    let told = |port: &str| {
-        let made = again(&format!("{}{}", pod("", ""), policy(port)), IN);
-        let says = "NetworkPolicy only-http lets in port 8000 by number: let in 4000";
-        made.told.iter().any(|line| line.contains(says))
+    let is_reported = |port: &str| {
+        let made = injected_text(&format!("{}{}", pod("", ""), policy(port)), IN);
+        let says = "NetworkPolicy only-http allows port 8000 by number; allow 4000 too";
+        made.messages.iter().any(|line| line.contains(says))
     };
-    assert!(told("8000"));
-    assert!(!told("http"), "a name is followed");
+    assert!(is_reported("8000"));
+    assert!(!is_reported("http"), "a port name needs no change");
 }
 
-/// Without a selector a Service has no pods of its own, and leads nowhere that could be taken over.
+/// A Service without a selector selects no pods.
 #[test]
-fn a_service_without_a_selector_is_left_alone() {
+fn ignores_a_service_without_a_selector() {
     for selector in ["", "selector: {}, "] {
         let text = format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{{selector}ports: [{{port: 8000}}]}}\n---\n{}",
             pod("", "")
         );
-        assert_eq!(outcome(&text, IN), Outcome::Skipped(Reason::NotAWorkload));
+        assert_eq!(outcome(&text, IN), Outcome::Skipped(SkipReason::NotAWorkload));
     }
 }
 
 #[test]
-fn one_refusal_is_that_of_the_whole_and_is_told_with_its_place() {
+fn reports_the_place_of_a_refused_object() {
     let text = format!("{}---\n# a comment\n{}", pod("", ""), annotated("mode: sideways"));
-    let made = again(&text, IN);
+    let made = injected_text(&text, IN);
     assert_eq!(made.refused, 1);
-    let line = made.told.last().unwrap();
-    assert!(line.starts_with("again:13: pod/p: refused: tokengauge.dev/mode: "), "{line}");
+    let line = made.messages.last().unwrap();
+    assert!(line.starts_with("x.yaml:13: pod/p: refused: tokengauge.dev/mode: "), "{line}");
 }
 
 #[test]
-fn several_files_are_one_stream() {
-    let sources = [input("app-pod.yaml"), input("engine-pod.yaml")];
-    let made = changed(&sources, Some(&settings(OUT))).unwrap();
+fn joins_files_into_one_stream() {
+    let files = [input("app-pod.yaml"), input("engine-pod.yaml")];
+    let made = inject_files(&files, OUT).unwrap();
     let kinds: Vec<Value> =
-        documents(&made.text).unwrap().iter().map(|it| it.value()["kind"].clone()).collect();
+        parse_documents(&made.text).unwrap().iter().map(|it| it.value()["kind"].clone()).collect();
     assert_eq!(kinds, ["Pod", "Pod"]);
 }
 
-/// What the webhook sees first may have been injected by hand: it keeps what it has.
+/// The webhook may receive a pod that was injected by hand.
 #[test]
-fn alone_a_sidecar_is_never_renewed() {
-    let made = again(&pod("", ""), IN);
+fn the_webhook_never_replaces_a_sidecar() {
+    let made = injected_text(&pod("", ""), IN);
     let other = settings("--mode inbound --image registry.example/tokengauge:9.9.9");
-    let outcome = inject(&value(&made.text), &Around::alone(), &other);
-    assert_eq!(outcome, Outcome::Skipped(Reason::AlreadyInjected));
+    let outcome = inject(&value(&made.text), &InjectionContext::standalone(), &other);
+    assert_eq!(outcome, Outcome::Skipped(SkipReason::AlreadyInjected));
 }
 
 #[test]
-fn uninject_leaves_and_tells_what_was_changed_since() {
-    let made = again(&pod("", ""), IN).text;
+fn uninject_keeps_and_reports_modified_fields() {
+    let made = injected_text(&pod("", ""), IN).text;
     let grace =
         made.replace("terminationGracePeriodSeconds: 330", "terminationGracePeriodSeconds: 900");
-    let back = taken_back(&grace);
+    let back = uninjected(&grace);
     let text = &back.text;
     assert!(
         text.contains("terminationGracePeriodSeconds: 900") && !text.contains("tokengauge"),
         "{text}"
     );
-    let told =
-        "/spec/terminationGracePeriodSeconds was changed since `inject`, so it is left as it is";
-    assert!(back.told.iter().any(|line| line.ends_with(told)), "{:#?}", back.told);
-    // An API server fills in defaults; they are no change.
+    let message =
+        "/spec/terminationGracePeriodSeconds was modified after injection and is left unchanged";
+    assert!(back.messages.iter().any(|line| line.ends_with(message)), "{:#?}", back.messages);
+    // Defaults that an API server adds do not count as modifications.
     let mut defaulted = value(&made);
     defaulted["spec"]["containers"][0]["lifecycle"]["preStop"]["httpGet"]["scheme"] = "HTTP".into();
     defaulted["spec"]["containers"][0]["ports"][1]["protocol"] = "TCP".into();
@@ -586,14 +613,14 @@ fn uninject_leaves_and_tells_what_was_changed_since() {
         .replace("\"version\":1", "\"version\":7")
         .replace("\\\"version\\\":1", "\\\"version\\\":7");
     match uninject(&value(&broken)) {
-        Outcome::Refused(problem) => assert_eq!(problem.as_str(), "broken_record"),
+        Outcome::Refused(error) => assert_eq!(error.as_str(), "broken_record"),
         other => panic!("{other:?}"),
     }
 }
 
-/// What real manifests look like, and what becomes of them: byte for byte the same when all is taken back.
+/// Real manifests have keys without values, CRLF line ends, and last lines without a line end.
 #[test]
-fn what_templates_leave_behind_comes_back_byte_for_byte() {
+fn uninject_restores_the_layout_of_templates() {
     let head = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n";
     let spec = "spec:\n  containers:\n    - name: a\n      ports:\n        - {name: http, containerPort: 8000}\n";
     let texts = [
@@ -602,7 +629,7 @@ fn what_templates_leave_behind_comes_back_byte_for_byte() {
         format!(
             "{head}  labels:\nspec:\n  initContainers:\n  containers:\n    - name: a\n      env: # none\n      lifecycle:\n      ports:\n        - {{name: http, containerPort: 8000}}\n  volumes:\n"
         ),
-        // No line end at the end.
+        // The last line has no line end.
         format!("{head}{spec}      env:"),
         format!("{head}{}", spec.trim_end()),
         format!("{head}{spec}  restartPolicy: Always"),
@@ -616,18 +643,17 @@ fn what_templates_leave_behind_comes_back_byte_for_byte() {
                 continue;
             }
             let flags = format!("{flags} --config settings");
-            let source = |text: &str| Source { name: "a".to_owned(), text: text.to_owned() };
-            let there = changed(&[source(&text)], Some(&settings(&flags))).unwrap();
+            let there = injected_text(&text, &flags);
             assert_eq!(there.text.ends_with('\n'), text.ends_with('\n'), "{text}");
-            let back = changed(&[source(&there.text)], None).unwrap();
-            assert_eq!(back.text, text, "{flags}: {:?}", back.told);
+            let back = uninjected(&there.text);
+            assert_eq!(back.text, text, "{flags}: {:?}", back.messages);
         }
     }
 }
 
-/// A flag that is meant for the engine must not put a proxy for HTTP before the database beside it.
+/// `--mode inbound` must not put an HTTP proxy in front of a database in the same input.
 #[test]
-fn inbound_by_a_flag_takes_the_engine_and_leaves_its_neighbours() {
+fn the_inbound_flag_selects_only_engines() {
     let workload = |name: &str, image: &str, annotation: &str| {
         format!(
             "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  annotations: {{{annotation}}}\nspec:\n  \
@@ -638,43 +664,48 @@ fn inbound_by_a_flag_takes_the_engine_and_leaves_its_neighbours() {
     let redis = workload("redis", "redis:8", "");
     let own = workload("own", "registry.example/own:1", "'tokengauge.dev/mode': inbound");
     let text = format!("{engine}{redis}{own}");
-    let source = Source { name: "a".to_owned(), text: text.clone() };
-    let made = changed(&[source], Some(&settings(IN))).unwrap();
-    let took = |name: &str| {
+    let made = injected_text(&text, IN);
+    let is_injected = |name: &str| {
         let says = format!("pod/{name}: adds ");
-        made.told.iter().any(|line| line.contains(&says))
+        made.messages.iter().any(|line| line.contains(&says))
     };
-    assert!(took("chat") && took("own") && !took("redis"), "{:?}", made.told);
-    assert!(made.told.iter().any(|line| line.contains("pod/redis: skipped: no engine is known")));
+    assert!(
+        is_injected("chat") && is_injected("own") && !is_injected("redis"),
+        "{:?}",
+        made.messages
+    );
+    assert!(made.messages.iter().any(|line| {
+        line.contains("pod/redis: skipped: its image and command match no known engine")
+    }));
 
-    // The only one is meant, whatever it is; so is one that is named.
-    let documents = documents(&text).unwrap();
+    // The only workload is selected whatever it runs, and so is one that --only names.
+    let documents = parse_documents(&text).unwrap();
     let all: Vec<&Value> =
-        documents.iter().flat_map(|it| objects(it.value())).map(|(_, it)| it).collect();
+        documents.iter().flat_map(|it| document_objects(it.value())).map(|(_, it)| it).collect();
     let wanted = settings(IN);
     let redis = *all.get(1).unwrap();
-    let changes = |around: &Around, object| {
+    let changes = |around: &InjectionContext, object| {
         matches!(inject(object, around, &wanted), Outcome::Changed { .. })
     };
-    assert!(changes(&Around::of(&[redis], &wanted), redis));
-    let named = Around::of_some(&all, &wanted, &["pod/redis".to_owned()]);
+    assert!(changes(&InjectionContext::new(&[redis], &wanted), redis));
+    let named = InjectionContext::with_filter(&all, &wanted, &["pod/redis".to_owned()]);
     assert!(changes(&named, redis));
     for other in [0, 2] {
         assert_eq!(
             inject(all.get(other).unwrap(), &named, &wanted),
-            Outcome::Skipped(Reason::NotNamed)
+            Outcome::Skipped(SkipReason::NotSelected)
         );
     }
-    // What is for applications is for all of them.
+    // --mode outbound selects every workload.
     let wanted = settings(OUT);
-    let around = Around::of(&all, &wanted);
+    let around = InjectionContext::new(&all, &wanted);
     assert!(matches!(inject(redis, &around, &wanted), Outcome::Changed { .. }));
 }
 
-/// kubectl puts an object without a namespace where it is told to, and refuses what says another.
+/// kubectl gives objects without a namespace that of its command, and rejects an input with another namespace.
 #[test]
-fn a_service_is_found_though_only_one_of_the_two_says_its_namespace() {
-    let led = |pods: &str, service: &str| {
+fn finds_a_service_if_only_one_object_has_a_namespace() {
+    let is_injected = |pods: &str, service: &str| {
         let text = format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, {pods}labels: {{app: a}}}}\nspec:\n  containers: [{{name: a, ports: \
              [{{containerPort: 8000}}]}}]\n---\napiVersion: v1\nkind: Service\nmetadata: {{{service}name: s}}\nspec: \
@@ -682,41 +713,46 @@ fn a_service_is_found_though_only_one_of_the_two_says_its_namespace() {
         );
         matches!(outcome(&text, IN), Outcome::Changed { .. })
     };
-    assert!(led("", "") && led("namespace: a, ", "") && led("", "namespace: a, "));
-    assert!(!led("namespace: a, ", "namespace: b, "));
+    assert!(is_injected("", ""));
+    assert!(is_injected("namespace: a, ", "") && is_injected("", "namespace: a, "));
+    assert!(!is_injected("namespace: a, ", "namespace: b, "));
 }
 
 #[test]
-fn who_dials_the_pod_by_number_is_told() {
+fn reports_clients_that_use_the_port_number() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {app: a}}\nspec:\n  containers:\n  - {name: a, ports: \
                [{name: http, containerPort: 8000}]}\n---\n";
-    let told = |kind: &str, spec: &str| {
+    let is_reported = |kind: &str, spec: &str| {
         let text = format!("{pod}apiVersion: {kind}\nmetadata: {{name: it}}\nspec: {spec}\n");
-        let source = Source { name: "a".to_owned(), text };
-        let made = changed(&[source], Some(&settings(IN))).unwrap();
-        let says =
-            "InferencePool it dials port 8000 of the pod itself, past the sidecar: give it 4000";
-        made.told.iter().any(|line| line.contains(says))
+        let made = injected_text(&text, IN);
+        let says = "InferencePool it connects to port 8000 of the pod directly and bypasses the sidecar; change its port to 4000";
+        made.messages.iter().any(|line| line.contains(says))
     };
     let former = "inference.networking.x-k8s.io/v1alpha2\nkind: InferencePool";
-    assert!(told(former, "{selector: {app: a}, targetPortNumber: 8000}"));
-    assert!(!told(former, "{selector: {app: b}, targetPortNumber: 8000}"));
-    assert!(!told(former, "{targetPortNumber: 8000}"));
+    assert!(is_reported(former, "{selector: {app: a}, targetPortNumber: 8000}"));
+    assert!(!is_reported(former, "{selector: {app: b}, targetPortNumber: 8000}"));
+    assert!(!is_reported(former, "{targetPortNumber: 8000}"));
     let pool = "inference.networking.k8s.io/v1\nkind: InferencePool";
-    assert!(told(pool, "{selector: {matchLabels: {app: a}}, targetPorts: [{number: 8000}]}"));
-    assert!(!told(pool, "{selector: {matchLabels: {app: a}}, targetPorts: [{number: 4000}]}"));
+    assert!(is_reported(
+        pool,
+        "{selector: {matchLabels: {app: a}}, targetPorts: [{number: 8000}]}"
+    ));
+    assert!(!is_reported(
+        pool,
+        "{selector: {matchLabels: {app: a}}, targetPorts: [{number: 4000}]}"
+    ));
 
     let headless = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {clusterIP: None, selector: {app: a}, ports: \
                     [{port: 8000}]}\n";
     let text = format!("{}{headless}", pod.replace("name: http, ", ""));
-    let refused = Problem::NumberedPort { port: 8000, headless: Some("s".to_owned()) };
-    assert!(refused.to_string().contains("Service s, which leads there, is headless"));
+    let refused = InjectError::UnnamedPort { port: 8000, headless: Some("s".to_owned()) };
+    assert!(refused.to_string().contains("Service s is headless"));
     assert_eq!(outcome(&text, IN), Outcome::Refused(refused));
 }
 
-/// What takes a variable's place is what the variable said: its URL, with the path of it.
+/// The suggested route keeps the URL and path of the variable that it replaces.
 #[test]
-fn a_variable_that_is_kept_is_told_with_the_route_that_would_replace_it() {
+fn reports_a_kept_variable_with_the_route_that_replaces_it() {
     let pod = |env: &str, upstream: &str| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, annotations: {{{upstream}}}}}\nspec:\n  containers:\n  - {{name: a, \
@@ -724,13 +760,10 @@ fn a_variable_that_is_kept_is_told_with_the_route_that_would_replace_it() {
         )
     };
     let url = "http://gateway.ai/openai/v1";
-    let made = |text: String| {
-        let source = Source { name: "a".to_owned(), text };
-        changed(&[source], Some(&settings(OUT))).unwrap()
-    };
+    let made = |text: String| injected_text(&text, OUT);
     let kept = made(pod(&format!("{{name: OPENAI_BASE_URL, value: '{url}'}}"), ""));
-    let says = format!("say tokengauge.dev/upstream: /openai={url}");
-    assert!(kept.told.iter().any(|line| line.ends_with(&says)), "{:?}", kept.told);
+    let says = format!("set tokengauge.dev/upstream: /openai={url}");
+    assert!(kept.messages.iter().any(|line| line.ends_with(&says)), "{:?}", kept.messages);
     let routed = made(pod("", &format!("'tokengauge.dev/upstream': '/openai={url}'")));
     assert!(
         routed.text.contains("\"http://127.0.0.1:4000/openai\"")
@@ -741,10 +774,10 @@ fn a_variable_that_is_kept_is_told_with_the_route_that_would_replace_it() {
 }
 
 #[test]
-fn a_template_and_an_input_without_pods_are_told_as_such() {
-    let source = |text: &str| [Source { name: "a".to_owned(), text: text.to_owned() }];
-    let wrong = changed(&source("metadata:\n  name: {{ .Release.Name }}\n"), None).unwrap_err();
-    assert!(wrong.ends_with("give inject what `helm template` makes of it"), "{wrong}");
-    let made = changed(&source("apiVersion: v1\nkind: ConfigMap\n"), Some(&settings(IN))).unwrap();
-    assert_eq!(made.told, ["nothing is changed: no object in the input runs pods"]);
+fn reports_templates_and_inputs_without_pods() {
+    let template = file("metadata:\n  name: {{ .Release.Name }}\n");
+    let error = change_manifests(&[template], Operation::Uninject).unwrap_err();
+    assert!(error.ends_with("pass the output of `helm template` instead"), "{error}");
+    let made = injected_text("apiVersion: v1\nkind: ConfigMap\n", IN);
+    assert_eq!(made.messages, ["nothing to change: no object in the input runs pods"]);
 }

@@ -1,8 +1,9 @@
-//! tokengauge as a sidecar in Kubernetes: one transformation of objects, two faces.
+//! Kubernetes integration of tokengauge: sidecar injection, as a command for manifests and as an admission webhook.
 //!
-//! What is to be changed in an object is planned as a JSON Patch (RFC 6902). The webhook sends that patch to the API
-//! server as it is; `tokengauge inject` applies it to the text of manifests, so that comments, order and quotes stay.
+//! [`inject`] plans the changes to an object as a JSON Patch (RFC 6902). The [`webhook`] sends the patch to the API
+//! server. [`manifests`] applies it to the text of manifest files with [`yaml`], which keeps comments, order and quotes.
 
 pub mod inject;
+pub mod manifests;
 pub mod webhook;
 pub mod yaml;

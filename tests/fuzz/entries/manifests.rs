@@ -3,7 +3,7 @@
 
 use json_patch::Patch;
 use serde_json::{Value, json};
-use tokengauge_kubernetes::yaml::{Document, documents};
+use tokengauge_kubernetes::yaml::{Document, parse_documents};
 
 use super::script::Script;
 
@@ -11,14 +11,14 @@ pub fn manifests(input: &[u8]) {
     let mut script = Script::new(input);
     let choices = [script.digit(), script.digit(), script.digit()];
     let text = String::from_utf8_lossy(script.rest());
-    let Ok(all) = documents(&text) else {
+    let Ok(all) = parse_documents(&text) else {
         return;
     };
     assert_eq!(all.iter().map(Document::text).collect::<String>(), text);
     for document in &all {
-        let same = document.edited(&Patch(Vec::new())).unwrap();
+        let same = document.apply(&Patch(Vec::new())).unwrap();
         assert_eq!(same.text, document.text());
-        assert!(same.lost.is_empty());
+        assert!(same.losses.is_empty());
         patched(document, choices);
     }
 }
@@ -51,8 +51,8 @@ fn patched(document: &Document<'_>, [kind, place, value]: [u8; 3]) {
     let mut wanted = document.value().clone();
     json_patch::patch(&mut wanted, &patch).unwrap();
     // What cannot be written is refused; what is written is right.
-    if let Ok(edited) = document.edited(&patch) {
-        let again = documents(&edited.text).unwrap();
+    if let Ok(edited) = document.apply(&patch) {
+        let again = parse_documents(&edited.text).unwrap();
         assert_eq!(again.len(), 1);
         assert_eq!(*again[0].value(), wanted);
     }

@@ -16,7 +16,7 @@ use http_body_util::Full;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
-use tokengauge_kubernetes::inject::{Around, Outcome, Settings, inject};
+use tokengauge_kubernetes::inject::{InjectionContext, Outcome, Settings, inject};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use self::api::Api;
@@ -117,7 +117,7 @@ async fn a_pod_gets_what_inject_says() {
         let text = review(name);
         let sent: Value = serde_json::from_str(&text).unwrap();
         let pod = &sent["request"]["object"];
-        let outcome = inject(pod, &Around::alone(), &Settings::default());
+        let outcome = inject(pod, &InjectionContext::standalone(), &Settings::default());
         for http2 in [false, true] {
             let client = injector.client(http2);
             let answer = client.post(injector.process.address, text.clone()).await;

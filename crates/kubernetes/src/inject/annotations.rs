@@ -1,21 +1,21 @@
-//! What a pod's annotations say, before what the flags say.
+//! The sidecar's configuration for one pod: its annotations, and the flags as defaults.
 
 use std::str::FromStr;
 
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
-use super::outcome::{Problem, Reason};
-use super::settings::{Mode, OtlpProtocol, Settings, provider};
+use super::outcome::{InjectError, SkipReason};
+use super::settings::{Mode, OtlpProtocol, Settings, parse_provider};
 use super::value::{ClusterName, ConfigMapName, Image, OtlpUrl, PortName, PortNumber, Quantity};
-use super::{Stop, record};
+use super::{PlanError, record};
 use tokengauge_measure::slo::Preset;
 use tokengauge_types::label::Name;
 use tokengauge_types::{url::Target, value::Length};
 
 const PREFIX: &str = "tokengauge.dev/";
 
-/// The annotations, without their prefix. The record (`injected`) is none of them: nobody writes it by hand.
+/// Names of the annotations, without their prefix. Users do not write the record (`injected`).
 const NAMES: [&str; 19] = [
     "inject",
     "mode",
@@ -38,12 +38,18 @@ const NAMES: [&str; 19] = [
     "containers",
 ];
 
-/// What is wanted of the sidecar of one pod.
+/// Default port for requests.
+const DEFAULT_LISTEN_PORT: u16 = 4000;
+
+/// Default port for health and metrics.
+pub(super) const DEFAULT_ADMIN_PORT: u16 = 4001;
+
+/// Configuration of the sidecar of one pod.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct SidecarConfig {
     pub(super) mode: Mode,
-    /// Whether the pod itself says anything of the sidecar, and not the flags alone.
-    pub(super) asked: bool,
+    /// Whether the pod itself has annotations for the sidecar.
+    pub(super) has_annotations: bool,
     pub(super) image: Image,
     pub(super) upstream: Vec<Target>,
     pub(super) port: Option<PortName>,
@@ -52,8 +58,8 @@ pub(super) struct Wanted {
     pub(super) engine_metrics: Option<bool>,
     pub(super) config: Option<ConfigMapName>,
     pub(super) listen: u16,
-    /// Whether somebody chose the port, and so has seen to the Service.
-    pub(super) listen_said: bool,
+    /// Whether the user chose the port, and so takes care of the Service.
+    pub(super) listen_is_explicit: bool,
     pub(super) admin: u16,
     pub(super) otlp_endpoint: Option<OtlpUrl>,
     pub(super) otlp_protocol: Option<OtlpProtocol>,
@@ -63,132 +69,132 @@ pub(super) struct Wanted {
     pub(super) cpu_request: Option<Quantity>,
     pub(super) memory_request: Option<Quantity>,
     pub(super) memory_limit: Option<Quantity>,
-    /// Outbound: the containers that get variables; all where nothing is said.
+    /// Outbound mode: the containers that get variables. `None` selects all.
     pub(super) containers: Option<Vec<String>>,
 }
 
-impl Wanted {
-    /// Reads a pod template (or a pod): whether it wants a sidecar, and which.
-    pub(super) fn of(object: &Value, template: &Value, settings: &Settings) -> Result<Self, Stop> {
+impl SidecarConfig {
+    /// Reads the configuration for a pod template. It fails if the template requests no sidecar.
+    pub(super) fn of(
+        object: &Value,
+        template: &Value,
+        settings: &Settings,
+    ) -> Result<Self, PlanError> {
         let annotations = Annotations::of(template)?;
-        misplaced(object, template)?;
+        check_placement(object, template)?;
         let mode = annotations.mode(template, settings)?;
-        let said = settings.clone();
-        let listen = annotations.read("listen-port", from_text::<PortNumber>)?.or(said.listen_port);
-        let admin = annotations.read("admin-port", from_text::<PortNumber>)?.or(said.admin_port);
-        let upstream = annotations.read("upstream", targets)?.unwrap_or(said.upstream);
-        let wanted = Self {
+        let flags = settings.clone();
+        let listen =
+            annotations.read("listen-port", from_text::<PortNumber>)?.or(flags.listen_port);
+        let admin = annotations.read("admin-port", from_text::<PortNumber>)?.or(flags.admin_port);
+        let config = Self {
             mode,
-            asked: !annotations.ours.is_empty(),
-            image: annotations.read("image", from_text)?.unwrap_or(said.image),
-            upstream,
-            port: annotations.read("port", from_text)?.or(said.port),
-            provider: annotations.read("provider", provider)?.or(said.provider),
-            objectives: annotations.read("objectives", chosen)?.or(said.objectives),
-            engine_metrics: annotations.read("engine-metrics", truth)?.or(said.engine_metrics),
-            config: annotations.read("config", from_text)?.or(said.config),
-            listen: listen.map_or(LISTEN, PortNumber::get),
-            listen_said: listen.is_some(),
-            admin: admin.map_or(ADMIN, PortNumber::get),
-            otlp_endpoint: annotations.read("otlp-endpoint", from_text)?.or(said.otlp_endpoint),
-            otlp_protocol: annotations.read("otlp-protocol", chosen)?.or(said.otlp_protocol),
-            drain: annotations.read("drain", from_text)?.or(said.drain),
-            native: annotations.read("native", truth)?.or(said.native).unwrap_or(true),
-            cluster: said.cluster,
-            cpu_request: annotations.read("cpu-request", from_text)?.or(said.cpu_request),
-            memory_request: annotations.read("memory-request", from_text)?.or(said.memory_request),
-            memory_limit: annotations.read("memory-limit", from_text)?.or(said.memory_limit),
-            containers: annotations.read("containers", names)?,
+            has_annotations: !annotations.values.is_empty(),
+            image: annotations.read("image", from_text)?.unwrap_or(flags.image),
+            upstream: annotations.read("upstream", parse_targets)?.unwrap_or(flags.upstream),
+            port: annotations.read("port", from_text)?.or(flags.port),
+            provider: annotations.read("provider", parse_provider)?.or(flags.provider),
+            objectives: annotations.read("objectives", parse_choice)?.or(flags.objectives),
+            engine_metrics: annotations
+                .read("engine-metrics", parse_bool)?
+                .or(flags.engine_metrics),
+            config: annotations.read("config", from_text)?.or(flags.config),
+            listen: listen.map_or(DEFAULT_LISTEN_PORT, PortNumber::get),
+            listen_is_explicit: listen.is_some(),
+            admin: admin.map_or(DEFAULT_ADMIN_PORT, PortNumber::get),
+            otlp_endpoint: annotations.read("otlp-endpoint", from_text)?.or(flags.otlp_endpoint),
+            otlp_protocol: annotations.read("otlp-protocol", parse_choice)?.or(flags.otlp_protocol),
+            drain: annotations.read("drain", from_text)?.or(flags.drain),
+            native: annotations.read("native", parse_bool)?.or(flags.native).unwrap_or(true),
+            cluster: flags.cluster,
+            cpu_request: annotations.read("cpu-request", from_text)?.or(flags.cpu_request),
+            memory_request: annotations.read("memory-request", from_text)?.or(flags.memory_request),
+            memory_limit: annotations.read("memory-limit", from_text)?.or(flags.memory_limit),
+            containers: annotations.read("containers", parse_names)?,
         };
-        if wanted.listen == wanted.admin {
-            return Err(Problem::SamePorts { port: wanted.listen }.into());
+        if config.listen == config.admin {
+            return Err(InjectError::PortConflict { port: config.listen }.into());
         }
-        Ok(wanted)
+        Ok(config)
+    }
+
+    /// Returns the sidecar's ports with the annotations that set them.
+    pub(super) fn ports(&self) -> [(u16, &'static str); 2] {
+        [(self.listen, "listen-port"), (self.admin, "admin-port")]
     }
 }
 
-/// Where requests are taken, and where health is told, unless somebody chooses otherwise.
-const LISTEN: u16 = 4000;
-const ADMIN: u16 = 4001;
-
-/// Those of a pod that are ours.
+/// The annotations of a pod template that configure the sidecar.
 struct Annotations<'a> {
-    ours: Vec<(&'a str, &'a str)>,
+    values: Vec<(&'static str, &'a str)>,
 }
 
 impl<'a> Annotations<'a> {
-    /// Unknown names are refused: a word written wrong would pass for a default.
-    fn of(template: &'a Value) -> Result<Self, Problem> {
-        let mut ours = Vec::new();
-        for (key, value) in written(template) {
+    /// Rejects unknown names, because a misspelled annotation would silently leave the default in place.
+    fn of(template: &'a Value) -> Result<Self, InjectError> {
+        let mut values = Vec::new();
+        for (key, value) in all_annotations(template) {
             let Some(name) = key.strip_prefix(PREFIX) else {
                 continue;
             };
-            if key == record::RECORD {
+            if key == record::RECORD_ANNOTATION {
                 continue;
             }
             let Some(known) = NAMES.into_iter().find(|known| *known == name) else {
-                return Err(Problem::UnknownAnnotation {
-                    name: key.clone(),
-                    nearest: nearest(name),
-                });
+                let nearest = nearest_name(name);
+                return Err(InjectError::UnknownAnnotation { name: key.clone(), nearest });
             };
             let Some(text) = value.as_str() else {
-                return Err(Problem::WrongAnnotation {
-                    name: known,
-                    wrong: format!("{value} is no text; put it into quotes"),
-                });
+                let message = format!("{value} is not a string; put it in quotes");
+                return Err(InjectError::InvalidAnnotation { name: known, message });
             };
-            ours.push((known, text));
+            values.push((known, text));
         }
-        Ok(Self { ours })
-    }
-
-    fn get(&self, name: &str) -> Option<&'a str> {
-        self.ours.iter().find(|(key, _)| *key == name).map(|(_, text)| *text)
+        Ok(Self { values })
     }
 
     fn read<T>(
         &self,
         name: &'static str,
-        read: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, Problem> {
-        self.get(name)
-            .map(|text| read(text.trim()).map_err(|wrong| Problem::WrongAnnotation { name, wrong }))
-            .transpose()
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, InjectError> {
+        let Some((_, text)) = self.values.iter().find(|(key, _)| *key == name) else {
+            return Ok(None);
+        };
+        let invalid = |message| InjectError::InvalidAnnotation { name, message };
+        parse(text.trim()).map(Some).map_err(invalid)
     }
 
-    fn mode(&self, template: &Value, settings: &Settings) -> Result<Mode, Stop> {
+    fn mode(&self, template: &Value, settings: &Settings) -> Result<Mode, PlanError> {
         let label = template.pointer("/metadata/labels/tokengauge.dev~1inject");
-        let enabled = self.read("inject", switch)?;
+        let enabled = self.read("inject", parse_switch)?;
         if enabled == Some(false) || label.and_then(Value::as_str) == Some("disabled") {
-            return Err(Reason::OptedOut.into());
+            return Err(SkipReason::OptedOut.into());
         }
-        let mode = self.read("mode", chosen::<Mode>)?.or(settings.mode);
+        let mode = self.read("mode", parse_choice::<Mode>)?.or(settings.mode);
         match (mode, enabled) {
             (Some(mode), _) => Ok(mode),
-            (None, Some(true)) => Err(Problem::ModeUnknown.into()),
-            (None, _) => Err(Reason::NotAsked.into()),
+            (None, Some(true)) => Err(InjectError::MissingMode.into()),
+            (None, _) => Err(SkipReason::NotRequested.into()),
         }
     }
 }
 
-fn written(holder: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    holder
+fn all_annotations(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    object
         .pointer("/metadata/annotations")
         .and_then(Value::as_object)
         .into_iter()
         .flat_map(Map::iter)
 }
 
-/// An annotation on the Deployment itself instead of on its pods would be without effect.
-fn misplaced(object: &Value, template: &Value) -> Result<(), Problem> {
-    let elsewhere = written(object).find(|(key, _)| {
-        key.starts_with(PREFIX)
-            && template.pointer("/metadata/annotations").and_then(|them| them.get(key)).is_none()
+/// Rejects annotations that are on the workload but not on its pod template, where they have no effect.
+fn check_placement(object: &Value, template: &Value) -> Result<(), InjectError> {
+    let misplaced = all_annotations(object).find(|(key, _)| {
+        key.starts_with(PREFIX) && all_annotations(template).all(|(other, _)| other != *key)
     });
-    match elsewhere {
-        Some((key, _)) => Err(Problem::MisplacedAnnotation { name: key.clone() }),
+    match misplaced {
+        Some((key, _)) => Err(InjectError::MisplacedAnnotation { name: key.clone() }),
         None => Ok(()),
     }
 }
@@ -201,20 +207,20 @@ where
     text.parse().map_err(|error: T::Err| error.to_string())
 }
 
-fn chosen<T: ValueEnum>(text: &str) -> Result<T, String> {
+fn parse_choice<T: ValueEnum>(text: &str) -> Result<T, String> {
     T::from_str(text, false).map_err(|_| {
         let names = T::value_variants()
             .iter()
             .filter_map(|value| value.to_possible_value().map(|value| value.get_name().to_owned()));
-        format!("\"{text}\" is none of {}", names.collect::<Vec<_>>().join(", "))
+        format!("\"{text}\" is not one of {}", names.collect::<Vec<_>>().join(", "))
     })
 }
 
-fn truth(text: &str) -> Result<bool, String> {
+fn parse_bool(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| format!("\"{text}\" is neither \"true\" nor \"false\""))
 }
 
-fn switch(text: &str) -> Result<bool, String> {
+fn parse_switch(text: &str) -> Result<bool, String> {
     match text {
         "enabled" => Ok(true),
         "disabled" => Ok(false),
@@ -222,16 +228,16 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-fn names(text: &str) -> Result<Vec<String>, String> {
+#[expect(clippy::unnecessary_wraps, reason = "the signature that Annotations::read expects")]
+fn parse_names(text: &str) -> Result<Vec<String>, String> {
     Ok(text.split(',').map(|name| name.trim().to_owned()).collect())
 }
 
-/// Errors do not echo the text: people put keys into URLs.
-fn targets(text: &str) -> Result<Vec<Target>, String> {
+/// Errors do not repeat the text, because a URL may hold credentials.
+fn parse_targets(text: &str) -> Result<Vec<Target>, String> {
     text.split(',').map(|target| from_text(target.trim())).collect()
 }
 
-/// The known name that takes the fewest changes.
-fn nearest(name: &str) -> &'static str {
+fn nearest_name(name: &str) -> &'static str {
     NAMES.into_iter().min_by_key(|known| strsim::damerau_levenshtein(known, name)).unwrap_or("mode")
 }

@@ -1,165 +1,161 @@
-//! Beside an engine: its port is taken over, its probes and hooks stay its own.
+//! Inbound mode: the sidecar takes over the engine's port. Probes and hooks keep calling the engine.
 
 use serde_json::{Value, json};
 
-use super::annotations::Wanted;
-use super::edit::Edit;
-use super::engine;
-use super::note::Note;
-use super::outcome::Problem;
-use super::pod::{self, Declared};
-use super::services::{Around, Selected};
-use super::sidecar::{AFTER_DRAIN, Place, drain};
+use super::annotations::SidecarConfig;
+use super::context::{InjectionContext, PodSet, Takeover};
+use super::edit::{Edit, Position};
+use super::note::ChangeNote;
+use super::outcome::InjectError;
+use super::pod::{self, DeclaredPort};
+use super::providers;
+use super::sidecar::{GRACE_AFTER_DRAIN, PodContext, drain_seconds};
 use super::value::PortName;
-use super::vendors::routes;
 
 const CONTAINERS: &str = "/spec/containers";
 
-/// A port that was taken over: what Services must know.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Takeover {
-    pub(super) old: u16,
-    pub(super) new: u16,
-    /// Whether Services in the input may have to be led to the new number: not where somebody has seen to it.
-    pub(super) leads: bool,
-}
-
-/// The engine: its container, and its port as that declares it.
+/// The engine's container and port.
 struct Engine {
-    container: usize,
-    name: String,
+    /// Pointer to the container.
+    pointer: String,
+    container: String,
     port: u16,
-    declared: Option<Declared>,
+    declared: Option<DeclaredPort>,
 }
 
-/// Changes the engine's container, and says what the sidecar is to do.
-pub(super) fn take_over(
+impl Engine {
+    /// Whether the declaration of the port stays and gets the sidecar's number. That is so for a port with a name or a
+    /// host port.
+    fn keeps_declaration(&self) -> bool {
+        self.declared.as_ref().is_some_and(|port| port.name.is_some() || port.has_host_port)
+    }
+}
+
+/// Changes the engine's container, and returns what the sidecar has to know about the pod.
+pub(super) fn take_over_port(
     edit: &mut Edit,
-    wanted: &Wanted,
-    (pods, around): (&Selected<'_>, &Around),
-    notes: &mut Vec<Note>,
-) -> Result<(Place, Takeover), Problem> {
-    let engine = engine(edit, wanted)?;
-    for (port, annotation) in [(wanted.listen, "listen-port"), (wanted.admin, "admin-port")] {
+    config: &SidecarConfig,
+    pods: &PodSet<'_>,
+    context: &InjectionContext,
+    notes: &mut Vec<ChangeNote>,
+) -> Result<(PodContext, Takeover), InjectError> {
+    let engine = find_engine(edit, config)?;
+    for (port, annotation) in config.ports() {
         if engine.port == port {
-            return Err(Problem::PortDeclared { port, container: engine.name, annotation });
+            let container = engine.container;
+            return Err(InjectError::PortInUse { port, container, annotation });
         }
     }
-    let takeover = renumber(edit, wanted, &engine, (pods, around), notes)?;
-    hold(edit, wanted, &engine, notes)?;
-    let needed = drain(wanted).saturating_add(AFTER_DRAIN);
-    let said = edit.get("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64);
-    if said.is_none_or(|said| said < needed) {
-        edit.put("/spec", "terminationGracePeriodSeconds", json!(needed))?;
-        notes.push(Note::GraceRaised { from: said, to: needed });
-    }
-    let container = edit.get(&format!("{CONTAINERS}/{}", engine.container)).unwrap_or(&Value::Null);
-    let guessed = engine::provider(container)
-        .filter(|_| wanted.provider.is_none() && wanted.config.is_none());
-    if let Some(provider) = guessed {
-        notes.push(Note::ProviderGuessed { provider, container: engine.name.clone() });
-    }
-    let said = wanted.provider.as_ref().map(|name| name.as_str().to_owned());
-    let url = format!("http://127.0.0.1:{}", engine.port);
-    let upstream = match &wanted.config {
-        _ if !wanted.upstream.is_empty() => Some(routes(&wanted.upstream)),
-        None => Some(url),
-        Some(config) => {
-            notes.push(Note::ConfigRules { config: config.to_string(), upstream: Some(url) });
-            None
-        }
+    note_clients_by_number(&engine, config.listen, pods, context, notes);
+    let takeover = if engine.keeps_declaration() {
+        take_over_declaration(edit, config, &engine, notes)?
+    } else {
+        take_over_number(config, &engine, pods, context, notes)?
     };
-    let place = Place {
-        upstream,
-        provider: said.or_else(|| guessed.map(str::to_owned)),
-        declares_listen: !renames(&engine),
-        grace: pod::grace(edit),
-        owner: Vec::new(),
-    };
-    Ok((place, takeover))
+    add_pre_stop_hook(edit, config, &engine, notes)?;
+    raise_grace_period(edit, config, notes)?;
+    let pod_context = pod_context(edit, config, &engine, notes);
+    Ok((pod_context, takeover))
 }
 
-/// Whether the name (or the node's port) of the declaration is kept, and its number changed.
-fn renames(engine: &Engine) -> bool {
-    engine.declared.as_ref().is_some_and(|port| port.name.is_some() || port.on_host)
-}
-
-fn engine(edit: &Edit, wanted: &Wanted) -> Result<Engine, Problem> {
-    let ports = pod::ports(edit, CONTAINERS);
-    let choices = || ports.iter().map(Declared::choice).collect::<Vec<_>>();
-    let fits: Vec<&Declared> = match &wanted.port {
-        None => ports.iter().collect(),
-        Some(PortName::Name(name)) => {
-            ports.iter().filter(|port| port.name.as_ref() == Some(name)).collect()
-        }
-        Some(PortName::Number(number)) => {
-            ports.iter().filter(|port| port.number == *number).collect()
-        }
+fn find_engine(edit: &Edit, config: &SidecarConfig) -> Result<Engine, InjectError> {
+    let ports = pod::declared_ports(edit, CONTAINERS);
+    let choices = || ports.iter().map(DeclaredPort::description).collect::<Vec<_>>();
+    let is_match = |port: &&DeclaredPort| match &config.port {
+        None => true,
+        Some(PortName::Name(name)) => port.name.as_ref() == Some(name),
+        Some(PortName::Number(number)) => port.number == *number,
     };
-    match (fits.as_slice(), &wanted.port, edit.list(CONTAINERS)) {
+    let matches: Vec<&DeclaredPort> = ports.iter().filter(is_match).collect();
+    match (matches.as_slice(), &config.port, edit.list(CONTAINERS)) {
         ([port], _, _) => Ok(Engine {
-            container: port.container,
-            name: port.container_name.clone(),
+            pointer: format!("{CONTAINERS}/{}", port.container),
+            container: port.container_name.clone(),
             port: port.number,
             declared: Some((*port).clone()),
         }),
-        // A container need not declare where it listens.
-        ([], Some(PortName::Number(number)), [only]) => {
-            Ok(Engine { container: 0, name: pod::name(only), port: *number, declared: None })
-        }
+        // Containers may listen on ports that they do not declare.
+        ([], Some(PortName::Number(number)), [only]) => Ok(Engine {
+            pointer: format!("{CONTAINERS}/0"),
+            container: pod::name(only),
+            port: *number,
+            declared: None,
+        }),
         ([], Some(port), _) => {
-            Err(Problem::NoSuchPort { port: port.to_string(), choices: choices() })
+            Err(InjectError::NoSuchPort { port: port.to_string(), choices: choices() })
         }
-        (_, _, _) => Err(Problem::PortUnclear { choices: choices() }),
+        (_, _, _) => Err(InjectError::AmbiguousPort { choices: choices() }),
     }
 }
 
-fn renumber(
-    edit: &mut Edit,
-    wanted: &Wanted,
+/// Reports objects of the input that use the engine's port by number.
+fn note_clients_by_number(
     engine: &Engine,
-    (pods, around): (&Selected<'_>, &Around),
-    notes: &mut Vec<Note>,
-) -> Result<Takeover, Problem> {
-    let (old, new) = (engine.port, wanted.listen);
-    let container = engine.name.clone();
-    let headless = around.headless(pods, engine.declared.as_ref(), old);
-    let one_headless = headless.first().cloned();
-    for service in headless {
-        notes.push(Note::Headless { service, port: old });
-    }
-    for pool in around.pools(pods, old) {
-        notes.push(Note::PoolByNumber { pool, old, new });
-    }
-    for policy in around.policies(pods, old) {
-        notes.push(Note::PolicyByNumber { policy, old, new });
-    }
-    if let Some(port) = engine.declared.as_ref().filter(|_| renames(engine)) {
-        let ports = format!("{CONTAINERS}/{}/ports", engine.container);
-        edit.replace(&format!("{ports}/{}/containerPort", port.index), json!(new))?;
-        edit.insert(&ports, false, vec![json!({ "containerPort": old })])?;
-        if let Some(name) = &port.name {
-            move_handlers(edit, engine, name, notes)?;
-        }
-        let name = port.name.clone().unwrap_or_else(|| format!("{old} (a hostPort)"));
-        notes.push(Note::TookNamedPort { container, name, old, new });
-        return Ok(Takeover { old, new, leads: true });
-    }
-    let led = around.leads_by_number(pods, old);
-    if !led && !wanted.listen_said {
-        return Err(Problem::NumberedPort { port: old, headless: one_headless });
-    }
-    notes.push(Note::TookNumberedPort { container, old, new, seen_to: !led });
-    Ok(Takeover { old, new, leads: led })
+    new: u16,
+    pods: &PodSet<'_>,
+    context: &InjectionContext,
+    notes: &mut Vec<ChangeNote>,
+) {
+    let old = engine.port;
+    let services = context.headless_services(pods, engine.declared.as_ref(), old);
+    let headless = |service| ChangeNote::HeadlessService { service, port: old };
+    notes.extend(services.into_iter().map(headless));
+    let pools = context.pools_by_number(pods, old).into_iter();
+    notes.extend(pools.map(|pool| ChangeNote::PoolByNumber { pool, old, new }));
+    let policies = context.policies_by_number(pods, old).into_iter();
+    notes.extend(policies.map(|policy| ChangeNote::PolicyByNumber { policy, old, new }));
 }
 
-/// Probes and hooks of the engine name its port: they get its number, so that they still ask the engine.
-fn move_handlers(
+/// Gives the port's declaration the sidecar's number, and declares the engine's port without a name.
+fn take_over_declaration(
+    edit: &mut Edit,
+    config: &SidecarConfig,
+    engine: &Engine,
+    notes: &mut Vec<ChangeNote>,
+) -> Result<Takeover, InjectError> {
+    let (old, new) = (engine.port, config.listen);
+    let ports = format!("{}/ports", engine.pointer);
+    let declared = engine.declared.as_ref();
+    let index = declared.map_or(0, |port| port.index);
+    edit.replace(&format!("{ports}/{index}/containerPort"), json!(new))?;
+    edit.insert(&ports, Position::Last, vec![json!({ "containerPort": old })])?;
+    let name = declared.and_then(|port| port.name.clone());
+    if let Some(name) = &name {
+        fix_handler_ports(edit, engine, name, notes)?;
+    }
+    let name = name.unwrap_or_else(|| format!("{old} (a hostPort)"));
+    let container = engine.container.clone();
+    notes.push(ChangeNote::NamedPortTakenOver { container, name, old, new });
+    Ok(Takeover { old, new, updates_services: true })
+}
+
+/// Takes over a port without a name. Its Service has to target the sidecar's number.
+fn take_over_number(
+    config: &SidecarConfig,
+    engine: &Engine,
+    pods: &PodSet<'_>,
+    context: &InjectionContext,
+    notes: &mut Vec<ChangeNote>,
+) -> Result<Takeover, InjectError> {
+    let (old, new) = (engine.port, config.listen);
+    let service_updated = context.has_service_by_number(pods, old);
+    if !service_updated && !config.listen_is_explicit {
+        let headless = context.headless_services(pods, engine.declared.as_ref(), old);
+        let headless = headless.into_iter().next();
+        return Err(InjectError::UnnamedPort { port: old, headless });
+    }
+    let container = engine.container.clone();
+    notes.push(ChangeNote::NumberedPortTakenOver { container, old, new, service_updated });
+    Ok(Takeover { old, new, updates_services: service_updated })
+}
+
+/// Replaces the port's name in the engine's probes and hooks with the engine's number, so that they bypass the sidecar.
+fn fix_handler_ports(
     edit: &mut Edit,
     engine: &Engine,
     name: &str,
-    notes: &mut Vec<Note>,
-) -> Result<(), Problem> {
+    notes: &mut Vec<ChangeNote>,
+) -> Result<(), InjectError> {
     let handlers = [
         "livenessProbe",
         "readinessProbe",
@@ -168,13 +164,13 @@ fn move_handlers(
         "lifecycle/preStop",
     ];
     for handler in handlers {
-        // A gRPC probe knows no names.
+        // gRPC probes support only numbers.
         for action in ["httpGet", "tcpSocket"] {
-            let pointer = format!("{CONTAINERS}/{}/{handler}/{action}/port", engine.container);
+            let pointer = format!("{}/{handler}/{action}/port", engine.pointer);
             if edit.get(&pointer).and_then(Value::as_str) == Some(name) {
                 edit.replace(&pointer, json!(engine.port))?;
-                notes.push(Note::HandlerMoved {
-                    container: engine.name.clone(),
+                notes.push(ChangeNote::HandlerPortFixed {
+                    container: engine.container.clone(),
                     handler: handler.replace('/', "."),
                     name: name.to_owned(),
                     number: engine.port,
@@ -185,26 +181,70 @@ fn move_handlers(
     Ok(())
 }
 
-/// The kubelet sends the engine SIGTERM when its preStop has ended: when the sidecar has no stream left.
-fn hold(
+/// Adds a preStop hook that waits for the sidecar's last stream, because the kubelet sends SIGTERM to the engine when
+/// the hook ends.
+fn add_pre_stop_hook(
     edit: &mut Edit,
-    wanted: &Wanted,
+    config: &SidecarConfig,
     engine: &Engine,
-    notes: &mut Vec<Note>,
-) -> Result<(), Problem> {
-    let container = format!("{CONTAINERS}/{}", engine.container);
-    let name = engine.name.clone();
-    let lifecycle = format!("{container}/lifecycle");
-    if edit.get(&format!("{lifecycle}/preStop")).is_some_and(|hook| !hook.is_null()) {
-        notes.push(Note::PreStopKept { container: name });
+    notes: &mut Vec<ChangeNote>,
+) -> Result<(), InjectError> {
+    let container = engine.container.clone();
+    let hook = edit.get(&format!("{}/lifecycle/preStop", engine.pointer));
+    if hook.is_some_and(|hook| !hook.is_null()) {
+        notes.push(ChangeNote::PreStopKept { container });
         return Ok(());
     }
-    edit.put_in(
-        &container,
-        "lifecycle",
-        "preStop",
-        json!({ "httpGet": { "path": "/drained", "port": wanted.admin } }),
-    )?;
-    notes.push(Note::PreStopSet { container: name });
+    let hook = json!({ "httpGet": { "path": "/drained", "port": config.admin } });
+    edit.put_in(&engine.pointer, "lifecycle", "preStop", hook)?;
+    notes.push(ChangeNote::PreStopSet { container });
     Ok(())
+}
+
+fn raise_grace_period(
+    edit: &mut Edit,
+    config: &SidecarConfig,
+    notes: &mut Vec<ChangeNote>,
+) -> Result<(), InjectError> {
+    let to = drain_seconds(config).saturating_add(GRACE_AFTER_DRAIN);
+    let from = edit.get("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64);
+    if from.is_none_or(|from| from < to) {
+        edit.put("/spec", "terminationGracePeriodSeconds", json!(to))?;
+        notes.push(ChangeNote::GracePeriodRaised { from, to });
+    }
+    Ok(())
+}
+
+fn pod_context(
+    edit: &Edit,
+    config: &SidecarConfig,
+    engine: &Engine,
+    notes: &mut Vec<ChangeNote>,
+) -> PodContext {
+    let mut provider = config.provider.as_ref().map(|name| name.as_str().to_owned());
+    if provider.is_none() && config.config.is_none() {
+        let detected = edit.get(&engine.pointer).and_then(pod::engine_provider);
+        if let Some(detected) = detected {
+            let container = engine.container.clone();
+            notes.push(ChangeNote::ProviderDetected { provider: detected, container });
+        }
+        provider = detected.map(str::to_owned);
+    }
+    let url = format!("http://127.0.0.1:{}", engine.port);
+    let upstream = if !config.upstream.is_empty() {
+        Some(providers::upstream_flag(&config.upstream))
+    } else if let Some(name) = &config.config {
+        let config = name.to_string();
+        notes.push(ChangeNote::ConfigMapRouting { config, upstream: Some(url) });
+        None
+    } else {
+        Some(url)
+    };
+    PodContext {
+        upstream,
+        provider,
+        declares_listen_port: !engine.keeps_declaration(),
+        grace_period: pod::grace_period(edit),
+        owner: Vec::new(),
+    }
 }

@@ -1,8 +1,10 @@
-//! Which objects run pods, and where in them the pod is described.
+//! Kubernetes kinds: which of them run pods, and where their pod template is.
 
 use serde_json::Value;
 
-/// The kinds that `inject` knows.
+use super::outcome::SkipReason;
+
+/// Workload kinds that `inject` supports.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Pod,
@@ -11,17 +13,16 @@ pub(super) enum Kind {
     DaemonSet,
     ReplicaSet,
     ReplicationController,
-    /// Argo's Deployment, whose pods are described in the same place.
+    /// Argo's alternative to a Deployment, with the pod template in the same place.
     Rollout,
     Job,
     CronJob,
 }
 
 impl Kind {
-    /// By `apiVersion` and `kind`: another group may have a kind of the same name.
+    /// Compares the API group too, because another group may have a kind of the same name.
     pub(super) fn of(object: &Value) -> Option<Self> {
-        let group = group(object)?;
-        match (group, object.get("kind")?.as_str()?) {
+        match (group(object)?, object.get("kind")?.as_str()?) {
             ("", "Pod") => Some(Self::Pod),
             ("apps", "Deployment") => Some(Self::Deployment),
             ("apps", "StatefulSet") => Some(Self::StatefulSet),
@@ -37,7 +38,7 @@ impl Kind {
         }
     }
 
-    /// Where the pod's `metadata` and `spec` are.
+    /// Returns the JSON pointer to the object that holds the pod's `metadata` and `spec`.
     pub(super) const fn template(self) -> &'static str {
         match self {
             Self::Pod => "",
@@ -52,10 +53,10 @@ impl Kind {
         }
     }
 
-    /// The resource attribute that names the owner of the pod.
-    pub(super) const fn attribute(self) -> Option<&'static str> {
+    /// Returns the OpenTelemetry resource attribute for the name of the pod's owner.
+    pub(super) const fn resource_attribute(self) -> Option<&'static str> {
         match self {
-            // OpenTelemetry has no name for a Rollout.
+            // OpenTelemetry defines no attribute for a Rollout.
             Self::Pod | Self::Rollout => None,
             Self::Deployment => Some("k8s.deployment.name"),
             Self::StatefulSet => Some("k8s.statefulset.name"),
@@ -67,22 +68,13 @@ impl Kind {
         }
     }
 
-    /// Whether its pods are meant to end by themselves.
+    /// Whether its pods run to completion.
     pub(super) const fn completes(self) -> bool {
-        match self {
-            Self::Job | Self::CronJob => true,
-            Self::Pod
-            | Self::Deployment
-            | Self::StatefulSet
-            | Self::DaemonSet
-            | Self::ReplicaSet
-            | Self::ReplicationController
-            | Self::Rollout => false,
-        }
+        matches!(self, Self::Job | Self::CronJob)
     }
 }
 
-/// The API group: what stands before the `/` of `apiVersion`, empty for the core.
+/// Returns the API group: the part of `apiVersion` before the `/`. The core group is empty.
 fn group(object: &Value) -> Option<&str> {
     let version = object.get("apiVersion")?.as_str()?;
     Some(version.split_once('/').map_or("", |(group, _)| group))
@@ -92,39 +84,37 @@ pub(super) fn is_service(object: &Value) -> bool {
     group(object) == Some("") && object.get("kind").and_then(Value::as_str) == Some("Service")
 }
 
-/// A kind that runs pods and is none of those above.
-pub(super) enum Unknown {
-    /// `KIND.GROUP`, as kubectl writes it: a LeaderWorkerSet, a RayService, an InferenceService.
-    Custom(String),
-    /// A kind of Kubernetes' own in a group that no API server has any more: `extensions/v1beta1`.
-    Former(String),
+/// The API group in which Kubernetes had workloads until 1.16.
+const REMOVED_GROUP: &str = "extensions";
+
+/// Kinds that run an engine even if they name no container.
+const SERVING_KINDS: [&str; 2] = ["InferenceService", "LLMInferenceService"];
+
+/// Levels searched for containers in unsupported kinds. A RayService has them at level 7.
+const MAX_SEARCH_DEPTH: usize = 12;
+
+/// Returns why an object of an unsupported kind is skipped: because it describes pods, or because it does not.
+///
+/// A list of named containers anywhere in `spec` counts as a pod description. Examples are a LeaderWorkerSet, a
+/// RayService and an InferenceService.
+pub(super) fn unsupported(object: &Value) -> SkipReason {
+    custom_workload(object).unwrap_or(SkipReason::NotAWorkload)
 }
 
-/// Groups of Kubernetes' own in which workloads once were.
-const FORMER: [&str; 1] = ["extensions"];
-
-/// Kinds that run an engine also where they name no container: they have one from elsewhere.
-const SERVING: [&str; 2] = ["InferenceService", "LLMInferenceService"];
-
-/// How deep a pod is looked for in kinds of others. RayService has it 7 levels deep.
-const DEEPEST: usize = 12;
-
-/// Whether an object of a kind that `inject` does not know describes pods: by a list of containers, wherever it is.
-pub(super) fn unknown(object: &Value) -> Option<Unknown> {
+fn custom_workload(object: &Value) -> Option<SkipReason> {
     let kind = object.get("kind")?.as_str()?;
     let group = group(object)?;
     let spec = object.get("spec")?;
-    if !SERVING.contains(&kind) && !has_containers(spec, DEEPEST) {
+    if !SERVING_KINDS.contains(&kind) && !has_containers(spec, MAX_SEARCH_DEPTH) {
         return None;
     }
-    Some(if FORMER.contains(&group) {
+    if group == REMOVED_GROUP {
         let version = object.get("apiVersion")?.as_str()?;
-        Unknown::Former(format!("{kind} in {version}"))
-    } else if group.is_empty() {
-        Unknown::Custom(kind.to_owned())
-    } else {
-        Unknown::Custom(format!("{kind}.{group}"))
-    })
+        return Some(SkipReason::RemovedApi { kind: format!("{kind} in {version}") });
+    }
+    // `KIND.GROUP`, as in kubectl.
+    let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+    Some(SkipReason::CustomKind { kind })
 }
 
 fn has_containers(value: &Value, levels: usize) -> bool {
@@ -133,36 +123,46 @@ fn has_containers(value: &Value, levels: usize) -> bool {
     };
     match value {
         Value::Object(fields) => fields.iter().any(|(key, value)| {
-            let named = |item: &Value| item.get("name").is_some_and(Value::is_string);
-            let containers = key == "containers"
-                && value.as_array().is_some_and(|items| items.iter().any(named));
-            containers || has_containers(value, deeper)
+            let is_named = |item: &Value| item.get("name").is_some_and(Value::is_string);
+            let is_container_list = key == "containers"
+                && value.as_array().is_some_and(|items| items.iter().any(is_named));
+            is_container_list || has_containers(value, deeper)
         }),
         Value::Array(items) => items.iter().any(|item| has_containers(item, deeper)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
-/// The objects of a document: itself, or a `List`'s items, each with the pointer to it.
-pub fn objects(document: &Value) -> Vec<(String, &Value)> {
+/// Returns the objects of a document with their JSON pointers: the document itself, or the items of a `List`.
+pub fn document_objects(document: &Value) -> Vec<(String, &Value)> {
     let is_list =
         document.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     match document.get("items").and_then(Value::as_array) {
         Some(items) if is_list => items
             .iter()
             .enumerate()
-            .map(|(index, item)| (format!("/items/{index}"), item))
+            .map(|(index, object)| (format!("/items/{index}"), object))
             .collect(),
         Some(_) | None => vec![(String::new(), document)],
     }
 }
 
-/// `kind/name`, as people and kubectl write it.
-pub fn name(object: &Value) -> String {
+/// Returns `kind/name`, as in kubectl.
+pub fn object_name(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let kind = text("/kind").unwrap_or("object").to_ascii_lowercase();
     match text("/metadata/name").or_else(|| text("/metadata/generateName")) {
         Some(name) => format!("{kind}/{name}"),
         None => kind,
     }
+}
+
+pub(super) fn namespace(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/namespace").and_then(Value::as_str)
+}
+
+/// Returns the owner reference of the object's controller.
+pub(super) fn controller(object: &Value) -> Option<&Value> {
+    let references = object.pointer("/metadata/ownerReferences")?.as_array()?;
+    references.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
 }

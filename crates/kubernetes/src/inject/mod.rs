@@ -1,252 +1,274 @@
-//! The sidecar put into objects, and taken out again.
+//! Injects the sidecar into Kubernetes objects, and removes it.
 //!
-//! [`inject`] plans, as a JSON Patch, what makes a workload's pods run behind tokengauge: inbound it stands before an
-//! engine and takes over its port, outbound beside an application whose SDKs it is the base URL of. What was changed is
-//! kept in the object, in the annotation [`RECORD`], from which [`uninject`] takes it all back. Nothing here reads or
-//! writes: the webhook and the command line bring objects and carry patches away.
+//! [`inject`] plans the changes to a workload as a JSON Patch. In inbound mode the sidecar takes over the port of an
+//! engine. In outbound mode environment variables point the SDKs of an application to the sidecar. The annotation
+//! [`RECORD_ANNOTATION`] records the changes, from which [`uninject`] undoes them. This module does no I/O: the webhook
+//! and the command line provide the objects and apply the patches.
 
 use json_patch::Patch;
 use serde_json::{Value, json};
 
-pub use edit::within;
-pub use kind::{name, objects};
-pub use live::{Live, ways_back};
-pub use note::Note;
-pub use outcome::{Outcome, Problem, Reason};
-pub use record::RECORD;
-pub use services::Around;
-pub use settings::{IMAGE, Mode, OtlpProtocol, Settings};
+pub use cluster_object::{ClusterObject, reapply_instructions};
+pub use context::InjectionContext;
+pub use kind::{document_objects, object_name};
+pub use note::ChangeNote;
+pub use outcome::{InjectError, Outcome, SkipReason};
+pub use patch::prefix_patch;
+pub use record::RECORD_ANNOTATION;
+pub use settings::{Mode, OtlpProtocol, Settings};
+pub use value::DEFAULT_IMAGE;
 
-use annotations::Wanted;
-use edit::Edit;
-use inbound::Takeover;
-use kind::{Kind, Unknown};
+use annotations::SidecarConfig;
+use context::{PodSet, Takeover};
+use edit::{Edit, Position};
+use kind::Kind;
 use record::Record;
-use services::Selected;
 
 mod annotations;
+mod cluster_object;
+mod context;
 mod edit;
-mod engine;
 mod inbound;
 mod kind;
-mod live;
 mod note;
 mod outbound;
 mod outcome;
+mod patch;
 mod pod;
+mod providers;
 mod record;
-mod services;
+mod service;
 mod settings;
 mod sidecar;
 mod value;
-mod vendors;
 
-/// Plans the sidecar of one object: any kind but a list, whose items ([`objects`]) are objects of their own.
-pub fn inject(object: &Value, around: &Around, settings: &Settings) -> Outcome {
+/// Plans the sidecar of one object. The items of a `List` ([`document_objects`]) are planned one at a time.
+pub fn inject(object: &Value, context: &InjectionContext, settings: &Settings) -> Outcome {
     if kind::is_service(object) {
-        return services::inject(object, around);
+        return service::inject(object, context);
     }
     let Some(kind) = Kind::of(object) else {
-        return Outcome::Skipped(match kind::unknown(object) {
-            Some(Unknown::Custom(kind)) => Reason::CustomKind { kind },
-            Some(Unknown::Former(kind)) => Reason::FormerKind { kind },
-            None => Reason::NotAWorkload,
-        });
+        return Outcome::Skipped(kind::unsupported(object));
     };
-    if !around.names(object) {
-        return Outcome::Skipped(Reason::NotNamed);
+    if !context.selects(object) {
+        return Outcome::Skipped(SkipReason::NotSelected);
     }
-    match planned(object, kind, around, settings) {
-        Ok(plan) if plan.value == *object => Outcome::Skipped(Reason::AlreadyInjected),
-        Ok(_) | Err(Stop::Refuse(_)) if around.leaves(object) => Outcome::Skipped(Reason::Owned),
+    match plan(object, kind, context, settings) {
+        Ok(plan) if plan.value == *object => Outcome::Skipped(SkipReason::AlreadyInjected),
+        Ok(_) | Err(PlanError::Refuse(_)) if context.skips_controlled(object) => {
+            Outcome::Skipped(SkipReason::Controlled)
+        }
         Ok(plan) => Outcome::Changed { patch: plan.patch, notes: plan.notes },
-        Err(Stop::Skip(reason)) => Outcome::Skipped(reason),
-        Err(Stop::Refuse(problem)) => Outcome::Refused(problem),
+        Err(PlanError::Skip(reason)) => Outcome::Skipped(reason),
+        Err(PlanError::Refuse(error)) => Outcome::Refused(error),
     }
 }
 
-/// Plans to take back what [`inject`] did to an object.
+/// Plans the removal of the changes that [`inject`] made to an object.
 pub fn uninject(object: &Value) -> Outcome {
-    let base = Kind::of(object).map_or("", Kind::template);
+    let kind = Kind::of(object);
+    let base = kind.map_or("", Kind::template);
     let undone = match object.pointer(base).map(Record::of) {
-        None | Some(Ok(None)) if Kind::of(object).is_none() => {
-            return Outcome::Skipped(Reason::NotAWorkload);
+        None | Some(Ok(None)) => {
+            let reason = kind.map_or(SkipReason::NotAWorkload, |_| SkipReason::NotInjected);
+            return Outcome::Skipped(reason);
         }
-        None | Some(Ok(None)) => return Outcome::Skipped(Reason::NotInjected),
         Some(Ok(Some(record))) => record.undo(object, base),
-        Some(Err(problem)) => Err(problem),
+        Some(Err(error)) => Err(error),
     };
+    if cluster_object::is_controlled(object) {
+        return Outcome::Skipped(SkipReason::Controlled);
+    }
     match undone {
-        _ if live::is_owned(object) => Outcome::Skipped(Reason::Owned),
-        Ok((_, patch, mut notes)) => {
-            notes.insert(0, Note::Removed);
-            Outcome::Changed { patch, notes }
+        Ok(undone) => {
+            let mut notes = vec![ChangeNote::SidecarRemoved];
+            notes.extend(undone.notes);
+            Outcome::Changed { patch: undone.patch, notes }
         }
-        Err(problem) => Outcome::Refused(problem),
+        Err(error) => Outcome::Refused(error),
     }
 }
 
-/// Why a plan came to nothing.
+/// Why there is no plan.
 #[derive(Debug)]
-enum Stop {
-    Skip(Reason),
-    Refuse(Problem),
+enum PlanError {
+    Skip(SkipReason),
+    Refuse(InjectError),
 }
 
-impl From<Reason> for Stop {
-    fn from(reason: Reason) -> Self {
+impl From<SkipReason> for PlanError {
+    fn from(reason: SkipReason) -> Self {
         Self::Skip(reason)
     }
 }
 
-impl From<Problem> for Stop {
-    fn from(problem: Problem) -> Self {
-        Self::Refuse(problem)
+impl From<InjectError> for PlanError {
+    fn from(error: InjectError) -> Self {
+        Self::Refuse(error)
     }
 }
 
-/// What is to become of an object.
+/// The planned changes to a workload.
 struct Plan {
     value: Value,
     patch: Patch,
-    notes: Vec<Note>,
+    notes: Vec<ChangeNote>,
     takeover: Option<Takeover>,
 }
 
-/// The port that is taken over in an object's pods, if any.
-fn takeover(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> Option<Takeover> {
-    if !around.names(object) || around.leaves(object) {
+/// Returns the port that the sidecar of an object will take over.
+fn takeover(
+    object: &Value,
+    kind: Kind,
+    context: &InjectionContext,
+    settings: &Settings,
+) -> Option<Takeover> {
+    if !context.selects(object) || context.skips_controlled(object) {
         return None;
     }
-    planned(object, kind, around, settings).ok().and_then(|plan| plan.takeover)
+    plan(object, kind, context, settings).ok().and_then(|plan| plan.takeover)
 }
 
-/// The plan, from the object as it was before any `inject`.
-fn planned(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> Result<Plan, Stop> {
+/// Plans from the object as it was before any injection.
+fn plan(
+    object: &Value,
+    kind: Kind,
+    context: &InjectionContext,
+    settings: &Settings,
+) -> Result<Plan, PlanError> {
     let base = kind.template();
     let template = object.pointer(base).unwrap_or(&Value::Null);
     let Some(record) = Record::of(template)? else {
-        return fresh(object, kind, around, settings);
+        return plan_new_sidecar(object, kind, context, settings);
     };
-    if !around.renews {
-        return Err(Reason::AlreadyInjected.into());
+    if !context.updates_sidecars() {
+        return Err(SkipReason::AlreadyInjected.into());
     }
-    let (bare, undo, undo_notes) = record.undo(object, base)?;
+    let undone = record.undo(object, base)?;
     let mut settings = settings.clone();
-    // Its Service may have been led there long ago, and need not be in this input again.
+    // The Service may target this port already, and need not be in this input.
     settings.listen_port = settings.listen_port.or(record.listen.and_then(value::PortNumber::new));
-    let plan = match fresh(&bare, kind, around, &settings) {
-        Err(Stop::Skip(Reason::NotAsked)) => return Err(Reason::AlreadyInjected.into()),
-        other => other?,
+    let plan = match plan_new_sidecar(&undone.value, kind, context, &settings) {
+        Err(PlanError::Skip(SkipReason::NotRequested)) => {
+            return Err(SkipReason::AlreadyInjected.into());
+        }
+        plan => plan?,
     };
-    let mut notes = vec![Note::Renewed];
-    notes.extend(undo_notes);
+    let mut notes = vec![ChangeNote::SidecarReplaced];
+    notes.extend(undone.notes);
     notes.extend(plan.notes);
-    let patch = Patch(undo.0.into_iter().chain(plan.patch.0).collect());
-    Ok(Plan { value: plan.value, patch, notes, takeover: plan.takeover })
+    let patch = Patch(undone.patch.0.into_iter().chain(plan.patch.0).collect());
+    Ok(Plan { patch, notes, ..plan })
 }
 
-/// The plan for an object without a sidecar of ours.
-fn fresh(object: &Value, kind: Kind, around: &Around, settings: &Settings) -> Result<Plan, Stop> {
+/// Plans for an object without a sidecar.
+fn plan_new_sidecar(
+    object: &Value,
+    kind: Kind,
+    context: &InjectionContext,
+    settings: &Settings,
+) -> Result<Plan, PlanError> {
     let base = kind.template();
     let template = object.pointer(base).filter(|template| template.is_object());
     let template = template.ok_or_else(|| malformed(base, "a pod template"))?;
-    let wanted = Wanted::of(object, template, settings)?;
+    let config = SidecarConfig::of(object, template, settings)?;
     let mut edit = Edit::new(object, base);
-    fits(&edit, kind, &wanted)?;
-    if wanted.mode == Mode::Inbound
-        && !wanted.asked
-        && around.is_crowded()
+    check_pod(&edit, kind, &config)?;
+    if config.mode == Mode::Inbound
+        && !config.has_annotations
+        && context.has_several_workloads()
         && !pod::runs_engine(&edit)
     {
-        return Err(Reason::NoEngine.into());
+        return Err(SkipReason::NoEngine.into());
     }
-    let selected = Selected::of(object, template);
-    let mut notes = vec![Note::Sidecar {
-        mode: wanted.mode,
-        native: wanted.native,
-        image: wanted.image.to_string(),
+    let pods = PodSet::of(object, template);
+    let mut notes = vec![ChangeNote::SidecarAdded {
+        mode: config.mode,
+        native: config.native,
+        image: config.image.to_string(),
     }];
-    let (mut place, takeover) = match wanted.mode {
+    let (mut pod_context, takeover) = match config.mode {
         Mode::Inbound => {
-            let (place, takeover) =
-                inbound::take_over(&mut edit, &wanted, (&selected, around), &mut notes)?;
-            (place, Some(takeover))
+            let (pod_context, takeover) =
+                inbound::take_over_port(&mut edit, &config, &pods, context, &mut notes)?;
+            (pod_context, Some(takeover))
         }
         Mode::Outbound => {
-            let place =
-                outbound::point(&mut edit, &wanted, (selected.namespace, around), &mut notes)?;
-            (place, None)
+            let pod_context =
+                outbound::set_base_urls(&mut edit, &config, pods.namespace, context, &mut notes)?;
+            (pod_context, None)
         }
     };
-    place.owner = sidecar::owner(object, kind);
-    if let Some(config) = &wanted.config {
-        let volume = json!({ "name": sidecar::VOLUME, "configMap": { "name": config.as_str() } });
-        edit.insert("/spec/volumes", false, vec![volume])?;
+    pod_context.owner = sidecar::owner_attributes(object, kind);
+    if let Some(config_map) = &config.config {
+        let source = json!({ "name": config_map.as_str() });
+        let volume = json!({ "name": sidecar::VOLUME_NAME, "configMap": source });
+        edit.insert("/spec/volumes", Position::Last, vec![volume])?;
     }
-    let container = sidecar::container(&wanted, &place);
-    if wanted.native {
-        edit.insert("/spec/initContainers", true, vec![container])?;
+    let container = sidecar::container(&config, &pod_context);
+    let (list, position) = if config.native {
+        ("/spec/initContainers", Position::First)
     } else {
-        edit.insert("/spec/containers", false, vec![container])?;
-    }
-    let (value, patch) =
-        edit.finish(Some(wanted.mode.as_str()), takeover.map(|takeover| takeover.new))?;
+        ("/spec/containers", Position::Last)
+    };
+    edit.insert(list, position, vec![container])?;
+    let listen = takeover.map(|takeover| takeover.new);
+    let (value, patch) = edit.finish(Some(config.mode.as_str()), listen)?;
     Ok(Plan { value, patch, notes, takeover })
 }
 
-/// The lists of containers that a sidecar must get on with.
-const CONTAINERS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
+/// The lists of containers that share the pod's network with the sidecar.
+const CONTAINER_LISTS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
 
-/// Whether the pod is one that can have the sidecar.
-fn fits(edit: &Edit, kind: Kind, wanted: &Wanted) -> Result<(), Stop> {
+/// Checks that the pod can have a sidecar.
+fn check_pod(edit: &Edit, kind: Kind, config: &SidecarConfig) -> Result<(), PlanError> {
+    let base = kind.template();
     if !edit.get("/spec").is_some_and(Value::is_object) {
-        return Err(malformed(&format!("{}/spec", kind.template()), "a pod's specification").into());
+        return Err(malformed(&format!("{base}/spec"), "a pod spec").into());
     }
-    for list in CONTAINERS.into_iter().chain(["/spec/volumes"]) {
+    for list in CONTAINER_LISTS.into_iter().chain(["/spec/volumes"]) {
         if edit.get(list).is_some_and(|value| !value.is_array() && !value.is_null()) {
-            return Err(malformed(&format!("{}{list}", kind.template()), "a list").into());
+            return Err(malformed(&format!("{base}{list}"), "a list").into());
         }
     }
     if edit.list("/spec/containers").is_empty() {
-        return Err(Reason::NoContainers.into());
+        return Err(SkipReason::NoContainers.into());
     }
     if edit.get("/spec/hostNetwork").and_then(Value::as_bool) == Some(true) {
-        return Err(Reason::HostNetwork.into());
+        return Err(SkipReason::HostNetwork.into());
     }
     if pod::is_windows(edit) {
-        return Err(Reason::Windows.into());
+        return Err(SkipReason::Windows.into());
     }
-    if CONTAINERS.iter().flat_map(|list| edit.list(list)).any(|it| pod::name(it) == sidecar::NAME) {
-        return Err(Reason::ForeignContainer.into());
+    let has_item = |list: &str, name: &str| edit.list(list).iter().any(|it| pod::name(it) == name);
+    if CONTAINER_LISTS.into_iter().any(|list| has_item(list, sidecar::CONTAINER_NAME)) {
+        return Err(SkipReason::ForeignContainer.into());
     }
-    if kind.completes() && !wanted.native {
-        return Err(Reason::JobNeedsNative.into());
+    if kind.completes() && !config.native {
+        return Err(SkipReason::JobNeedsNative.into());
     }
-    if wanted.config.is_some()
-        && edit.list("/spec/volumes").iter().any(|it| pod::name(it) == sidecar::VOLUME)
-    {
-        return Err(Problem::VolumeExists { name: sidecar::VOLUME }.into());
+    if config.config.is_some() && has_item("/spec/volumes", sidecar::VOLUME_NAME) {
+        return Err(InjectError::VolumeExists { name: sidecar::VOLUME_NAME }.into());
     }
-    ports_are_free(edit, wanted).map_err(Stop::from)
+    check_ports(edit, config).map_err(PlanError::from)
 }
 
-/// Whether no container declares the sidecar's ports.
-fn ports_are_free(edit: &Edit, wanted: &Wanted) -> Result<(), Problem> {
-    for (port, annotation) in [(wanted.listen, "listen-port"), (wanted.admin, "admin-port")] {
-        let declared =
-            CONTAINERS.iter().flat_map(|list| pod::ports(edit, list)).find(|it| it.number == port);
+/// Checks that no container declares the sidecar's ports.
+fn check_ports(edit: &Edit, config: &SidecarConfig) -> Result<(), InjectError> {
+    for (port, annotation) in config.ports() {
+        let declared = CONTAINER_LISTS
+            .iter()
+            .flat_map(|list| pod::declared_ports(edit, list))
+            .find(|declared| declared.number == port);
         if let Some(declared) = declared {
-            return Err(Problem::PortDeclared {
-                port,
-                container: declared.container_name,
-                annotation,
-            });
+            let container = declared.container_name;
+            return Err(InjectError::PortInUse { port, container, annotation });
         }
     }
     Ok(())
 }
 
-fn malformed(at: &str, expected: &'static str) -> Problem {
-    Problem::Malformed { at: if at.is_empty() { "/".to_owned() } else { at.to_owned() }, expected }
+fn malformed(at: &str, expected: &'static str) -> InjectError {
+    let at = if at.is_empty() { "/" } else { at };
+    InjectError::Malformed { at: at.to_owned(), expected }
 }

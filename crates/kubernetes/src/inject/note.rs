@@ -1,38 +1,40 @@
-//! What was done to an object, and what its reader should know of.
+//! Notes on what an injection changed, and on what needs the attention of the user.
 
 use std::fmt;
 
 use super::settings::Mode;
 
-/// One thing that was done, or that its reader should know of.
+/// One change to an object, or one thing that the user should check.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Note {
-    Sidecar {
+pub enum ChangeNote {
+    SidecarAdded {
         mode: Mode,
         native: bool,
         image: String,
     },
-    /// The name stays in the engine's container; its number is the sidecar's from now on.
-    TookNamedPort {
+    /// The port name stays on the engine's container. Its number is now the sidecar's.
+    NamedPortTakenOver {
         container: String,
         name: String,
         old: u16,
         new: u16,
     },
-    /// Services are led to the sidecar by its number.
-    TookNumberedPort {
+    /// Services target the sidecar by number.
+    NumberedPortTakenOver {
         container: String,
         old: u16,
         new: u16,
-        seen_to: bool,
+        /// A Service of the input was changed; otherwise the user has to change it.
+        service_updated: bool,
     },
-    HandlerMoved {
+    /// A probe or hook named the port by name. It now uses the engine's number.
+    HandlerPortFixed {
         container: String,
         handler: String,
         name: String,
         number: u16,
     },
-    ProviderGuessed {
+    ProviderDetected {
         provider: &'static str,
         container: String,
     },
@@ -42,7 +44,7 @@ pub enum Note {
     PreStopKept {
         container: String,
     },
-    GraceRaised {
+    GracePeriodRaised {
         from: Option<u64>,
         to: u64,
     },
@@ -56,17 +58,17 @@ pub enum Note {
         value: Option<String>,
         prefix: &'static str,
     },
-    /// Azure's client in OpenAI's SDKs reads `OPENAI_BASE_URL` too, and would send its key there.
+    /// The Azure client in OpenAI's SDKs also reads `OPENAI_BASE_URL` and would send its key there.
     AzureOpenAi {
         container: String,
         name: String,
     },
-    /// What a ConfigMap or Secret sets is not known, and `env` would go before it.
-    EnvFrom {
+    /// The ConfigMap or Secret is not in the input, and `env` takes precedence over `envFrom`.
+    UnknownEnvFrom {
         container: String,
         source: String,
     },
-    /// Requests to 127.0.0.1 would take the way over that proxy.
+    /// Requests to 127.0.0.1 would go through this HTTP proxy.
     HttpProxy {
         container: String,
         name: String,
@@ -74,128 +76,105 @@ pub enum Note {
     NoVariable {
         upstream: String,
     },
-    /// The file of the ConfigMap says where requests go.
-    ConfigRules {
+    /// The file in the ConfigMap defines the upstreams.
+    ConfigMapRouting {
         config: String,
         upstream: Option<String>,
     },
-    ServiceLed {
+    ServiceRedirected {
         port: String,
         old: u16,
         new: u16,
     },
-    Headless {
+    HeadlessService {
         service: String,
         port: u16,
     },
-    /// A NetworkPolicy of the input lets in the engine's port by number, and not the sidecar's.
+    /// A NetworkPolicy of the input allows the engine's port by number, but not the sidecar's.
     PolicyByNumber {
         policy: String,
         old: u16,
         new: u16,
     },
-    /// An InferencePool of the input dials the pods' port by number, and not the sidecar's.
+    /// An InferencePool of the input connects to the engine's port by number.
     PoolByNumber {
         pool: String,
         old: u16,
         new: u16,
     },
-    /// It had a sidecar with other settings.
-    Renewed,
-    Removed,
-    /// Changed by somebody after `inject`, so left.
-    LeftChanged {
+    /// The object had a sidecar with other settings.
+    SidecarReplaced,
+    SidecarRemoved,
+    /// Modified after injection, so `uninject` keeps it.
+    KeptModified {
         at: String,
     },
-    /// Removed by somebody after `inject`.
-    Gone {
+    /// Removed after injection.
+    AlreadyRemoved {
         at: String,
     },
 }
 
-impl Note {
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Sidecar { .. } => "sidecar",
-            Self::TookNamedPort { .. } => "took_named_port",
-            Self::TookNumberedPort { .. } => "took_numbered_port",
-            Self::HandlerMoved { .. } => "handler_moved",
-            Self::ProviderGuessed { .. } => "provider_guessed",
-            Self::PreStopSet { .. } => "pre_stop_set",
-            Self::PreStopKept { .. } => "pre_stop_kept",
-            Self::GraceRaised { .. } => "grace_raised",
-            Self::VariablesSet { .. } => "variables_set",
-            Self::VariableKept { .. } => "variable_kept",
-            Self::AzureOpenAi { .. } => "azure_openai",
-            Self::EnvFrom { .. } => "env_from",
-            Self::HttpProxy { .. } => "http_proxy",
-            Self::NoVariable { .. } => "no_variable",
-            Self::ConfigRules { .. } => "config_rules",
-            Self::ServiceLed { .. } => "service_led",
-            Self::Headless { .. } => "headless",
-            Self::PolicyByNumber { .. } => "policy_by_number",
-            Self::PoolByNumber { .. } => "pool_by_number",
-            Self::Renewed => "renewed",
-            Self::Removed => "removed",
-            Self::LeftChanged { .. } => "left_changed",
-            Self::Gone { .. } => "gone",
-        }
-    }
-}
-
-impl fmt::Display for Note {
-    #[expect(clippy::too_many_lines, reason = "a text for each variant, and nothing else")]
+impl fmt::Display for ChangeNote {
+    #[expect(clippy::too_many_lines, reason = "one message per variant")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sidecar { mode, native, image } => {
+            Self::SidecarAdded { mode, native, image } => {
                 let kind = if *native { "native sidecar" } else { "plain container" };
-                write!(f, "adds {image} as a {kind}, {mode}")
+                write!(f, "adds {image} as a {kind} ({mode})")
             }
-            Self::TookNamedPort { container, name, old, new } => write!(
+            Self::NamedPortTakenOver { container, name, old, new } => write!(
                 f,
-                "port {name} of container {container} now leads to the sidecar ({new}), which passes on to {old}; Services \
-             that say {old} by number, and are not in this input, would lead past it"
+                "port {name} of container {container} now points to the sidecar ({new}), which forwards to {old}; a \
+                 Service outside this input that targets {old} by number bypasses the sidecar"
             ),
-            Self::TookNumberedPort { container, old, new, seen_to: false } => write!(
+            Self::NumberedPortTakenOver { container, old, new, service_updated } => {
+                write!(
+                    f,
+                    "the sidecar listens on {new} and forwards to port {old} of container {container}; "
+                )?;
+                if *service_updated {
+                    write!(f, "the Service in this input now targets {new}")
+                } else {
+                    write!(f, "make sure that its Service targets {new}")
+                }
+            }
+            Self::HandlerPortFixed { container, handler, name, number } => write!(
                 f,
-                "the sidecar listens on {new} and passes on to {old} of container {container}; the Service in this input \
-             is led to {new}"
-            ),
-            Self::TookNumberedPort { container, old, new, seen_to: true } => write!(
-                f,
-                "the sidecar listens on {new} and passes on to {old} of container {container}; that its Service leads to \
-             {new} is yours to see to"
-            ),
-            Self::HandlerMoved { container, handler, name, number } => write!(
-                f,
-                "{handler} of container {container} stays on the engine: port {number} instead of {name}"
+                "{handler} of container {container} still calls the engine: its port is {number} instead of {name}"
             ),
             Self::PreStopSet { container } => write!(
                 f,
-                "container {container} gets a preStop that waits until the sidecar has no request in flight"
+                "container {container} gets a preStop hook that waits until the sidecar has no requests in flight"
             ),
-            Self::GraceRaised { from: None, to } => {
-                write!(f, "terminationGracePeriodSeconds is {to} instead of the default (30)")
-            }
-            Self::GraceRaised { from: Some(from), to } => {
-                write!(f, "terminationGracePeriodSeconds is {to} instead of {from}")
+            Self::GracePeriodRaised { from, to } => {
+                write!(f, "terminationGracePeriodSeconds is raised to {to}, from ")?;
+                match from {
+                    Some(from) => write!(f, "{from}"),
+                    None => f.write_str("the default of 30"),
+                }
             }
             Self::VariablesSet { container, names } => {
                 write!(f, "container {container} gets {}", names.join(", "))
             }
-            Self::ServiceLed { port, old, new } => {
-                write!(f, "port {port} leads to the sidecar ({new}) instead of {old}")
+            Self::ServiceRedirected { port, old, new } => {
+                write!(f, "port {port} now targets the sidecar ({new}) instead of {old}")
             }
-            Self::Renewed => f.write_str("takes back the sidecar that it had, which was another"),
-            Self::Removed => f.write_str("takes back what inject did"),
-            Self::ProviderGuessed { provider, container } => write!(
+            Self::SidecarReplaced => {
+                f.write_str("removes the existing sidecar, which has other settings")
+            }
+            Self::SidecarRemoved => {
+                f.write_str("removes the sidecar and undoes all of its changes")
+            }
+            Self::ProviderDetected { provider, container } => write!(
                 f,
-                "takes container {container} for {provider}; if it is another, say so by the annotation tokengauge.dev/provider"
+                "container {container} looks like {provider}; if it is another engine, set the annotation \
+                 tokengauge.dev/provider"
             ),
             Self::PreStopKept { container } => write!(
                 f,
-                "container {container} has a preStop of its own, which stays: the engine is stopped when that ends; let it \
-             wait for GET /drained on the sidecar's admin port, or open streams may be cut"
+                "container {container} keeps its own preStop hook, and the engine stops when that hook ends; let the \
+                 hook wait for GET /drained on the sidecar's admin port, or open streams may be cut off"
             ),
             Self::VariableKept { container, name, value, prefix } => {
                 write!(f, "container {container} sets {name} itself")?;
@@ -205,54 +184,56 @@ impl fmt::Display for Note {
                 let url = value.as_deref().filter(|value| value.starts_with("http"));
                 write!(
                     f,
-                    ": left alone, so these calls pass by the sidecar; to route them, take the variable out and say \
-                 tokengauge.dev/upstream: {prefix}={}",
+                    ", so these calls bypass the sidecar; to route them, remove the variable and set \
+                     tokengauge.dev/upstream: {prefix}={}",
                     url.unwrap_or("URL")
                 )
             }
             Self::AzureOpenAi { container, name } => write!(
                 f,
-                "container {container} sets {name}: OPENAI_BASE_URL is not set, since clients for Azure read it too, and would \
-             send their key to the wrong address"
+                "container {container} sets {name}, so OPENAI_BASE_URL is not set: Azure clients read it too and would \
+                 send their key to the wrong address"
             ),
-            Self::EnvFrom { container, source } => write!(
+            Self::UnknownEnvFrom { container, source } => write!(
                 f,
-                "container {container} reads variables from {source}, which is not in this input: none is set, since one \
-             of ours would go before one there; name the container in tokengauge.dev/containers to set them anyway"
+                "container {container} reads variables from {source}, which is not in this input, so none is set: it \
+                 could override one of {source}; to set them anyway, name the container in tokengauge.dev/containers"
             ),
             Self::HttpProxy { container, name } => write!(
                 f,
-                "container {container} sets {name}: see that its NO_PROXY has 127.0.0.1, or calls pass by the sidecar"
+                "container {container} sets {name}; add 127.0.0.1 to its NO_PROXY, or calls bypass the sidecar"
             ),
             Self::NoVariable { upstream } => write!(
                 f,
-                "no SDK's variable is known for {upstream}: point the application at the sidecar yourself"
+                "no SDK environment variable is known for {upstream}; configure the application to call the sidecar"
             ),
-            Self::ConfigRules { config, upstream: Some(url) } => write!(
+            Self::ConfigMapRouting { config, upstream: Some(url) } => write!(
                 f,
-                "where requests go is said by tokengauge.yaml in ConfigMap {config}, with their provider and the engine's \
-                 metrics: its upstream must be {url}"
+                "tokengauge.yaml in ConfigMap {config} defines the upstreams, their provider and the engine metrics; \
+                 its upstream must be {url}"
             ),
-            Self::ConfigRules { config, upstream: None } => write!(
+            Self::ConfigMapRouting { config, upstream: None } => write!(
                 f,
-                "where requests go is said by tokengauge.yaml in ConfigMap {config}: no variables are set in containers"
+                "tokengauge.yaml in ConfigMap {config} defines the upstreams, so containers get no variables"
             ),
-            Self::Headless { service, port } => write!(
+            Self::HeadlessService { service, port } => write!(
                 f,
-                "Service {service} is headless: its clients dial port {port} of the pod itself, past the sidecar"
+                "Service {service} is headless: its clients connect to port {port} of the pod directly and bypass the \
+                 sidecar"
             ),
             Self::PolicyByNumber { policy, old, new } => write!(
                 f,
-                "NetworkPolicy {policy} lets in port {old} by number: let in {new}, or nobody reaches the sidecar"
+                "NetworkPolicy {policy} allows port {old} by number; allow {new} too, or no client reaches the sidecar"
             ),
             Self::PoolByNumber { pool, old, new } => write!(
                 f,
-                "InferencePool {pool} dials port {old} of the pod itself, past the sidecar: give it {new}"
+                "InferencePool {pool} connects to port {old} of the pod directly and bypasses the sidecar; change its \
+                 port to {new}"
             ),
-            Self::LeftChanged { at } => {
-                write!(f, "{at} was changed since `inject`, so it is left as it is")
+            Self::KeptModified { at } => {
+                write!(f, "{at} was modified after injection and is left unchanged")
             }
-            Self::Gone { at } => write!(f, "{at} was taken out since `inject`"),
+            Self::AlreadyRemoved { at } => write!(f, "{at} was removed after injection"),
         }
     }
 }

@@ -1,161 +1,182 @@
-//! Beside an application: its SDKs are led to the sidecar by their own environment variables.
+//! Outbound mode: environment variables point the application's SDKs to the sidecar.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::annotations::Wanted;
-use super::edit::Edit;
-use super::note::Note;
-use super::outcome::Problem;
+use super::annotations::SidecarConfig;
+use super::context::InjectionContext;
+use super::edit::{Edit, Position};
+use super::note::ChangeNote;
+use super::outcome::InjectError;
 use super::pod;
-use super::services::Around;
-use super::sidecar::Place;
-use super::vendors::{self, Setting};
+use super::providers::{self, BaseUrl};
+use super::sidecar::PodContext;
 
-/// Gives the application's containers their variables, and says what the sidecar is to do.
-pub(super) fn point(
+/// Sets the variables in the application's containers, and returns what the sidecar has to know about the pod.
+pub(super) fn set_base_urls(
     edit: &mut Edit,
-    wanted: &Wanted,
-    (namespace, around): (Option<&str>, &Around),
-    notes: &mut Vec<Note>,
-) -> Result<Place, Problem> {
-    let lists: &[&str] = if wanted.native {
+    config: &SidecarConfig,
+    namespace: Option<&str>,
+    context: &InjectionContext,
+    notes: &mut Vec<ChangeNote>,
+) -> Result<PodContext, InjectError> {
+    let lists: &[&str] = if config.native {
         &["/spec/initContainers", "/spec/containers"]
     } else {
-        // Before a plain container starts, what initialises the pod has ended.
+        // Init containers end before a plain sidecar container starts.
         &["/spec/containers"]
     };
-    check_names(edit, wanted, lists)?;
-    let config = wanted.config.as_ref().filter(|_| wanted.upstream.is_empty());
-    let provider = wanted.provider.as_ref().map(|name| name.as_str().to_owned());
-    if let Some(config) = config {
-        notes.push(Note::ConfigRules { config: config.to_string(), upstream: None });
+    check_container_names(edit, config, lists)?;
+    let provider = config.provider.as_ref().map(|name| name.as_str().to_owned());
+    let config_map = config.config.as_ref().filter(|_| config.upstream.is_empty());
+    if let Some(name) = config_map {
+        notes.push(ChangeNote::ConfigMapRouting { config: name.to_string(), upstream: None });
     } else {
-        let (settings, unknown) =
-            vendors::settings(&wanted.upstream, provider.as_deref(), wanted.listen);
-        notes.extend(unknown.into_iter().map(|upstream| Note::NoVariable { upstream }));
+        let (base_urls, unknown) =
+            providers::base_urls(&config.upstream, provider.as_deref(), config.listen);
+        notes.extend(unknown.into_iter().map(|upstream| ChangeNote::NoVariable { upstream }));
+        let application = Application { config, namespace, context, base_urls };
         for list in lists {
             for index in 0..edit.list(list).len() {
-                let at = format!("{list}/{index}");
-                container(edit, &at, (wanted, &settings), (namespace, around), notes)?;
+                application.set_variables(edit, &format!("{list}/{index}"), notes)?;
             }
         }
     }
-    Ok(Place {
-        upstream: config.is_none().then(|| vendors::routes(&wanted.upstream)),
+    Ok(PodContext {
+        upstream: config_map.is_none().then(|| providers::upstream_flag(&config.upstream)),
         provider,
-        declares_listen: false,
-        grace: pod::grace(edit),
+        declares_listen_port: false,
+        grace_period: pod::grace_period(edit),
         owner: Vec::new(),
     })
 }
 
-fn check_names(edit: &Edit, wanted: &Wanted, lists: &[&str]) -> Result<(), Problem> {
+fn check_container_names(
+    edit: &Edit,
+    config: &SidecarConfig,
+    lists: &[&str],
+) -> Result<(), InjectError> {
     let choices: Vec<String> =
         lists.iter().flat_map(|list| edit.list(list)).map(pod::name).collect();
-    let unknown = wanted.containers.iter().flatten().find(|name| !choices.contains(name));
+    let unknown = config.containers.iter().flatten().find(|name| !choices.contains(name));
     match unknown {
-        Some(name) => Err(Problem::NoSuchContainer { name: name.clone(), choices }),
+        Some(name) => Err(InjectError::NoSuchContainer { name: name.clone(), choices }),
         None => Ok(()),
     }
 }
 
-fn container(
-    edit: &mut Edit,
-    at: &str,
-    (wanted, settings): (&Wanted, &[Setting]),
-    (namespace, around): (Option<&str>, &Around),
-    notes: &mut Vec<Note>,
-) -> Result<(), Problem> {
-    let value = edit.get(at).unwrap_or(&Value::Null);
-    let name = pod::name(value);
-    if wanted.containers.as_ref().is_some_and(|names| !names.contains(&name)) {
-        return Ok(());
-    }
-    let mut set = BTreeMap::new();
-    match from_elsewhere(value, namespace, around, &mut set) {
-        // Named by the user, who says thereby that ours may go before what stands there.
-        Some(source) if wanted.containers.is_none() => {
-            notes.push(Note::EnvFrom { container: name, source });
-            return Ok(());
-        }
-        Some(_) | None => {}
-    }
-    for item in value.get("env").and_then(Value::as_array).into_iter().flatten() {
-        set.insert(pod::name(item), item.get("value").and_then(Value::as_str).map(str::to_owned));
-    }
-    let proxy = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
-        .into_iter()
-        .find(|name| set.contains_key(*name));
-    let items: Vec<&Setting> =
-        settings.iter().filter(|setting| is_free(setting, &name, &set, notes)).collect();
-    if items.is_empty() {
-        return Ok(());
-    }
-    if let Some(proxy) = proxy {
-        notes.push(Note::HttpProxy { container: name.clone(), name: proxy.to_owned() });
-    }
-    let names = items.iter().map(|setting| setting.variable.name).collect();
-    let env =
-        items.iter().map(|it| json!({ "name": it.variable.name, "value": it.value })).collect();
-    edit.insert(&format!("{at}/env"), false, env)?;
-    notes.push(Note::VariablesSet { container: name, names });
-    Ok(())
-}
-
-/// What a container sets: each variable, with its value where that stands there.
+/// Variables that a container sets, with their values where the manifest has them.
 type Variables = BTreeMap<String, Option<String>>;
 
-/// Whether a variable may be set: nobody has, by whichever name.
-fn is_free(setting: &Setting, container: &str, set: &Variables, notes: &mut Vec<Note>) -> bool {
-    let variable = setting.variable;
-    let names = [variable.name].into_iter().chain(variable.aliases.iter().copied());
-    for name in names {
-        if let Some(value) = set.get(name) {
-            if value.as_ref() != Some(&setting.value) {
-                notes.push(Note::VariableKept {
-                    container: container.to_owned(),
-                    name,
-                    value: value.clone(),
-                    prefix: setting.prefix,
-                });
-            }
-            return false;
+/// The application of a pod, and the variables that its containers need.
+struct Application<'a> {
+    config: &'a SidecarConfig,
+    namespace: Option<&'a str>,
+    context: &'a InjectionContext,
+    base_urls: Vec<BaseUrl>,
+}
+
+impl Application<'_> {
+    /// Sets the variables in the container at `pointer` that it does not set itself.
+    fn set_variables(
+        &self,
+        edit: &mut Edit,
+        pointer: &str,
+        notes: &mut Vec<ChangeNote>,
+    ) -> Result<(), InjectError> {
+        let value = edit.get(pointer).unwrap_or(&Value::Null);
+        let container = pod::name(value);
+        let names = self.config.containers.as_ref();
+        if names.is_some_and(|names| !names.contains(&container)) {
+            return Ok(());
         }
+        let (mut existing, unknown_source) = self.variables_from_sources(value);
+        // If the user names the container, the new variables may override those of an unknown source.
+        if let Some(source) = unknown_source.filter(|_| names.is_none()) {
+            notes.push(ChangeNote::UnknownEnvFrom { container, source });
+            return Ok(());
+        }
+        for item in value.get("env").and_then(Value::as_array).into_iter().flatten() {
+            let text = item.get("value").and_then(Value::as_str);
+            existing.insert(pod::name(item), text.map(str::to_owned));
+        }
+        let base_urls: Vec<&BaseUrl> = self
+            .base_urls
+            .iter()
+            .filter(|base_url| is_unset(base_url, &container, &existing, notes))
+            .collect();
+        if base_urls.is_empty() {
+            return Ok(());
+        }
+        let proxy = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
+            .into_iter()
+            .find(|name| existing.contains_key(*name));
+        if let Some(proxy) = proxy {
+            let name = proxy.to_owned();
+            notes.push(ChangeNote::HttpProxy { container: container.clone(), name });
+        }
+        let names = base_urls.iter().map(|base_url| base_url.variable.name).collect();
+        let variable = |base_url: &&BaseUrl| json!({ "name": base_url.variable.name, "value": base_url.value });
+        let env = base_urls.iter().map(variable).collect();
+        edit.insert(&format!("{pointer}/env"), Position::Last, env)?;
+        notes.push(ChangeNote::VariablesSet { container, names });
+        Ok(())
     }
-    let azure =
-        set.keys().find(|name| name.starts_with("AZURE_OPENAI_") || *name == "OPENAI_API_VERSION");
+
+    /// Returns the variables from `envFrom`, and the first ConfigMap or Secret that is not in the input.
+    fn variables_from_sources(&self, container: &Value) -> (Variables, Option<String>) {
+        let mut variables = Variables::new();
+        let mut unknown_source = None;
+        for source in container.get("envFrom").and_then(Value::as_array).into_iter().flatten() {
+            let prefix = source.get("prefix").and_then(Value::as_str).unwrap_or_default();
+            for (key, kind) in [("configMapRef", "ConfigMap"), ("secretRef", "Secret")] {
+                let Some(name) = source.get(key).map(pod::name) else {
+                    continue;
+                };
+                match self.context.variables(kind, &name, self.namespace) {
+                    Some(keys) => {
+                        variables.extend(keys.iter().map(|key| (format!("{prefix}{key}"), None)));
+                    }
+                    None => {
+                        unknown_source = unknown_source.or_else(|| Some(format!("{kind} {name}")));
+                    }
+                }
+            }
+        }
+        (variables, unknown_source)
+    }
+}
+
+/// Whether the container sets the variable under none of its names. Reports why a variable is not set.
+fn is_unset(
+    base_url: &BaseUrl,
+    container: &str,
+    existing: &Variables,
+    notes: &mut Vec<ChangeNote>,
+) -> bool {
+    let variable = base_url.variable;
+    let mut names = [variable.name].into_iter().chain(variable.aliases.iter().copied());
+    if let Some((name, value)) = names.find_map(|name| Some((name, existing.get(name)?))) {
+        if value.as_ref() != Some(&base_url.value) {
+            notes.push(ChangeNote::VariableKept {
+                container: container.to_owned(),
+                name,
+                value: value.clone(),
+                prefix: base_url.prefix,
+            });
+        }
+        return false;
+    }
+    let azure = existing
+        .keys()
+        .find(|name| name.starts_with("AZURE_OPENAI_") || *name == "OPENAI_API_VERSION");
     match azure {
         Some(azure) if variable.name == "OPENAI_BASE_URL" => {
-            notes.push(Note::AzureOpenAi { container: container.to_owned(), name: azure.clone() });
+            let name = azure.clone();
+            notes.push(ChangeNote::AzureOpenAi { container: container.to_owned(), name });
             false
         }
         Some(_) | None => true,
     }
-}
-
-/// Collects what ConfigMaps and Secrets of the input set; the first that is not in the input is told.
-fn from_elsewhere(
-    container: &Value,
-    namespace: Option<&str>,
-    around: &Around,
-    set: &mut Variables,
-) -> Option<String> {
-    let mut missing = None;
-    for source in container.get("envFrom").and_then(Value::as_array).into_iter().flatten() {
-        let prefix = source.get("prefix").and_then(Value::as_str).unwrap_or_default();
-        for (key, kind) in [("configMapRef", "ConfigMap"), ("secretRef", "Secret")] {
-            let Some(name) = source.get(key).map(pod::name) else {
-                continue;
-            };
-            match around.variables(kind, &name, namespace) {
-                Some(keys) => {
-                    set.extend(keys.into_iter().map(|key| (format!("{prefix}{key}"), None)))
-                }
-                None => missing = missing.or_else(|| Some(format!("{kind} {name}"))),
-            }
-        }
-    }
-    missing
 }

@@ -1,27 +1,28 @@
-//! What a pod template says, as far as `inject` must know it.
+//! Reads the parts of a pod template on which the injection depends.
 
 use serde_json::Value;
 
 use super::edit::Edit;
-use super::engine;
+
+/// The grace period of a pod that sets none, in seconds.
+const DEFAULT_GRACE_PERIOD: u64 = 30;
 
 /// A TCP port that a container declares.
 #[derive(Clone, Debug)]
-pub(super) struct Declared {
-    /// The container's place in `/spec/containers`, and its name.
+pub(super) struct DeclaredPort {
+    /// Index of the container in its list.
     pub(super) container: usize,
     pub(super) container_name: String,
-    /// The port's place in the container's list.
+    /// Index of the port in the container's list.
     pub(super) index: usize,
     pub(super) name: Option<String>,
     pub(super) number: u16,
-    /// Whether a port of the node leads to it.
-    pub(super) on_host: bool,
+    pub(super) has_host_port: bool,
 }
 
-impl Declared {
-    /// As a person chooses it: `http (8000, container vllm)`.
-    pub(super) fn choice(&self) -> String {
+impl DeclaredPort {
+    /// Describes the port to a user: `http (8000, container vllm)`.
+    pub(super) fn description(&self) -> String {
         match &self.name {
             Some(name) => format!("{name} ({}, container {})", self.number, self.container_name),
             None => format!("{} (container {})", self.number, self.container_name),
@@ -29,42 +30,74 @@ impl Declared {
     }
 }
 
-/// The TCP ports of a list of containers.
-pub(super) fn ports(edit: &Edit, list: &str) -> Vec<Declared> {
-    let mut ports = Vec::new();
-    for (container, value) in edit.list(list).iter().enumerate() {
-        let declared = value.get("ports").and_then(Value::as_array);
-        for (index, port) in declared.into_iter().flatten().enumerate() {
-            let tcp = port.get("protocol").and_then(Value::as_str).is_none_or(|name| name == "TCP");
-            let number = port.get("containerPort").and_then(Value::as_u64);
-            let Some(number) = number.and_then(|number| u16::try_from(number).ok()).filter(|_| tcp)
-            else {
-                continue;
-            };
-            ports.push(Declared {
-                container,
-                container_name: name(value),
-                index,
-                name: port.get("name").and_then(Value::as_str).map(str::to_owned),
-                number,
-                on_host: port.get("hostPort").is_some_and(|port| !port.is_null()),
-            });
-        }
-    }
-    ports
+/// Returns the TCP ports that a list of containers declares.
+pub(super) fn declared_ports(edit: &Edit, list: &str) -> Vec<DeclaredPort> {
+    let containers = edit.list(list).iter().enumerate();
+    containers
+        .flat_map(|(container, value)| {
+            let ports = value.get("ports").and_then(Value::as_array).into_iter().flatten();
+            ports.enumerate().filter(|(_, port)| is_tcp(port)).filter_map(move |(index, port)| {
+                Some(DeclaredPort {
+                    container,
+                    container_name: name(value),
+                    index,
+                    name: port.get("name").and_then(Value::as_str).map(str::to_owned),
+                    number: u16::try_from(port.get("containerPort")?.as_u64()?).ok()?,
+                    has_host_port: port.get("hostPort").is_some_and(|port| !port.is_null()),
+                })
+            })
+        })
+        .collect()
 }
 
+/// Whether a port of a container or Service uses TCP, which is the default.
+pub(super) fn is_tcp(port: &Value) -> bool {
+    port.get("protocol").and_then(Value::as_str).is_none_or(|protocol| protocol == "TCP")
+}
+
+/// Returns the `name` field, or an empty string.
 pub(super) fn name(value: &Value) -> String {
     value.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Whether one of the containers is known for an engine.
+/// Whether one of the containers runs a known engine.
 pub(super) fn runs_engine(edit: &Edit) -> bool {
-    let containers = edit.list("/spec/containers");
-    containers.iter().any(|it| engine::provider(it).is_some())
+    edit.list("/spec/containers").iter().any(|container| engine_provider(container).is_some())
 }
 
-/// Whether the pod runs on Windows, by what it says itself.
+/// Texts in images and commands, and the provider name of the engine that they identify.
+///
+/// The first match wins: NIM and others contain vLLM or TensorRT-LLM and name it in their arguments.
+const ENGINES: &[(&str, &str)] = &[
+    ("nvcr.io/nim/", "nim"),
+    ("tensorrt-llm", "tensorrt_llm"),
+    ("tensorrt_llm", "tensorrt_llm"),
+    ("trtllm-serve", "tensorrt_llm"),
+    ("tritonserver", "triton"),
+    ("text-generation-inference", "tgi"),
+    ("text-generation-launcher", "tgi"),
+    ("sglang", "sglang"),
+    ("vllm", "vllm"),
+    ("llama.cpp", "llama_cpp"),
+    ("llama-server", "llama_cpp"),
+    ("ollama", "ollama"),
+];
+
+/// Guesses the engine of a container from its image, then its command, then its arguments.
+pub(super) fn engine_provider(container: &Value) -> Option<&'static str> {
+    ["image", "command", "args"].into_iter().find_map(|key| {
+        let value = container.get(key)?;
+        let texts: Vec<&str> = match value.as_array() {
+            Some(items) => items.iter().filter_map(Value::as_str).collect(),
+            None => value.as_str().into_iter().collect(),
+        };
+        let (_, provider) =
+            ENGINES.iter().find(|(pattern, _)| texts.iter().any(|text| text.contains(pattern)))?;
+        Some(*provider)
+    })
+}
+
+/// Whether the pod template requires a Windows node.
 pub(super) fn is_windows(edit: &Edit) -> bool {
     [
         "/spec/os/name",
@@ -75,12 +108,14 @@ pub(super) fn is_windows(edit: &Edit) -> bool {
     .any(|pointer| edit.get(pointer).and_then(Value::as_str) == Some("windows"))
 }
 
-/// Seconds: what the pod says, or Kubernetes' default.
-pub(super) fn grace(edit: &Edit) -> u64 {
-    edit.get("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(30)
+/// Returns the termination grace period in seconds.
+pub(super) fn grace_period(edit: &Edit) -> u64 {
+    edit.get("/spec/terminationGracePeriodSeconds")
+        .and_then(Value::as_u64)
+        .unwrap_or(DEFAULT_GRACE_PERIOD)
 }
 
-/// The name in an object's metadata.
-pub(super) fn of_metadata(object: &Value) -> String {
+/// Returns the name in an object's metadata, or an empty string.
+pub(super) fn metadata_name(object: &Value) -> String {
     object.get("metadata").map(name).unwrap_or_default()
 }

@@ -1,61 +1,76 @@
-//! What was changed in an object, kept in one of its annotations, and how it is taken back.
+//! The record of an injection, kept in an annotation of the object, from which `uninject` restores it.
 //!
-//! Places are named, not counted: `/spec/containers/vllm/env/OPENAI_BASE_URL`, so that they are found again whatever
-//! was put before them in the meantime.
+//! Paths name list items instead of numbering them (`/spec/containers/vllm/env/OPENAI_BASE_URL`), so that they stay
+//! valid if other items are inserted later.
 
 use json_patch::{Patch, PatchOperation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::edit::{applied, remove, replace};
-use super::note::Note;
-use super::outcome::Problem;
+use super::note::ChangeNote;
+use super::outcome::InjectError;
+use super::patch;
 
 /// The annotation that holds the record.
-pub const RECORD: &str = "tokengauge.dev/injected";
+pub const RECORD_ANNOTATION: &str = "tokengauge.dev/injected";
 
-/// The form of the record. Another number is another form, which this program cannot take back.
+/// The JSON pointer to [`RECORD_ANNOTATION`], relative to the pod template or the Service.
+pub(super) const RECORD_POINTER: &str = "/metadata/annotations/tokengauge.dev~1injected";
+
+/// Version of the record's format. Other versions cannot be undone.
 const VERSION: u32 = 1;
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls it in")]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
-/// The steps in the order in which they were taken.
+/// The steps of an injection, in order.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Record {
     version: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mode: Option<String>,
-    /// The sidecar's port, where it took over one.
+    /// The sidecar's port, if it took over a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) listen: Option<u16>,
     steps: Vec<Step>,
 }
 
-/// One step.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub(super) enum Step {
-    /// A list or an object was made to hold what the next steps add.
-    Made {
-        made: String,
-        /// Whether its key stood there without a value, as templates write it.
+    /// A list or an object was created for the next steps.
+    Created {
+        #[serde(rename = "made")]
+        path: String,
+        /// Its key existed without a value, as templates write it.
         #[serde(rename = "null", default, skip_serializing_if = "is_false")]
         was_null: bool,
     },
-    /// Something is there that was not; what is known of it, to see whether it was changed since.
+    /// A value was added. Null if the record does not hold the value.
     Added {
-        added: String,
+        #[serde(rename = "added")]
+        path: String,
         #[serde(rename = "as", default, skip_serializing_if = "Value::is_null")]
-        known: Value,
+        value: Value,
     },
     Changed {
-        changed: String,
-        was: Value,
-        now: Value,
+        #[serde(rename = "changed")]
+        path: String,
+        #[serde(rename = "was")]
+        before: Value,
+        #[serde(rename = "now")]
+        after: Value,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// The result of undoing an injection.
+pub(super) struct Undone {
+    pub(super) value: Value,
+    pub(super) patch: Patch,
+    /// Values that were modified or removed after injection.
+    pub(super) notes: Vec<ChangeNote>,
 }
 
 impl Record {
@@ -63,52 +78,53 @@ impl Record {
         Self { version: VERSION, mode: mode.map(str::to_owned), listen, steps }
     }
 
-    /// Compact JSON.
-    pub(super) fn to_text(&self) -> String {
+    /// Returns compact JSON.
+    pub(super) fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The record in a pod template or a Service; `None` where `inject` has not been.
-    pub(super) fn of(template: &Value) -> Result<Option<Self>, Problem> {
+    /// Reads the record of a pod template or a Service. `None` means that it was not injected.
+    pub(super) fn of(template: &Value) -> Result<Option<Self>, InjectError> {
         let annotations = template.pointer("/metadata/annotations");
-        let Some(text) = annotations.and_then(|them| them.get(RECORD)) else {
+        let Some(text) = annotations.and_then(|all| all.get(RECORD_ANNOTATION)) else {
             return Ok(None);
         };
-        let broken = |wrong: String| Problem::BrokenRecord { wrong };
-        let text = text.as_str().ok_or_else(|| broken("it is no text".to_owned()))?;
-        let record: Self = serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
+        let unreadable = |message: String| InjectError::UnreadableRecord { message };
+        let text = text.as_str().ok_or_else(|| unreadable("not a string".to_owned()))?;
+        let record: Self =
+            serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
         if record.version != VERSION {
-            return Err(broken(format!("version {}, known is {VERSION}", record.version)));
+            let version = record.version;
+            return Err(unreadable(format!("version {version}, expected {VERSION}")));
         }
         Ok(Some(record))
     }
 
-    /// Takes everything back that is still as `inject` left it: the object without, the patch, and what was not as left.
-    pub(super) fn undo(
-        &self,
-        object: &Value,
-        base: &str,
-    ) -> Result<(Value, Patch, Vec<Note>), Problem> {
+    /// Undoes every step whose result is still as the injection left it.
+    pub(super) fn undo(&self, object: &Value, base: &str) -> Result<Undone, InjectError> {
         let mut undo =
             Undo { value: object.clone(), base, operations: Vec::new(), notes: Vec::new() };
-        let (made, rest): (Vec<&Step>, Vec<&Step>) =
-            self.steps.iter().partition(|step| is_metadata(step));
-        for step in rest.into_iter().rev() {
-            undo.take_back(step)?;
+        // The parents of the record itself go last.
+        let (parents, others): (Vec<&Step>, Vec<&Step>) =
+            self.steps.iter().partition(|step| step.creates_record_parent());
+        for step in others.into_iter().rev() {
+            undo.undo_step(step)?;
         }
-        undo.remove(super::edit::RECORD_POINTER)?;
-        for step in made.into_iter().rev() {
-            undo.take_back(step)?;
+        undo.remove(RECORD_POINTER)?;
+        for step in parents.into_iter().rev() {
+            undo.undo_step(step)?;
         }
-        Ok((undo.value, Patch(shortened(undo.operations)), undo.notes))
+        let patch = Patch(drop_redundant_removals(undo.operations));
+        Ok(Undone { value: undo.value, patch, notes: undo.notes })
     }
 }
 
-/// Whether it made what holds the record itself.
-fn is_metadata(step: &Step) -> bool {
-    match step {
-        Step::Made { made, .. } => made == "/metadata" || made == "/metadata/annotations",
-        Step::Added { .. } | Step::Changed { .. } => false,
+impl Step {
+    fn creates_record_parent(&self) -> bool {
+        match self {
+            Self::Created { path, .. } => path == "/metadata" || path == "/metadata/annotations",
+            Self::Added { .. } | Self::Changed { .. } => false,
+        }
     }
 }
 
@@ -116,63 +132,60 @@ struct Undo<'a> {
     value: Value,
     base: &'a str,
     operations: Vec<PatchOperation>,
-    notes: Vec<Note>,
+    notes: Vec<ChangeNote>,
 }
 
 impl Undo<'_> {
-    fn take_back(&mut self, step: &Step) -> Result<(), Problem> {
+    fn undo_step(&mut self, step: &Step) -> Result<(), InjectError> {
         let template = self.value.pointer(self.base).unwrap_or(&Value::Null);
-        match step {
-            Step::Made { made, was_null } => match found(template, made, &Value::Null) {
+        let note = match step {
+            Step::Created { path, was_null } => match find(template, path, &Value::Null) {
                 Some((at, value)) if is_empty(value) && *was_null => {
-                    self.replace(&at, &Value::Null)
+                    return self.replace(&at, &Value::Null);
                 }
-                Some((at, value)) if is_empty(value) => self.remove(&at),
-                Some(_) | None => Ok(()),
+                Some((at, value)) if is_empty(value) => return self.remove(&at),
+                Some(_) | None => return Ok(()),
             },
-            Step::Added { added, known } => match found(template, added, known) {
-                Some((at, value)) if holds(value, known) => self.remove(&at),
-                Some(_) => self.note(Note::LeftChanged { at: added.clone() }),
-                None => self.note(Note::Gone { at: added.clone() }),
+            Step::Added { path, value: added } => match find(template, path, added) {
+                Some((at, value)) if contains(value, added) => return self.remove(&at),
+                Some(_) => ChangeNote::KeptModified { at: path.clone() },
+                None => ChangeNote::AlreadyRemoved { at: path.clone() },
             },
-            Step::Changed { changed, was, now } => match found(template, changed, &Value::Null) {
-                Some((at, value)) if value == now => self.replace(&at, was),
-                Some(_) => self.note(Note::LeftChanged { at: changed.clone() }),
-                None => self.note(Note::Gone { at: changed.clone() }),
+            Step::Changed { path, before, after } => match find(template, path, &Value::Null) {
+                Some((at, value)) if value == after => return self.replace(&at, before),
+                Some(_) => ChangeNote::KeptModified { at: path.clone() },
+                None => ChangeNote::AlreadyRemoved { at: path.clone() },
             },
-        }
-    }
-
-    #[expect(clippy::unnecessary_wraps, reason = "an arm of a match whose other arms can fail")]
-    fn note(&mut self, note: Note) -> Result<(), Problem> {
+        };
         self.notes.push(note);
         Ok(())
     }
 
-    fn remove(&mut self, at: &str) -> Result<(), Problem> {
-        let operation = remove(self.base, at)?;
-        applied(&mut self.value, &operation)?;
-        self.operations.push(operation);
-        Ok(())
+    fn remove(&mut self, at: &str) -> Result<(), InjectError> {
+        self.apply(patch::remove(self.base, at)?)
     }
 
-    fn replace(&mut self, at: &str, value: &Value) -> Result<(), Problem> {
-        let operation = replace(self.base, at, value.clone())?;
-        applied(&mut self.value, &operation)?;
+    fn replace(&mut self, at: &str, value: &Value) -> Result<(), InjectError> {
+        self.apply(patch::replace(self.base, at, value.clone())?)
+    }
+
+    fn apply(&mut self, operation: PatchOperation) -> Result<(), InjectError> {
+        patch::apply(&mut self.value, &operation)?;
         self.operations.push(operation);
         Ok(())
     }
 }
 
-/// Leaves out removals from what is removed or replaced as a whole right after: text that is taken out in one piece leaves no trace.
-fn shortened(operations: Vec<PatchOperation>) -> Vec<PatchOperation> {
+/// Drops removals inside a value that the next operation removes or replaces as a whole. Text that is removed in one
+/// piece leaves no remains such as an empty list.
+fn drop_redundant_removals(operations: Vec<PatchOperation>) -> Vec<PatchOperation> {
     let mut kept: Vec<PatchOperation> = Vec::with_capacity(operations.len());
     for operation in operations {
         if matches!(operation, PatchOperation::Remove(_) | PatchOperation::Replace(_)) {
-            let whole = format!("{}/", operation.path());
+            let inside = format!("{}/", operation.path());
             while kept.last().is_some_and(|last| {
                 matches!(last, PatchOperation::Remove(_))
-                    && last.path().as_str().starts_with(&whole)
+                    && last.path().as_str().starts_with(&inside)
             }) {
                 kept.pop();
             }
@@ -190,19 +203,19 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether a value still says what is known of it. An API server adds fields with their defaults.
-fn holds(value: &Value, known: &Value) -> bool {
-    match (value, known) {
+/// Whether a value still has all recorded fields. An API server adds fields with their defaults.
+fn contains(value: &Value, recorded: &Value) -> bool {
+    match (value, recorded) {
         (_, Value::Null) => true,
-        (Value::Object(value), Value::Object(known)) => {
-            known.iter().all(|(key, known)| value.get(key).is_some_and(|value| holds(value, known)))
-        }
-        _ => value == known,
+        (Value::Object(fields), Value::Object(recorded)) => recorded
+            .iter()
+            .all(|(key, recorded)| fields.get(key).is_some_and(|value| contains(value, recorded))),
+        _ => value == recorded,
     }
 }
 
-/// How an item of a list is called: by its name, or a port by its number.
-pub(super) fn id(item: &Value) -> String {
+/// Returns what identifies a list item: its name, or the number of a port.
+pub(super) fn item_id(item: &Value) -> String {
     if let Some(name) = item.get("name").and_then(Value::as_str) {
         return name.to_owned();
     }
@@ -210,70 +223,64 @@ pub(super) fn id(item: &Value) -> String {
     number.and_then(Value::as_u64).map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// The item's fields but its name, which its place says.
-pub(super) fn without_name(item: &Value) -> Value {
+/// Returns the fields of a list item that its path does not contain, or null if there are none.
+pub(super) fn item_fields(item: &Value) -> Value {
     let mut fields = item.as_object().cloned().unwrap_or_default();
     fields.remove("name");
     fields.remove("containerPort");
     if fields.is_empty() { Value::Null } else { Value::Object(fields) }
 }
 
-/// A container is ours by its name; its record would be as long as itself.
-pub(super) fn is_container(fields: &Value) -> bool {
-    fields.get("image").is_some()
-}
-
-pub(super) fn escaped(token: &str) -> String {
+/// Escapes a token of a JSON pointer.
+pub(super) fn escape(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }
 
-fn unescaped(token: &str) -> String {
+fn unescape(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
 
-/// A pointer with the names of list items instead of their numbers.
-pub(super) fn named(root: &Value, pointer: &str) -> String {
+/// Replaces the indexes in a JSON pointer with the identifiers of their items.
+pub(super) fn named_path(root: &Value, pointer: &str) -> String {
     let mut at = Some(root);
-    let mut named = String::new();
+    let mut path = String::new();
     for token in pointer.split('/').skip(1) {
-        named.push('/');
+        path.push('/');
         match at {
             Some(Value::Array(items)) => {
                 let item = token.parse::<usize>().ok().and_then(|index| items.get(index));
-                named.push_str(&item.map(|item| escaped(&id(item))).unwrap_or_default());
+                path.push_str(&item.map(|item| escape(&item_id(item))).unwrap_or_default());
                 at = item;
             }
-            Some(other) => {
-                named.push_str(token);
-                at = other.get(unescaped(token));
+            Some(value) => {
+                path.push_str(token);
+                at = value.get(unescape(token));
             }
-            None => named.push_str(token),
+            None => path.push_str(token),
         }
     }
-    named
+    path
 }
 
-/// The place that a named pointer leads to now, and what is there. Of several items called the same, the last one that
-/// holds what is known.
-fn found<'a>(root: &'a Value, named: &str, known: &Value) -> Option<(String, &'a Value)> {
+/// Finds the value at a named path, and its JSON pointer. Among items with the same identifier, the last one that
+/// contains the recorded fields wins.
+fn find<'a>(root: &'a Value, path: &str, recorded: &Value) -> Option<(String, &'a Value)> {
     let mut at = root;
     let mut pointer = String::new();
-    let mut tokens = named.split('/').skip(1).peekable();
+    let mut tokens = path.split('/').skip(1).peekable();
     while let Some(token) = tokens.next() {
-        let token = unescaped(token);
+        let token = unescape(token);
         if let Value::Array(items) = at {
-            let called = |item: &&Value| id(item) == token;
-            let last = tokens.peek().is_none();
-            let fits = |item: &&Value| called(item) && (!last || holds(item, known));
-            let index = items
-                .iter()
-                .rposition(|item| fits(&item))
-                .or_else(|| items.iter().rposition(|item| called(&item)))?;
+            let is_last = tokens.peek().is_none();
+            let is_named = |item: &Value| item_id(item) == token;
+            let is_match = |item: &Value| is_named(item) && (!is_last || contains(item, recorded));
+            let index =
+                items.iter().rposition(is_match).or_else(|| items.iter().rposition(is_named))?;
             at = items.get(index)?;
             pointer.push_str(&format!("/{index}"));
         } else {
             at = at.get(&token)?;
-            pointer.push_str(&format!("/{}", escaped(&token)));
+            pointer.push_str(&format!("/{}", escape(&token)));
         }
     }
     Some((pointer, at))

@@ -1,67 +1,55 @@
-//! The container that is added: `tokengauge run`, set up by its environment.
+//! The sidecar container: `tokengauge run`, configured by its environment.
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
-use super::annotations::Wanted;
-use super::kind::Kind;
+use super::annotations::{DEFAULT_ADMIN_PORT, SidecarConfig};
+use super::kind::{self, Kind};
 use super::settings::Mode;
 
-/// The container's name, and that of its port for health and metrics.
-pub(super) const NAME: &str = "tokengauge";
+/// Name of the container, and of its port for health and metrics.
+pub(super) const CONTAINER_NAME: &str = "tokengauge";
 
-/// The volume that holds `tokengauge.yaml`.
-pub(super) const VOLUME: &str = "tokengauge-config";
+/// Name of the volume with `tokengauge.yaml`.
+pub(super) const VOLUME_NAME: &str = "tokengauge-config";
 
-/// Seconds that streams may take to end when their pod is deleted, where nobody says another length.
-pub(super) const DRAIN: u64 = 300;
+/// Default time for open streams to end after their pod is deleted, in seconds.
+const DEFAULT_DRAIN: u64 = 300;
 
-/// Seconds from the end of the drain to that of the grace period: endpoints are removed before (5), telemetry is flushed
-/// after, and an engine may take its time to stop.
-pub(super) const AFTER_DRAIN: u64 = 30;
+/// Time from the end of the drain to the end of the grace period, in seconds. It covers the removal of endpoints before
+/// the drain (5 s), the flush of telemetry, and the shutdown of the engine.
+pub(super) const GRACE_AFTER_DRAIN: u64 = 30;
 
-/// Seconds of those in which a plain container serves on, while an engine that got SIGTERM ends its streams; the rest is for its
-/// own end. A native sidecar is stopped after the engine anyway.
+/// Part of [`GRACE_AFTER_DRAIN`] for which a plain container keeps serving while the engine ends its streams after
+/// SIGTERM, in seconds. The rest is for its own shutdown. A native sidecar is stopped after the engine anyway.
 const LINGER: u64 = 20;
 
-/// What only the pod around it can say.
+/// What the sidecar has to know about its pod.
 #[derive(Debug)]
-pub(super) struct Place {
-    /// Where requests go: what `TOKENGAUGE_UPSTREAM` says; `None` where the file of the ConfigMap does.
+pub(super) struct PodContext {
+    /// Value of `TOKENGAUGE_UPSTREAM`. `None` if the file in the ConfigMap defines the upstreams.
     pub(super) upstream: Option<String>,
     pub(super) provider: Option<String>,
-    /// Whether the port is to be declared here, since the engine's container does not.
-    pub(super) declares_listen: bool,
-    /// Seconds, of the pod as it is after the change.
-    pub(super) grace: u64,
-    /// The owner, as resource attributes.
+    /// Whether the sidecar declares its listen port, because the engine's container does not.
+    pub(super) declares_listen_port: bool,
+    /// Grace period of the changed pod, in seconds.
+    pub(super) grace_period: u64,
+    /// Resource attributes of the pod's owner.
     pub(super) owner: Vec<(&'static str, String)>,
 }
 
-pub(super) fn container(wanted: &Wanted, place: &Place) -> Value {
-    let probe = |path: &str, more: Value| {
-        let mut probe = json!({ "httpGet": { "path": path, "port": wanted.admin } });
-        merge(&mut probe, more);
-        probe
-    };
-    let mut ports = vec![json!({ "name": NAME, "containerPort": wanted.admin })];
-    if place.declares_listen {
-        ports.insert(0, json!({ "containerPort": wanted.listen }));
-    }
-    let quantity = |said: &Option<super::value::Quantity>, usual: &str| {
-        said.as_ref().map_or(usual, |said| said.as_str()).to_owned()
-    };
+pub(super) fn container(config: &SidecarConfig, pod: &PodContext) -> Value {
+    let probe = |path: &str| json!({ "path": path, "port": config.admin });
     let mut container = json!({
-        "name": NAME,
-        "image": wanted.image.as_str(),
+        "name": CONTAINER_NAME,
+        "image": config.image.as_str(),
         "args": ["run"],
-        "env": environment(wanted, place),
-        "ports": ports,
-        "startupProbe": probe("/readyz", json!({ "periodSeconds": 1, "failureThreshold": 120 })),
-        "livenessProbe": probe("/livez", json!({})),
-        // By default Kubernetes asks every 10 s and believes the third answer: so long new calls would come to a pod that
-        // drains.
-        "readinessProbe": probe("/readyz", json!({ "periodSeconds": 2, "failureThreshold": 2 })),
+        "env": environment(config, pod),
+        "ports": ports(config, pod),
+        "startupProbe": { "httpGet": probe("/readyz"), "periodSeconds": 1, "failureThreshold": 120 },
+        "livenessProbe": { "httpGet": probe("/livez") },
+        // With the defaults (10 s, three failures) new calls would reach a draining pod for 30 s.
+        "readinessProbe": { "httpGet": probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2 },
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": false,
@@ -72,62 +60,73 @@ pub(super) fn container(wanted: &Wanted, place: &Place) -> Value {
             "runAsUser": 65532,
             "seccompProfile": { "type": "RuntimeDefault" },
         },
-        "resources": {
-            "requests": {
-                "cpu": quantity(&wanted.cpu_request, "50m"),
-                "memory": quantity(&wanted.memory_request, "64Mi"),
-            },
-            "limits": { "memory": quantity(&wanted.memory_limit, "256Mi") },
-        },
+        "resources": resources(config),
     });
-    if wanted.native {
-        merge(&mut container, json!({ "restartPolicy": "Always" }));
+    if config.native {
+        extend(&mut container, json!({ "restartPolicy": "Always" }));
     }
-    if let Some(command) = pre_stop(wanted, place.grace) {
-        merge(
-            &mut container,
-            json!({ "lifecycle": { "preStop": { "exec": { "command": command } } } }),
-        );
+    if let Some(command) = pre_stop_command(config, pod.grace_period) {
+        let hook = json!({ "preStop": { "exec": { "command": command } } });
+        extend(&mut container, json!({ "lifecycle": hook }));
     }
-    if wanted.config.is_some() {
-        let mount = json!([{ "name": VOLUME, "mountPath": "/etc/tokengauge", "readOnly": true }]);
-        merge(&mut container, json!({ "volumeMounts": mount }));
+    if config.config.is_some() {
+        let mount =
+            json!([{ "name": VOLUME_NAME, "mountPath": "/etc/tokengauge", "readOnly": true }]);
+        extend(&mut container, json!({ "volumeMounts": mount }));
     }
     container
 }
 
-/// Inbound it holds the engine until its last stream has ended. Outbound a native sidecar is stopped after the application
-/// anyway; a plain container must wait for it.
-fn pre_stop(wanted: &Wanted, grace: u64) -> Option<Vec<String>> {
-    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    let mut command = words(&["/tokengauge", "drain"]);
-    if wanted.admin != 4001 {
-        command.extend(["--admin".to_owned(), format!("127.0.0.1:{}", wanted.admin)]);
+fn ports(config: &SidecarConfig, pod: &PodContext) -> Vec<Value> {
+    let listen = pod.declares_listen_port.then(|| json!({ "containerPort": config.listen }));
+    let admin = json!({ "name": CONTAINER_NAME, "containerPort": config.admin });
+    listen.into_iter().chain([admin]).collect()
+}
+
+fn resources(config: &SidecarConfig) -> Value {
+    let quantity = |configured: &Option<super::value::Quantity>, default: &str| {
+        configured.as_ref().map_or(default, |quantity| quantity.as_str()).to_owned()
+    };
+    json!({
+        "requests": {
+            "cpu": quantity(&config.cpu_request, "50m"),
+            "memory": quantity(&config.memory_request, "64Mi"),
+        },
+        "limits": { "memory": quantity(&config.memory_limit, "256Mi") },
+    })
+}
+
+/// Returns the command of the preStop hook. Inbound it waits for the last stream. Outbound a native sidecar is stopped
+/// after the application anyway, and a plain container waits for it.
+fn pre_stop_command(config: &SidecarConfig, grace_period: u64) -> Option<Vec<String>> {
+    let mut command = vec!["/tokengauge".to_owned(), "drain".to_owned()];
+    if config.admin != DEFAULT_ADMIN_PORT {
+        command.extend(["--admin".to_owned(), format!("127.0.0.1:{}", config.admin)]);
     }
-    match (wanted.mode, wanted.native) {
+    match (config.mode, config.native) {
         (Mode::Inbound, native) => {
-            command.extend(["--timeout".to_owned(), format!("{}s", drain(wanted))]);
+            command.extend(["--timeout".to_owned(), format!("{}s", drain_seconds(config))]);
             if !native {
                 command.extend(["--linger".to_owned(), format!("{LINGER}s")]);
             }
-            Some(command)
         }
-        (Mode::Outbound, true) => None,
+        (Mode::Outbound, true) => return None,
         (Mode::Outbound, false) => {
-            let timeout = grace.saturating_sub(10).max(5);
-            command.extend(words(&["--delay", "0s", "--quiet", "5s", "--timeout"]));
+            let timeout = grace_period.saturating_sub(10).max(5);
+            let flags = ["--delay", "0s", "--quiet", "5s", "--timeout"];
+            command.extend(flags.map(str::to_owned));
             command.push(format!("{timeout}s"));
-            Some(command)
         }
     }
+    Some(command)
 }
 
-/// Seconds.
-pub(super) fn drain(wanted: &Wanted) -> u64 {
-    wanted.drain.map_or(DRAIN, |drain| drain.0.as_secs().max(1))
+/// Returns the drain time in seconds, at least 1.
+pub(super) fn drain_seconds(config: &SidecarConfig) -> u64 {
+    config.drain.map_or(DEFAULT_DRAIN, |drain| drain.0.as_secs().max(1))
 }
 
-fn environment(wanted: &Wanted, place: &Place) -> Vec<Value> {
+fn environment(config: &SidecarConfig, pod: &PodContext) -> Vec<Value> {
     let field = |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
     let mut env = vec![
         field("K8S_POD_NAME", "metadata.name"),
@@ -137,98 +136,94 @@ fn environment(wanted: &Wanted, place: &Place) -> Vec<Value> {
         field("K8S_NODE_IP", "status.hostIP"),
     ];
     let mut set = |name: &str, value: String| env.push(json!({ "name": name, "value": value }));
-    set("OTEL_RESOURCE_ATTRIBUTES", attributes(wanted, place));
-    if let Some(url) = &wanted.otlp_endpoint {
+    set("OTEL_RESOURCE_ATTRIBUTES", resource_attributes(config, pod));
+    if let Some(url) = &config.otlp_endpoint {
         set("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str().to_owned());
     }
-    if let Some(protocol) = wanted.otlp_protocol {
+    if let Some(protocol) = config.otlp_protocol {
         set("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.as_str().to_owned());
     }
-    if wanted.config.is_some() {
+    if config.config.is_some() {
         set("TOKENGAUGE_CONFIG", "/etc/tokengauge/tokengauge.yaml".to_owned());
     }
-    let from = match wanted.mode {
+    let listen_host = match config.mode {
         Mode::Inbound => "0.0.0.0",
         Mode::Outbound => "127.0.0.1",
     };
-    set("TOKENGAUGE_LISTEN", format!("{from}:{}", wanted.listen));
-    set("TOKENGAUGE_ADMIN", format!("0.0.0.0:{}", wanted.admin));
-    if let Some(upstream) = &place.upstream {
-        set("TOKENGAUGE_UPSTREAM", upstream.clone());
-    }
-    set("TOKENGAUGE_VANTAGE", wanted.mode.as_str().to_owned());
-    // Both are said of `TOKENGAUGE_UPSTREAM`, and refused without it: where a file has the upstreams, it says these too.
-    let provider = place.provider.as_ref().filter(|_| place.upstream.is_some());
-    if let Some(provider) = provider {
-        set("TOKENGAUGE_PROVIDER", provider.clone());
-    }
-    if let Some(preset) = wanted.objectives.and_then(|preset| preset.to_possible_value()) {
-        set("TOKENGAUGE_OBJECTIVES", preset.get_name().to_owned());
-    }
-    let engine_metrics = match wanted.mode {
-        Mode::Inbound => Some(wanted.engine_metrics.unwrap_or(true)),
-        Mode::Outbound => wanted.engine_metrics,
-    };
-    if let Some(on) = engine_metrics.filter(|_| place.upstream.is_some()) {
-        set("TOKENGAUGE_ENGINE_METRICS", on.to_string());
-    }
-    // The waiting is done before SIGTERM: by the hook, or by the kubelet's order. When it comes, all that may be left are
-    // the 2 s in which telemetry must get out. What is waited then is for the ends of connections to come in: streams of an
-    // application that has died are its doing, and not this process's.
+    set("TOKENGAUGE_LISTEN", format!("{listen_host}:{}", config.listen));
+    set("TOKENGAUGE_ADMIN", format!("0.0.0.0:{}", config.admin));
+    set_upstream(config, pod, &mut set);
+    // The preStop hook waits before SIGTERM, so after SIGTERM only the 2 s for telemetry may be left. The drain is only
+    // for connections that are ending. Streams that an application leaves open when it dies are not waited for.
     set("TOKENGAUGE_DRAIN", "200ms".to_owned());
     set("TOKENGAUGE_LOG_FORMAT", "json".to_owned());
     env
 }
 
-/// Names after OpenTelemetry's conventions; the instance as its rule for Kubernetes has it (namespace.pod.container).
-fn attributes(wanted: &Wanted, place: &Place) -> String {
+/// Sets the variables of the upstream. `run` rejects its provider and engine metrics without `TOKENGAUGE_UPSTREAM`; if
+/// a file defines the upstreams, it defines these too.
+fn set_upstream(config: &SidecarConfig, pod: &PodContext, set: &mut impl FnMut(&str, String)) {
+    if let Some(upstream) = &pod.upstream {
+        set("TOKENGAUGE_UPSTREAM", upstream.clone());
+    }
+    set("TOKENGAUGE_VANTAGE", config.mode.as_str().to_owned());
+    if let Some(provider) = pod.provider.as_ref().filter(|_| pod.upstream.is_some()) {
+        set("TOKENGAUGE_PROVIDER", provider.clone());
+    }
+    if let Some(preset) = config.objectives.and_then(|preset| preset.to_possible_value()) {
+        set("TOKENGAUGE_OBJECTIVES", preset.get_name().to_owned());
+    }
+    let engine_metrics = match config.mode {
+        Mode::Inbound => Some(config.engine_metrics.unwrap_or(true)),
+        Mode::Outbound => config.engine_metrics,
+    };
+    if let Some(enabled) = engine_metrics.filter(|_| pod.upstream.is_some()) {
+        set("TOKENGAUGE_ENGINE_METRICS", enabled.to_string());
+    }
+}
+
+/// Returns `OTEL_RESOURCE_ATTRIBUTES`. The instance id follows OpenTelemetry's rule for Kubernetes:
+/// `namespace.pod.container`.
+fn resource_attributes(config: &SidecarConfig, pod: &PodContext) -> String {
     let mut text = "service.instance.id=$(K8S_NAMESPACE_NAME).$(K8S_POD_NAME).tokengauge,\
                     k8s.namespace.name=$(K8S_NAMESPACE_NAME),k8s.pod.name=$(K8S_POD_NAME),k8s.pod.uid=$(K8S_POD_UID),\
                     k8s.node.name=$(K8S_NODE_NAME),k8s.container.name=tokengauge"
         .to_owned();
-    let cluster = wanted.cluster.iter().map(|name| ("k8s.cluster.name", name.as_str().to_owned()));
-    for (name, value) in place.owner.iter().cloned().chain(cluster) {
+    let cluster = config.cluster.iter().map(|name| ("k8s.cluster.name", name.as_str().to_owned()));
+    for (name, value) in pod.owner.iter().cloned().chain(cluster) {
         text.push_str(&format!(",{name}={value}"));
     }
     text
 }
 
-/// Who owns the pod, as far as the object says.
-pub(super) fn owner(object: &Value, kind: Kind) -> Vec<(&'static str, String)> {
-    let name = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    if let Some(attribute) = kind.attribute() {
-        return name("/metadata/name").map(|name| (attribute, name)).into_iter().collect();
+/// Returns the resource attributes of the pod's owner, where the object names it.
+pub(super) fn owner_attributes(object: &Value, kind: Kind) -> Vec<(&'static str, String)> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    if let Some(attribute) = kind.resource_attribute() {
+        return text("/metadata/name").map(|name| (attribute, name)).into_iter().collect();
     }
-    let references = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let controller = references
-        .into_iter()
-        .flatten()
-        .find(|reference| reference.get("controller").and_then(Value::as_bool) == Some(true));
-    let Some(controller) = controller else {
-        return Vec::new();
-    };
-    let text = |key: &str| controller.get(key).and_then(Value::as_str);
-    let (Some(of), Some(owner)) = (text("kind"), text("name")) else {
-        return Vec::new();
-    };
-    match of {
-        "ReplicaSet" => {
-            // A Deployment's ReplicaSet is called after it and a hash, which its pods have as a label.
-            let hash = name("/metadata/labels/pod-template-hash");
+    let owner = kind::controller(object).and_then(|controller| {
+        let text = |key: &str| controller.get(key).and_then(Value::as_str);
+        Some((text("kind")?, text("name")?.to_owned()))
+    });
+    match owner {
+        Some(("ReplicaSet", name)) => {
+            // A Deployment names its ReplicaSets `NAME-HASH`, and its pods have the hash as a label.
+            let hash = text("/metadata/labels/pod-template-hash");
             let deployment =
-                hash.and_then(|hash| owner.strip_suffix(&format!("-{hash}")).map(str::to_owned));
+                hash.and_then(|hash| name.strip_suffix(&format!("-{hash}")).map(str::to_owned));
             let deployment = deployment.map(|name| ("k8s.deployment.name", name));
-            deployment.into_iter().chain([("k8s.replicaset.name", owner.to_owned())]).collect()
+            deployment.into_iter().chain([("k8s.replicaset.name", name)]).collect()
         }
-        "StatefulSet" => vec![("k8s.statefulset.name", owner.to_owned())],
-        "DaemonSet" => vec![("k8s.daemonset.name", owner.to_owned())],
-        "Job" => vec![("k8s.job.name", owner.to_owned())],
-        _ => Vec::new(),
+        Some(("StatefulSet", name)) => vec![("k8s.statefulset.name", name)],
+        Some(("DaemonSet", name)) => vec![("k8s.daemonset.name", name)],
+        Some(("Job", name)) => vec![("k8s.job.name", name)],
+        Some(_) | None => Vec::new(),
     }
 }
 
-fn merge(into: &mut Value, more: Value) {
-    if let (Value::Object(into), Value::Object(more)) = (into, more) {
-        into.extend::<Map<String, Value>>(more);
+fn extend(object: &mut Value, fields: Value) {
+    if let (Value::Object(object), Value::Object(fields)) = (object, fields) {
+        object.extend::<Map<String, Value>>(fields);
     }
 }

@@ -1,22 +1,25 @@
-//! The values that flags and annotations give, checked before any is written into an object.
+//! Validated values of flags and annotations.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::settings::IMAGE;
+/// The sidecar image if neither a flag nor an annotation sets one.
+pub const DEFAULT_IMAGE: &str = "ghcr.io/example/tokengauge:0.1.0";
 
-/// Why a text is no value of its kind, and what to write instead.
+/// Why a text is invalid, and what to write instead.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
-pub struct Wrong(String);
+pub struct ValueError(String);
 
-fn wrong<T>(text: &str, what: &str, remedy: &str) -> Result<T, Wrong> {
-    Err(Wrong(format!("\"{text}\" is {what}; {remedy}")))
+impl ValueError {
+    fn new(text: &str, expected: &str, hint: &str) -> Self {
+        Self(format!("\"{text}\" is not {expected}; {hint}"))
+    }
 }
 
-/// A text of a known form, which is written as it was read.
-macro_rules! text {
-    ($(#[$doc:meta])* $name:ident) => {
+/// Defines a string type whose `FromStr` runs a check and keeps the text unchanged.
+macro_rules! checked_text {
+    ($(#[$doc:meta])* $name:ident, $check:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Eq, PartialEq)]
         pub struct $name(String);
@@ -32,37 +35,117 @@ macro_rules! text {
                 f.write_str(&self.0)
             }
         }
+
+        impl FromStr for $name {
+            type Err = ValueError;
+
+            fn from_str(text: &str) -> Result<Self, ValueError> {
+                $check(text).map(|()| Self(text.to_owned()))
+            }
+        }
     };
 }
 
-text! {
-    /// A reference to an image: `[host[:port]/]path[:tag][@digest]`.
-    Image
+checked_text! {
+    /// An image reference: `[host[:port]/]path[:tag][@digest]`.
+    Image, check_image
 }
 
 impl Default for Image {
     fn default() -> Self {
-        Self(IMAGE.to_owned())
+        Self(DEFAULT_IMAGE.to_owned())
     }
 }
 
-impl FromStr for Image {
-    type Err = Wrong;
-
-    fn from_str(text: &str) -> Result<Self, Wrong> {
-        let fits =
-            |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':' | '@');
-        let edges = |c: char| c.is_ascii_alphanumeric();
-        let whole = text.starts_with(edges) && text.ends_with(edges);
-        if !whole || text.len() > 512 || !text.chars().all(fits) || text.contains("//") {
-            return wrong(
-                text,
-                "no image",
-                "write it as host/path:tag, such as ghcr.io/example/tokengauge:0.1.0",
-            );
-        }
-        Ok(Self(text.to_owned()))
+fn check_image(text: &str) -> Result<(), ValueError> {
+    let is_valid =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':' | '@');
+    let is_edge = |c: char| c.is_ascii_alphanumeric();
+    if text.starts_with(is_edge)
+        && text.ends_with(is_edge)
+        && text.len() <= 512
+        && text.chars().all(is_valid)
+        && !text.contains("//")
+    {
+        return Ok(());
     }
+    let hint = "write host/path:tag, such as ghcr.io/example/tokengauge:0.1.0";
+    Err(ValueError::new(text, "an image reference", hint))
+}
+
+checked_text! {
+    /// The name of a ConfigMap: a DNS subdomain.
+    ConfigMapName, check_config_map_name
+}
+
+fn check_config_map_name(text: &str) -> Result<(), ValueError> {
+    let is_label = |part: &str| {
+        !part.is_empty()
+            && part.chars().all(is_label_char)
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    if text.len() <= 253 && text.split('.').all(is_label) {
+        return Ok(());
+    }
+    let hint = "write lower-case letters, digits, - and .";
+    Err(ValueError::new(text, "a ConfigMap name", hint))
+}
+
+fn is_label_char(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
+}
+
+checked_text! {
+    /// A cluster name that needs no escaping in `OTEL_RESOURCE_ATTRIBUTES`.
+    ClusterName, check_cluster_name
+}
+
+fn check_cluster_name(text: &str) -> Result<(), ValueError> {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    if !text.is_empty() && text.len() <= 255 && text.chars().all(is_valid) {
+        return Ok(());
+    }
+    let hint = "write at most 255 letters, digits and . _ - / :";
+    Err(ValueError::new(text, "a cluster name", hint))
+}
+
+checked_text! {
+    /// The URL of a collector. `$(K8S_NODE_IP)` as its host is the address of the node.
+    OtlpUrl, check_otlp_url
+}
+
+fn check_otlp_url(text: &str) -> Result<(), ValueError> {
+    let plain = text.replacen("://$(K8S_NODE_IP)", "://192.0.2.1", 1);
+    match plain.parse::<tokengauge_types::url::Url>() {
+        Ok(_) if plain.contains("$(") => {
+            let hint = "only the variable $(K8S_NODE_IP) is allowed, and only as the host";
+            Err(ValueError::new(text, "a URL", hint))
+        }
+        Ok(_) => Ok(()),
+        // The text is not repeated because a URL may hold credentials.
+        Err(error) => Err(ValueError(error.to_string())),
+    }
+}
+
+checked_text! {
+    /// A Kubernetes quantity, such as `50m`, `64Mi`, `0.5` or `1e3`.
+    Quantity, check_quantity
+}
+
+fn check_quantity(text: &str) -> Result<(), ValueError> {
+    const UNITS: [&str; 16] =
+        ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(end).unwrap_or_default();
+    let is_exponent =
+        unit.strip_prefix(['e', 'E']).is_some_and(|power| power.parse::<i8>().is_ok());
+    let amount: f64 = number.parse().unwrap_or_default();
+    if (UNITS.contains(&unit) || is_exponent) && amount > 0.0 {
+        return Ok(());
+    }
+    let hint = "write a number and a unit, such as 50m of CPU or 64Mi of memory";
+    Err(ValueError::new(text, "a quantity above zero", hint))
 }
 
 /// A port, 1 to 65535.
@@ -70,7 +153,7 @@ impl FromStr for Image {
 pub struct PortNumber(u16);
 
 impl PortNumber {
-    /// `None` for 0.
+    /// Returns `None` for 0.
     pub(super) const fn new(number: u16) -> Option<Self> {
         if number == 0 { None } else { Some(Self(number)) }
     }
@@ -81,17 +164,15 @@ impl PortNumber {
 }
 
 impl FromStr for PortNumber {
-    type Err = Wrong;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
-        match text.parse() {
-            Ok(number) if number > 0 => Ok(Self(number)),
-            Ok(_) | Err(_) => wrong(text, "no port", "write a number from 1 to 65535"),
-        }
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let number = text.parse().ok().and_then(Self::new);
+        number.ok_or_else(|| ValueError::new(text, "a port", "write a number from 1 to 65535"))
     }
 }
 
-/// A port that a container declares: by its name or by its number.
+/// A port that a container declares, by name or by number.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PortName {
     Name(String),
@@ -99,23 +180,20 @@ pub enum PortName {
 }
 
 impl FromStr for PortName {
-    type Err = Wrong;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         if text.chars().all(|c| c.is_ascii_digit()) {
             return text.parse().map(|port: PortNumber| Self::Number(port.get()));
         }
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if text.len() > 15
-            || !text.chars().all(fits)
+            || !text.chars().all(is_label_char)
             || text.starts_with('-')
             || text.ends_with('-')
         {
-            return wrong(
-                text,
-                "no port of a container",
-                "write its number, or its name (small letters, digits and -, at most 15)",
-            );
+            let hint =
+                "write its number, or its name (at most 15 lower-case letters, digits and -)";
+            return Err(ValueError::new(text, "a container port", hint));
         }
         Ok(Self::Name(text.to_owned()))
     }
@@ -127,111 +205,5 @@ impl fmt::Display for PortName {
             Self::Name(name) => f.write_str(name),
             Self::Number(number) => number.fmt(f),
         }
-    }
-}
-
-text! {
-    /// The name of a ConfigMap: a DNS subdomain.
-    ConfigMapName
-}
-
-impl FromStr for ConfigMapName {
-    type Err = Wrong;
-
-    fn from_str(text: &str) -> Result<Self, Wrong> {
-        let label = |part: &str| {
-            let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-            !part.is_empty()
-                && part.chars().all(fits)
-                && !part.starts_with('-')
-                && !part.ends_with('-')
-        };
-        if text.len() > 253 || !text.split('.').all(label) {
-            return wrong(text, "no name of a ConfigMap", "write small letters, digits, - and .");
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-text! {
-    /// A name that fits into `OTEL_RESOURCE_ATTRIBUTES` as it is.
-    ClusterName
-}
-
-impl FromStr for ClusterName {
-    type Err = Wrong;
-
-    fn from_str(text: &str) -> Result<Self, Wrong> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
-        if text.is_empty() || text.len() > 255 || !text.chars().all(fits) {
-            return wrong(
-                text,
-                "no name of a cluster",
-                "write letters, digits and . _ - / : (at most 255)",
-            );
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-text! {
-    /// Where a collector is: a URL, in whose host `$(K8S_NODE_IP)` stands for the node's address.
-    OtlpUrl
-}
-
-impl FromStr for OtlpUrl {
-    type Err = Wrong;
-
-    fn from_str(text: &str) -> Result<Self, Wrong> {
-        let plain = text.replacen("://$(K8S_NODE_IP)", "://192.0.2.1", 1);
-        match plain.parse::<tokengauge_types::url::Url>() {
-            Ok(_) if plain.contains("$(") => wrong(
-                text,
-                "no URL",
-                "the only variable that may stand in it is $(K8S_NODE_IP), as its host",
-            ),
-            Ok(_) => Ok(Self(text.to_owned())),
-            // Not echoed: a URL may hold credentials.
-            Err(error) => Err(Wrong(error.to_string())),
-        }
-    }
-}
-
-text! {
-    /// A quantity as Kubernetes writes it: `50m`, `64Mi`, `0.5`, `1e3`.
-    Quantity
-}
-
-impl FromStr for Quantity {
-    type Err = Wrong;
-
-    fn from_str(text: &str) -> Result<Self, Wrong> {
-        let remedy = "write a number and a unit, such as 50m of CPU or 64Mi of memory";
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at_checked(end).unwrap_or_default();
-        let known =
-            matches!(
-                unit,
-                "" | "n"
-                    | "u"
-                    | "m"
-                    | "k"
-                    | "M"
-                    | "G"
-                    | "T"
-                    | "P"
-                    | "E"
-                    | "Ki"
-                    | "Mi"
-                    | "Gi"
-                    | "Ti"
-                    | "Pi"
-                    | "Ei"
-            ) || unit.strip_prefix(['e', 'E']).is_some_and(|power| power.parse::<i8>().is_ok());
-        let amount: f64 = number.parse().unwrap_or_default();
-        if !known || amount <= 0.0 {
-            return wrong(text, "no quantity above zero", remedy);
-        }
-        Ok(Self(text.to_owned()))
     }
 }

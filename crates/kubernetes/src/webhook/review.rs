@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::inject::{Note, Outcome, Reason};
+use crate::inject::{ChangeNote, Outcome, SkipReason};
 
 /// The most values and members that an object may have. Pods have hundreds; one that fills etcd's 1.5 MiB with environment
 /// variables of 100 bytes each has 45,000.
@@ -206,7 +206,7 @@ impl<'a> Review<'a> {
         };
         let outcome = inject(&pod);
         // Another webhook has changed the pod, so that it is asked about once more: no news.
-        let is_known = outcome == Outcome::Skipped(Reason::AlreadyInjected);
+        let is_known = outcome == Outcome::Skipped(SkipReason::AlreadyInjected);
         let mut decision = Decision::of(outcome);
         // The name goes into the path of a request: what is no name may lead anywhere.
         if !is_known && !self.is_dry_run() && is_label(&self.namespace()) {
@@ -318,38 +318,38 @@ impl Decision {
     }
 }
 
-fn changed(notes: &[Note]) -> String {
-    let notes: Vec<_> = notes.iter().map(Note::to_string).collect();
+fn changed(notes: &[ChangeNote]) -> String {
+    let notes: Vec<_> = notes.iter().map(ChangeNote::to_string).collect();
     notes.join("; ")
 }
 
 /// Whether traffic may go past the sidecar, so that somebody should look. The others say what was done; controllers log
 /// each warning of each pod.
-const fn concerns(note: &Note) -> bool {
+const fn concerns(note: &ChangeNote) -> bool {
     match note {
-        Note::VariableKept { .. }
-        | Note::PoolByNumber { .. }
-        | Note::AzureOpenAi { .. }
-        | Note::EnvFrom { .. }
-        | Note::HttpProxy { .. }
-        | Note::NoVariable { .. }
-        | Note::Headless { .. }
-        | Note::PolicyByNumber { .. }
-        | Note::LeftChanged { .. }
-        | Note::Gone { .. } => true,
-        Note::Sidecar { .. }
-        | Note::TookNamedPort { .. }
-        | Note::TookNumberedPort { .. }
-        | Note::HandlerMoved { .. }
-        | Note::ProviderGuessed { .. }
-        | Note::PreStopSet { .. }
-        | Note::PreStopKept { .. }
-        | Note::GraceRaised { .. }
-        | Note::VariablesSet { .. }
-        | Note::ConfigRules { .. }
-        | Note::ServiceLed { .. }
-        | Note::Renewed
-        | Note::Removed => false,
+        ChangeNote::VariableKept { .. }
+        | ChangeNote::PoolByNumber { .. }
+        | ChangeNote::AzureOpenAi { .. }
+        | ChangeNote::UnknownEnvFrom { .. }
+        | ChangeNote::HttpProxy { .. }
+        | ChangeNote::NoVariable { .. }
+        | ChangeNote::HeadlessService { .. }
+        | ChangeNote::PolicyByNumber { .. }
+        | ChangeNote::KeptModified { .. }
+        | ChangeNote::AlreadyRemoved { .. } => true,
+        ChangeNote::SidecarAdded { .. }
+        | ChangeNote::NamedPortTakenOver { .. }
+        | ChangeNote::NumberedPortTakenOver { .. }
+        | ChangeNote::HandlerPortFixed { .. }
+        | ChangeNote::ProviderDetected { .. }
+        | ChangeNote::PreStopSet { .. }
+        | ChangeNote::PreStopKept { .. }
+        | ChangeNote::GracePeriodRaised { .. }
+        | ChangeNote::VariablesSet { .. }
+        | ChangeNote::ConfigMapRouting { .. }
+        | ChangeNote::ServiceRedirected { .. }
+        | ChangeNote::SidecarReplaced
+        | ChangeNote::SidecarRemoved => false,
     }
 }
 
@@ -434,7 +434,7 @@ fn values(json: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inject::{Mode, Problem};
+    use crate::inject::{InjectError, Mode};
 
     const REVIEW: &str = include_str!("../../../../tests/fixtures/kube/reviews/outbound.json");
 
@@ -445,8 +445,12 @@ mod tests {
         (decision, answer["response"].clone())
     }
 
-    fn sidecar() -> Note {
-        Note::Sidecar { mode: Mode::Outbound, native: true, image: "an/image:1".to_owned() }
+    fn sidecar() -> ChangeNote {
+        ChangeNote::SidecarAdded {
+            mode: Mode::Outbound,
+            native: true,
+            image: "an/image:1".to_owned(),
+        }
     }
 
     #[test]
@@ -473,12 +477,12 @@ mod tests {
 
     #[test]
     fn a_skip_is_told_and_a_refusal_is_a_warning_too() {
-        let (skipped, response) = decided(REVIEW, Outcome::Skipped(Reason::OptedOut));
+        let (skipped, response) = decided(REVIEW, Outcome::Skipped(SkipReason::OptedOut));
         assert_eq!((skipped.outcome, skipped.reason), (ReviewOutcome::Skipped, "opted_out"));
         assert_eq!((response.get("patch"), response.get("warnings")), (None, None));
-        let (again, _) = decided(REVIEW, Outcome::Skipped(Reason::AlreadyInjected));
+        let (again, _) = decided(REVIEW, Outcome::Skipped(SkipReason::AlreadyInjected));
         assert_eq!((again.reason, again.told), ("already_injected", None));
-        let problem = Problem::WrongAnnotation { name: "port", wrong: "no\n".repeat(500) };
+        let problem = InjectError::InvalidAnnotation { name: "port", message: "no\n".repeat(500) };
         let (refused, response) = decided(REVIEW, Outcome::Refused(problem));
         assert_eq!(refused.outcome, ReviewOutcome::Refused);
         assert_eq!(response["auditAnnotations"]["outcome"], "refused");
@@ -497,7 +501,7 @@ mod tests {
             (from, "\"namespace\": null, \"operation\""),
         ] {
             let text = REVIEW.replace(from, to);
-            let (decision, _) = decided(&text, Outcome::Skipped(Reason::OptedOut));
+            let (decision, _) = decided(&text, Outcome::Skipped(SkipReason::OptedOut));
             assert_eq!(decision.told, None, "{to}");
         }
     }

@@ -26,7 +26,7 @@ use super::log;
 use super::metrics::Metrics;
 use super::resolver::CertificateResolver;
 use super::review::{BypassReason, Decision, InvalidReview, Review, ReviewOutcome};
-use crate::inject::{Around, Settings, inject};
+use crate::inject::{InjectionContext, Settings, inject};
 use tokengauge_listen::{Address, Connections, Listener, Peer};
 use tokengauge_types::clock;
 
@@ -247,7 +247,8 @@ impl WebhookService {
 
     fn decide(&self, body: &[u8]) -> Result<(Decision, String), RequestError> {
         let review = Review::read(body)?;
-        let deciding = || review.decide(|pod| inject(pod, &Around::alone(), &self.settings));
+        let deciding =
+            || review.decide(|pod| inject(pod, &InjectionContext::standalone(), &self.settings));
         let decided = catch_unwind(AssertUnwindSafe(deciding));
         let mut decision = decided.unwrap_or_else(|_| Decision::unasked(BypassReason::Panicked));
         let answer = review.answer(&decision).to_string();

@@ -5,16 +5,16 @@ use serde_json::{Map, Value};
 
 use super::block::{self, Splice, after_line, eol, whole_lines};
 use super::error::Error;
-use super::lost::{Lost, Marks, What};
+use super::lost::{Loss, LossKind, Marks};
 use super::style::{self, Style};
 use super::text::own_line;
 use super::tree::{Kind, Name, Node, Tree};
-use super::{Edited, flow, read, write};
+use super::{PatchedText, flow, read, write};
 
 /// Aliases written out one by one; of more, the collection around all of them is written anew.
 const MOST_ALIASES: usize = 64;
 
-pub(super) fn edited(text: &str, value: &Value, patch: &Patch) -> Result<Edited, Error> {
+pub(super) fn edited(text: &str, value: &Value, patch: &Patch) -> Result<PatchedText, Error> {
     let tree = read(text)?.0;
     let mut draft = Draft {
         text: text.to_owned(),
@@ -31,7 +31,7 @@ pub(super) fn edited(text: &str, value: &Value, patch: &Patch) -> Result<Edited,
     draft.end_as(text);
     let mut lost = draft.lost;
     lost.sort_by_key(|lost| lost.line);
-    Ok(Edited { text: draft.text, lost })
+    Ok(PatchedText { text: draft.text, losses: lost })
 }
 
 /// The text as it is so far, and how it reads.
@@ -43,7 +43,7 @@ struct Draft {
     literals: bool,
     former: Tree,
     marks: Marks,
-    lost: Vec<Lost>,
+    lost: Vec<Loss>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Draft {
     }
 
     /// The single value that stands at `path`, and how it is told where its notation does not come back with it.
-    fn scalar(&self, path: &[String]) -> Option<(Value, Lost)> {
+    fn scalar(&self, path: &[String]) -> Option<(Value, Loss)> {
         let node = self.node(path)?;
         let value = match &node.kind {
             Kind::Scalar(value) => value.clone(),
@@ -91,7 +91,7 @@ impl Draft {
         };
         let word = self.text.get(node.bytes.clone())?.to_owned();
         let line = self.former_line(path);
-        Some((value, Lost { line, what: What::Word(word) }))
+        Some((value, Loss { line, kind: LossKind::Word(word) }))
     }
 
     /// The text with a former value at `path` again.
@@ -126,14 +126,14 @@ impl Draft {
 
     /// What is told when the collection at `path` is written anew: nothing where an alias stands, which is told as such,
     /// and nothing of what becomes empty.
-    fn anew(&self, path: &[String], value: &Value) -> Option<Lost> {
+    fn anew(&self, path: &[String], value: &Value) -> Option<Loss> {
         let written = match self.node(path).map(|node| &node.kind) {
             Some(Kind::Collection(_)) => true,
             Some(Kind::Scalar(_) | Kind::Alias(_)) | None => false,
         };
         let empty = *value == Value::Array(Vec::new()) || *value == Value::Object(Map::new());
         (written && !empty)
-            .then(|| Lost { line: self.former_line(path), what: What::Notation(pointer(path)) })
+            .then(|| Loss { line: self.former_line(path), kind: LossKind::Notation(pointer(path)) })
     }
 
     /// Takes the changes over if the text then reads as it should.

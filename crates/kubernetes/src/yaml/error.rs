@@ -1,16 +1,16 @@
 //! Why a text cannot be read, or a patch not be written into it.
 
-use super::{MOST_BYTES, MOST_LEVELS};
+use super::{MAX_BYTES, MAX_DEPTH};
 
 /// Lines are counted from 1, columns too.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{bytes} bytes of YAML, and {MOST_BYTES} are read at most; split the file")]
+    #[error("{bytes} bytes of YAML, and {MAX_BYTES} are read at most; split the file")]
     TooLong { bytes: usize },
     #[error("line {line}:{column}: not valid YAML: {message}")]
     Syntax { line: usize, column: usize, message: String },
     #[error(
-        "line {line}: more than {MOST_LEVELS} values stand in each other here; close the brackets, or indent less"
+        "line {line}: more than {MAX_DEPTH} values stand in each other here; close the brackets, or indent less"
     )]
     TooDeep { line: usize },
     #[error(

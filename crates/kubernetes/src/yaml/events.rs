@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_saphyr::granit_parser::{Event, Parser, ScanError, Span, options};
 
-use super::MOST_LEVELS;
+use super::MAX_DEPTH;
 use super::error::Error;
 
 /// The parser's events with the bytes they stand in.
@@ -16,8 +16,8 @@ pub(super) fn events<'t>(
         emit_anchor_events: true,
         emit_comments: comments,
         max_buffered_comment_events: usize::MAX,
-        flow_nesting_limit: MOST_LEVELS,
-        block_nesting_limit: MOST_LEVELS,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
     };
     Parser::new_from_str_with_options(text, options).map(|event| match event {
         Ok((event, span)) => Ok((event, Bytes::of(span))),

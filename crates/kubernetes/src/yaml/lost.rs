@@ -8,14 +8,14 @@ use super::tree::Tree;
 
 /// Something that stood in the former text and does not stand in the new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct Loss {
     /// Of the former text of the document, counted from 1.
     pub line: usize,
-    pub what: What,
+    pub kind: LossKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum LossKind {
     /// A comment, from its `#` on: it stood within what was removed, replaced or written anew.
     Comment(String),
     /// An anchor, with its `&`: the value that it named was replaced or written anew.
@@ -31,13 +31,13 @@ pub enum What {
     Notation(String),
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
+        write!(f, "line {}: {}", self.line, self.kind)
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for LossKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Comment(text) => write!(f, "the comment {text:?}: it stood in what was changed"),
@@ -58,7 +58,7 @@ impl fmt::Display for What {
 }
 
 /// The lines of one kind of mark, where each stands now, and how it is told.
-type Kind<'m> = (&'m mut Vec<usize>, &'m [Range<usize>], fn(String) -> What);
+type Kind<'m> = (&'m mut Vec<usize>, &'m [Range<usize>], fn(String) -> LossKind);
 
 /// What still stands of the former text, by the lines in which it stood there, in the order of the text.
 pub(super) struct Marks {
@@ -78,13 +78,13 @@ impl Marks {
     }
 
     /// Takes out what these changes of the text take away; what they write has no comments, anchors and aliases.
-    pub(super) fn without(&mut self, text: &str, tree: &Tree, splices: &[Splice]) -> Vec<Lost> {
+    pub(super) fn without(&mut self, text: &str, tree: &Tree, splices: &[Splice]) -> Vec<Loss> {
         let aliases: Vec<Range<usize>> =
             tree.aliases.iter().map(|alias| alias.bytes.clone()).collect();
         let kinds: [Kind<'_>; 3] = [
-            (&mut self.comments, &tree.comments, What::Comment),
-            (&mut self.anchors, &tree.anchors, What::Anchor),
-            (&mut self.aliases, &aliases, What::Alias),
+            (&mut self.comments, &tree.comments, LossKind::Comment),
+            (&mut self.anchors, &tree.anchors, LossKind::Anchor),
+            (&mut self.aliases, &aliases, LossKind::Alias),
         ];
         let mut lost = Vec::new();
         for (lines, ranges, what) in kinds {
@@ -92,7 +92,7 @@ impl Marks {
             for (line, bytes) in lines.iter().zip(ranges) {
                 if splices.iter().any(|(cut, _)| cut.start < bytes.end && bytes.start < cut.end) {
                     let word = text.get(bytes.clone()).unwrap_or_default();
-                    lost.push(Lost { line: *line, what: what(word.to_owned()) });
+                    lost.push(Loss { line: *line, kind: what(word.to_owned()) });
                 } else {
                     kept.push(*line);
                 }

@@ -8,7 +8,7 @@
 //! An edit is made where it belongs, the text is read again, and the result is held against the patch applied to the
 //! value; where both differ (aliases, merge keys, unusual notations), the collection around the edit is written anew,
 //! then the one around that, up to the whole document. So the value is right always; what such writing costs is told
-//! as [`Lost`].
+//! as [`Loss`].
 
 mod block;
 mod edit;
@@ -29,14 +29,14 @@ use json_patch::Patch;
 use serde_json::Value;
 
 pub use error::Error;
-pub use lost::{Lost, What};
+pub use lost::{Loss, LossKind};
 
 /// So much text is read at most: objects above 1.5 MiB do not fit into etcd, and a bundle of all of a cluster's
 /// definitions has a few MiB.
-pub const MOST_BYTES: usize = 16 << 20;
+pub const MAX_BYTES: usize = 16 << 20;
 
 /// So deep may values stand in each other: serde_json reads no deeper either, and Kubernetes' own types need about 20.
-pub const MOST_LEVELS: usize = 128;
+pub const MAX_DEPTH: usize = 128;
 
 /// One document of a YAML stream, with all that stands around it: markers, directives, comments, blank lines.
 #[derive(Clone, Debug)]
@@ -47,17 +47,17 @@ pub struct Document<'t> {
 
 /// The text after a patch.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Edited {
+pub struct PatchedText {
     /// Reads as the value with the patch applied.
     pub text: String,
     /// What the former text said and this one does not, in the order of the former text.
-    pub lost: Vec<Lost>,
+    pub losses: Vec<Loss>,
 }
 
 /// The documents of a text; the texts of all of them, one after the other, are the text. A document begins at its `---`
 /// (or behind the `...` of the one before); one in which nothing stands but comments has the value null.
-pub fn documents(text: &str) -> Result<Vec<Document<'_>>, Error> {
-    if text.len() > MOST_BYTES {
+pub fn parse_documents(text: &str) -> Result<Vec<Document<'_>>, Error> {
+    if text.len() > MAX_BYTES {
         return Err(Error::TooLong { bytes: text.len() });
     }
     let mut documents = Vec::new();
@@ -88,7 +88,7 @@ impl<'t> Document<'t> {
     }
 
     /// The text that reads as this value with the patch applied. The patch may add, replace and remove.
-    pub fn edited(&self, patch: &Patch) -> Result<Edited, Error> {
+    pub fn apply(&self, patch: &Patch) -> Result<PatchedText, Error> {
         edit::edited(self.text, &self.value, patch)
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use serde_json::Value;
 use serde_saphyr::granit_parser::{Event, ScalarStyle, StructureStyle};
 
-use super::MOST_LEVELS;
+use super::MAX_DEPTH;
 use super::error::Error;
 use super::events::{Bytes, events};
 use super::scalar;
@@ -267,7 +267,7 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
         bytes: Bytes,
         level: usize,
     ) -> Result<(Kind, usize, usize), Error> {
-        if level >= MOST_LEVELS {
+        if level >= MAX_DEPTH {
             let line = self.tree.line(bytes.start);
             return Err(Error::TooDeep { line });
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::MOST_LEVELS;
+use super::MAX_DEPTH;
 use super::error::Error;
 use super::tree::{Collection, Kind, Name, Node, Tree};
 
@@ -60,7 +60,7 @@ impl Reader<'_> {
             }
             Kind::Collection(collection) => self.collection(collection, node)?,
         };
-        if read.levels > MOST_LEVELS {
+        if read.levels > MAX_DEPTH {
             let line = self.line(node);
             return Err(Error::TooDeep { line });
         }

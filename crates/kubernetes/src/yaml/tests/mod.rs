@@ -9,16 +9,16 @@ fn patch(operations: Value) -> Patch {
 }
 
 fn one(text: &str) -> Document<'_> {
-    let mut documents = documents(text).unwrap();
+    let mut documents = parse_documents(text).unwrap();
     assert_eq!(documents.len(), 1, "{text}");
     documents.remove(0)
 }
 
 /// What becomes of a text of one document, all of which is kept otherwise.
 fn edited(text: &str, operations: Value) -> String {
-    let mut edited = one(text).edited(&patch(operations)).unwrap();
-    edited.lost.retain(|lost| !matches!(lost.what, What::Word(_)));
-    assert_eq!(edited.lost, [], "{text}");
+    let mut edited = one(text).apply(&patch(operations)).unwrap();
+    edited.losses.retain(|lost| !matches!(lost.kind, LossKind::Word(_)));
+    assert_eq!(edited.losses, [], "{text}");
     edited.text
 }
 
@@ -225,9 +225,10 @@ fn a_notation_that_does_not_come_back_is_told() {
         ("{\"a\": \"x\"}\n", None),
     ];
     for (text, word) in told {
-        let edited = one(text).edited(&patch(replace("/a", json!(4000)))).unwrap();
-        let words: Vec<What> = edited.lost.into_iter().map(|lost| lost.what).collect();
-        let expected: Vec<What> = word.map(|it| What::Word(it.to_owned())).into_iter().collect();
+        let edited = one(text).apply(&patch(replace("/a", json!(4000)))).unwrap();
+        let words: Vec<LossKind> = edited.losses.into_iter().map(|lost| lost.kind).collect();
+        let expected: Vec<LossKind> =
+            word.map(|it| LossKind::Word(it.to_owned())).into_iter().collect();
         assert_eq!(words, expected, "{text}");
     }
 }
@@ -367,8 +368,8 @@ fn text_that_looks_like_something_else_is_quoted() {
 fn aliases_are_written_out_where_one_place_changes_alone() {
     let text = "a: &x # n\n  b: 1 # one\nc: *x\nd:\n  <<: *x\n  e: 2\n";
     let edit = |operations| {
-        let edited = one(text).edited(&patch(operations)).unwrap();
-        let lost: Vec<String> = edited.lost.iter().map(ToString::to_string).collect();
+        let edited = one(text).apply(&patch(operations)).unwrap();
+        let lost: Vec<String> = edited.losses.iter().map(ToString::to_string).collect();
         (edited.text, lost)
     };
     let (after, lost) = edit(replace("/c/b", json!(3)));
@@ -387,14 +388,14 @@ fn aliases_are_written_out_where_one_place_changes_alone() {
 #[test]
 fn comments_that_go_are_told() {
     let text = "a:\n  # one\n  b: 1\n# two\nc: 1\n";
-    let edited = one(text).edited(&patch(replace("/a", json!(1)))).unwrap();
+    let edited = one(text).apply(&patch(replace("/a", json!(1)))).unwrap();
     assert_eq!(edited.text, "a: 1\n# two\nc: 1\n");
-    let lost = Lost { line: 2, what: What::Comment("# one".to_owned()) };
-    assert_eq!(edited.lost, [lost]);
+    let lost = Loss { line: 2, kind: LossKind::Comment("# one".to_owned()) };
+    assert_eq!(edited.losses, [lost]);
     let text = "? a\n: - b\nc: 1\n";
-    let edited = one(text).edited(&patch(replace("/a", json!(1)))).unwrap();
+    let edited = one(text).apply(&patch(replace("/a", json!(1)))).unwrap();
     assert_eq!(edited.text, "a: 1\nc: 1\n");
-    assert_eq!(edited.lost, [Lost { line: 1, what: What::Notation(String::new()) }]);
+    assert_eq!(edited.losses, [Loss { line: 1, kind: LossKind::Notation(String::new()) }]);
 }
 
 #[test]
@@ -413,7 +414,7 @@ fn a_text_is_cut_where_documents_begin() {
         ("\u{feff}a: 1\r\n---\r\nb: 1", &["\u{feff}a: 1\r\n", "---\r\nb: 1"]),
     ];
     for (text, expected) in cases {
-        let texts: Vec<&str> = documents(text).unwrap().iter().map(Document::text).collect();
+        let texts: Vec<&str> = parse_documents(text).unwrap().iter().map(Document::text).collect();
         assert_eq!(texts, expected);
     }
     assert_eq!(edited("# only\n", replace("", json!({"a": 1}))), "# only\na: 1\n");
@@ -446,10 +447,10 @@ fn what_cannot_be_read_is_told_with_its_line() {
         ("a:\n\tb: 1\n", "line 2:"),
         (&nested, "line 1:"),
         (&aliases, "the aliases up to here stand for more than"),
-        (&" ".repeat(MOST_BYTES + 1), "16777217 bytes of YAML"),
+        (&" ".repeat(MAX_BYTES + 1), "16777217 bytes of YAML"),
     ];
     for (text, expected) in cases {
-        let error = documents(text).unwrap_err().to_string();
+        let error = parse_documents(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -463,7 +464,7 @@ fn a_patch_that_does_not_fit_changes_nothing() {
         (json!([{"op": "move", "from": "/a", "path": "/b"}]), "another operation at \"/b\""),
     ];
     for (operations, expected) in cases {
-        let error = document.edited(&patch(operations)).unwrap_err().to_string();
+        let error = document.apply(&patch(operations)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -309,14 +309,14 @@ proptest! {
             text.push_str("---\n");
             text.push_str(document(&choices, value).trim_start_matches(['\u{feff}', '%']));
         }
-        let Ok(all) = documents(&text) else {
+        let Ok(all) = parse_documents(&text) else {
             // A directive that follows without a `...`.
             return Ok(());
         };
         prop_assert_eq!(all.iter().map(Document::text).collect::<String>(), text.as_str());
         let document = &all[0];
         prop_assert_eq!(document.value(), &values[0], "{}", text);
-        let same = document.edited(&Patch(Vec::new())).unwrap();
+        let same = document.apply(&Patch(Vec::new())).unwrap();
         prop_assert_eq!(&same.text, document.text());
         let mut wanted = document.value().clone();
         let mut now = document.text().to_owned();
@@ -324,13 +324,13 @@ proptest! {
             let operation = operation(&wanted, seed);
             let patch = patch(json!([operation]));
             json_patch::patch(&mut wanted, &patch).unwrap();
-            let edited = match one(&now).edited(&patch) {
+            let edited = match one(&now).apply(&patch) {
                 Ok(edited) => edited,
                 Err(error) => return Err(TestCaseError::fail(format!("{error}\n{now}\n{operation}"))),
             };
             let after = one(&edited.text);
             prop_assert_eq!(after.value(), &wanted, "{}\n{}\n{}", now, operation, edited.text);
-            if edited.lost.is_empty() {
+            if edited.losses.is_empty() {
                 let (before, after): (Vec<_>, Vec<_>) = (lines(&now), lines(&edited.text));
                 let front = before.iter().zip(&after).take_while(|(a, b)| a == b).count();
                 let behind = before.iter().rev().zip(after.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -346,14 +346,14 @@ proptest! {
 
     #[test]
     fn no_text_makes_it_panic(text in "[-a-c:#\\[\\]{}|>&*!?,'\" \n\t<~0.é\r]{0,60}") {
-        if let Ok(all) = documents(&text) {
+        if let Ok(all) = parse_documents(&text) {
             prop_assert_eq!(all.iter().map(Document::text).collect::<String>(), text.as_str());
             for document in &all {
-                let same = document.edited(&Patch(Vec::new())).unwrap();
+                let same = document.apply(&Patch(Vec::new())).unwrap();
                 prop_assert_eq!(&same.text, document.text());
                 let wanted = json!({"a": [1, "b"]});
                 let patch = patch(replace("", wanted.clone()));
-                if let Ok(edited) = document.edited(&patch) {
+                if let Ok(edited) = document.apply(&patch) {
                     let after = one(&edited.text);
                     prop_assert_eq!(after.value(), &wanted);
                 }

@@ -1,0 +1,220 @@
+//! Objects read from a cluster, and how to apply them there again.
+//!
+//! The output of `kubectl get` is not a manifest: `kubectl apply` does not remove what was removed from it, pods and
+//! Jobs are immutable, and controllers overwrite the objects that they manage. The statements about kubectl and the
+//! API server were tested with kubectl 1.32 and kube-apiserver 1.34.
+
+use serde_json::Value;
+
+use super::RECORD_ANNOTATION;
+use super::kind::{self, Kind};
+
+/// The annotation in which `kubectl apply` stores the applied manifest.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Objects that one message names; it counts the others.
+const MAX_NAMES: usize = 5;
+
+/// An object from a cluster that was changed, or that was skipped because another object manages it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ClusterObject {
+    /// `kind/name`, with the object that manages it.
+    name: String,
+    method: ReapplyMethod,
+}
+
+/// How to apply a changed object to the cluster from which it was read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum ReapplyMethod {
+    /// `kubectl replace` with the whole object.
+    Replace,
+    /// Change the manifest that `kubectl apply` used. `kubectl replace` would record the whole object as applied, and
+    /// the next `kubectl apply` would remove every field that the API server and controllers have set.
+    Manifest,
+    /// A pod without a controller. Its containers are immutable.
+    Pod,
+    /// A Job without a controller. Its template is immutable, and this copy cannot be created again because it selects
+    /// pods by its old `uid`.
+    Job,
+    /// Change the object that manages it. A Deployment, for example, replaces a changed ReplicaSet with a new one.
+    Owner,
+}
+
+impl ClusterObject {
+    /// Returns `None` for a manifest, into which no API server has written.
+    pub fn of(object: &Value) -> Option<Self> {
+        if !is_from_cluster(object) {
+            return None;
+        }
+        let name = kind::object_name(object);
+        if let Some(owner) = controller(object) {
+            let name = format!("{name} (of {owner})");
+            return Some(Self { name, method: ReapplyMethod::Owner });
+        }
+        let kind = Kind::of(object);
+        let method = if kind == Some(Kind::Pod) {
+            ReapplyMethod::Pod
+        } else if kind == Some(Kind::Job) {
+            ReapplyMethod::Job
+        } else if has_manifest(object) {
+            ReapplyMethod::Manifest
+        } else {
+            ReapplyMethod::Replace
+        };
+        Some(Self { name, method })
+    }
+}
+
+/// Whether the object comes from a cluster and a controller would overwrite any change to it.
+pub(super) fn is_controlled(object: &Value) -> bool {
+    is_from_cluster(object) && controller(object).is_some()
+}
+
+/// Returns one line per method, with the objects to which it applies. `command` is `inject` or `uninject`.
+pub fn reapply_instructions(objects: &[ClusterObject], command: &str) -> Vec<String> {
+    use ReapplyMethod::{Job, Manifest, Owner, Pod, Replace};
+    let line = |method: ReapplyMethod| {
+        let names: Vec<&str> = objects
+            .iter()
+            .filter(|object| object.method == method)
+            .map(|object| object.name.as_str())
+            .collect();
+        (!names.is_empty()).then(|| {
+            format!("from a cluster: {}: {}", list_names(&names), method.instruction(command))
+        })
+    };
+    [Replace, Manifest, Pod, Job, Owner].into_iter().filter_map(line).collect()
+}
+
+impl ReapplyMethod {
+    fn instruction(self, command: &str) -> String {
+        match self {
+            Self::Replace => format!(
+                "apply with `kubectl replace -f -`, because `kubectl apply` removes only fields that it has set itself; if \
+                 you have the manifests, {command} those instead: their next apply or upgrade may undo this change or fail"
+            ),
+            Self::Manifest => format!(
+                "created by `kubectl apply`: {command} the manifest (`kubectl apply view-last-applied KIND/NAME -o yaml` \
+                 prints it) and apply that instead; if you apply this output, even with `kubectl replace`, the next apply \
+                 of the manifest removes every field that is not in it, such as an autoscaler's replicas"
+            ),
+            Self::Pod => "the containers of a running pod are immutable, so `kubectl replace` fails; `kubectl replace \
+                          --force` deletes the pod, with its running work, and creates it again"
+                .to_owned(),
+            Self::Job => format!(
+                "the template of a Job is immutable, so `kubectl replace` fails, and with --force it deletes the Job and \
+                 cannot create it again; {command} the Job's manifest, delete the Job and apply the manifest"
+            ),
+            Self::Owner => format!(
+                "unchanged, because their controllers would overwrite the change; {command} the object that manages them, \
+                 or its owner in turn (the Deployment of a ReplicaSet, the CronJob of a Job)"
+            ),
+        }
+    }
+}
+
+fn list_names(names: &[&str]) -> String {
+    let shown: Vec<&str> = names.iter().take(MAX_NAMES).copied().collect();
+    let shown = shown.join(", ");
+    match names.len().saturating_sub(MAX_NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Whether an API server has written into the object. Manifest generators write `creationTimestamp: null` and a
+/// `status` that is empty or all zeros.
+fn is_from_cluster(object: &Value) -> bool {
+    let metadata = object.get("metadata");
+    ["uid", "resourceVersion", "managedFields", "creationTimestamp"]
+        .iter()
+        .filter_map(|key| metadata?.get(key))
+        .any(is_set)
+        || object.get("status").is_some_and(is_set)
+}
+
+/// Whether the value holds anything but empty values and zeros.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => items.iter().any(is_set),
+        Value::Object(fields) => fields.values().any(is_set),
+    }
+}
+
+/// Returns `kind/name` of the object's controller.
+fn controller(object: &Value) -> Option<String> {
+    let owner = kind::controller(object)?;
+    let text = |key: &str| owner.get(key).and_then(Value::as_str);
+    Some(format!("{}/{}", text("kind")?.to_ascii_lowercase(), text("name")?))
+}
+
+/// Whether the last applied manifest is known and can be changed instead of the object.
+fn has_manifest(object: &Value) -> bool {
+    let last_applied = object
+        .pointer("/metadata/annotations")
+        .and_then(|annotations| annotations.get(LAST_APPLIED)?.as_str())
+        .and_then(|text| serde_json::from_str::<Value>(text).ok());
+    // If the output of `kubectl get` was applied before, the manifest has an old version, which the API server rejects.
+    let Some(manifest) = last_applied.filter(|manifest| !is_from_cluster(manifest)) else {
+        return false;
+    };
+    // A sidecar that is missing from the manifest can be neither updated nor removed there.
+    let base = Kind::of(object).map_or("", Kind::template);
+    has_record(&manifest, base) == has_record(object, base)
+}
+
+fn has_record(object: &Value, base: &str) -> bool {
+    object
+        .pointer(base)
+        .and_then(|template| template.pointer("/metadata/annotations"))
+        .is_some_and(|annotations| annotations.get(RECORD_ANNOTATION).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster_object(number: usize, method: ReapplyMethod) -> ClusterObject {
+        let name = format!("deployment/d{number}");
+        ClusterObject { name, method }
+    }
+
+    #[test]
+    fn reports_each_method_once_with_the_first_names() {
+        let mut objects: Vec<ClusterObject> =
+            (1..=5).map(|number| cluster_object(number, ReapplyMethod::Replace)).collect();
+        let begins = "from a cluster: deployment/d1, deployment/d2, deployment/d3, deployment/d4, deployment/d5";
+        let [line] = reapply_instructions(&objects, "inject").try_into().unwrap();
+        assert!(line.starts_with(&format!("{begins}: apply with")), "{line}");
+        objects.extend([
+            cluster_object(6, ReapplyMethod::Replace),
+            cluster_object(7, ReapplyMethod::Job),
+        ]);
+        let [line, other] = reapply_instructions(&objects, "inject").try_into().unwrap();
+        assert!(line.starts_with(&format!("{begins} and 1 more: apply with")), "{line}");
+        assert!(other.starts_with("from a cluster: deployment/d7: the template"), "{other}");
+        assert!(reapply_instructions(&[], "inject").is_empty());
+    }
+
+    #[test]
+    fn only_a_controlling_owner_counts() {
+        let pod = |controller: bool| {
+            serde_json::json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": "p", "uid": "u",
+                    "ownerReferences": [{"kind": "StatefulSet", "name": "s", "controller": controller}],
+                },
+            })
+        };
+        let method =
+            |pod: &Value| ClusterObject::of(pod).map(|object| (object.name, object.method));
+        let owned = ("pod/p (of statefulset/s)".to_owned(), ReapplyMethod::Owner);
+        assert_eq!(method(&pod(true)), Some(owned));
+        assert_eq!(method(&pod(false)), Some(("pod/p".to_owned(), ReapplyMethod::Pod)));
+    }
+}

@@ -1,0 +1,204 @@
+//! Injects sidecars into manifest files, or removes them, and keeps the comments and layout of the text.
+
+use json_patch::Patch;
+use serde_json::Value;
+
+use crate::inject::{self, ClusterObject, InjectionContext, Outcome, Settings, SkipReason};
+use crate::yaml::{self, Document};
+
+/// A manifest file: YAML or JSON, with one document or several.
+#[derive(Debug)]
+pub struct ManifestFile {
+    /// The name of the file in messages.
+    pub name: String,
+    pub text: String,
+}
+
+/// What to do with the objects of the files.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation<'a> {
+    Inject {
+        settings: &'a Settings,
+        /// `kind/name` of the objects that get a sidecar. Empty selects all.
+        only: &'a [String],
+    },
+    Uninject,
+}
+
+impl Operation<'_> {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Inject { .. } => "inject",
+            Self::Uninject => "uninject",
+        }
+    }
+}
+
+/// The result for all files.
+#[derive(Debug, Default)]
+pub struct ChangedManifests {
+    /// All files as one stream of documents. Do not use it if an object was refused.
+    pub text: String,
+    /// One line for each change, skipped object, error and loss.
+    pub messages: Vec<String>,
+    pub has_changes: bool,
+    /// Number of objects that were refused.
+    pub refused: usize,
+    /// Objects from a cluster that were changed, or that their controllers would overwrite.
+    cluster_objects: Vec<ClusterObject>,
+}
+
+/// Applies an operation to all objects of the files. The objects of one file are the context of those of another.
+///
+/// # Errors
+/// Returns a message if a file cannot be parsed, or if `only` names an object that does not exist.
+pub fn change_manifests(
+    files: &[ManifestFile],
+    operation: Operation<'_>,
+) -> Result<ChangedManifests, String> {
+    let documents = files.iter().map(ManifestFile::documents).collect::<Result<Vec<_>, _>>()?;
+    let objects: Vec<&Value> = documents
+        .iter()
+        .flatten()
+        .flat_map(|document| inject::document_objects(document.value()))
+        .map(|(_, object)| object)
+        .collect();
+    let settings_and_context = match operation {
+        Operation::Inject { settings, only } => {
+            check_selection(&objects, only)?;
+            Some((settings, InjectionContext::with_filter(&objects, settings, only)))
+        }
+        Operation::Uninject => None,
+    };
+    let mut changed = ChangedManifests::default();
+    for (file, documents) in files.iter().zip(&documents) {
+        changed.separate_from(&file.text);
+        let mut line = 1;
+        for document in documents {
+            let location = Location { file: &file.name, line };
+            changed.change_document(&location, document, |object| match &settings_and_context {
+                Some((settings, context)) => inject::inject(object, context, settings),
+                None => inject::uninject(object),
+            });
+            line += document.text().matches('\n').count();
+        }
+    }
+    if changed.refused == 0 {
+        let instructions = inject::reapply_instructions(&changed.cluster_objects, operation.name());
+        changed.messages.extend(instructions);
+    }
+    if changed.messages.is_empty() && !changed.has_changes {
+        changed.messages.push("nothing to change: no object in the input runs pods".to_owned());
+    }
+    Ok(changed)
+}
+
+fn check_selection(objects: &[&Value], only: &[String]) -> Result<(), String> {
+    let names: Vec<String> = objects.iter().map(|object| inject::object_name(object)).collect();
+    match only.iter().find(|name| !names.contains(name)) {
+        Some(missing) => Err(format!(
+            "--only {missing}: the input has no such object; it has {}",
+            names.join(", ")
+        )),
+        None => Ok(()),
+    }
+}
+
+impl ManifestFile {
+    fn documents(&self) -> Result<Vec<Document<'_>>, String> {
+        yaml::parse_documents(&self.text).map_err(|error| {
+            let hint = if self.text.contains("{{") {
+                "; the file looks like a template: pass the output of `helm template` instead"
+            } else {
+                ""
+            };
+            format!("{}: {error}{hint}", self.name)
+        })
+    }
+}
+
+/// Where a document begins.
+struct Location<'a> {
+    file: &'a str,
+    line: usize,
+}
+
+impl ChangedManifests {
+    /// Adds a document separator before the next file if it needs one.
+    fn separate_from(&mut self, next: &str) {
+        if self.text.is_empty() {
+            return;
+        }
+        if !self.text.ends_with('\n') {
+            self.text.push('\n');
+        }
+        if next.starts_with('%') {
+            // Directives are allowed only after the end of a document.
+            self.text.push_str("...\n");
+        } else if !next.starts_with("---") {
+            self.text.push_str("---\n");
+        }
+    }
+
+    fn change_document(
+        &mut self,
+        location: &Location<'_>,
+        document: &Document<'_>,
+        change: impl Fn(&Value) -> Outcome,
+    ) {
+        let Location { file, line } = location;
+        let first_line = line + leading_lines(document.text());
+        let mut patch = Patch(Vec::new());
+        for (pointer, object) in inject::document_objects(document.value()) {
+            let prefix = format!("{file}:{first_line}: {}", inject::object_name(object));
+            match change(object) {
+                Outcome::Changed { patch: object_patch, notes } => {
+                    patch.0.extend(inject::prefix_patch(object_patch, &pointer).0);
+                    self.cluster_objects.extend(ClusterObject::of(object));
+                    self.messages.extend(notes.iter().map(|note| format!("{prefix}: {note}")));
+                }
+                Outcome::Skipped(SkipReason::Controlled) => {
+                    self.cluster_objects.extend(ClusterObject::of(object));
+                }
+                Outcome::Skipped(reason) => {
+                    if reason.is_reported() {
+                        self.messages.push(format!("{prefix}: skipped: {reason}"));
+                    }
+                }
+                Outcome::Refused(error) => {
+                    self.refused += 1;
+                    self.messages.push(format!("{prefix}: refused: {error}"));
+                }
+            }
+        }
+        if patch.0.is_empty() {
+            self.text.push_str(document.text());
+            return;
+        }
+        match document.apply(&patch) {
+            Ok(patched) => {
+                self.has_changes = true;
+                self.text.push_str(&patched.text);
+                let losses = patched.losses.iter();
+                self.messages.extend(
+                    losses.map(|loss| {
+                        format!("{file}:{}: lost: {}", line + loss.line - 1, loss.kind)
+                    }),
+                );
+            }
+            Err(error) => {
+                self.refused += 1;
+                self.messages.push(format!("{file}:{first_line}: refused: {error}"));
+            }
+        }
+    }
+}
+
+/// Counts the lines before the content of a document: markers, directives, comments and blank lines.
+fn leading_lines(text: &str) -> usize {
+    let has_no_content = |line: &&str| {
+        let line = line.trim();
+        line.is_empty() || line == "---" || line.starts_with(['#', '%'])
+    };
+    text.lines().take_while(has_no_content).count()
+}
