@@ -66,12 +66,7 @@ pub fn export(
         );
     }
     if let Some(names) = config.export.genai_names {
-        export.gen_ai = match names {
-            config::GenAiNames::Latest => tokengauge_telemetry::config::GenAiNames::Latest,
-            config::GenAiNames::Legacy => tokengauge_telemetry::config::GenAiNames::Legacy,
-            config::GenAiNames::Both => tokengauge_telemetry::config::GenAiNames::Both,
-            config::GenAiNames::Off => tokengauge_telemetry::config::GenAiNames::Off,
-        };
+        export.gen_ai = names;
     }
     let headers =
         config.export.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
@@ -143,7 +138,7 @@ fn announce(app: &App) {
 fn reload(app: &App, loaded: Result<Config, config::ConfigErrors>) {
     let problem = match loaded {
         Ok(new) => {
-            let need_restart = config::differences(&app.config(), &new);
+            let need_restart = config::changes_requiring_restart(&app.config(), &new);
             match app.reload(new) {
                 Ok(()) => {
                     return self_telemetry::config_reloaded(&need_restart);

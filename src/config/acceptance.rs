@@ -1,4 +1,4 @@
-//! The limits of `tokengauge report --accept`: read like the configuration, with every error at once and its place.
+//! Reads the limits of `tokengauge report --accept`, with the same error reporting as the configuration.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,49 +14,48 @@ use tokengauge_report::Quality;
 use tokengauge_report::accept::{Acceptance, Bound, Limit, On, Undecided};
 use tokengauge_report::compare::{Measure, Statistic};
 
-/// The fewest requests that a figure must rest on, where the file does not say: the least number of which one in
-/// twenty, a 95th percentile, is more than a handful.
-const FEWEST: u64 = 100;
+/// Default minimum number of requests behind a figure: five of 100 lie above the 95th percentile.
+const MIN_REQUESTS: u64 = 100;
 
-/// Limits that a run must keep.
+/// Limits of a run.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct File {
     /// The version of this format: 1.
     #[schemars(range(min = 1, max = 1))]
     version: Field<u64>,
-    /// The fewest requests, on each side, that a figure must rest on; with fewer a limit is undecided.
+    /// Minimum number of requests, on each side, behind a figure. With fewer, its limits are undecided.
     min_requests: Field<u64>,
-    /// What an undecided limit counts as.
-    undecided: Field<Counts>,
+    /// Whether an undecided limit counts as broken or held.
+    undecided: Field<UndecidedAs>,
     /// Output tokens per second of one stream.
-    output_tps: Field<Series>,
+    output_tps: Field<Statistics>,
     /// Time to first token, such as 500ms.
-    ttft: Field<Series>,
+    ttft: Field<Statistics>,
     /// Time per output token, such as 40ms.
-    itl: Field<Series>,
+    itl: Field<Statistics>,
     /// Such as 10s.
-    duration: Field<Series>,
-    /// A share, such as 1%.
+    duration: Field<Statistics>,
+    /// Ratio, such as 1%.
     error_rate: Field<Figure>,
     /// Mean cost of a request, by currency.
     cost: Field<BTreeMap<String, Field<Figure>>>,
-    /// Shares of requests by what became of their choices.
+    /// Ratios of requests by the result of their choices.
     quality: Field<Qualities>,
-    /// Shares of requests by finish reason.
+    /// Ratios of requests by finish reason.
     finish: Field<BTreeMap<String, Field<Figure>>>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Counts {
+enum UndecidedAs {
     Broken,
     Held,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-struct Series {
+struct Statistics {
     mean: Field<Figure>,
     p5: Field<Figure>,
     p50: Field<Figure>,
@@ -79,13 +78,13 @@ struct Qualities {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct Figure {
-    /// It must not be less.
+    /// Minimum.
     min: Field<String>,
-    /// It must not be more.
+    /// Maximum.
     max: Field<String>,
-    /// B ÷ A − 1, such as -5%.
+    /// Relative change B ÷ A − 1, such as -5%.
     change: Field<Range>,
-    /// B − A, in the figure's own unit.
+    /// Difference B − A, in the unit of the figure.
     difference: Field<Range>,
 }
 
@@ -96,29 +95,29 @@ struct Range {
     max: Field<String>,
 }
 
-/// The limits in `path`, and the text that they were read from.
+/// Reads the limits in `path`. Also returns the text of the file.
 ///
 /// # Errors
-/// All that is wrong with the file.
+/// Returns every error of the file.
 pub fn acceptance(path: &Path) -> Result<(Acceptance, String), ConfigErrors> {
     let text = file::read(path)?;
-    let acceptance = acceptance_of(&text, path)?;
+    let acceptance = parse_acceptance(&text, path)?;
     Ok((acceptance, text))
 }
 
-fn acceptance_of(text: &str, path: &Path) -> Result<Acceptance, ConfigErrors> {
-    let mut errors = ErrorCollector::of_file(path);
+fn parse_acceptance(text: &str, path: &Path) -> Result<Acceptance, ConfigErrors> {
+    let mut errors = ErrorCollector::for_file(path);
     let root = yaml::parse(text, &mut errors);
     let file: Option<Spanned<File>> =
         root.and_then(|root| deserialize::from_node(&root, &mut errors).spanned());
     let acceptance = file.map(|file| resolve(file, &mut errors)).unwrap_or_else(|| Acceptance {
-        fewest: FEWEST,
+        fewest: MIN_REQUESTS,
         undecided: Undecided::default(),
         limits: Vec::new(),
     });
     if acceptance.limits.is_empty() && errors.count() == 0 {
-        let message = "the file limits nothing; write a limit, such as `ttft: {p95: {max: 500ms}}`";
-        errors.in_file(Position::START, String::new(), message);
+        let message = "the file contains no limit; add one, such as `ttft: {p95: {max: 500ms}}`";
+        errors.add_at(Position::START, String::new(), message);
     }
     errors.into_result(acceptance)
 }
@@ -144,9 +143,9 @@ fn resolve(file: Spanned<File>, errors: &mut ErrorCollector) -> Acceptance {
     } = file.value;
     let version = version.required(errors, file.node, "version", "write `version: 1`");
     if let Some(version) = version.filter(|version| version.value != 1) {
-        errors.at(version.node, "this program reads version 1 only; write `version: 1`");
+        errors.add(version.node, "unsupported version; this release reads version 1");
     }
-    let mut limits = Limits { found: Vec::new(), errors };
+    let mut limits = LimitResolver { limits: Vec::new(), errors };
     limits.series(output_tps, &Measure::OutputTps);
     limits.series(ttft, &Measure::Ttft);
     limits.series(itl, &Measure::Itl);
@@ -164,23 +163,23 @@ fn resolve(file: Spanned<File>, errors: &mut ErrorCollector) -> Acceptance {
         limits.figure(figure, &Measure::Finish(reason), Statistic::Mean, &key);
     }
     Acceptance {
-        fewest: min_requests.value().unwrap_or(FEWEST),
+        fewest: min_requests.value().unwrap_or(MIN_REQUESTS),
         undecided: match undecided.value() {
-            None | Some(Counts::Broken) => Undecided::Broken,
-            Some(Counts::Held) => Undecided::Held,
+            None | Some(UndecidedAs::Broken) => Undecided::Broken,
+            Some(UndecidedAs::Held) => Undecided::Held,
         },
-        limits: limits.found,
+        limits: limits.limits,
     }
 }
 
-struct Limits<'p> {
-    found: Vec<Limit>,
+struct LimitResolver<'p> {
+    limits: Vec<Limit>,
     errors: &'p mut ErrorCollector,
 }
 
-impl Limits<'_> {
-    fn series(&mut self, series: Field<Series>, measure: &Measure) {
-        let Some(Series { mean, p5, p50, p95, p99 }) = series.value() else {
+impl LimitResolver<'_> {
+    fn series(&mut self, series: Field<Statistics>, measure: &Measure) {
+        let Some(Statistics { mean, p5, p50, p95, p99 }) = series.value() else {
             return;
         };
         let figures = Statistic::ALL.into_iter().zip([mean, p5, p50, p95, p99]);
@@ -213,7 +212,7 @@ impl Limits<'_> {
         let range = |range: Field<Range>| {
             range.value().map_or_else(Default::default, |Range { min, max }| (min, max))
         };
-        for (on, word, (min, max)) in [
+        for (on, suffix, (min, max)) in [
             (On::Value, "", (min, max)),
             (On::Change, ".change", range(change)),
             (On::Difference, ".difference", range(difference)),
@@ -222,18 +221,18 @@ impl Limits<'_> {
                 let Some(text) = text.spanned() else {
                     continue;
                 };
-                match number(&text.value, on, measure) {
-                    Ok(value) => self.found.push(Limit {
-                        key: format!("{key}{word}.{name}"),
+                match parse_number(&text.value, on, measure) {
+                    Ok(value) => self.limits.push(Limit {
+                        key: format!("{key}{suffix}.{name}"),
                         measure: measure.clone(),
                         statistic,
                         on,
                         bound,
                         value,
                     }),
-                    Err(remedy) => {
-                        let message = format!("\"{}\" is no such limit; {remedy}", text.value);
-                        self.errors.at(text.node, message);
+                    Err(hint) => {
+                        let message = format!("\"{}\" is not a valid limit; {hint}", text.value);
+                        self.errors.add(text.node, message);
                     }
                 }
             }
@@ -241,38 +240,42 @@ impl Limits<'_> {
     }
 }
 
-/// A limit in the unit of what is limited, or what to write instead. Only what is relative may be below 0.
-fn number(text: &str, on: On, measure: &Measure) -> Result<f64, &'static str> {
+/// Parses a limit in the unit of its figure. Only relative limits may be negative. The error is a hint.
+fn parse_number(text: &str, on: On, measure: &Measure) -> Result<f64, &'static str> {
     let (digits, sign) = match text.strip_prefix('-') {
         Some(digits) if on != On::Value => (digits, -1.0),
         Some(_) | None => (text, 1.0),
     };
-    let share = |remedy| {
-        let percent = digits.strip_suffix('%').ok_or(remedy)?;
-        // Not ÷ 100: 99.9 ÷ 100 is another number than 0.999.
-        plain(&format!("{}e-2", percent.trim_end())).ok_or(remedy)
+    let ratio = |hint| {
+        let percent = digits.strip_suffix('%').ok_or(hint)?;
+        // Not ÷ 100: as floating point numbers, 99.9 ÷ 100 differs from 0.999.
+        parse_digits(&format!("{}e-2", percent.trim_end())).ok_or(hint)
     };
     let size = match (on, measure) {
-        (On::Change, _) => share("write a percentage, such as 10% or -5%"),
+        (On::Change, _) => ratio("write a percentage, such as 10% or -5%"),
         (_, Measure::ErrorRate | Measure::Quality(_) | Measure::Finish(_)) => {
-            share("write a percentage, such as 1%")
+            ratio("write a percentage, such as 1%")
         }
-        (_, Measure::OutputTps) => plain(digits).ok_or("write tokens per second, such as 30"),
-        (_, Measure::Cost(_)) => plain(digits).ok_or("write an amount of money, such as 0.002"),
+        (_, Measure::OutputTps) => {
+            parse_digits(digits).ok_or("write tokens per second, such as 30")
+        }
+        (_, Measure::Cost(_)) => {
+            parse_digits(digits).ok_or("write an amount of money, such as 0.002")
+        }
         (_, Measure::Ttft | Measure::Itl | Measure::Duration) => {
-            time(digits).ok_or("write a number and a unit (ms, s), such as 500ms or 2.5s")
+            parse_seconds(digits).ok_or("write a number and a unit (ms, s), such as 500ms or 2.5s")
         }
     }?;
     Ok(sign * size)
 }
 
-fn plain(text: &str) -> Option<f64> {
+fn parse_digits(text: &str) -> Option<f64> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
     number.filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Seconds. Finer than a [`Length`], which is whole milliseconds: between two tokens there may be less than one.
-fn time(text: &str) -> Option<f64> {
+/// Parses a time in seconds. Finer than a [`Length`], because two tokens may be less than 1 ms apart.
+fn parse_seconds(text: &str) -> Option<f64> {
     if let Ok(Length(length)) = text.parse() {
         return Some(length.as_secs_f64());
     }
@@ -281,7 +284,7 @@ fn time(text: &str) -> Option<f64> {
         (None, Some(number)) => (number, 1.0),
         (None, None) => return None,
     };
-    plain(number).map(|number| number * scale)
+    parse_digits(number).map(|number| number * scale)
 }
 
 #[cfg(test)]
@@ -289,16 +292,16 @@ mod tests {
     use super::*;
 
     fn limits(text: &str) -> Vec<(String, f64)> {
-        let acceptance = acceptance_of(text, Path::new("f")).unwrap();
+        let acceptance = parse_acceptance(text, Path::new("f")).unwrap();
         acceptance.limits.into_iter().map(|limit| (limit.key, limit.value)).collect()
     }
 
     fn wrong(text: &str) -> String {
-        acceptance_of(text, Path::new("f")).unwrap_err().to_string()
+        parse_acceptance(text, Path::new("f")).unwrap_err().to_string()
     }
 
     #[test]
-    fn limits_are_read_in_the_units_that_they_are_written_in() {
+    fn parses_limits_in_their_units() {
         let text = "version: 1\nmin_requests: 20\nundecided: held\n\
             output_tps: {p50: {min: 30, change: {min: -5%}}, mean: {difference: {min: -2.5}}}\n\
             ttft: {p95: {max: 500ms, difference: {max: 1.5s}}}\nitl: {p99: {max: 0.5ms}}\nduration: {mean: {max: 1m}}\n\
@@ -320,24 +323,24 @@ mod tests {
             ("finish.length.max", 0.1),
         ];
         assert_eq!(limits(text), expected.map(|(key, value)| (key.to_owned(), value)));
-        let acceptance = acceptance_of(text, Path::new("f")).unwrap();
+        let acceptance = parse_acceptance(text, Path::new("f")).unwrap();
         assert_eq!((acceptance.fewest, acceptance.undecided), (20, Undecided::Held));
         assert!(acceptance.compares());
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place_and_its_remedy() {
+    fn reports_errors_with_position_and_hint() {
         let text = "version: 1\nttft: {p95: {max: 500}}\nerror_rate: {max: 0.01}\noutput_tps:\n  p50: {min: -3}\n  p90: {min: 3}\n";
         assert_eq!(
             wrong(text),
-            "f:2:19: ttft.p95.max: \"500\" is no such limit; write a number and a unit (ms, s), such as 500ms or 2.5s\n\
-             f:3:19: error_rate.max: \"0.01\" is no such limit; write a percentage, such as 1%\n\
-             f:5:14: output_tps.p50.min: \"-3\" is no such limit; write tokens per second, such as 30\n\
-             f:6:3: output_tps.p90: there is no such key; did you mean \"p50\"?"
+            "f:2:19: ttft.p95.max: \"500\" is not a valid limit; write a number and a unit (ms, s), such as 500ms or 2.5s\n\
+             f:3:19: error_rate.max: \"0.01\" is not a valid limit; write a percentage, such as 1%\n\
+             f:5:14: output_tps.p50.min: \"-3\" is not a valid limit; write tokens per second, such as 30\n\
+             f:6:3: output_tps.p90: unknown key; did you mean \"p50\"?"
         );
-        assert!(wrong("version: 1\n").contains("limits nothing"));
-        assert!(wrong("").contains("limits nothing"));
-        assert!(wrong("ttft: {p50: {max: 1s}}\n").contains("version: this key is missing"));
-        assert!(wrong("version: 2\nttft: {p50: {max: 1s}}\n").contains("version 1 only"));
+        assert!(wrong("version: 1\n").contains("no limit"));
+        assert!(wrong("").contains("no limit"));
+        assert!(wrong("ttft: {p50: {max: 1s}}\n").contains("version: missing key"));
+        assert!(wrong("version: 2\nttft: {p50: {max: 1s}}\n").contains("unsupported version"));
     }
 }

@@ -1,8 +1,7 @@
-//! A tree of nodes → any type that serde can fill, telling *everything* that is wrong on the way.
+//! Deserializes a tree of nodes into any serde type and reports *all* errors on the way.
 //!
-//! serde itself stops at the first error. Here every error is told where it arises, with its place, and a [`Field`]
-//! then holds [`Field::Invalid`] and lets its section go on. So the raw structs stay plain derived ones, and what they
-//! derive is both what is read and what the schema says.
+//! serde stops at the first error. Here each error is reported where it occurs, with its position; the [`Field`] becomes
+//! [`Field::Invalid`] and its section continues. So plain derived structs define what is read and the JSON Schema.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,18 +15,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::errors::{ErrorCollector, NodeId, join_path, suggestion};
 use super::yaml::{Key, Kind, Node};
 
-/// What stands under a key.
+/// The value of a key.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Field<T> {
-    /// Nothing, or `null`.
+    /// No value, or `null`.
     #[default]
     Absent,
-    /// Something that cannot be a `T`; that has been told.
+    /// Not a valid `T`. The error has been reported.
     Invalid,
     Present(Spanned<T>),
 }
 
-/// A value and where it stands.
+/// A value and its node in the file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Spanned<T> {
     pub value: T,
@@ -35,7 +34,7 @@ pub struct Spanned<T> {
 }
 
 impl<T> Field<T> {
-    /// A value that stands nowhere: for writing.
+    /// A value without a position, for printing.
     pub(super) fn of(value: T) -> Self {
         let node = NodeId::default();
         Self::Present(Spanned { value, node })
@@ -43,25 +42,32 @@ impl<T> Field<T> {
 
     pub(super) fn spanned(self) -> Option<Spanned<T>> {
         match self {
-            Self::Present(given) => Some(given),
+            Self::Present(spanned) => Some(spanned),
             Self::Absent | Self::Invalid => None,
         }
     }
 
     pub(super) fn value(self) -> Option<T> {
-        self.spanned().map(|given| given.value)
+        self.spanned().map(|spanned| spanned.value)
     }
 
-    /// The value, or what is told where a section must have one and has not.
+    pub(super) fn or_default(self) -> T
+    where
+        T: Default,
+    {
+        self.value().unwrap_or_default()
+    }
+
+    /// Returns the value. Reports an error if it is absent.
     pub(super) fn required(
         self,
         errors: &mut ErrorCollector,
         section: NodeId,
         key: &str,
-        remedy: &str,
+        hint: &str,
     ) -> Option<Spanned<T>> {
         if matches!(self, Self::Absent) {
-            errors.missing(section, key, remedy);
+            errors.add_missing(section, key, hint);
         }
         self.spanned()
     }
@@ -73,18 +79,18 @@ impl<T> From<Option<T>> for Field<T> {
     }
 }
 
-/// Reads `root` as a `T`.
+/// Deserializes `root` as a `T`.
 pub(super) fn from_node<'t, T: Deserialize<'t>>(
     root: &'t Node,
     errors: &mut ErrorCollector,
 ) -> Field<T> {
-    let report = RefCell::new(errors);
-    let reader = Reader { node: root, report: &report };
-    // An error has been told by whoever met it.
+    let errors = RefCell::new(errors);
+    let reader = Reader { node: root, errors: &errors };
+    // Every error has been reported where it occurred.
     Field::deserialize(reader).unwrap_or(Field::Invalid)
 }
 
-/// The newtype's name by which [`Field`] asks for a node's node along with the node.
+/// The newtype name with which [`Field`] requests a node's id along with its value.
 const FIELD: &str = "$tokengauge::field";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
@@ -99,7 +105,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for FieldVisitor<T> {
     type Value = Field<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a node of the configuration's tree")
+        f.write_str("a node of the configuration")
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<Field<T>, E> {
@@ -119,7 +125,7 @@ impl<T: Serialize> Serialize for Field<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Absent | Self::Invalid => serializer.serialize_unit(),
-            Self::Present(given) => given.value.serialize(serializer),
+            Self::Present(spanned) => spanned.value.serialize(serializer),
         }
     }
 }
@@ -138,18 +144,18 @@ impl<T: JsonSchema> JsonSchema for Field<T> {
     }
 }
 
-/// An error on its way up. It is told at the innermost node that knows of it, once.
+/// An error on its way up. The innermost node that sees it reports it, once.
 #[derive(Debug)]
 enum Failure {
-    Told,
-    Untold(String),
+    Reported,
+    Unreported(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Told => f.write_str("told already"),
-            Self::Untold(message) => f.write_str(message),
+            Self::Reported => f.write_str("already reported"),
+            Self::Unreported(message) => f.write_str(message),
         }
     }
 }
@@ -158,46 +164,46 @@ impl std::error::Error for Failure {}
 
 impl de::Error for Failure {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::Untold(message.to_string())
+        Self::Unreported(message.to_string())
     }
 }
 
 #[derive(Clone, Copy)]
 struct Reader<'t, 'p> {
     node: &'t Node,
-    report: &'p RefCell<&'p mut ErrorCollector>,
+    errors: &'p RefCell<&'p mut ErrorCollector>,
 }
 
 impl<'t> Reader<'t, '_> {
-    fn tell(self, message: String) -> Failure {
-        self.report.borrow_mut().at(self.node.id, message);
-        Failure::Told
+    fn report(self, message: String) -> Failure {
+        self.errors.borrow_mut().add(self.node.id, message);
+        Failure::Reported
     }
 
-    /// What stands here, read by `seed`. An error that nobody further in told is told here.
-    fn told<S: DeserializeSeed<'t>>(self, seed: S) -> Result<S::Value, Failure> {
+    /// Deserializes this node by `seed`, and reports the error unless an inner node has.
+    fn read<S: DeserializeSeed<'t>>(self, seed: S) -> Result<S::Value, Failure> {
         seed.deserialize(self).map_err(|failure| match failure {
-            Failure::Told => Failure::Told,
-            Failure::Untold(message) => self.tell(message),
+            Failure::Reported => Failure::Reported,
+            Failure::Unreported(message) => self.report(message),
         })
     }
 
-    fn expected(self, what: &str) -> Failure {
-        self.tell(format!("found {}; {what}", self.node.kind.name()))
+    fn unexpected_kind(self, hint: &str) -> Failure {
+        self.report(format!("found {}; {hint}", self.node.kind.name()))
     }
 
-    fn text(self, expected: &str) -> Result<&'t str, Failure> {
+    fn text(self, hint: &str) -> Result<&'t str, Failure> {
         match &self.node.kind {
             Kind::Scalar { text, .. } => Ok(text),
-            Kind::Null | Kind::List(_) | Kind::Section(_) => Err(self.expected(expected)),
+            Kind::Null | Kind::List(_) | Kind::Section(_) => Err(self.unexpected_kind(hint)),
         }
     }
 
-    /// A scalar that is not text: quotes would make it that.
-    fn plain(self, expected: &str) -> Result<&'t str, Failure> {
-        let text = self.text(expected)?;
+    /// A scalar that is not a string, so it must not be in quotes.
+    fn unquoted(self, hint: &str) -> Result<&'t str, Failure> {
+        let text = self.text(hint)?;
         if matches!(self.node.kind, Kind::Scalar { quoted: true, .. }) {
-            return Err(self.tell(format!("\"{text}\" is in quotes; {expected}, without them")));
+            return Err(self.report(format!("\"{text}\" is in quotes; {hint} without quotes")));
         }
         Ok(text)
     }
@@ -206,18 +212,17 @@ impl<'t> Reader<'t, '_> {
         match &self.node.kind {
             Kind::Section(entries) => Ok(entries),
             Kind::Null | Kind::Scalar { .. } | Kind::List(_) => Err(self
-                .expected("write keys here, each on a line of its own, indented below this one")),
+                .unexpected_kind("write a section of keys, one per line, indented below this key")),
         }
     }
 
-    fn refuse_unknown(self, entries: &[(Key, Node)], known: &[&str]) {
-        let path = self.report.borrow().location(self.node.id).key;
+    fn reject_unknown_keys(self, entries: &[(Key, Node)], known: &[&str]) {
+        let path = self.errors.borrow().location(self.node.id).key;
         let unknown = entries.iter().filter(|(key, _)| !known.contains(&key.text.as_str()));
         for (key, _) in unknown {
-            let message =
-                format!("there is no such key; {}", suggestion(&key.text, known.iter().copied()));
+            let message = format!("unknown key; {}", suggestion(&key.text, known.iter().copied()));
             let path = join_path(&path, &key.text);
-            self.report.borrow_mut().in_file(key.place, path, message);
+            self.errors.borrow_mut().add_at(key.position, path, message);
         }
     }
 }
@@ -232,12 +237,12 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Failure> {
         let entries = self.entries()?;
-        self.refuse_unknown(entries, fields);
+        self.reject_unknown_keys(entries, fields);
         let known = |(key, _): &&(Key, Node)| fields.contains(&key.text.as_str());
         visitor.visit_map(Entries {
             left: entries.iter().filter(known),
             value: None,
-            report: self.report,
+            errors: self.errors,
         })
     }
 
@@ -245,18 +250,17 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         visitor.visit_map(Entries {
             left: self.entries()?.iter(),
             value: None,
-            report: self.report,
+            errors: self.errors,
         })
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         let Kind::List(items) = &self.node.kind else {
-            return Err(self.expected(
-                "write a list here, each entry on a line of its own that begins with `- `",
-            ));
+            let hint = "write a list, one entry per line, each starting with `- `";
+            return Err(self.unexpected_kind(hint));
         };
-        let report = self.report;
-        let readers = items.iter().map(|node| Reader { node, report });
+        let errors = self.errors;
+        let readers = items.iter().map(|node| Reader { node, errors });
         visitor.visit_seq(de::value::SeqDeserializer::new(readers))
     }
 
@@ -271,7 +275,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         match self.node.kind {
             Kind::Null => visitor.visit_unit(),
             Kind::Scalar { .. } | Kind::List(_) | Kind::Section(_) => {
-                visitor.visit_seq(Marked { node: Some(self.node.id), reader: self })
+                visitor.visit_seq(IdThenNode { id: Some(self.node.id), reader: self })
             }
         }
     }
@@ -281,25 +285,31 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
-        let text = self.text("write a single text")?;
+        let text = self.text("write a string")?;
         visitor.visit_borrowed_str(text)
     }
 
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
-        let expected = "write a whole number";
-        let text = self.plain(expected)?;
+        let hint = "write a whole number";
+        let text = self.unquoted(hint)?;
         let Ok(number) = text.parse() else {
-            return Err(self.tell(format!("\"{text}\" is no whole number; {expected}")));
+            return Err(
+                self.report(format!("\"{text}\" is not a whole number; write digits, such as 100"))
+            );
         };
         visitor.visit_u64(number)
     }
 
+    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+        self.deserialize_u64(visitor)
+    }
+
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
-        let expected = "write true or false";
-        match self.plain(expected)? {
+        let hint = "write true or false";
+        match self.unquoted(hint)? {
             "true" => visitor.visit_bool(true),
             "false" => visitor.visit_bool(false),
-            text => Err(self.tell(format!("\"{text}\" is neither true nor false; {expected}"))),
+            text => Err(self.report(format!("\"{text}\" is not a boolean; {hint}"))),
         }
     }
 
@@ -309,23 +319,22 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Failure> {
-        let expected = format!("write one of {}", variants.join(", "));
-        let text = self.text(&expected)?;
+        let text = self.text(&format!("write one of {}", variants.join(", ")))?;
         if !variants.contains(&text) {
-            let near = suggestion(text, variants.iter().copied());
-            return Err(self.tell(format!("\"{text}\" is not known here; {near}")));
+            let hint = suggestion(text, variants.iter().copied());
+            return Err(self.report(format!("unknown value \"{text}\"; {hint}")));
         }
         let variant: StrDeserializer<'_, Failure> = text.into_deserializer();
         visitor.visit_enum(variant)
     }
 
-    /// For what the raw structs do not ask for: no configuration reaches this, a new raw type would in its first test.
+    /// No type of the configuration needs this; a new type that does fails in its first test.
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Failure> {
-        Err(self.tell("a value of a kind that this program cannot read".to_owned()))
+        Err(self.report("values of this type are not supported".to_owned()))
     }
 
     serde::forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char bytes byte_buf option unit unit_struct tuple tuple_struct
+        i8 i16 i32 i64 i128 u8 u16 u128 f32 f64 char bytes byte_buf option unit unit_struct tuple tuple_struct
         identifier ignored_any
     }
 }
@@ -338,22 +347,22 @@ impl<'t> IntoDeserializer<'t, Failure> for Reader<'t, '_> {
     }
 }
 
-/// A node's node, then the node.
-struct Marked<'t, 'p> {
-    node: Option<NodeId>,
+/// Yields a node's id, then the node itself.
+struct IdThenNode<'t, 'p> {
+    id: Option<NodeId>,
     reader: Reader<'t, 'p>,
 }
 
-impl<'t> SeqAccess<'t> for Marked<'t, '_> {
+impl<'t> SeqAccess<'t> for IdThenNode<'t, '_> {
     type Error = Failure;
 
     fn next_element_seed<S: DeserializeSeed<'t>>(
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Failure> {
-        match self.node.take() {
-            Some(NodeId(node)) => seed.deserialize(node.into_deserializer()).map(Some),
-            None => self.reader.told(seed).map(Some),
+        match self.id.take() {
+            Some(NodeId(id)) => seed.deserialize(id.into_deserializer()).map(Some),
+            None => self.reader.read(seed).map(Some),
         }
     }
 }
@@ -361,7 +370,7 @@ impl<'t> SeqAccess<'t> for Marked<'t, '_> {
 struct Entries<'t, 'p, I> {
     left: I,
     value: Option<&'t Node>,
-    report: &'p RefCell<&'p mut ErrorCollector>,
+    errors: &'p RefCell<&'p mut ErrorCollector>,
 }
 
 impl<'t, I: Iterator<Item = &'t (Key, Node)>> MapAccess<'t> for Entries<'t, '_, I> {
@@ -381,9 +390,9 @@ impl<'t, I: Iterator<Item = &'t (Key, Node)>> MapAccess<'t> for Entries<'t, '_, 
 
     fn next_value_seed<S: DeserializeSeed<'t>>(&mut self, seed: S) -> Result<S::Value, Failure> {
         let Some(node) = self.value.take() else {
-            return Err(Failure::Untold("a value was asked for before its key".to_owned()));
+            return Err(Failure::Unreported("a value was requested before its key".to_owned()));
         };
-        let report = self.report;
-        Reader { node, report }.told(seed)
+        let errors = self.errors;
+        Reader { node, errors }.read(seed)
     }
 }

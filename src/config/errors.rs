@@ -1,20 +1,20 @@
-//! What is wrong with a configuration: all of it, each with its place, its key and its remedy.
+//! Configuration errors: all of them at once, each with its position, its key and a hint.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConfigError {
-    /// The file and the place in it; `None` for what came from a flag or the environment.
-    pub place: Option<(PathBuf, Position)>,
+    /// The file and the position in it; `None` for values from flags or the environment.
+    pub position: Option<(PathBuf, Position)>,
     /// The path of the key (`routes[1].upstream`), the flag or the variable; empty for the file as a whole.
     pub key: String,
-    /// What is wrong, and what to do about it.
+    /// What is wrong, and how to fix it.
     pub message: String,
 }
 
-/// A place in a file; both count from 1, the column in characters.
+/// A position in a file. Line and column count from 1; the column counts characters.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Position {
     pub line: usize,
@@ -25,11 +25,11 @@ impl Position {
     pub(super) const START: Self = Self { line: 1, column: 1 };
 }
 
-/// `file:line:column: key: message`, in the form that editors jump to.
+/// `file:line:column: key: message`, the form that editors recognise.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((file, place)) = &self.place {
-            write!(f, "{}:{}:{}: ", file.display(), place.line, place.column)?;
+        if let Some((file, position)) = &self.position {
+            write!(f, "{}:{}:{}: ", file.display(), position.line, position.column)?;
         }
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
@@ -38,13 +38,13 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Everything that is wrong, in the order of the file; never empty.
+/// All errors, in file order. Never empty.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
-    pub(super) fn new(mut errors: Vec<ConfigError>) -> Self {
-        errors.sort_by(|one, other| one.place.cmp(&other.place));
+    fn new(mut errors: Vec<ConfigError>) -> Self {
+        errors.sort_by(|one, other| one.position.cmp(&other.position));
         Self(errors)
     }
 
@@ -52,104 +52,99 @@ impl ConfigErrors {
         self.0.iter()
     }
 
-    /// The file of each problem that has one.
+    /// The file of each error that has one.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
-        let places = self.0.iter().filter_map(|problem| problem.place.as_ref());
-        places.map(|(file, _)| file.as_path())
+        let positions = self.0.iter().filter_map(|error| error.position.as_ref());
+        positions.map(|(file, _)| file.as_path())
     }
 }
 
-/// One problem a line.
+/// One error per line.
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, problem) in self.0.iter().enumerate() {
+        for (n, error) in self.0.iter().enumerate() {
             if n > 0 {
                 f.write_str("\n")?;
             }
-            problem.fmt(f)?;
+            error.fmt(f)?;
         }
         Ok(())
     }
 }
 
-/// Names a node of the file's tree, for errors that are found after it was read.
+/// Identifies a node of the file's tree, so that later checks can report errors at its position.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct NodeId(pub(super) usize);
 
-/// Where a node stands, and how it is called.
+/// The position of a node and the path of its key.
 #[derive(Clone, Debug)]
 pub(super) struct Location {
-    pub(super) place: Position,
+    pub(super) position: Position,
     pub(super) key: String,
 }
 
-/// Collects errors; knows where each node is.
+/// Collects errors and maps node ids to locations.
 #[derive(Debug, Default)]
 pub(super) struct ErrorCollector {
     file: PathBuf,
     locations: Vec<Location>,
-    found: Vec<ConfigError>,
+    errors: Vec<ConfigError>,
 }
 
 impl ErrorCollector {
-    pub(super) fn of_file(file: &Path) -> Self {
+    pub(super) fn for_file(file: &Path) -> Self {
         Self { file: file.to_owned(), ..Self::default() }
     }
 
-    /// Gives a node its node.
-    pub(super) fn add_node(&mut self, place: Position, key: String) -> NodeId {
-        self.locations.push(Location { place, key });
+    pub(super) fn add_node(&mut self, position: Position, key: String) -> NodeId {
+        self.locations.push(Location { position, key });
         NodeId(self.locations.len() - 1)
     }
 
     pub(super) fn location(&self, node: NodeId) -> Location {
-        self.locations
-            .get(node.0)
-            .cloned()
-            .unwrap_or(Location { place: Position::START, key: String::new() })
+        let start = || Location { position: Position::START, key: String::new() };
+        self.locations.get(node.0).cloned().unwrap_or_else(start)
     }
 
-    /// Something is wrong with the value at `node`.
-    pub(super) fn at(&mut self, node: NodeId, message: impl Into<String>) {
-        let Location { place, key } = self.location(node);
-        self.in_file(place, key, message);
+    /// Adds an error about the value at `node`.
+    pub(super) fn add(&mut self, node: NodeId, message: impl Into<String>) {
+        let Location { position, key } = self.location(node);
+        self.add_at(position, key, message);
     }
 
-    /// Something is wrong with `key` of the section at `section`, which does not have it.
-    pub(super) fn missing(&mut self, section: NodeId, key: &str, remedy: &str) {
-        let location = self.location(section);
-        let message = format!("this key is missing; {remedy}");
-        self.in_file(location.place, join_path(&location.key, key), message);
+    /// Adds an error about the required `key` that `section` lacks.
+    pub(super) fn add_missing(&mut self, section: NodeId, key: &str, hint: &str) {
+        let section = self.location(section);
+        let key = join_path(&section.key, key);
+        self.add_at(section.position, key, format!("missing key; {hint}"));
     }
 
-    pub(super) fn in_file(&mut self, place: Position, key: String, message: impl Into<String>) {
-        self.found.push(ConfigError {
-            place: Some((self.file.clone(), place)),
-            key,
-            message: message.into(),
-        });
+    pub(super) fn add_at(&mut self, position: Position, key: String, message: impl Into<String>) {
+        let position = Some((self.file.clone(), position));
+        self.errors.push(ConfigError { position, key, message: message.into() });
     }
 
-    /// Something is wrong with a flag or a variable.
-    pub(super) fn outside(&mut self, name: &str, message: impl Into<String>) {
-        self.found.push(ConfigError { place: None, key: name.to_owned(), message: message.into() });
+    /// Adds an error about a flag or an environment variable.
+    pub(super) fn add_outside_file(&mut self, name: &str, message: impl Into<String>) {
+        let key = name.to_owned();
+        self.errors.push(ConfigError { position: None, key, message: message.into() });
     }
 
-    /// What is wrong with another file that this one names.
-    pub(super) fn include(&mut self, errors: ConfigErrors) {
-        self.found.extend(errors.0);
+    /// Adds the errors of another file that this one names.
+    pub(super) fn extend(&mut self, errors: ConfigErrors) {
+        self.errors.extend(errors.0);
     }
 
     pub(super) fn count(&self) -> usize {
-        self.found.len()
+        self.errors.len()
     }
 
     pub(super) fn into_errors(self) -> ConfigErrors {
-        ConfigErrors::new(self.found)
+        ConfigErrors::new(self.errors)
     }
 
     pub(super) fn into_result<T>(self, value: T) -> Result<T, ConfigErrors> {
-        if self.found.is_empty() { Ok(value) } else { Err(ConfigErrors::new(self.found)) }
+        if self.errors.is_empty() { Ok(value) } else { Err(self.into_errors()) }
     }
 }
 
@@ -158,42 +153,17 @@ pub(super) fn join_path(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// `; did you mean "x"?` where one of `known` is close to `wrong`, else what there is.
-pub(super) fn suggestion<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+/// A hint for an unknown name: the closest of the `known` names, or all of them.
+pub(super) fn suggestion<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    let near = known.iter().map(|name| (distance(wrong, name), *name)).min();
-    match near {
-        // One slip of the finger for every three letters: `adress` is `address`, `tls` is not `ttl`.
-        Some((slips, name)) if slips <= wrong.chars().count().div_ceil(3).min(3) => {
-            format!("did you mean \"{name}\"?")
-        }
-        Some(_) => format!("there is {}", known.join(", ")),
-        None => "there is none".to_owned(),
+    let distances = known.iter().map(|name| (strsim::osa_distance(unknown, name), *name));
+    // One typo for every three letters: `adress` suggests `address`, `tls` does not suggest `ttl`.
+    let max_typos = unknown.chars().count().div_ceil(3).min(3);
+    match distances.min() {
+        Some((typos, name)) if typos <= max_typos => format!("did you mean \"{name}\"?"),
+        Some(_) => format!("expected one of {}", known.join(", ")),
+        None => "none are defined".to_owned(),
     }
-}
-
-/// Insertions, deletions, substitutions and swaps of neighbours that lead from one text to the other (optimal string
-/// alignment). The texts are keys and names; the first 64 characters decide.
-fn distance(from: &str, to: &str) -> usize {
-    let from: Vec<char> = from.chars().take(64).collect();
-    let to: Vec<char> = to.chars().take(64).collect();
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, b) in to.iter().enumerate() {
-            let of = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX / 2);
-            let mut best =
-                (of(&last, j) + usize::from(a != b)).min(of(&last, j + 1) + 1).min(of(&row, j) + 1);
-            let swapped = i > 0 && j > 0 && from.get(i - 1) == Some(b) && to.get(j - 1) == Some(a);
-            if swapped {
-                best = best.min(of(&before, j - 1) + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -201,42 +171,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_named_and_a_stranger_gets_the_list() {
+    fn suggests_close_names_and_lists_the_others() {
         let known = ["address", "tls", "head_timeout"];
         assert_eq!(suggestion("adress", known), "did you mean \"address\"?");
         assert_eq!(suggestion("addrses", known), "did you mean \"address\"?");
         assert_eq!(suggestion("tsl", known), "did you mean \"tls\"?");
-        assert_eq!(suggestion("colour", known), "there is address, tls, head_timeout");
-        assert_eq!(suggestion("any", []), "there is none");
+        assert_eq!(suggestion("colour", known), "expected one of address, tls, head_timeout");
+        assert_eq!(suggestion("any", []), "none are defined");
     }
 
     #[test]
-    fn distances_count_slips() {
-        let cases = [
-            ("", "", 0),
-            ("abc", "abc", 0),
-            ("abc", "", 3),
-            ("abc", "acb", 1),
-            ("abc", "abd", 1),
-            ("kitten", "sitting", 3),
-        ];
-        for (from, to, slips) in cases {
-            assert_eq!(distance(from, to), slips, "{from} → {to}");
-            assert_eq!(distance(to, from), slips, "{to} → {from}");
-        }
-    }
-
-    #[test]
-    fn problems_come_in_the_order_of_the_file_after_those_from_outside() {
-        let mut errors = ErrorCollector::of_file(Path::new("a.yaml"));
+    fn sorts_errors_by_position_after_those_from_outside_the_file() {
+        let mut errors = ErrorCollector::for_file(Path::new("a.yaml"));
         let late = errors.add_node(Position { line: 9, column: 3 }, "b".to_owned());
         let early = errors.add_node(Position { line: 2, column: 5 }, "a".to_owned());
-        errors.at(late, "is wrong");
-        errors.missing(early, "c", "add it");
-        errors.outside("--drain", "is odd");
+        errors.add(late, "is wrong");
+        errors.add_missing(early, "c", "add it");
+        errors.add_outside_file("--drain", "is odd");
         assert_eq!(
             errors.into_result(()).unwrap_err().to_string(),
-            "--drain: is odd\na.yaml:2:5: a.c: this key is missing; add it\na.yaml:9:3: b: is wrong"
+            "--drain: is odd\na.yaml:2:5: a.c: missing key; add it\na.yaml:9:3: b: is wrong"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration file's text, or why there is none.
+//! Reads files, with a size limit and errors that say what to do.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,65 +7,64 @@ use std::path::Path;
 use super::Secret;
 use super::errors::{ConfigErrors, ErrorCollector, Position};
 
-/// A configuration of 1,000 routes is about 200 KiB; whatever is larger is some other file.
-const LARGEST: u64 = 1 << 20;
+/// A configuration of 1,000 routes has about 200 KiB. A larger file is the wrong one.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// The text of `file`.
+/// Longer than a token of any provider.
+const MAX_TOKEN_BYTES: u64 = 4 << 10;
+
+pub(super) const TOKEN_HINT: &str = "write at least one character of visible ASCII, and no spaces";
+
+/// Reads a configuration or price file.
 pub(super) fn read(file: &Path) -> Result<String, ConfigErrors> {
-    let tell = |place, message: String| {
-        let mut errors = ErrorCollector::of_file(file);
-        errors.in_file(place, String::new(), message);
+    let error = |position, message: String| {
+        let mut errors = ErrorCollector::for_file(file);
+        errors.add_at(position, String::new(), message);
         errors.into_errors()
     };
-    let bytes = bytes_of(file, LARGEST).map_err(|message| tell(Position::START, message))?;
-    String::from_utf8(bytes).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let before = String::from_utf8_lossy(error.as_bytes().get(..valid).unwrap_or_default());
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        let place =
-            Position { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 };
-        tell(place, "this is not UTF-8; save the file in that encoding".to_owned())
+    let bytes =
+        read_bytes(file, MAX_CONFIG_BYTES).map_err(|message| error(Position::START, message))?;
+    String::from_utf8(bytes).map_err(|invalid| {
+        let valid = invalid.utf8_error().valid_up_to();
+        let before = String::from_utf8_lossy(invalid.as_bytes().get(..valid).unwrap_or_default());
+        let last_line = before.rsplit('\n').next().unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = last_line.chars().count() + 1;
+        let message = "not UTF-8; save the file in that encoding".to_owned();
+        error(Position { line, column }, message)
     })
 }
 
-/// The bearer token that `file` holds; the line break at its end does not belong to it.
-pub(super) fn token(file: &Path) -> Result<Secret, String> {
-    // Tokens of any make are shorter.
-    const LARGEST: u64 = 4 << 10;
-    let bytes = bytes_of(file, LARGEST)?;
+/// Reads a bearer token, without the line break at the end of the file.
+pub(super) fn read_token(file: &Path) -> Result<Secret, String> {
+    let bytes = read_bytes(file, MAX_TOKEN_BYTES)?;
     let text = str::from_utf8(&bytes).unwrap_or_default().trim_end();
     if is_token(text) {
         return Ok(Secret::new(text));
     }
-    Err(format!("{} holds no bearer token; {TOKEN_REMEDY}", file.display()))
+    Err(format!("{} holds no valid bearer token; {TOKEN_HINT}", file.display()))
 }
 
-/// Whether a text can stand in an `Authorization` header as it is.
+/// Whether a text can be sent in an `Authorization` header without escaping.
 pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic())
 }
 
-pub(super) const TOKEN_REMEDY: &str =
-    "write at least one character of visible ASCII, and no spaces";
-
-/// At most `largest` bytes of `file`; more is an error, told in words.
-pub(super) fn bytes_of(file: &Path, largest: u64) -> Result<Vec<u8>, String> {
-    let in_words =
-        |error: io::Error| format!("the file cannot be read: {error}; check path and permissions");
-    let opened = File::open(file).map_err(in_words)?;
-    if opened.metadata().map_err(in_words)?.is_dir() {
+/// Reads at most `max` bytes. A larger file is an error.
+pub(super) fn read_bytes(file: &Path, max: u64) -> Result<Vec<u8>, String> {
+    let describe =
+        |error: io::Error| format!("cannot read the file: {error}; check path and permissions");
+    let opened = File::open(file).map_err(describe)?;
+    if opened.metadata().map_err(describe)?.is_dir() {
         return Err("this is a directory; name a file in it".to_owned());
     }
     let mut bytes = Vec::new();
-    opened.take(largest + 1).read_to_end(&mut bytes).map_err(in_words)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length <= largest) {
-        Ok(bytes)
-    } else {
-        Err(format!(
-            "the file is larger than {} KiB; check that it is the right one",
-            largest >> 10
-        ))
+    opened.take(max + 1).read_to_end(&mut bytes).map_err(describe)?;
+    if bytes.len() as u64 > max {
+        let limit = max >> 10;
+        return Err(format!("the file is larger than {limit} KiB; check that it is the right one"));
     }
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -73,39 +72,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_cannot_be_read_is_told_in_words() {
+    fn reports_unreadable_files() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str, content: &[u8]| {
             let path = directory.path().join(name);
             std::fs::write(&path, content).unwrap();
             path
         };
-        let largest = usize::try_from(LARGEST).unwrap();
+        let max = usize::try_from(MAX_CONFIG_BYTES).unwrap();
         let cases = [
-            (directory.path().join("none.yaml"), ":1:1: the file cannot be read: No such file"),
+            (directory.path().join("none.yaml"), ":1:1: cannot read the file: No such file"),
             (directory.path().to_owned(), ":1:1: this is a directory"),
-            (path("large", &vec![b'#'; largest + 1]), ":1:1: the file is larger than 1024 KiB"),
-            (path("latin", b"version: 1\n\xc3\xbc: \xfc\n"), ":2:4: this is not UTF-8"),
+            (path("large", &vec![b'#'; max + 1]), ":1:1: the file is larger than 1024 KiB"),
+            (path("latin", b"version: 1\n\xc3\xbc: \xfc\n"), ":2:4: not UTF-8"),
         ];
         for (file, expected) in cases {
-            let told = read(&file).unwrap_err().to_string();
+            let message = read(&file).unwrap_err().to_string();
             let expected = format!("{}{expected}", file.display());
-            assert!(told.starts_with(&expected), "{told}");
+            assert!(message.starts_with(&expected), "{message}");
         }
-        let file = path("right", &vec![b'#'; largest]);
-        assert!(read(&file).is_ok(), "the bound itself is not too large");
+        let file = path("right", &vec![b'#'; max]);
+        assert!(read(&file).is_ok(), "exactly the maximum size");
     }
 
     #[test]
-    fn a_token_ends_before_its_line_break_and_is_never_echoed() {
+    fn reads_a_token_without_its_line_break_and_never_prints_it() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
         std::fs::write(&file, "s3cret-token\n").unwrap();
-        assert_eq!(token(&file).unwrap().expose(), "s3cret-token");
-        for wrong in ["", "\n", "s3cret token", "s3cret\ntoken", "s3crét"] {
-            std::fs::write(&file, wrong).unwrap();
-            let told = token(&file).unwrap_err();
-            assert!(told.contains("no bearer token") && !told.contains("s3cr"), "{told}");
+        assert_eq!(read_token(&file).unwrap().expose(), "s3cret-token");
+        for invalid in ["", "\n", "s3cret token", "s3cret\ntoken", "s3crét"] {
+            std::fs::write(&file, invalid).unwrap();
+            let message = read_token(&file).unwrap_err();
+            let is_redacted = !message.contains("s3cr");
+            assert!(message.contains("no valid bearer token") && is_redacted, "{message}");
         }
     }
 }

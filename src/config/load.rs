@@ -1,4 +1,4 @@
-//! Reading the layers, and writing down what the file may say.
+//! Loads the configuration, and generates the JSON Schemas.
 
 use std::path::Path;
 
@@ -11,13 +11,16 @@ use super::resolve::{Layers, resolve};
 use super::{Config, Environment, RunArgs, file, prices, raw, yaml};
 use tokengauge_llm::count::Tokenisers;
 
-/// The configuration that `args`, the environment and the file that `args` names amount to.
+/// Loads the configuration from flags, the environment and the file that the flags name.
+///
+/// # Errors
+/// Returns every error in all of these.
 pub fn load(args: &RunArgs, environment: Environment<'_>) -> Result<Config, ConfigErrors> {
     let text = args.config.as_deref().map(file::read).transpose()?;
     load_text(text.as_deref(), args, environment, &Tokenisers::default())
 }
 
-/// [`load`], with the text of the file, and the tokenisers that were read before.
+/// As [`load`], with the text of the file and the tokenizers that are loaded already.
 pub(super) fn load_text(
     text: Option<&str>,
     args: &RunArgs,
@@ -25,10 +28,13 @@ pub(super) fn load_text(
     tokenizers: &Tokenisers,
 ) -> Result<Config, ConfigErrors> {
     let layers = Layers { args, environment, read_secrets: true, tokenizers };
-    assemble(text, layers)
+    resolve_text(text, layers)
 }
 
-/// The configuration that `file` alone amounts to, without reading the files of secrets that it names.
+/// Validates `file` alone, without the files with secrets that it names.
+///
+/// # Errors
+/// Returns every error of the file.
 pub fn check(file: &Path) -> Result<Config, ConfigErrors> {
     let text = file::read(file)?;
     let args = RunArgs { config: Some(file.to_owned()), ..RunArgs::default() };
@@ -38,17 +44,17 @@ pub fn check(file: &Path) -> Result<Config, ConfigErrors> {
         read_secrets: false,
         tokenizers: &Tokenisers::default(),
     };
-    assemble(Some(&text), layers)
+    resolve_text(Some(&text), layers)
 }
 
-fn assemble(text: Option<&str>, layers: Layers<'_>) -> Result<Config, ConfigErrors> {
-    let mut errors =
-        ErrorCollector::of_file(layers.args.config.as_deref().unwrap_or(Path::new("")));
+fn resolve_text(text: Option<&str>, layers: Layers<'_>) -> Result<Config, ConfigErrors> {
+    let path = layers.args.config.as_deref().unwrap_or(Path::new(""));
+    let mut errors = ErrorCollector::for_file(path);
     let file = match text {
         None => None,
         Some(text) => match parse(text, &mut errors) {
             Some(file) => Some(file),
-            // Why there is none has been told, and all else would only follow from it.
+            // All further errors would be consequences of this one.
             None => return Err(errors.into_errors()),
         },
     };
@@ -56,24 +62,25 @@ fn assemble(text: Option<&str>, layers: Layers<'_>) -> Result<Config, ConfigErro
     errors.into_result(config)
 }
 
-/// What the file says; where it says nothing at all, that is told.
+/// Parses the file. An empty file is an error as well.
 fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Spanned<raw::File>> {
-    let before = errors.count();
+    let errors_before = errors.count();
     let root = yaml::parse(text, errors);
     let file = root.and_then(|root| deserialize::from_node(&root, errors).spanned());
-    if file.is_none() && errors.count() == before {
-        let message = "the file is empty; write at least `version: 1` and `upstreams: {openai: {url: https://api.openai.com}}`";
-        errors.in_file(Position::START, String::new(), message);
+    if file.is_none() && errors.count() == errors_before {
+        let message = "the file is empty; write at least `version: 1` and \
+                       `upstreams: {openai: {url: https://api.openai.com}}`";
+        errors.add_at(Position::START, String::new(), message);
     }
     file
 }
 
-/// The JSON Schema of the file.
+/// The JSON Schema of the configuration file.
 pub fn schema() -> Schema {
     tidy(schema_for!(raw::File), "tokengauge configuration")
 }
 
-/// The JSON Schema of the file of prices.
+/// The JSON Schema of the price file.
 pub fn prices_schema() -> Schema {
     tidy(schema_for!(prices::File), "tokengauge prices")
 }
@@ -84,7 +91,7 @@ fn tidy(mut schema: Schema, title: &str) -> Schema {
     schema
 }
 
-/// Takes away what describes the Rust types and not the file: absent keys are written as `null` by nobody.
+/// Removes details of the Rust types: `null` defaults of absent keys, and integer formats.
 struct Tidy;
 
 impl Transform for Tidy {

@@ -1,8 +1,7 @@
-//! What the user wrote → what the program runs on.
+//! Configuration: flags, `TOKENGAUGE_*` variables, the file and defaults, in this order of precedence.
 //!
-//! Flags over environment (`TOKENGAUGE_*`) over file over defaults. `raw` is the file as written, [`Config`] the
-//! resolved result, and the rest of the program sees nothing but the latter. Everything that is wrong is reported at
-//! once, each with its line, its key and its remedy ([`ConfigErrors`]).
+//! `raw` is the file as written, `resolve` merges the layers into a [`Config`], and the rest of the program only sees
+//! the latter. All errors are reported at once ([`ConfigErrors`]).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,13 +12,12 @@ pub use acceptance::{acceptance, acceptance_schema};
 #[cfg(feature = "desk")]
 pub use alert_values::alert_values;
 pub use errors::{ConfigError, ConfigErrors, Position};
-pub use keys::{KEYS, Key, differences};
 pub use load::{check, load, prices_schema, schema};
 pub use run_args::RunArgs;
 pub use secret::Secret;
 pub use tokengauge_types::url::{Target, Url};
 pub use value::Length;
-pub use watcher::ConfigWatcher;
+pub use watcher::{ConfigWatcher, RESTART_KEYS, changes_requiring_restart};
 
 use crate::forward;
 use crate::route;
@@ -31,6 +29,7 @@ use tokengauge_measure::cost::Costs;
 use tokengauge_measure::drift;
 use tokengauge_measure::engine::warm;
 use tokengauge_measure::slo;
+use tokengauge_telemetry::config::GenAiNames;
 use tokengauge_telemetry::request_log;
 use tokengauge_types::event::Vantage;
 use tokengauge_types::label;
@@ -40,79 +39,76 @@ use tokengauge_types::label::Label;
 mod acceptance;
 #[cfg(feature = "desk")]
 mod alert_values;
-mod backend;
+mod bounded;
 mod deserialize;
 mod errors;
 mod file;
-mod keys;
 mod load;
 mod prices;
 mod print;
-pub mod proxy_env;
+mod proxy_env;
 mod raw;
 mod resolve;
 mod run_args;
 mod secret;
-mod yaml;
-
 pub mod value;
 mod watcher;
+mod yaml;
 
-/// A way to ask for an environment variable; [`environment`], or a table in tests.
+/// Looks up an environment variable. Tests use a table instead of [`environment`].
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A variable of the process's environment. One that is not Unicode is as good as not set.
+/// The value of an environment variable. `None` if it is not set or not Unicode.
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is the one home of the environment; clap reads the flags' own variables"
+    reason = "the only access to the environment, apart from the variables of flags, which clap reads"
 )]
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Everything the program is told, checked and complete.
+/// The complete, validated configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub listeners: Vec<tokengauge_listen::Config>,
     pub admin: Admin,
     pub upstreams: Vec<forward::Config>,
-    /// Of the upstreams whose engine's own metrics are read.
+    /// Metrics endpoints of the engines behind upstreams.
     pub scrapes: Vec<scrape::Config>,
-    /// Of the upstreams that are asked whether they have warmed up.
+    /// Upstreams whose warm-up is tracked.
     pub warm: Vec<(Label, warm::Config)>,
     pub routes: Vec<route::Config>,
-    /// The routes whose prompts and answers are captured.
+    /// Routes whose prompts and answers are captured.
     pub contents: content::Routes,
     pub objectives: Vec<slo::Objective>,
-    /// Where error budgets are kept over a restart.
+    /// The file that stores error budgets across restarts.
     pub slo_state: Option<PathBuf>,
-    /// What text is counted with, by model; read already.
+    /// Loaded tokenizers, by model.
     pub tokenizers: Tokenisers,
-    /// The headers that say whom a request is for.
+    /// Headers that identify tenant, session and variant.
     pub identity: forward::identity::Config,
-    /// What their values are hashed with.
+    /// The key with which their values are hashed.
     pub identity_key: Option<Secret>,
     pub labels: label::Limits,
-    /// Bytes that the observation path may hold at most, over all exchanges.
+    /// Maximum memory of the observation path in bytes, for all exchanges together.
     pub observer_memory: usize,
-    /// How long streams may go on after SIGTERM.
+    /// How long open streams may continue after SIGTERM.
     pub drain: Duration,
-    /// The vantage of routes that name none.
+    /// The default vantage of routes.
     pub vantage: Vantage,
-    /// What becomes of trace headers on routes that do not say so.
+    /// The default handling of trace headers.
     pub trace: TraceHeaders,
-    /// Formats of trace headers, in order of precedence.
+    /// Trace header formats, in order of precedence.
     pub propagators: Vec<forward::Propagator>,
-    /// Words of `OTEL_PROPAGATORS` that are not known.
+    /// Unknown words of `OTEL_PROPAGATORS`.
     pub ignored_propagators: Vec<String>,
     pub log: Log,
     /// Prices and budgets.
     pub costs: Costs,
-    /// Where the prices were read from.
+    /// The price file.
     pub prices: Option<PathBuf>,
-    /// Where each exchange is logged; off where absent.
+    /// `None` if there is no request log.
     pub request_log: Option<request_log::Config>,
-    /// What the workload is compared with.
     pub drift: drift::Config,
     pub export: ExportOverrides,
 }
@@ -121,18 +117,18 @@ pub struct Config {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Admin {
     pub address: SocketAddr,
-    /// Bearer token for everything beyond health and metrics, where the port is not on loopback.
+    /// Bearer token for everything except health and metrics, if the port is not on loopback.
     pub token: Option<Secret>,
-    /// Where `token` was read from, unless it came from the environment.
+    /// The file of `token`, unless it came from the environment.
     pub token_file: Option<PathBuf>,
 }
 
 impl Admin {
-    /// Loopback: `/streams` and `/config` are for whoever is on the machine, nobody else, until a token says so.
+    /// Loopback, so that `/streams` and `/config` are not visible to other machines without a token.
     pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4001);
 }
 
-/// What the program logs about itself, on standard error.
+/// The program's own log, on standard error.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Log {
     pub level: LogLevel,
@@ -162,7 +158,7 @@ pub enum LogLevel {
     Trace,
 }
 
-/// How a log line is written.
+/// The format of a log line.
 #[derive(
     Clone,
     Copy,
@@ -182,10 +178,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// What the file says about export; each wins over the `OTEL_*` variable that says the same.
+/// The file's export settings. Each takes precedence over the `OTEL_*` variable of the same meaning.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ExportOverrides {
-    /// Of the collector, for metrics and traces alike.
+    /// The collector's URL, for metrics and traces.
     pub endpoint: Option<String>,
     pub protocol: Option<ExportProtocol>,
     pub interval: Option<Duration>,
@@ -194,7 +190,7 @@ pub struct ExportOverrides {
     pub genai_names: Option<GenAiNames>,
 }
 
-/// How OTLP is spoken, in the words of `OTEL_EXPORTER_OTLP_PROTOCOL`.
+/// The OTLP protocol, with the values of `OTEL_EXPORTER_OTLP_PROTOCOL`.
 #[derive(
     Clone, Copy, Debug, Eq, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema,
 )]
@@ -203,21 +199,6 @@ pub enum ExportProtocol {
     Grpc,
     #[serde(rename = "http/protobuf")]
     HttpProtobuf,
-}
-
-/// Which names of the standard's `gen_ai.*` metrics are written.
-#[derive(
-    Clone, Copy, Debug, Eq, PartialEq, serde::Deserialize, serde::Serialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum GenAiNames {
-    /// The names of the newest standard.
-    Latest,
-    /// The names that came before them, which many dashboards still use.
-    Legacy,
-    Both,
-    /// None of the family.
-    Off,
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! The file of prices as it is written. What stands here is also its JSON Schema, descriptions included.
+//! The price file as written. These types are also its JSON Schema, with the doc comments as descriptions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::deserialize::Field;
+use super::raw::Count;
 use super::value::{Amount, Currency, Date};
 
 /// Prices of tokengauge.
@@ -14,38 +15,38 @@ pub(super) struct File {
     /// The version of this format: 1.
     #[schemars(range(min = 1, max = 1))]
     pub(super) version: Field<u64>,
-    /// The currency of entries that name none: three letters of ISO 4217.
+    /// The currency of entries that have none: an ISO 4217 code.
     pub(super) currency: Field<Currency>,
-    /// What tokens cost: of the entries that fit a call, the narrowest pattern counts, and of its versions the youngest
-    /// that is in force.
+    /// Token prices. Of the entries that match a request, the narrowest pattern applies, in its newest version in
+    /// force.
     pub(super) models: Field<Vec<Field<Model>>>,
     /// Hardware that is paid by the hour.
     pub(super) gpus: Field<Vec<Field<Gpu>>>,
 }
 
-/// Amounts are for a million tokens each.
+/// Token prices are per million tokens.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["model"]))]
 pub(super) struct Model {
-    /// A pattern on the model that was asked for or that answered, in which * stands for any text.
+    /// A pattern on the requested model or the model that answered, in which * matches any text.
     pub(super) model: Field<String>,
-    /// A pattern on the provider as telemetry has it; left out, any.
+    /// A pattern on the provider in telemetry. Without this key, any.
     pub(super) provider: Field<String>,
-    /// The day, in UTC, from which on it holds; left out, it always has.
+    /// First day (UTC) of this price. Without this key, it always applies.
     pub(super) from: Field<Date>,
     pub(super) currency: Field<Currency>,
-    /// Input.
+    /// Input tokens.
     pub(super) input: Field<Amount>,
-    /// Input that was read from a cache; left out, as input.
+    /// Input tokens read from a cache. Defaults to input.
     pub(super) cache_read: Field<Amount>,
-    /// Input that was written to a cache; left out, as input.
+    /// Input tokens written to a cache. Defaults to input.
     pub(super) cache_write: Field<Amount>,
-    /// Output.
+    /// Output tokens.
     pub(super) output: Field<Amount>,
-    /// Reasoning, hidden or not; left out, as output.
+    /// Reasoning tokens, hidden or visible. Defaults to output.
     pub(super) reasoning: Field<Amount>,
-    /// Each call, whatever its tokens.
+    /// Each request, in addition to its tokens.
     pub(super) request: Field<Amount>,
 }
 
@@ -53,12 +54,11 @@ pub(super) struct Model {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["route", "hour"]))]
 pub(super) struct Gpu {
-    /// The route to the backend that runs on it.
+    /// The route to the backend on this hardware.
     pub(super) route: Field<String>,
-    /// What one of them costs an hour.
+    /// Cost of one GPU per hour.
     pub(super) hour: Field<Amount>,
-    /// How many there are.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub(super) count: Field<usize>,
+    /// Number of GPUs.
+    pub(super) count: Field<Count>,
     pub(super) currency: Field<Currency>,
 }

@@ -1,75 +1,63 @@
-//! A resolved configuration, written as a file that amounts to the same.
+//! Prints a resolved configuration as a file that resolves to the same configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::deserialize::Field;
+use super::resolve::STDOUT;
 use super::resolve::drift::{FIRST, OFF, YESTERDAY};
-use super::resolve::request_log::STDOUT;
-use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
-use super::{Config, raw};
+use super::value::{
+    Address, Amount, Currency, EngineChoice, Length, Limit, Share, Size, Socket, Threshold,
+};
+use super::{Admin, Config, ExportOverrides, Secret, raw};
 use crate::forward::{self, identity};
 use crate::route;
 use crate::scrape;
-use tokengauge_llm::content::{self, Policy};
+use tokengauge_llm::content::{Policy, Routes};
 use tokengauge_llm::count::{Assigned, Tokenisers};
 use tokengauge_measure::cost::{Allowance, Budget};
 use tokengauge_measure::drift::{self, Baseline};
 use tokengauge_measure::engine::warm;
-use tokengauge_measure::slo::{Exclusion, Indicator, Objective, Scope};
+use tokengauge_measure::slo::{Indicator, Objective, Scope};
 use tokengauge_telemetry::request_log::{self, Destination};
 use tokengauge_types::label::{self, Pattern};
 use tokengauge_types::url::{Page, Url};
 
 impl Config {
-    /// Everything, defaults included, as YAML; secrets are redacted.
+    /// The configuration with all defaults, as YAML. Secrets are redacted.
     pub fn to_yaml(&self) -> String {
-        // Of plain structs, maps, texts and numbers nothing can fail to be written.
-        serde_saphyr::to_string(&self.file()).unwrap_or_default()
+        // Writing plain structs, maps, strings and numbers cannot fail.
+        serde_saphyr::to_string(&self.to_raw()).unwrap_or_default()
     }
 
-    /// 16 hexadecimal digits of the SHA-256 of [`to_yaml`](Self::to_yaml): equal settings have equal ones.
+    /// The first 16 hexadecimal digits of the SHA-256 of [`to_yaml`](Self::to_yaml). Equal for equal settings.
     pub fn fingerprint(&self) -> String {
         let digest = ring::digest::digest(&ring::digest::SHA256, self.to_yaml().as_bytes());
         let digits = digest.as_ref().iter().take(8);
         digits.map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn file(&self) -> raw::File {
-        let upstream = |upstream: &forward::Config| {
-            let name = upstream.name.to_string();
-            let mut written = self::upstream(upstream);
-            let mut scrapes = self.scrapes.iter();
-            let scrape = scrapes.find(|scrape| scrape.upstream == upstream.name);
-            written.metrics = scrape.map(|scrape| metrics(scrape, upstream)).into();
-            let warm = self.warm.iter().find(|(name, _)| *name == upstream.name);
-            written.warm = warm.map(|(_, config)| self::warm(config)).into();
-            (name, Field::of(written))
-        };
+    fn to_raw(&self) -> raw::File {
+        let slo_state = |path: &PathBuf| raw::SloState { path: Field::of(path.clone()) };
         raw::File {
             version: Field::of(1),
             listeners: list(&self.listeners, listener),
-            admin: Field::of(raw::Admin {
-                address: Field::of(Socket(self.admin.address)),
-                token_file: self.admin.token_file.clone().into(),
-            }),
-            upstreams: Field::of(self.upstreams.iter().map(upstream).collect()),
+            admin: Field::of(admin(&self.admin)),
+            upstreams: Field::of(
+                self.upstreams.iter().map(|config| self.upstream(config)).collect(),
+            ),
             routes: list(&self.routes, |config| route(config, &self.contents)),
             objectives: list(&self.objectives, objective),
-            slo_state: self
-                .slo_state
-                .as_ref()
-                .map(|path| raw::SloState { path: Field::of(path.clone()) })
-                .into(),
+            slo_state: self.slo_state.as_ref().map(slo_state).into(),
             tokenizers: tokenizers(&self.tokenizers),
-            cost: cost(self),
+            cost: self.cost(),
             identity: identity(&self.identity),
             labels: Field::of(labels(&self.labels)),
-            export: Field::of(self.raw_export()),
+            export: Field::of(export(&self.export)),
             limits: Field::of(raw::Limits {
-                observer_memory: Field::of(Size(self.observer_memory)),
+                observer_memory: Field::print(Size(self.observer_memory)),
             }),
-            drain: Field::of(Length(self.drain)),
+            drain: Field::print_duration(self.drain),
             vantage: Field::of(self.vantage),
             trace: Field::of(self.trace),
             propagators: list(&self.propagators, |propagator| *propagator),
@@ -82,116 +70,120 @@ impl Config {
         }
     }
 
-    fn raw_export(&self) -> raw::Export {
-        let export = &self.export;
-        let header = |(name, value): &(String, super::Secret)| {
-            (name.clone(), Field::of(raw::HeaderValue(value.clone())))
+    fn upstream(&self, config: &forward::Config) -> (String, Field<raw::Upstream>) {
+        let timeouts = config.timeouts;
+        let scrape = self.scrapes.iter().find(|scrape| scrape.upstream == config.name);
+        let warm = self.warm.iter().find(|(name, _)| *name == config.name);
+        let upstream = raw::Upstream {
+            url: Field::of(url(config)),
+            protocol: Field::of(config.protocol),
+            keep_host: Field::of(config.keep_host),
+            ca_file: config.ca_file.clone().into(),
+            timeouts: Field::of(raw::Timeouts {
+                connect: Field::of(Limit(timeouts.connect)),
+                head: Field::of(Limit(timeouts.head)),
+                idle: Field::of(Limit(timeouts.idle)),
+                total: Field::of(Limit(timeouts.total)),
+            }),
+            pool: Field::of(raw::Pool {
+                idle: Field::print_duration(config.pool_idle),
+                size: Field::print(config.pool_size),
+            }),
+            metrics: scrape.map(|scrape| metrics(scrape, config)).into(),
+            warm: warm.map(|(_, config)| self::warm(config)).into(),
         };
-        let headers =
-            (!export.headers.is_empty()).then(|| export.headers.iter().map(header).collect());
-        raw::Export {
-            endpoint: export.endpoint.as_ref().and_then(|url| url.parse::<Url>().ok()).into(),
-            protocol: export.protocol.into(),
-            interval: export.interval.map(Length).into(),
-            headers: headers.into(),
-            genai_names: export.genai_names.into(),
-        }
+        (config.name.to_string(), Field::of(upstream))
+    }
+
+    fn cost(&self) -> Field<raw::Cost> {
+        let budgets = &self.costs.budgets;
+        let cost = (self.prices.is_some() || !budgets.is_empty()).then(|| raw::Cost {
+            prices: self.prices.clone().into(),
+            budgets: list(budgets, budget),
+        });
+        cost.into()
     }
 }
 
-fn list<T, R>(items: &[T], write: impl Fn(&T) -> R) -> Field<Vec<Field<R>>> {
-    Field::of(items.iter().map(|item| Field::of(write(item))).collect())
+fn list<T, R>(items: &[T], print: impl Fn(&T) -> R) -> Field<Vec<Field<R>>> {
+    Field::of(items.iter().map(|item| Field::of(print(item))).collect())
+}
+
+fn text(value: Option<&impl ToString>) -> Field<String> {
+    value.map(ToString::to_string).into()
 }
 
 fn listener(listener: &tokengauge_listen::Config) -> raw::Listener {
+    let tls = |tls: &tokengauge_listen::Tls| raw::Tls {
+        certificate: Field::of(tls.certificate.clone()),
+        key: Field::of(tls.key.clone()),
+    };
     raw::Listener {
         address: Field::of(Address(listener.address.clone())),
-        tls: listener
-            .tls
-            .as_ref()
-            .map(|tls| raw::Tls {
-                certificate: Field::of(tls.certificate.clone()),
-                key: Field::of(tls.key.clone()),
-            })
-            .into(),
-        max_connections: Field::of(listener.max_connections),
-        head_timeout: Field::of(Length(listener.head_timeout)),
+        tls: listener.tls.as_ref().map(tls).into(),
+        max_connections: Field::print(listener.max_connections),
+        head_timeout: Field::print_duration(listener.head_timeout),
     }
 }
 
-fn upstream(upstream: &forward::Config) -> raw::Upstream {
-    let timeouts = upstream.timeouts;
-    raw::Upstream {
-        url: Field::of(Url {
-            tls: upstream.tls,
-            host: upstream.host.clone(),
-            port: upstream.port,
-            base_path: upstream.base_path.clone(),
-        }),
-        protocol: Field::of(match upstream.protocol {
-            forward::Protocol::Http1 => raw::Protocol::Http1,
-            forward::Protocol::Http2 => raw::Protocol::Http2,
-        }),
-        keep_host: Field::of(upstream.keep_host),
-        ca_file: upstream.ca_file.clone().into(),
-        timeouts: Field::of(raw::Timeouts {
-            connect: Field::of(Limit(timeouts.connect)),
-            head: Field::of(Limit(timeouts.head)),
-            idle: Field::of(Limit(timeouts.idle)),
-            total: Field::of(Limit(timeouts.total)),
-        }),
-        pool: Field::of(raw::Pool {
-            idle: Field::of(Length(upstream.pool_idle)),
-            size: Field::of(upstream.pool_size),
-        }),
-        metrics: Field::Absent,
-        warm: Field::Absent,
+fn admin(admin: &Admin) -> raw::Admin {
+    raw::Admin {
+        address: Field::of(Socket(admin.address)),
+        token_file: admin.token_file.clone().into(),
+    }
+}
+
+fn url(server: &forward::Config) -> Url {
+    Url {
+        tls: server.tls,
+        host: server.host.clone(),
+        port: server.port,
+        base_path: server.base_path.clone(),
     }
 }
 
 fn metrics(scrape: &scrape::Config, upstream: &forward::Config) -> raw::Metrics {
-    let to = &scrape.to;
-    let url =
-        Url { tls: to.tls, host: to.host.clone(), port: to.port, base_path: to.base_path.clone() };
-    let same = (to.tls, &to.host, to.port) == (upstream.tls, &upstream.host, upstream.port);
+    let url = url(&scrape.to);
+    let is_same_server =
+        (url.tls, &url.host, url.port) == (upstream.tls, &upstream.host, upstream.port);
     raw::Metrics {
-        url: Field::of(if same && !url.base_path.is_empty() {
+        url: Field::of(if is_same_server && !url.base_path.is_empty() {
             Page::Path(url.base_path)
         } else {
             Page::Url(url)
         }),
-        engine: Field::of(raw::Engine::of(scrape.engine)),
-        interval: Field::of(Length(scrape.interval)),
-        timeout: Field::of(Length(scrape.timeout)),
+        engine: Field::of(EngineChoice(scrape.engine)),
+        interval: Field::print_duration(scrape.interval),
+        timeout: Field::print_duration(scrape.timeout),
     }
 }
 
 fn warm(config: &warm::Config) -> raw::Warm {
     let warm::Config { idle, exchanges, young, load } = config;
     raw::Warm {
-        idle: Field::of(Length(*idle)),
-        exchanges: Field::of(*exchanges),
-        young: Field::of(Length(*young)),
-        load: Field::of(Length(*load)),
+        idle: Field::print_duration(*idle),
+        exchanges: Field::print(*exchanges),
+        young: Field::print_duration(*young),
+        load: Field::print_duration(*load),
     }
 }
 
-fn route(route: &route::Config, contents: &content::Routes) -> raw::Route {
+fn route(route: &route::Config, contents: &Routes) -> raw::Route {
     let facts = &route.facts;
     let prefix = Some(&route.prefix).filter(|prefix| !prefix.is_empty());
-    let matched = (route.host.is_some() || prefix.is_some())
+    let conditions = (route.host.is_some() || prefix.is_some())
         .then(|| raw::Match { host: route.host.clone().into(), prefix: prefix.cloned().into() });
     raw::Route {
         name: Field::of(facts.name.to_string()),
-        r#match: matched.into(),
+        r#match: conditions.into(),
         upstream: Field::of(route.upstream.to_string()),
         strip: Field::of(route.strip),
-        dialect: facts.dialect.as_ref().map(ToString::to_string).into(),
-        provider: facts.provider.as_ref().map(ToString::to_string).into(),
+        dialect: text(facts.dialect.as_ref()),
+        provider: text(facts.provider.as_ref()),
         vantage: Field::of(facts.vantage),
         trace: Field::of(route.trace),
-        stall_after: Field::of(Length(facts.stall_after)),
-        hung_after: Field::of(Length(facts.hung_after)),
+        stall_after: Field::print_duration(facts.stall_after),
+        hung_after: Field::print_duration(facts.hung_after),
         admission: route.admission.map(admission).into(),
         content: contents.of(&facts.name).map(|policy| content(policy)).into(),
     }
@@ -200,16 +192,16 @@ fn route(route: &route::Config, contents: &content::Routes) -> raw::Route {
 fn admission(limits: route::ConcurrencyLimit) -> raw::Admission {
     let route::ConcurrencyLimit { max_in_flight, max_queue: queue, queue_timeout: wait } = limits;
     raw::Admission {
-        max_in_flight: Field::of(max_in_flight),
-        queue: Field::of(queue),
-        wait: Field::of(Length(wait)),
+        max_in_flight: Field::print(max_in_flight),
+        queue: Field::print(queue),
+        wait: Field::print_duration(wait),
     }
 }
 
 fn content(policy: &Policy) -> raw::Content {
     raw::Content {
         capture: Field::of(true),
-        max_bytes: Field::of(Size(policy.max_bytes)),
+        max_bytes: Field::print(Size(policy.max_bytes)),
         redact: list(policy.redact.entries(), String::clone),
     }
 }
@@ -233,24 +225,18 @@ fn objective(objective: &Objective) -> raw::Objective {
         }
     };
     let counting = &objective.counting;
-    let exclude = |exclusion: &Exclusion| match exclusion {
-        Exclusion::RateLimited => raw::Exclusion::RateLimited,
-        Exclusion::Overload => raw::Exclusion::Overload,
-        Exclusion::Shutdown => raw::Exclusion::Shutdown,
-        Exclusion::Warming => raw::Exclusion::Warming,
-    };
     raw::Objective {
-        // What it amounted to is what is printed.
+        // The objectives of a preset are printed one by one.
         preset: Field::Absent,
         name: Field::of(objective.name.to_string()),
         indicator: Field::of(indicator),
         threshold: time.or(rate).into(),
-        min_streams: min_streams.map(u64::from).into(),
-        min_output_tokens: counting.min_output_tokens.map(u64::from).into(),
+        min_streams: min_streams.map_or(Field::Absent, Field::print),
+        min_output_tokens: counting.min_output_tokens.map_or(Field::Absent, Field::print),
         target: Field::of(Share(objective.target)),
-        window: Field::of(Length(objective.window)),
-        warmup: Field::of(Length(counting.warmup)),
-        exclude: list(&counting.exclude, exclude),
+        window: Field::print_duration(objective.window),
+        warmup: Field::print_duration(counting.warmup),
+        exclude: list(&counting.exclude, |exclusion| *exclusion),
         scope: scope(&objective.scope),
     }
 }
@@ -261,55 +247,47 @@ fn scope(scope: &Scope) -> Field<raw::Scope> {
     }
     let Scope { route, model, tenant, operation, stream } = scope;
     Field::of(raw::Scope {
-        route: route.as_ref().map(ToString::to_string).into(),
+        route: text(route.as_ref()),
         model: model.clone().into(),
         tenant: tenant.clone().into(),
-        operation: operation.map(|it| it.as_str().to_owned()).into(),
+        operation: operation.map(|operation| operation.as_str().to_owned()).into(),
         stream: (*stream).into(),
     })
 }
 
-fn tokenizers(tokenisers: &Tokenisers) -> Field<BTreeMap<String, Field<PathBuf>>> {
+fn tokenizers(tokenizers: &Tokenisers) -> Field<BTreeMap<String, Field<PathBuf>>> {
     let entry = |assigned: &Assigned| (assigned.models.clone(), Field::of(assigned.file.clone()));
-    let entries: BTreeMap<_, _> = tokenisers.assigned().map(entry).collect();
+    let entries: BTreeMap<_, _> = tokenizers.assigned().map(entry).collect();
     (!entries.is_empty()).then_some(entries).into()
 }
 
-fn cost(config: &Config) -> Field<raw::Cost> {
-    let budget = |budget: &Budget| {
-        let pattern = |pattern: &Option<Pattern>| pattern.as_ref().map(ToString::to_string);
-        let (money, tokens) = match &budget.allowance {
-            Allowance::Tokens(tokens) => (None, Some(whole(*tokens))),
-            Allowance::Money { amount, currency } => {
-                let money = raw::Money {
-                    amount: Field::of(Amount(*amount)),
-                    currency: Field::of(Currency(currency.to_string())),
-                };
-                (Some(money), None)
-            }
-        };
-        raw::Budget {
-            name: Field::of(budget.name.to_string()),
-            tenant: pattern(&budget.tenant).into(),
-            route: budget.route.as_ref().map(ToString::to_string).into(),
-            model: pattern(&budget.model).into(),
-            money: money.into(),
-            tokens: tokens.into(),
-            window: Field::of(Length(budget.window)),
+fn budget(budget: &Budget) -> raw::Budget {
+    let pattern = |pattern: &Option<Pattern>| text(pattern.as_ref());
+    let (money, tokens) = match &budget.allowance {
+        Allowance::Tokens(tokens) => (Field::Absent, Field::of(whole(*tokens))),
+        Allowance::Money { amount, currency } => {
+            let money = raw::Money {
+                amount: Field::of(Amount(*amount)),
+                currency: Field::of(Currency(currency.to_string())),
+            };
+            (Field::of(money), Field::Absent)
         }
     };
-    let budgets = &config.costs.budgets;
-    let cost = (config.prices.is_some() || !budgets.is_empty()).then(|| raw::Cost {
-        prices: config.prices.clone().into(),
-        budgets: list(budgets, budget),
-    });
-    cost.into()
+    raw::Budget {
+        name: Field::of(budget.name.to_string()),
+        tenant: pattern(&budget.tenant),
+        route: text(budget.route.as_ref()),
+        model: pattern(&budget.model),
+        money,
+        tokens,
+        window: Field::print_duration(budget.window),
+    }
 }
 
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "it was read as a whole number"
+    reason = "the value was read as a whole number"
 )]
 const fn whole(tokens: f64) -> u64 {
     tokens as u64
@@ -331,6 +309,32 @@ fn identity(config: &identity::Config) -> Field<raw::Identity> {
     identity.into()
 }
 
+fn labels(limits: &label::Limits) -> raw::Labels {
+    raw::Labels {
+        models: Field::print(limits.models),
+        providers: Field::print(limits.providers),
+        finish_reasons: Field::print(limits.finish_reasons),
+        error_types: Field::print(limits.error_types),
+        tenants: Field::print(limits.tenants),
+        variants: Field::print(limits.variants),
+        length_bands: Field::of(limits.length_bands),
+    }
+}
+
+fn export(export: &ExportOverrides) -> raw::Export {
+    let header = |(name, value): &(String, Secret)| {
+        (name.clone(), Field::of(raw::HeaderValue(value.clone())))
+    };
+    let headers = (!export.headers.is_empty()).then(|| export.headers.iter().map(header).collect());
+    raw::Export {
+        endpoint: export.endpoint.as_ref().and_then(|url| url.parse::<Url>().ok()).into(),
+        protocol: export.protocol.into(),
+        interval: export.interval.map_or(Field::Absent, Field::print_duration),
+        headers: headers.into(),
+        genai_names: export.genai_names.into(),
+    }
+}
+
 fn request_log(config: &request_log::Config) -> raw::RequestLog {
     let path = match &config.place {
         Destination::Stdout => PathBuf::from(STDOUT),
@@ -339,8 +343,8 @@ fn request_log(config: &request_log::Config) -> raw::RequestLog {
     raw::RequestLog {
         path: Field::of(path),
         rotate: Field::of(raw::Rotation {
-            size: Field::of(Size(usize::try_from(config.rotate.size).unwrap_or(usize::MAX))),
-            keep: Field::of(config.rotate.keep),
+            size: Field::print(Size(usize::try_from(config.rotate.size).unwrap_or(usize::MAX))),
+            keep: Field::print(config.rotate.keep),
         }),
     }
 }
@@ -352,17 +356,5 @@ fn drift(config: &drift::Config) -> raw::Drift {
         Baseline::Yesterday => YESTERDAY.into(),
         Baseline::File { path, .. } => path.clone(),
     };
-    raw::Drift { baseline: Field::of(baseline), exchanges: Field::of(config.exchanges) }
-}
-
-fn labels(limits: &label::Limits) -> raw::Labels {
-    raw::Labels {
-        models: Field::of(limits.models),
-        providers: Field::of(limits.providers),
-        finish_reasons: Field::of(limits.finish_reasons),
-        error_types: Field::of(limits.error_types),
-        tenants: Field::of(limits.tenants),
-        variants: Field::of(limits.variants),
-        length_bands: Field::of(limits.length_bands),
-    }
+    raw::Drift { baseline: Field::of(baseline), exchanges: Field::print(config.exchanges) }
 }

@@ -1,109 +1,113 @@
-//! The way out: `HTTPS_PROXY`, `http_proxy`, `ALL_PROXY` and `NO_PROXY`, by curl's rules.
+//! Proxies for connections to upstreams: `HTTPS_PROXY`, `http_proxy`, `ALL_PROXY` and `NO_PROXY`, with curl's rules.
 //!
-//! Two departures: a `NO_PROXY` entry may name a port, and loopback is always reached directly, since to a proxy
-//! elsewhere it would be another machine.
+//! Two differences from curl: a `NO_PROXY` entry may include a port, and loopback addresses are always reached directly,
+//! since through a proxy they would be another machine.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::Uri;
+use percent_encoding::percent_decode_str;
 
 use super::Environment;
 use super::value::Wrong;
 use crate::forward;
 use tokengauge_types::url::bare;
 
-/// Which proxy to use for which upstream.
+/// The proxies of the environment.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Proxy {
+pub struct Proxies {
     /// For upstreams over TLS.
     pub https: Option<forward::Proxy>,
     /// For upstreams in plain text.
     pub http: Option<forward::Proxy>,
     /// Hosts that are reached directly.
-    pub no_proxy: Vec<Pattern>,
+    pub no_proxy: Vec<NoProxyRule>,
 }
 
 /// One entry of `NO_PROXY`.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Pattern {
+pub enum NoProxyRule {
     /// `*`: every host.
     Any,
-    /// A domain and everything below it, in lower case without leading or trailing dot.
+    /// A domain and its subdomains, in lower case without leading or trailing dot.
     Domain { suffix: String, port: Option<u16> },
-    /// Addresses whose first `bits` are those of `network`; only for hosts that are IP addresses.
+    /// Addresses whose first `bits` equal those of `network`. Matches only hosts that are IP addresses.
     Network { network: IpAddr, bits: u8, port: Option<u16> },
 }
 
-/// The proxies that the environment names, and what is wrong with it, by variable.
+/// Reads the proxies of the environment. Also returns the errors, by variable.
 ///
-/// The lower-case names win, and `HTTP_PROXY` is not read at all: like curl, because in a CGI script a client can set it
-/// with a `Proxy:` header.
-pub fn from_env(environment: Environment<'_>) -> (Proxy, Vec<(&'static str, Wrong)>) {
+/// As in curl, lower-case names take precedence, and `HTTP_PROXY` is not read, because in a CGI script a client can set
+/// it with a `Proxy:` header.
+pub fn from_env(environment: Environment<'_>) -> (Proxies, Vec<(&'static str, Wrong)>) {
     const HTTPS: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
     const HTTP: [&str; 3] = ["http_proxy", "all_proxy", "ALL_PROXY"];
     const NONE: [&str; 2] = ["no_proxy", "NO_PROXY"];
-    let mut wrongs = Vec::new();
+    let mut errors = Vec::new();
     let mut proxy = |names: &[&'static str]| {
         let (name, text) = first(names, environment)?;
-        match address(&text) {
-            Ok(address) => Some(address),
-            Err(wrong) => {
-                wrongs.push((name, wrong));
+        match parse_proxy(&text) {
+            Ok(proxy) => Some(proxy),
+            Err(error) => {
+                errors.push((name, error));
                 None
             }
         }
     };
     let (https, http) = (proxy(&HTTPS), proxy(&HTTP));
-    wrongs.dedup();
+    errors.dedup();
     let no_proxy = first(&NONE, environment).map(|(name, list)| {
         let entries = list.split(|c: char| c == ',' || c.is_whitespace());
-        let mut patterns = Vec::new();
+        let mut rules = Vec::new();
         for entry in entries.filter(|entry| !entry.is_empty()) {
-            match pattern(entry) {
-                Some(pattern) => patterns.push(pattern),
-                None => wrongs.push((
+            match parse_rule(entry) {
+                Some(rule) => rules.push(rule),
+                None => errors.push((
                     name,
                     Wrong::new(
-                        format!("\"{entry}\" is neither a host nor a network"),
+                        format!("\"{entry}\" is not a host or a network"),
                         "write hosts, .domains, addresses or networks such as 10.0.0.0/8, separated by commas; or *",
                     ),
                 )),
             }
         }
-        patterns
+        rules
     });
-    let proxy = Proxy { https, http, no_proxy: no_proxy.unwrap_or_default() };
-    (proxy, wrongs)
+    let proxies = Proxies { https, http, no_proxy: no_proxy.unwrap_or_default() };
+    (proxies, errors)
 }
 
-impl Proxy {
-    /// The proxy by which to reach `host` (without the brackets of IPv6) at `port`; `None` is directly.
+impl Proxies {
+    /// The proxy for `host` (without the brackets of IPv6) and `port`, or `None` to connect directly.
     pub fn for_host(&self, tls: bool, host: &str, port: u16) -> Option<forward::Proxy> {
         let proxy = if tls { &self.https } else { &self.http };
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let address: Option<IpAddr> = bare(&host).parse().ok();
-        let loopback = host == "localhost" || address.is_some_and(|address| address.is_loopback());
-        let direct = |pattern: &Pattern| pattern.covers(&host, address, port);
-        if loopback || self.no_proxy.iter().any(direct) {
+        let is_loopback =
+            host == "localhost" || address.is_some_and(|address| address.is_loopback());
+        let is_direct = |rule: &NoProxyRule| rule.matches(&host, address, port);
+        if is_loopback || self.no_proxy.iter().any(is_direct) {
             return None;
         }
         proxy.clone()
     }
 }
 
-impl Pattern {
-    fn covers(&self, host: &str, address: Option<IpAddr>, at: u16) -> bool {
-        let here = |port: &Option<u16>| port.is_none_or(|port| port == at);
+impl NoProxyRule {
+    fn matches(&self, host: &str, address: Option<IpAddr>, target_port: u16) -> bool {
+        let port_matches = |port: &Option<u16>| port.is_none_or(|port| port == target_port);
         match self {
             Self::Any => true,
             Self::Domain { suffix, port } => {
-                let below = host
+                let in_domain = host
                     .strip_suffix(suffix.as_str())
                     .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-                address.is_none() && below && here(port)
+                address.is_none() && in_domain && port_matches(port)
             }
             Self::Network { network, bits, port } => {
-                address.is_some_and(|address| contains(*network, *bits, address)) && here(port)
+                address.is_some_and(|address| contains(*network, *bits, address))
+                    && port_matches(port)
             }
         }
     }
@@ -119,7 +123,7 @@ fn contains(network: IpAddr, bits: u8, address: IpAddr) -> bool {
     };
     let ignored = u32::from(width.saturating_sub(bits));
     let differing: u128 = network ^ address;
-    // A shift by the whole width is none in Rust: that is the network of everything.
+    // A shift by the whole width returns `None`: the network of all addresses.
     differing.checked_shr(ignored).unwrap_or(0) == 0
 }
 
@@ -129,20 +133,20 @@ fn first(names: &[&'static str], environment: Environment<'_>) -> Option<(&'stat
     names.iter().find_map(set)
 }
 
-/// A proxy's URL; without a scheme it is http.
-fn address(text: &str) -> Result<forward::Proxy, Wrong> {
-    let remedy = "write it as http://[user:password@]host:port";
-    // Never echoed: it may hold a password.
-    let wrong = |what: &'static str| Wrong::new(what, remedy);
+/// Parses a proxy's URL. The default scheme is http.
+fn parse_proxy(text: &str) -> Result<forward::Proxy, Wrong> {
+    let hint = "write it as http://[user:password@]host:port";
+    // The messages do not include the text, which may hold a password.
+    let invalid = |what: &'static str| Wrong::new(what, hint);
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let uri: Uri = url.parse().map_err(|_| wrong("this is no URL of a proxy"))?;
+    let uri: Uri = url.parse().map_err(|_| invalid("not the URL of a proxy"))?;
     if uri.scheme_str() != Some("http") {
-        return Err(wrong("only proxies over http:// are supported"));
+        return Err(invalid("only proxies over http:// are supported"));
     }
     let (Some(host), Some(authority)) =
         (uri.host().filter(|host| !host.is_empty()), uri.authority())
     else {
-        return Err(wrong("the proxy's URL names no host"));
+        return Err(invalid("the URL has no host"));
     };
     let credentials =
         authority.as_str().rsplit_once('@').map(|(credentials, _)| percent_decoded(credentials));
@@ -151,31 +155,17 @@ fn address(text: &str) -> Result<forward::Proxy, Wrong> {
     Ok(forward::Proxy::new(&host, port, credentials.as_deref()))
 }
 
-/// What is no escape, or none of UTF-8, stays as it is.
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let escape = after.split_first_chunk::<2>().filter(|_| byte == b'%');
-        let decoded = escape.and_then(|(digits, after)| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            let hexadecimal = digits.chars().all(|c| c.is_ascii_hexdigit());
-            let byte = u8::from_str_radix(digits, 16).ok().filter(|_| hexadecimal)?;
-            Some((byte, after))
-        });
-        let (byte, after) = decoded.unwrap_or((byte, after));
-        bytes.push(byte);
-        rest = after;
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+/// Decodes percent escapes. Text that does not decode to UTF-8 stays as it is.
+fn percent_decoded(text: &str) -> Cow<'_, str> {
+    percent_decode_str(text).decode_utf8().unwrap_or(Cow::Borrowed(text))
 }
 
-fn pattern(entry: &str) -> Option<Pattern> {
+fn parse_rule(entry: &str) -> Option<NoProxyRule> {
     if entry == "*" {
-        return Some(Pattern::Any);
+        return Some(NoProxyRule::Any);
     }
     let (host, port) = match entry.rsplit_once(':') {
-        // More than one colon and no brackets: an IPv6 address.
+        // With more than one colon and no brackets, it is an IPv6 address.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             (host, Some(port.parse().ok()?))
         }
@@ -185,23 +175,24 @@ fn pattern(entry: &str) -> Option<Pattern> {
         let network: IpAddr = bare(network).parse().ok()?;
         let widest = if network.is_ipv4() { 32 } else { 128 };
         let bits = bits.parse().ok().filter(|bits| *bits <= widest)?;
-        return Some(Pattern::Network { network, bits, port });
+        return Some(NoProxyRule::Network { network, bits, port });
     }
     if let Ok(network) = bare(host).parse::<IpAddr>() {
         let bits = if network.is_ipv4() { 32 } else { 128 };
-        return Some(Pattern::Network { network, bits, port });
+        return Some(NoProxyRule::Network { network, bits, port });
     }
-    // `*.example.com` is no form that curl knows, but one that many write.
+    // curl does not support `*.example.com`, but many users write it.
     let suffix = host.trim_start_matches('*').trim_matches('.').to_ascii_lowercase();
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    (!suffix.is_empty() && suffix.chars().all(fits)).then_some(Pattern::Domain { suffix, port })
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (!suffix.is_empty() && suffix.chars().all(is_allowed))
+        .then_some(NoProxyRule::Domain { suffix, port })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn proxy(variables: &[(&str, &str)]) -> (Proxy, Vec<(&'static str, Wrong)>) {
+    fn proxy(variables: &[(&str, &str)]) -> (Proxies, Vec<(&'static str, Wrong)>) {
         from_env(&|name| {
             let value = variables.iter().find(|(known, _)| *known == name)?.1;
             Some(value.to_owned())
@@ -209,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_follows_the_rules_of_curl() {
+    fn no_proxy_follows_curl() {
         let cases = [
             ("", "api.example.com", 443, true),
             ("*", "api.example.com", 443, false),
@@ -245,8 +236,8 @@ mod tests {
             ("", "localhost", 443, true),
         ];
         for (no_proxy, host, port, proxied) in cases {
-            let (proxy, wrong) = proxy(&[("https_proxy", "p:3128"), ("NO_PROXY", no_proxy)]);
-            assert_eq!(wrong, [], "{no_proxy}");
+            let (proxy, errors) = proxy(&[("https_proxy", "p:3128"), ("NO_PROXY", no_proxy)]);
+            assert_eq!(errors, [], "{no_proxy}");
             let proxied = proxied && host != "localhost";
             assert_eq!(
                 proxy.for_host(true, host, port).is_some(),
@@ -257,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_reached_directly() {
+    fn reaches_loopback_directly() {
         let (proxy, _) = proxy(&[("all_proxy", "p:1")]);
         for host in ["localhost", "127.0.0.1", "127.8.8.8", "::1"] {
             assert_eq!(proxy.for_host(false, host, 8000), None, "{host}");
@@ -266,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_win_in_the_order_of_curl() {
+    fn variables_have_the_precedence_of_curl() {
         let host = |variables: &[(&str, &str)], tls| {
-            let (proxy, wrong) = proxy(variables);
-            assert_eq!(wrong, []);
+            let (proxy, errors) = proxy(variables);
+            assert_eq!(errors, []);
             proxy.for_host(tls, "h", 1).map(|proxy| proxy.host)
         };
         let all = [("all_proxy", "all:1"), ("HTTPS_PROXY", "upper:1"), ("https_proxy", "lower:1")];
@@ -283,26 +274,26 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_parts_and_its_credentials_are_secret() {
+    fn parses_credentials_and_redacts_them() {
         let (proxy, _) = proxy(&[("https_proxy", "http://me:p%40ss@[::1]:3128/")]);
         let address = proxy.https.unwrap();
         assert_eq!(address, forward::Proxy::new("::1", 3128, Some("me:p@ss")));
         assert!(!format!("{address:?}").contains("p@ss"));
-        assert_eq!(super::address("proxy").unwrap().port, 80);
-        assert!(super::address("https://proxy").is_err());
-        assert_eq!(percent_decoded("%4g%+1%41%ff"), "%4g%+1%41%ff", "no UTF-8: as it is");
+        assert_eq!(parse_proxy("proxy").unwrap().port, 80);
+        assert!(parse_proxy("https://proxy").is_err());
+        assert_eq!(percent_decoded("%4g%+1%41%ff"), "%4g%+1%41%ff", "not UTF-8");
         assert_eq!(percent_decoded("a%2"), "a%2");
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_variable_and_without_secrets() {
-        let (_, wrongs) = proxy(&[
+    fn reports_errors_by_variable_without_secrets() {
+        let (_, errors) = proxy(&[
             ("all_proxy", "socks5://me:secret@h:1"),
             ("https_proxy", "http://me:secret@h:port x"),
             ("no_proxy", "fine.org, 10.0.0.0/33, a b:x, ex ample!"),
         ]);
-        let names: Vec<&str> = wrongs.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = errors.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["https_proxy", "all_proxy", "no_proxy", "no_proxy", "no_proxy"]);
-        assert!(wrongs.iter().all(|(_, wrong)| !wrong.to_string().contains("secret")));
+        assert!(errors.iter().all(|(_, error)| !error.to_string().contains("secret")));
     }
 }

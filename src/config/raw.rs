@@ -1,19 +1,21 @@
-//! The configuration file as it is written. What stands here is also the JSON Schema, descriptions included.
+//! The configuration file as written. These types are also its JSON Schema, with the doc comments as descriptions.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-pub(super) use super::backend::{Engine, Metrics, Warm};
+use super::bounded::{Bounded, BoundedInt, BoundedSize, BoundedTime, DAY, HOUR, MINUTE, SECOND};
 use super::deserialize::Field;
-use super::value::{Address, Amount, Currency, Length, Limit, Share, Size, Socket, Threshold};
-use super::{ExportProtocol, GenAiNames, LogFormat, LogLevel};
-use crate::forward::Propagator;
+use super::value::{Address, Amount, Currency, EngineChoice, Limit, Share, Socket, Threshold};
+use super::{ExportProtocol, LogFormat, LogLevel, Secret};
+use crate::forward::{Propagator, Protocol};
 use crate::route::TraceHeaders;
+use tokengauge_measure::slo::{Exclusion, Preset};
+use tokengauge_telemetry::config::GenAiNames;
 use tokengauge_types::event::Vantage;
-use tokengauge_types::url::Url;
+use tokengauge_types::url::{Page, Url};
 
 /// Configuration of tokengauge.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -23,49 +25,52 @@ pub(super) struct File {
     /// The version of this format: 1.
     #[schemars(range(min = 1, max = 1))]
     pub(super) version: Field<u64>,
-    /// Where clients connect.
+    /// Addresses that accept client connections.
     pub(super) listeners: Field<Vec<Field<Listener>>>,
     /// The port for health, metrics, configuration and live streams.
     pub(super) admin: Field<Admin>,
-    /// Where requests go, by a name of your choice.
+    /// Servers that receive the requests, by a name of your choice.
     pub(super) upstreams: Field<BTreeMap<String, Field<Upstream>>>,
-    /// Which request goes to which upstream: a route with a host goes before one without, then the longest prefix
-    /// wins. May be left out where there is one upstream.
+    /// Which requests go to which upstream. A route with a host precedes one without, then the longest prefix wins.
+    /// Optional if there is one upstream.
     pub(super) routes: Field<Vec<Field<Route>>>,
-    /// What is promised: each has an error budget and burn rates. An empty list is none; left out, there are defaults.
+    /// Service level objectives, each with an error budget and burn rates. An empty list disables them; without this
+    /// key there are defaults.
     pub(super) objectives: Field<Vec<Field<Objective>>>,
-    /// Tokenisers of models whose own this program does not carry: a pattern on the model's name, in which * stands for
-    /// any text, and the path of a tokenizer.json.
+    /// Tokenizers of models that are not built in: a model name pattern, in which * matches any text, and the path of
+    /// a tokenizer.json.
     pub(super) tokenizers: Field<BTreeMap<String, Field<PathBuf>>>,
-    /// Where error budgets are kept over a restart; left out, each start begins anew.
+    /// Where error budgets are stored across restarts. Without this key each start begins with full budgets.
     pub(super) slo_state: Field<SloState>,
-    /// Whom a request is for, by its headers: what metrics, spans and budgets are told apart by. Off where left out.
+    /// Request headers that identify tenant, session and variant, for metrics, spans and budgets. Off by default.
     pub(super) identity: Field<Identity>,
-    /// What calls cost, and whose budget pays for them. Off where left out.
+    /// Prices and budgets. Off by default.
     pub(super) cost: Field<Cost>,
-    /// How many distinct values from outside each metric label may take; further ones are called other.
+    /// Maximum number of distinct values per metric label; further values are reported as "other".
     pub(super) labels: Field<Labels>,
-    /// What is exported over OTLP and where to; each key wins over the OTEL_* variable that says the same.
+    /// OTLP export. Each key takes precedence over the OTEL_* variable of the same meaning.
     pub(super) export: Field<Export>,
-    /// Bounds on what the proxy itself may use.
+    /// Resource limits of the proxy itself.
     pub(super) limits: Field<Limits>,
-    /// How long open streams may go on after SIGTERM.
-    pub(super) drain: Field<Length>,
-    /// Where this proxy stands: beside the backend, beside the application, or in between and shared.
+    /// How long open streams may continue after SIGTERM.
+    // A longer grace period would let one forgotten stream block a deployment.
+    pub(super) drain: Field<Drain>,
+    /// Position of this proxy: beside the backend, beside the application, or shared in between.
     pub(super) vantage: Field<Vantage>,
-    /// What becomes of trace headers on routes that do not say so themselves: they pass as they came, or the span that
-    /// is sent on as the parent is the proxy's own.
+    /// Handling of trace headers on routes that do not set it: pass them through unchanged, or continue the trace with
+    /// the proxy's own span as the parent.
     pub(super) trace: Field<TraceHeaders>,
-    /// The formats of trace headers, in order of precedence. Left out, OTEL_PROPAGATORS says so, else tracecontext and
-    /// baggage.
+    /// Trace header formats, in order of precedence. Defaults to OTEL_PROPAGATORS, then to tracecontext and baggage.
     pub(super) propagators: Field<Vec<Field<Propagator>>>,
-    /// What the proxy logs about itself, on standard error.
+    /// The proxy's own log, on standard error.
     pub(super) log: Field<Log>,
-    /// One JSON line for each exchange, with every fact and no text; off where left out.
+    /// One JSON line per exchange, with all measurements and no text. Off by default.
     pub(super) request_log: Field<RequestLog>,
-    /// Whether the workload changed: what the lengths of prompts and answers are compared with.
+    /// Detection of workload shifts: the baseline that prompt and answer lengths are compared with.
     pub(super) drift: Field<Drift>,
 }
+
+pub(super) type Drain = BoundedTime<0, HOUR>;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -75,29 +80,29 @@ pub(super) struct Listener {
     pub(super) address: Field<Address>,
     /// Serve TLS.
     pub(super) tls: Field<Tls>,
-    /// Connections open at once; further ones wait in the kernel's backlog.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub(super) max_connections: Field<usize>,
-    /// How long a client may take from its first byte to the end of a request's head.
-    pub(super) head_timeout: Field<Length>,
+    /// Maximum number of open connections; further ones wait in the kernel's backlog.
+    pub(super) max_connections: Field<BoundedInt<1, 1_000_000>>,
+    /// Maximum time from a client's first byte to the end of the request headers.
+    // Below 100 ms, headers in two packets over a slow line would fail. Above 10 min it limits nothing.
+    pub(super) head_timeout: Field<BoundedTime<100, { 10 * MINUTE }>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["certificate", "key"]))]
 pub(super) struct Tls {
-    /// The certificate chain, a PEM file.
+    /// The certificate chain (PEM file).
     pub(super) certificate: Field<PathBuf>,
-    /// Its private key, a PEM file.
+    /// Its private key (PEM file).
     pub(super) key: Field<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Admin {
-    /// IP:PORT. Anywhere but on loopback it serves only health and metrics, unless there is a token.
+    /// IP:PORT. On an address other than loopback, only health and metrics are served unless a token is set.
     pub(super) address: Field<Socket>,
-    /// A file that holds the bearer token. The variable TOKENGAUGE_ADMIN_TOKEN wins over it.
+    /// A file with the bearer token. The variable TOKENGAUGE_ADMIN_TOKEN takes precedence.
     pub(super) token_file: Field<PathBuf>,
 }
 
@@ -105,29 +110,22 @@ pub(super) struct Admin {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["url"]))]
 pub(super) struct Upstream {
-    /// Its URL; a path in it is put before the path of each request.
+    /// Its URL. A path in the URL is prepended to the path of each request.
     pub(super) url: Field<Url>,
-    /// What is spoken to it.
+    /// HTTP version of connections to this upstream.
     pub(super) protocol: Field<Protocol>,
-    /// Whether the client's Host is sent on; else the URL's is.
+    /// Whether to forward the client's Host header instead of the URL's host.
     pub(super) keep_host: Field<bool>,
-    /// A PEM file of further root certificates for this upstream.
+    /// Additional root certificates for this upstream (PEM file).
     pub(super) ca_file: Field<PathBuf>,
-    /// How long to wait for it.
+    /// Time limits of a request.
     pub(super) timeouts: Field<Timeouts>,
-    /// Idle connections that are kept to be used again.
+    /// Idle connections that are kept for reuse.
     pub(super) pool: Field<Pool>,
-    /// Where the engine behind it tells its own metrics; off where left out.
+    /// The metrics endpoint of the engine behind this upstream. Not scraped by default.
     pub(super) metrics: Field<Metrics>,
-    /// When the engine behind it counts as warm; nobody asks where left out.
+    /// When the engine behind this upstream counts as warm. Not tracked by default.
     pub(super) warm: Field<Warm>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Protocol {
-    Http1,
-    Http2,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -135,11 +133,11 @@ pub(super) enum Protocol {
 pub(super) struct Timeouts {
     /// DNS, TCP and TLS together.
     pub(super) connect: Field<Limit>,
-    /// From the request sent to the response's head.
+    /// From the end of the request to the response headers.
     pub(super) head: Field<Limit>,
-    /// Between two pieces of the response's body.
+    /// Between two chunks of the response body.
     pub(super) idle: Field<Limit>,
-    /// From the request's head to the response's end.
+    /// From the request headers to the end of the response.
     pub(super) total: Field<Limit>,
 }
 
@@ -147,128 +145,148 @@ pub(super) struct Timeouts {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Pool {
     /// How long an idle connection is kept; keep it below the upstream's own keep-alive.
-    pub(super) idle: Field<Length>,
-    /// Idle connections kept at most.
-    #[schemars(range(min = 0, max = 65_536))]
-    pub(super) size: Field<usize>,
+    // After 5 min every server has closed the connection.
+    pub(super) idle: Field<BoundedTime<0, { 5 * MINUTE }>>,
+    /// Maximum number of idle connections.
+    pub(super) size: Field<BoundedInt<0, 65_536>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Metrics {
+    /// A path on the upstream's host, or a URL.
+    pub(super) url: Field<Page>,
+    /// The engine. By default it is detected from its metric names.
+    pub(super) engine: Field<EngineChoice>,
+    /// Scrape interval.
+    // Engines do not update their numbers more often than once per second. Queues change within 5 min.
+    pub(super) interval: Field<BoundedTime<SECOND, { 5 * MINUTE }>>,
+    /// Maximum time for a complete response.
+    // Below 100 ms, 1 MB over a slow line always fails. A page older than a minute does not describe the present.
+    pub(super) timeout: Field<BoundedTime<100, MINUTE>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Warm {
+    /// Without exchanges for this long, the engine has to warm up again.
+    // A second without traffic is not idleness. No cache is kept for longer than a day.
+    pub(super) idle: Field<BoundedTime<SECOND, DAY>>,
+    /// Number of successful responses after which the engine counts as warm.
+    pub(super) exchanges: Field<BoundedInt<0, 1_000>>,
+    /// Time after its start during which the engine counts as warming. 0s disables this.
+    pub(super) young: Field<BoundedTime<0, HOUR>>,
+    /// A response that reports a longer model load time than this was a cold start.
+    // Looking up a loaded model takes some time as well. No model takes an hour to load.
+    pub(super) load: Field<BoundedTime<1, HOUR>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["upstream"]))]
 pub(super) struct Route {
-    /// How it is called in metrics and in objectives.
+    /// Name in metrics and objectives.
     pub(super) name: Field<String>,
-    /// Which requests take it; left out, all do.
+    /// Which requests take this route. Without this key, all do.
     pub(super) r#match: Field<Match>,
     /// A name under upstreams.
     pub(super) upstream: Field<String>,
-    /// Whether the prefix is taken off before the path is sent on.
+    /// Whether to remove the prefix before the path is forwarded.
     pub(super) strip: Field<bool>,
-    /// The formats that are spoken, where they shall not be detected: a family such as openai, anthropic, google or
-    /// ollama, or one API such as openai.chat for every POST.
+    /// The API format, if it is not to be detected: a family such as openai, anthropic, google or ollama, or one API
+    /// such as openai.chat for every POST.
     pub(super) dialect: Field<String>,
-    /// The provider in telemetry, where it shall not be inferred: openai, azure.ai.openai, anthropic, vllm and so on.
+    /// The provider in telemetry, if it is not to be inferred: openai, azure.ai.openai, anthropic, vllm and so on.
     pub(super) provider: Field<String>,
-    /// Overrides the vantage of the whole proxy.
+    /// Overrides the global vantage.
     pub(super) vantage: Field<Vantage>,
-    /// Overrides what becomes of trace headers.
+    /// Overrides the global handling of trace headers.
     pub(super) trace: Field<TraceHeaders>,
-    /// A stream that brings no token for this long after its first has stalled. Nothing is cut for it.
-    pub(super) stall_after: Field<Length>,
-    /// A stream that brings no first token for this long hangs. Nothing is cut for it.
-    pub(super) hung_after: Field<Length>,
-    /// How many of its requests are on their way at once, and what becomes of further ones. No limit, unless it says so
-    /// here.
+    /// A stream without a token for this long after its first one has stalled. The proxy does not abort it.
+    pub(super) stall_after: Field<StallThreshold>,
+    /// A stream without a first token for this long hangs. The proxy does not abort it.
+    pub(super) hung_after: Field<StallThreshold>,
+    /// Concurrency limit of this route. Unlimited by default.
     pub(super) admission: Field<Admission>,
-    /// Prompts and answers word for word, on spans. Off, unless it says otherwise here.
+    /// Capture of prompts and answers on spans. Off by default.
     pub(super) content: Field<Content>,
 }
+
+/// The observer looks for stalled streams about every 250 ms. After an hour the threshold is of no use.
+pub(super) type StallThreshold = BoundedTime<250, HOUR>;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["max_in_flight"]))]
 pub(super) struct Admission {
-    /// Requests that were sent on and whose answers have not ended.
-    #[schemars(range(min = 1, max = 65_536))]
-    pub(super) max_in_flight: Field<usize>,
-    /// Further ones that wait for a place; beyond them the answer is 429.
-    #[schemars(range(min = 0, max = 65_536))]
-    pub(super) queue: Field<usize>,
-    /// How long each of them waits at most; then the answer is 429.
-    pub(super) wait: Field<Length>,
+    /// Maximum number of forwarded requests whose responses have not ended.
+    // A process has no more than 65,536 ports towards one upstream.
+    pub(super) max_in_flight: Field<BoundedInt<1, 65_536>>,
+    /// Maximum number of queued requests; further ones receive 429.
+    // Each queued request holds a connection and up to 64 KiB of its body.
+    pub(super) queue: Field<BoundedInt<0, 65_536>>,
+    /// Maximum time in the queue; after it a request receives 429.
+    // Below 10 ms use `queue: 0`. After 10 min every client has disconnected.
+    pub(super) wait: Field<BoundedTime<10, { 10 * MINUTE }>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["capture"]))]
 pub(super) struct Content {
-    /// Whether they are captured.
+    /// Whether to capture prompts and answers.
     pub(super) capture: Field<bool>,
-    /// Bytes that are kept of a request's body, and as many of an answer's text.
-    pub(super) max_bytes: Field<Size>,
-    /// What is removed before anything is kept: names of patterns, and regular expressions between two slashes.
+    /// Maximum number of bytes kept of a request body, and of a response's text.
+    // Less than 1 KiB is not a sentence. More than 2 × 1 MiB exceeds what collectors accept at a time.
+    pub(super) max_bytes: Field<BoundedSize<{ 1 << 10 }, { 1 << 20 }>>,
+    /// What to remove first: names of patterns, and regular expressions between two slashes.
     pub(super) redact: Field<Vec<Field<String>>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Match {
-    /// The Host without its port; "*.example.com" is any subdomain.
+    /// The Host header without its port; "*.example.com" matches any subdomain.
     pub(super) host: Field<String>,
-    /// The beginning of the path, in whole segments.
+    /// Start of the path, in whole segments.
     pub(super) prefix: Field<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Objective {
-    /// Several objectives at once, by what the system is used for. Where it stands, name, target, window, scope, warmup
-    /// and exclude hold for all of them, and no indicator may stand beside it.
+    /// Several objectives at once, by kind of use. Next to it, name, target, window, scope, warmup and exclude apply
+    /// to all of them, and indicator is not allowed.
     pub(super) preset: Field<Preset>,
-    /// How it is called in metrics and alerts; of a preset, what its objectives' names begin with.
+    /// Name in metrics and alerts; for a preset, the prefix of its objectives' names.
     pub(super) name: Field<String>,
     /// What makes an exchange good.
     pub(super) indicator: Field<Indicator>,
     /// The longest good time (ttft, first_visible, inter_token, duration) or the lowest good rate in tokens per second
     /// (output_rate, total_rate, tokens_above_rate, system_rate).
     pub(super) threshold: Field<Threshold>,
-    /// A minute counts for system_rate while at least so many streams are in flight.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub(super) min_streams: Field<u64>,
-    /// An exchange with fewer output tokens has no verdict on its rate.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub(super) min_output_tokens: Field<u64>,
-    /// The share of exchanges that shall be good: 99.5% or 0.995.
+    /// A minute counts for system_rate if at least this many streams are in flight.
+    pub(super) min_streams: Field<Count>,
+    /// Exchanges with fewer output tokens are not rated.
+    pub(super) min_output_tokens: Field<Count>,
+    /// SLO target, the ratio of good exchanges: 99.5% or 0.995.
     pub(super) target: Field<Share>,
     /// The rolling window of the budget, 1h to 90d.
-    pub(super) window: Field<Length>,
-    /// Exchanges that begin within this time after the start count for nothing.
-    pub(super) warmup: Field<Length>,
-    /// Failures that are held against nobody.
+    pub(super) window: Field<BudgetWindow>,
+    /// Exchanges that start within this time after the start of the proxy do not count.
+    // A backend that is not warm after a day does not become warm.
+    pub(super) warmup: Field<BoundedTime<0, DAY>>,
+    /// Failure classes that do not count as bad.
     pub(super) exclude: Field<Vec<Field<Exclusion>>>,
-    /// Which exchanges count; left out, all do.
+    /// Which exchanges count. Without this key, all do.
     pub(super) scope: Field<Scope>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Preset {
-    Chat,
-    Voice,
-    Code,
-    Batch,
-    Agent,
-}
+/// No response has more tokens, and no system has more streams in flight.
+pub(super) type Count = Bounded<u32, 1, 1_000_000>;
 
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Exclusion {
-    RateLimited,
-    Overload,
-    Shutdown,
-    Warming,
-}
+/// The range that the budget arithmetic supports.
+pub(super) type BudgetWindow = BoundedTime<HOUR, { 90 * DAY }>;
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -290,13 +308,13 @@ pub(super) enum Indicator {
 pub(super) struct Scope {
     /// The name of a route.
     pub(super) route: Field<String>,
-    /// A model's name, in which * stands for any text.
+    /// A model name, in which * matches any text.
     pub(super) model: Field<String>,
-    /// A tenant, in which * stands for any text; exchanges that name none are left out.
+    /// A tenant, in which * matches any text. Exchanges without a tenant do not count.
     pub(super) tenant: Field<String>,
-    /// What kind of call it is: chat, text_completion, embeddings and so on.
+    /// The operation: chat, text_completion, embeddings and so on.
     pub(super) operation: Field<String>,
-    /// Only streams, or only what is none.
+    /// Only streams, or only non-streaming responses.
     pub(super) stream: Field<bool>,
 }
 
@@ -304,18 +322,18 @@ pub(super) struct Scope {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["path"]))]
 pub(super) struct SloState {
-    /// A file of its own for each process.
+    /// A file. Each process needs its own.
     pub(super) path: Field<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Identity {
-    /// On whose account a request is: a customer, a team.
+    /// Whose account a request is on: a customer, a team.
     pub(super) tenant: Field<Source>,
-    /// The conversation or run that it is a part of; on spans and in the request log, never in metrics.
+    /// The conversation or run of the request. On spans and in the request log, never in metrics.
     pub(super) session: Field<Source>,
-    /// Which of several ways it went: a prompt's or a model's version, an arm of an A/B test.
+    /// The variant: a prompt version, a model version, an arm of an A/B test.
     pub(super) variant: Field<Source>,
 }
 
@@ -323,18 +341,18 @@ pub(super) struct Identity {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["headers"]))]
 pub(super) struct Source {
-    /// The headers that may say it; the first one that is there does.
+    /// Names of headers; the first one present is used.
     pub(super) headers: Field<Vec<Field<String>>>,
-    /// Whether the value is replaced by its hash; required where the header holds a credential.
+    /// Whether to replace the value by its hash. Required if the header holds a credential.
     pub(super) hash: Field<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Cost {
-    /// The file of prices.
+    /// The price file.
     pub(super) prices: Field<PathBuf>,
-    /// What may be used, and by whose calls. Counted, never enforced.
+    /// Usage budgets. Usage is counted, never enforced.
     pub(super) budgets: Field<Vec<Field<Budget>>>,
 }
 
@@ -342,97 +360,93 @@ pub(super) struct Cost {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub(super) struct Budget {
-    /// How it is called in metrics and alerts.
+    /// Name in metrics and alerts.
     pub(super) name: Field<String>,
-    /// A pattern on the tenant, in which * stands for any text; left out, everybody's calls.
+    /// A tenant, in which * matches any text. Without this key, all tenants count.
     pub(super) tenant: Field<String>,
-    /// The name of a route; left out, all.
+    /// The name of a route. Without this key, all routes count.
     pub(super) route: Field<String>,
-    /// A pattern on the model that was asked for; left out, all.
+    /// The requested model, in which * matches any text. Without this key, all models count.
     pub(super) model: Field<String>,
-    /// Money that may be spent in the window.
+    /// Money to spend within the window.
     pub(super) money: Field<Money>,
-    /// Tokens that may be used in the window, input and output.
+    /// Tokens to use within the window, input plus output.
     #[schemars(range(min = 1))]
     pub(super) tokens: Field<u64>,
     /// The rolling window, 1h to 90d.
-    pub(super) window: Field<Length>,
+    pub(super) window: Field<BudgetWindow>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["amount", "currency"]))]
 pub(super) struct Money {
-    /// How much.
+    /// The amount.
     pub(super) amount: Field<Amount>,
-    /// Three letters of ISO 4217; only calls with a price in this currency count.
+    /// ISO 4217 code. Only requests with a price in this currency count.
     pub(super) currency: Field<Currency>,
 }
+
+/// Series multiply: more than 1,000 values of one label are too many for a backend.
+type LabelLimit = BoundedInt<1, 1_000>;
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Labels {
     /// Models.
-    #[schemars(range(min = 1, max = 1_000))]
-    pub(super) models: Field<usize>,
+    pub(super) models: Field<LabelLimit>,
     /// Providers.
-    #[schemars(range(min = 1, max = 1_000))]
-    pub(super) providers: Field<usize>,
+    pub(super) providers: Field<LabelLimit>,
     /// Finish reasons.
-    #[schemars(range(min = 1, max = 1_000))]
-    pub(super) finish_reasons: Field<usize>,
+    pub(super) finish_reasons: Field<LabelLimit>,
     /// Error types.
-    #[schemars(range(min = 1, max = 1_000))]
-    pub(super) error_types: Field<usize>,
+    pub(super) error_types: Field<LabelLimit>,
     /// Tenants.
-    #[schemars(range(min = 1, max = 1_000))]
-    pub(super) tenants: Field<usize>,
+    pub(super) tenants: Field<LabelLimit>,
     /// Variants.
-    #[schemars(range(min = 1, max = 1_000))]
-    pub(super) variants: Field<usize>,
-    /// Whether rates and times are told apart by bands of the lengths of prompt and answer too.
+    pub(super) variants: Field<LabelLimit>,
+    /// Whether rates and latencies are also labelled by prompt and answer length bands.
     pub(super) length_bands: Field<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Export {
-    /// The collector's URL, for metrics and traces alike.
+    /// The collector's URL, for metrics and traces.
     pub(super) endpoint: Field<Url>,
-    /// How OTLP is spoken.
+    /// The OTLP protocol.
     pub(super) protocol: Field<ExportProtocol>,
-    /// How often metrics are sent.
-    pub(super) interval: Field<Length>,
-    /// Sent with every export. Better in OTEL_EXPORTER_OTLP_HEADERS where they are secret: files are read by many.
+    /// The interval of metric exports.
+    // Below 1 s the export costs more than it tells. Above 5 min, 5-minute windows have no points.
+    pub(super) interval: Field<BoundedTime<SECOND, { 5 * MINUTE }>>,
+    /// Additional headers of each export. Prefer OTEL_EXPORTER_OTLP_HEADERS for secrets: files have many readers.
     pub(super) headers: Field<BTreeMap<String, Field<HeaderValue>>>,
-    /// Which names of the standard's gen_ai.* metrics are written.
+    /// Which names of the standard gen_ai.* metrics are exported.
     pub(super) genai_names: Field<GenAiNames>,
 }
 
-/// The value of a header: always taken for a secret.
+/// The value of a header. Always treated as a secret.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 #[serde(transparent)]
 #[schemars(inline)]
-pub(super) struct HeaderValue(#[schemars(with = "String")] pub(super) super::Secret);
+pub(super) struct HeaderValue(#[schemars(with = "String")] pub(super) Secret);
 
 impl<'de> Deserialize<'de> for HeaderValue {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        // Not echoed: half of a key is still a leak.
-        http::HeaderValue::from_str(&text).map_err(|_| {
-            serde::de::Error::custom(
-                "this cannot be the value of a header; write it on one line, in ASCII",
-            )
-        })?;
-        Ok(Self(super::Secret::new(&text)))
+        // The message does not include the value: half of a key is still a leak.
+        let message = "not a valid header value; write one line of ASCII";
+        http::HeaderValue::from_str(&text).map_err(|_| serde::de::Error::custom(message))?;
+        Ok(Self(Secret::new(&text)))
     }
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Limits {
-    /// Memory of the observation path over all exchanges; beyond it whole exchanges go unobserved, and flow on.
-    pub(super) observer_memory: Field<Size>,
+    /// Memory of the observation path, for all exchanges together. Beyond it, exchanges are forwarded unobserved.
+    // At least one full shard. 4 GiB is more than a sidecar ever has.
+    pub(super) observer_memory: Field<BoundedSize<{ 1 << 20 }, { 4 << 30 }>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -440,7 +454,7 @@ pub(super) struct Limits {
 pub(super) struct Log {
     /// The least severe level that is logged.
     pub(super) level: Field<LogLevel>,
-    /// How a line is written.
+    /// The format of a line.
     pub(super) format: Field<LogFormat>,
 }
 
@@ -450,18 +464,18 @@ pub(super) struct Log {
 pub(super) struct RequestLog {
     /// A file, or stdout.
     pub(super) path: Field<PathBuf>,
-    /// When a file is put aside.
+    /// File rotation.
     pub(super) rotate: Field<Rotation>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Rotation {
-    /// A file grows up to this size, then it is put aside and another begun.
-    pub(super) size: Field<Size>,
-    /// How many that were put aside are kept: path.1 is the youngest.
-    #[schemars(range(min = 0, max = 1_000))]
-    pub(super) keep: Field<usize>,
+    /// Rotate a file when it reaches this size.
+    // Files below 1 MiB rotate faster than anything can read them. 1 TiB limits nothing.
+    pub(super) size: Field<BoundedSize<{ 1 << 20 }, { 1 << 40 }>>,
+    /// How many rotated files to keep; path.1 is the newest.
+    pub(super) keep: Field<BoundedInt<0, 1_000>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -469,7 +483,6 @@ pub(super) struct Rotation {
 pub(super) struct Drift {
     /// first, yesterday, off, or a file that was saved from /drift of the admin port.
     pub(super) baseline: Field<PathBuf>,
-    /// How many of the latest exchanges of a flow are compared with it, and how many the baseline first is made of.
-    #[schemars(range(min = 200, max = 10_000))]
-    pub(super) exchanges: Field<usize>,
+    /// How many recent exchanges per model and route are compared, and how many make up the baseline first.
+    pub(super) exchanges: Field<BoundedInt<200, 10_000>>,
 }

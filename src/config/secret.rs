@@ -1,4 +1,4 @@
-//! Text that must never be shown.
+//! Text that must not be printed.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-/// What stands for a secret wherever one would be shown.
 const REDACTED: &str = "***";
 
-/// A credential, or text that may hold one: `Debug`, `Display` and `Serialize` all say `***`.
+/// A credential, or text that may hold one. `Debug`, `Display` and `Serialize` print `***`.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret(Arc<str>);
 
@@ -19,7 +18,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for the one place that has to send or compare it.
+    /// The text itself, for code that sends or compares it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -56,15 +55,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_shown_to_nobody_but_whom_it_is_exposed_to() {
+    fn prints_stars_unless_exposed() {
         let secret = Secret::new("sk-live-1234");
-        let shown = [
+        let printed = [
             format!("{secret}"),
             format!("{secret:?}"),
             format!("{:#?}", Some(&secret)),
             serde_json::to_string(&secret).unwrap(),
         ];
-        assert!(shown.iter().all(|text| !text.contains("1234")), "{shown:?}");
+        assert!(printed.iter().all(|text| !text.contains("1234")), "{printed:?}");
         assert_eq!(secret.expose(), "sk-live-1234");
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration as a whole: layers, errors, printing, schema, documentation.
+//! Tests of the configuration as a whole: layers, errors, printing, schema, documentation.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -37,20 +37,20 @@ fn upstreams(urls: &[&str]) -> RunArgs {
     RunArgs { upstream: urls.iter().copied().map(Secret::new).collect(), ..RunArgs::default() }
 }
 
-/// The messages without the file's name.
-fn told(result: Result<Config, ConfigErrors>) -> Vec<String> {
-    let errors = result.expect_err("something is wrong");
-    let told = errors.iter().map(ToString::to_string);
-    told.map(|line| line.trim_start_matches("f.yaml:").to_owned()).collect()
+/// The messages without the file name.
+fn messages(result: Result<Config, ConfigErrors>) -> Vec<String> {
+    let errors = result.expect_err("the configuration is invalid");
+    let lines = errors.iter().map(ToString::to_string);
+    lines.map(|line| line.trim_start_matches("f.yaml:").to_owned()).collect()
 }
 
-/// A right file but for what is written after its upstream `a`.
-fn after(rest: &str) -> Vec<String> {
-    told(text(&format!("version: 1\nupstreams: {{a: {{url: \"http://a\"}}}}\n{rest}\n")))
+/// The errors of a file whose only invalid part is `rest`.
+fn errors_of(rest: &str) -> Vec<String> {
+    messages(text(&format!("version: 1\nupstreams: {{a: {{url: \"http://a\"}}}}\n{rest}\n")))
 }
 
-/// A file with every kind of mistake.
-const WRONG: &str = "\
+/// A file with many kinds of errors.
+const INVALID_FILE: &str = "\
 version: 2
 lisseners: []
 listeners:
@@ -83,128 +83,121 @@ drain: [30s]
 drain: 2d
 ";
 
-/// What is told of it.
-const TOLD: &[&str] = &[
-    "1:10: version: version 2 is not known; this program reads version 1",
-    "2:1: lisseners: there is no such key; did you mean \"listeners\"?",
-    "4:5: listeners[0].adress: there is no such key; did you mean \"address\"?",
-    "4:5: listeners[0].address: this key is missing; write where to listen, such as `address: 127.0.0.1:4000`",
-    "5:22: listeners[0].max_connections: \"many\" is no whole number; write a whole number",
+const INVALID_FILE_ERRORS: &[&str] = &[
+    "1:10: version: unsupported version 2; this release reads version 1",
+    "2:1: lisseners: unknown key; did you mean \"listeners\"?",
+    "4:5: listeners[0].adress: unknown key; did you mean \"address\"?",
+    "4:5: listeners[0].address: missing key; write the address to listen on, such as `address: 127.0.0.1:4000`",
+    "5:22: listeners[0].max_connections: \"many\" is not a whole number; write digits, such as 100",
     "6:19: listeners[0].head_timeout: \"30\" has no unit of time; write a whole number and a unit (ms, s, m, h, \
              d), such as 250ms, 30s or 5m",
-    "7:14: listeners[1].address: \"nowhere\" is no address to listen on; write an IP address and a port, such as \
+    "7:14: listeners[1].address: \"nowhere\" is not an address to listen on; write an IP address and a port, such as \
              127.0.0.1:4000, [::1]:4000 or, for all interfaces, 0.0.0.0:4000; or unix:/path",
-    "8:5: listeners[1].tls.key: this key is missing; name a PEM file",
+    "8:5: listeners[1].tls.key: missing key; name a PEM file",
     "11:10: upstreams.openai.url: the URL holds credentials; take out what stands before the @: clients send \
              credentials in headers, and those pass untouched",
-    "12:16: upstreams.openai.keep_host: \"yes\" is neither true nor false; write true or false",
-    "13:30: upstreams.openai.timeouts.tottal: there is no such key; did you mean \"total\"?",
-    "16:15: upstreams.groq.protocol: \"http3\" is not known here; did you mean \"http1\"?",
-    "18:15: routes[0].upstream: there is no upstream \"opena\"; did you mean \"openai\"?",
-    "19:14: routes[0].vantage: \"sideways\" is not known here; there is inbound, outbound, gateway",
-    "22:12: routes[1].strip: there is no prefix to take off; write match.prefix, or remove this key",
-    "23:18: routes[1].stall_after: 1ms lies outside of what is sensible; write a value from 250ms to 1h",
-    "24:12: routes[1].match: found a single value; write keys here, each on a line of its own, indented below \
-             this one",
-    "26:5: objectives[0].threshold: this key is missing; write the longest good time, such as 2s",
+    "12:16: upstreams.openai.keep_host: \"yes\" is not a boolean; write true or false",
+    "13:30: upstreams.openai.timeouts.tottal: unknown key; did you mean \"total\"?",
+    "16:15: upstreams.groq.protocol: unknown value \"http3\"; did you mean \"http1\"?",
+    "18:15: routes[0].upstream: no upstream named \"opena\"; did you mean \"openai\"?",
+    "19:14: routes[0].vantage: unknown value \"sideways\"; expected one of inbound, outbound, gateway",
+    "22:12: routes[1].strip: there is no prefix to strip; add match.prefix, or remove this key",
+    "23:18: routes[1].stall_after: 1ms is out of range; write a value from 250ms to 1h",
+    "24:12: routes[1].match: found a single value; write a section of keys, one per line, indented below \
+             this key",
+    "26:5: objectives[0].threshold: missing key; write the longest good time, such as 2s",
     "26:43: objectives[0].target: 99.5 does not lie above 0 and below 1; write 99.5% if that is what is meant; it \
              must lie above 0% and below 100%",
-    "27:12: objectives[1].name: a second objective is called \"slow\"; give this one another name",
+    "27:12: objectives[1].name: duplicate objective name \"slow\"; use another name",
     "27:67: objectives[1].threshold: availability has no threshold; remove this key",
-    "28:5: objectives[2].name: this key is missing; give it one, such as chat-ttft",
-    "28:41: objectives[2].threshold: \"2s\" is no threshold of this indicator; write the lowest good rate in \
+    "28:5: objectives[2].name: missing key; add one, such as chat-ttft",
+    "28:41: objectives[2].threshold: \"2s\" is not a threshold of this indicator; write the lowest good rate in \
              tokens per second, such as 15",
-    "28:73: objectives[2].scope.route: there is no route \"grok\"; there is opena, x",
-    "29:1: drain: found a list; write a single text",
-    "30:1: drain: this key stands here for the second time (first in line 29); remove one",
+    "28:73: objectives[2].scope.route: no route named \"grok\"; expected one of opena, x",
+    "29:1: drain: found a list; write a string",
+    "30:1: drain: duplicate key, first defined in line 29; remove one",
 ];
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
-    assert_eq!(told(text(WRONG)), TOLD);
+fn reports_all_errors_at_once() {
+    assert_eq!(messages(text(INVALID_FILE)), INVALID_FILE_ERRORS);
 }
 
-/// What is written, and how what is told begins.
+/// Parts of a file, and the start of the error.
 const CHECKS: &[(&str, &str)] = &[
-    ("routes: []", "3:1: routes: no route is left"),
+    ("routes: []", "3:1: routes: the list is empty"),
     (
         "routes: [{upstream: a}, {upstream: a, name: b}]",
         "3:25: routes[1]: route \"a\" matches the same requests",
     ),
     (
         "routes: [{upstream: a}, {upstream: a, match: {prefix: /x}}]",
-        "3:25: routes[1]: a second route is called \"a\"",
+        "3:25: routes[1]: duplicate route name \"a\"",
     ),
-    ("routes: [{name: a b, upstream: a}]", "3:17: routes[0].name: \"a b\" is no name"),
+    ("routes: [{name: a b, upstream: a}]", "3:17: routes[0].name: \"a b\" is not a valid name"),
     (
         "routes: [{upstream: a, match: {host: \"http://h\"}}]",
-        "3:38: routes[0].match.host: \"http://h\" is no host",
+        "3:38: routes[0].match.host: \"http://h\" is not a host",
     ),
     (
         "routes: [{upstream: a, match: {host: h:80}}]",
-        "3:38: routes[0].match.host: \"h:80\" is no host",
+        "3:38: routes[0].match.host: \"h:80\" is not a host",
     ),
     (
         "routes: [{upstream: a, match: {host: \"::1\"}}]",
-        "3:38: routes[0].match.host: \"::1\" is no host",
+        "3:38: routes[0].match.host: \"::1\" is not a host",
     ),
     (
         "routes: [{upstream: a, match: {prefix: v1}}]",
         "3:40: routes[0].match.prefix: \"v1\" does not begin with /",
     ),
-    ("routes: [{name: r}]", "3:10: routes[0].upstream: this key is missing"),
-    ("listeners: []", "3:1: listeners: no listener is left"),
+    ("routes: [{name: r}]", "3:10: routes[0].upstream: missing key"),
+    ("listeners: []", "3:1: listeners: the list is empty"),
     (
         "listeners: [{address: 127.0.0.1:1}, {address: 127.0.0.1:1}]",
-        "3:1: listeners: 127.0.0.1:1 is taken twice",
+        "3:1: listeners: 127.0.0.1:1 is used twice",
     ),
-    ("listeners: [{address: 127.0.0.1:4001}]", "3:1: listeners: 127.0.0.1:4001 is taken twice"),
+    ("listeners: [{address: 127.0.0.1:4001}]", "3:1: listeners: 127.0.0.1:4001 is used twice"),
     (
         "listeners: [{address: 127.0.0.1:1, max_connections: 0}]",
-        "3:53: listeners[0].max_connections: 0 lies outside",
+        "3:53: listeners[0].max_connections: 0 is out of range",
     ),
     (
         "listeners: [{address: 127.0.0.1:1, max_connections: \"5\"}]",
         "3:53: listeners[0].max_connections: \"5\" is in quotes",
     ),
-    ("drain: 2h", "3:8: drain: 2h lies outside of what is sensible; write a value from 0s to 1h"),
-    ("labels: {models: 5000}", "3:18: labels.models: 5000 lies outside"),
-    ("limits: {observer_memory: 1KiB}", "3:27: limits.observer_memory: 1KiB lies outside"),
-    ("export: {interval: 1ms}", "3:20: export.interval: 1ms lies outside"),
-    (
-        "export: {headers: {\"a b\": secret}}",
-        "3:27: export.headers.a b: this is no name of a header",
-    ),
-    (
-        "export: {headers: {a: \"sec\\nret\"}}",
-        "3:23: export.headers.a: this cannot be the value of a header",
-    ),
+    ("drain: 2h", "3:8: drain: 2h is out of range; write a value from 0s to 1h"),
+    ("labels: {models: 5000}", "3:18: labels.models: 5000 is out of range"),
+    ("limits: {observer_memory: 1KiB}", "3:27: limits.observer_memory: 1KiB is out of range"),
+    ("export: {interval: 1ms}", "3:20: export.interval: 1ms is out of range"),
+    ("export: {headers: {\"a b\": secret}}", "3:27: export.headers.a b: not a valid header name"),
+    ("export: {headers: {a: \"sec\\nret\"}}", "3:23: export.headers.a: not a valid header value"),
     (
         "objectives: [{name: a, indicator: duration, target: 95%, threshold: 0s}]",
-        "3:69: objectives[0].threshold: \"0s\" is no threshold",
+        "3:69: objectives[0].threshold: \"0s\" is not a threshold",
     ),
     (
         "objectives: [{name: a, indicator: availability, target: 95%, window: 30m}]",
-        "3:70: objectives[0].window: 30m lies outside of what is sensible; write a value from 1h to 90d",
+        "3:70: objectives[0].window: 30m is out of range; write a value from 1h to 90d",
     ),
     (
         "objectives: [{name: a, indicator: availability, target: 95%, scope: {model: \"\"}}]",
-        "3:77: objectives[0].scope.model: this is no pattern",
+        "3:77: objectives[0].scope.model: empty pattern",
     ),
-    ("objectives: {}", "3:1: objectives: found a section of keys; write a list here"),
+    ("objectives: {}", "3:1: objectives: found a section of keys; write a list"),
     ("admin: {address: localhost}", "3:18: admin.address: \"localhost\" is no address"),
     (
         "admin: {token_file: /nowhere/token}",
-        "3:21: admin.token_file: the file cannot be read: No such file",
+        "3:21: admin.token_file: cannot read the file: No such file",
     ),
 ];
 
 #[test]
-fn each_check_of_the_whole_is_made() {
+fn reports_single_errors() {
     for (rest, expected) in CHECKS {
-        let told = after(rest);
-        let [only] = told.as_slice() else {
-            panic!("{rest}: {told:#?}");
+        let message = errors_of(rest);
+        let [only] = message.as_slice() else {
+            panic!("{rest}: {message:#?}");
         };
         assert!(only.starts_with(expected), "{rest}: {only}");
         assert!(!only.contains("secret"), "{only}");
@@ -212,7 +205,7 @@ fn each_check_of_the_whole_is_made() {
 }
 
 #[test]
-fn hosts_are_names_wildcards_and_addresses_as_clients_send_them() {
+fn accepts_host_names_wildcards_and_addresses() {
     for (host, kept) in [
         ("LLM.Example.com", "llm.example.com"),
         ("\"*.example.com\"", "*.example.com"),
@@ -229,7 +222,7 @@ fn hosts_are_names_wildcards_and_addresses_as_clients_send_them() {
 }
 
 #[test]
-fn an_engine_is_asked_at_its_upstream_or_where_the_url_says() {
+fn scrapes_engines_at_the_upstream_or_at_a_url() {
     let file = "version: 1\nroutes: [{upstream: a}]\nupstreams:\n  \
                 a: {url: \"https://h:8443/v1\", ca_file: ca.pem, metrics: {}}\n  \
                 b: {url: \"http://h\", metrics: {url: \"http://m:8002/metrics/\"}}\n  \
@@ -248,20 +241,20 @@ fn an_engine_is_asked_at_its_upstream_or_where_the_url_says() {
 }
 
 #[test]
-fn upstreams_are_checked() {
+fn reports_errors_of_upstreams() {
     let cases = [
-        ("upstreams: {}", "2:1: upstreams: no upstream is left"),
-        ("upstreams: {a: }", "2:1: upstreams.a.url: this key is missing"),
-        ("upstreams: {a: {}}", "2:13: upstreams.a.url: this key is missing"),
-        ("upstreams: [a]", "2:1: upstreams: found a list; write keys here"),
-        ("upstreams: {a b: {url: http://a}}", "2:13: upstreams.a b: \"a b\" is no name"),
+        ("upstreams: {}", "2:1: upstreams: the section is empty"),
+        ("upstreams: {a: }", "2:1: upstreams.a.url: missing key"),
+        ("upstreams: {a: {}}", "2:13: upstreams.a.url: missing key"),
+        ("upstreams: [a]", "2:1: upstreams: found a list; write a section of keys"),
+        ("upstreams: {a b: {url: http://a}}", "2:13: upstreams.a b: \"a b\" is not a valid name"),
         (
             "upstreams: {a: {url: http://a, timeouts: {total: 2d}}}",
-            "2:50: upstreams.a.timeouts.total: this limits either everything or nothing",
+            "2:50: upstreams.a.timeouts.total: out of range",
         ),
         (
             "upstreams: {a: {url: http://a, pool: {idle: 1h}}}",
-            "2:45: upstreams.a.pool.idle: 1h lies outside",
+            "2:45: upstreams.a.pool.idle: 1h is out of range",
         ),
         (
             "upstreams: {a: {url: http://a, metrics: {url: \"http://me:x@a/metrics\"}}}",
@@ -269,62 +262,62 @@ fn upstreams_are_checked() {
         ),
         (
             "upstreams: {a: {url: http://a, metrics: {engine: vlm}}}",
-            "2:50: upstreams.a.metrics.engine: \"vlm\" is not known here; did you mean \"vllm\"?",
+            "2:50: upstreams.a.metrics.engine: unknown value \"vlm\"; did you mean \"vllm\"?",
         ),
         (
             "upstreams: {a: {url: http://a, metrics: {interval: 10ms}}}",
-            "2:52: upstreams.a.metrics.interval: 10ms lies outside",
+            "2:52: upstreams.a.metrics.interval: 10ms is out of range",
         ),
         (
             "upstreams: {a: {url: http://a, warm: {exchanges: 2000}}}",
-            "2:50: upstreams.a.warm.exchanges: 2000 lies outside",
+            "2:50: upstreams.a.warm.exchanges: 2000 is out of range",
         ),
         (
             "upstreams: {a: {url: http://a}, b: {url: http://b}}",
-            "1:1: routes: this key is missing; there are 2 upstreams",
+            "1:1: routes: missing key; there are 2 upstreams",
         ),
-        ("drain: 5s", "1:1: upstreams: this key is missing; write where requests go"),
+        ("drain: 5s", "1:1: upstreams: missing key; add an upstream"),
     ];
     for (upstreams, expected) in cases {
-        let told = told(text(&format!("version: 1\n{upstreams}\n")));
-        let [only] = told.as_slice() else {
-            panic!("{upstreams}: {told:#?}");
+        let message = messages(text(&format!("version: 1\n{upstreams}\n")));
+        let [only] = message.as_slice() else {
+            panic!("{upstreams}: {message:#?}");
         };
         assert!(only.starts_with(expected), "{upstreams}: {only}");
     }
 }
 
 #[test]
-fn a_file_that_says_nothing_is_told_what_to_say() {
+fn reports_empty_files() {
     for empty in ["", "\n\n", "# nothing yet\n", "---\n", "~\n"] {
-        let told = told(text(empty));
+        let message = messages(text(empty));
         assert!(
-            matches!(told.as_slice(), [only] if only.starts_with("1:1: the file is empty; write at least")),
-            "{empty:?}: {told:?}"
+            matches!(message.as_slice(), [only] if only.starts_with("1:1: the file is empty; write at least")),
+            "{empty:?}: {message:?}"
         );
     }
     assert_eq!(
-        told(text("just words\n")),
+        messages(text("just words\n")),
         [
-            "1:1: found a single value; write keys here, each on a line of its own, indented below this one"
+            "1:1: found a single value; write a section of keys, one per line, indented below this key"
         ]
     );
-    let told = told(text("upstreams: {a: {url: http://a}}"));
-    assert_eq!(told, ["1:1: version: this key is missing; write `version: 1` at the top"]);
+    let message = messages(text("upstreams: {a: {url: http://a}}"));
+    assert_eq!(message, ["1:1: version: missing key; write `version: 1` at the top"]);
 }
 
 #[test]
-fn without_anything_it_is_said_what_is_missing() {
-    let told = flags(&RunArgs::default(), &[]).unwrap_err().to_string();
-    assert!(told.contains("tokengauge run --upstream https://api.openai.com"), "{told}");
+fn requires_an_upstream() {
+    let message = flags(&RunArgs::default(), &[]).unwrap_err().to_string();
+    assert!(message.contains("tokengauge run --upstream https://api.openai.com"), "{message}");
     let args =
         RunArgs { listen: vec!["127.0.0.1:4001".parse().unwrap()], ..upstreams(&["http://a"]) };
-    let told = flags(&args, &[]).unwrap_err().to_string();
-    assert!(told.starts_with("--listen: 127.0.0.1:4001 is taken twice"), "{told}");
+    let message = flags(&args, &[]).unwrap_err().to_string();
+    assert!(message.starts_with("--listen: 127.0.0.1:4001 is used twice"), "{message}");
 }
 
 #[test]
-fn an_upstream_is_enough_and_defaults_do_the_rest() {
+fn needs_only_an_upstream() {
     let config = flags(&upstreams(&["https://api.openai.com/base"]), &[]).unwrap();
     let listen = tokengauge_listen::Config::at(tokengauge_listen::Address::Tcp(
         "127.0.0.1:4000".parse().unwrap(),
@@ -348,7 +341,7 @@ fn an_upstream_is_enough_and_defaults_do_the_rest() {
 }
 
 #[test]
-fn without_objectives_there_are_defaults() {
+fn has_default_objectives() {
     let config = flags(&upstreams(&["https://api.openai.com/base"]), &[]).unwrap();
     let objectives: Vec<_> = config
         .objectives
@@ -368,11 +361,11 @@ fn without_objectives_there_are_defaults() {
     assert!(config.objectives.iter().all(|objective| objective.window == thirty_days));
 }
 
-/// The objectives of a file that has these, each as it is printed.
+/// The objectives of a file, formatted.
 fn objectives(written: &str) -> Vec<String> {
     let base = "version: 1\nupstreams: {a: {url: http://a}}\nobjectives:\n";
     let config = text(&format!("{base}{written}\n")).unwrap_or_else(|errors| panic!("{errors}"));
-    let told = config.objectives.iter().map(|objective| {
+    let message = config.objectives.iter().map(|objective| {
         let counting = &objective.counting;
         let bounds = (objective.indicator.longest(), objective.indicator.lowest());
         format!(
@@ -384,11 +377,11 @@ fn objectives(written: &str) -> Vec<String> {
             objective.scope.route.as_ref().map(ToString::to_string),
         )
     });
-    told.collect()
+    message.collect()
 }
 
 #[test]
-fn every_indicator_can_be_asked_for() {
+fn supports_every_indicator() {
     let words = [
         ("availability", ""),
         ("ttft", "threshold: 1s"),
@@ -401,7 +394,7 @@ fn every_indicator_can_be_asked_for() {
         ("tokens_above_rate", "threshold: 2"),
         ("system_rate", "threshold: 2, min_streams: 3"),
     ];
-    for ((word, rest), told) in words.into_iter().zip(Indicator::WORDS) {
+    for ((word, rest), message) in words.into_iter().zip(Indicator::WORDS) {
         let written = format!("  - {{name: x, target: 95%, indicator: {word}, {rest}}}");
         let bound = match rest.split(',').next().unwrap() {
             "" => "(None, None)",
@@ -409,13 +402,13 @@ fn every_indicator_can_be_asked_for() {
             _ => "(None, Some(2.0))",
         };
         let read = &objectives(&written)[0];
-        assert!(read.starts_with(&format!("x {told} {bound}")), "{read}");
+        assert!(read.starts_with(&format!("x {message} {bound}")), "{read}");
     }
 }
 
 #[test]
-fn a_preset_is_its_objectives_under_its_name_or_another() {
-    let told = objectives(
+fn expands_presets_with_their_name_or_another() {
+    let message = objectives(
         "  - preset: batch\n  - {preset: batch, name: nightly, target: 90%, window: 7d, warmup: 1m, \
          exclude: [overload], scope: {route: a}}",
     );
@@ -423,7 +416,7 @@ fn a_preset_is_its_objectives_under_its_name_or_another() {
     let some = "Counting { warmup: 60s, min_output_tokens: None, exclude: [Overload] }";
     let route = "Some(\"a\")";
     assert_eq!(
-        told,
+        message,
         [
             format!("batch-availability availability (None, None) 0.99 2592000s None {none}"),
             format!("batch-duration duration (Some(600s), None) 0.95 2592000s None {none}"),
@@ -436,7 +429,7 @@ fn a_preset_is_its_objectives_under_its_name_or_another() {
 }
 
 #[test]
-fn a_preset_is_printed_as_what_it_amounts_to() {
+fn prints_the_objectives_of_a_preset() {
     let base = "version: 1\nupstreams: {a: {url: http://a}}\nobjectives: [{preset: voice}]\n";
     let printed = text(base).unwrap().to_yaml();
     assert!(!printed.contains("preset: voice"), "{printed}");
@@ -449,53 +442,56 @@ fn a_preset_is_printed_as_what_it_amounts_to() {
 }
 
 #[test]
-fn what_does_not_go_together_in_an_objective_is_told() {
+fn reports_conflicting_keys_of_an_objective() {
     let one = |rest: &str| {
-        let told = after(&format!("objectives: [{{name: x, target: 95%, {rest}}}]"));
-        told.join("\n")
+        let message = errors_of(&format!("objectives: [{{name: x, target: 95%, {rest}}}]"));
+        message.join("\n")
     };
-    for (rest, told) in [
+    for (rest, expected) in [
         ("indicator: stall_free, threshold: 2s", "stall_free has no threshold"),
         ("indicator: system_rate, threshold: 2", "write how many streams must be in flight"),
         (
             "indicator: system_rate, min_streams: 0, threshold: 2",
-            "0 lies outside of what is sensible; write a value from 1 to 1000000",
+            "0 is out of range; write a value from 1 to 1000000",
         ),
-        ("indicator: ttft, threshold: 2s, min_streams: 3", "only system_rate looks at streams"),
-        ("indicator: ttft, threshold: 2s, min_output_tokens: 3", "no rate of single exchanges"),
+        (
+            "indicator: ttft, threshold: 2s, min_streams: 3",
+            "only system_rate uses the number of streams",
+        ),
+        ("indicator: ttft, threshold: 2s, min_output_tokens: 3", "does not rate single exchanges"),
         (
             "indicator: inter_token, threshold: 2",
-            "\"2\" is no threshold of this indicator; write the longest good time",
+            "\"2\" is not a threshold of this indicator; write the longest good time",
         ),
         ("indicator: availability, warmup: 2d", "write a value from 0s to 1d"),
         (
             "indicator: availability, exclude: [timeouts]",
-            "\"timeouts\" is not known here; there is rate_limited, overload, shutdown, warming",
+            "unknown value \"timeouts\"; expected one of rate_limited, overload, shutdown, warming",
         ),
         (
             "indicator: availability, scope: {operation: chats}",
-            "there is no operation \"chats\"; did you mean \"chat\"?",
+            "unknown operation \"chats\"; did you mean \"chat\"?",
         ),
         (
             "indicator: availability, scope: {tenant: acme}",
-            "nothing says whose a request is; write identity.tenant",
+            "requests carry no tenant; configure identity.tenant",
         ),
         ("preset: caht", "did you mean \"chat\"?"),
-        ("preset: chat, threshold: 2s", "objectives[0].threshold: a preset has its own"),
+        ("preset: chat, threshold: 2s", "objectives[0].threshold: a preset defines this"),
     ] {
         let message = one(rest);
-        assert!(message.contains(told), "{rest}: {message}");
+        assert!(message.contains(expected), "{rest}: {message}");
         assert_eq!(message.lines().count(), 1, "{rest}: {message}");
     }
-    let twice = after("objectives: [{preset: chat}, {preset: chat, scope: {route: a}}]");
+    let twice = errors_of("objectives: [{preset: chat}, {preset: chat, scope: {route: a}}]");
     assert_eq!(twice.len(), 1, "{twice:?}");
-    assert!(twice[0].contains("a second objective is called \"chat-availability\""));
-    let path = after("slo_state: {}");
-    assert!(path[0].contains("slo_state.path: this key is missing"));
+    assert!(twice[0].contains("duplicate objective name \"chat-availability\""));
+    let path = errors_of("slo_state: {}");
+    assert!(path[0].contains("slo_state.path: missing key"));
 }
 
 #[test]
-fn upstreams_with_a_prefix_are_stripped_routes() {
+fn strips_the_prefix_of_upstream_flags() {
     let config =
         flags(&upstreams(&["/openai=https://o/v1", "/a/b/=http://b:8000", "http://rest"]), &[]);
     let config = config.unwrap();
@@ -515,15 +511,15 @@ fn upstreams_with_a_prefix_are_stripped_routes() {
         ["/a=http://a", "/a/=http://b"],
         ["/default=http://a", "http://b"],
     ] {
-        let told = flags(&upstreams(&clash), &[]).unwrap_err().to_string();
-        assert!(told.starts_with("--upstream: two lead to the route"), "{told}");
+        let message = flags(&upstreams(&clash), &[]).unwrap_err().to_string();
+        assert!(message.starts_with("--upstream: two upstreams for the route"), "{message}");
     }
-    let told = flags(&upstreams(&["nowhere", "/x", "http://h?key=secret"]), &[]).unwrap_err();
-    assert_eq!(told.iter().count(), 3, "{told}");
+    let message = flags(&upstreams(&["nowhere", "/x", "http://h?key=secret"]), &[]).unwrap_err();
+    assert_eq!(message.iter().count(), 3, "{message}");
 }
 
 #[test]
-fn flags_say_whose_the_upstreams_are_and_that_their_engines_are_asked() {
+fn applies_provider_and_engine_metrics_flags() {
     let args = RunArgs {
         provider: Some("vllm".to_owned()),
         engine_metrics: Some(true),
@@ -550,17 +546,17 @@ fn flags_say_whose_the_upstreams_are_and_that_their_engines_are_asked() {
 
     let alone = RunArgs { upstream: Vec::new(), ..args.clone() };
     let file = "version: 1\nupstreams: {a: {url: http://a}}\n";
-    let of_nothing = told(with(file, alone, &[]));
-    assert_eq!(of_nothing.len(), 2, "{of_nothing:?}");
-    assert!(of_nothing[1].starts_with("--engine-metrics: it is for what --upstream names"));
-    assert!(of_nothing[0].starts_with("--provider: it is for what --upstream names"));
+    let unused = messages(with(file, alone, &[]));
+    assert_eq!(unused.len(), 2, "{unused:?}");
+    assert!(unused[1].starts_with("--engine-metrics: requires --upstream"));
+    assert!(unused[0].starts_with("--provider: requires --upstream"));
     let odd = RunArgs { provider: Some("my engine".to_owned()), ..args };
     let odd = flags(&odd, &[]).unwrap_err().to_string();
-    assert!(odd.starts_with("--provider: \"my engine\" is no name"), "{odd}");
+    assert!(odd.starts_with("--provider: \"my engine\" is not a valid name"), "{odd}");
 }
 
 #[test]
-fn a_preset_by_flag_replaces_the_objectives_of_the_file_which_are_checked_all_the_same() {
+fn preset_flag_replaces_the_objectives_of_the_file() {
     let chat = || RunArgs { objectives: Some(Preset::Batch), ..upstreams(&["http://a"]) };
     let names = |config: &Config| -> Vec<String> {
         let objectives = config.objectives.iter();
@@ -574,12 +570,12 @@ fn a_preset_by_flag_replaces_the_objectives_of_the_file_which_are_checked_all_th
     let preset = text(&file("{preset: batch}")).unwrap();
     let flagged = with(&file("{preset: voice}"), chat(), &[]).unwrap();
     assert_eq!(flagged.objectives, preset.objectives);
-    let told = told(with(&file("{preset: noise}"), chat(), &[]));
-    assert_eq!(told.len(), 1, "{told:?}");
+    let message = messages(with(&file("{preset: noise}"), chat(), &[]));
+    assert_eq!(message.len(), 1, "{message:?}");
 }
 
 #[test]
-fn flags_win_over_the_file_and_variables_over_files_of_secrets() {
+fn flags_and_variables_take_precedence_over_the_file() {
     let file = "\
 version: 1
 listeners: [{address: 127.0.0.1:1}, {address: \"unix:/run/s\"}]
@@ -611,15 +607,15 @@ log: {level: warn, format: json}
     assert_eq!(config.log, Log { level: LogLevel::Trace, format: LogFormat::Json });
 
     let args = RunArgs { listen: vec!["127.0.0.1:0".parse().unwrap()], tls_key: None, ..args };
-    let told = told(with(file, args.clone(), &token));
-    assert_eq!(told, ["--tls-cert: there is no key to it; add --tls-key"]);
+    let message = messages(with(file, args.clone(), &token));
+    assert_eq!(message, ["--tls-cert: the key is missing; add --tls-key"]);
     let args = RunArgs { tls_cert: None, ..args };
     let config = with(file, args, &token).unwrap();
     assert_eq!(config.listeners.len(), 1);
 }
 
 #[test]
-fn what_is_wrong_outside_the_file_is_told_along_with_it() {
+fn reports_errors_in_flags_and_variables_with_those_of_the_file() {
     let args = RunArgs {
         drain: Some("2d".parse().unwrap()),
         tls_key: Some("k.pem".into()),
@@ -627,48 +623,46 @@ fn what_is_wrong_outside_the_file_is_told_along_with_it() {
     };
     let variables =
         [("TOKENGAUGE_ADMIN_TOKEN", "two words"), ("HTTPS_PROXY", "socks5://me:secret@h:1")];
-    let told = told(with("version: 1\ncolour: red\n", args, &variables));
-    let keys: BTreeSet<&str> = told.iter().map(|line| line.split(": ").next().unwrap()).collect();
+    let message = messages(with("version: 1\ncolour: red\n", args, &variables));
+    let keys: BTreeSet<&str> =
+        message.iter().map(|line| line.split(": ").next().unwrap()).collect();
     let expected =
         ["--drain", "--tls-key", "--upstream", "2:1", "HTTPS_PROXY", "TOKENGAUGE_ADMIN_TOKEN"];
-    assert_eq!(keys, BTreeSet::from(expected), "{told:#?}");
-    assert!(told.iter().all(|line| !line.contains("words") && !line.contains("secret")));
+    assert_eq!(keys, BTreeSet::from(expected), "{message:#?}");
+    assert!(message.iter().all(|line| !line.contains("words") && !line.contains("secret")));
 }
 
+/// A change of each key that takes effect only at the next start.
+const RESTART_CHANGES: &[(&str, &str)] = &[
+    ("listeners", "listeners: [{address: 127.0.0.1:9}]"),
+    ("admin", "admin: {address: 127.0.0.1:9}"),
+    ("slo_state", "slo_state: {path: a}"),
+    ("labels", "labels: {models: 9}"),
+    ("export", "export: {interval: 9s}"),
+    ("limits", "limits: {observer_memory: 9MiB}"),
+    ("propagators", "propagators: [b3]"),
+    ("log", "log: {level: debug}"),
+];
+
 #[test]
-fn a_reload_names_what_it_cannot_take_over() {
+fn names_changes_that_require_a_restart() {
     let base = "version: 1\nupstreams: {a: {url: http://a}}\n";
     let old = text(base).unwrap();
-    assert_eq!(differences(&old, &old), [""; 0]);
-    let changes = [
-        ("listeners", "listeners: [{address: 127.0.0.1:9}]"),
-        ("admin", "admin: {address: 127.0.0.1:9}"),
-        ("slo_state", "slo_state: {path: a}"),
-        ("labels", "labels: {models: 9}"),
-        ("export", "export: {interval: 9s}"),
-        ("limits", "limits: {observer_memory: 9MiB}"),
-        ("propagators", "propagators: [b3]"),
-        ("log", "log: {level: debug}"),
-    ];
-    for (key, change) in changes {
+    assert_eq!(changes_requiring_restart(&old, &old), [""; 0]);
+    for (key, change) in RESTART_CHANGES {
         let new = text(&format!("{base}{change}\n")).unwrap();
-        assert_eq!(differences(&old, &new), [key]);
+        assert_eq!(changes_requiring_restart(&old, &new), [*key]);
     }
-    let named = changes.map(|(key, _)| key);
-    for key in KEYS {
-        let top = key.path.split(['.', '[']).next().unwrap();
-        assert_eq!(key.reloadable, !named.contains(&top), "{}", key.path);
-    }
-    let taken_over = "drain: 9s\nvantage: gateway\ntrace: continue\nroutes: [{upstream: a, name: z}]\nobjectives: []\n";
-    let new = text(&format!("{base}{taken_over}")).unwrap();
-    assert_eq!(differences(&old, &new), [""; 0]);
+    let reloadable = "drain: 9s\nvantage: gateway\ntrace: continue\nroutes: [{upstream: a, name: z}]\nobjectives: []\n";
+    let new = text(&format!("{base}{reloadable}")).unwrap();
+    assert_eq!(changes_requiring_restart(&old, &new), [""; 0]);
 }
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Those in `examples` that configure tokengauge; the others are for what stands behind it.
+/// The configuration files in `examples`. The other files there configure other programs.
 fn examples() -> Vec<PathBuf> {
     const OTHERS: [&str; 2] = ["collector.yaml", "prometheus.yaml"];
     let entries = std::fs::read_dir(repository("examples")).unwrap();
@@ -682,7 +676,7 @@ fn examples() -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_examples_are_right_and_are_printed_as_files_that_amount_to_the_same() {
+fn examples_are_valid_and_survive_printing() {
     for example in examples() {
         let config = check(&example).unwrap_or_else(|errors| panic!("{errors}"));
         let printed = config.to_yaml();
@@ -692,7 +686,7 @@ fn the_examples_are_right_and_are_printed_as_files_that_amount_to_the_same() {
 }
 
 #[test]
-fn everything_that_can_be_written_is_printed() {
+fn prints_every_key() {
     let file = "\
 version: 1
 listeners:
@@ -776,39 +770,41 @@ fn walk(root: &Value, schema: &Value, path: &str, see: &mut impl FnMut(&str, &Va
     }
 }
 
-#[test]
-fn schema_table_of_keys_and_documentation_agree() {
-    let schema = schema_value();
-    let mut stated = BTreeSet::new();
-    walk(&schema, &schema, "", &mut |path, schema| {
-        assert!(
-            path.ends_with(['*', ']']) || schema["description"].is_string(),
-            "{path} has no description"
-        );
-        stated.insert(path.to_owned());
-    });
-    let keys: BTreeSet<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();
-    assert_eq!(stated, keys);
+/// The table of keys in `docs/configuration.md`: path, type, default, whether it is reloadable, description.
+fn documented_keys(documentation: &str) -> Vec<[&str; 5]> {
+    let rows = documentation.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let mut cells: [&str; 5] = cells.try_into().unwrap();
+        cells[0] = cells[0].trim_matches('`');
+        cells
+    })
+    .collect()
+}
 
+#[test]
+fn schema_and_documentation_have_the_same_keys() {
+    let schema = schema_value();
+    let mut paths = BTreeSet::new();
+    walk(&schema, &schema, "", &mut |path, schema| {
+        let is_described = path.ends_with(['*', ']']) || schema["description"].is_string();
+        assert!(is_described, "{path} has no description");
+        paths.insert(path.to_owned());
+    });
     let documentation = std::fs::read_to_string(repository("docs/configuration.md")).unwrap();
-    let rows: Vec<Vec<&str>> = documentation
-        .lines()
-        .filter(|line| line.starts_with("| `"))
-        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-        .collect();
-    let documented: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
-    let in_order: Vec<&str> = KEYS.iter().map(|key| key.path).collect();
-    assert_eq!(documented, in_order, "one row for each key, in the same order");
-    for (key, row) in KEYS.iter().zip(&rows) {
-        let default = row[2].split('`').nth(1);
-        assert_eq!(default, key.default, "the default of {}", key.path);
-        assert_eq!(row[3] == "yes", key.reloadable, "whether {} is reloadable", key.path);
-        assert!(!row[1].is_empty() && !row[4].is_empty(), "{}", key.path);
+    let documented = documented_keys(&documentation);
+    assert_eq!(documented.len(), paths.len(), "one row per key");
+    for [path, kind, _, reloadable, description] in documented {
+        assert!(paths.contains(path), "{path} is not in the schema");
+        assert!(!kind.is_empty() && !description.is_empty(), "{path}");
+        let top_level = path.split(['.', '[']).next().unwrap();
+        let needs_restart = RESTART_KEYS.contains(&top_level);
+        assert_eq!(reloadable == "no", needs_restart, "whether {path} is reloadable");
     }
 }
 
 #[test]
-fn the_defaults_in_the_table_are_the_defaults() {
+fn documented_defaults_are_the_defaults() {
     let file = "version: 1\nupstreams: {a: {url: http://a, metrics: {}, warm: {}}}\nrequest_log: {path: a}\n\
                 routes: [{upstream: a, content: {capture: true}, admission: {max_in_flight: 1}}]\n\
                 identity: {tenant: {headers: [a]}, session: {headers: [a]}, variant: {headers: [a]}}\n\
@@ -816,20 +812,21 @@ fn the_defaults_in_the_table_are_the_defaults() {
     let config = text(file).unwrap();
     let printed: Value =
         serde_json::to_value(serde_saphyr::from_str::<Value>(&config.to_yaml()).unwrap()).unwrap();
-    for key in KEYS.iter().filter(|key| !key.path.starts_with("objectives")) {
-        let Some(default) = key.default else {
+    let documentation = std::fs::read_to_string(repository("docs/configuration.md")).unwrap();
+    for [path, _, default, ..] in documented_keys(&documentation) {
+        let Some(default) = default.split('`').nth(1) else {
             continue;
         };
-        let pointer = key.path.replace("[]", ".0").replace(".*", ".a").replace('.', "/");
+        let pointer = path.replace("[]", ".0").replace(".*", ".a").replace('.', "/");
         let value = printed.pointer(&format!("/{pointer}")).unwrap();
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        // YAML readers of the 1.1 kind take `off` for false; this program's own does not.
+        // YAML 1.1 readers parse `off` as false; this program does not.
         let value = if default == "off" && value == "false" { "off".to_owned() } else { value };
-        assert_eq!(value, default, "{}", key.path);
+        assert_eq!(value, default, "{path}");
     }
 }
 
-/// A check as light as the schema is: types by reference, unknown keys, required keys and enumerations.
+/// A minimal schema validator: references, types, unknown keys, required keys and enumerations.
 fn accepts(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if let Some(pointer) = schema["$ref"].as_str() {
         let target = root.pointer(pointer.trim_start_matches('#')).unwrap();
@@ -882,7 +879,7 @@ fn accepts(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
 }
 
 #[test]
-fn the_schema_accepts_the_examples_and_refuses_unknown_and_missing_keys() {
+fn schema_accepts_examples_and_rejects_invalid_files() {
     let schema = schema_value();
     for example in examples() {
         let text = std::fs::read_to_string(&example).unwrap();
@@ -905,12 +902,12 @@ fn the_schema_accepts_the_examples_and_refuses_unknown_and_missing_keys() {
 }
 
 #[test]
-fn a_request_log_needs_a_place_and_a_sensible_size() {
+fn checks_the_request_log() {
     let base = "version: 1\nupstreams: {a: {url: http://a}}\nrequest_log: ";
-    let told = |log: &str| text(&format!("{base}{log}\n")).unwrap_err().to_string();
-    assert!(told("{}").contains("write the path of a file, or stdout"));
-    assert!(told("{path: a, rotate: {size: 1KiB}}").contains("from 1MiB to 1024GiB"));
-    assert!(told("{path: a, rotate: {keep: 1001}}").contains("from 0 to 1000"));
+    let message = |log: &str| text(&format!("{base}{log}\n")).unwrap_err().to_string();
+    assert!(message("{}").contains("write the path of a file, or stdout"));
+    assert!(message("{path: a, rotate: {size: 1KiB}}").contains("from 1MiB to 1024GiB"));
+    assert!(message("{path: a, rotate: {keep: 1001}}").contains("from 0 to 1000"));
     let place = |path: &str| {
         let config = text(&format!("{base}{{path: {path}}}\n")).unwrap();
         config.request_log.unwrap().place
@@ -922,31 +919,31 @@ fn a_request_log_needs_a_place_and_a_sensible_size() {
 }
 
 #[test]
-fn content_is_captured_only_where_a_route_says_so_and_by_patterns_that_are_some() {
+fn checks_content_capture() {
     let base = "version: 1\nupstreams: {a: {url: http://a}}\nroutes: [{upstream: a, content: ";
     let read = |content: &str| text(&format!("{base}{content}}}]\n"));
-    let told = |content: &str| read(content).unwrap_err().to_string();
+    let message = |content: &str| read(content).unwrap_err().to_string();
     let captures = |content: &str| read(content).unwrap().contents.iter().count();
     assert_eq!(captures("{capture: true}"), 1);
     assert_eq!(captures("{capture: false, max_bytes: 1KiB}"), 0);
-    assert!(told("{max_bytes: 1KiB}").contains("write `capture: true`"));
-    assert!(told("{capture: true, max_bytes: 2MiB}").contains("from 1KiB to 1MiB"));
-    let unknown = told("{capture: true, redact: [secrets, email]}");
+    assert!(message("{max_bytes: 1KiB}").contains("write `capture: true`"));
+    assert!(message("{capture: true, max_bytes: 2MiB}").contains("from 1KiB to 1MiB"));
+    let unknown = message("{capture: true, redact: [secrets, email]}");
     assert!(
         unknown.contains("routes[0].content.redact[1]") && unknown.contains("emails"),
         "{unknown}"
     );
-    assert!(told("{capture: true, redact: [/(/]}").contains("cannot be read"));
-    assert!(told("{capture: true, redact: [/a*/]}").contains("at least one character"));
+    assert!(message("{capture: true, redact: [/(/]}").contains("cannot be read"));
+    assert!(message("{capture: true, redact: [/a*/]}").contains("at least one character"));
     let many = vec!["emails"; 65].join(", ");
-    assert!(told(&format!("{{capture: true, redact: [{many}]}}")).contains("at most 64"));
+    assert!(message(&format!("{{capture: true, redact: [{many}]}}")).contains("at most 64"));
 }
 
 #[test]
-fn a_limit_says_how_many_at_once_and_the_rest_has_defaults() {
+fn checks_concurrency_limits() {
     let base = "version: 1\nupstreams: {a: {url: http://a}}\nroutes: [{upstream: a, admission: ";
     let read = |admission: &str| text(&format!("{base}{admission}}}]\n"));
-    let told = |admission: &str| read(admission).unwrap_err().to_string();
+    let message = |admission: &str| read(admission).unwrap_err().to_string();
     let limits = |admission: &str| read(admission).unwrap().routes[0].admission;
     let expected = ConcurrencyLimit {
         max_in_flight: 8,
@@ -956,17 +953,17 @@ fn a_limit_says_how_many_at_once_and_the_rest_has_defaults() {
     assert_eq!(limits("{max_in_flight: 8}"), Some(expected));
     let none = text("version: 1\nupstreams: {a: {url: http://a}}\n").unwrap();
     assert_eq!(none.routes[0].admission, None);
-    let missing = told("{queue: 3}");
+    let missing = message("{queue: 3}");
     assert!(
-        missing.contains("max_in_flight") && missing.contains("how many requests"),
+        missing.contains("max_in_flight") && missing.contains("concurrent requests"),
         "{missing}"
     );
-    let zero = told("{max_in_flight: 0}");
+    let zero = message("{max_in_flight: 0}");
     assert!(
         zero.contains("routes[0].admission.max_in_flight") && zero.contains("from 1 to 65536"),
         "{zero}"
     );
-    assert!(told("{max_in_flight: 1, queue: 65537}").contains("from 0 to 65536"));
-    assert!(told("{max_in_flight: 1, wait: 1ms}").contains("from 10ms to 10m"));
-    assert!(told("{max_in_fligt: 1}").contains("max_in_flight"));
+    assert!(message("{max_in_flight: 1, queue: 65537}").contains("from 0 to 65536"));
+    assert!(message("{max_in_flight: 1, wait: 1ms}").contains("from 10ms to 10m"));
+    assert!(message("{max_in_fligt: 1}").contains("max_in_flight"));
 }

@@ -1,4 +1,4 @@
-//! Values of the configuration that need types of other crates, and those that every crate shares.
+//! Configuration values that need types of other crates, and a re-export of those that all crates share.
 
 pub use tokengauge_types::value::*;
 
@@ -6,10 +6,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::errors::suggestion;
+
 use tokengauge_measure::cost::Day;
+use tokengauge_measure::engine::Engine;
 use tokengauge_types::as_text;
 
-/// Where to listen: `IP:PORT` or `unix:/path`.
+/// An address to listen on: `IP:PORT` or `unix:/path`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Address(pub tokengauge_listen::Address);
 
@@ -20,7 +23,7 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             if !Path::new(path).is_absolute() {
                 return Err(Wrong::new(
-                    format!("\"{path}\" is no absolute path of a socket"),
+                    format!("\"{path}\" is not an absolute path"),
                     "write unix:/path, such as unix:/run/tokengauge.sock",
                 ));
             }
@@ -29,7 +32,7 @@ impl FromStr for Address {
         match text.parse() {
             Ok(address) => Ok(Self(tokengauge_listen::Address::Tcp(address))),
             Err(_) => Err(Wrong::new(
-                format!("\"{text}\" is no address to listen on"),
+                format!("\"{text}\" is not an address to listen on"),
                 "write an IP address and a port, such as 127.0.0.1:4000, [::1]:4000 or, for all interfaces, \
                  0.0.0.0:4000; or unix:/path",
             )),
@@ -57,8 +60,8 @@ impl FromStr for Date {
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
         text.parse().map(Self).map_err(|()| {
-            let remedy = "write year, month and day, such as 2026-01-31";
-            Wrong::new(format!("\"{text}\" is no day"), remedy)
+            let hint = "write year, month and day, such as 2026-01-31";
+            Wrong::new(format!("\"{text}\" is not a date"), hint)
         })
     }
 }
@@ -71,6 +74,36 @@ impl fmt::Display for Date {
 
 as_text!(Date, { "type": "string", "format": "date" });
 
+/// The engine to expect, or `auto` to detect it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EngineChoice(pub Option<Engine>);
+
+const AUTO: &str = "auto";
+
+impl FromStr for EngineChoice {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let engine = Engine::ALL.into_iter().find(|engine| engine.as_str() == text);
+        if engine.is_some() || text == AUTO {
+            return Ok(Self(engine));
+        }
+        let known = Engine::ALL.iter().map(|engine| engine.as_str()).chain([AUTO]);
+        Err(Wrong::new(format!("unknown value \"{text}\""), suggestion(text, known)))
+    }
+}
+
+impl fmt::Display for EngineChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.map_or(AUTO, Engine::as_str))
+    }
+}
+
+as_text!(EngineChoice, {
+    "type": "string",
+    "enum": ["auto", "vllm", "sglang", "tgi", "tensorrt_llm", "llama_cpp", "triton", "nim"]
+});
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_of_tcp_or_of_unix_sockets() {
+    fn parses_tcp_and_unix_addresses() {
         for text in ["127.0.0.1:4000", "[::1]:0", "unix:/run/a.sock"] {
             assert_eq!(read::<Address>(text).as_deref(), Ok(text));
         }

@@ -1,4 +1,4 @@
-//! Reading the file again: when it has changed, and when somebody says so (SIGHUP).
+//! Reloads the configuration when its files change or when the process receives SIGHUP.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -12,72 +12,79 @@ use super::load::load_text;
 use super::{Config, RunArgs, file};
 use tokengauge_llm::count::Tokenisers;
 
-/// How often the file's content is looked at. Kubernetes swaps a symbolic link under a mounted ConfigMap, some minute
-/// after the change; inotify on the file itself never hears of that, and reading a few KiB costs next to nothing.
-const PERIOD: Duration = Duration::from_secs(5);
+/// Polling interval. Kubernetes swaps a symbolic link under a mounted ConfigMap, up to a minute after the change, which
+/// inotify on the file itself does not report. Reading a few KiB is cheap.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Loads the configuration, and loads it again when the file has changed.
+/// A file's content, or why it cannot be read.
+type Content = Result<String, ConfigErrors>;
+
+/// Loads the configuration, and loads it again when its files have changed.
 #[derive(Debug)]
 pub struct ConfigWatcher {
     args: RunArgs,
     environment: fn(&str) -> Option<String>,
-    /// The file as last seen. Compared whole rather than by a hash: it is small, and time stamps and inodes lie.
-    seen: Option<Result<String, ConfigErrors>>,
-    /// The file of prices that it names, as last seen.
-    prices: Option<(PathBuf, Result<String, ConfigErrors>)>,
-    /// As last loaded: one that is still the same is not read again.
+    /// The last content of the file. Compared as a whole, because timestamps and inodes are unreliable.
+    last_content: Option<Content>,
+    /// The price file that the configuration names, with its last content.
+    prices: Option<(PathBuf, Content)>,
+    /// Loaded tokenizers, which are not parsed again while their files stay the same.
     tokenizers: Tokenisers,
 }
 
 impl ConfigWatcher {
     pub fn new(args: RunArgs, environment: fn(&str) -> Option<String>) -> Self {
-        let seen = None;
-        Self { args, environment, seen, prices: None, tokenizers: Tokenisers::default() }
+        let tokenizers = Tokenisers::default();
+        Self { args, environment, last_content: None, prices: None, tokenizers }
     }
 
-    /// Loads everything as it is now.
+    /// Loads the configuration.
+    ///
+    /// # Errors
+    /// Returns every error in flags, environment and files.
     pub fn load(&mut self) -> Result<Config, ConfigErrors> {
         let text = self.args.config.as_deref().map(file::read);
-        self.seen.clone_from(&text);
-        // Before it is read for good: what changes in between is then seen as a change.
-        let known = self.prices.take().map(|(path, _)| looked_at(path));
+        self.last_content.clone_from(&text);
+        // Read the price file before it is parsed, so that a change in between is noticed at the next poll.
+        let previous = self.prices.take().map(|(path, _)| with_content(path));
         let text = text.transpose()?;
         let environment = &self.environment;
         let loaded = load_text(text.as_deref(), &self.args, environment, &self.tokenizers);
-        let named = match &loaded {
+        let path = match &loaded {
             Ok(config) => config.prices.clone(),
-            // Mended prices have to be seen too, also where the configuration that names them never was in force.
+            // A price file with errors has to be watched too, even if its configuration was never in force.
             Err(errors) => {
-                let other = |file: &&Path| Some(*file) != self.args.config.as_deref();
-                let wrong = errors.files().find(other).map(Path::to_owned);
-                wrong.or_else(|| known.as_ref().map(|(path, _)| path.clone()))
+                let is_other = |file: &&Path| Some(*file) != self.args.config.as_deref();
+                let invalid = errors.files().find(is_other).map(Path::to_owned);
+                invalid.or_else(|| previous.as_ref().map(|(path, _)| path.clone()))
             }
         };
-        let same = |(path, _): &(PathBuf, _)| Some(path) == named.as_ref();
-        self.prices = known.filter(same).or_else(|| named.clone().map(looked_at));
+        let is_same = |(previous, _): &(PathBuf, _)| Some(previous) == path.as_ref();
+        self.prices = previous.filter(is_same).or_else(|| path.clone().map(with_content));
         let config = loaded?;
         self.tokenizers = config.tokenizers.clone();
         Ok(config)
     }
 
-    /// Loads everything if the file, or that of the prices, is not what it was when it was last loaded. One that cannot
-    /// be read, or is wrong, is told once.
+    /// Loads the configuration if its file or the price file has changed since the last load. So an error is returned
+    /// only once.
     pub fn load_if_changed(&mut self) -> Option<Result<Config, ConfigErrors>> {
-        let now = self.args.config.as_deref().map(file::read);
-        let priced = self.prices.as_ref();
-        let repriced = priced.is_some_and(|(path, seen)| file::read(path) != *seen);
-        (repriced || now != self.seen).then(|| self.load())
+        let content = self.args.config.as_deref().map(file::read);
+        let prices = self.prices.as_ref();
+        let have_prices_changed = prices.is_some_and(|(path, last)| file::read(path) != *last);
+        (have_prices_changed || content != self.last_content).then(|| self.load())
     }
 
-    /// Hands every later configuration, or what is wrong with it, to `apply`; does not return. `hang_up` says when to
-    /// load whether or not the file has changed. Needs a tokio runtime, and blocks its caller while it reads: the file is
-    /// small and local, but a tokeniser that is new in it takes up to a second. So not to be run on a worker.
+    /// Passes every later configuration, or its errors, to `apply`. `hang_up` forces a load even without a change.
+    ///
+    /// Never returns. Needs a tokio runtime. Blocks while it reads: the file is small and local, but a new tokenizer
+    /// takes up to a second, so do not run this on a worker thread.
     pub async fn run(
         mut self,
         mut hang_up: Signal,
         mut apply: impl FnMut(Result<Config, ConfigErrors>),
     ) -> Infallible {
-        let mut ticks = tokio::time::interval(PERIOD);
+        let mut ticks = tokio::time::interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let loaded = tokio::select! {
@@ -91,9 +98,29 @@ impl ConfigWatcher {
     }
 }
 
-fn looked_at(path: PathBuf) -> (PathBuf, Result<String, ConfigErrors>) {
-    let text = file::read(&path);
-    (path, text)
+/// Top-level keys that take effect only at the next start.
+pub const RESTART_KEYS: [&str; 8] =
+    ["listeners", "admin", "slo_state", "labels", "export", "limits", "propagators", "log"];
+
+/// The [`RESTART_KEYS`] that differ.
+pub fn changes_requiring_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+    let has_changed = [
+        old.listeners != new.listeners,
+        old.admin != new.admin,
+        old.slo_state != new.slo_state,
+        old.labels != new.labels,
+        old.export != new.export,
+        old.observer_memory != new.observer_memory,
+        old.propagators != new.propagators,
+        old.log != new.log,
+    ];
+    let keys = RESTART_KEYS.into_iter().zip(has_changed);
+    keys.filter_map(|(key, has_changed)| has_changed.then_some(key)).collect()
+}
+
+fn with_content(path: PathBuf) -> (PathBuf, Content) {
+    let content = file::read(&path);
+    (path, content)
 }
 
 #[cfg(test)]
@@ -117,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_is_loaded_once() {
+    fn loads_a_changed_file_once() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("c.yaml");
         write(&file, "one");
@@ -130,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_prices_are_a_change() {
+    fn loads_again_when_prices_change() {
         let directory = tempfile::tempdir().unwrap();
         let (file, prices) = (directory.path().join("c.yaml"), directory.path().join("p.yaml"));
         let text = format!(
@@ -152,18 +179,21 @@ mod tests {
         let loaded = watch.load_if_changed().unwrap().unwrap();
         assert!((input(loaded) - 2.5).abs() < 1e-9);
         price("cheap");
-        let wrong = watch.load_if_changed().unwrap().unwrap_err().to_string();
-        assert!(wrong.contains("p.yaml:3:28: models[0].input: \"cheap\" is no amount"), "{wrong}");
-        assert!(watch.load_if_changed().is_none(), "it is told once");
+        let message = watch.load_if_changed().unwrap().unwrap_err().to_string();
+        assert!(
+            message.contains("p.yaml:3:28: models[0].input: \"cheap\" is no amount"),
+            "{message}"
+        );
+        assert!(watch.load_if_changed().is_none(), "an error is reported once");
         price("3.5");
         let loaded = watch.load_if_changed().unwrap().unwrap();
-        assert!((input(loaded) - 3.5).abs() < 1e-9, "mended");
+        assert!((input(loaded) - 3.5).abs() < 1e-9, "corrected");
         std::fs::remove_file(&prices).unwrap();
-        assert!(watch.load_if_changed().unwrap().is_err(), "gone");
+        assert!(watch.load_if_changed().unwrap().is_err(), "deleted");
     }
 
     #[test]
-    fn prices_that_were_wrong_when_they_were_first_named_are_read_once_they_are_mended() {
+    fn watches_a_price_file_that_was_invalid_from_the_start() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         write(&path("c.yaml"), "a");
@@ -176,16 +206,16 @@ mod tests {
         );
         std::fs::write(path("c.yaml"), text).unwrap();
         assert!(watch.load_if_changed().unwrap().is_err());
-        assert!(watch.load_if_changed().is_none(), "it is told once");
-        let mended = "version: 1\ncurrency: USD\nmodels: [{model: m, input: 1}]\n";
-        std::fs::write(path("p.yaml"), mended).unwrap();
+        assert!(watch.load_if_changed().is_none(), "an error is reported once");
+        let corrected = "version: 1\ncurrency: USD\nmodels: [{model: m, input: 1}]\n";
+        std::fs::write(path("p.yaml"), corrected).unwrap();
         let loaded = watch.load_if_changed().unwrap().unwrap();
         assert_eq!(loaded.costs.prices.models.len(), 1);
         assert!(watch.load_if_changed().is_none());
     }
 
     #[test]
-    fn a_swapped_link_is_a_change() {
+    fn notices_a_swapped_symbolic_link() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         for version in ["v1", "v2"] {
@@ -202,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_went_wrong_is_told_once_and_again_when_it_is_right() {
+    fn reports_an_invalid_file_once() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("c.yaml");
         write(&file, "one");
@@ -219,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_nothing_ever_changes() {
+    fn never_reloads_without_a_file() {
         let args =
             RunArgs { upstream: vec![super::super::Secret::new("http://h")], ..RunArgs::default() };
         let mut watch = ConfigWatcher::new(args, |_| None);

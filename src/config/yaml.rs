@@ -1,8 +1,8 @@
-//! YAML text → a tree of nodes that know where they stand.
+//! Parses YAML into a tree of nodes with positions.
 //!
-//! Built from the events of serde-saphyr's own parser rather than by its deserialiser, because that one stops at the
-//! first error; from a tree everything that is wrong can be told at once. Scalars stay text here: what a scalar may
-//! be is for the type that reads it to say (so `off` is no boolean, and `1.10` no number, unless somebody asks for one).
+//! Uses the events of serde-saphyr's parser instead of its deserializer, which stops at the first error. Scalars stay
+//! text: the type that reads a scalar decides what is valid, so `off` is not a boolean and `1.10` not a number unless
+//! one is expected.
 
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, options};
 
@@ -17,25 +17,25 @@ pub(super) struct Node {
 
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// Nothing, `~` or `null`: the same as if the key were not there.
+    /// Empty, `~` or `null`: equivalent to an absent key.
     Null,
     Scalar {
         text: String,
         quoted: bool,
     },
     List(Vec<Node>),
-    /// Keys in the order of the file, none twice.
+    /// Unique keys, in file order.
     Section(Vec<(Key, Node)>),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     pub(super) text: String,
-    pub(super) place: Position,
+    pub(super) position: Position,
 }
 
 impl Kind {
-    /// A key with nothing behind it comes from the parser as `~`.
+    /// The parser reports a missing value as `~`.
     fn scalar(text: String, style: ScalarStyle) -> Self {
         if is_null(&text, style) {
             return Self::Null;
@@ -43,10 +43,10 @@ impl Kind {
         Self::Scalar { text, quoted: style != ScalarStyle::Plain }
     }
 
-    /// For "expected …, found …".
+    /// For messages such as `found a list; …`.
     pub(super) const fn name(&self) -> &'static str {
         match self {
-            Self::Null => "nothing",
+            Self::Null => "no value",
             Self::Scalar { .. } => "a single value",
             Self::List(_) => "a list",
             Self::Section(_) => "a section of keys",
@@ -54,8 +54,7 @@ impl Kind {
     }
 }
 
-/// The tree of `text`, and what is wrong with it as YAML. A text that cannot be parsed has no yaml; the parser cannot
-/// go on after such an error, so that is the only one then.
+/// Parses `text`. A syntax error ends the parser, so it is the only error, and there is no tree.
 pub(super) fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Node> {
     let options = options! { emit_comments: false };
     let mut events = Vec::new();
@@ -63,8 +62,8 @@ pub(super) fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Node> {
         match event {
             Ok(event) => events.push(event),
             Err(error) => {
-                let place = position_of(*error.marker());
-                errors.in_file(place, String::new(), syntax(text, place, &error.info()));
+                let position = position_of(*error.marker());
+                errors.add_at(position, String::new(), syntax_error(text, position, &error.info()));
                 return None;
             }
         }
@@ -73,18 +72,18 @@ pub(super) fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Node> {
     builder.document()
 }
 
-/// A parser's message, and the remedy where the cause is one of the usual ones.
-fn syntax(text: &str, place: Position, message: &str) -> String {
-    let line = text.lines().nth(place.line - 1).unwrap_or_default();
+/// The parser's message, with a hint for common causes.
+fn syntax_error(text: &str, position: Position, message: &str) -> String {
+    let line = text.lines().nth(position.line - 1).unwrap_or_default();
     let indent: String = line.chars().take_while(|c| c.is_whitespace()).collect();
-    let remedy = if indent.contains('\t') {
+    let hint = if indent.contains('\t') {
         "YAML is indented with spaces; replace the tab"
     } else if line.contains(": *") || line.contains("- *") {
-        "a value that begins with * must be quoted, such as \"*.example.com\""
+        "a value that starts with * must be quoted, such as \"*.example.com\""
     } else {
-        "check the indentation, and that every key is followed by a colon and a space"
+        "check the indentation, and that each key is followed by a colon and a space"
     };
-    format!("not valid YAML: {message}; {remedy}")
+    format!("not valid YAML: {message}; {hint}")
 }
 
 struct Builder<'p, 'input, I: Iterator<Item = (Event<'input>, Span)>> {
@@ -93,31 +92,31 @@ struct Builder<'p, 'input, I: Iterator<Item = (Event<'input>, Span)>> {
 }
 
 impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
-    /// The one document; further ones are a problem.
+    /// Reads the document. A second one is an error.
     fn document(&mut self) -> Option<Node> {
         let mut root = None;
         while let Some((event, span)) = self.events.next() {
             if !event.is_node() {
                 continue;
             }
-            let place = position_of(span.start);
+            let position = position_of(span.start);
             if root.is_some() {
-                self.errors.in_file(
-                    place,
+                self.errors.add_at(
+                    position,
                     String::new(),
-                    "a second document begins here; keep one configuration per file (remove the --- before it)",
+                    "a second document starts here; keep one configuration per file (remove the --- before it)",
                 );
                 return root;
             }
-            root = Some(self.node(event, place, ""));
+            root = Some(self.node(event, position, ""));
         }
         root
     }
 
-    /// The node that `event` begins. `place` is where its key stands, so that what is wrong with a whole section is
-    /// told at its name; a scalar is told at itself.
-    fn node(&mut self, event: Event<'input>, place: Position, path: &str) -> Node {
-        let id = self.errors.add_node(place, path.to_owned());
+    /// Reads the node that `event` starts. `position` is the position for errors: that of the key for a section, that of
+    /// the value for a scalar.
+    fn node(&mut self, event: Event<'input>, position: Position, path: &str) -> Node {
+        let id = self.errors.add_node(position, path.to_owned());
         let kind = if let Event::Scalar(text, style, ..) = event {
             Kind::scalar(text.into_owned(), style)
         } else if matches!(event, Event::SequenceStart(..)) {
@@ -125,9 +124,9 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         } else if matches!(event, Event::MappingStart(..)) {
             self.section(path)
         } else {
-            // An alias: no other event is a node.
+            // Only an alias is left: no other event starts a node.
             let message = "aliases are not supported; write the value out";
-            self.errors.at(id, message);
+            self.errors.add(id, message);
             Kind::Null
         };
         Node { id, kind }
@@ -160,20 +159,20 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
             let Some((event, span)) = self.next_node() else {
                 break;
             };
-            let place = if matches!(&event, Event::Scalar(text, style, ..) if !is_null(text, *style))
+            let position = if matches!(&event, Event::Scalar(text, style, ..) if !is_null(text, *style))
             {
                 position_of(span.start)
             } else {
-                key.place
+                key.position
             };
-            let value = self.node(event, place, &value_path);
+            let value = self.node(event, position, &value_path);
             match entries.iter().find(|(known, _)| known.text == key.text) {
                 Some((first, _)) => {
                     let message = format!(
-                        "this key stands here for the second time (first in line {}); remove one",
-                        first.place.line
+                        "duplicate key, first defined in line {}; remove one",
+                        first.position.line
                     );
-                    self.errors.in_file(key.place, value_path, message);
+                    self.errors.add_at(key.position, value_path, message);
                 }
                 None => entries.push((key, value)),
             }
@@ -181,19 +180,19 @@ impl<'input, I: Iterator<Item = (Event<'input>, Span)>> Builder<'_, 'input, I> {
         Kind::Section(entries)
     }
 
-    /// A key, or `None` where it is none; then its value is passed over.
+    /// Reads a key. If it is not a scalar, reports that, skips its value and returns `None`.
     fn key(&mut self, event: Event<'input>, span: Span, path: &str) -> Option<Key> {
-        let place = position_of(span.start);
+        let position = position_of(span.start);
         if !event.is_node() {
             return None;
         }
         if let Event::Scalar(text, ..) = event {
             let text = text.into_owned();
-            return Some(Key { text, place });
+            return Some(Key { text, position });
         }
-        let message = "a key must be a single word; write `key: value`";
-        self.errors.in_file(place, path.to_owned(), message);
-        self.node(event, place, path);
+        let message = "a key must be a plain string; write `key: value`";
+        self.errors.add_at(position, path.to_owned(), message);
+        self.node(event, position, path);
         let (value, span) = self.next_node()?;
         self.node(value, position_of(span.start), path);
         None
@@ -218,8 +217,8 @@ mod tests {
 
     use super::*;
 
-    fn problems_of(text: &str) -> Vec<String> {
-        let mut errors = ErrorCollector::of_file(Path::new("f"));
+    fn errors_of(text: &str) -> Vec<String> {
+        let mut errors = ErrorCollector::for_file(Path::new("f"));
         parse(text, &mut errors);
         match errors.into_result(()) {
             Ok(()) => Vec::new(),
@@ -228,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_told_at_themselves_and_sections_at_their_key() {
-        let mut errors = ErrorCollector::of_file(Path::new("f"));
+    fn locates_scalars_at_the_value_and_sections_at_the_key() {
+        let mut errors = ErrorCollector::for_file(Path::new("f"));
         let text = "a:\n  b: 1\n  c:\n    - x\n    - d: ü\n      e:\n";
         let root = parse(text, &mut errors).unwrap();
         let mut seen = Vec::new();
         walk(&root, &mut |id| {
             let location = errors.location(id);
-            seen.push((location.key, location.place.line, location.place.column));
+            seen.push((location.key, location.position.line, location.position.column));
         });
         let expected = [
             ("", 1, 1),
@@ -260,34 +259,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_the_yaml_is_told_with_its_place() {
+    fn reports_structural_errors_with_their_position() {
         let cases = [
             (
                 "a: 1\nb: 2\na: 3\na: 4\n",
                 vec![
-                    "f:3:1: a: this key stands here for the second time (first in line 1); remove one",
-                    "f:4:1: a: this key stands here for the second time (first in line 1); remove one",
+                    "f:3:1: a: duplicate key, first defined in line 1; remove one",
+                    "f:4:1: a: duplicate key, first defined in line 1; remove one",
                 ],
             ),
             ("a: &x 1\nb: *x\n", vec!["f:2:1: b: aliases are not supported; write the value out"]),
             (
                 "a: 1\n---\nb: 2\n",
                 vec![
-                    "f:3:1: a second document begins here; keep one configuration per file (remove the --- before it)",
+                    "f:3:1: a second document starts here; keep one configuration per file (remove the --- before it)",
                 ],
             ),
             (
                 "? [a, b]\n: 1\nc: 2\n",
-                vec!["f:1:3: a key must be a single word; write `key: value`"],
+                vec!["f:1:3: a key must be a plain string; write `key: value`"],
             ),
         ];
         for (text, expected) in cases {
-            assert_eq!(problems_of(text), expected, "{text}");
+            assert_eq!(errors_of(text), expected, "{text}");
         }
     }
 
     #[test]
-    fn what_does_not_parse_is_told_with_the_usual_remedy() {
+    fn hints_at_the_cause_of_syntax_errors() {
         let cases = [
             ("a:\n\tb: 1\n", "f:2:", "replace the tab"),
             ("host: *.example.com\n", "f:1:", "must be quoted"),
@@ -295,12 +294,12 @@ mod tests {
             (&"[".repeat(100_000), "f:1:", "not valid YAML"),
             ("a: 1\n b: 2\n", "f:2:", "check the indentation"),
         ];
-        for (text, place, remedy) in cases {
-            let errors = problems_of(text);
-            let [problem] = errors.as_slice() else {
+        for (text, position, hint) in cases {
+            let errors = errors_of(text);
+            let [error] = errors.as_slice() else {
                 panic!("{text:?}: {errors:?}");
             };
-            assert!(problem.starts_with(place) && problem.contains(remedy), "{problem}");
+            assert!(error.starts_with(position) && error.contains(hint), "{error}");
         }
     }
 }

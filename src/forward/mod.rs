@@ -73,7 +73,18 @@ pub struct Config {
 }
 
 /// What is spoken to the upstream.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    PartialEq,
+    serde::Deserialize,
+    serde::Serialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// One connection per stream; closing it cancels the request.
     #[default]

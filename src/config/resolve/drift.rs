@@ -1,30 +1,27 @@
-//! What the workload is compared with. A saved baseline is read here, so that what is wrong with it is told along with
-//! all else.
+//! Detection of workload shifts. A saved baseline is read here, so that its errors are reported with all others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::within;
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::ErrorCollector;
-use crate::config::file;
-use crate::config::raw;
+use crate::config::{file, raw};
 use tokengauge_measure::drift::{Baseline, Config, Saved};
 
-/// The words for what is no file; a file of that name is `./first`.
+/// The baselines that are not files. A file of such a name is `./first`.
 pub(in crate::config) const OFF: &str = "off";
 pub(in crate::config) const FIRST: &str = "first";
 pub(in crate::config) const YESTERDAY: &str = "yesterday";
 
-/// As many flows as there can be, with every length there can be, are 6 MB.
-const LARGEST: u64 = 8 << 20;
+/// The maximum number of routes and models, each with all lengths, takes 6 MB.
+const MAX_BYTES: u64 = 8 << 20;
 
 pub(super) fn resolve(written: Field<raw::Drift>, errors: &mut ErrorCollector) -> Config {
-    let written = written.value().unwrap_or_default();
-    let usual = Config::default();
+    let written = written.or_default();
+    let default = Config::default();
     Config {
-        baseline: baseline(written.baseline, errors).unwrap_or(usual.baseline),
-        exchanges: within(written.exchanges, Config::EXCHANGES, errors).unwrap_or(usual.exchanges),
+        baseline: baseline(written.baseline, errors).unwrap_or(default.baseline),
+        exchanges: written.exchanges.or(default.exchanges),
     }
 }
 
@@ -36,18 +33,18 @@ fn baseline(written: Field<PathBuf>, errors: &mut ErrorCollector) -> Option<Base
         Some(YESTERDAY) => return Some(Baseline::Yesterday),
         Some(_) | None => {}
     }
-    match read(&value) {
+    match load(&value) {
         Ok(saved) => Some(Baseline::File { path: value, saved: Arc::new(saved) }),
-        Err(why) => {
-            errors.at(node, format!("{}: {why}", value.display()));
+        Err(reason) => {
+            errors.add(node, format!("{}: {reason}", value.display()));
             None
         }
     }
 }
 
-fn read(path: &Path) -> Result<Saved, String> {
-    let json = file::bytes_of(path, LARGEST)?;
-    Saved::read(&json).map_err(|why| why.to_string())
+fn load(path: &Path) -> Result<Saved, String> {
+    let json = file::read_bytes(path, MAX_BYTES)?;
+    Saved::read(&json).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -62,12 +59,12 @@ mod tests {
         load_text(Some(&text), &RunArgs::default(), &|_| None, &Tokenisers::default())
     }
 
-    fn told(drift: &str) -> String {
+    fn error(drift: &str) -> String {
         load(drift).unwrap_err().to_string()
     }
 
     #[test]
-    fn words_are_no_files() {
+    fn keywords_are_not_paths() {
         for (word, baseline) in
             [("off", Baseline::Off), ("first", Baseline::First), ("yesterday", Baseline::Yesterday)]
         {
@@ -82,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_saved_is_read_and_printed_by_its_path() {
+    fn loads_a_saved_baseline_and_prints_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("baseline.json");
         let saved = "{\"version\":1,\"flows\":[{\"provider\":\"p\",\"model\":\"m\",\"route\":\"r\",\
@@ -97,21 +94,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_baseline_is_told_with_line_key_and_remedy() {
+    fn reports_an_invalid_baseline_with_its_key() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("corrupt");
         std::fs::write(&path, "{\"version\":1,\"flows\":[sk-planted").unwrap();
-        let told_of_corrupt = told(&format!("{{baseline: {}}}", path.display()));
+        let corrupt = error(&format!("{{baseline: {}}}", path.display()));
+        assert!(corrupt.contains(":3:") && corrupt.contains("drift.baseline"), "{corrupt}");
         assert!(
-            told_of_corrupt.contains(":3:") && told_of_corrupt.contains("drift.baseline"),
-            "{told_of_corrupt}"
+            corrupt.contains("corrupt: this is no saved baseline (line 1, column 23)"),
+            "{corrupt}"
         );
-        assert!(
-            told_of_corrupt.contains("corrupt: this is no saved baseline (line 1, column 23)"),
-            "{told_of_corrupt}"
-        );
-        assert!(!told_of_corrupt.contains("planted"));
-        assert!(told("{baseline: /nowhere/f}").contains("the file cannot be read"));
-        assert!(told("{exchanges: 199}").contains("write a value from 200 to 10000"));
+        assert!(!corrupt.contains("planted"));
+        assert!(error("{baseline: /nowhere/f}").contains("cannot read the file"));
+        assert!(error("{exchanges: 199}").contains("write a value from 200 to 10000"));
     }
 }

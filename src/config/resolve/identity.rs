@@ -1,4 +1,4 @@
-//! Whom requests are for: the headers that say so.
+//! The request headers that identify tenant, session and variant.
 
 use http::HeaderName;
 
@@ -7,11 +7,11 @@ use crate::config::errors::ErrorCollector;
 use crate::config::raw;
 use crate::forward::identity::{Config, Source};
 
-/// A value may come by the header of the application or that of a gateway before it; more are a mistake.
-const MOST_HEADERS: usize = 8;
+/// A value comes from the application or from a gateway before it. More headers are a mistake.
+const MAX_HEADERS: usize = 8;
 
 pub(super) fn resolve(written: Field<raw::Identity>, errors: &mut ErrorCollector) -> Config {
-    let written = written.value().unwrap_or_default();
+    let written = written.or_default();
     Config {
         tenant: source(written.tenant, errors),
         session: source(written.session, errors),
@@ -22,39 +22,37 @@ pub(super) fn resolve(written: Field<raw::Identity>, errors: &mut ErrorCollector
 fn source(written: Field<raw::Source>, errors: &mut ErrorCollector) -> Option<Source> {
     let Spanned { value, node } = written.spanned()?;
     let hash = value.hash.value().unwrap_or_default();
-    let remedy = "name the header that says it, such as `headers: [x-tenant-id]`";
-    let listed = value.headers.required(errors, node, "headers", remedy)?;
-    if listed.value.is_empty() || listed.value.len() > MOST_HEADERS {
-        let message = format!("write 1 to {MOST_HEADERS} headers");
-        errors.at(listed.node, message);
+    let hint = "name the header, such as `headers: [x-tenant-id]`";
+    let list = value.headers.required(errors, node, "headers", hint)?;
+    if list.value.is_empty() || list.value.len() > MAX_HEADERS {
+        errors.add(list.node, format!("write 1 to {MAX_HEADERS} headers"));
     }
     let mut headers = Vec::new();
-    for Spanned { value, node } in listed.value.into_iter().filter_map(Field::spanned) {
+    for Spanned { value, node } in list.value.into_iter().filter_map(Field::spanned) {
         match header(&value, hash) {
             Ok(header) if headers.contains(&header) => {
-                errors.at(node, format!("{header} is listed twice; remove one"));
+                errors.add(node, format!("{header} is listed twice; remove one"));
             }
             Ok(header) => headers.push(header),
-            Err(message) => errors.at(node, message),
+            Err(message) => errors.add(node, message),
         }
     }
     Some(Source { headers, hash })
 }
 
 fn header(text: &str, hash: bool) -> Result<HeaderName, String> {
-    let header: HeaderName = text.parse().map_err(|_| {
-        format!("\"{text}\" cannot be the name of a header; write it without a colon")
-    })?;
-    if !hash && is_secret(header.as_str()) {
+    let invalid = |_| format!("\"{text}\" is not a valid header name; write it without a colon");
+    let header: HeaderName = text.parse().map_err(invalid)?;
+    if !hash && may_hold_credential(header.as_str()) {
         return Err(format!(
-            "{header} holds a credential, which must be in no telemetry; add `hash: true`, or name another header"
+            "{header} holds a credential, which must not appear in telemetry; add `hash: true`, or name another header"
         ));
     }
     Ok(header)
 }
 
-/// Whether a header of this name may hold a credential. Rather too many than one too few: the remedy is one word.
-fn is_secret(name: &str) -> bool {
+/// Whether a header of this name may hold a credential. A false positive costs the user one line (`hash: true`).
+fn may_hold_credential(name: &str) -> bool {
     const WORDS: [&str; 8] =
         ["auth", "cookie", "key", "token", "secret", "password", "signature", "credential"];
     WORDS.iter().any(|word| name.contains(word))
@@ -65,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_with_credentials_are_taken_only_where_they_are_hashed() {
+    fn accepts_credential_headers_only_if_hashed() {
         for name in [
             "authorization",
             "Cookie",

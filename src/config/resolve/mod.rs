@@ -1,322 +1,160 @@
-//! What was written, layer over layer → what the program runs on.
+//! Resolves the layers (flags, environment, file, defaults) into a [`Config`].
 //!
-//! A value that is wrong is told and its default taken, so that everything else is checked as well; the result is
-//! thrown away then.
+//! An invalid value is reported and replaced by its default, so that all other checks still run. The caller discards
+//! the result if there was any error.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::deserialize::{Field, Spanned};
 use super::errors::{ErrorCollector, NodeId};
-use super::value::{Length, Size};
-use super::{Admin, Config, ExportOverrides, Log, RunArgs, Secret, file, proxy_env, raw};
+use super::value::Size;
+use super::{Config, Environment, ExportOverrides, Log, RunArgs, Secret, proxy_env, raw};
+use crate::forward::Propagator;
 use tokengauge_llm::count::Tokenisers;
+use tokengauge_telemetry::request_log;
 use tokengauge_types::label;
 
-mod admission;
-mod backends;
-mod content;
 mod cost;
 pub(super) mod drift;
 mod identity;
-mod indicator;
+mod listeners;
 mod objectives;
-mod propagators;
-pub(super) mod request_log;
 mod routes;
 mod tokenizers;
 mod upstreams;
 
-/// Loopback: who wants to be reached from elsewhere says so.
-const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
-
-/// What Kubernetes grants by default between SIGTERM and SIGKILL.
+/// The default of Kubernetes between SIGTERM and SIGKILL.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Room for 5,000 streams that are each 6 KiB behind: whoever is further behind than that does not catch up.
-const OBSERVER_MEMORY: usize = 32 << 20;
+/// Enough for 5,000 streams that are each 6 KiB behind. Streams further behind do not catch up.
+const OBSERVER_MEMORY: Size = Size(32 << 20);
 
-/// The variable that holds the admin port's bearer token. There is no flag for it: flags are seen in `ps`.
-const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
+/// The key with which tenants, sessions and variants are hashed.
+const IDENTITY_KEY_VARIABLE: &str = "TOKENGAUGE_IDENTITY_KEY";
 
-/// The variable that holds the key by which tenants, sessions and variants are hashed.
-const IDENTITY_KEY: &str = "TOKENGAUGE_IDENTITY_KEY";
+/// `request_log.path` for standard output. A file of that name is `./stdout`.
+pub(super) const STDOUT: &str = "stdout";
 
-/// The layers layers the file.
+/// The longest name that fits a dashboard legend.
+const MAX_NAME: usize = 64;
+
+/// The layers that take precedence over the file, and what the caller provides.
 #[derive(Clone, Copy)]
 pub(super) struct Layers<'a> {
     pub(super) args: &'a RunArgs,
-    pub(super) environment: super::Environment<'a>,
-    /// Whether files that hold secrets are read; `check` may run where they are not.
+    pub(super) environment: Environment<'a>,
+    /// Whether to read files that hold secrets. `check` may run where they do not exist.
     pub(super) read_secrets: bool,
-    /// Tokenisers that were read before.
+    /// Tokenizers that are loaded already.
     pub(super) tokenizers: &'a Tokenisers,
 }
 
-/// Resolves the layers. `file` is absent where no file was named.
+/// Resolves all layers. `file` is `None` if no file was named.
 pub(super) fn resolve(
     file: Option<Spanned<raw::File>>,
     layers: Layers<'_>,
     errors: &mut ErrorCollector,
 ) -> Config {
-    let args = layers.args;
+    let Layers { args, environment, .. } = layers;
     if let Some(file) = &file {
-        version(file.value.version.clone(), file.node, errors);
+        check_version(file.value.version.clone(), file.node, errors);
     }
     let root = file.as_ref().map(|file| file.node);
     let file = file.map(|file| file.value).unwrap_or_default();
-    let listening = match &file.listeners {
-        Field::Present(given) if args.listen.is_empty() => Some(given.node),
-        Field::Present(_) | Field::Absent | Field::Invalid => None,
-    };
-    let listeners = listeners(file.listeners, args, errors);
-    let admin = admin(file.admin, layers, errors);
-    tell_taken_twice(listening, &listeners, &admin, errors);
+    let (listeners, admin) = listeners::resolve(file.listeners, file.admin, layers, errors);
     let vantage = args.vantage.or(file.vantage.value()).unwrap_or_default();
-    let written = routes::Written { file: root, upstreams: file.upstreams, routes: file.routes };
     let trace = args.trace.or(file.trace.value()).unwrap_or_default();
-    let defaults = routes::Defaults { vantage, trace };
-    let mut paths = routes::resolve(written, args, defaults, errors);
-    let (propagators, ignored_propagators) =
-        propagators::resolve(file.propagators, layers.environment, errors);
+    let written = routes::Written { file: root, upstreams: file.upstreams, routes: file.routes };
+    let mut routing = routes::resolve(written, args, routes::Defaults { vantage, trace }, errors);
+    apply_proxies(&mut routing, environment, errors);
+    let (propagators, ignored_propagators) = propagators(file.propagators, environment, errors);
     let identity = identity::resolve(file.identity, errors);
     let known =
-        objectives::Known { routes: &paths.route_names, tenants: identity.tenant.is_some() };
-    let objectives = objectives::resolve(file.objectives, args.objectives, known, errors);
-    proxies(&mut paths, layers, errors);
+        objectives::Known { routes: &routing.route_names, has_tenants: identity.tenant.is_some() };
     Config {
         listeners,
         admin,
-        upstreams: paths.upstreams,
-        scrapes: paths.scrapes,
-        warm: paths.warm,
-        routes: paths.routes,
-        contents: paths.contents,
-        objectives,
+        objectives: objectives::resolve(file.objectives, args.objectives, known, errors),
         slo_state: objectives::state(file.slo_state, errors),
         tokenizers: tokenizers::resolve(file.tokenizers, layers.tokenizers, errors),
-        prices: prices_file(&file.cost),
-        costs: cost::resolve(file.cost, &paths.route_names, errors),
+        prices: file.cost.clone().value().and_then(|cost| cost.prices.value()),
+        costs: cost::resolve(file.cost, &routing.route_names, errors),
+        upstreams: routing.upstreams,
+        scrapes: routing.scrapes,
+        warm: routing.warm,
+        routes: routing.routes,
+        contents: routing.contents,
         identity,
-        identity_key: (layers.environment)(IDENTITY_KEY)
+        identity_key: environment(IDENTITY_KEY_VARIABLE)
             .filter(|key| !key.is_empty())
             .map(|key| Secret::new(&key)),
-        labels: labels(file.labels, errors),
-        observer_memory: observer_memory(file.limits, errors),
+        labels: labels(file.labels),
+        observer_memory: file.limits.or_default().observer_memory.or(OBSERVER_MEMORY).0,
         drain: drain(file.drain, args, errors),
         vantage,
         trace,
         propagators,
         ignored_propagators,
         log: log(file.log, args),
-        request_log: request_log::resolve(file.request_log, errors),
+        request_log: request_log(file.request_log, errors),
         drift: drift::resolve(file.drift, errors),
         export: export(file.export, errors),
     }
 }
 
-/// Where the prices are, as far as the file says so in the right way.
-fn prices_file(cost: &Field<raw::Cost>) -> Option<std::path::PathBuf> {
-    cost.clone().value()?.prices.value()
+/// Assigns each upstream and metrics endpoint the HTTP proxy that the environment names for it.
+fn apply_proxies(
+    routing: &mut routes::Routing,
+    environment: Environment<'_>,
+    errors: &mut ErrorCollector,
+) {
+    let (proxies, invalid) = proxy_env::from_env(environment);
+    for (variable, error) in invalid {
+        errors.add_outside_file(variable, error.to_string());
+    }
+    let scrapes = routing.scrapes.iter_mut().map(|scrape| &mut scrape.to);
+    for server in routing.upstreams.iter_mut().chain(scrapes) {
+        server.proxy = proxies.for_host(server.tls, &server.host, server.port);
+    }
 }
 
-/// The proxies on the way out that the environment names: to upstreams, and to the pages of the engines behind them.
-fn proxies(paths: &mut routes::Paths, layers: Layers<'_>, errors: &mut ErrorCollector) {
-    let (proxy, wrong) = proxy_env::from_env(layers.environment);
-    for (variable, wrong) in wrong {
-        errors.outside(variable, wrong.to_string());
-    }
-    let pages = paths.scrapes.iter_mut().map(|scrape| &mut scrape.to);
-    for to in paths.upstreams.iter_mut().chain(pages) {
-        to.proxy = proxy.for_host(to.tls, &to.host, to.port);
-    }
-}
-
-fn version(version: Field<u64>, file: NodeId, errors: &mut ErrorCollector) {
+fn check_version(version: Field<u64>, file: NodeId, errors: &mut ErrorCollector) {
     let version = version.required(errors, file, "version", "write `version: 1` at the top");
     if let Some(Spanned { value, node }) = version
         && value != 1
     {
-        errors.at(node, format!("version {value} is not known; this program reads version 1"));
+        errors.add(node, format!("unsupported version {value}; this release reads version 1"));
     }
 }
 
-fn listeners(
-    written: Field<Vec<Field<raw::Listener>>>,
-    args: &RunArgs,
-    errors: &mut ErrorCollector,
-) -> Vec<tokengauge_listen::Config> {
-    let mut listeners = match written {
-        Field::Present(Spanned { value, node }) => {
-            if value.is_empty() {
-                errors.at(
-                    node,
-                    format!("no listener is left; add one, or remove the key for {LISTEN}"),
-                );
-            }
-            let given = value.into_iter().filter_map(Field::spanned);
-            given.filter_map(|written| listener(written, errors)).collect()
-        }
-        Field::Absent | Field::Invalid => {
-            vec![tokengauge_listen::Config::at(tokengauge_listen::Address::Tcp(LISTEN))]
-        }
+fn drain(written: Field<raw::Drain>, args: &RunArgs, errors: &mut ErrorCollector) -> Duration {
+    let Some(flag) = args.drain else {
+        return written.duration().unwrap_or(DRAIN);
     };
-    if !args.listen.is_empty() {
-        let flags = args.listen.iter();
-        listeners = flags.map(|address| tokengauge_listen::Config::at(address.0.clone())).collect();
+    if let Err(message) = raw::Drain::new(flag) {
+        errors.add_outside_file("--drain", message);
     }
-    match (&args.tls_cert, &args.tls_key) {
-        (Some(certificate), Some(key)) => {
-            let tls = tokengauge_listen::Tls { certificate: certificate.clone(), key: key.clone() };
-            let over_tcp = |listener: &&mut tokengauge_listen::Config| {
-                matches!(listener.address, tokengauge_listen::Address::Tcp(_))
-            };
-            for listener in listeners.iter_mut().filter(over_tcp) {
-                listener.tls = Some(tls.clone());
-            }
-        }
-        (Some(_), None) => errors.outside("--tls-cert", "there is no key to it; add --tls-key"),
-        (None, Some(_)) => {
-            errors.outside("--tls-key", "there is no certificate to it; add --tls-cert")
-        }
-        (None, None) => {}
-    }
-    listeners
+    flag.0
 }
 
-fn listener(
-    written: Spanned<raw::Listener>,
-    errors: &mut ErrorCollector,
-) -> Option<tokengauge_listen::Config> {
-    let Spanned { value, node } = written;
-    let tls = value.tls.spanned().and_then(|tls| {
-        let remedy = "name a PEM file";
-        let certificate = tls.value.certificate.required(errors, tls.node, "certificate", remedy);
-        let key = tls.value.key.required(errors, tls.node, "key", remedy);
-        Some(tokengauge_listen::Tls { certificate: certificate?.value, key: key?.value })
-    });
-    let max_connections = within(value.max_connections, 1..=1_000_000, errors)
-        .unwrap_or(tokengauge_listen::Config::MAX_CONNECTIONS);
-    let head_timeout = length_within(value.head_timeout, HEAD_TIMEOUTS, errors)
-        .unwrap_or(tokengauge_listen::Config::HEAD_TIMEOUT);
-    let remedy = "write where to listen, such as `address: 127.0.0.1:4000`";
-    let address = value.address.required(errors, node, "address", remedy)?;
-    Some(tokengauge_listen::Config { address: address.value.0, tls, max_connections, head_timeout })
-}
-
-/// Below the lower one heads that come in two packets over a slow line would fail; layers the upper one it bounds
-/// nothing.
-const HEAD_TIMEOUTS: RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_secs(600);
-
-/// `listening`: where the file says so.
-fn tell_taken_twice(
-    listening: Option<NodeId>,
-    listeners: &[tokengauge_listen::Config],
-    admin: &Admin,
-    errors: &mut ErrorCollector,
-) {
-    let Some(message) = address_taken_twice(listeners, admin) else {
-        return;
-    };
-    match listening {
-        Some(node) => errors.at(node, message),
-        None => errors.outside("--listen", message),
-    }
-}
-
-/// Said of the first address that is; a port of 0 is another one each time.
-fn address_taken_twice(listeners: &[tokengauge_listen::Config], admin: &Admin) -> Option<String> {
-    let ephemeral = |address: &tokengauge_listen::Address| matches!(address, tokengauge_listen::Address::Tcp(tcp) if tcp.port() == 0);
-    let admin = tokengauge_listen::Address::Tcp(admin.address);
-    let mut taken = vec![&admin];
-    for listener in listeners {
-        let address = &listener.address;
-        if taken.contains(&address) && !ephemeral(address) {
-            return Some(format!(
-                "{} is taken twice, by two listeners or by one and the admin port; give each its own",
-                super::value::Address(address.clone())
-            ));
-        }
-        taken.push(address);
-    }
-    None
-}
-
-fn admin(written: Field<raw::Admin>, layers: Layers<'_>, errors: &mut ErrorCollector) -> Admin {
-    let written = written.value().unwrap_or_default();
-    let address = layers.args.admin.or(written.address.value());
-    let mut admin = Admin {
-        address: address.map_or(Admin::ADDRESS, |socket| socket.0),
-        token: None,
-        token_file: None,
-    };
-    if let Some(token) = (layers.environment)(TOKEN_VARIABLE) {
-        if !file::is_token(&token) {
-            let message = format!("this is no bearer token; {}", file::TOKEN_REMEDY);
-            errors.outside(TOKEN_VARIABLE, message);
-        }
-        admin.token = Some(Secret::new(&token));
-    } else if let Some(Spanned { value, node }) = written.token_file.spanned() {
-        if layers.read_secrets {
-            match file::token(&value) {
-                Ok(token) => admin.token = Some(token),
-                Err(message) => errors.at(node, message),
-            }
-        }
-        admin.token_file = Some(value);
-    }
-    admin
-}
-
-fn labels(written: Field<raw::Labels>, errors: &mut ErrorCollector) -> label::Limits {
-    // Series multiply: more than 1,000 of one label is more than any backend wants of one process.
-    const RANGE: RangeInclusive<usize> = 1..=1_000;
-    let written = written.value().unwrap_or_default();
-    let usual = label::Limits::default();
-    let mut limit =
-        |field: Field<usize>, usual: usize| within(field, RANGE, errors).unwrap_or(usual);
+fn labels(written: Field<raw::Labels>) -> label::Limits {
+    let written = written.or_default();
+    let default = label::Limits::default();
     label::Limits {
-        error_types: limit(written.error_types, usual.error_types),
-        finish_reasons: limit(written.finish_reasons, usual.finish_reasons),
-        models: limit(written.models, usual.models),
-        providers: limit(written.providers, usual.providers),
-        tenants: limit(written.tenants, usual.tenants),
-        variants: limit(written.variants, usual.variants),
-        length_bands: written.length_bands.value().unwrap_or(usual.length_bands),
+        error_types: written.error_types.or(default.error_types),
+        finish_reasons: written.finish_reasons.or(default.finish_reasons),
+        models: written.models.or(default.models),
+        providers: written.providers.or(default.providers),
+        tenants: written.tenants.or(default.tenants),
+        variants: written.variants.or(default.variants),
+        length_bands: written.length_bands.value().unwrap_or(default.length_bands),
     }
-}
-
-fn observer_memory(written: Field<raw::Limits>, errors: &mut ErrorCollector) -> usize {
-    // One full shard at least; the most that anybody would call a sidecar.
-    let range = Size(1 << 20)..=Size(4 << 30);
-    let written = written.value().unwrap_or_default();
-    within(written.observer_memory, range, errors).map_or(OBSERVER_MEMORY, |size| size.0)
-}
-
-/// Longer, and a deployment hangs on one forgotten stream.
-const LONGEST_DRAIN: Duration = Duration::from_secs(3_600);
-
-fn drain(written: Field<Length>, args: &RunArgs, errors: &mut ErrorCollector) -> Duration {
-    let range = Duration::ZERO..=LONGEST_DRAIN;
-    let written = length_within(written, range.clone(), errors);
-    if let Some(flag) = args.drain {
-        if !range.contains(&flag.0) {
-            errors.outside(
-                "--drain",
-                outside_of(flag, &(Length(*range.start())..=Length(*range.end()))),
-            );
-        }
-        return flag.0;
-    }
-    written.unwrap_or(DRAIN)
 }
 
 fn log(written: Field<raw::Log>, args: &RunArgs) -> Log {
-    let written = written.value().unwrap_or_default();
+    let written = written.or_default();
     Log {
         level: args.log_level.or(written.level.value()).unwrap_or_default(),
         format: args.log_format.or(written.format.value()).unwrap_or_default(),
@@ -324,80 +162,126 @@ fn log(written: Field<raw::Log>, args: &RunArgs) -> Log {
 }
 
 fn export(written: Field<raw::Export>, errors: &mut ErrorCollector) -> ExportOverrides {
-    // Faster, and export costs more than what it tells; slower, and 5 min windows have no points.
-    let intervals = Duration::from_secs(1)..=Duration::from_secs(300);
-    let written = written.value().unwrap_or_default();
+    let written = written.or_default();
     ExportOverrides {
         endpoint: written.endpoint.value().map(|url| url.to_string()),
         protocol: written.protocol.value(),
-        interval: length_within(written.interval, intervals, errors),
-        headers: headers(written.headers, errors),
+        interval: written.interval.duration(),
+        headers: export_headers(written.headers, errors),
         genai_names: written.genai_names.value(),
     }
 }
 
-fn headers(
+fn export_headers(
     written: Field<BTreeMap<String, Field<raw::HeaderValue>>>,
     errors: &mut ErrorCollector,
 ) -> Vec<(String, Secret)> {
     let mut headers = Vec::new();
-    for (name, value) in written.value().unwrap_or_default() {
+    for (name, value) in written.or_default() {
         let Some(Spanned { value, node }) = value.spanned() else {
             continue;
         };
         if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
-            errors.at(node, "this is no name of a header; write a name such as x-api-key");
+            errors.add(node, "not a valid header name; write a name such as x-api-key");
         }
         headers.push((name, value.0));
     }
     headers
 }
 
-/// The value, if it was written; told where it lies outside `range`.
-fn within<T: Copy + fmt::Display + PartialOrd>(
-    field: Field<T>,
-    range: RangeInclusive<T>,
+fn request_log(
+    written: Field<raw::RequestLog>,
     errors: &mut ErrorCollector,
-) -> Option<T> {
-    let Spanned { value, node } = field.spanned()?;
-    if !range.contains(&value) {
-        errors.at(node, outside_of(value, &range));
+) -> Option<request_log::Config> {
+    let Spanned { value, node } = written.spanned()?;
+    let hint = "write the path of a file, or stdout";
+    let path = value.path.required(errors, node, "path", hint)?.value;
+    let rotate = value.rotate.or_default();
+    let default = request_log::Rotation::default();
+    let default_size = Size(usize::try_from(default.size).unwrap_or(usize::MAX));
+    Some(request_log::Config {
+        place: request_log_destination(path),
+        rotate: request_log::Rotation {
+            size: rotate.size.or(default_size).0 as u64,
+            keep: rotate.keep.or(default.keep),
+        },
+    })
+}
+
+fn request_log_destination(path: PathBuf) -> request_log::Destination {
+    if path.as_os_str() == STDOUT {
+        request_log::Destination::Stdout
+    } else {
+        request_log::Destination::File(path)
     }
-    Some(value)
 }
 
-fn length_within(
-    field: Field<Length>,
-    range: RangeInclusive<Duration>,
+/// The trace header formats, and the unknown words of the variable. The file takes precedence over the variable.
+fn propagators(
+    written: Field<Vec<Field<Propagator>>>,
+    environment: Environment<'_>,
     errors: &mut ErrorCollector,
-) -> Option<Duration> {
-    let range = Length(*range.start())..=Length(*range.end());
-    within(field, range, errors).map(|length| length.0)
+) -> (Vec<Propagator>, Vec<String>) {
+    if let Field::Present(list) = written {
+        return (listed_propagators(list.value, errors), Vec::new());
+    }
+    match environment("OTEL_PROPAGATORS").filter(|list| !list.trim().is_empty()) {
+        Some(list) => parse_propagators(&list),
+        None => (Propagator::DEFAULT.to_vec(), Vec::new()),
+    }
 }
 
-fn outside_of<T: fmt::Display>(value: T, range: &RangeInclusive<T>) -> String {
-    format!(
-        "{value} lies outside of what is sensible; write a value from {} to {}",
-        range.start(),
-        range.end()
-    )
+fn listed_propagators(
+    written: Vec<Field<Propagator>>,
+    errors: &mut ErrorCollector,
+) -> Vec<Propagator> {
+    let mut propagators = Vec::new();
+    for Spanned { value, node } in written.into_iter().filter_map(Field::spanned) {
+        if propagators.contains(&value) {
+            errors.add(node, format!("{} is listed twice; remove one", value.as_str()));
+        } else {
+            propagators.push(value);
+        }
+    }
+    propagators
 }
 
-/// Tells a name that could not stand in a query or a URL as it is.
+/// Parses `OTEL_PROPAGATORS`. As the specification demands, unknown words are ignored; the caller logs them.
+fn parse_propagators(list: &str) -> (Vec<Propagator>, Vec<String>) {
+    let (mut propagators, mut ignored) = (Vec::new(), Vec::new());
+    for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let matches = |propagator: &Propagator| propagator.as_str().eq_ignore_ascii_case(word);
+        match Propagator::ALL.into_iter().find(matches) {
+            Some(propagator) if propagators.contains(&propagator) => {}
+            Some(propagator) => propagators.push(propagator),
+            // The specification's word for an empty list.
+            None if word.eq_ignore_ascii_case("none") => {}
+            None => ignored.push(word.to_owned()),
+        }
+    }
+    (propagators, ignored)
+}
+
+/// Reports a name that would need escaping in a query or a URL.
 fn check_name(name: &str, node: NodeId, errors: &mut ErrorCollector) {
     if !is_name(name) {
-        errors.at(node, no_name(name));
+        errors.add(node, invalid_name(name));
     }
 }
 
 fn is_name(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(fits)
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(is_allowed)
 }
 
-fn no_name(name: &str) -> String {
-    format!("\"{name}\" is no name; write up to {LONGEST_NAME} letters, digits, -, _, . and /")
+fn invalid_name(name: &str) -> String {
+    format!("\"{name}\" is not a valid name; use up to {MAX_NAME} letters, digits, -, _, . and /")
 }
 
-/// What fits a legend of a dashboard.
-const LONGEST_NAME: usize = 64;
+/// Reports a reference to a route that does not exist.
+fn check_route(route: &Spanned<String>, routes: &[String], errors: &mut ErrorCollector) {
+    if !routes.contains(&route.value) {
+        let hint = super::errors::suggestion(&route.value, routes.iter().map(String::as_str));
+        errors.add(route.node, format!("no route named \"{}\"; {hint}", route.value));
+    }
+}

@@ -1,242 +1,305 @@
-//! Routes: which request goes where.
+//! Routes: which requests go to which upstream, with concurrency limits and content capture.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::upstreams::Upstreams;
-use super::{admission, backends, check_name, content, is_name, length_within, no_name, upstreams};
+use super::upstreams::{self, Upstreams, default_scrape};
+use super::{check_name, invalid_name, is_name};
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
-use crate::config::value::Wrong;
+use crate::config::value::{Size, Wrong};
 use crate::config::{RunArgs, raw};
 use crate::forward;
-use crate::route;
-use crate::route::TraceHeaders;
+use crate::route::{self, ConcurrencyLimit, TraceHeaders};
 use crate::scrape;
-use tokengauge_llm::content::{Policy, Routes};
+use tokengauge_llm::content::{self, BUILT_IN, Policy, Redactor};
 use tokengauge_llm::dialect;
 use tokengauge_measure::engine::warm;
 use tokengauge_types::event::{RouteFacts, Vantage};
 use tokengauge_types::label::Label;
 use tokengauge_types::url::{self, Target};
 
-/// A pause that a reader notices: 30 tokens late at a modest 15 per second.
+/// A pause that a reader notices: 30 tokens late at a modest 15 tokens per second.
 const STALL_AFTER: Duration = Duration::from_secs(2);
 
-/// Where the shorter of common client time limits lie: whoever waited this long with nothing to see may leave.
+/// The shorter of common client timeouts.
 const HUNG_AFTER: Duration = Duration::from_secs(30);
 
-/// A sweep looks about every 250 ms; longer than an hour is no verdict on a stream.
-const STALLS: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(3_600);
-
-/// The name of an upstream, and of the route to it, that was given as a mere URL.
+/// The name of an upstream without a prefix that a flag names, and of its route.
 const DEFAULT_NAME: &str = "default";
 
-/// The flag that names upstreams without a file.
-const FLAG: &str = "--upstream";
-
-/// The flag that names whose they are.
+const UPSTREAM_FLAG: &str = "--upstream";
 const PROVIDER_FLAG: &str = "--provider";
 
-/// What the file says.
+/// Each pattern scans all captured text.
+const MAX_REDACT_PATTERNS: usize = 64;
+
+/// The parts of the file that define routes.
 pub(super) struct Written {
-    /// The file itself, where there is one.
+    /// The root node, if there is a file.
     pub(super) file: Option<NodeId>,
     pub(super) upstreams: Field<BTreeMap<String, Field<raw::Upstream>>>,
     pub(super) routes: Field<Vec<Field<raw::Route>>>,
 }
 
-pub(super) struct Paths {
-    pub(super) upstreams: Vec<forward::Config>,
-    pub(super) scrapes: Vec<scrape::Config>,
-    pub(super) warm: Vec<(Label, warm::Config)>,
-    pub(super) routes: Vec<route::Config>,
-    /// Also of routes that are wrong in some other way, so that what refers to them is not called wrong too.
-    pub(super) route_names: Vec<String>,
-    pub(super) contents: Routes,
-}
-
-/// What holds for routes that do not say otherwise.
+/// Settings of routes that do not override them.
 #[derive(Clone, Copy)]
 pub(super) struct Defaults {
     pub(super) vantage: Vantage,
     pub(super) trace: TraceHeaders,
 }
 
+/// Upstreams and the routes to them.
+pub(super) struct Routing {
+    pub(super) upstreams: Vec<forward::Config>,
+    pub(super) scrapes: Vec<scrape::Config>,
+    pub(super) warm: Vec<(Label, warm::Config)>,
+    pub(super) routes: Vec<route::Config>,
+    /// Includes invalid routes, so that a reference to one of them is not reported as well.
+    pub(super) route_names: Vec<String>,
+    pub(super) contents: content::Routes,
+}
+
+/// Upstreams of flags replace those of the file, which are checked nevertheless.
 pub(super) fn resolve(
     written: Written,
     args: &RunArgs,
     defaults: Defaults,
     errors: &mut ErrorCollector,
-) -> Paths {
+) -> Routing {
     if args.upstream.is_empty() {
-        tell_missing(&written, errors);
-        tell_idle(args, errors);
+        check_complete(&written, errors);
+        check_unused_flags(args, errors);
     }
     let names: Vec<String> = match &written.upstreams {
-        Field::Present(given) => given.value.keys().cloned().collect(),
+        Field::Present(upstreams) => upstreams.value.keys().cloned().collect(),
         Field::Absent | Field::Invalid => Vec::new(),
     };
     let Upstreams { all: upstreams, scrapes, warm } = upstreams::resolve(written.upstreams, errors);
-    let known = Known { names: &names, upstreams: &upstreams, defaults };
-    let mut contents = Vec::new();
-    let (routes, route_names) = match written.routes {
-        Field::Present(given) => routes(given, known, &mut contents, errors),
-        Field::Absent | Field::Invalid => only_route(known),
+    let known = KnownUpstreams { names: &names, valid: &upstreams };
+    let mut resolver = RouteResolver {
+        known,
+        defaults,
+        errors,
+        routes: Vec::new(),
+        names: Vec::new(),
+        contents: Vec::new(),
     };
+    match written.routes {
+        Field::Present(list) => resolver.add_all(list),
+        Field::Absent | Field::Invalid => resolver.add_default(),
+    }
+    let RouteResolver { routes, names: route_names, contents, errors, .. } = resolver;
     if !args.upstream.is_empty() {
         return from_flags(args, defaults, errors);
     }
-    Paths {
-        upstreams,
-        scrapes,
-        warm,
-        routes,
-        route_names,
-        contents: contents.into_iter().collect(),
-    }
+    let contents = contents.into_iter().collect();
+    Routing { upstreams, scrapes, warm, routes, route_names, contents }
 }
 
-/// Where no flag names an upstream, the file must say it all.
-fn tell_missing(written: &Written, errors: &mut ErrorCollector) {
+/// Without upstreams from flags, the file has to define upstreams and, if there are several, routes.
+fn check_complete(written: &Written, errors: &mut ErrorCollector) {
     let Some(file) = written.file else {
-        let message = "it is not said where requests go; name an upstream, such as\n    \
+        let message = "no upstream is configured; name one, such as\n    \
                        tokengauge run --upstream https://api.openai.com";
-        return errors.outside(FLAG, message);
+        return errors.add_outside_file(UPSTREAM_FLAG, message);
     };
     match (&written.upstreams, &written.routes) {
-        (Field::Absent, _) => errors.missing(
-            file,
-            "upstreams",
-            "write where requests go, such as `openai: {url: https://api.openai.com}`",
-        ),
+        (Field::Absent, _) => {
+            let hint = "add an upstream, such as `openai: {url: https://api.openai.com}`";
+            errors.add_missing(file, "upstreams", hint);
+        }
         (Field::Present(upstreams), Field::Absent) if upstreams.value.len() > 1 => {
             let first = upstreams.value.keys().next().map_or("", String::as_str);
-            let remedy = format!(
-                "there are {} upstreams; write which request goes where, such as `- {{match: {{prefix: /{first}}}, \
-                 upstream: {first}, strip: true}}`",
+            let hint = format!(
+                "there are {} upstreams; add routes, such as `- {{match: {{prefix: /{first}}}, upstream: {first}, \
+                 strip: true}}`",
                 upstreams.value.len(),
             );
-            errors.missing(file, "routes", &remedy);
+            errors.add_missing(file, "routes", &hint);
         }
         _ => {}
     }
 }
 
-/// Flags that say more of what `--upstream` names, where it names nothing.
-fn tell_idle(args: &RunArgs, errors: &mut ErrorCollector) {
+/// Reports flags that qualify `--upstream` if that flag is not set.
+fn check_unused_flags(args: &RunArgs, errors: &mut ErrorCollector) {
+    let mut add = |flag, key| {
+        let message = format!("requires {UPSTREAM_FLAG}; for upstreams of the file, write {key}");
+        errors.add_outside_file(flag, message);
+    };
     if args.provider.is_some() {
-        let message = "it is for what --upstream names, and that names nothing; write `provider` in the file's routes";
-        errors.outside(PROVIDER_FLAG, message);
+        add(PROVIDER_FLAG, "`provider` in routes");
     }
     if args.engine_metrics == Some(true) {
-        let message = "it is for what --upstream names, and that names nothing; write `metrics: {}` in the file's upstreams";
-        errors.outside("--engine-metrics", message);
+        add("--engine-metrics", "`metrics: {}` in upstreams");
     }
 }
 
-/// What a route may refer to.
+/// The upstreams that a route may refer to.
 #[derive(Clone, Copy)]
-struct Known<'a> {
+struct KnownUpstreams<'a> {
     names: &'a [String],
-    /// Without those that are wrong.
-    upstreams: &'a [forward::Config],
+    valid: &'a [forward::Config],
+}
+
+impl<'a> KnownUpstreams<'a> {
+    fn get(self, name: &str) -> Option<&'a forward::Config> {
+        self.valid.iter().find(|upstream| upstream.name.as_str() == name)
+    }
+}
+
+struct RouteResolver<'a> {
+    known: KnownUpstreams<'a>,
     defaults: Defaults,
+    errors: &'a mut ErrorCollector,
+    routes: Vec<route::Config>,
+    names: Vec<String>,
+    contents: Vec<(Label, Policy)>,
 }
 
-impl<'a> Known<'a> {
-    fn upstream(self, name: &str) -> Option<&'a forward::Config> {
-        self.upstreams.iter().find(|upstream| upstream.name.as_str() == name)
-    }
-}
-
-fn routes(
-    written: Spanned<Vec<Field<raw::Route>>>,
-    known: Known<'_>,
-    contents: &mut Vec<(Label, Policy)>,
-    errors: &mut ErrorCollector,
-) -> (Vec<route::Config>, Vec<String>) {
-    if written.value.is_empty() {
-        errors.at(
-            written.node,
-            "no route is left; add one, or remove the key where there is one upstream",
-        );
-    }
-    let mut routes: Vec<route::Config> = Vec::new();
-    let mut names: Vec<String> = Vec::new();
-    for written in written.value.into_iter().filter_map(Field::spanned) {
-        let node = written.node;
-        let name = name_of(&written, &names, errors);
-        let matched = matched(written.value.r#match.clone(), errors);
-        let same = |other: &route::Config| (&other.host, &other.prefix) == (&matched.0, &matched.1);
-        if let Some(other) = routes.iter().find(|other| same(other)) {
-            let message = format!(
-                "route \"{}\" matches the same requests, so this one is never taken; remove one or tell them apart by match",
-                other.facts.name
-            );
-            errors.at(node, message);
+impl<'a> RouteResolver<'a> {
+    fn add_all(&mut self, written: Spanned<Vec<Field<raw::Route>>>) {
+        if written.value.is_empty() {
+            let message =
+                "the list is empty; add a route, or remove this key if there is one upstream";
+            self.errors.add(written.node, message);
         }
-        names.push(name.clone());
-        let captured = content::resolve(written.value.content.clone(), errors);
-        contents.extend(captured.map(|policy| (Label::known(&name), policy)));
-        routes.extend(route(&name, written, matched, known, errors));
-    }
-    (routes, names)
-}
-
-/// A route's own name, or its upstream's.
-fn name_of(written: &Spanned<raw::Route>, taken: &[String], errors: &mut ErrorCollector) -> String {
-    let own = written.value.name.clone().spanned();
-    let (name, node) = match (own, written.value.upstream.clone().spanned()) {
-        (Some(own), _) => {
-            check_name(&own.value, own.node, errors);
-            (own.value, own.node)
+        for written in written.value.into_iter().filter_map(Field::spanned) {
+            let name = self.name(&written);
+            let conditions = self.conditions(written.value.r#match.clone());
+            let is_same = |other: &&route::Config| {
+                (&other.host, &other.prefix) == (&conditions.0, &conditions.1)
+            };
+            if let Some(other) = self.routes.iter().find(is_same) {
+                let message = format!(
+                    "route \"{}\" matches the same requests, so this one is never used; remove it or change its match",
+                    other.facts.name
+                );
+                self.errors.add(written.node, message);
+            }
+            self.names.push(name.clone());
+            let policy = capture_policy(written.value.content.clone(), self.errors);
+            self.contents.extend(policy.map(|policy| (Label::known(&name), policy)));
+            let route = self.route(&name, written, conditions);
+            self.routes.extend(route);
         }
-        (None, Some(upstream)) => (upstream.value, written.node),
-        (None, None) => return String::new(),
-    };
-    if taken.contains(&name) {
-        errors
-            .at(node, format!("a second route is called \"{name}\"; give this one another `name`"));
     }
-    name
-}
 
-/// Host and prefix.
-fn matched(written: Field<raw::Match>, errors: &mut ErrorCollector) -> (Option<String>, String) {
-    let written = written.value().unwrap_or_default();
-    let host = written.host.spanned().map(|Spanned { value, node }| {
-        let host = value.to_ascii_lowercase();
-        if !is_host(&host) {
-            let message = format!(
-                "\"{value}\" is no host; write a name without scheme, port or path, such as llm.example.com or \
-                 \"*.example.com\""
-            );
-            errors.at(node, message);
+    /// Without routes, a single upstream receives all requests.
+    fn add_default(&mut self) {
+        self.names = self.known.names.to_vec();
+        if let [name] = self.known.names
+            && let Some(upstream) = self.known.get(name)
+        {
+            self.routes.push(default_route(upstream, None, None, self.defaults));
         }
-        host
-    });
-    let prefix = written.prefix.spanned().map(|Spanned { value, node }| {
-        url::prefix(&value).unwrap_or_else(|wrong: Wrong| {
-            errors.at(node, wrong.to_string());
-            value
+    }
+
+    /// The route's own name, or that of its upstream.
+    fn name(&mut self, written: &Spanned<raw::Route>) -> String {
+        let own = written.value.name.clone().spanned();
+        let (name, node) = match (own, written.value.upstream.clone().spanned()) {
+            (Some(own), _) => {
+                check_name(&own.value, own.node, self.errors);
+                (own.value, own.node)
+            }
+            (None, Some(upstream)) => (upstream.value, written.node),
+            (None, None) => return String::new(),
+        };
+        if self.names.contains(&name) {
+            let message = format!("duplicate route name \"{name}\"; set a different `name`");
+            self.errors.add(node, message);
+        }
+        name
+    }
+
+    /// Host and prefix.
+    fn conditions(&mut self, written: Field<raw::Match>) -> (Option<String>, String) {
+        let written = written.or_default();
+        let host = written.host.spanned().map(|Spanned { value, node }| {
+            let host = value.to_ascii_lowercase();
+            if !is_host(&host) {
+                let message = format!(
+                    "\"{value}\" is not a host; write a name without scheme, port or path, such as llm.example.com or \
+                     \"*.example.com\""
+                );
+                self.errors.add(node, message);
+            }
+            host
+        });
+        let prefix = written.prefix.spanned().map(|Spanned { value, node }| {
+            url::prefix(&value).unwrap_or_else(|error: Wrong| {
+                self.errors.add(node, error.to_string());
+                value
+            })
+        });
+        (host, prefix.unwrap_or_default())
+    }
+
+    fn route(
+        &mut self,
+        name: &str,
+        written: Spanned<raw::Route>,
+        (host, prefix): (Option<String>, String),
+    ) -> Option<route::Config> {
+        let Spanned { value, node } = written;
+        let strip = value.strip.spanned();
+        if let Some(Spanned { value: true, node }) = strip
+            && prefix.is_empty()
+        {
+            let message = "there is no prefix to strip; add match.prefix, or remove this key";
+            self.errors.add(node, message);
+        }
+        let strip = strip.is_some_and(|strip| strip.value);
+        if let Field::Present(provider) = &value.provider {
+            check_name(&provider.value, provider.node, self.errors);
+        }
+        if let Field::Present(dialect) = &value.dialect {
+            check_dialect(&dialect.value, dialect.node, self.errors);
+        }
+        let admission = admission(value.admission, self.errors);
+        let upstream = self.upstream(value.upstream, node)?;
+        let label = |field: Field<String>| field.value().map(|name| Label::known(&name));
+        Some(route::Config {
+            facts: Arc::new(RouteFacts {
+                name: Label::known(name),
+                vantage: value.vantage.value().unwrap_or(self.defaults.vantage),
+                provider: label(value.provider),
+                dialect: label(value.dialect),
+                stripped: if strip { prefix.len() } else { 0 },
+                stall_after: value.stall_after.duration().unwrap_or(STALL_AFTER),
+                hung_after: value.hung_after.duration().unwrap_or(HUNG_AFTER),
+                ..default_facts(upstream, self.defaults)
+            }),
+            host,
+            prefix,
+            strip,
+            upstream: upstream.name.clone(),
+            trace: value.trace.value().unwrap_or(self.defaults.trace),
+            admission,
         })
-    });
-    (host, prefix.unwrap_or_default())
+    }
+
+    fn upstream(&mut self, written: Field<String>, route: NodeId) -> Option<&'a forward::Config> {
+        let hint = "write the name of an entry under `upstreams`";
+        let Spanned { value, node } = written.required(self.errors, route, "upstream", hint)?;
+        if !self.known.names.contains(&value) {
+            let hint = suggestion(&value, self.known.names.iter().map(String::as_str));
+            self.errors.add(node, format!("no upstream named \"{value}\"; {hint}"));
+        }
+        self.known.get(&value)
+    }
 }
 
 fn is_host(host: &str) -> bool {
     let name = host.strip_prefix("*.").unwrap_or(host);
-    // As clients write it in Host: in brackets.
-    let address = url::bare(host) != host && url::bare(host).parse::<Ipv6Addr>().is_ok();
-    let label = |label: &str| {
-        !label.is_empty()
-            && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
-    };
-    address || name.split('.').all(label)
+    // Clients write IPv6 addresses in the Host header in brackets.
+    let is_ipv6 = url::bare(host) != host && url::bare(host).parse::<Ipv6Addr>().is_ok();
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    is_ipv6 || name.split('.').all(|label| !label.is_empty() && label.chars().all(is_allowed))
 }
 
 fn check_dialect(dialect: &str, node: NodeId, errors: &mut ErrorCollector) {
@@ -245,103 +308,99 @@ fn check_dialect(dialect: &str, node: NodeId, errors: &mut ErrorCollector) {
     }
     let families = dialect::Family::ALL.iter().map(|family| family.as_str());
     let apis = dialect::Api::ALL.iter().map(|api| api.as_str());
-    let near = suggestion(dialect, families.chain(apis));
-    errors.at(node, format!("no dialect is called {dialect:?}; {near}"));
+    let hint = suggestion(dialect, families.chain(apis));
+    errors.add(node, format!("unknown dialect \"{dialect}\"; {hint}"));
 }
 
-fn route(
-    name: &str,
-    written: Spanned<raw::Route>,
-    (host, prefix): (Option<String>, String),
-    known: Known<'_>,
+/// `None` if the route has no concurrency limit.
+fn admission(
+    written: Field<raw::Admission>,
     errors: &mut ErrorCollector,
-) -> Option<route::Config> {
-    let Spanned { value, node } = written;
-    let strip = value.strip.spanned();
-    if let Some(Spanned { value: true, node }) = strip
-        && prefix.is_empty()
-    {
-        errors.at(node, "there is no prefix to take off; write match.prefix, or remove this key");
-    }
-    let strip = strip.is_some_and(|strip| strip.value);
-    let stall_after = length_within(value.stall_after, STALLS, errors).unwrap_or(STALL_AFTER);
-    let hung_after = length_within(value.hung_after, STALLS, errors).unwrap_or(HUNG_AFTER);
-    if let Field::Present(provider) = &value.provider {
-        check_name(&provider.value, provider.node, errors);
-    }
-    if let Field::Present(dialect) = &value.dialect {
-        check_dialect(&dialect.value, dialect.node, errors);
-    }
-    let admission = admission::resolve(value.admission, errors);
-    let upstream = upstream_of(value.upstream, node, known, errors)?;
-    Some(route::Config {
-        facts: Arc::new(RouteFacts {
-            name: Label::known(name),
-            vantage: value.vantage.value().unwrap_or(known.defaults.vantage),
-            server_address: Label::known(&upstream.host),
-            server_port: upstream.port,
-            provider: value.provider.value().map(|name| Label::known(&name)),
-            dialect: value.dialect.value().map(|name| Label::known(&name)),
-            stripped: if strip { prefix.len() } else { 0 },
-            base_path: Label::known(&upstream.base_path),
-            stall_after,
-            hung_after,
-        }),
-        host,
-        prefix,
-        strip,
-        upstream: upstream.name.clone(),
-        trace: value.trace.value().unwrap_or(known.defaults.trace),
-        admission,
+) -> Option<ConcurrencyLimit> {
+    let Spanned { value, node } = written.spanned()?;
+    let hint = "write the maximum number of concurrent requests, or remove `admission`";
+    let max_in_flight = value.max_in_flight.required(errors, node, "max_in_flight", hint)?;
+    Some(ConcurrencyLimit {
+        max_in_flight: max_in_flight.value.get(),
+        max_queue: value.queue.or(ConcurrencyLimit::DEFAULT_MAX_QUEUE),
+        queue_timeout: value.wait.duration().unwrap_or(ConcurrencyLimit::DEFAULT_QUEUE_TIMEOUT),
     })
 }
 
-fn upstream_of<'k>(
-    written: Field<String>,
-    route: NodeId,
-    known: Known<'k>,
-    errors: &mut ErrorCollector,
-) -> Option<&'k forward::Config> {
-    let remedy = "write the name of one under `upstreams`";
-    let Spanned { value, node } = written.required(errors, route, "upstream", remedy)?;
-    if !known.names.contains(&value) {
-        let near = suggestion(&value, known.names.iter().map(String::as_str));
-        errors.at(node, format!("there is no upstream \"{value}\"; {near}"));
-    }
-    known.upstream(&value)
+/// `None` if the route captures nothing.
+fn capture_policy(written: Field<raw::Content>, errors: &mut ErrorCollector) -> Option<Policy> {
+    let Spanned { value, node } = written.spanned()?;
+    let hint = "write `capture: true`, or remove `content`";
+    let capture = value.capture.required(errors, node, "capture", hint);
+    let redact = redactor(value.redact, errors);
+    let max_bytes = value.max_bytes.or(Size(Policy::MAX_BYTES)).0;
+    capture?.value.then_some(Policy { max_bytes, redact: redact? })
 }
 
-/// Without routes everything goes to the only upstream.
-fn only_route(known: Known<'_>) -> (Vec<route::Config>, Vec<String>) {
-    let [name] = known.names else {
-        return (Vec::new(), known.names.to_vec());
+fn redactor(written: Field<Vec<Field<String>>>, errors: &mut ErrorCollector) -> Option<Redactor> {
+    let Some(Spanned { value, node }) = written.spanned() else {
+        return Redactor::new(&[Redactor::USUAL.to_owned()]).ok();
     };
-    let route =
-        known.upstream(name).map(|upstream| everything(upstream, None, None, known.defaults));
-    (route.into_iter().collect(), vec![name.clone()])
+    let entries: Vec<Spanned<String>> = value.into_iter().filter_map(Field::spanned).collect();
+    if entries.len() > MAX_REDACT_PATTERNS {
+        let count = entries.len();
+        errors
+            .add(node, format!("there are {count} patterns; write at most {MAX_REDACT_PATTERNS}"));
+    }
+    let texts: Vec<String> = entries.iter().map(|entry| entry.value.clone()).collect();
+    match Redactor::new(&texts) {
+        Ok(redactor) => Some(redactor),
+        Err((index, problem)) => {
+            let node = entries.get(index).map_or(node, |entry| entry.node);
+            errors.add(node, redact_error(&problem));
+            None
+        }
+    }
 }
 
-/// A route to `upstream`, called like it, for everything below `prefix`.
-fn everything(
+fn redact_error(problem: &content::Problem) -> String {
+    let hint = match problem {
+        content::Problem::Unknown(name) => {
+            let hint = suggestion(name, BUILT_IN.iter().map(|(name, _)| *name));
+            format!("{hint}, or write a regular expression between slashes")
+        }
+        content::Problem::Pattern(_) => {
+            "back-references, look-around and large expressions are not supported".to_owned()
+        }
+        content::Problem::FitsNothing => {
+            "write an expression that matches at least one character".to_owned()
+        }
+    };
+    format!("{problem}; {hint}")
+}
+
+/// The facts of a route to `upstream` that sets nothing.
+fn default_facts(upstream: &forward::Config, defaults: Defaults) -> RouteFacts {
+    RouteFacts {
+        name: upstream.name.clone(),
+        vantage: defaults.vantage,
+        server_address: Label::known(&upstream.host),
+        server_port: upstream.port,
+        provider: None,
+        dialect: None,
+        stripped: 0,
+        base_path: Label::known(&upstream.base_path),
+        stall_after: STALL_AFTER,
+        hung_after: HUNG_AFTER,
+    }
+}
+
+/// A route with the upstream's name, for all requests below `prefix`.
+fn default_route(
     upstream: &forward::Config,
     prefix: Option<String>,
     provider: Option<Label>,
     defaults: Defaults,
 ) -> route::Config {
     let prefix = prefix.unwrap_or_default();
+    let facts = default_facts(upstream, defaults);
     route::Config {
-        facts: Arc::new(RouteFacts {
-            name: upstream.name.clone(),
-            vantage: defaults.vantage,
-            server_address: Label::known(&upstream.host),
-            server_port: upstream.port,
-            provider,
-            dialect: None,
-            stripped: prefix.len(),
-            base_path: Label::known(&upstream.base_path),
-            stall_after: STALL_AFTER,
-            hung_after: HUNG_AFTER,
-        }),
+        facts: Arc::new(RouteFacts { provider, stripped: prefix.len(), ..facts }),
         host: None,
         strip: !prefix.is_empty(),
         prefix,
@@ -351,44 +410,40 @@ fn everything(
     }
 }
 
-fn from_flags(args: &RunArgs, defaults: Defaults, errors: &mut ErrorCollector) -> Paths {
+fn from_flags(args: &RunArgs, defaults: Defaults, errors: &mut ErrorCollector) -> Routing {
     let provider = args.provider.as_deref().map(|name| {
         if !is_name(name) {
-            errors.outside(PROVIDER_FLAG, no_name(name));
+            errors.add_outside_file(PROVIDER_FLAG, invalid_name(name));
         }
         Label::known(name)
     });
     let mut upstreams: Vec<forward::Config> = Vec::new();
     let mut routes = Vec::new();
     for flag in &args.upstream {
-        let Target { prefix, url } = match flag.expose().parse() {
+        let Target { prefix, url } = match flag.expose().parse::<Target>() {
             Ok(target) => target,
-            Err(wrong) => {
-                let wrong: Wrong = wrong;
-                errors.outside(FLAG, wrong.to_string());
+            Err(error) => {
+                errors.add_outside_file(UPSTREAM_FLAG, error.to_string());
                 continue;
             }
         };
         let name = prefix.as_deref().map_or(DEFAULT_NAME, |prefix| prefix.trim_start_matches('/'));
         if upstreams.iter().any(|other| other.name.as_str() == name) {
-            let message = format!(
-                "two lead to the route \"{name}\"; give each its own prefix (only one may have none)"
-            );
-            errors.outside(FLAG, message);
+            let hint = "give each upstream its own prefix (only one may have none)";
+            let message = format!("two upstreams for the route \"{name}\"; {hint}");
+            errors.add_outside_file(UPSTREAM_FLAG, message);
         }
-        let upstream = upstreams::at(name, url);
-        routes.push(everything(&upstream, prefix, provider.clone(), defaults));
+        let upstream = upstreams::with_defaults(name, url);
+        routes.push(default_route(&upstream, prefix, provider.clone(), defaults));
         upstreams.push(upstream);
     }
-    let route_names = upstreams.iter().map(|upstream| upstream.name.to_string()).collect();
-    let asked = upstreams.iter().filter(|_| args.engine_metrics == Some(true));
-    let scrapes = asked.map(|upstream| backends::usual_scrape(upstream, None));
-    Paths {
-        scrapes: scrapes.collect(),
+    let scraped = upstreams.iter().filter(|_| args.engine_metrics == Some(true));
+    Routing {
+        scrapes: scraped.map(|upstream| default_scrape(upstream, None)).collect(),
+        route_names: upstreams.iter().map(|upstream| upstream.name.to_string()).collect(),
         upstreams,
         warm: Vec::new(),
         routes,
-        route_names,
-        contents: Routes::default(),
+        contents: content::Routes::default(),
     }
 }

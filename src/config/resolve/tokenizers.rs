@@ -1,4 +1,4 @@
-//! Tokenisers that the file names. They are read here, so that what is wrong with them is told along with all else.
+//! Tokenizers that the file names. They are loaded here, so that their errors are reported with all others.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,59 +9,58 @@ use crate::config::errors::ErrorCollector;
 use crate::config::file;
 use tokengauge_llm::count::{Assigned, Given, READS_TOKENIZERS, Tokenisers, Unusable};
 
-/// The largest that is published (Gemma's, for 262,000 tokens) has 33 MB.
-const LARGEST: u64 = 128 << 20;
+/// The largest published tokenizer (Gemma, 262,000 tokens) has 33 MB.
+const MAX_BYTES: u64 = 128 << 20;
 
-/// The name of the file that models are published with; it tells nothing of the model.
-const USUAL_NAME: &str = "tokenizer";
+/// The usual name of the file, which says nothing about the model.
+const COMMON_FILE_STEM: &str = "tokenizer";
 
-/// `known`: what was read before. A file that is still the same is not read again.
+/// A file of `loaded` that has not changed is not parsed again.
 pub(super) fn resolve(
     written: Field<BTreeMap<String, Field<PathBuf>>>,
-    known: &Tokenisers,
+    loaded: &Tokenisers,
     errors: &mut ErrorCollector,
 ) -> Tokenisers {
     let mut assigned: Vec<Assigned> = Vec::new();
-    for (models, file) in written.value().unwrap_or_default() {
+    for (models, file) in written.or_default() {
         let Some(file) = file.spanned() else {
             continue;
         };
         if models.is_empty() {
-            let message = "this is no pattern; write a model's name, with * for any text";
-            errors.at(file.node, message);
+            let message = "empty pattern; write a model name, with * for any text";
+            errors.add(file.node, message);
         }
-        let before = assigned.iter().chain(known.assigned());
-        match read(&file.value, before) {
+        let candidates = assigned.iter().chain(loaded.assigned());
+        match load(&file.value, candidates) {
             Ok(given) => assigned.push(Assigned { models, file: file.value, given }),
-            Err(why) => errors.at(file.node, format!("{}: {why}", file.value.display())),
+            Err(reason) => errors.add(file.node, format!("{}: {reason}", file.value.display())),
         }
     }
-    Tokenisers::new(assigned, known)
+    Tokenisers::new(assigned, loaded)
 }
 
-/// Reads `file`, unless it was read `before`.
-fn read<'a>(
+/// Loads `file`, or returns the one of `candidates` with the same content.
+fn load<'a>(
     file: &Path,
-    mut before: impl Iterator<Item = &'a Assigned>,
+    mut candidates: impl Iterator<Item = &'a Assigned>,
 ) -> Result<Arc<Given>, String> {
     if !READS_TOKENIZERS {
         return Err(Unusable::NotBuilt.to_string());
     }
-    let json = file::bytes_of(file, LARGEST)?;
-    let is_it = |other: &&Assigned| other.file == file && other.given.is_of(&json);
-    if let Some(known) = before.find(is_it) {
-        return Ok(Arc::clone(&known.given));
+    let json = file::read_bytes(file, MAX_BYTES)?;
+    let is_same = |other: &&Assigned| other.file == file && other.given.is_of(&json);
+    if let Some(same) = candidates.find(is_same) {
+        return Ok(Arc::clone(&same.given));
     }
-    let given = Given::read(&json, &name(file)).map_err(|why| why.to_string())?;
+    let given = Given::read(&json, &telemetry_name(file)).map_err(|error| error.to_string())?;
     Ok(Arc::new(given))
 }
 
-/// How it is called in telemetry: as the file, or as its folder where all files are called the same.
-fn name(file: &Path) -> String {
+/// The tokenizer's name in telemetry: that of the file, or of its folder if the file has the usual name.
+fn telemetry_name(file: &Path) -> String {
     let folder = file.parent().and_then(Path::file_name);
-    let stem = file.file_stem();
-    let name = match stem {
-        Some(stem) if stem == USUAL_NAME => folder.or(Some(stem)),
+    let name = match file.file_stem() {
+        Some(stem) if stem == COMMON_FILE_STEM => folder.or(Some(stem)),
         stem => stem,
     };
     name.unwrap_or_default().to_string_lossy().into_owned()
@@ -79,13 +78,13 @@ mod tests {
         load_text(Some(&text), &RunArgs::default(), &|_| None, known)
     }
 
-    fn told(tokenizers: &str) -> Vec<String> {
+    fn messages(tokenizers: &str) -> Vec<String> {
         let errors = load(tokenizers, &Tokenisers::default()).unwrap_err();
         errors.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn a_tokeniser_is_called_as_its_file_or_its_folder() {
+    fn names_a_tokenizer_after_its_file_or_folder() {
         for (file, expected) in [
             ("/models/llama-3.1.json", "llama-3.1"),
             ("/models/Llama-3.1-8B/tokenizer.json", "Llama-3.1-8B"),
@@ -93,7 +92,7 @@ mod tests {
             ("tokenizer.json", "tokenizer"),
             ("/tokenizer.json", "tokenizer"),
         ] {
-            assert_eq!(name(Path::new(file)), expected, "{file}");
+            assert_eq!(telemetry_name(Path::new(file)), expected, "{file}");
         }
     }
 
@@ -102,7 +101,7 @@ mod tests {
 
     #[cfg(feature = "hf-tokenizers")]
     #[test]
-    fn everything_that_is_wrong_is_told_with_key_path_and_reason() {
+    fn reports_all_errors_with_key_path_and_reason() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str, content: &str| {
             let path = directory.path().join(name);
@@ -111,27 +110,27 @@ mod tests {
         };
         let (right, words) = (path("right", FILE), path("words", "not JSON"));
         let kind = path("kind", r#"{"model": {"type": "Tekken"}}"#);
-        let told = told(&format!(
+        let messages = messages(&format!(
             "{{a: {words}, b: {kind}, c: {right}, d: , e: /nowhere/f, \"\": {right}, f: [x]}}"
         ));
         let place = |text: &str| text.split_once(": ").unwrap().1.to_owned();
-        let told: Vec<String> = told.iter().map(|line| place(line)).collect();
+        let messages: Vec<String> = messages.iter().map(|line| place(line)).collect();
         let expected = [
             format!("tokenizers.a: {words}: this is not JSON ("),
             format!("tokenizers.b: {kind}: its model is of the kind \"Tekken\""),
-            "tokenizers.e: /nowhere/f: the file cannot be read: No such file".to_owned(),
-            "tokenizers.: this is no pattern; write a model's name".to_owned(),
-            "tokenizers.f: found a list; write a single text".to_owned(),
+            "tokenizers.e: /nowhere/f: cannot read the file: No such file".to_owned(),
+            "tokenizers.: empty pattern; write a model name".to_owned(),
+            "tokenizers.f: found a list; write a string".to_owned(),
         ];
-        assert_eq!(told.len(), expected.len(), "{told:#?}");
-        for (told, expected) in told.iter().zip(expected) {
-            assert!(told.starts_with(&expected), "{told}");
+        assert_eq!(messages.len(), expected.len(), "{messages:#?}");
+        for (messages, expected) in messages.iter().zip(expected) {
+            assert!(messages.starts_with(&expected), "{messages}");
         }
     }
 
     #[cfg(feature = "hf-tokenizers")]
     #[test]
-    fn what_was_read_is_printed_and_read_again_only_where_it_has_changed() {
+    fn reloads_only_changed_files() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("tokenizer.json");
         std::fs::write(&file, FILE).unwrap();
@@ -157,10 +156,10 @@ mod tests {
 
     #[cfg(not(feature = "hf-tokenizers"))]
     #[test]
-    fn without_the_feature_the_key_is_refused_and_it_is_said_how_to_get_it() {
-        let told = told("{\"llama-*\": /nowhere/f}");
-        assert_eq!(told.len(), 1);
+    fn rejects_the_key_without_the_feature() {
+        let messages = messages("{\"llama-*\": /nowhere/f}");
+        assert_eq!(messages.len(), 1);
         let expected = "tokenizers.llama-*: /nowhere/f: this program was built without the feature hf-tokenizers";
-        assert!(told[0].contains(expected), "{told:?}");
+        assert!(messages[0].contains(expected), "{messages:?}");
     }
 }

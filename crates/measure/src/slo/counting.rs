@@ -27,7 +27,18 @@ pub struct Counting {
 }
 
 /// What weighs as the operator decides.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    serde::Deserialize,
+    Eq,
+    schemars::JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Exclusion {
     /// The upstream answered 429: its caller may ask for more than was bought.

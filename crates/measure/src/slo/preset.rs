@@ -6,7 +6,18 @@ use crate::slo::Indicator;
 use crate::timing::rates;
 
 /// A kind of use, each with its own promises.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Eq,
+    PartialEq,
+    serde::Deserialize,
+    serde::Serialize,
+    schemars::JsonSchema,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Preset {
     /// People who read while it is written.
     Chat,

@@ -83,7 +83,18 @@ pub struct BatchConfig {
 }
 
 /// Which names of the standard's GenAI metrics are emitted.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Eq,
+    PartialEq,
+    serde::Deserialize,
+    serde::Serialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum GenAiNames {
     /// `gen_ai.client.inference.*`.
     #[default]
