@@ -1,18 +1,15 @@
-//! Edits within collections in block style: whole lines come and go, and comments stay where a reader looks for them.
-
-use std::ops::Range;
+//! Edits of collections in block style. They add and remove whole lines, and leave comments next to their entries.
 
 use serde_json::Value;
 
-use super::style::{Style, column};
-use super::text::{first, line_end, own_line, skip_trivia};
+use super::style::Style;
+use super::text::{
+    Splice, column, line_end, line_start, next_line, skip_trivia, skip_whitespace, starts_line,
+};
 use super::tree::{Child, Collection, Kind};
-use super::write::{self, Written};
+use super::write::{self, EntryValue};
 
-/// Bytes, and what is written in their place.
-pub(super) type Splice = (Range<usize>, String);
-
-/// Adds a value before the one with this index, or at the end.
+/// Adds an entry before the one with this index, or at the end.
 pub(super) fn insert(
     text: &str,
     style: &Style,
@@ -22,34 +19,33 @@ pub(super) fn insert(
 ) -> Option<Vec<Splice>> {
     let children = &collection.children;
     let column = column(text, children.first()?.start);
-    let indent = write::indent(column);
-    let lines = match key {
-        Some(key) => write::entry(key, value, column, style),
-        None => write::item(value, column, style),
-    };
+    let lines = write::entry(key, value, column, style);
     let Some(next) = children.get(index) else {
-        let at = tail(text, end(children.last()?), column);
-        return Some(vec![whole_lines(text, at, &format!("{indent}{lines}"), style)]);
+        let at = collection_end(text, children.last()?.end(), column);
+        return Some(vec![insert_lines(text, at, &lines, style)]);
     };
-    if !own_line(text, next.start) {
-        return Some(vec![(next.start..next.start, format!("{lines}{indent}"))]);
+    if !starts_line(text, next.start) {
+        // The next entry is on the line of a dash, which now starts the new entry.
+        let lines = format!("{}{}", lines.trim_start_matches(' '), write::indent(column));
+        return Some(vec![(next.start..next.start, lines)]);
     }
-    let floor = index.checked_sub(1).and_then(|before| children.get(before)).map_or(0, end);
-    let at = above(text, next.start, floor);
-    Some(vec![whole_lines(text, at, &format!("{indent}{lines}"), style)])
+    let previous = index.checked_sub(1).and_then(|before| children.get(before));
+    let at = leading_comments(text, next.start, previous.map_or(0, Child::end));
+    Some(vec![insert_lines(text, at, &lines, style)])
 }
 
-/// Removes one of several: of the last one an empty collection would be left, which is written otherwise.
+/// Removes one of several entries. The only entry of a collection cannot be removed in block style.
 pub(super) fn remove(text: &str, collection: &Collection, index: usize) -> Option<Vec<Splice>> {
     let children = &collection.children;
     let child = children.get(index).filter(|_| children.len() > 1)?;
-    let after = after_line(text, end(child));
-    let next = skip_spaces(text, after);
-    let range = if own_line(text, child.start) {
+    let after = next_line(text, child.end());
+    let next = skip_whitespace(text, after);
+    let range = if starts_line(text, child.start) {
         line_start(text, child.start)..after
     } else if text.get(next..)?.starts_with('#') {
-        // `- name: x` with a comment below: the dash stays alone.
-        blanks_before(text, child.start)..eol(text, end(child))
+        // In `- name: x` with a comment below, the dash stays alone.
+        let before = text.get(..child.start)?.trim_end_matches([' ', '\t']);
+        before.len()..line_end(text, child.end())
     } else {
         child.start..next
     };
@@ -63,107 +59,70 @@ pub(super) fn replace(
     child: &Child,
     value: &Value,
 ) -> Option<Vec<Splice>> {
-    if child.unusual {
+    if child.is_irregular {
         return None;
     }
     let column = column(text, collection.children.first()?.start);
-    let Written { head, below } = if collection.mapping {
-        write::behind_key(value, column, style)
+    let EntryValue { head, below } = if collection.is_mapping {
+        write::mapping_value(value, column, style)
     } else {
-        write::behind_dash(value, column, style)
+        write::item_value(value, column, style)
     };
     let below = match below.strip_suffix(style.newline) {
         Some(below) => format!("{}{below}", style.newline),
         None => below,
     };
     let old = &child.node;
-    let block = matches!(&old.kind, Kind::Collection(old) if !old.flow);
-    let first = eol(text, child.head);
-    if block && first < old.content {
-        // The comment behind the key stays, unless a tag or an anchor stands before it.
-        let properties = old.bytes.start < old.content;
-        let behind = if properties { first } else { child.head };
-        let last = eol(text, old.bytes.end);
-        return Some(vec![(child.head..behind, head), (first..last, below)]);
+    let is_block = matches!(&old.kind, Kind::Collection(old) if !old.is_flow);
+    let first_line_end = line_end(text, child.value_start);
+    if is_block && first_line_end < old.content_start {
+        // The comment after the key stays, unless a tag or an anchor is before it.
+        let has_properties = old.range.start < old.content_start;
+        let head_end = if has_properties { first_line_end } else { child.value_start };
+        let old_end = line_end(text, old.range.end);
+        return Some(vec![(child.value_start..head_end, head), (first_line_end..old_end, below)]);
     }
-    let to = if block { eol(text, old.bytes.end) } else { end(child) };
-    let last = eol(text, to);
-    Some(vec![(child.head..to, head), (last..last, below)])
+    let old_end = if is_block { line_end(text, old.range.end) } else { child.end() };
+    let last_line_end = line_end(text, old_end);
+    Some(vec![(child.value_start..old_end, head), (last_line_end..last_line_end, below)])
 }
 
-/// The end of a child, which may not be written at all.
-fn end(child: &Child) -> usize {
-    child.node.bytes.end.max(child.head)
-}
-
-/// Where the line of `at` ends, before its line end, be it LF or CRLF.
-pub(super) fn eol(text: &str, at: usize) -> usize {
-    let end = line_end(text, at);
-    match text.get(at..end) {
-        Some(line) if line.ends_with('\r') => end - 1,
-        Some(_) | None => end,
-    }
-}
-
-/// Where the next line begins.
-pub(super) fn after_line(text: &str, at: usize) -> usize {
-    text.len().min(line_end(text, at) + 1)
-}
-
-fn line_start(text: &str, at: usize) -> usize {
-    let before = text.get(..at).unwrap_or_default();
-    before.rfind('\n').map_or_else(|| first(text).min(at), |end| end + 1)
-}
-
-fn skip_spaces(text: &str, from: usize) -> usize {
-    let rest = text.get(from..).unwrap_or_default();
-    from + rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len()
-}
-
-fn blanks_before(text: &str, at: usize) -> usize {
-    let before = text.get(..at).unwrap_or_default();
-    before.trim_end_matches([' ', '\t']).len()
-}
-
-/// Whole lines at the beginning of a line, or behind a last line without an end.
-pub(super) fn whole_lines(text: &str, at: usize, lines: &str, style: &Style) -> Splice {
-    let newline = style.newline;
-    let unfinished = at == text.len() && !text.is_empty() && !text.ends_with('\n');
-    let lines = match lines.strip_suffix(newline) {
-        Some(lines) if unfinished => format!("{newline}{lines}"),
+/// Inserts whole lines at the start of a line, or after a last line without a line end.
+pub(super) fn insert_lines(text: &str, at: usize, lines: &str, style: &Style) -> Splice {
+    let lacks_line_end = at == text.len() && !text.is_empty() && !text.ends_with('\n');
+    let lines = match lines.strip_suffix(style.newline) {
+        Some(lines) if lacks_line_end => format!("{}{lines}", style.newline),
         Some(_) | None => lines.to_owned(),
     };
     (at..at, lines)
 }
 
-/// The lines of a collection in `column` end here: behind the comments below its last entry that stand as far to the
-/// right. Where what follows stands in the same column (a list right below its key), a comment there belongs to that.
-fn tail(text: &str, end: usize, column: usize) -> usize {
-    let mut tail = after_line(text, end);
-    let next = skip_trivia(text, tail, false);
-    let shared = next < text.len() && self::column(text, next) == column;
-    let least = if shared { column + 1 } else { column };
-    let mut at = tail;
-    while at < next {
-        let begin = skip_spaces(text, at);
-        if begin >= next || self::column(text, begin) < least {
+/// Returns the end of a collection in `column`, after the comments below its last entry that are indented as far. If
+/// the next entry of the parent is in the same column (a list directly below its key), a comment there belongs to it.
+fn collection_end(text: &str, last_entry_end: usize, column: usize) -> usize {
+    let mut end = next_line(text, last_entry_end);
+    let next = skip_trivia(text, end, false);
+    let shares_column = next < text.len() && self::column(text, next) == column;
+    let min_column = if shares_column { column + 1 } else { column };
+    while end < next {
+        let comment = skip_whitespace(text, end);
+        if comment >= next || self::column(text, comment) < min_column {
             break;
         }
-        tail = after_line(text, begin);
-        at = tail;
+        end = next_line(text, comment);
     }
-    tail
+    end
 }
 
-/// Where the comments begin that stand right above, in the same column; not before `floor`.
-fn above(text: &str, start: usize, floor: usize) -> usize {
+/// Returns the start of the comments directly above an entry, in its column and not before `floor`.
+fn leading_comments(text: &str, start: usize, floor: usize) -> usize {
     let column = column(text, start);
     let mut at = line_start(text, start);
     while at > floor {
         let line = line_start(text, at - 1);
-        let begin = skip_spaces(text, line);
-        let comment = text.get(begin..at).is_some_and(|line| line.starts_with('#'));
-        if line < floor || !comment || self::column(text, begin) != column {
+        let content = skip_whitespace(text, line);
+        let is_comment = text.get(content..at).is_some_and(|line| line.starts_with('#'));
+        if line < floor || !is_comment || self::column(text, content) != column {
             break;
         }
         at = line;

@@ -1,76 +1,42 @@
-//! Why a text cannot be read, or a patch not be written into it.
+//! Errors of reading a text or writing a patch into it.
 
 use super::{MAX_BYTES, MAX_DEPTH};
 
-/// Lines are counted from 1, columns too.
+/// Line and column numbers start at 1.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{bytes} bytes of YAML, and {MAX_BYTES} are read at most; split the file")]
+    #[error("{bytes} bytes of YAML are too long; the limit is {MAX_BYTES}; split the file")]
     TooLong { bytes: usize },
-    #[error("line {line}:{column}: not valid YAML: {message}")]
+    #[error("line {line}:{column}: invalid YAML: {message}")]
     Syntax { line: usize, column: usize, message: String },
     #[error(
-        "line {line}: more than {MAX_DEPTH} values stand in each other here; close the brackets, or indent less"
+        "line {line}: more than {MAX_DEPTH} levels of nested values; close the brackets, or indent less"
     )]
     TooDeep { line: usize },
+    #[error("line {line}: duplicate key {key:?} (first in line {first}); remove one")]
+    DuplicateKey { line: usize, key: String, first: usize },
+    #[error("line {line}: a key must be a scalar: {reason}")]
+    InvalidKey { line: usize, reason: &'static str },
+    #[error("line {line}: unsupported tag {tag}; Kubernetes supports only JSON types; remove it")]
+    UnsupportedTag { line: usize, tag: String },
+    #[error("line {line}: {text:?} is not a valid {tag}; remove the tag or correct the value")]
+    TagMismatch { line: usize, text: String, tag: String },
+    #[error("line {line}: JSON does not support the number {text}; quote it if it is a string")]
+    NotJsonNumber { line: usize, text: String },
     #[error(
-        "line {line}: the key {key:?} stands here for the second time (first in line {first}); remove one"
+        "line {line}: << merges only mappings; use an alias of a mapping, or a list of such aliases"
     )]
-    SecondKey { line: usize, key: String, first: usize },
-    #[error("line {line}: a key must be a single value: {why}")]
-    Key { line: usize, why: &'static str },
+    InvalidMerge { line: usize },
+    #[error("line {line}: the alias refers to a value that contains it; write the value out")]
+    AliasCycle { line: usize },
     #[error(
-        "line {line}: the tag {tag} is not read: Kubernetes knows JSON's types only; remove it"
+        "line {line}: the aliases up to here expand to more than {limit} bytes; write the values out"
     )]
-    Tag { line: usize, tag: String },
-    #[error("line {line}: {text:?} is no {tag}; remove the tag or correct the value")]
-    NotOfTag { line: usize, text: String, tag: String },
-    #[error("line {line}: {text} is a number that JSON lacks; quote it if it is meant as text")]
-    NoJsonNumber { line: usize, text: String },
-    #[error(
-        "line {line}: << merges mappings only; give it an alias of a mapping, or a list of such aliases"
-    )]
-    Merge { line: usize },
-    #[error("line {line}: this alias stands within what it refers to; write the value out")]
-    Cycle { line: usize },
-    #[error(
-        "line {line}: the aliases up to here stand for more than {most} bytes; write the values out"
-    )]
-    Aliases { line: usize, most: usize },
+    AliasExpansion { line: usize, limit: usize },
     #[error("the patch does not fit the document: {0}")]
     Patch(#[from] json_patch::PatchError),
-    #[error(
-        "a patch of text may add, replace and remove, and this one has another operation at {path:?}"
-    )]
-    Operation { path: String },
-    #[error(
-        "no YAML was found that reads as what the patch makes of {path:?}; the document stays as it was"
-    )]
+    #[error("unsupported patch operation at {path:?}; only add, replace and remove are supported")]
+    UnsupportedOperation { path: String },
+    #[error("cannot write the change at {path:?} as YAML; the document is unchanged")]
     Unwritable { path: String },
-}
-
-impl Error {
-    /// The same with `lines` more lines before it: an error of one document, told for the whole text.
-    pub(super) fn below(mut self, lines: usize) -> Self {
-        match &mut self {
-            Self::SecondKey { line, first, .. } => {
-                *line += lines;
-                *first += lines;
-            }
-            Self::Syntax { line, .. }
-            | Self::TooDeep { line }
-            | Self::Key { line, .. }
-            | Self::Tag { line, .. }
-            | Self::NotOfTag { line, .. }
-            | Self::NoJsonNumber { line, .. }
-            | Self::Merge { line }
-            | Self::Cycle { line }
-            | Self::Aliases { line, .. } => *line += lines,
-            Self::TooLong { .. }
-            | Self::Patch(_)
-            | Self::Operation { .. }
-            | Self::Unwritable { .. } => {}
-        }
-        self
-    }
 }

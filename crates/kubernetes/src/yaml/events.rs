@@ -1,4 +1,4 @@
-//! The parser's events, and where they stand.
+//! Parser events with their positions, and the documents that they delimit.
 
 use std::ops::Range;
 
@@ -7,11 +7,12 @@ use serde_saphyr::granit_parser::{Event, Parser, ScanError, Span, options};
 use super::MAX_DEPTH;
 use super::error::Error;
 
-/// The parser's events with the bytes they stand in.
+/// Returns the parser's events. Line numbers in errors count `lines_before`.
 pub(super) fn events<'t>(
     text: &'t str,
     comments: bool,
-) -> impl Iterator<Item = Result<(Event<'t>, Bytes), Error>> {
+    lines_before: usize,
+) -> impl Iterator<Item = Result<(Event<'t>, Position), Error>> {
     let options = options! {
         emit_anchor_events: true,
         emit_comments: comments,
@@ -19,31 +20,33 @@ pub(super) fn events<'t>(
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,
     };
-    Parser::new_from_str_with_options(text, options).map(|event| match event {
-        Ok((event, span)) => Ok((event, Bytes::of(span))),
-        Err(error) => Err(syntax(&error)),
+    Parser::new_from_str_with_options(text, options).map(move |event| match event {
+        Ok((event, span)) => Ok((event, Position::of(span))),
+        Err(error) => Err(syntax_error(&error, lines_before)),
     })
 }
 
-fn syntax(error: &ScanError) -> Error {
-    let line = error.marker().line().max(1);
+fn syntax_error(error: &ScanError, lines_before: usize) -> Error {
+    let line = lines_before + error.marker().line().max(1);
     if error.info().contains("recursion limit") {
         return Error::TooDeep { line };
     }
     Error::Syntax { line, column: error.marker().col() + 1, message: error.info().clone() }
 }
 
-/// Where an event stands, and its column in characters.
+/// The byte range of an event.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bytes {
+pub(super) struct Position {
     pub(super) start: usize,
     pub(super) end: usize,
+    /// In characters, from 0.
     pub(super) column: usize,
+    /// Start of the tag.
     pub(super) tag: Option<usize>,
 }
 
-impl Bytes {
-    /// Of a parser of a `&str` every marker has its offset.
+impl Position {
+    /// The markers of a `&str` parser always have a byte offset.
     fn of(span: Span) -> Self {
         let start = span.start.byte_offset().unwrap_or_default();
         Self {
@@ -57,4 +60,29 @@ impl Bytes {
     pub(super) fn range(self) -> Range<usize> {
         self.start..self.end
     }
+}
+
+/// Splits a text into the texts of its documents. Text before the first document belongs to it, and text after the last
+/// document belongs to that one.
+pub(super) fn split_documents(text: &str) -> Result<Vec<&str>, Error> {
+    let mut cuts = vec![0];
+    let mut documents = 0_usize;
+    let mut after_end_marker = None;
+    for event in events(text, false, 0) {
+        let (event, position) = event?;
+        if matches!(event, Event::DocumentStart(..)) {
+            documents += 1;
+            if documents > 1 {
+                cuts.push(after_end_marker.take().unwrap_or(position.start));
+            }
+        } else if matches!(event, Event::DocumentEnd) && text.get(position.range()) == Some("...") {
+            after_end_marker = Some(super::text::next_line(text, position.end));
+        }
+    }
+    cuts.push(text.len());
+    let pieces = cuts.windows(2).filter_map(|cut| match *cut {
+        [from, to] if from < to => text.get(from..to),
+        _ => None,
+    });
+    Ok(pieces.collect())
 }

@@ -1,24 +1,23 @@
-//! Edits within `[…]` and `{…}`, which JSON is made of.
+//! Edits of collections in flow style (`[…]` and `{…}`), which JSON consists of.
 
 use serde_json::Value;
 
-use super::block::{Splice, eol};
-use super::style::{Style, column};
-use super::text::{own_line, skip_trivia};
+use super::style::Style;
+use super::text::{Splice, column, line_end, line_indent, skip_trivia, starts_line};
 use super::tree::{Child, Collection, Node};
-use super::write;
+use super::write::{self, Shape};
 
-/// How a value is written within a collection in flow style.
+/// The notation of a collection.
 #[derive(Clone, Copy)]
 struct Layout<'s> {
     style: &'s Style,
-    /// Text always stands between double quotes.
-    json: bool,
-    /// Each entry on a line of its own, in this column.
+    /// Strings are always in double quotes.
+    is_json: bool,
+    /// Each entry is on its own line. Holds the column of the entries.
     lines: Option<usize>,
 }
 
-/// Adds a value before the one with this index, or at the end.
+/// Adds an entry before the one with this index, or at the end.
 pub(super) fn insert(
     text: &str,
     style: &Style,
@@ -26,81 +25,83 @@ pub(super) fn insert(
     index: usize,
     (key, value): (Option<&str>, &Value),
 ) -> Option<Vec<Splice>> {
-    let collection = closed(text, node)?;
-    let layout = layout(text, style, collection);
+    let collection = bracketed(text, node)?;
+    let layout = Layout::of(text, style, collection);
     let Some(first) = collection.children.first() else {
-        let layout = Layout {
-            lines: (style.flow && !style.tight && lines_of(text, node))
-                .then(|| line_indent(text, node.content) + style.step),
-            ..layout
-        };
-        let entry = layout.entry(key, value);
-        let inner = match layout.lines {
-            Some(column) => {
-                let outer = write::indent(column.saturating_sub(style.step));
-                let indent = write::indent(column);
-                format!("{0}{indent}{entry}{0}{outer}", style.newline)
-            }
-            None => entry,
-        };
-        return Some(vec![(node.content + 1..node.bytes.end - 1, inner)]);
+        return Some(vec![insert_only(text, layout, node, key, value)]);
     };
     let separator = match layout.lines {
         Some(_) => format!("{}{}", style.newline, write::indent(column(text, first.start))),
-        None if style.tight => String::new(),
+        None if style.is_compact => String::new(),
         None => " ".to_owned(),
     };
     let entry = layout.entry(key, value);
     if let Some(next) = collection.children.get(index) {
         return Some(vec![(next.start..next.start, format!("{entry},{separator}"))]);
     }
-    let end = collection.children.last().map(end)?;
-    let next = skip_trivia(text, end, false);
-    let comma = text.get(next..)?.starts_with(',');
-    let end = if comma { next + 1 } else { end };
-    let after = eol(text, end);
-    let closes_below = skip_trivia(text, end, false) > after;
-    Some(if layout.lines.is_some() && closes_below {
-        let (before, behind) = if comma { ("", ",") } else { (",", "") };
-        vec![(end..end, before.to_owned()), (after..after, format!("{separator}{entry}{behind}"))]
-    } else if comma {
-        vec![(end..end, format!("{separator}{entry},"))]
-    } else {
-        vec![(end..end, format!(",{separator}{entry}"))]
-    })
+    let last_end = collection.children.last().map(Child::end)?;
+    let comma = skip_trivia(text, last_end, false);
+    let has_comma = text.get(comma..)?.starts_with(',');
+    let end = if has_comma { comma + 1 } else { last_end };
+    let (before, after) = if has_comma { ("", ",") } else { (",", "") };
+    let end_of_line = line_end(text, end);
+    let bracket_is_below = skip_trivia(text, end, false) > end_of_line;
+    if layout.lines.is_some() && bracket_is_below {
+        // A comment may follow the last entry in its line.
+        let entry = format!("{separator}{entry}{after}");
+        return Some(vec![(end..end, before.to_owned()), (end_of_line..end_of_line, entry)]);
+    }
+    Some(vec![(end..end, format!("{before}{separator}{entry}{after}"))])
+}
+
+/// Adds the first entry of an empty collection.
+fn insert_only(
+    text: &str,
+    layout: Layout<'_>,
+    node: &Node,
+    key: Option<&str>,
+    value: &Value,
+) -> Splice {
+    let inside = node.content_start + 1..node.range.end - 1;
+    let style = layout.style;
+    if !style.is_flow || style.is_compact || !has_lines(text, node) {
+        return (inside, layout.entry(key, value));
+    }
+    let outer_column = line_indent(text, node.content_start);
+    let column = outer_column + style.mapping_indent;
+    let entry = Layout { lines: Some(column), ..layout }.entry(key, value);
+    let (indent, outer_indent) = (write::indent(column), write::indent(outer_column));
+    let newline = style.newline;
+    (inside, format!("{newline}{indent}{entry}{newline}{outer_indent}"))
 }
 
 pub(super) fn remove(text: &str, node: &Node, index: usize) -> Option<Vec<Splice>> {
-    let collection = closed(text, node)?;
-    let child = collection.children.get(index)?;
-    let range = match (
-        index.checked_sub(1).and_then(|before| collection.children.get(before)),
-        collection.children.get(index + 1),
-    ) {
-        (None, None) => node.content + 1..node.bytes.end - 1,
-        (_, Some(next)) => child.start..next.start,
-        (Some(before), None) => {
-            let apart = apart(text, end(before), child);
-            return Some(apart.unwrap_or_else(|| vec![(end(before)..end(child), String::new())]));
-        }
+    let children = &bracketed(text, node)?.children;
+    let child = children.get(index)?;
+    if let Some(next) = children.get(index + 1) {
+        return Some(vec![(child.start..next.start, String::new())]);
+    }
+    let Some(previous) = index.checked_sub(1).and_then(|previous| children.get(previous)) else {
+        return Some(vec![(node.content_start + 1..node.range.end - 1, String::new())]);
     };
-    Some(vec![(range, String::new())])
+    let splices = remove_last_line(text, previous.end(), child);
+    Some(splices.unwrap_or_else(|| vec![(previous.end()..child.end(), String::new())]))
 }
 
-/// Removes a last entry that stands on lines of its own, and the comma before it: a comment behind that comma stays.
-fn apart(text: &str, before: usize, child: &Child) -> Option<Vec<Splice>> {
-    let comma = skip_trivia(text, before, false);
-    let above = text.get(..child.start)?.rfind('\n')?;
-    let comments = text.get(comma..above)?.contains('#');
-    if !comments || !text.get(comma..)?.starts_with(',') || !own_line(text, child.start) {
+/// Removes a last entry on its own lines, and the comma before it, if a comment between the two has to stay.
+fn remove_last_line(text: &str, previous_end: usize, child: &Child) -> Option<Vec<Splice>> {
+    let comma = skip_trivia(text, previous_end, false);
+    let line_feed = text.get(..child.start)?.rfind('\n')?;
+    let has_comment = text.get(comma..line_feed)?.contains('#');
+    if !has_comment || !text.get(comma..)?.starts_with(',') || !starts_line(text, child.start) {
         return None;
     }
-    let from = eol(text, above.saturating_sub(1)).min(above);
-    let next = skip_trivia(text, end(child), false);
+    let from = line_end(text, line_feed.saturating_sub(1)).min(line_feed);
+    let next = skip_trivia(text, child.end(), false);
     if text.get(next..)?.starts_with(',') {
         return Some(vec![(from..next + 1, String::new())]);
     }
-    Some(vec![(comma..comma + 1, String::new()), (from..end(child), String::new())])
+    Some(vec![(comma..comma + 1, String::new()), (from..child.end(), String::new())])
 }
 
 pub(super) fn replace(
@@ -110,119 +111,99 @@ pub(super) fn replace(
     child: &Child,
     value: &Value,
 ) -> Option<Vec<Splice>> {
-    if child.unusual {
+    if child.is_irregular {
         return None;
     }
-    let layout = layout(text, style, collection);
-    let lines = layout.lines.filter(|_| lines_of(text, &child.node) || style.flow);
+    let layout = Layout::of(text, style, collection);
+    let lines = layout.lines.filter(|_| has_lines(text, &child.node) || style.is_flow);
     let value = Layout { lines, ..layout }.value(value);
-    let old = child.node.bytes.clone();
+    let old = child.node.range.clone();
     Some(if old.is_empty() {
-        vec![(child.head..child.head, format!(" {value}"))]
+        vec![(child.value_start..child.value_start, format!(" {value}"))]
     } else {
         vec![(old, value)]
     })
 }
 
-/// A whole document.
-pub(super) fn root(text: &str, style: &Style, node: &Node, value: &Value) -> String {
-    let layout = Layout { style, json: true, lines: lines_of(text, node).then_some(style.step) };
-    layout.value(value)
+/// Writes the content of a document.
+pub(super) fn document(text: &str, style: &Style, node: &Node, value: &Value) -> String {
+    let lines = has_lines(text, node).then_some(style.mapping_indent);
+    Layout { style, is_json: true, lines }.value(value)
 }
 
-/// The collection, if the node is written with both its brackets.
-fn closed<'n>(text: &str, node: &'n Node) -> Option<&'n Collection> {
-    let written = text.get(node.content..node.bytes.end)?;
-    let brackets = [('[', ']'), ('{', '}')];
-    let closed = brackets.iter().any(|(open, close)| {
-        written.len() >= 2 && written.starts_with(*open) && written.ends_with(*close)
+/// Returns the collection of a node with an opening and a closing bracket.
+fn bracketed<'n>(text: &str, node: &'n Node) -> Option<&'n Collection> {
+    let content = text.get(node.content_start..node.range.end)?;
+    let is_bracketed = [('[', ']'), ('{', '}')].iter().any(|(open, close)| {
+        content.len() >= 2 && content.starts_with(*open) && content.ends_with(*close)
     });
-    node.collection().filter(|_| closed)
+    node.collection().filter(|_| is_bracketed)
 }
 
-fn end(child: &Child) -> usize {
-    child.node.bytes.end.max(child.head)
+/// Whether a node has several lines, or is an empty collection in a document with several lines.
+fn has_lines(text: &str, node: &Node) -> bool {
+    let is_empty = node.collection().is_some_and(|inner| inner.children.is_empty());
+    text.get(node.range.clone()).unwrap_or_default().contains('\n')
+        || (is_empty && text.trim().contains('\n'))
 }
 
-fn lines_of(text: &str, node: &Node) -> bool {
-    let written = text.get(node.bytes.clone()).unwrap_or_default();
-    written.contains('\n')
-        || (node.collection().is_some_and(|inner| inner.children.is_empty())
-            && text.trim().contains('\n'))
-}
-
-fn line_indent(text: &str, at: usize) -> usize {
-    let before = text.get(..at).unwrap_or_default();
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    line.chars().take_while(|c| *c == ' ').count()
-}
-
-fn layout<'s>(text: &str, style: &'s Style, collection: &Collection) -> Layout<'s> {
-    let first = collection.children.first();
-    let is_quoted = |at: usize| text.get(at..).is_some_and(|rest| rest.starts_with('"'));
-    let quoted = first.is_some_and(|child| is_quoted(child.start));
-    Layout {
-        style,
-        json: style.flow || quoted,
-        lines: first
-            .filter(|child| own_line(text, child.start))
-            .map(|child| column(text, child.start)),
+impl<'s> Layout<'s> {
+    fn of(text: &str, style: &'s Style, collection: &Collection) -> Self {
+        let first = collection.children.first().map(|child| child.start);
+        let is_quoted = |at: usize| text.get(at..).is_some_and(|rest| rest.starts_with('"'));
+        Self {
+            style,
+            is_json: style.is_flow || first.is_some_and(is_quoted),
+            lines: first.filter(|at| starts_line(text, *at)).map(|at| column(text, at)),
+        }
     }
-}
 
-impl Layout<'_> {
     fn entry(&self, key: Option<&str>, value: &Value) -> String {
         let value = self.value(value);
+        let blank = if self.style.is_compact { "" } else { " " };
         match key {
-            Some(key) if self.style.tight => format!("{}:{value}", self.text(key)),
-            Some(key) => format!("{}: {value}", self.text(key)),
+            Some(key) => format!("{}:{blank}{value}", self.string(key)),
             None => value,
         }
     }
 
     fn value(&self, value: &Value) -> String {
-        let inner = Self { lines: self.lines.map(|column| column + self.style.step), ..*self };
-        match value {
-            Value::Object(entries) if !entries.is_empty() => {
-                let entry = |(key, value): (&String, &Value)| inner.entry(Some(key), value);
-                let entries: Vec<_> = write::ordered(entries).into_iter().map(entry).collect();
-                self.within(('{', '}'), &entries)
+        let lines = self.lines.map(|column| column + self.style.mapping_indent);
+        let inner = Self { lines, ..*self };
+        match Shape::of(value) {
+            Shape::Mapping(entries) => {
+                let entries = write::ordered(entries).into_iter();
+                let entries = entries.map(|(key, value)| inner.entry(Some(key), value)).collect();
+                self.bracket('{', entries, '}')
             }
-            Value::Array(items) if !items.is_empty() => {
-                let items: Vec<_> = items.iter().map(|item| inner.value(item)).collect();
-                self.within(('[', ']'), &items)
+            Shape::Sequence(items) => {
+                self.bracket('[', items.iter().map(|item| inner.value(item)).collect(), ']')
             }
-            Value::String(value) => self.text(value),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::Array(_)
-            | Value::Object(_) => write::inline(value),
+            Shape::Leaf => match value.as_str() {
+                Some(text) => self.string(text),
+                None => write::inline(value),
+            },
         }
     }
 
-    fn within(&self, (open, close): (char, char), entries: &[String]) -> String {
+    #[expect(clippy::needless_pass_by_value, reason = "callers collect the entries for it")]
+    fn bracket(&self, open: char, entries: Vec<String>, close: char) -> String {
+        let Some(column) = self.lines else {
+            let comma = if self.style.is_compact { "," } else { ", " };
+            return format!("{open}{}{close}", entries.join(comma));
+        };
         let newline = self.style.newline;
-        match self.lines {
-            Some(column) => {
-                let inner = write::indent(column + self.style.step);
-                let outer = write::indent(column);
-                let entries = entries.join(&format!(",{newline}{inner}"));
-                format!("{open}{newline}{inner}{entries}{newline}{outer}{close}")
-            }
-            None => {
-                let comma = if self.style.tight { "," } else { ", " };
-                format!("{open}{}{close}", entries.join(comma))
-            }
-        }
+        let inner = write::indent(column + self.style.mapping_indent);
+        let outer = write::indent(column);
+        let entries = entries.join(&format!(",{newline}{inner}"));
+        format!("{open}{newline}{inner}{entries}{newline}{outer}{close}")
     }
 
-    /// Older readers stumble over colons in words within flow style.
-    fn text(&self, text: &str) -> String {
-        let plain = !self.json && !text.contains([':', '?']);
-        match write::inline(&Value::String(text.to_owned())) {
-            word if plain => word,
-            _ => write::quoted(text),
+    /// Quotes strings with `:` and `?`, which older parsers misread in flow style.
+    fn string(&self, text: &str) -> String {
+        if self.is_json || text.contains([':', '?']) {
+            return write::quoted(text);
         }
+        write::inline(&Value::String(text.to_owned()))
     }
 }

@@ -1,25 +1,21 @@
-//! JSON Patches (RFC 6902) applied to the *text* of YAML documents: what a patch does not touch keeps every byte, its
-//! comments, order, quotes and blank lines.
+//! Applies JSON Patches (RFC 6902) to the text of YAML documents. Every byte that a patch does not touch stays the same,
+//! with comments, order, quotes and blank lines.
 //!
-//! A document is read as Kubernetes reads it: `sigs.k8s.io/yaml`, which is YAML 1.1 with a few words of 1.2 (so `yes`
-//! is a boolean and `1e3` a number). What is written is quoted whenever any version of YAML would take it for something
-//! else than a string.
+//! Documents are read with the rules of Kubernetes (`sigs.k8s.io/yaml`): YAML 1.1 with parts of 1.2, so `yes` is a boolean
+//! and `1e3` a number. Strings are quoted if any YAML version reads them as another type.
 //!
-//! An edit is made where it belongs, the text is read again, and the result is held against the patch applied to the
-//! value; where both differ (aliases, merge keys, unusual notations), the collection around the edit is written anew,
-//! then the one around that, up to the whole document. So the value is right always; what such writing costs is told
-//! as [`Loss`].
+//! Each edit changes only its own lines. The text is then read again and compared with the patched value. If they differ
+//! (aliases, merge keys, rare notations), the enclosing collection is rewritten, then the one around it, up to the whole
+//! document. So the value is always right, and a [`Loss`] reports what the rewriting removed.
 
 mod block;
 mod edit;
 mod error;
 mod events;
 mod flow;
-mod lost;
+mod loss;
 mod scalar;
-mod split;
 mod style;
-mod tag;
 mod text;
 mod tree;
 mod value;
@@ -29,51 +25,49 @@ use json_patch::Patch;
 use serde_json::Value;
 
 pub use error::Error;
-pub use lost::{Loss, LossKind};
+pub use loss::{Loss, LossKind};
 
-/// So much text is read at most: objects above 1.5 MiB do not fit into etcd, and a bundle of all of a cluster's
-/// definitions has a few MiB.
+/// Longest text in bytes. etcd stores objects of at most 1.5 MiB, and all definitions of a cluster take a few MiB.
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// So deep may values stand in each other: serde_json reads no deeper either, and Kubernetes' own types need about 20.
+/// Deepest nesting of values, which is also serde_json's limit. Kubernetes types need about 20.
 pub const MAX_DEPTH: usize = 128;
 
-/// One document of a YAML stream, with all that stands around it: markers, directives, comments, blank lines.
+/// One document of a YAML stream, with its markers, directives, comments and blank lines.
 #[derive(Clone, Debug)]
 pub struct Document<'t> {
     text: &'t str,
     value: Value,
 }
 
-/// The text after a patch.
+/// A text to which a patch was applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PatchedText {
-    /// Reads as the value with the patch applied.
+    /// Reads as the patched value.
     pub text: String,
-    /// What the former text said and this one does not, in the order of the former text.
+    /// What the patched text no longer contains, in the order of the original text.
     pub losses: Vec<Loss>,
 }
 
-/// The documents of a text; the texts of all of them, one after the other, are the text. A document begins at its `---`
-/// (or behind the `...` of the one before); one in which nothing stands but comments has the value null.
+/// Splits a text into its documents, whose texts together are the whole text. A document begins at its `---`, or after
+/// the `...` of the previous one. The value of a document with only comments is null.
 pub fn parse_documents(text: &str) -> Result<Vec<Document<'_>>, Error> {
     if text.len() > MAX_BYTES {
         return Err(Error::TooLong { bytes: text.len() });
     }
-    let mut documents = Vec::new();
-    let mut line = 0;
-    for text in split::pieces(text)? {
-        let value = read(text).map_err(|error| error.below(line))?.1;
-        line += text.matches('\n').count();
-        documents.push(Document { text, value });
-    }
-    Ok(documents)
+    let mut lines_before = 0;
+    let documents = events::split_documents(text)?.into_iter().map(|text| {
+        let (_, value) = read(text, lines_before)?;
+        lines_before += text.matches('\n').count();
+        Ok(Document { text, value })
+    });
+    documents.collect()
 }
 
-/// The one document of a text.
-fn read(text: &str) -> Result<(tree::Tree, Value), Error> {
-    let tree = tree::parse(text)?;
-    let value = value::of(&tree)?;
+/// Reads the text of one document. Line numbers in errors count `lines_before`.
+fn read(text: &str, lines_before: usize) -> Result<(tree::Tree, Value), Error> {
+    let tree = tree::parse(text, lines_before)?;
+    let value = value::resolve(&tree)?;
     Ok((tree, value))
 }
 
@@ -82,14 +76,14 @@ impl<'t> Document<'t> {
         self.text
     }
 
-    /// As Kubernetes reads it; null where nothing stands.
+    /// Returns the value that Kubernetes reads, or null for an empty document.
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// The text that reads as this value with the patch applied. The patch may add, replace and remove.
+    /// Applies a patch of add, replace and remove operations to the text.
     pub fn apply(&self, patch: &Patch) -> Result<PatchedText, Error> {
-        edit::edited(self.text, &self.value, patch)
+        edit::apply(self.text, &self.value, patch)
     }
 }
 

@@ -1,17 +1,56 @@
-//! What a word without quotes means: to Kubernetes, and to any reader of YAML.
+//! The values of scalars: as Kubernetes reads them, and as other YAML parsers may read them.
 
 use serde_json::{Number, Value};
+use serde_saphyr::granit_parser::{ScalarStyle, Tag};
 
-/// What Kubernetes reads (`sigs.k8s.io/yaml`, that is `go.yaml.in/yaml/v2`, `resolve.go`).
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Meaning {
-    Value(Value),
-    /// `.inf` and `.nan`.
-    NoJsonNumber,
+use super::error::Error;
+
+/// Returns the value of a scalar with its tag.
+pub(super) fn scalar_value(
+    text: &str,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    line: usize,
+) -> Result<Value, Error> {
+    let plain =
+        || plain_value(text).ok_or_else(|| Error::NotJsonNumber { line, text: text.to_owned() });
+    let string = || Ok(Value::String(text.to_owned()));
+    let Some(tag) = tag else {
+        return if style == ScalarStyle::Plain { plain() } else { string() };
+    };
+    if tag.handle().is_empty() && tag.suffix() == "!" {
+        return string();
+    }
+    let tag = match tag.core_suffix() {
+        Some("str") => return string(),
+        Some(tag @ ("bool" | "float" | "int" | "null")) => tag,
+        _ => return Err(unsupported_tag(tag, line)),
+    };
+    match (tag, plain()?) {
+        ("bool", value @ Value::Bool(_)) | ("null", value @ Value::Null) => Ok(value),
+        ("int", Value::Number(number)) if !number.is_f64() => Ok(Value::Number(number)),
+        ("float", Value::Number(number)) => Ok(number.as_f64().into()),
+        _ => Err(Error::TagMismatch { line, text: text.to_owned(), tag: tag.to_owned() }),
+    }
 }
 
-pub(super) fn meaning(text: &str) -> Meaning {
-    let value = match text {
+/// Checks that a collection has no tag, or the expected one.
+pub(super) fn check_tag(tag: Option<&Tag>, expected: &str, line: usize) -> Result<(), Error> {
+    match tag {
+        Some(tag) if !tag.is_yaml_core_schema_tag(expected) => Err(unsupported_tag(tag, line)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn unsupported_tag(tag: &Tag, line: usize) -> Error {
+    Error::UnsupportedTag { line, tag: format!("{}{}", tag.original_handle(), tag.suffix()) }
+}
+
+/// Returns the value that Kubernetes reads from a scalar without quotes, or `None` for `.inf` and `.nan`.
+///
+/// Source: `sigs.k8s.io/yaml`, which uses `go.yaml.in/yaml/v2`, `resolve.go`.
+fn plain_value(text: &str) -> Option<Value> {
+    Some(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
             Value::Bool(true)
@@ -20,13 +59,12 @@ pub(super) fn meaning(text: &str) -> Meaning {
             Value::Bool(false)
         }
         ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
-        | "-.inf" | "-.Inf" | "-.INF" => return Meaning::NoJsonNumber,
+        | "-.inf" | "-.Inf" | "-.INF" => return None,
         _ => number(text).map_or_else(|| Value::String(text.to_owned()), Value::Number),
-    };
-    Meaning::Value(value)
+    })
 }
 
-/// Dates stay text, as they do for Kubernetes.
+/// Dates are strings, as in Kubernetes.
 fn number(text: &str) -> Option<Number> {
     if text.starts_with('.') {
         return float(text);
@@ -34,66 +72,58 @@ fn number(text: &str) -> Option<Number> {
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-')) {
         return None;
     }
-    let plain = text.replace('_', "");
-    integer(&plain).or_else(|| float(&plain))
+    let digits = text.replace('_', "");
+    integer(&digits).or_else(|| float(&digits))
 }
 
-/// As Go's `strconv.ParseInt` with base 0.
+/// Parses like Go's `strconv.ParseInt` with base 0.
 fn integer(text: &str) -> Option<Number> {
-    let (negative, digits) = match text.strip_prefix('-') {
+    let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     let lower = digits.to_ascii_lowercase();
-    let (base, digits) = if let Some(digits) = lower.strip_prefix("0x") {
-        (16, digits)
-    } else if let Some(digits) = lower.strip_prefix("0o") {
-        (8, digits)
-    } else if let Some(digits) = lower.strip_prefix("0b") {
-        (2, digits)
-    } else if lower.len() > 1
-        && let Some(digits) = lower.strip_prefix('0')
-    {
-        (8, digits)
-    } else {
-        (10, lower.as_str())
-    };
+    let prefixes = [("0x", 16), ("0o", 8), ("0b", 2), ("0", 8)];
+    let (base, digits) = prefixes
+        .into_iter()
+        .find_map(|(prefix, base)| Some((base, lower.strip_prefix(prefix)?)))
+        .filter(|_| lower != "0")
+        .unwrap_or((10, &lower));
     if !digits.chars().all(|c| c.is_digit(base)) {
         return None;
     }
     let magnitude = u64::from_str_radix(digits, base).ok()?;
-    if negative {
+    if is_negative {
         return 0_i64.checked_sub_unsigned(magnitude).map(Number::from);
     }
-    // Only `ParseInt` takes a plus sign.
+    // `ParseUint`, which reads larger numbers, rejects a plus sign.
     if text.starts_with('+') && i64::try_from(magnitude).is_err() {
         return None;
     }
     Some(Number::from(magnitude))
 }
 
-/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`, and finite.
+/// Parses `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?` if it is finite.
 fn float(text: &str) -> Option<Number> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
         None => (unsigned, None),
     };
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let well_formed = match mantissa.split_once('.') {
-        Some(("", after)) => digits(after),
-        Some((before, after)) => digits(before) && (after.is_empty() || digits(after)),
-        None => digits(mantissa),
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_valid = match mantissa.split_once('.') {
+        Some(("", fraction)) => is_digits(fraction),
+        Some((whole, fraction)) => is_digits(whole) && (fraction.is_empty() || is_digits(fraction)),
+        None => is_digits(mantissa),
     };
     let exponent = exponent.map(|text| text.strip_prefix(['-', '+']).unwrap_or(text));
-    if !well_formed || !exponent.is_none_or(digits) {
+    if !is_valid || !exponent.is_none_or(is_digits) {
         return None;
     }
     Number::from_f64(text.parse().ok()?)
 }
 
-/// The text of a key: Kubernetes writes keys that are no strings as JSON would. `None` for a null, and for a fraction of
-/// which Go would write an exponent.
+/// Returns the string that Kubernetes makes of a key. `None` for null, and for fractions that Go writes with an exponent.
 pub(super) fn key(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
@@ -104,54 +134,56 @@ pub(super) fn key(value: Value) -> Option<String> {
     }
 }
 
-/// As Go's `strconv.FormatFloat(…, 'g', -1, 32)`.
+/// Formats like Go's `strconv.FormatFloat(…, 'g', -1, 32)`.
 #[expect(clippy::cast_possible_truncation, reason = "sigs.k8s.io/yaml writes keys with 32 bits")]
 fn fraction(value: f64) -> Option<String> {
-    let short = value as f32;
-    let size = short.abs();
-    let usual = (1e-4..1e6).contains(&size) || size == 0.0;
-    usual.then(|| short.to_string())
+    let value = value as f32;
+    let size = value.abs();
+    let has_no_exponent = (1e-4..1e6).contains(&size) || size == 0.0;
+    has_no_exponent.then(|| value.to_string())
 }
 
-/// If every reader of YAML, of whatever version, takes these characters for this very string where no quotes stand. Too
-/// strict is no error: such a text is quoted.
-pub(super) fn is_plain_everywhere(text: &str) -> bool {
+/// Whether every parser, of any YAML version, reads this text without quotes as the same string. False negatives only
+/// cause quotes.
+pub(super) fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.chars().next() else {
         return false;
     };
-    let indicator = "-?:,[]{}#&*!|>'\"%@`=<".contains(first);
-    let dashed = first == '-' && text.trim_start_matches('-').starts_with(char::is_alphabetic);
-    let harmless = |c: char| {
+    let is_indicator = "-?:,[]{}#&*!|>'\"%@`=<".contains(first);
+    let is_flag = first == '-' && text.trim_start_matches('-').starts_with(char::is_alphabetic);
+    let is_harmless = |c: char| {
         c == ' '
             || (c.is_ascii_graphic() && !",[]{}".contains(c))
             || (!c.is_ascii() && c.is_alphanumeric())
     };
-    let begins = (!indicator || dashed) && !text.starts_with([' ']) && !text.starts_with("---");
-    begins
-        && text.chars().all(harmless)
+    (!is_indicator || is_flag)
+        && !text.starts_with([' '])
+        && !text.starts_with("---")
+        && text.chars().all(is_harmless)
         && !text.ends_with([' ', ':'])
         && !text.contains(": ")
         && !text.contains(" #")
-        && meaning(text) == Meaning::Value(Value::String(text.to_owned()))
-        && !is_number_somewhere(text)
+        && matches!(plain_value(text), Some(Value::String(_)))
+        && !may_be_number(text)
 }
 
-/// Integers, fractions, base 60 and dates of YAML 1.1 and 1.2, and some more that nobody reads as such.
-fn is_number_somewhere(text: &str) -> bool {
+/// Whether the text may be an integer, a fraction, a base 60 number or a date in YAML 1.1 or 1.2, or looks similar.
+fn may_be_number(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let lower = unsigned.to_ascii_lowercase();
-    let based = ["0x", "0o", "0b"].iter().any(|base| lower.starts_with(base));
-    let dots = lower.matches('.').count();
-    let bare = lower.trim_start_matches(|c: char| c.is_ascii_digit() || "_.:,".contains(c));
-    let begins = lower.starts_with(|c: char| c.is_ascii_digit() || c == '.');
-    let exponent = bare
+    let has_base = ["0x", "0o", "0b"].iter().any(|base| lower.starts_with(base));
+    let rest = lower.trim_start_matches(|c: char| c.is_ascii_digit() || "_.:,".contains(c));
+    let starts_like_number = lower.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let is_exponent = rest
         .strip_prefix('e')
         .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b"+-".contains(&b)));
-    let dated = lower.len() >= 6
+    let starts_like_date = lower.len() >= 6
         && lower.bytes().take(4).all(|byte| byte.is_ascii_digit())
         && lower.as_bytes().get(4) == Some(&b'-');
-    based
-        || dated
+    has_base
+        || starts_like_date
         || matches!(lower.as_str(), ".inf" | ".nan" | "null" | "true" | "false")
-        || (begins && dots <= 1 && (bare.is_empty() || exponent))
+        || (starts_like_number
+            && lower.matches('.').count() <= 1
+            && (rest.is_empty() || is_exponent))
 }

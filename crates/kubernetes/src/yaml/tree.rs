@@ -1,7 +1,7 @@
-//! YAML text → a tree of nodes that know which bytes they stand in.
+//! Parses a document into a tree whose nodes have byte ranges.
 //!
-//! Between nodes stand nothing but blanks, comments and the indicators that join them; so from the end of one node the
-//! indicator before the next is found by passing over blanks and comments.
+//! Between two nodes are only blanks, comments and the indicators that join them. So the indicator before a node is
+//! found by skipping blanks and comments after the previous node.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,35 +11,33 @@ use serde_saphyr::granit_parser::{Event, ScalarStyle, StructureStyle};
 
 use super::MAX_DEPTH;
 use super::error::Error;
-use super::events::{Bytes, events};
-use super::scalar;
-use super::tag::{expect_tag, scalar_value};
-use super::text::{first, skip_blanks, skip_trivia};
+use super::events::{Position, events};
+use super::scalar::{self, check_tag, scalar_value};
+use super::text::{skip_trivia, text_start};
 
-/// One document. Without a root where nothing stands but comments.
+/// One document. The root is absent if it has only comments.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     pub(super) root: Option<Node>,
-    /// In the order of the text, as anchors and aliases are.
+    /// In the order of the text, like `anchors` and `aliases`.
     pub(super) comments: Vec<Range<usize>>,
     pub(super) anchors: Vec<Range<usize>>,
     pub(super) aliases: Vec<Alias>,
-    /// Where each line begins.
-    lines: Vec<usize>,
+    line_starts: Vec<usize>,
+    lines_before: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Alias {
-    pub(super) of: usize,
-    pub(super) bytes: Range<usize>,
+    pub(super) anchor: usize,
+    pub(super) range: Range<usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// From the tag or the anchor, where there are such, to the end of the content; blank and without length for what
-    /// is not written at all.
-    pub(super) bytes: Range<usize>,
-    pub(super) content: usize,
+    /// From the tag or anchor, if there is one, to the end of the content. Empty if the value is not written.
+    pub(super) range: Range<usize>,
+    pub(super) content_start: usize,
     pub(super) anchor: Option<usize>,
     pub(super) kind: Kind,
 }
@@ -47,27 +45,28 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Scalar(Value),
+    /// Holds the number of the anchor.
     Alias(usize),
     Collection(Collection),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Collection {
-    pub(super) flow: bool,
-    pub(super) mapping: bool,
+    pub(super) is_flow: bool,
+    pub(super) is_mapping: bool,
     pub(super) children: Vec<Child>,
 }
 
 /// An entry of a mapping, or an item of a sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Child {
-    /// Where the key begins, or the dash; in flow style the item itself.
+    /// Start of the key or the dash, and in flow style of the item.
     pub(super) start: usize,
-    /// Behind the colon or the dash; in flow style the item itself.
-    pub(super) head: usize,
+    /// End of the colon or the dash, and in flow style the start of the item.
+    pub(super) value_start: usize,
     pub(super) name: Name,
-    /// Not written in the usual way: with a `?` before the key, or without a colon.
-    pub(super) unusual: bool,
+    /// Has a `?` before the key, or no colon or dash.
+    pub(super) is_irregular: bool,
     pub(super) node: Node,
 }
 
@@ -75,7 +74,7 @@ pub(super) struct Child {
 pub(super) enum Name {
     Item,
     Key(String),
-    /// `<<`
+    /// The key `<<`.
     Merge,
 }
 
@@ -88,170 +87,178 @@ impl Node {
     }
 }
 
+impl Child {
+    pub(super) fn end(&self) -> usize {
+        self.node.range.end.max(self.value_start)
+    }
+}
+
 impl Collection {
+    /// Finds the child for a token of a JSON pointer.
     pub(super) fn position(&self, token: &str) -> Option<usize> {
-        if self.mapping {
-            let named = |child: &Child| matches!(&child.name, Name::Key(key) if key == token);
-            return self.children.iter().position(named);
+        if self.is_mapping {
+            let is_named = |child: &Child| matches!(&child.name, Name::Key(key) if key == token);
+            return self.children.iter().position(is_named);
         }
-        let index = token.parse().ok()?;
-        (index < self.children.len()).then_some(index)
+        token.parse().ok().filter(|index| *index < self.children.len())
+    }
+
+    pub(super) fn child(&self, token: &str) -> Option<&Child> {
+        self.children.get(self.position(token)?)
     }
 }
 
 impl Tree {
-    /// Counted from 1.
+    /// Returns the line number of a position, from 1.
     pub(super) fn line(&self, at: usize) -> usize {
-        self.lines.partition_point(|begin| *begin <= at)
+        self.lines_before + self.line_starts.partition_point(|start| *start <= at)
     }
 }
 
-pub(super) fn parse(text: &str) -> Result<Tree, Error> {
+/// Parses one document. Line numbers count `lines_before`.
+pub(super) fn parse(text: &str, lines_before: usize) -> Result<Tree, Error> {
+    let line_starts = text.match_indices('\n').map(|(at, _)| at + 1);
     let mut tree = Tree {
         root: None,
         comments: Vec::new(),
         anchors: Vec::new(),
         aliases: Vec::new(),
-        lines: std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect(),
+        line_starts: std::iter::once(0).chain(line_starts).collect(),
+        lines_before,
     };
-    let mut parsed = Vec::new();
-    let mut begin = first(text);
-    for event in events(text, true) {
-        let (event, bytes) = event?;
+    let mut content = Vec::new();
+    let mut start = text_start(text);
+    for event in events(text, true, lines_before) {
+        let (event, position) = event?;
         if matches!(event, Event::Comment(..)) {
-            tree.comments.push(bytes.range());
-        } else if let Event::DocumentStart(explicit, _) = event {
-            // Where there is no ---, the parser gives the span of what follows.
-            begin = if explicit { bytes.end } else { begin };
+            tree.comments.push(position.range());
+        } else if let Event::DocumentStart(is_explicit, _) = event {
+            // Without `---` the parser reports the position of the content.
+            start = if is_explicit { position.end } else { start };
         } else {
-            parsed.push((event, bytes));
+            content.push((event, position));
         }
     }
-    // An anchor is told behind its node.
-    let mut builder = Builder {
-        text,
-        events: parsed.into_iter().peekable(),
-        tree: &mut tree,
-        names: BTreeMap::new(),
-        at: begin,
-    };
+    let events = content.into_iter().peekable();
+    let mut builder = Builder { text, events, tree: &mut tree, keys: BTreeMap::new(), at: start };
     let root = builder.document()?;
-    tree.anchors.sort_by_key(|bytes| bytes.start);
+    // The parser reports an anchor after the start of its node.
+    tree.anchors.sort_by_key(|range| range.start);
     tree.root = root;
     Ok(tree)
 }
 
-struct Builder<'t, 'b, I: Iterator<Item = (Event<'t>, Bytes)>> {
+struct Builder<'t, 'b, I: Iterator<Item = (Event<'t>, Position)>> {
     text: &'t str,
     events: std::iter::Peekable<I>,
     tree: &'b mut Tree,
-    /// The lines of keys, while their mapping is read.
-    names: BTreeMap<String, usize>,
-    /// Behind what was read last.
+    /// The keys of the current mapping, with their lines.
+    keys: BTreeMap<String, usize>,
+    /// End of what was read last.
     at: usize,
 }
 
-impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
+impl<'t, I: Iterator<Item = (Event<'t>, Position)>> Builder<'t, '_, I> {
     fn document(&mut self) -> Result<Option<Node>, Error> {
         let mut root = None;
-        while let Some((event, bytes)) = self.events.next() {
-            if !event.is_node() {
-                continue;
-            }
+        while let Some((event, position)) = self.next_node() {
             if root.is_some() {
-                return Err(Error::Syntax {
-                    line: self.tree.line(bytes.start),
-                    column: bytes.column + 1,
-                    message: "a second document begins here without a ---".to_owned(),
-                });
+                return Err(self.syntax_error(position, "a second document begins without ---"));
             }
-            root = Some(self.node(event, bytes, 0)?);
+            root = Some(self.node(event, position, 0)?);
         }
         Ok(root)
     }
 
-    /// The node that `event` begins, searched from `self.at` on, which is then behind it.
-    fn node(&mut self, event: Event<'t>, bytes: Bytes, level: usize) -> Result<Node, Error> {
-        let anchored = self.anchor();
-        let properties = [bytes.tag, anchored.as_ref().map(|anchor| anchor.start)];
-        let first = properties.into_iter().flatten().min();
-        let behind = [bytes.tag.map(|tag| self.word_end(tag)), anchored.map(|anchor| anchor.end)];
-        let behind = behind.into_iter().flatten().max().unwrap_or_default();
-        self.at = self.at.max(behind);
-        let line = self.tree.line(bytes.start);
-        let anchor;
-        let (kind, content, end) = if let Event::Scalar(text, style, id, tag) = event {
-            anchor = id;
-            let text = self.unended(&text, style, bytes);
-            let value = scalar_value(text, style, tag.as_deref(), line)?;
-            let (content, end) = self.scalar(style, bytes, behind);
-            (Kind::Scalar(value), content, end)
-        } else if let Event::SequenceStart(style, id, tag) = event {
-            anchor = id;
-            expect_tag(tag.as_deref(), "seq", line)?;
-            self.collection(style, false, bytes, level)?
-        } else if let Event::MappingStart(style, id, tag) = event {
-            anchor = id;
-            expect_tag(tag.as_deref(), "map", line)?;
-            self.collection(style, true, bytes, level)?
-        } else if let Event::Alias(of) = event {
-            anchor = 0;
-            let bytes = bytes.range();
-            let (start, end) = (bytes.start, bytes.end);
-            self.tree.aliases.push(Alias { of, bytes });
-            (Kind::Alias(of), start, end)
-        } else {
-            return Err(Error::Syntax {
-                line,
-                column: bytes.column + 1,
-                message: "no value was expected here".to_owned(),
-            });
+    /// Reads the node that starts with `event`, and moves `at` to its end.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other event starts a node")]
+    fn node(&mut self, event: Event<'t>, position: Position, depth: usize) -> Result<Node, Error> {
+        let anchor_range = self.anchor();
+        let property_starts = [position.tag, anchor_range.as_ref().map(|range| range.start)];
+        let property_ends =
+            [position.tag.map(|tag| self.word_end(tag)), anchor_range.map(|range| range.end)];
+        let properties_end = property_ends.into_iter().flatten().max().unwrap_or_default();
+        self.at = self.at.max(properties_end);
+        let line = self.tree.line(position.start);
+        let mut anchor = 0;
+        let (kind, content) = match event {
+            Event::Scalar(text, style, id, tag) => {
+                anchor = id;
+                let text = self.without_added_line_end(&text, style, position);
+                let value = scalar_value(text, style, tag.as_deref(), line)?;
+                (Kind::Scalar(value), self.scalar_range(style, position, properties_end))
+            }
+            Event::SequenceStart(style, id, tag) => {
+                anchor = id;
+                check_tag(tag.as_deref(), "seq", line)?;
+                self.collection(style, false, position, depth)?
+            }
+            Event::MappingStart(style, id, tag) => {
+                anchor = id;
+                check_tag(tag.as_deref(), "map", line)?;
+                self.collection(style, true, position, depth)?
+            }
+            Event::Alias(anchor) => {
+                let range = position.range();
+                self.tree.aliases.push(Alias { anchor, range: range.clone() });
+                (Kind::Alias(anchor), range)
+            }
+            _ => return Err(self.syntax_error(position, "unexpected value")),
         };
-        self.at = self.at.max(end);
+        self.at = self.at.max(content.end);
+        let start = property_starts.into_iter().flatten().min();
         Ok(Node {
-            bytes: first.unwrap_or(content).min(content)..end,
-            content,
+            range: start.unwrap_or(content.start).min(content.start)..content.end,
+            content_start: content.start,
             anchor: (anchor != 0).then_some(anchor),
             kind,
         })
     }
 
-    /// What names the node that was just begun.
+    /// Reads the anchor of the node that just started.
     fn anchor(&mut self) -> Option<Range<usize>> {
-        let (_, bytes) = self.events.next_if(|(event, _)| matches!(event, Event::Anchor(..)))?;
-        self.tree.anchors.push(bytes.range());
-        Some(bytes.range())
+        let (_, position) = self.events.next_if(|(event, _)| matches!(event, Event::Anchor(..)))?;
+        self.tree.anchors.push(position.range());
+        Some(position.range())
     }
 
-    /// Where the content begins and ends; `behind` is the end of its tag and anchor.
-    fn scalar(&self, style: ScalarStyle, bytes: Bytes, behind: usize) -> (usize, usize) {
+    fn scalar_range(
+        &self,
+        style: ScalarStyle,
+        position: Position,
+        properties_end: usize,
+    ) -> Range<usize> {
         if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) {
-            return self.block_scalar(bytes);
+            return self.block_scalar_range(position);
         }
-        let unwritten = style == ScalarStyle::Plain && bytes.start == bytes.end;
-        let start = if unwritten { bytes.start.max(behind) } else { bytes.start };
-        (start, bytes.end.max(start))
+        let is_unwritten = style == ScalarStyle::Plain && position.start == position.end;
+        let start = if is_unwritten { position.start.max(properties_end) } else { position.start };
+        start..position.end.max(start)
     }
 
-    /// The text of a block scalar whose last line is the last of the document and has no line end: it has none in the
-    /// value either, as Kubernetes reads it, while the parser adds one.
-    fn unended<'s>(&self, text: &'s str, style: ScalarStyle, bytes: Bytes) -> &'s str {
-        let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
-        let last = bytes.end == self.text.len() && !self.text.ends_with('\n');
-        let unended = text.strip_suffix('\n').filter(|_| block && last);
-        unended.unwrap_or(text)
-    }
-
-    /// From the `|` to the last line that counts, without its line end. The parser's own span begins below the header
-    /// and ends where the next node begins.
-    fn block_scalar(&self, bytes: Bytes) -> (usize, usize) {
-        let content = skip_blanks(self.text, self.at).min(bytes.start);
-        let all = self.text.get(content..bytes.end).unwrap_or_default();
-        let header = all.lines().next().unwrap_or_default();
+    /// Returns the range from the `|` to the last significant line, without its line end. The parser's own range starts
+    /// after the header and ends at the next node.
+    fn block_scalar_range(&self, position: Position) -> Range<usize> {
+        let start = skip_trivia(self.text, self.at, false).min(position.start);
+        let text = self.text.get(start..position.end).unwrap_or_default();
+        let header = text.lines().next().unwrap_or_default();
         let header = header.split('#').next().unwrap_or_default();
-        let trimmed = all.trim_end_matches([' ', '\t', '\r', '\n']).len();
-        let kept = all.rfind('\n').filter(|_| header.contains('+'));
-        (content, content + kept.unwrap_or(trimmed).max(trimmed))
+        let trimmed = text.trim_end_matches([' ', '\t', '\r', '\n']).len();
+        let kept = text.rfind('\n').filter(|_| header.contains('+')).unwrap_or(trimmed);
+        start..start + kept.max(trimmed)
+    }
+
+    /// Removes the line end that the parser adds to a block scalar at the end of a text without one. Kubernetes adds
+    /// none.
+    fn without_added_line_end<'s>(
+        &self,
+        text: &'s str,
+        style: ScalarStyle,
+        position: Position,
+    ) -> &'s str {
+        let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        let is_last = position.end == self.text.len() && !self.text.ends_with('\n');
+        text.strip_suffix('\n').filter(|_| is_block && is_last).unwrap_or(text)
     }
 
     fn word_end(&self, at: usize) -> usize {
@@ -259,68 +266,65 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
         rest.find([' ', '\t', '\r', '\n']).map_or(self.text.len(), |length| at + length)
     }
 
-    /// What is told, where it begins and where it ends.
+    /// Reads a collection, and returns it with the range of its content.
     fn collection(
         &mut self,
         style: StructureStyle,
-        mapping: bool,
-        bytes: Bytes,
-        level: usize,
-    ) -> Result<(Kind, usize, usize), Error> {
-        if level >= MAX_DEPTH {
-            let line = self.tree.line(bytes.start);
-            return Err(Error::TooDeep { line });
+        is_mapping: bool,
+        position: Position,
+        depth: usize,
+    ) -> Result<(Kind, Range<usize>), Error> {
+        if depth >= MAX_DEPTH {
+            return Err(Error::TooDeep { line: self.tree.line(position.start) });
         }
-        let flow = style == StructureStyle::Flow;
-        let outer = std::mem::take(&mut self.names);
-        if flow {
-            self.at = self.at.max(bytes.end);
+        let is_flow = style == StructureStyle::Flow;
+        let outer_keys = std::mem::take(&mut self.keys);
+        if is_flow {
+            self.at = self.at.max(position.end);
         }
         let mut children = Vec::new();
-        let mut end = bytes.end;
-        while let Some((event, span)) = self.events.next() {
+        let mut end = position.end;
+        while let Some((event, position)) = self.events.next() {
             if matches!(event, Event::SequenceEnd | Event::MappingEnd) {
-                end = if flow { span.end } else { self.at };
+                end = if is_flow { position.end } else { self.at };
                 break;
             }
             if !event.is_node() {
                 continue;
             }
-            children.push(if mapping {
-                self.entry(event, span, flow, level)?
+            children.push(if is_mapping {
+                self.entry(event, position, is_flow, depth)?
             } else {
-                self.item(event, span, flow, level)?
+                self.item(event, position, is_flow, depth)?
             });
         }
-        self.names = outer;
-        let content = if flow {
-            bytes.start
-        } else {
-            children.first().map_or(bytes.start, |child: &Child| child.start)
-        };
-        let collection = Collection { flow, mapping, children };
-        Ok((Kind::Collection(collection), content, end.max(content)))
+        self.keys = outer_keys;
+        let first = children.first().filter(|_| !is_flow);
+        let start = first.map_or(position.start, |child: &Child| child.start);
+        let collection = Collection { is_flow, is_mapping, children };
+        Ok((Kind::Collection(collection), start..end.max(start)))
     }
 
     fn item(
         &mut self,
         event: Event<'t>,
-        bytes: Bytes,
-        flow: bool,
-        level: usize,
+        position: Position,
+        is_flow: bool,
+        depth: usize,
     ) -> Result<Child, Error> {
-        let dash = skip_trivia(self.text, self.at, flow);
-        let dashed = !flow && self.byte(dash) == Some(b'-');
-        if dashed {
+        let dash = skip_trivia(self.text, self.at, is_flow);
+        let has_dash = !is_flow && self.has_byte(dash, b'-');
+        if has_dash {
             self.at = dash + 1;
         }
-        let head = self.at;
-        let node = self.node(event, bytes, level + 1)?;
+        let value_start = self.at;
+        let node = self.node(event, position, depth + 1)?;
+        let node_start = node.range.start;
         Ok(Child {
-            start: if dashed { dash } else { node.bytes.start },
-            head: if dashed { head } else { node.bytes.start },
+            start: if has_dash { dash } else { node_start },
+            value_start: if has_dash { value_start } else { node_start },
             name: Name::Item,
-            unusual: !flow && !dashed,
+            is_irregular: !is_flow && !has_dash,
             node,
         })
     }
@@ -328,53 +332,58 @@ impl<'t, I: Iterator<Item = (Event<'t>, Bytes)>> Builder<'t, '_, I> {
     fn entry(
         &mut self,
         event: Event<'t>,
-        bytes: Bytes,
-        flow: bool,
-        level: usize,
+        position: Position,
+        is_flow: bool,
+        depth: usize,
     ) -> Result<Child, Error> {
-        let start = skip_trivia(self.text, self.at, flow);
-        let line = self.tree.line(bytes.start);
+        let start = skip_trivia(self.text, self.at, is_flow);
+        let line = self.tree.line(position.start);
         let name = self.name(&event, line)?;
-        let key = self.node(event, bytes, level + 1)?;
-        let colon = skip_trivia(self.text, key.bytes.end.max(self.at), false);
-        let joined = self.byte(colon) == Some(b':');
-        if joined {
+        let key = self.node(event, position, depth + 1)?;
+        let colon = skip_trivia(self.text, key.range.end.max(self.at), false);
+        let has_colon = self.has_byte(colon, b':');
+        if has_colon {
             self.at = colon + 1;
         }
-        let head = self.at;
-        let Some((event, bytes)) = self.next_node() else {
-            return Err(Error::Key { line, why: "it has no value" });
-        };
-        let node = self.node(event, bytes, level + 1)?;
-        Ok(Child { start, head, name, unusual: start != key.bytes.start || !joined, node })
+        let value_start = self.at;
+        let (event, position) =
+            self.next_node().ok_or(Error::InvalidKey { line, reason: "it has no value" })?;
+        let node = self.node(event, position, depth + 1)?;
+        let is_irregular = start != key.range.start || !has_colon;
+        Ok(Child { start, value_start, name, is_irregular, node })
     }
 
     fn name(&mut self, event: &Event<'t>, line: usize) -> Result<Name, Error> {
         let Event::Scalar(text, style, _, tag) = event else {
-            let why = if matches!(event, Event::Alias(_)) {
-                "write out what the alias stands for"
+            let reason = if matches!(event, Event::Alias(_)) {
+                "replace the alias by its value"
             } else {
-                "JSON has no lists and mappings as keys"
+                "JSON does not support lists and mappings as keys"
             };
-            return Err(Error::Key { line, why });
+            return Err(Error::InvalidKey { line, reason });
         };
         if *style == ScalarStyle::Plain && tag.is_none() && text == "<<" {
             return Ok(Name::Merge);
         }
         let value = scalar_value(text, *style, tag.as_deref(), line)?;
-        let key =
-            scalar::key(value).ok_or(Error::Key { line, why: "quote it, so that it is text" })?;
-        if let Some(first) = self.names.insert(key.clone(), line) {
-            return Err(Error::SecondKey { line, key, first });
+        let reason = "quote it to make it a string";
+        let key = scalar::key(value).ok_or(Error::InvalidKey { line, reason })?;
+        if let Some(first) = self.keys.insert(key.clone(), line) {
+            return Err(Error::DuplicateKey { line, key, first });
         }
         Ok(Name::Key(key))
     }
 
-    fn next_node(&mut self) -> Option<(Event<'t>, Bytes)> {
+    fn next_node(&mut self) -> Option<(Event<'t>, Position)> {
         self.events.find(|(event, _)| event.is_node())
     }
 
-    fn byte(&self, at: usize) -> Option<u8> {
-        self.text.as_bytes().get(at).copied()
+    fn has_byte(&self, at: usize, byte: u8) -> bool {
+        self.text.as_bytes().get(at) == Some(&byte)
+    }
+
+    fn syntax_error(&self, position: Position, message: &str) -> Error {
+        let line = self.tree.line(position.start);
+        Error::Syntax { line, column: position.column + 1, message: message.to_owned() }
     }
 }

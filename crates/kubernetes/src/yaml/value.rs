@@ -1,4 +1,4 @@
-//! A tree → the value that Kubernetes reads: aliases and merge keys resolved.
+//! Resolves the aliases and merge keys of a tree to the value that Kubernetes reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,107 +8,107 @@ use super::MAX_DEPTH;
 use super::error::Error;
 use super::tree::{Collection, Kind, Name, Node, Tree};
 
-/// So many bytes all aliases of a document stand for at most, together with what is kept for them. A few lines of
-/// aliases of aliases are billions of values; manifests that are written by hand stay far below one MiB.
-const MOST_ALIASED: usize = 16 << 20;
+/// Memory in bytes for the values of all anchors and aliases of a document. A few lines of nested aliases can expand to
+/// billions of values, while hand-written manifests stay far below 1 MiB.
+const MAX_ALIAS_BYTES: usize = 16 << 20;
 
-/// What a value takes beside its text.
-const PER_VALUE: usize = 64;
+/// Memory of a value without its text, in bytes.
+const VALUE_OVERHEAD: usize = 64;
 
-pub(super) fn of(tree: &Tree) -> Result<Value, Error> {
-    let mut reader = Reader {
+pub(super) fn resolve(tree: &Tree) -> Result<Value, Error> {
+    let mut resolver = Resolver {
         tree,
-        used: tree.aliases.iter().map(|alias| alias.of).collect(),
-        known: BTreeMap::new(),
-        left: MOST_ALIASED,
+        used_anchors: tree.aliases.iter().map(|alias| alias.anchor).collect(),
+        anchored: BTreeMap::new(),
+        bytes_left: MAX_ALIAS_BYTES,
     };
     match &tree.root {
-        Some(root) => reader.node(root).map(|read| read.value),
+        Some(root) => resolver.node(root).map(|resolved| resolved.value),
         None => Ok(Value::Null),
     }
 }
 
-struct Reader<'t> {
+struct Resolver<'t> {
     tree: &'t Tree,
-    /// Anchors that an alias stands for.
-    used: BTreeSet<usize>,
-    known: BTreeMap<usize, Read>,
-    left: usize,
+    /// Anchors with aliases.
+    used_anchors: BTreeSet<usize>,
+    anchored: BTreeMap<usize, Resolved>,
+    bytes_left: usize,
 }
 
-/// A value, its size in bytes, and how deep it is.
 #[derive(Clone)]
-struct Read {
+struct Resolved {
     value: Value,
-    size: usize,
-    levels: usize,
+    bytes: usize,
+    depth: usize,
 }
 
-impl Reader<'_> {
-    fn node(&mut self, node: &Node) -> Result<Read, Error> {
-        let read = match &node.kind {
-            Kind::Scalar(value) => Read {
-                size: PER_VALUE + value.as_str().map_or(0, str::len),
+impl Resolver<'_> {
+    fn node(&mut self, node: &Node) -> Result<Resolved, Error> {
+        let resolved = match &node.kind {
+            Kind::Scalar(value) => Resolved {
+                bytes: VALUE_OVERHEAD + value.as_str().map_or(0, str::len),
                 value: value.clone(),
-                levels: 0,
+                depth: 0,
             },
-            Kind::Alias(of) => {
-                let known = self.known.get(of).cloned();
-                let read = known.ok_or_else(|| Error::Cycle { line: self.line(node) })?;
-                self.spend(read.size, node)?;
-                read
+            Kind::Alias(anchor) => {
+                let target = self.anchored.get(anchor).cloned();
+                let target = target.ok_or_else(|| Error::AliasCycle { line: self.line(node) })?;
+                self.spend(target.bytes, node)?;
+                target
             }
             Kind::Collection(collection) => self.collection(collection, node)?,
         };
-        if read.levels > MAX_DEPTH {
-            let line = self.line(node);
-            return Err(Error::TooDeep { line });
+        if resolved.depth > MAX_DEPTH {
+            return Err(Error::TooDeep { line: self.line(node) });
         }
-        if let Some(anchor) = node.anchor.filter(|anchor| self.used.contains(anchor)) {
-            self.spend(read.size, node)?;
-            self.known.insert(anchor, read.clone());
+        if let Some(anchor) = node.anchor.filter(|anchor| self.used_anchors.contains(anchor)) {
+            self.spend(resolved.bytes, node)?;
+            self.anchored.insert(anchor, resolved.clone());
         }
-        Ok(read)
+        Ok(resolved)
     }
 
-    fn collection(&mut self, collection: &Collection, node: &Node) -> Result<Read, Error> {
+    fn collection(&mut self, collection: &Collection, node: &Node) -> Result<Resolved, Error> {
         let mut items = Vec::new();
         let mut entries = Map::new();
-        let mut size = PER_VALUE;
-        let mut levels = 0;
+        let mut bytes = VALUE_OVERHEAD;
+        let mut depth = 0;
         for child in &collection.children {
-            let read = self.node(&child.node)?;
-            size += read.size;
-            levels = levels.max(read.levels);
+            let resolved = self.node(&child.node)?;
+            bytes += resolved.bytes;
+            depth = depth.max(resolved.depth);
             match &child.name {
-                Name::Item => items.push(read.value),
+                Name::Item => items.push(resolved.value),
                 Name::Key(key) => {
-                    size += key.len();
-                    entries.insert(key.clone(), read.value);
+                    bytes += key.len();
+                    entries.insert(key.clone(), resolved.value);
                 }
-                Name::Merge => merge(&mut entries, read.value)
-                    .ok_or_else(|| Error::Merge { line: self.line(node) })?,
+                Name::Merge => merge(&mut entries, resolved.value)
+                    .ok_or_else(|| Error::InvalidMerge { line: self.line(node) })?,
             }
         }
-        let value = if collection.mapping { Value::Object(entries) } else { Value::Array(items) };
-        Ok(Read { value, size, levels: levels + 1 })
+        let value =
+            if collection.is_mapping { Value::Object(entries) } else { Value::Array(items) };
+        Ok(Resolved { value, bytes, depth: depth + 1 })
     }
 
-    fn spend(&mut self, size: usize, node: &Node) -> Result<(), Error> {
-        self.left = self
-            .left
-            .checked_sub(size)
-            .ok_or_else(|| Error::Aliases { line: self.line(node), most: MOST_ALIASED })?;
+    fn spend(&mut self, bytes: usize, node: &Node) -> Result<(), Error> {
+        let left = self.bytes_left.checked_sub(bytes);
+        self.bytes_left = left.ok_or_else(|| Error::AliasExpansion {
+            line: self.line(node),
+            limit: MAX_ALIAS_BYTES,
+        })?;
         Ok(())
     }
 
     fn line(&self, node: &Node) -> usize {
-        self.tree.line(node.bytes.start)
+        self.tree.line(node.range.start)
     }
 }
 
-/// As `go.yaml.in/yaml/v2` does it: what stands further down in the text wins, be it a key or a merge; of a list the
-/// first mapping.
+/// Merges like `go.yaml.in/yaml/v2`: the later of a key and a merge wins, and in a list of mappings the first. Returns
+/// `None` for anything but mappings.
 fn merge(entries: &mut Map<String, Value>, value: Value) -> Option<()> {
     match value {
         Value::Object(merged) => entries.extend(merged),

@@ -1,4 +1,4 @@
-//! Values → YAML that every reader reads as these values.
+//! Writes values as YAML that every YAML version reads as the same values.
 
 use std::fmt::Write;
 
@@ -7,151 +7,144 @@ use serde_json::{Map, Value};
 use super::scalar;
 use super::style::Style;
 
-/// What stands behind a key's colon or an item's dash.
+/// The text of a value after the colon of a key or the dash of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Written {
-    /// On the same line, with the blank before it; may be empty.
+pub(super) struct EntryValue {
+    /// The rest of the line, with a leading blank. Empty if the value starts below.
     pub(super) head: String,
-    /// The lines below, each with its indentation and its end; may be empty.
+    /// The lines below, with indentation and line ends.
     pub(super) below: String,
 }
 
-/// What a reader looks for first; other keys follow by the alphabet, as kubectl writes them.
-const FIRST: [&str; 8] =
+/// A value by the way it is written.
+pub(super) enum Shape<'v> {
+    Mapping(&'v Map<String, Value>),
+    Sequence(&'v [Value]),
+    /// A scalar or an empty collection.
+    Leaf,
+}
+
+impl<'v> Shape<'v> {
+    pub(super) fn of(value: &'v Value) -> Self {
+        match value {
+            Value::Object(entries) if !entries.is_empty() => Self::Mapping(entries),
+            Value::Array(items) if !items.is_empty() => Self::Sequence(items),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => Self::Leaf,
+        }
+    }
+}
+
+/// Keys that come first. Others follow in alphabetical order, as in kubectl.
+const FIRST_KEYS: [&str; 8] =
     ["apiVersion", "kind", "metadata", "name", "image", "key", "command", "args"];
 
-/// Behind the colon of a key in `column`.
-pub(super) fn behind_key(value: &Value, column: usize, style: &Style) -> Written {
-    match value {
-        Value::Object(entries) if !entries.is_empty() => {
-            let column = column + style.step;
-            Written { head: String::new(), below: lines(&mapping(entries, column, style), column) }
-        }
-        Value::Array(items) if !items.is_empty() => {
-            let column = column + style.dash;
-            Written { head: String::new(), below: lines(&sequence(items, column, style), column) }
-        }
-        // `env:`, as templates leave it.
-        Value::Null => Written { head: String::new(), below: String::new() },
-        Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_)
-        | Value::Array(_)
-        | Value::Object(_) => single(value, column + style.step, style),
-    }
+/// Writes the value of a mapping entry whose key is in `column`.
+pub(super) fn mapping_value(value: &Value, column: usize, style: &Style) -> EntryValue {
+    let below = match Shape::of(value) {
+        Shape::Mapping(entries) => mapping(entries, column + style.mapping_indent, style),
+        Shape::Sequence(items) => sequence(items, column + style.list_indent, style),
+        // `env:`, as in templates.
+        Shape::Leaf if value.is_null() => String::new(),
+        Shape::Leaf => return leaf(value, column + style.mapping_indent, style),
+    };
+    EntryValue { head: String::new(), below }
 }
 
-/// Behind a dash in `column`.
-pub(super) fn behind_dash(value: &Value, column: usize, style: &Style) -> Written {
+/// Writes the value of a list item whose dash is in `column`.
+pub(super) fn item_value(value: &Value, column: usize, style: &Style) -> EntryValue {
     let column = column + 2;
-    let block = match value {
-        Value::Object(entries) if !entries.is_empty() => mapping(entries, column, style),
-        Value::Array(items) if !items.is_empty() => sequence(items, column, style),
-        Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_)
-        | Value::Array(_)
-        | Value::Object(_) => return single(value, column, style),
+    let block = match Shape::of(value) {
+        Shape::Mapping(entries) => mapping(entries, column, style),
+        Shape::Sequence(items) => sequence(items, column, style),
+        Shape::Leaf => return leaf(value, column, style),
     };
-    let block = lines(&block, column);
-    let (head, below) = match block.split_once(style.newline) {
-        Some((head, below)) => (head, below),
-        None => (block.as_str(), ""),
+    let (head, below) = block.split_once(style.newline).unwrap_or((&block, ""));
+    EntryValue { head: format!(" {}", head.trim_start()), below: below.to_owned() }
+}
+
+/// Writes an entry of a mapping, or an item if there is no key, as whole lines in `column`.
+pub(super) fn entry(key: Option<&str>, value: &Value, column: usize, style: &Style) -> String {
+    let (start, EntryValue { head, below }) = match key {
+        Some(key) => (format!("{}:", string(key)), mapping_value(value, column, style)),
+        None => ("-".to_owned(), item_value(value, column, style)),
     };
-    Written { head: format!(" {}", head.trim_start()), below: below.to_owned() }
+    format!("{}{start}{head}{}{below}", indent(column), style.newline)
 }
 
-/// An entry of a mapping in `column`: whole lines, the first without its indentation.
-pub(super) fn entry(key: &str, value: &Value, column: usize, style: &Style) -> String {
-    let Written { head, below } = behind_key(value, column, style);
-    format!("{}:{head}{}{below}", text(key), style.newline)
-}
-
-/// An item of a sequence in `column`: whole lines, the first without its indentation.
-pub(super) fn item(value: &Value, column: usize, style: &Style) -> String {
-    let Written { head, below } = behind_dash(value, column, style);
-    format!("-{head}{}{below}", style.newline)
-}
-
-/// A whole document's content, from column 0 on; without an end where it is a single value.
-pub(super) fn root(value: &Value, style: &Style) -> String {
-    match value {
-        Value::Object(entries) if !entries.is_empty() => lines(&mapping(entries, 0, style), 0),
-        Value::Array(items) if !items.is_empty() => lines(&sequence(items, 0, style), 0),
-        Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_)
-        | Value::Array(_)
-        | Value::Object(_) => inline(value),
+/// Writes the content of a document. A scalar has no line end.
+pub(super) fn document(value: &Value, style: &Style) -> String {
+    match Shape::of(value) {
+        Shape::Mapping(entries) => mapping(entries, 0, style),
+        Shape::Sequence(items) => sequence(items, 0, style),
+        Shape::Leaf => inline(value),
     }
 }
 
-fn mapping(entries: &Map<String, Value>, column: usize, style: &Style) -> Vec<String> {
-    ordered(entries).into_iter().map(|(key, value)| entry(key, value, column, style)).collect()
+fn mapping(entries: &Map<String, Value>, column: usize, style: &Style) -> String {
+    let entries = ordered(entries).into_iter();
+    entries.map(|(key, value)| entry(Some(key), value, column, style)).collect()
 }
 
-fn sequence(items: &[Value], column: usize, style: &Style) -> Vec<String> {
-    let item = |value| item(value, column, style);
-    items.iter().map(item).collect()
+fn sequence(items: &[Value], column: usize, style: &Style) -> String {
+    items.iter().map(|item| entry(None, item, column, style)).collect()
 }
 
 pub(super) fn ordered(entries: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut ordered: Vec<_> = entries.iter().collect();
-    let place = |key: &str| FIRST.iter().position(|first| *first == key);
-    ordered.sort_by_key(|(key, _)| place(key).unwrap_or(FIRST.len()));
+    let rank = |key: &str| FIRST_KEYS.iter().position(|first| *first == key);
+    ordered.sort_by_key(|(key, _)| rank(key).unwrap_or(FIRST_KEYS.len()));
     ordered
-}
-
-fn lines(blocks: &[String], column: usize) -> String {
-    let indented = |block: &String| format!("{}{block}", indent(column));
-    blocks.iter().map(indented).collect()
 }
 
 pub(super) fn indent(column: usize) -> String {
     " ".repeat(column)
 }
 
-/// A value without values in it. Text of several lines stands below, in `column`.
-fn single(value: &Value, column: usize, style: &Style) -> Written {
+/// Writes a scalar or an empty collection. Text of several lines becomes a literal block in `column`.
+fn leaf(value: &Value, column: usize, style: &Style) -> EntryValue {
     if let Value::String(text) = value
         && style.literals
-        && let Some(chomping) = literal(text)
+        && let Some(chomping) = literal_chomping(text)
     {
-        let line = |line: &str| match line {
-            "" => style.newline.to_owned(),
-            line => format!("{}{line}{}", indent(column), style.newline),
+        let line = |line: &str| {
+            let indent = if line.is_empty() { String::new() } else { indent(column) };
+            format!("{indent}{line}{}", style.newline)
         };
-        return Written { head: format!(" |{chomping}"), below: text.lines().map(line).collect() };
+        let below = text.lines().map(line).collect();
+        return EntryValue { head: format!(" |{chomping}"), below };
     }
-    Written { head: format!(" {}", inline(value)), below: String::new() }
+    EntryValue { head: format!(" {}", inline(value)), below: String::new() }
 }
 
-/// The chomping indicator where this text can stand as a literal block that reads back the same everywhere.
-fn literal(text: &str) -> Option<&'static str> {
+/// Returns the chomping indicator, if every parser reads the text back from a literal block.
+fn literal_chomping(text: &str) -> Option<&'static str> {
     let body = text.strip_suffix('\n').unwrap_or(text);
-    let seen = |c: char| c == '\n' || c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     let fits = body.contains('\n')
         && !body.starts_with([' ', '\n', '#'])
         && !body.ends_with('\n')
-        && text.chars().all(seen)
+        && text.chars().all(|c| c == '\n' || is_visible(c))
         && text.lines().all(|line| line.is_empty() || !line.trim().is_empty());
     fits.then_some(if text.ends_with('\n') { "" } else { "-" })
 }
 
+/// Writes a scalar or an empty collection in one line.
 pub(super) fn inline(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),
-        Value::Number(number) => self::number(&number.to_string()),
-        Value::String(value) => text(value),
+        Value::Number(value) => number(&value.to_string()),
+        Value::String(value) => string(value),
         Value::Array(_) => "[]".to_owned(),
         Value::Object(_) => "{}".to_owned(),
     }
 }
 
-/// YAML 1.1 wants a fraction and a sign where there is an exponent.
+/// Writes a number with an exponent as YAML 1.1 requires it: with a fraction and a sign.
 fn number(json: &str) -> String {
     let Some((mantissa, exponent)) = json.split_once('e') else {
         return json.to_owned();
@@ -161,19 +154,22 @@ fn number(json: &str) -> String {
     format!("{mantissa}{fraction}e{sign}{exponent}")
 }
 
-fn text(text: &str) -> String {
-    let seen = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
-    if scalar::is_plain_everywhere(text) {
+fn string(text: &str) -> String {
+    if scalar::is_plain_string(text) {
         text.to_owned()
-    } else if text.contains(['"', '\\']) && !text.contains('\'') && text.chars().all(seen) {
-        // JSON in an annotation stays readable.
+    } else if text.contains(['"', '\\']) && !text.contains('\'') && text.chars().all(is_visible) {
+        // Keeps JSON in annotations readable.
         format!("'{text}'")
     } else {
         quoted(text)
     }
 }
 
-/// Between double quotes, with JSON's escapes, which are YAML's too.
+fn is_visible(c: char) -> bool {
+    c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric()
+}
+
+/// Writes a string in double quotes, with the escapes of JSON, which YAML supports.
 pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -184,7 +180,7 @@ pub(super) fn quoted(text: &str) -> String {
             '\n' => quoted.push_str("\\n"),
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
-            c if is_invisible(c) => escape(c, &mut quoted),
+            c if needs_escape(c) => escape(c, &mut quoted),
             c => quoted.push(c),
         }
     }
@@ -192,8 +188,8 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Control characters, breaks and blanks that YAML 1.1 takes for line ends or that nobody sees, and what is no character.
-fn is_invisible(c: char) -> bool {
+/// Whether the character is a control character, invisible, a line end in YAML 1.1, or not a Unicode character.
+fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{a0}' | '\u{2028}'..='\u{202e}' | '\u{200b}'..='\u{200f}' | '\u{feff}')
         || matches!(c, '\u{fff0}'..='\u{ffff}' | '\u{e000}'..='\u{f8ff}')

@@ -1,12 +1,12 @@
-//! Random documents in random notations, random patches: the four promises of this module.
+//! Property tests with random documents, notations and patches.
 
-#![expect(clippy::wildcard_enum_match_arm, reason = "JSON will have no other kinds of values")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "JSON has no other types")]
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::yaml::text::own_line;
+use crate::yaml::text::starts_line;
 use crate::yaml::tree::{Child, Node};
 
 const WORDS: [&str; 24] = [
@@ -64,14 +64,14 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Writes a value, each choice of notation taken from a list of numbers.
-struct Pen<'c> {
+/// Writes a value. Each choice of notation comes from a list of numbers.
+struct Writer<'c> {
     choices: std::iter::Cycle<std::slice::Iter<'c, u8>>,
     newline: &'static str,
     comments: usize,
 }
 
-impl Pen<'_> {
+impl Writer<'_> {
     fn choose(&mut self, of: u8) -> u8 {
         self.choices.next().map_or(0, |choice| choice % of)
     }
@@ -81,7 +81,7 @@ impl Pen<'_> {
         format!("# c{} é", self.comments)
     }
 
-    /// What ends a line: perhaps a comment, perhaps lines of comments, or nothing.
+    /// Returns the end of a line: with a comment, comment lines, blank lines, or nothing else.
     fn end(&mut self, column: usize) -> String {
         let newline = self.newline;
         let indent = " ".repeat(column);
@@ -121,14 +121,14 @@ impl Pen<'_> {
         };
         let printable = text.chars().all(|c| c == ' ' || c.is_ascii_graphic());
         match self.choose(3) {
-            0 if scalar::is_plain_everywhere(text) => text.clone(),
+            0 if scalar::is_plain_string(text) => text.clone(),
             1 if printable => format!("'{}'", text.replace('\'', "''")),
             _ => quoted,
         }
     }
 
-    /// What follows a colon or a dash in `column`, with its line end.
-    fn behind(&mut self, value: &Value, column: usize, dash: bool) -> String {
+    /// Returns the text after a colon or a dash in `column`, with its line end.
+    fn entry_value(&mut self, value: &Value, column: usize, dash: bool) -> String {
         let newline = self.newline;
         let block = match value {
             Value::Array(items) => !items.is_empty(),
@@ -161,13 +161,13 @@ impl Pen<'_> {
         match value {
             Value::Array(items) => items
                 .iter()
-                .map(|item| format!("{indent}-{}", self.behind(item, column, true)))
+                .map(|item| format!("{indent}-{}", self.entry_value(item, column, true)))
                 .collect(),
             Value::Object(entries) => entries
                 .iter()
                 .map(|(key, value)| {
                     let key = self.scalar(&json!(key));
-                    format!("{indent}{key}:{}", self.behind(value, column, false))
+                    format!("{indent}{key}:{}", self.entry_value(value, column, false))
                 })
                 .collect(),
             value => format!("{}{}", self.flow(value), self.newline),
@@ -204,14 +204,14 @@ impl Pen<'_> {
 }
 
 fn document(choices: &[u8], value: &Value) -> String {
-    let mut pen = Pen { choices: choices.iter().cycle(), newline: "\n", comments: 0 };
-    pen.newline = ["\n", "\n", "\r\n"][usize::from(pen.choose(3))];
-    pen.document(value)
+    let mut writer = Writer { choices: choices.iter().cycle(), newline: "\n", comments: 0 };
+    writer.newline = ["\n", "\n", "\r\n"][usize::from(writer.choose(3))];
+    writer.document(value)
 }
 
-/// All places of a value, as JSON Pointers.
-fn places(value: &Value) -> Vec<String> {
-    let mut places = vec![String::new()];
+/// Returns the JSON pointers of a value and all values inside it.
+fn pointers(value: &Value) -> Vec<String> {
+    let mut all = vec![String::new()];
     let below: Vec<(String, &Value)> = match value {
         Value::Object(entries) => entries
             .iter()
@@ -223,19 +223,15 @@ fn places(value: &Value) -> Vec<String> {
         _ => Vec::new(),
     };
     for (token, value) in below {
-        let inner = places_of(value).into_iter();
-        places.extend(inner.map(|place| format!("/{token}{place}")));
+        let inner = pointers(value).into_iter();
+        all.extend(inner.map(|pointer| format!("/{token}{pointer}")));
     }
-    places
-}
-
-fn places_of(value: &Value) -> Vec<String> {
-    places(value)
+    all
 }
 
 fn operation(value: &Value, (kind, place, key, new): &(u8, Index, Index, Value)) -> Value {
-    let places = places(value);
-    let place = place.get(&places);
+    let pointers = pointers(value);
+    let place = place.get(&pointers);
     let parent = value.pointer(place).unwrap();
     let key = match parent {
         Value::Array(items) => match key.index(items.len() + 2) {
@@ -253,15 +249,15 @@ fn operation(value: &Value, (kind, place, key, new): &(u8, Index, Index, Value))
     }
 }
 
-/// The lines of a text, with the one that its last line end begins: a blank line is a line at the end too.
+/// Returns the lines of a text, with an empty line after the last line end.
 fn lines(text: &str) -> Vec<&str> {
     let text = text.trim_start_matches('\u{feff}');
     text.split('\n').map(|line| line.trim_end_matches('\r')).collect()
 }
 
-/// So many lines may differ: those of the value that is touched.
-fn touched(text: &str, operation: &Value) -> usize {
-    let tree = read(text).unwrap().0;
+/// Returns the number of lines that an operation may change: those of the value at its path.
+fn changed_lines(text: &str, operation: &Value) -> usize {
+    let tree = read(text, 0).unwrap().0;
     let path = operation["path"].as_str().unwrap();
     let tokens: Vec<String> =
         path.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
@@ -272,13 +268,13 @@ fn touched(text: &str, operation: &Value) -> usize {
     for token in &tokens {
         let collection = node.collection().unwrap();
         let Some(index) = collection.position(token) else {
-            let block = !collection.flow && !collection.children.is_empty();
-            return if block { 0 } else { lines(node.bytes.start, node.bytes.end) };
+            let block = !collection.is_flow && !collection.children.is_empty();
+            return if block { 0 } else { lines(node.range.start, node.range.end) };
         };
         let last = collection.children.len() == 1;
-        let inserts = operation["op"] == "add" && !collection.mapping;
-        if collection.flow || (last && operation["op"] == "remove") {
-            return child.map_or(usize::MAX, |child| lines(child.start, node.bytes.end));
+        let inserts = operation["op"] == "add" && !collection.is_mapping;
+        if collection.is_flow || (last && operation["op"] == "remove") {
+            return child.map_or(usize::MAX, |child| lines(child.start, node.range.end));
         }
         let next = &collection.children[index];
         if inserts && std::ptr::eq(token, tokens.last().unwrap()) {
@@ -287,16 +283,16 @@ fn touched(text: &str, operation: &Value) -> usize {
         child = Some(next);
         node = &next.node;
     }
-    // What is removed from behind a dash lets the next line move up to it, over a blank one.
-    let compact = |child: &Child| 2 * usize::from(!own_line(text, child.start));
-    child.map_or(usize::MAX, |child| lines(child.start, node.bytes.end) + compact(child))
+    // After the removal of an entry on the line of a dash, the next entry moves up, over blank lines.
+    let compact = |child: &Child| 2 * usize::from(!starts_line(text, child.start));
+    child.map_or(usize::MAX, |child| lines(child.start, node.range.end) + compact(child))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_patched_text_reads_as_the_patched_value(
+    fn patched_text_reads_as_the_patched_value(
         values in prop::collection::vec(value(), 1..3),
         choices in prop::collection::vec(any::<u8>(), 1..60),
         operations in prop::collection::vec((any::<u8>(), any::<Index>(), any::<Index>(), value()), 1..5),
@@ -310,7 +306,7 @@ proptest! {
             text.push_str(document(&choices, value).trim_start_matches(['\u{feff}', '%']));
         }
         let Ok(all) = parse_documents(&text) else {
-            // A directive that follows without a `...`.
+            // A directive without `...` before it.
             return Ok(());
         };
         prop_assert_eq!(all.iter().map(Document::text).collect::<String>(), text.as_str());
@@ -334,10 +330,10 @@ proptest! {
                 let (before, after): (Vec<_>, Vec<_>) = (lines(&now), lines(&edited.text));
                 let front = before.iter().zip(&after).take_while(|(a, b)| a == b).count();
                 let behind = before.iter().rev().zip(after.iter().rev()).take_while(|(a, b)| a == b).count();
-                let touched = touched(&now, &operation);
+                let changed = changed_lines(&now, &operation);
                 prop_assert!(
-                    (front + behind).saturating_add(touched) >= before.len(),
-                    "{touched} lines touched:\n{now}\n{operation}\n{}", edited.text
+                    (front + behind).saturating_add(changed) >= before.len(),
+                    "{changed} lines may change:\n{now}\n{operation}\n{}", edited.text
                 );
             }
             now = edited.text;
@@ -345,7 +341,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in "[-a-c:#\\[\\]{}|>&*!?,'\" \n\t<~0.é\r]{0,60}") {
+    fn never_panics(text in "[-a-c:#\\[\\]{}|>&*!?,'\" \n\t<~0.é\r]{0,60}") {
         if let Ok(all) = parse_documents(&text) {
             prop_assert_eq!(all.iter().map(Document::text).collect::<String>(), text.as_str());
             for document in &all {
