@@ -1,43 +1,41 @@
-//! Asking for a drain, and waiting until there is nothing left to wait for.
+//! The drain endpoints: starting a drain, and waiting for its end.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// How far a drain is. It goes one way.
+/// Progress of the drain. Never goes back.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum DrainStage {
-    /// Nobody asked for one.
     #[default]
     None,
-    Going,
-    /// No exchange has been in flight for as long as was asked for.
-    Done,
+    Draining,
+    /// No exchange has been in flight for the requested time.
+    Drained,
 }
 
-/// Begins a drain as the query says, or joins the one that goes on, and tells how long the one who asks waits for its end; else
-/// what is wrong with the query, and what to do.
-pub type Begin = Box<dyn Fn(&str) -> Result<Duration, String> + Send + Sync>;
+/// Starts a drain with the options of the query string, or joins the one in progress. Returns how long the caller waits
+/// for its end, or an error message about the query.
+pub type StartDrain = Box<dyn Fn(&str) -> Result<Duration, String> + Send + Sync>;
 
-/// Who asks for a drain: a hook of the pod, and somebody at hand. They are on this machine or have the token; those who only
-/// wait may be anyone, and are bounded by their connections.
-const MOST_ASKERS: usize = 8;
+/// Enough for a pod's hook and a few people. Callers are on this machine or have the token. Requests that only wait are
+/// limited by their connections.
+const MAX_DRAIN_REQUESTS: usize = 8;
 
-/// How long one who waits is kept where nobody asked for a drain. The hooks of a pod's containers run side by side, so the
-/// one that waits may come before the one that asks, which on a busy node takes seconds to be started. Where an engine
-/// alone is restarted, it is stopped by so much later.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long `/drained` waits for a drain to start. The hooks of a pod's containers run concurrently, so the one that
+/// waits may come before the one that starts the drain, which takes seconds on a busy node. If only the engine is
+/// restarted, it stops later by this time.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The drain, as the admin port knows it.
+/// The drain, as seen by the admin port.
 pub struct Drain {
-    begin: Begin,
+    start: StartDrain,
     stage: watch::Receiver<DrainStage>,
-    askers: Arc<Semaphore>,
-    /// When the last of those who asked waits no longer.
-    until: watch::Sender<Option<Instant>>,
+    requests: Arc<Semaphore>,
+    /// The latest time until which a caller waits.
+    deadline: watch::Sender<Option<Instant>>,
 }
 
 impl std::fmt::Debug for Drain {
@@ -46,93 +44,82 @@ impl std::fmt::Debug for Drain {
     }
 }
 
-/// What came of waiting.
+/// The result of waiting for a drain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum DrainOutcome {
     Drained,
     NotDraining,
-    /// What was to end goes on, and the time that the drain was given is over.
+    /// Exchanges continue after the time given to the drain.
     Overdue,
-    /// As many have asked as may.
-    Full,
-    /// The query makes no sense.
-    Wrong(String),
+    TooManyRequests,
+    InvalidQuery(String),
 }
 
 impl Drain {
-    pub fn new(begin: Begin, stage: watch::Receiver<DrainStage>) -> Self {
-        Self {
-            begin,
-            stage,
-            askers: Arc::new(Semaphore::new(MOST_ASKERS)),
-            until: watch::Sender::new(None),
-        }
+    pub fn new(start: StartDrain, stage: watch::Receiver<DrainStage>) -> Self {
+        let requests = Arc::new(Semaphore::new(MAX_DRAIN_REQUESTS));
+        Self { start, stage, requests, deadline: watch::Sender::new(None) }
     }
 
-    /// Begins the drain and waits for its end. It goes on where the one who asked does not wait.
-    pub(super) async fn ask(&self, query: &str) -> DrainOutcome {
-        let within = match (self.begin)(query) {
-            Ok(within) => within,
-            Err(wrong) => return DrainOutcome::Wrong(wrong),
+    /// Starts the drain and waits for its end. The drain continues if the caller disconnects.
+    pub(super) async fn start(&self, query: &str) -> DrainOutcome {
+        let timeout = match (self.start)(query) {
+            Ok(timeout) => timeout,
+            Err(message) => return DrainOutcome::InvalidQuery(message),
         };
-        let until = Instant::now() + within;
-        self.until.send_modify(|latest| *latest = (*latest).max(Some(until)));
-        let Ok(_place) = self.askers.try_acquire() else {
-            return DrainOutcome::Full;
+        let deadline = Instant::now() + timeout;
+        self.deadline.send_modify(|latest| *latest = (*latest).max(Some(deadline)));
+        let Ok(_permit) = self.requests.try_acquire() else {
+            return DrainOutcome::TooManyRequests;
         };
-        let done = self.reaches(DrainStage::Done);
-        match tokio::time::timeout_at(until, done).await {
+        let drained = self.reaches(DrainStage::Drained);
+        match tokio::time::timeout_at(deadline, drained).await {
             Ok(()) => DrainOutcome::Drained,
             Err(_) => DrainOutcome::Overdue,
         }
     }
 
-    /// Waits for the end of the drain, if there is one soon, or of its time: who waits for this before it stops what is behind
-    /// the proxy shall have some time left to do so.
+    /// Waits for the end of the drain or of its time, so that a caller that stops the backend afterwards has some time
+    /// left. Returns early if no drain starts soon.
     pub(super) async fn wait(&self) -> DrainOutcome {
-        let begun = self.reaches(DrainStage::Going);
-        if tokio::time::timeout(PATIENCE, begun).await.is_err() {
+        let started = self.reaches(DrainStage::Draining);
+        if tokio::time::timeout(START_TIMEOUT, started).await.is_err() {
             return DrainOutcome::NotDraining;
         }
         tokio::select! {
             biased;
-            () = self.reaches(DrainStage::Done) => DrainOutcome::Drained,
-            () = self.overdue() => DrainOutcome::Overdue,
+            () = self.reaches(DrainStage::Drained) => DrainOutcome::Drained,
+            () = self.passes_deadline() => DrainOutcome::Overdue,
         }
     }
 
-    /// Waits until nobody of those who asked still does.
-    async fn overdue(&self) {
-        let mut told = self.until.subscribe();
+    /// Waits until no caller of [`start`](Self::start) waits any longer.
+    async fn passes_deadline(&self) {
+        let mut latest = self.deadline.subscribe();
         loop {
-            let until = *told.borrow_and_update();
-            let over = async {
-                match until {
-                    Some(until) => tokio::time::sleep_until(until).await,
+            let deadline = *latest.borrow_and_update();
+            let passed = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 biased;
-                () = over => return,
-                // Its sender is this drain's own, so another time was told.
-                _ = told.changed() => {}
+                () = passed => return,
+                // `self` holds the sender, so this is a later deadline.
+                _ = latest.changed() => {}
             }
         }
     }
 
     async fn reaches(&self, stage: DrainStage) {
-        let mut told = self.stage.clone();
-        if told.wait_for(|reached| *reached >= stage).await.is_err() {
-            // Nobody is left to begin one.
+        let mut reached = self.stage.clone();
+        if reached.wait_for(|reached| *reached >= stage).await.is_err() {
+            // Without a sender there will be no drain.
             std::future::pending::<()>().await;
         }
     }
-}
-
-/// Whether a peer is on this machine, over either family.
-pub(super) fn is_local(peer: IpAddr) -> bool {
-    peer.to_canonical().is_loopback()
 }
 
 #[cfg(test)]
@@ -142,16 +129,16 @@ mod tests {
 
     use super::*;
 
-    /// A drain in which who asks says how many seconds he waits.
+    /// A drain whose query is the number of seconds to wait.
     fn drain() -> (Drain, watch::Sender<DrainStage>) {
         let stage = watch::Sender::new(DrainStage::None);
-        let told = stage.subscribe();
-        let going = stage.clone();
-        let begin = move |query: &str| {
-            going.send_replace(DrainStage::Going);
+        let receiver = stage.subscribe();
+        let sender = stage.clone();
+        let start = move |query: &str| {
+            sender.send_replace(DrainStage::Draining);
             Ok(Duration::from_secs(query.parse().unwrap()))
         };
-        (Drain::new(Box::new(begin), told), stage)
+        (Drain::new(Box::new(start), receiver), stage)
     }
 
     fn is_waiting(waiting: Pin<&mut impl Future<Output = DrainOutcome>>) -> bool {
@@ -159,17 +146,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_told_when_the_last_who_asked_waits_no_longer() {
+    async fn drained_waits_as_long_as_the_last_drain_request() {
         let (drain, stage) = drain();
-        let (asked, waited) = tokio::join!(drain.ask("0"), drain.wait());
-        assert_eq!((asked, waited), (DrainOutcome::Overdue, DrainOutcome::Overdue));
-        assert_eq!(drain.wait().await, DrainOutcome::Overdue, "nor later");
-        let mut more = pin!(drain.ask("3600"));
+        let (started, waited) = tokio::join!(drain.start("0"), drain.wait());
+        assert_eq!((started, waited), (DrainOutcome::Overdue, DrainOutcome::Overdue));
+        assert_eq!(drain.wait().await, DrainOutcome::Overdue, "also later");
+        let mut more = pin!(drain.start("3600"));
         assert!(is_waiting(more.as_mut()));
-        assert_eq!(drain.ask("0").await, DrainOutcome::Overdue);
+        assert_eq!(drain.start("0").await, DrainOutcome::Overdue);
         let mut waiting = pin!(drain.wait());
-        assert!(is_waiting(waiting.as_mut()), "somebody does");
-        stage.send_replace(DrainStage::Done);
+        assert!(is_waiting(waiting.as_mut()), "another request still waits");
+        stage.send_replace(DrainStage::Drained);
         assert_eq!(more.await, DrainOutcome::Drained);
         assert_eq!(waiting.await, DrainOutcome::Drained);
     }

@@ -1,16 +1,17 @@
-//! The admin port: health, metrics, configuration, live streams.
+//! The admin port: health, metrics, configuration, live streams and draining.
 //!
-//! On loopback everything is served. Bound elsewhere only `/livez`, `/readyz` and `/metrics` are, unless a bearer token
-//! is configured and sent. Elsewhere too, whoever is on the machine may ask for a drain. What is served comes from closures, so this module knows nothing of those it shows.
+//! On loopback every page is served. On other addresses only `/livez`, `/readyz` and `/metrics` are, unless the request
+//! carries the configured bearer token. A client on the same machine may always start a drain. Closures provide the
+//! pages, so this module does not depend on the parts that it shows.
 
 mod drain;
+mod fair_limit;
 mod objective;
-mod places;
 mod stats;
 
-pub use drain::{Begin, Drain, DrainStage};
+pub use drain::{Drain, DrainStage, StartDrain};
 pub use objective::Objective;
-pub use stats::{Facts, Stats};
+pub use stats::{Stats, StatsSource};
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderValue, ORIGIN};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -27,45 +29,45 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 
-use self::drain::{DrainOutcome, is_local};
-use self::places::{Place, Places};
+use self::drain::DrainOutcome;
+use self::fair_limit::{FairLimit, Permit};
 use tokengauge_telemetry::prometheus::Format;
 
-/// Scrapers, probes and a few people need some ten; the rest is for strangers, who would need as many addresses to keep the
-/// kubelet out. With those who wait for a drain a quarter of the 1,024 file descriptors that a container has in the worst case.
-const MOST_CONNECTIONS: usize = 128;
+/// Scrapers, probes and a few people need about ten connections. To lock out the kubelet, others would need as many
+/// addresses. Together with [`MAX_WAITING_CONNECTIONS`], a quarter of the 1,024 file descriptors of a container.
+const MAX_CONNECTIONS: usize = 128;
 
-/// Of connections that wait for the end of a drain: apart from the others, so that neither those make them lose their place, nor
-/// the probes that come from the same address as a hook.
-const MOST_WAITING: usize = 128;
+/// Connections that wait for the end of a drain. A separate limit, so that they do not compete with the probes that come
+/// from the same address as a hook.
+const MAX_WAITING_CONNECTIONS: usize = 128;
 
-/// Pages that are made or that their readers have not taken yet: what bounds the memory that slow readers hold.
-const MOST_PAGES: usize = 16;
+/// Pages that are being rendered or have not been read completely. Limits the memory that slow readers hold.
+const MAX_PAGES: usize = 16;
 
-/// What the head of a request may take, in bytes; hyper would allow 400 KiB.
-const MOST_HEAD: usize = 16 << 10;
+/// Maximum size of request headers in bytes. The default of hyper is 400 KiB.
+const MAX_HEADER_BYTES: usize = 16 << 10;
 
 /// A probe that has not sent its request by then never will.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes the body of one page at the time it is asked for.
+/// Renders the body of a page.
 pub type Page = Box<dyn Fn() -> String + Send + Sync>;
 
-/// What the admin port shows.
+/// The pages of the admin port.
 pub struct Pages {
     /// Prometheus text, or OpenMetrics.
     pub metrics: Box<dyn Fn(Format) -> String + Send + Sync>,
-    /// The resolved configuration, secrets redacted (YAML).
+    /// The resolved configuration with redacted secrets (YAML).
     pub config: Page,
     /// Exchanges in flight (JSON).
     pub streams: Page,
-    /// Objectives, budgets and burn rates (JSON).
+    /// Objectives, error budgets and burn rates (JSON).
     pub slo: Page,
-    /// Throughput, percentiles, what is in flight, and drift (JSON).
+    /// Throughput, percentiles, exchanges in flight, and drift (JSON).
     pub stats: Page,
-    /// The lengths of late, as a baseline to compare with (JSON).
+    /// Recent prompt and answer lengths, as a baseline to save (JSON).
     pub drift: Page,
-    /// The values that metrics are told apart by (JSON).
+    /// The label values of metrics (JSON).
     pub labels: Page,
 }
 
@@ -75,7 +77,7 @@ impl std::fmt::Debug for Pages {
     }
 }
 
-/// The admin server, bound and not yet serving.
+/// The admin server, bound but not serving yet.
 #[derive(Debug)]
 pub struct Admin {
     listener: TcpListener,
@@ -83,37 +85,11 @@ pub struct Admin {
     state: Arc<AdminState>,
 }
 
-#[derive(Debug)]
-struct AdminState {
-    pages: Pages,
-    drain: Drain,
-    ready: Arc<AtomicBool>,
-    /// Expected behind `Bearer `.
-    token: Option<String>,
-    loopback: bool,
-    waiting: Places,
-    pages_held: Places,
-    /// One page is made at a time: milliseconds of work, and more would take cores from streams.
-    turn: Arc<Semaphore>,
-}
-
-/// One connection, for as long as it lasts.
-#[derive(Debug)]
-struct AdminConnection {
-    peer: IpAddr,
-    /// Told when another is to have one of its places.
-    out: Arc<Notify>,
-    /// Among connections, or among those who wait.
-    place: Mutex<Option<Place>>,
-    /// For the page that its answer holds, until the next request is looked at: then it has been read.
-    page: Mutex<Option<Place>>,
-}
-
 impl Admin {
-    /// `ready` is what `/readyz` answers by.
+    /// Binds the port. `ready` decides the status of `/readyz`.
     ///
     /// # Errors
-    /// Where the address cannot be bound.
+    /// Returns an error if the address cannot be bound.
     pub async fn bind(
         address: SocketAddr,
         token: Option<String>,
@@ -128,10 +104,10 @@ impl Admin {
             drain,
             ready,
             token,
-            loopback: address.ip().is_loopback(),
-            waiting: Places::new(MOST_WAITING),
-            pages_held: Places::new(MOST_PAGES),
-            turn: Arc::new(Semaphore::new(1)),
+            is_loopback: address.ip().is_loopback(),
+            waiting_limit: FairLimit::new(MAX_WAITING_CONNECTIONS),
+            page_limit: FairLimit::new(MAX_PAGES),
+            rendering: Arc::new(Semaphore::new(1)),
         };
         Ok(Self { listener, address, state: Arc::new(state) })
     }
@@ -140,24 +116,23 @@ impl Admin {
         self.address
     }
 
-    /// Serves until dropped. Nobody waits to be accepted, so that a probe is answered however many hold a connection.
+    /// Serves until dropped. Accepts every connection at once, so that probes succeed however many connections are open.
     pub async fn serve(self) {
-        let places = Places::new(MOST_CONNECTIONS);
+        let limit = FairLimit::new(MAX_CONNECTIONS);
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    let connection = AdminConnection {
+                    let connection = Arc::new(AdminConnection {
                         peer: peer.ip().to_canonical(),
-                        out: Arc::default(),
-                        place: Mutex::default(),
-                        page: Mutex::default(),
-                    };
-                    hold(&connection.place, Some(connection.takes(&places)));
-                    let state = Arc::clone(&self.state);
-                    tokio::spawn(converse(stream, Arc::new(connection), state));
+                        displaced: Arc::default(),
+                        permit: Mutex::default(),
+                        page_permit: Mutex::default(),
+                    });
+                    connection.hold_permit(&limit);
+                    tokio::spawn(serve_connection(stream, connection, Arc::clone(&self.state)));
                 }
-                Err(problem) => {
-                    tracing::warn!(%problem, "the admin port could not accept a connection");
+                Err(error) => {
+                    tracing::warn!(%error, "admin port: cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -165,42 +140,66 @@ impl Admin {
     }
 }
 
-async fn converse(stream: TcpStream, connection: Arc<AdminConnection>, state: Arc<AdminState>) {
-    let out = Arc::clone(&connection.out);
+async fn serve_connection(
+    stream: TcpStream,
+    connection: Arc<AdminConnection>,
+    state: Arc<AdminState>,
+) {
+    let displaced = Arc::clone(&connection.displaced);
     let service = service_fn(move |request| {
         let (state, connection) = (Arc::clone(&state), Arc::clone(&connection));
-        async move { Ok::<_, Infallible>(state.answer(request, &connection).await) }
+        async move { Ok::<_, Infallible>(state.respond(request, &connection).await) }
     });
-    let connection = hyper::server::conn::http1::Builder::new()
+    let server = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MOST_HEAD)
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        ended = connection => {
-            if let Err(problem) = ended {
-                tracing::debug!(%problem, "an admin connection broke off");
+        result = server => {
+            if let Err(error) = result {
+                tracing::debug!(%error, "admin connection failed");
             }
         }
-        () = out.notified() => {
-            tracing::debug!("an admin connection was closed to make room for another");
+        () = displaced.notified() => {
+            tracing::debug!("admin connection closed in favour of another client");
         }
     }
+}
+
+/// An open connection and the permits that it holds.
+#[derive(Debug)]
+struct AdminConnection {
+    peer: IpAddr,
+    /// Notified when another client takes one of the permits.
+    displaced: Arc<Notify>,
+    /// A permit for the connection, or for waiting.
+    permit: Mutex<Option<Permit>>,
+    /// A permit for the page in the response. Held until the next request, when the client has read the page.
+    page_permit: Mutex<Option<Permit>>,
 }
 
 impl AdminConnection {
-    fn takes(&self, places: &Places) -> Place {
-        places.take(self.peer, &self.out)
+    fn hold_permit(&self, limit: &FairLimit) {
+        replace(&self.permit, Some(limit.acquire(self.peer, &self.displaced)));
+    }
+
+    fn hold_page_permit(&self, limit: &FairLimit) {
+        replace(&self.page_permit, Some(limit.acquire(self.peer, &self.displaced)));
+    }
+
+    fn release_page_permit(&self) {
+        replace(&self.page_permit, None);
     }
 }
 
-fn hold(held: &Mutex<Option<Place>>, place: Option<Place>) {
-    *held.lock().unwrap_or_else(PoisonError::into_inner) = place;
+fn replace(held: &Mutex<Option<Permit>>, permit: Option<Permit>) {
+    *held.lock().unwrap_or_else(PoisonError::into_inner) = permit;
 }
 
-/// The pages that may be asked for.
+/// A page to render.
 #[derive(Clone, Copy)]
-enum Wanted {
+enum PageKind {
     Metrics(Format),
     Config,
     Streams,
@@ -211,216 +210,210 @@ enum Wanted {
     Index,
 }
 
-/// What is asked for, and how.
-enum Asked {
+/// What a request asks for.
+enum Endpoint {
     Live,
     Ready,
-    Page(Wanted),
-    Drain,
-    Drained,
+    StartDrain,
+    AwaitDrain,
+    Page(PageKind),
 }
 
-impl Asked {
-    /// Else why it is not answered.
+impl Endpoint {
+    /// The error is the response's status and body.
     fn of<B>(request: &Request<B>) -> Result<Self, (StatusCode, &'static str)> {
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        match (request.uri().path(), reads) {
-            ("/drain", _) if request.method() == Method::POST => Ok(Self::Drain),
-            ("/drain", _) => {
-                Err((StatusCode::METHOD_NOT_ALLOWED, "a drain is asked for by POST\n"))
-            }
-            ("/drained", true) => Ok(Self::Drained),
-            ("/livez", true) => Ok(Self::Live),
-            ("/readyz", true) => Ok(Self::Ready),
-            (_, true) => Wanted::of(request).map(Self::Page).ok_or((StatusCode::NOT_FOUND, INDEX)),
-            (_, false) => Err((StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n")),
+        let method = request.method();
+        let path = request.uri().path();
+        if path == "/drain" {
+            let message = "use POST to start a drain\n";
+            let is_post = method == Method::POST;
+            return is_post
+                .then_some(Self::StartDrain)
+                .ok_or((StatusCode::METHOD_NOT_ALLOWED, message));
         }
-    }
-}
-
-impl Wanted {
-    fn of<B>(request: &Request<B>) -> Option<Self> {
-        Some(match request.uri().path() {
-            "/metrics" => Self::Metrics(format(request.headers())),
-            "/config" => Self::Config,
-            "/streams" => Self::Streams,
-            "/slo" => Self::Slo,
-            "/stats" => Self::Stats,
-            "/drift" => Self::Drift,
-            "/labels" => Self::Labels,
-            "/" => Self::Index,
-            _ => return None,
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return Err((StatusCode::METHOD_NOT_ALLOWED, "only GET is supported\n"));
+        }
+        Ok(match path {
+            "/livez" => Self::Live,
+            "/readyz" => Self::Ready,
+            "/drained" => Self::AwaitDrain,
+            "/metrics" => Self::Page(PageKind::Metrics(accepted_format(request.headers()))),
+            "/config" => Self::Page(PageKind::Config),
+            "/streams" => Self::Page(PageKind::Streams),
+            "/slo" => Self::Page(PageKind::Slo),
+            "/stats" => Self::Page(PageKind::Stats),
+            "/drift" => Self::Page(PageKind::Drift),
+            "/labels" => Self::Page(PageKind::Labels),
+            "/" => Self::Page(PageKind::Index),
+            _ => return Err((StatusCode::NOT_FOUND, INDEX)),
         })
-    }
-
-    /// Whether it tells nothing that a stranger on the network may not know.
-    const fn is_open(self) -> bool {
-        match self {
-            Self::Metrics(_) => true,
-            Self::Config
-            | Self::Streams
-            | Self::Slo
-            | Self::Stats
-            | Self::Drift
-            | Self::Labels
-            | Self::Index => false,
-        }
     }
 }
 
 const INDEX: &str = "tokengauge admin port\n\n\
     /livez    200 while the process runs\n\
-    /readyz   200 while it takes requests, 503 while it drains\n\
-    /drain    (POST) be seen off: not ready, then no connection is kept, while everything is still served\n\
-    /drained  answers when that is done\n\
-    /metrics  Prometheus text, or OpenMetrics for who accepts it\n\
-    /config   the configuration in force, secrets redacted\n\
+    /readyz   200 while it accepts requests, 503 while it drains\n\
+    /drain    (POST) drain: fail /readyz, then close connections, while all requests are still served\n\
+    /drained  responds when the drain is complete\n\
+    /metrics  Prometheus text, or OpenMetrics if accepted\n\
+    /config   current configuration, secrets redacted\n\
     /streams  exchanges in flight\n\
-    /slo      objectives, budgets and burn rates\n\
-    /stats    throughput, percentiles, queue depth and drift, for those without a Prometheus\n\
-    /drift    lengths of prompts and answers of late, to save as a baseline\n\
-    /labels   the names that metrics are told apart by\n";
+    /slo      objectives, error budgets and burn rates\n\
+    /stats    throughput, percentiles, queue depth and drift\n\
+    /drift    recent prompt and answer lengths, to save as a baseline\n\
+    /labels   label values of metrics\n";
+
+/// Shared by all connections.
+#[derive(Debug)]
+struct AdminState {
+    pages: Pages,
+    drain: Drain,
+    ready: Arc<AtomicBool>,
+    /// Expected after `Bearer `.
+    token: Option<String>,
+    is_loopback: bool,
+    waiting_limit: FairLimit,
+    page_limit: FairLimit,
+    /// One page is rendered at a time: each takes milliseconds, and more would take cores from streams.
+    rendering: Arc<Semaphore>,
+}
 
 impl AdminState {
-    async fn answer(
+    async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
         connection: &AdminConnection,
     ) -> Response<Full<Bytes>> {
-        hold(&connection.page, None);
-        let wanted = match Asked::of(&request) {
-            Ok(Asked::Page(wanted)) => wanted,
-            // Here and now: whether a container is restarted hangs on it.
-            Ok(Asked::Live) => return text(StatusCode::OK, "live\n"),
-            Ok(Asked::Ready) if self.ready.load(Ordering::Acquire) => {
-                return text(StatusCode::OK, "ready\n");
+        connection.release_page_permit();
+        match Endpoint::of(&request) {
+            // Responds without waiting for anything: a container restart depends on it.
+            Ok(Endpoint::Live) => text(StatusCode::OK, "live\n"),
+            Ok(Endpoint::Ready) if self.ready.load(Ordering::Acquire) => {
+                text(StatusCode::OK, "ready\n")
             }
-            Ok(Asked::Ready) => return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-            Ok(Asked::Drained) => {
-                hold(&connection.place, Some(connection.takes(&self.waiting)));
-                return waited(self.drain.wait().await);
+            Ok(Endpoint::Ready) => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            Ok(Endpoint::AwaitDrain) => {
+                connection.hold_permit(&self.waiting_limit);
+                drain_response(self.drain.wait().await)
             }
-            Ok(Asked::Drain) if !self.may_drain(&request, connection.peer) => {
-                let why = "a drain is begun by who is on this machine, or sends the admin token (Authorization: Bearer …)\n";
-                return text(StatusCode::FORBIDDEN, why);
+            Ok(Endpoint::StartDrain) if !self.may_drain(&request, connection.peer) => {
+                let message = "only clients on this machine or with the admin token may start a drain \
+                               (Authorization: Bearer …)\n";
+                text(StatusCode::FORBIDDEN, message)
             }
-            Ok(Asked::Drain) => {
-                hold(&connection.place, Some(connection.takes(&self.waiting)));
+            Ok(Endpoint::StartDrain) => {
+                connection.hold_permit(&self.waiting_limit);
                 let query = request.uri().query().unwrap_or_default();
-                return waited(self.drain.ask(query).await);
+                drain_response(self.drain.start(query).await)
             }
-            Err((status, why)) => return text(status, why),
-        };
-        if !wanted.is_open() && !self.allows(&request) {
-            let why = "this page needs the admin token: the port is not on loopback (send Authorization: Bearer …)\n";
-            return text(StatusCode::FORBIDDEN, why);
+            Ok(Endpoint::Page(page)) => {
+                let is_public = matches!(page, PageKind::Metrics(_));
+                if !is_public && !self.is_authorized(&request) {
+                    let message = "this page needs the admin token, because the port is not on loopback \
+                                   (Authorization: Bearer …)\n";
+                    return text(StatusCode::FORBIDDEN, message);
+                }
+                connection.hold_page_permit(&self.page_limit);
+                self.render_in_turn(page).await
+            }
+            Err((status, message)) => text(status, message),
         }
-        hold(&connection.page, Some(connection.takes(&self.pages_held)));
-        self.make(wanted).await
     }
 
-    /// In its turn, and where no relaying worker is held up. Who is gone by then has left the queue.
-    async fn make(self: Arc<Self>, wanted: Wanted) -> Response<Full<Bytes>> {
-        let failed = || text(StatusCode::INTERNAL_SERVER_ERROR, "this page could not be made\n");
-        let Ok(turn) = Arc::clone(&self.turn).acquire_owned().await else {
+    /// Renders the page on a blocking thread, after the pages before it. A client that disconnects leaves the queue.
+    async fn render_in_turn(self: Arc<Self>, page: PageKind) -> Response<Full<Bytes>> {
+        let failed = || text(StatusCode::INTERNAL_SERVER_ERROR, "this page cannot be rendered\n");
+        let Ok(turn) = Arc::clone(&self.rendering).acquire_owned().await else {
             return failed();
         };
-        let page = tokio::task::spawn_blocking(move || {
-            let page = self.page(wanted);
+        let rendered = tokio::task::spawn_blocking(move || {
+            let page = self.render(page);
             drop(turn);
             page
         });
-        page.await.unwrap_or_else(|_| failed())
+        rendered.await.unwrap_or_else(|_| failed())
     }
 
-    fn page(&self, wanted: Wanted) -> Response<Full<Bytes>> {
-        match wanted {
-            Wanted::Metrics(format) => typed(format.content_type(), (self.pages.metrics)(format)),
-            Wanted::Config => typed("application/yaml", (self.pages.config)()),
-            Wanted::Streams => typed("application/json", (self.pages.streams)()),
-            Wanted::Slo => typed("application/json", (self.pages.slo)()),
-            Wanted::Stats => typed("application/json", (self.pages.stats)()),
-            Wanted::Drift => typed("application/json", (self.pages.drift)()),
-            Wanted::Labels => typed("application/json", (self.pages.labels)()),
-            Wanted::Index => text(StatusCode::OK, INDEX),
+    fn render(&self, page: PageKind) -> Response<Full<Bytes>> {
+        const JSON: &str = "application/json";
+        let pages = &self.pages;
+        match page {
+            PageKind::Metrics(format) => typed(format.content_type(), (pages.metrics)(format)),
+            PageKind::Config => typed("application/yaml", (pages.config)()),
+            PageKind::Streams => typed(JSON, (pages.streams)()),
+            PageKind::Slo => typed(JSON, (pages.slo)()),
+            PageKind::Stats => typed(JSON, (pages.stats)()),
+            PageKind::Drift => typed(JSON, (pages.drift)()),
+            PageKind::Labels => typed(JSON, (pages.labels)()),
+            PageKind::Index => text(StatusCode::OK, INDEX),
         }
     }
 
-    fn allows(&self, request: &Request<Incoming>) -> bool {
-        self.token.is_none() && self.loopback || self.knows_token(request)
+    fn is_authorized(&self, request: &Request<Incoming>) -> bool {
+        self.token.is_none() && self.is_loopback || self.has_token(request)
     }
 
-    /// A pod's hook has no token at hand. A page in a browser on this machine is not who is meant, and browsers say by
-    /// this header that it is one.
+    /// A pod's hook has no token, so clients on this machine are allowed. Web pages are not: a browser sends `Origin`.
     fn may_drain(&self, request: &Request<Incoming>, peer: IpAddr) -> bool {
-        let browser = request.headers().contains_key(header::ORIGIN);
-        is_local(peer) && !browser || self.knows_token(request)
+        let is_browser = request.headers().contains_key(ORIGIN);
+        peer.to_canonical().is_loopback() && !is_browser || self.has_token(request)
     }
 
-    fn knows_token(&self, request: &Request<Incoming>) -> bool {
-        let Some(token) = &self.token else {
-            return false;
-        };
-        let sent =
-            request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        sent.and_then(|sent| sent.strip_prefix("Bearer "))
-            .is_some_and(|sent| same(sent.as_bytes(), token.as_bytes()))
+    fn has_token(&self, request: &Request<Incoming>) -> bool {
+        let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let sent = header.and_then(|header| header.strip_prefix("Bearer "));
+        let tokens = sent.zip(self.token.as_deref());
+        tokens.is_some_and(|(sent, token)| constant_time_eq(sent.as_bytes(), token.as_bytes()))
     }
 }
 
-/// What comes of waiting, after which the connection has no place among others.
-fn waited(waited: DrainOutcome) -> Response<Full<Bytes>> {
-    let mut response = told(waited);
-    let close = header::HeaderValue::from_static("close");
-    response.headers_mut().insert(header::CONNECTION, close);
-    response
-}
-
-fn told(waited: DrainOutcome) -> Response<Full<Bytes>> {
-    match waited {
+/// Closes the connection afterwards, because it no longer holds a permit for connections.
+fn drain_response(outcome: DrainOutcome) -> Response<Full<Bytes>> {
+    let mut response = match outcome {
         DrainOutcome::Drained => text(StatusCode::OK, "drained\n"),
         DrainOutcome::NotDraining => text(StatusCode::OK, "not draining\n"),
-        DrainOutcome::Overdue => text(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not drained in time: what is in flight goes on\n",
-        ),
-        DrainOutcome::Full => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "too many have asked for this already\n")
+        DrainOutcome::Overdue => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "not drained in time; exchanges continue\n")
         }
-        DrainOutcome::Wrong(why) => {
-            let mut response = typed("text/plain; charset=utf-8", why + "\n");
+        DrainOutcome::TooManyRequests => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "too many drain requests\n")
+        }
+        DrainOutcome::InvalidQuery(message) => {
+            let mut response = typed(TEXT, message + "\n");
             *response.status_mut() = StatusCode::BAD_REQUEST;
             response
         }
-    }
+    };
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
-/// By all `Accept` headers, as if they were one.
-fn format(headers: &HeaderMap) -> Format {
-    let accepted = headers.get_all(header::ACCEPT).iter();
+/// Negotiates the metrics format from all `Accept` headers.
+fn accepted_format(headers: &HeaderMap) -> Format {
+    let accepted = headers.get_all(ACCEPT).iter();
     let accepted: Vec<_> = accepted.filter_map(|value| value.to_str().ok()).collect();
     Format::accepted(&accepted.join(","))
 }
 
-/// Compares in time that depends on the lengths alone, so that a token cannot be guessed byte by byte.
-fn same(sent: &[u8], expected: &[u8]) -> bool {
+/// Compares in a time that only depends on the lengths, so that a token cannot be guessed byte by byte.
+fn constant_time_eq(sent: &[u8], expected: &[u8]) -> bool {
     let difference = sent.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
     sent.len() == expected.len() && difference == 0
 }
 
+const TEXT: &str = "text/plain; charset=utf-8";
+
 fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
     *response.status_mut() = status;
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        header::HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
     response
 }
 
-fn typed(kind: &'static str, body: String) -> Response<Full<Bytes>> {
+fn typed(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -434,10 +427,9 @@ mod tests {
         Drain::new(Box::new(|_| Ok(Duration::ZERO)), watch::channel(DrainStage::None).1)
     }
 
-    async fn admin(token: Option<&str>) -> (SocketAddr, Arc<AtomicBool>) {
-        let ready = Arc::new(AtomicBool::new(true));
+    fn pages() -> Pages {
         let page = |body: &'static str| -> Page { Box::new(move || body.to_owned()) };
-        let pages = Pages {
+        Pages {
             metrics: Box::new(|format| match format {
                 Format::Text => "m 1\n".to_owned(),
                 Format::OpenMetrics => "m 1\n# EOF\n".to_owned(),
@@ -448,38 +440,45 @@ mod tests {
             stats: page("{}"),
             drift: page("{}"),
             labels: page("[]"),
-        };
+        }
+    }
+
+    async fn start(address: [u8; 4], token: Option<&str>) -> (SocketAddr, Arc<AtomicBool>) {
+        let ready = Arc::new(AtomicBool::new(true));
         let token = token.map(str::to_owned);
         let admin =
-            Admin::bind(([127, 0, 0, 1], 0).into(), token, Arc::clone(&ready), pages, no_drain())
-                .await
-                .unwrap();
-        let address = admin.address();
+            Admin::bind((address, 0).into(), token, Arc::clone(&ready), pages(), no_drain());
+        let admin = admin.await.unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], admin.address().port()));
         tokio::spawn(admin.serve());
         (address, ready)
     }
 
-    async fn ask(address: SocketAddr, path: &str, extra: &str) -> String {
+    async fn start_on_loopback(token: Option<&str>) -> (SocketAddr, Arc<AtomicBool>) {
+        start([127, 0, 0, 1], token).await
+    }
+
+    async fn get(address: SocketAddr, path: &str, extra: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{extra}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
     }
 
     #[tokio::test]
-    async fn readiness_follows_the_flag_and_liveness_does_not() {
-        let (address, ready) = admin(None).await;
-        assert!(ask(address, "/readyz", "").await.starts_with("HTTP/1.1 200"));
+    async fn readyz_follows_the_flag_and_livez_does_not() {
+        let (address, ready) = start_on_loopback(None).await;
+        assert!(get(address, "/readyz", "").await.starts_with("HTTP/1.1 200"));
         ready.store(false, Ordering::Release);
-        assert!(ask(address, "/readyz", "").await.starts_with("HTTP/1.1 503"));
-        assert!(ask(address, "/livez", "").await.starts_with("HTTP/1.1 200"));
+        assert!(get(address, "/readyz", "").await.starts_with("HTTP/1.1 503"));
+        assert!(get(address, "/livez", "").await.starts_with("HTTP/1.1 200"));
     }
 
     #[tokio::test]
-    async fn every_page_is_served_on_loopback() {
-        let (address, _) = admin(None).await;
+    async fn serves_every_page_on_loopback() {
+        let (address, _) = start_on_loopback(None).await;
         for (path, body) in [
             ("/metrics", "m 1\n"),
             ("/config", "c"),
@@ -489,18 +488,18 @@ mod tests {
             ("/drift", "{}"),
             ("/labels", "[]"),
         ] {
-            let answer = ask(address, path, "").await;
+            let response = get(address, path, "").await;
             assert!(
-                answer.starts_with("HTTP/1.1 200") && answer.ends_with(body),
-                "{path}: {answer}"
+                response.starts_with("HTTP/1.1 200") && response.ends_with(body),
+                "{path}: {response}"
             );
         }
-        assert!(ask(address, "/nothing", "").await.starts_with("HTTP/1.1 404"));
+        assert!(get(address, "/nothing", "").await.starts_with("HTTP/1.1 404"));
     }
 
     #[tokio::test]
-    async fn metrics_come_in_the_format_that_is_asked_for() {
-        let (address, _) = admin(None).await;
+    async fn negotiates_the_metrics_format() {
+        let (address, _) = start_on_loopback(None).await;
         for (accept, kind, body) in [
             ("", "text/plain; version=0.0.4; charset=utf-8", "m 1\n"),
             (
@@ -509,51 +508,37 @@ mod tests {
                 "m 1\n# EOF\n",
             ),
         ] {
-            let answer = ask(address, "/metrics", accept).await;
-            let (head, content) = answer.split_once("\r\n\r\n").unwrap();
+            let response = get(address, "/metrics", accept).await;
+            let (head, content) = response.split_once("\r\n\r\n").unwrap();
             assert!(head.contains(&format!("content-type: {kind}")), "{head}");
             assert_eq!(content, body);
         }
     }
 
     #[tokio::test]
-    async fn a_configured_token_is_asked_for() {
-        let (address, _) = admin(Some("secret")).await;
-        assert!(ask(address, "/metrics", "").await.starts_with("HTTP/1.1 200"));
-        assert!(ask(address, "/streams", "").await.starts_with("HTTP/1.1 403"));
+    async fn requires_a_configured_token() {
+        let (address, _) = start_on_loopback(Some("secret")).await;
+        assert!(get(address, "/metrics", "").await.starts_with("HTTP/1.1 200"));
+        assert!(get(address, "/streams", "").await.starts_with("HTTP/1.1 403"));
         assert!(
-            ask(address, "/streams", "authorization: Bearer secret!\r\n")
+            get(address, "/streams", "authorization: Bearer secret!\r\n")
                 .await
                 .starts_with("HTTP/1.1 403")
         );
         assert!(
-            ask(address, "/streams", "authorization: Bearer secret\r\n")
+            get(address, "/streams", "authorization: Bearer secret\r\n")
                 .await
                 .starts_with("HTTP/1.1 200")
         );
     }
 
     #[tokio::test]
-    async fn away_from_loopback_only_the_open_pages_are_served() {
-        let page = || -> Page { Box::new(String::new) };
-        let pages = Pages {
-            metrics: Box::new(|_| String::new()),
-            config: page(),
-            streams: page(),
-            slo: page(),
-            stats: page(),
-            drift: page(),
-            labels: page(),
-        };
-        let admin = Admin::bind(([0, 0, 0, 0], 0).into(), None, Arc::default(), pages, no_drain())
-            .await
-            .unwrap();
-        let address = SocketAddr::from(([127, 0, 0, 1], admin.address().port()));
-        tokio::spawn(admin.serve());
-        assert!(ask(address, "/metrics", "").await.starts_with("HTTP/1.1 200"));
+    async fn serves_only_public_pages_on_other_addresses() {
+        let (address, _) = start([0, 0, 0, 0], None).await;
+        assert!(get(address, "/metrics", "").await.starts_with("HTTP/1.1 200"));
         for path in ["/config", "/streams", "/slo", "/stats", "/drift", "/labels", "/"] {
-            let answer = ask(address, path, "").await;
-            assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+            let response = get(address, path, "").await;
+            assert!(response.starts_with("HTTP/1.1 403"), "{path}: {response}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What `/slo` shows of an objective: what is promised, and how it stands. `docs/admin.md` has the fields.
+//! An objective on the page `/slo`. `docs/admin.md` documents the fields.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tokengauge_types::label::Label;
 #[derive(Debug, Serialize)]
 pub struct Objective<'a> {
     name: &'a Label,
-    /// As the attribute `tokengauge.indicator` has it.
+    /// The value of the attribute `tokengauge.indicator`.
     indicator: &'static str,
     threshold: Option<Threshold>,
     scope: &'a Scope,
@@ -27,14 +27,14 @@ pub struct Objective<'a> {
     exhaustion_seconds: Option<u64>,
 }
 
-/// Where good ends and bad begins.
+/// The limit between good and bad.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Threshold {
-    /// The worst that is good.
+    /// The worst good value.
     value: f64,
-    /// As OpenTelemetry writes it.
+    /// The OpenTelemetry unit.
     unit: &'static str,
-    /// Whether good values lie up to it or from it on.
+    /// Whether good values are at most ("up to") or at least ("from") the value.
     good: &'static str,
 }
 

@@ -1,5 +1,4 @@
-//! What `/stats` shows: the gauges and percentiles of the moment, for those without a Prometheus. `docs/admin.md` says of
-//! every field what it is.
+//! The page `/stats`: current gauges and percentiles, for use without Prometheus. `docs/admin.md` documents the fields.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use tokengauge_types::clock::Wall;
 use tokengauge_types::event::Vantage;
 use tokengauge_types::label::Label;
 
-/// The whole page.
+/// The page.
 #[derive(Debug, Serialize)]
 pub struct Stats<'a> {
     process: Process,
@@ -23,16 +22,16 @@ pub struct Stats<'a> {
     total: Traffic,
     flows: Vec<FlowView<'a>>,
     drift: Vec<DriftView<'a>>,
-    /// What engines say of themselves.
+    /// Metrics of the engines.
     backends: &'a [BackendReading],
 }
 
-/// What the page is made of.
+/// The data behind the page.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
-    /// When the process began.
+pub struct StatsSource<'a> {
+    /// Start of the process.
     pub started: Wall,
-    /// For how long it has run.
+    /// Time since the start.
     pub uptime: Duration,
     pub load: &'a load::Reading,
     pub drift: &'a drift::Reading,
@@ -50,13 +49,13 @@ struct Process {
 struct Lane<'a> {
     route: &'a Label,
     vantage: Vantage,
-    /// Exchanges in flight by what they are doing.
+    /// Exchanges in flight, by state.
     in_flight: BTreeMap<&'static str, u64>,
     queue_depth: u64,
     stalled: u64,
 }
 
-/// A flow's names.
+/// The names of a flow.
 #[derive(Debug, Serialize)]
 struct Names<'a> {
     provider: &'a Label,
@@ -73,7 +72,7 @@ struct FlowView<'a> {
     traffic: Traffic,
 }
 
-/// Of one flow, or of all together.
+/// Traffic of one flow, or of all.
 #[derive(Debug, Serialize)]
 struct Traffic {
     throughput_tokens_per_second: Directions,
@@ -87,7 +86,7 @@ struct Directions {
     total: Windows,
 }
 
-/// `None` before the window is covered.
+/// `None` until the process has run for the length of the window.
 #[derive(Debug, Serialize)]
 struct Windows {
     #[serde(rename = "10s")]
@@ -119,8 +118,8 @@ struct DriftView<'a> {
 }
 
 impl<'a> Stats<'a> {
-    pub fn of(facts: Facts<'a>) -> Self {
-        let Facts { started, uptime, load, drift, backends } = facts;
+    pub fn of(source: StatsSource<'a>) -> Self {
+        let StatsSource { started, uptime, load, drift, backends } = source;
         let total = &load.total;
         Self {
             process: Process {
@@ -186,7 +185,7 @@ impl Traffic {
     }
 }
 
-/// Input and output together. There is no peak of both, since input is not streamed.
+/// The sum of input and output. It has no peak, because input is not streamed.
 fn both(input: &Throughput, output: &Throughput) -> Throughput {
     let sum = |window: fn(&Throughput) -> Option<f64>| Some(window(input)? + window(output)?);
     Throughput {
@@ -239,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn total_is_input_and_output_and_undefined_where_either_is() {
+    fn total_is_undefined_if_input_or_output_is() {
         let throughput = |ten_seconds, minute, peak| Throughput {
             ten_seconds,
             minute,

@@ -1,9 +1,9 @@
-//! Being seen off: clients are sent elsewhere one by one, while everything that comes is still served.
+//! Draining: clients move to other replicas one by one while every request is still served.
 //!
-//! 1. Not ready at once. Everything is accepted as before for a while, in which others learn of it.
-//! 2. Each connection ends with the exchange that it is at or that comes next. New ones are accepted.
-//! 3. Once nothing has been in flight for as long as was asked for, connections that wait for a further exchange are
-//!    closed; where nothing came meanwhile, the proxy is drained. It serves on until it is told to stop.
+//! 1. `/readyz` fails at once. For `delay`, connections are handled as before, until load balancers have noticed.
+//! 2. Each connection closes after its current or next exchange. New connections are still accepted.
+//! 3. When nothing has been in flight for `quiet`, idle connections are closed. If no request arrives meanwhile, the
+//!    proxy is drained. It continues to serve until it is stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,146 +18,142 @@ use tokengauge_listen::Ebb;
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_telemetry::self_telemetry;
 
-/// How often it is looked whether anything is in flight: a fraction of what a pod's end takes anyway.
-const LOOK: Duration = Duration::from_millis(20);
+/// Polling interval of the number of open exchanges. Small compared with the time that stopping a pod takes.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Longer, and a deployment hangs on it.
-const LONGEST: Duration = Duration::from_secs(3_600);
+/// A longer delay would block a deployment.
+const MAX_DELAY: Duration = Duration::from_secs(3_600);
 
-/// Who waits for longer waits for so long.
-const LONGEST_WAIT: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// Longer waits are cut to this.
+const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// How a drain goes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct DrainOptions {
-    /// How long connections are kept as before: what it takes until load balancers have learned that it is not ready.
+    /// How long connections are kept as before, until load balancers have noticed that the proxy is not ready.
     delay: Duration,
-    /// How long nothing shall have been in flight.
+    /// How long nothing must have been in flight.
     quiet: Duration,
-    /// How long the one who asks waits. Nothing is ended by it: those who wait with it are told that it is over.
+    /// How long the caller waits. The drain continues after that.
     within: Duration,
 }
 
 impl Default for DrainOptions {
-    /// Endpoints are gone from every node within a few seconds.
+    /// Kubernetes removes an endpoint from every node within a few seconds.
     fn default() -> Self {
-        Self { delay: Duration::from_secs(5), quiet: Duration::ZERO, within: LONGEST_WAIT }
+        Self { delay: Duration::from_secs(5), quiet: Duration::ZERO, within: MAX_WAIT }
     }
 }
 
 impl DrainOptions {
-    /// Of `delay=5s&quiet=0s&within=7d`, where what is left out has its default.
-    fn read(query: &str) -> Result<Self, String> {
+    /// Parses a query such as `delay=5s&quiet=0s&within=7d`. The error is a message for the caller.
+    fn parse(query: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (field, longest) = match key {
-                "delay" => (&mut options.delay, Some(LONGEST)),
-                "quiet" => (&mut options.quiet, Some(LONGEST)),
+            let (field, max) = match key {
+                "delay" => (&mut options.delay, Some(MAX_DELAY)),
+                "quiet" => (&mut options.quiet, Some(MAX_DELAY)),
                 "within" => (&mut options.within, None),
                 _ => {
-                    let known =
-                        "a drain has delay, quiet and within; write ?delay=5s&quiet=0s&within=300s";
-                    return Err(known.to_owned());
+                    let hint =
+                        "expected delay, quiet or within, such as ?delay=5s&quiet=0s&within=300s";
+                    return Err(format!("unknown parameter \"{key}\"; {hint}"));
                 }
             };
-            let Length(length) = value.parse().map_err(|wrong| format!("{key}: {wrong}"))?;
-            if let Some(longest) = longest.filter(|longest| length > *longest) {
-                let longest = Length(longest);
-                return Err(format!("{key}: this is too long; write up to {longest}"));
+            let Length(length) = value.parse().map_err(|error| format!("{key}: {error}"))?;
+            if let Some(max) = max.filter(|max| length > *max) {
+                return Err(format!("{key}: too long; write up to {}", Length(max)));
             }
-            *field = length.min(LONGEST_WAIT);
+            *field = length.min(MAX_WAIT);
         }
         Ok(options)
     }
 }
 
-/// When a drain was asked for, if so.
+/// When the drain started, if it has.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Since(Arc<OnceLock<Instant>>);
+pub(super) struct DrainStart(Arc<OnceLock<Instant>>);
 
-impl Since {
-    /// Zero while nobody has asked.
+impl DrainStart {
+    /// Zero before the drain.
     pub(super) fn elapsed(&self) -> Duration {
         self.0.get().map(Instant::elapsed).unwrap_or_default()
     }
 }
 
-/// What a drain is about.
+/// What a drain acts on.
 #[derive(Clone, Debug)]
-pub(super) struct Parts {
+pub(super) struct DrainTarget {
     pub(super) ready: Arc<AtomicBool>,
-    pub(super) since: Since,
+    pub(super) start: DrainStart,
     pub(super) channel: Arc<ObservationChannel>,
-    pub(super) ebbs: Arc<[Ebb]>,
+    pub(super) connections: Arc<[Ebb]>,
 }
 
-/// The drain that the admin port can be asked for. Needs a tokio runtime when it is.
-pub(super) fn drain(parts: Parts) -> admin::Drain {
+/// The drain endpoint of the admin port. Starting a drain needs a tokio runtime.
+pub(super) fn drain(target: DrainTarget) -> admin::Drain {
     let stage = watch::Sender::new(DrainStage::None);
-    let told = stage.subscribe();
-    let begin = move |query: &str| {
-        let options = DrainOptions::read(query)?;
-        let first = stage.send_if_modified(|stage| {
-            let first = *stage == DrainStage::None;
-            if first {
-                *stage = DrainStage::Going;
+    let stage_receiver = stage.subscribe();
+    let start = move |query: &str| {
+        let options = DrainOptions::parse(query)?;
+        let is_first = stage.send_if_modified(|stage| {
+            let is_first = *stage == DrainStage::None;
+            if is_first {
+                *stage = DrainStage::Draining;
             }
-            first
+            is_first
         });
-        if first {
-            parts.ready.store(false, Ordering::Release);
-            parts.since.0.get_or_init(Instant::now);
-            tokio::spawn(go(parts.clone(), options, stage.clone()));
+        if is_first {
+            target.ready.store(false, Ordering::Release);
+            target.start.0.get_or_init(Instant::now);
+            tokio::spawn(run(target.clone(), options, stage.clone()));
         }
         Ok(options.within)
     };
-    admin::Drain::new(Box::new(begin), told)
+    admin::Drain::new(Box::new(start), stage_receiver)
 }
 
-async fn go(parts: Parts, options: DrainOptions, stage: watch::Sender<DrainStage>) {
+async fn run(target: DrainTarget, options: DrainOptions, stage: watch::Sender<DrainStage>) {
+    let DrainTarget { channel, connections, .. } = target;
     let DrainOptions { delay, quiet, within } = options;
-    let begun = Instant::now();
-    self_telemetry::drain_started(parts.channel.open_exchanges(), delay, quiet);
+    let start = Instant::now();
+    self_telemetry::drain_started(channel.open_exchanges(), delay, quiet);
     tokio::time::sleep(delay).await;
-    parts.ebbs.iter().for_each(Ebb::part);
-    self_telemetry::drain_closing_connections(parts.channel.open_exchanges());
-    let mut lull = Lull::new();
-    let (mut leaving, mut overdue) = (false, false);
+    connections.iter().for_each(Ebb::part);
+    self_telemetry::drain_closing_connections(channel.open_exchanges());
+    let mut idle = IdlePeriod::default();
+    let (mut closing_idle, mut is_overdue) = (false, false);
     loop {
-        tokio::time::sleep(LOOK).await;
-        let channel = &parts.channel;
-        if !overdue && begun.elapsed() >= within {
-            overdue = true;
+        tokio::time::sleep(POLL_INTERVAL).await;
+        if !is_overdue && start.elapsed() >= within {
+            is_overdue = true;
             self_telemetry::drain_timed_out(channel.open_exchanges(), within);
         }
-        if !lull.lasts(channel.open_exchanges(), channel.opened(), quiet, Instant::now()) {
+        if !idle.has_lasted(channel.open_exchanges(), channel.opened(), quiet, Instant::now()) {
             continue;
         }
-        if leaving {
+        if closing_idle {
             break;
         }
-        parts.ebbs.iter().for_each(Ebb::leave);
-        leaving = true;
+        connections.iter().for_each(Ebb::leave);
+        closing_idle = true;
     }
-    stage.send_replace(DrainStage::Done);
-    self_telemetry::drain_completed(begun.elapsed());
+    stage.send_replace(DrainStage::Drained);
+    self_telemetry::drain_completed(start.elapsed());
 }
 
-/// Since when nothing has been in flight.
-struct Lull {
+/// The time since which nothing has been in flight.
+#[derive(Default)]
+struct IdlePeriod {
     since: Option<Instant>,
+    /// Number of exchanges opened before `since`.
     opened: u64,
 }
 
-impl Lull {
-    const fn new() -> Self {
-        Self { since: None, opened: 0 }
-    }
-
-    /// Whether it has lasted for `quiet` at `now`, with so many exchanges `open`, and `opened` so far: one that came and
-    /// went between two looks ends it, too.
-    fn lasts(&mut self, open: u64, opened: u64, quiet: Duration, now: Instant) -> bool {
+impl IdlePeriod {
+    /// Whether the period has lasted for `quiet`. `open` exchanges are in flight, and `opened` were opened so far: an
+    /// exchange that came and went between two polls ends the period as well.
+    fn has_lasted(&mut self, open: u64, opened: u64, quiet: Duration, now: Instant) -> bool {
         if open > 0 {
             self.since = None;
             return false;
@@ -176,41 +172,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_says_how_it_goes_and_nonsense_is_told() {
+    fn parses_queries_and_reports_errors() {
         let options = |delay, quiet| {
             let (delay, quiet) = (Duration::from_millis(delay), Duration::from_millis(quiet));
-            Ok(DrainOptions { delay, quiet, within: LONGEST_WAIT })
+            Ok(DrainOptions { delay, quiet, within: MAX_WAIT })
         };
-        let within = |query| DrainOptions::read(query).unwrap().within;
+        let within = |query| DrainOptions::parse(query).unwrap().within;
         assert_eq!(within("within=300s"), Duration::from_secs(300));
-        assert_eq!(within("within=30d"), LONGEST_WAIT);
-        assert_eq!(DrainOptions::read(""), options(5_000, 0));
-        assert_eq!(DrainOptions::read("quiet=250ms"), options(5_000, 250));
-        assert_eq!(DrainOptions::read("delay=0s&quiet=1h"), options(0, 3_600_000));
-        for (query, told) in [
+        assert_eq!(within("within=30d"), MAX_WAIT);
+        assert_eq!(DrainOptions::parse(""), options(5_000, 0));
+        assert_eq!(DrainOptions::parse("quiet=250ms"), options(5_000, 250));
+        assert_eq!(DrainOptions::parse("delay=0s&quiet=1h"), options(0, 3_600_000));
+        for (query, expected) in [
             ("delay=5", "delay: \"5\" has no unit of time; write a whole number and a unit"),
             ("quiet", "quiet: \"\" is no length of time"),
-            ("delay=2h", "delay: this is too long; write up to 1h"),
-            ("dealy=5s", "a drain has delay, quiet and within; write ?delay=5s"),
+            ("delay=2h", "delay: too long; write up to 1h"),
+            ("dealy=5s", "unknown parameter \"dealy\"; expected delay, quiet or within"),
         ] {
-            let wrong = DrainOptions::read(query).unwrap_err();
-            assert!(wrong.starts_with(told), "{query}: {wrong}");
+            let error = DrainOptions::parse(query).unwrap_err();
+            assert!(error.starts_with(expected), "{query}: {error}");
         }
     }
 
     #[test]
-    fn a_lull_is_ended_by_what_is_open_and_by_what_came_and_went() {
+    fn open_and_finished_exchanges_end_an_idle_period() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let quiet = Duration::from_secs(5);
-        let mut lull = Lull::new();
-        assert!(!lull.lasts(1, 7, quiet, at(0)));
-        assert!(!lull.lasts(0, 7, quiet, at(1)));
-        assert!(!lull.lasts(0, 7, quiet, at(5)));
-        assert!(lull.lasts(0, 7, quiet, at(6)));
-        assert!(!lull.lasts(0, 8, quiet, at(7)), "one came and went");
-        assert!(!lull.lasts(0, 8, quiet, at(11)));
-        assert!(!lull.lasts(2, 10, quiet, at(12)));
-        assert!(lull.lasts(0, 10, Duration::ZERO, at(13)));
+        let mut idle = IdlePeriod::default();
+        assert!(!idle.has_lasted(1, 7, quiet, at(0)));
+        assert!(!idle.has_lasted(0, 7, quiet, at(1)));
+        assert!(!idle.has_lasted(0, 7, quiet, at(5)));
+        assert!(idle.has_lasted(0, 7, quiet, at(6)));
+        assert!(!idle.has_lasted(0, 8, quiet, at(7)), "one came and went");
+        assert!(!idle.has_lasted(0, 8, quiet, at(11)));
+        assert!(!idle.has_lasted(2, 10, quiet, at(12)));
+        assert!(idle.has_lasted(0, 10, Duration::ZERO, at(13)));
     }
 }

@@ -1,4 +1,4 @@
-//! Builds everything in order, owns the tasks, shuts down in reverse.
+//! Builds all parts of the proxy in order, owns their tasks, and shuts them down in reverse order.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,53 +18,48 @@ use crate::route;
 use crate::scrape::{self, Scraper};
 use crate::tcp::Kernel;
 use tokengauge_listen::{Connections, Listener, Peer};
-use tokengauge_measure::load;
 use tokengauge_measure::record::Record;
-use tokengauge_measure::slo;
 use tokengauge_observe::tee::{self, ObservationChannel};
 use tokengauge_observe::{InFlightRequests, Observer, Sinks, StreamPhase};
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_telemetry::{Instruments, RequestLog, StateSnapshot, Telemetry, request_log};
+use tokengauge_types::clock;
 use tokengauge_types::event::{RouteFacts, Scheme};
 use tokengauge_types::label::{Gate, Label, Name};
 
 mod drain;
-mod engines;
-mod pages;
-mod readings;
 mod routing;
 mod slo_state;
+mod views;
 
-use self::engines::{backends, tell};
-use self::pages::pages;
-use self::readings::readings;
-use self::routing::{lane, unrouted, ways};
-use self::slo_state::{SloStateWriter, reserved};
+use self::drain::{DrainStart, DrainTarget};
+use self::routing::{backends, lane, route_table, unrouted};
+use self::slo_state::{SloStateWriter, reserved_labels};
 
-/// How long a shutdown waits for telemetry to be delivered. Kubernetes kills a sidecar 2 s after SIGTERM once the grace
-/// period is eaten up.
-pub const FLUSH: Duration = Duration::from_millis(1_500);
+/// How long a shutdown waits for the export of telemetry. Kubernetes kills a sidecar 2 s after SIGTERM if the grace period
+/// has expired.
+pub const FLUSH_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// How long a shutdown waits for the ends of what it has cut: each is one wake of a task, also on a busy single core.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a shutdown waits for aborted exchanges to end. Each takes one wake-up of a task, even on a busy single core.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The running proxy.
 #[derive(Debug)]
 pub struct App {
     addresses: Vec<SocketAddr>,
     admin: SocketAddr,
-    beat: JoinHandle<()>,
+    heartbeat: JoinHandle<()>,
     ready: Arc<AtomicBool>,
     stop: watch::Sender<bool>,
-    serving: Vec<JoinHandle<Connections>>,
+    listener_tasks: Vec<JoinHandle<Connections>>,
     admin_task: JoinHandle<()>,
     forwarder: Arc<Forwarder>,
-    ways: Arc<ArcSwap<RouteTable>>,
+    routes: Arc<ArcSwap<RouteTable>>,
     config: Arc<ArcSwap<Config>>,
     core: Core,
 }
 
-/// What observes and exports: apart from the servers, because it starts before them and ends after them.
+/// Observation and export. Separate from the servers, because it starts before them and stops after them.
 #[derive(Debug)]
 struct Core {
     channel: Arc<ObservationChannel>,
@@ -72,17 +67,17 @@ struct Core {
     telemetry: Arc<Telemetry>,
     request_log: Arc<RequestLog>,
     scraper: Scraper,
-    /// Writes error budgets, where they are kept over a restart.
+    /// Stores error budgets across restarts, if configured.
     slo_state_writer: Option<SloStateWriter>,
     gate: Arc<Gate>,
 }
 
-/// How a shutdown went.
+/// The result of a shutdown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Ended {
-    /// Exchanges that were still going on when the time was up.
-    pub cut: u64,
-    /// Whether all telemetry was delivered, and all of the request log and the error budgets written, in time.
+pub struct ShutdownOutcome {
+    /// Exchanges aborted at the end of the grace period.
+    pub aborted: u64,
+    /// Whether all telemetry was exported, and the request log and error budgets were written, in time.
     pub flushed: bool,
 }
 
@@ -91,7 +86,7 @@ pub struct Ended {
 pub enum StartError {
     #[error(transparent)]
     Listen(#[from] tokengauge_listen::Error),
-    #[error("the admin port cannot listen on {0}: {1}")]
+    #[error("admin port: cannot listen on {0}: {1}")]
     Admin(SocketAddr, std::io::Error),
     #[error("upstream {0}: {1}")]
     Upstream(Label, forward::SetupError),
@@ -105,20 +100,20 @@ pub enum StartError {
     Scrape(#[from] scrape::Error),
     #[error(transparent)]
     Budgets(#[from] slo_state::Error),
-    #[error("the observer's thread cannot be started: {0}")]
+    #[error("cannot start the observer thread: {0}")]
     Observer(std::io::Error),
 }
 
 impl App {
-    /// Opens everything; requests are taken when this returns.
+    /// Starts the proxy. It accepts requests when this returns.
     ///
     /// # Errors
-    /// Where a socket, a certificate or a thread cannot be had; nothing is left running then.
+    /// Returns an error if a socket, a certificate or a thread is not available. Nothing keeps running then.
     pub async fn start(
         config: Config,
         export: tokengauge_telemetry::Config,
     ) -> Result<Self, StartError> {
-        let ways = Arc::new(ArcSwap::from_pointee(ways(&config, None)?));
+        let routes = Arc::new(ArcSwap::from_pointee(route_table(&config, None)?));
         let listeners =
             config.listeners.iter().map(Listener::bind).collect::<Result<Vec<_>, _>>()?;
         let refusals: Vec<_> = listeners.iter().map(Listener::refused).collect();
@@ -128,54 +123,54 @@ impl App {
             config.propagators.clone(),
             Box::new(move |trace| sampler.head(trace)),
         );
-        let drained = drain::Since::default();
-        let since = drained.clone();
+        let drain_start = DrainStart::default();
+        let start = drain_start.clone();
         let others = Box::new(move || StateSnapshot {
             refused_requests: refused(),
-            draining: since.elapsed(),
+            draining: start.elapsed(),
             ..StateSnapshot::default()
         });
         let core = Core::start(&config, export, others)?;
         let forwarder = Forwarder::new(forward::Parts {
-            ways: Arc::clone(&ways),
+            ways: Arc::clone(&routes),
             channel: Arc::clone(&core.channel),
             unrouted: Arc::new(unrouted(&config)),
             propagation,
         });
         let ready = Arc::new(AtomicBool::new(true));
         let config = Arc::new(ArcSwap::from_pointee(config));
-        let drain = drain::drain(drain::Parts {
+        let drain = drain::drain(DrainTarget {
             ready: Arc::clone(&ready),
-            since: drained,
+            start: drain_start,
             channel: Arc::clone(&core.channel),
-            ebbs: listeners.iter().map(Listener::ebb).collect(),
+            connections: listeners.iter().map(Listener::ebb).collect(),
         });
         let admin = bind_admin(&config, &core, &ready, drain).await?;
         let addresses = listeners.iter().filter_map(Listener::local_addr).collect();
         let stop = watch::Sender::new(false);
-        let serving =
+        let listener_tasks =
             listeners.into_iter().map(|listener| serve(listener, &forwarder, &stop)).collect();
         Ok(Self {
             addresses,
             admin: admin.address(),
             ready,
             stop,
-            serving,
+            listener_tasks,
             admin_task: tokio::spawn(admin.serve()),
-            beat: tokio::spawn(core.observer.run_heartbeat()),
+            heartbeat: tokio::spawn(core.observer.run_heartbeat()),
             forwarder,
-            ways,
+            routes,
             config,
             core,
         })
     }
 
-    /// Where clients connect over TCP: the first such listener.
+    /// The address of the first TCP listener.
     pub fn listen_addr(&self) -> Option<SocketAddr> {
         self.addresses.first().copied()
     }
 
-    /// Where clients connect over TCP.
+    /// The addresses of all TCP listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -184,20 +179,7 @@ impl App {
         self.admin
     }
 
-    /// Load and objectives, with everything said so far taken in.
-    pub fn readings(&self) -> (load::Reading, Vec<slo::Reading>) {
-        self.core.observer.with_current_state(InFlightRequests::reading)
-    }
-
-    /// Reads without borrowing the app: for a console that outlives nothing.
-    pub fn reader(
-        &self,
-    ) -> impl Fn() -> (load::Reading, Vec<slo::Reading>) + Send + Sync + 'static {
-        let observer = Arc::clone(&self.core.observer);
-        move || observer.with_current_state(InFlightRequests::reading)
-    }
-
-    /// What the console shows, read without borrowing the app.
+    /// Returns a reader of the console's view that owns its state, for the console task.
     pub fn console(&self) -> impl Fn() -> View + Send + Sync + 'static {
         let observer = Arc::clone(&self.core.observer);
         move || {
@@ -217,13 +199,14 @@ impl App {
         self.config.load_full()
     }
 
-    /// Puts a new configuration's routes, upstreams, objectives, tokenisers, baseline and request log in force; connections and exchanges go on.
+    /// Applies the routes, upstreams, objectives, tokenizers, baseline and request log of a new configuration. Connections
+    /// and exchanges continue.
     ///
     /// # Errors
-    /// Where its routes or upstreams cannot be set up, or its request log not be opened; then nothing changes.
-    /// Where the thread that asks engines cannot be started; then nothing has changed but the request log.
+    /// If routes, upstreams or the request log cannot be set up, nothing changes. If the scrape thread cannot be started,
+    /// only the request log has changed.
     pub fn reload(&self, new: Config) -> Result<(), StartError> {
-        let ways = ways(&new, Some(&self.ways.load()))?;
+        let routes = route_table(&new, Some(&self.routes.load()))?;
         self.core.request_log.reload(new.request_log.as_ref(), &new.fingerprint())?;
         self.core.scraper.reload(&new.scrapes)?;
         self.core.observer.with_current_state(|requests, at| {
@@ -237,23 +220,24 @@ impl App {
             requests.set_costs(new.costs.clone());
             requests.set_drift_config(new.drift.clone());
         });
-        let ways = Arc::new(ways);
-        let before = self.ways.swap(Arc::clone(&ways));
-        ways.enforce(&before);
+        let routes = Arc::new(routes);
+        let previous = self.routes.swap(Arc::clone(&routes));
+        routes.enforce(&previous);
         self.config.store(Arc::new(new));
         Ok(())
     }
 
-    /// Not ready → no new connections → streams finish, for at most `drain` → telemetry is delivered → the end.
-    pub async fn shutdown(self, drain: Duration) -> Ended {
-        let Self { ready, stop, serving, admin_task, beat, forwarder, core, .. } = self;
+    /// Stops the proxy: fails `/readyz`, accepts no connections, lets streams finish for up to `grace_period`, aborts the
+    /// others, and exports all telemetry.
+    pub async fn shutdown(self, grace_period: Duration) -> ShutdownOutcome {
+        let Self { ready, stop, listener_tasks, admin_task, heartbeat, forwarder, core, .. } = self;
         ready.store(false, Ordering::Release);
-        self_telemetry::shutdown_started(core.channel.open_exchanges(), drain);
+        self_telemetry::shutdown_started(core.channel.open_exchanges(), grace_period);
         stop.send_replace(true);
         forwarder.drain();
-        let deadline = tokio::time::Instant::now() + drain;
+        let deadline = tokio::time::Instant::now() + grace_period;
         let mut open = Vec::new();
-        for task in serving {
+        for task in listener_tasks {
             let Ok(connections) = task.await else {
                 continue;
             };
@@ -262,23 +246,22 @@ impl App {
                 open.push(connections);
             }
         }
-        let cut = core.channel.open_exchanges();
+        let aborted = core.channel.open_exchanges();
         forwarder.cut();
         for connections in open {
             connections.cut().await;
         }
-        beat.abort();
-        core.ends().await;
+        heartbeat.abort();
+        core.await_last_exchanges().await;
         let flushed = core.stop().await;
         admin_task.abort();
-        let ended = Ended { cut, flushed };
-        self_telemetry::stopped(cut, flushed);
-        ended
+        self_telemetry::stopped(aborted, flushed);
+        ShutdownOutcome { aborted, flushed }
     }
 }
 
 impl Core {
-    /// `others` tells what neither the observer nor the request log knows.
+    /// `others` provides gauge values that neither the observer nor the request log has.
     fn start(
         config: &Config,
         export: tokengauge_telemetry::Config,
@@ -288,16 +271,16 @@ impl Core {
             budget_bytes: config.observer_memory,
             ..tee::Config::default()
         }));
-        let gate = Arc::new(Gate::new(config.labels, reserved(config)));
-        let desk = Arc::new(OnceLock::new());
+        let gate = Arc::new(Gate::new(config.labels, reserved_labels(config)));
+        let observer_ref = Arc::new(OnceLock::new());
         let request_log =
             Arc::new(RequestLog::start(config.request_log.as_ref(), &config.fingerprint())?);
         let others = {
             let request_log = Arc::clone(&request_log);
             Box::new(move || StateSnapshot { request_log: request_log.counts(), ..others() })
         };
-        let (instruments, collector) =
-            Instruments::new(&export, config.labels, readings(&desk, &channel, &gate, others));
+        let gauges = views::snapshot_source(&observer_ref, &channel, &gate, others);
+        let (instruments, collector) = Instruments::new(&export, config.labels, gauges);
         let facts: Vec<Arc<RouteFacts>> =
             config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
         instruments.initialize_routes(&facts);
@@ -313,10 +296,11 @@ impl Core {
         let observer = Arc::new(
             Observer::start(Arc::clone(&channel), requests).map_err(StartError::Observer)?,
         );
-        let keep = |path: &PathBuf| SloStateWriter::start(path.clone(), Arc::clone(&observer));
-        let slo_state_writer = config.slo_state.as_ref().map(keep);
-        drop(desk.set(Arc::downgrade(&observer)));
-        let scraper = Scraper::start(&config.scrapes, tell(&observer))?;
+        let start_writer =
+            |path: &PathBuf| SloStateWriter::start(path.clone(), Arc::clone(&observer));
+        let slo_state_writer = config.slo_state.as_ref().map(start_writer);
+        drop(observer_ref.set(Arc::downgrade(&observer)));
+        let scraper = Scraper::start(&config.scrapes, scrape_sink(&observer))?;
         Ok(Self {
             channel,
             observer,
@@ -328,18 +312,18 @@ impl Core {
         })
     }
 
-    /// Waits until every exchange has said its end. Those of HTTP/2 and of upgrades end in tasks of their own, a little
-    /// after the connection that was cut: what they say after the observer's last look would be told nowhere.
-    async fn ends(&self) {
-        let all = async {
+    /// Waits until every exchange has ended. HTTP/2 streams and upgrades end in their own tasks, shortly after their
+    /// connection was aborted. Events after the observer's last run would be lost.
+    async fn await_last_exchanges(&self) {
+        let all_ended = async {
             while self.channel.open_exchanges() > 0 {
-                tokio::time::sleep(LAST_WORDS / 1_000).await;
+                tokio::time::sleep(ABORT_TIMEOUT / 1_000).await;
             }
         };
-        drop(tokio::time::timeout(LAST_WORDS, all).await);
+        drop(tokio::time::timeout(ABORT_TIMEOUT, all_ended).await);
     }
 
-    /// All join threads, so not on a worker.
+    /// Stops all parts. They join threads, so they run on blocking threads.
     async fn stop(self) -> bool {
         let Self {
             channel: _,
@@ -352,18 +336,20 @@ impl Core {
         } = self;
         drop(scraper);
         let observed = tokio::task::spawn_blocking(move || observer.stop()).await;
-        // At once, so that neither eats up the other's time.
-        let (delivered, logged, kept) = tokio::join!(
-            tokio::task::spawn_blocking(move || telemetry.shutdown(FLUSH)),
-            tokio::task::spawn_blocking(move || request_log.stop(FLUSH)),
-            tokio::task::spawn_blocking(move || slo_state_writer.is_none_or(|it| it.stop(FLUSH))),
+        // Concurrently, so that all share the same timeout.
+        let (exported, logged, stored) = tokio::join!(
+            tokio::task::spawn_blocking(move || telemetry.shutdown(FLUSH_TIMEOUT)),
+            tokio::task::spawn_blocking(move || request_log.stop(FLUSH_TIMEOUT)),
+            tokio::task::spawn_blocking(
+                move || slo_state_writer.is_none_or(|writer| writer.stop(FLUSH_TIMEOUT))
+            ),
         );
-        let all = [delivered, logged, kept];
+        let all = [exported, logged, stored];
         observed.is_ok() && all.into_iter().all(|done| done.unwrap_or(false))
     }
 }
 
-/// The requests as it is before the first exchange.
+/// The observer's state before the first exchange.
 fn requests(
     config: &Config,
     gate: Arc<Gate>,
@@ -371,7 +357,7 @@ fn requests(
 ) -> Result<InFlightRequests, slo_state::Error> {
     let mut requests = InFlightRequests::new(config.objectives.clone(), gate, sinks);
     requests.set_tokenizers(config.tokenizers.clone());
-    ask_kernel(&mut requests);
+    enable_tcp_info(&mut requests);
     requests.set_content_capture(config.contents.clone());
     requests.set_backends(backends(config));
     requests.set_costs(config.costs.clone());
@@ -380,19 +366,32 @@ fn requests(
         requests.track_route(&lane(&route.facts));
     }
     if let Some(path) = &config.slo_state {
-        slo_state::take_up(path, &mut requests)?;
+        slo_state::restore(path, &mut requests)?;
     }
     Ok(requests)
 }
 
-/// The kernel is asked where it can be; where it cannot, that is said once.
-fn ask_kernel(requests: &mut InFlightRequests) {
+/// Queries TCP statistics from the kernel, or logs once that they are not available.
+fn enable_tcp_info(requests: &mut InFlightRequests) {
     match Kernel::open() {
         Ok(mut kernel) => {
             requests.set_tcp_info_query(Box::new(move |connection| kernel.ask(connection)))
         }
         Err(error) => self_telemetry::tcp_info_unavailable(&error),
     }
+}
+
+/// Passes scraped engine metrics to the observer. Weak, because the scraper may briefly outlive it.
+fn scrape_sink(observer: &Arc<Observer>) -> scrape::Sink {
+    let observer = Arc::downgrade(observer);
+    Box::new(move |upstream, reading| {
+        if let Some(observer) = observer.upgrade() {
+            let wall = clock::wall_now();
+            observer.with_current_state(|requests, at| {
+                requests.record_engine_reading(at, wall, upstream, reading);
+            });
+        }
+    })
 }
 
 fn serve(
@@ -409,7 +408,7 @@ fn serve(
     tokio::spawn(async move {
         listener
             .serve(service_for, async move {
-                // A sender that is gone means that the app is: stop as well.
+                // Also stops when the app, which holds the sender, is dropped.
                 drop(stop.wait_for(|stop| *stop).await);
             })
             .await
@@ -423,7 +422,7 @@ async fn bind_admin(
     drain: admin::Drain,
 ) -> Result<Admin, StartError> {
     let resolved = config.load_full();
-    let pages = pages(config, core);
+    let pages = views::admin_pages(config, core);
     let token = resolved.admin.token.as_ref().map(|token| token.expose().to_owned());
     let address = resolved.admin.address;
     let bound = Admin::bind(address, token, Arc::clone(ready), pages, drain).await;
@@ -435,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_is_over_within_the_two_seconds_that_a_sidecar_has_at_worst() {
-        assert!(FLUSH + tokengauge_telemetry::telemetry::GRACE < Duration::from_secs(2));
+    fn flush_timeout_fits_the_two_seconds_of_a_sidecar() {
+        assert!(FLUSH_TIMEOUT + tokengauge_telemetry::telemetry::GRACE < Duration::from_secs(2));
     }
 }

@@ -1,4 +1,4 @@
-//! Where requests go, made of the configuration.
+//! Routes, upstreams and backends, built from the configuration.
 
 use std::time::Duration;
 
@@ -6,28 +6,36 @@ use super::StartError;
 use crate::config::{Config, Secret};
 use crate::forward::{self, Identity, RouteTable, Upstream};
 use crate::route::RouteMatcher;
+use crate::scrape;
+use tokengauge_measure::engine::Backend;
 use tokengauge_measure::load::Lane;
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
-/// The route of a request that none fits: its exchange is counted too.
+/// The route name of requests that match no route. Their exchanges are counted as well.
 const UNROUTED: &str = "none";
 
-/// Routes and upstreams of `config`. An upstream that was there `before` with the same settings keeps its connections.
-pub(super) fn ways(config: &Config, before: Option<&RouteTable>) -> Result<RouteTable, StartError> {
-    let upstream = |config: &forward::Config| match before.and_then(|ways| ways.upstream(config)) {
-        Some(known) => Ok(known),
-        None => Upstream::new(config.clone())
-            .map_err(|error| StartError::Upstream(config.name.clone(), error)),
+/// Builds the routes and upstreams. An upstream of `previous` with the same settings keeps its connections.
+pub(super) fn route_table(
+    config: &Config,
+    previous: Option<&RouteTable>,
+) -> Result<RouteTable, StartError> {
+    let upstream = |config: &forward::Config| {
+        if let Some(same) = previous.and_then(|previous| previous.upstream(config)) {
+            return Ok(same);
+        }
+        Upstream::new(config.clone())
+            .map_err(|error| StartError::Upstream(config.name.clone(), error))
     };
     let upstreams = config.upstreams.iter().map(upstream);
     let routes = RouteMatcher::new(config.routes.clone())?;
     let key = config.identity_key.as_ref().map_or("", Secret::expose);
     let identity = Identity::new(config.identity.clone(), key.as_bytes());
     let upstreams = upstreams.collect::<Result<_, _>>()?;
-    Ok(RouteTable::new(routes, upstreams, identity, before))
+    Ok(RouteTable::new(routes, upstreams, identity, previous))
 }
 
+/// The facts of requests that match no route.
 pub(super) fn unrouted(config: &Config) -> RouteFacts {
     RouteFacts {
         name: Label::known(UNROUTED),
@@ -45,4 +53,21 @@ pub(super) fn unrouted(config: &Config) -> RouteFacts {
 
 pub(super) fn lane(facts: &RouteFacts) -> Lane {
     Lane { route: facts.name.clone(), vantage: facts.vantage }
+}
+
+/// The upstreams that are scraped or whose warm-up is tracked, with their routes.
+pub(super) fn backends(config: &Config) -> Vec<Backend> {
+    let backend = |upstream: &forward::Config| {
+        let name = &upstream.name;
+        let scrape = config.scrapes.iter().find(|scrape| scrape.upstream == *name);
+        let warm = config.warm.iter().find(|(warm, _)| warm == name);
+        let routes = config.routes.iter().filter(|route| route.upstream == *name);
+        (scrape.is_some() || warm.is_some()).then(|| Backend {
+            upstream: name.clone(),
+            routes: routes.map(|route| route.facts.name.clone()).collect(),
+            stale_after: scrape.map(scrape::Config::stale_after),
+            warm: warm.map(|(_, warm)| *warm),
+        })
+    };
+    config.upstreams.iter().filter_map(backend).collect()
 }

@@ -1,7 +1,7 @@
-//! Error budgets over a restart: a file that is read at the start, and written now and then by a thread of its own.
+//! Stores error budgets across restarts: reads a file at the start, and a thread writes it periodically.
 //!
-//! The file is one line that says what it is, its version and the CRC-32 of the rest, and then the books as JSON. It is
-//! written beside its place and moved there, so that there is a whole one at any time.
+//! The first line has a magic word, the version and the CRC-32 of the rest, which is the state as JSON. The file is
+//! written under a temporary name and renamed, so that it is complete at any time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -19,64 +19,63 @@ use tokengauge_telemetry::self_telemetry;
 use tokengauge_types::clock;
 use tokengauge_types::label::{Dimension, Label};
 
-/// Between two writings. A crash loses as much; an orderly end loses nothing. Each costs a lock of the requests for as long
-/// as its counters take to copy (16 KiB for each objective), and one `fsync`.
-const EVERY: Duration = Duration::from_secs(30);
+/// A crash loses this much; a clean shutdown loses nothing. Each write locks the observer's state while its counters are
+/// copied (16 KiB per objective), and costs one `fsync`.
+const WRITE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What the first line begins with.
-const MARK: &str = "tokengauge-slo-state";
+/// The start of the first line.
+const MAGIC: &str = "tokengauge-slo-state";
 
-/// Longer than any first line that this program writes.
-const LONGEST_MARK: usize = 64;
+/// Longer than any valid first line.
+const MAX_FIRST_LINE: usize = 64;
 
-/// An objective that is busy in each slot takes some 30 KB: this is two thousand of them. Whatever is larger is some
-/// other file.
-const LARGEST: u64 = 64 << 20;
+/// Enough for 2,000 objectives with events in every slot, which take 30 KB each. A larger file is the wrong one.
+const MAX_BYTES: u64 = 64 << 20;
 
-/// Refused files that are kept aside. One is put there for each fault of a disk or a hand, so more than a few are a fault
-/// that somebody has to look at.
-const MOST_ASIDE: usize = 100;
+/// Maximum number of rejected files to keep. Each is the result of a disk or user error, so more than a few need
+/// attention.
+const MAX_REJECTED_FILES: usize = 100;
 
-/// For its owner and for a group that looks after it: names of models, routes and tenants are in it.
+/// Readable by owner and group only: the file contains names of models, routes and tenants.
 const MODE: u32 = 0o640;
 
-/// Why the proxy cannot start with the file that is named.
+/// Why the proxy cannot start with this file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("slo_state: {0} is no regular file; write the path of one")]
-    NoFile(PathBuf),
-    #[error("slo_state: {0} is refused ({1}) and cannot be put aside: {2}; move it away")]
-    InTheWay(PathBuf, Refused, io::Error),
-    #[error("slo_state: {0} cannot be written: {1}")]
+    #[error("slo_state: {0} is not a regular file; write the path of one")]
+    NotAFile(PathBuf),
+    #[error("slo_state: {0} is invalid ({1}) and cannot be renamed: {2}; move it away")]
+    CannotRename(PathBuf, Rejection, io::Error),
+    #[error("slo_state: cannot write {0}: {1}")]
     Unwritable(PathBuf, io::Error),
-    #[error("slo_state: its thread cannot be started: {0}")]
+    #[error("slo_state: cannot start the writer thread: {0}")]
     Thread(io::Error),
 }
 
-/// Why a file is not taken up.
+/// Why a file is rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    #[error("it cannot be read: {0}")]
+pub enum Rejection {
+    #[error("cannot read it: {0}")]
     Unreadable(#[from] io::Error),
-    #[error("it is larger than {LARGEST} bytes")]
+    #[error("it is larger than {MAX_BYTES} bytes")]
     TooLarge,
-    #[error("it is no file of this program's")]
+    #[error("it was not written by this program")]
     Foreign,
-    #[error("it is of version {0}, and this program reads version {version}", version = State::VERSION)]
+    #[error("unsupported version {0}; this release reads version {version}", version = State::VERSION)]
     Version(String),
-    #[error("its checksum is wrong: it was cut off or changed")]
+    #[error("wrong checksum; it was truncated or modified")]
     Damaged,
-    #[error("its content cannot be read: {0}")]
-    Unlike(#[from] serde_json::Error),
+    #[error("invalid content: {0}")]
+    InvalidJson(#[from] serde_json::Error),
     #[error(transparent)]
     Malformed(#[from] Malformed),
 }
 
-/// Reads the file at `path`, if there is one, into `requests`, and writes it anew: what cannot be written is told before
-/// there is anything to lose.
-pub(super) fn take_up(path: &Path, requests: &mut InFlightRequests) -> Result<(), Error> {
-    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return Err(Error::NoFile(path.to_owned()));
+/// Reads the file at `path`, if it exists, into `requests`, and writes it again, so that a file that is not writable is
+/// reported before there is data to lose.
+pub(super) fn restore(path: &Path, requests: &mut InFlightRequests) -> Result<(), Error> {
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(Error::NotAFile(path.to_owned()));
     }
     match read_into(path, requests) {
         Ok(None) => {}
@@ -85,54 +84,54 @@ pub(super) fn take_up(path: &Path, requests: &mut InFlightRequests) -> Result<()
             restored.down,
             restored.set_back,
         ),
-        Err(refused) => match put_aside(path) {
-            Ok(aside) => self_telemetry::slo_state_rejected(&refused, &aside),
-            Err(error) => return Err(Error::InTheWay(path.to_owned(), refused, error)),
+        Err(rejection) => match rename_rejected(path) {
+            Ok(renamed) => self_telemetry::slo_state_rejected(&rejection, &renamed),
+            Err(error) => return Err(Error::CannotRename(path.to_owned(), rejection, error)),
         },
     }
     let state = requests.slo_state(clock::now(), clock::wall_now());
     write(path, &state).map_err(|error| Error::Unwritable(path.to_owned(), error))
 }
 
-fn read_into(path: &Path, requests: &mut InFlightRequests) -> Result<Option<Restored>, Refused> {
+fn read_into(path: &Path, requests: &mut InFlightRequests) -> Result<Option<Restored>, Rejection> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
     let mut bytes = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(Refused::TooLarge);
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Rejection::TooLarge);
     }
     let state = decode(&bytes)?;
     let restored = requests.restore_slo_state(&state, clock::now(), clock::wall_now())?;
     Ok(Some(restored))
 }
 
-/// The file's own bytes are checked before they are parsed, and its version before its content.
-fn decode(bytes: &[u8]) -> Result<State, Refused> {
-    let end = memchr::memchr(b'\n', bytes.get(..LONGEST_MARK).unwrap_or(bytes));
-    let (line, rest) = end.and_then(|end| bytes.split_at_checked(end)).ok_or(Refused::Foreign)?;
+/// Checks the version and the checksum before the content is parsed.
+fn decode(bytes: &[u8]) -> Result<State, Rejection> {
+    let end = memchr::memchr(b'\n', bytes.get(..MAX_FIRST_LINE).unwrap_or(bytes));
+    let (line, rest) = end.and_then(|end| bytes.split_at_checked(end)).ok_or(Rejection::Foreign)?;
     let body = rest.get(1..).unwrap_or_default();
-    let line = str::from_utf8(line).map_err(|_| Refused::Foreign)?;
+    let line = str::from_utf8(line).map_err(|_| Rejection::Foreign)?;
     let mut words = line.split(' ');
-    let (Some(MARK), Some(version), Some(sum), None) =
+    let (Some(MAGIC), Some(version), Some(sum), None) =
         (words.next(), words.next(), words.next(), words.next())
     else {
-        return Err(Refused::Foreign);
+        return Err(Rejection::Foreign);
     };
     if version != State::VERSION.to_string() {
-        return Err(Refused::Version(version.to_owned()));
+        return Err(Rejection::Version(version.to_owned()));
     }
     if sum != checksum(body) {
-        return Err(Refused::Damaged);
+        return Err(Rejection::Damaged);
     }
     Ok(serde_json::from_slice(body)?)
 }
 
 fn encode(state: &State) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(state)?;
-    let line = format!("{MARK} {} {}\n", State::VERSION, checksum(&body));
+    let line = format!("{MAGIC} {} {}\n", State::VERSION, checksum(&body));
     Ok([line.into_bytes(), body].concat())
 }
 
@@ -140,39 +139,42 @@ fn checksum(body: &[u8]) -> String {
     format!("{:08x}", crc32fast::hash(body))
 }
 
-/// Whole or not at all, also when the machine loses power.
+/// Replaces the file atomically, even if the machine loses power.
 fn write(path: &Path, state: &State) -> io::Result<()> {
     let bytes = encode(state)?;
-    let beside = with_ending(path, ".tmp");
+    let temporary = with_suffix(path, ".tmp");
     let mut options = OpenOptions::new();
-    let mut file = options.create(true).write(true).truncate(true).mode(MODE).open(&beside)?;
+    let mut file = options.create(true).write(true).truncate(true).mode(MODE).open(&temporary)?;
     file.write_all(&bytes)?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
-    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    fs::rename(&temporary, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Moves the file to a name that nothing has.
-fn put_aside(path: &Path) -> io::Result<PathBuf> {
-    for number in 1..=MOST_ASIDE {
-        let aside = with_ending(path, &format!(".refused.{number}"));
-        if !aside.try_exists()? {
-            fs::rename(path, &aside)?;
-            return Ok(aside);
+/// Renames the file to an unused name.
+fn rename_rejected(path: &Path) -> io::Result<PathBuf> {
+    for number in 1..=MAX_REJECTED_FILES {
+        let renamed = with_suffix(path, &format!(".refused.{number}"));
+        if !renamed.try_exists()? {
+            fs::rename(path, &renamed)?;
+            return Ok(renamed);
         }
     }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MOST_ASIDE} were put aside before")))
+    Err(io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        format!("there are {MAX_REJECTED_FILES} rejected files already"),
+    ))
 }
 
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(ending);
+    name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Models and tenants that objectives name without a pattern have their label whatever else arrives.
-pub(super) fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
+/// Labels reserved for models and tenants that objectives name without a wildcard.
+pub(super) fn reserved_labels(config: &Config) -> Vec<(Dimension, Label)> {
     let named = |objective: &Objective| {
         let Scope { model, tenant, .. } = objective.scope.clone();
         let of = |dimension| move |text| (dimension, text);
@@ -186,56 +188,56 @@ pub(super) fn reserved(config: &Config) -> Vec<(Dimension, Label)> {
         .collect()
 }
 
-/// The thread that writes.
+/// The thread that writes the file.
 #[derive(Debug)]
 pub(super) struct SloStateWriter {
-    /// Dropped, it has the thread write once more and end.
+    /// Dropping this makes the thread write once more and exit.
     stop: SyncSender<()>,
-    ended: Receiver<io::Result<()>>,
+    last_result: Receiver<io::Result<()>>,
 }
 
 impl SloStateWriter {
     pub(super) fn start(path: PathBuf, observer: Arc<Observer>) -> Result<Self, Error> {
-        let (stop, stopping) = sync_channel(0);
-        let (end, ended) = sync_channel(1);
-        let keep = move || {
-            let mut fails = false;
+        let (stop, stop_receiver) = sync_channel(0);
+        let (result_sender, last_result) = sync_channel(1);
+        let run = move || {
+            let mut is_failing = false;
             loop {
-                let last = match stopping.recv_timeout(EVERY) {
+                let is_last = match stop_receiver.recv_timeout(WRITE_INTERVAL) {
                     Err(RecvTimeoutError::Timeout) => false,
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => true,
                 };
                 let state = observer
                     .with_current_state(|requests, at| requests.slo_state(at, clock::wall_now()));
                 let written = write(&path, &state);
-                tell(&written, &mut fails);
-                if last {
-                    // Nobody waits for it where the app was dropped without a shutdown.
-                    drop(end.send(written));
+                log_transition(&written, &mut is_failing);
+                if is_last {
+                    // There is no receiver if the app was dropped without a shutdown.
+                    drop(result_sender.send(written));
                     return;
                 }
             }
         };
         let builder = thread::Builder::new().name("slo-state".into());
-        builder.spawn(keep).map_err(Error::Thread)?;
-        Ok(Self { stop, ended })
+        builder.spawn(run).map_err(Error::Thread)?;
+        Ok(Self { stop, last_result })
     }
 
-    /// Writes once more, for at most `bound`, and ends the thread. True where it was written.
-    pub(super) fn stop(self, bound: Duration) -> bool {
+    /// Writes once more, ends the thread, and returns whether that succeeded within `timeout`.
+    pub(super) fn stop(self, timeout: Duration) -> bool {
         drop(self.stop);
-        matches!(self.ended.recv_timeout(bound), Ok(Ok(())))
+        matches!(self.last_result.recv_timeout(timeout), Ok(Ok(())))
     }
 }
 
-/// Said when writing begins to fail and when it works again, not at every attempt in between.
-fn tell(written: &io::Result<()>, fails: &mut bool) {
-    match (written, *fails) {
+/// Logs when writing starts to fail and when it works again, not each failure.
+fn log_transition(written: &io::Result<()>, is_failing: &mut bool) {
+    match (written, *is_failing) {
         (Err(error), false) => self_telemetry::slo_state_write_failed(error),
         (Ok(()), true) => self_telemetry::slo_state_write_recovered(),
         (Err(_), true) | (Ok(()), false) => {}
     }
-    *fails = written.is_err();
+    *is_failing = written.is_err();
 }
 
 #[cfg(test)]
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_and_nothing_is_left_beside_it() {
+    fn reads_what_it_writes_and_leaves_no_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         for bad in [1, 2] {
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_a_byte_is_noticed() {
+    fn detects_every_changed_byte() {
         let whole = encode(&state(7)).unwrap();
         for place in 0..whole.len() {
             let mut bytes = whole.clone();
@@ -289,38 +291,41 @@ mod tests {
     }
 
     #[test]
-    fn why_it_is_refused_is_said() {
-        let told = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
+    fn explains_why_a_file_is_rejected() {
+        let message = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
         let text = String::from_utf8(encode(&state(7)).unwrap()).unwrap();
-        assert!(told(b"").contains("no file of this program's"));
-        assert!(told(&vec![b'x'; 1_000]).contains("no file of this program's"));
-        assert!(told(b"tokengauge-slo-state 1\n{}").contains("no file of this program's"));
+        assert!(message(b"").contains("not written by this program"));
+        assert!(message(&vec![b'x'; 1_000]).contains("not written by this program"));
+        assert!(message(b"tokengauge-slo-state 1\n{}").contains("not written by this program"));
         let later = text.replacen(" 1 ", " 2 ", 1);
-        assert_eq!(told(later.as_bytes()), "it is of version 2, and this program reads version 1");
+        assert_eq!(
+            message(later.as_bytes()),
+            "unsupported version 2; this release reads version 1"
+        );
         let changed = text.replacen(",7]", ",8]", 1);
-        assert!(changed != text && told(changed.as_bytes()).contains("checksum"));
+        assert!(changed != text && message(changed.as_bytes()).contains("checksum"));
         let body = b"{\"books\":1}";
-        let other = format!("{MARK} 1 {}\n{}", checksum(body), "{\"books\":1}");
-        assert!(told(other.as_bytes()).contains("unknown field `books`"));
+        let other = format!("{MAGIC} 1 {}\n{}", checksum(body), "{\"books\":1}");
+        assert!(message(other.as_bytes()).contains("unknown field `books`"));
     }
 
     #[test]
-    fn what_is_refused_is_put_aside_and_never_written_over() {
+    fn keeps_every_rejected_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         for number in 1..=2 {
             fs::write(&path, number.to_string()).unwrap();
-            let aside = put_aside(&path).unwrap();
-            assert_eq!(aside, folder.path().join(format!("state.refused.{number}")));
+            let renamed = rename_rejected(&path).unwrap();
+            assert_eq!(renamed, folder.path().join(format!("state.refused.{number}")));
             assert!(!path.exists());
-            assert_eq!(fs::read_to_string(aside).unwrap(), number.to_string());
+            assert_eq!(fs::read_to_string(renamed).unwrap(), number.to_string());
         }
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_told() {
+    fn reports_a_missing_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let told = write(&folder.path().join("no/state"), &state(1)).unwrap_err();
-        assert_eq!(told.kind(), io::ErrorKind::NotFound);
+        let error = write(&folder.path().join("no/state"), &state(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::app::{App, Ended};
+use crate::app::App;
 use crate::config::{self, Config, ConfigWatcher, ExportOverrides, RunArgs};
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
@@ -108,12 +108,10 @@ async fn serve(
     }
     // As the configuration says now, which may have been reloaded since.
     let drain = app.config().drain;
-    let ended = tokio::select! {
-        ended = app.shutdown(drain) => ended,
-        () = stop.asked() => return Ok(ExitCode::from(SECOND_SIGNAL)),
-    };
-    let Ended { cut: _, flushed: _ } = ended;
-    Ok(ExitCode::SUCCESS)
+    tokio::select! {
+        _ = app.shutdown(drain) => Ok(ExitCode::SUCCESS),
+        () = stop.asked() => Ok(ExitCode::from(SECOND_SIGNAL)),
+    }
 }
 
 /// 128 + SIGTERM, as shells tell a process that a signal ended.

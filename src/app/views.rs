@@ -1,0 +1,98 @@
+//! What gauges and the pages of the admin port read from the running parts.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::ArcSwap;
+
+use super::Core;
+use crate::admin::{Objective, Page, Pages, Stats, StatsSource};
+use crate::config::Config;
+use tokengauge_observe::tee::ObservationChannel;
+use tokengauge_observe::{InFlightRequests, Observer};
+use tokengauge_telemetry::process::ProcessStats;
+use tokengauge_telemetry::{ObserverLosses, SnapshotSource, StateSnapshot};
+use tokengauge_types::clock::{self, Moment, Wall};
+use tokengauge_types::label::Gate;
+
+/// The source of gauge values. `others` provides the values that the observer does not have.
+///
+/// The reference to the observer is weak, because the observer holds the instruments. It is set after the start.
+pub(super) fn snapshot_source(
+    observer: &Arc<OnceLock<Weak<Observer>>>,
+    channel: &Arc<ObservationChannel>,
+    gate: &Arc<Gate>,
+    others: Box<dyn Fn() -> StateSnapshot + Send + Sync>,
+) -> SnapshotSource {
+    let (observer, channel, gate) = (Arc::clone(observer), Arc::clone(channel), Arc::clone(gate));
+    SnapshotSource::new(move || {
+        let Some(observer) = observer.get().and_then(Weak::upgrade) else {
+            return StateSnapshot::default();
+        };
+        // Read before the observer catches up, or the backlog would always be 0.
+        let backlog = channel.backlog();
+        let observed = observer.with_current_state(InFlightRequests::snapshot);
+        let lost = channel.lost();
+        let others = others();
+        StateSnapshot {
+            losses: ObserverLosses { bytes: lost.bytes, exchanges: lost.exchanges, backlog },
+            label_overflow: gate.refused().to_vec(),
+            refused_requests: others.refused_requests,
+            request_log: others.request_log,
+            draining: others.draining,
+            process: ProcessStats::read(),
+            ..observed
+        }
+    })
+}
+
+/// The pages of the admin port.
+pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
+    let page = |render: fn(&Observer) -> String| -> Page {
+        let observer = Arc::clone(&core.observer);
+        Box::new(move || render(&observer))
+    };
+    let telemetry = Arc::clone(&core.telemetry);
+    let config = Arc::clone(config);
+    let gate = Arc::clone(&core.gate);
+    let (observer, start) = (Arc::clone(&core.observer), process_start());
+    Pages {
+        metrics: Box::new(move |format| telemetry.prometheus(format)),
+        config: Box::new(move || config.load().to_yaml()),
+        streams: page(|observer| {
+            json(&observer.with_current_state(|requests, at| requests.streams(at)))
+        }),
+        slo: page(|observer| {
+            let (_, objectives) = observer.with_current_state(InFlightRequests::reading);
+            json(&objectives.iter().map(Objective::of).collect::<Vec<_>>())
+        }),
+        stats: Box::new(move || stats(&observer, start)),
+        labels: Box::new(move || json(&gate.admitted())),
+        drift: page(|observer| {
+            observer.with_current_state(|requests, _| requests.lengths()).to_json()
+        }),
+    }
+}
+
+/// Moments count from the start of the process.
+fn process_start() -> Wall {
+    let uptime = clock::now().nanos();
+    Wall::from_unix_nanos(clock::wall_now().unix_nanos().saturating_sub(uptime))
+}
+
+fn stats(observer: &Observer, start: Wall) -> String {
+    let (at, (load, _), drift, backends) = observer.with_current_state(|requests, at| {
+        let (reading, drift) = (requests.reading(at), requests.drift(at));
+        (at, reading, drift, requests.backends(at))
+    });
+    json(&Stats::of(StatsSource {
+        started: start,
+        uptime: at.since(Moment::ZERO),
+        load: &load,
+        drift: &drift,
+        backends: &backends,
+    }))
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_else(|_| "null".to_owned())
+}
