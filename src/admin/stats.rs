@@ -10,8 +10,8 @@ use tokengauge_measure::engine::Reading as BackendReading;
 use tokengauge_measure::load::{self, Flow, LaneReading, Percentiles, State, Summary, Throughput};
 use tokengauge_measure::timing::Band;
 use tokengauge_telemetry::request_log::rfc3339;
-use tokengauge_types::clock::Wall;
-use tokengauge_types::event::Vantage;
+use tokengauge_types::clock::WallTime;
+use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::Label;
 
 /// The page.
@@ -30,7 +30,7 @@ pub struct Stats<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct StatsSource<'a> {
     /// Start of the process.
-    pub started: Wall,
+    pub started: WallTime,
     /// Time since the start.
     pub uptime: Duration,
     pub load: &'a load::Reading,
@@ -48,7 +48,7 @@ struct Process {
 #[derive(Debug, Serialize)]
 struct Lane<'a> {
     route: &'a Label,
-    vantage: Vantage,
+    vantage: ProxyPosition,
     /// Exchanges in flight, by state.
     in_flight: BTreeMap<&'static str, u64>,
     queue_depth: u64,
@@ -61,7 +61,7 @@ struct Names<'a> {
     provider: &'a Label,
     model: &'a Label,
     route: &'a Label,
-    vantage: Vantage,
+    vantage: ProxyPosition,
 }
 
 #[derive(Debug, Serialize)]

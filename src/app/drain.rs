@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::admin::{self, DrainStage};
-use crate::config::value::Length;
+use crate::config::value::DurationValue;
 use tokengauge_listen::Ebb;
 use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_telemetry::self_telemetry;
@@ -60,9 +60,9 @@ impl DrainOptions {
                     return Err(format!("unknown parameter \"{key}\"; {hint}"));
                 }
             };
-            let Length(length) = value.parse().map_err(|error| format!("{key}: {error}"))?;
+            let DurationValue(length) = value.parse().map_err(|error| format!("{key}: {error}"))?;
             if let Some(max) = max.filter(|max| length > *max) {
-                return Err(format!("{key}: too long; write up to {}", Length(max)));
+                return Err(format!("{key}: too long; write up to {}", DurationValue(max)));
             }
             *field = length.min(MAX_WAIT);
         }

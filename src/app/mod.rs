@@ -25,7 +25,7 @@ use tokengauge_telemetry::self_telemetry;
 use tokengauge_telemetry::{Instruments, RequestLog, StateSnapshot, Telemetry, request_log};
 use tokengauge_types::clock;
 use tokengauge_types::event::{RouteFacts, Scheme};
-use tokengauge_types::label::{Gate, Label, Name};
+use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 
 mod drain;
 mod routing;
@@ -69,7 +69,7 @@ struct Core {
     scraper: Scraper,
     /// Stores error budgets across restarts, if configured.
     slo_state_writer: Option<SloStateWriter>,
-    gate: Arc<Gate>,
+    gate: Arc<CardinalityLimiter>,
 }
 
 /// The result of a shutdown.
@@ -271,7 +271,7 @@ impl Core {
             budget_bytes: config.observer_memory,
             ..tee::Config::default()
         }));
-        let gate = Arc::new(Gate::new(config.labels, reserved_labels(config)));
+        let gate = Arc::new(CardinalityLimiter::new(config.labels, reserved_labels(config)));
         let observer_ref = Arc::new(OnceLock::new());
         let request_log =
             Arc::new(RequestLog::start(config.request_log.as_ref(), &config.fingerprint())?);
@@ -352,7 +352,7 @@ impl Core {
 /// The observer's state before the first exchange.
 fn requests(
     config: &Config,
-    gate: Arc<Gate>,
+    gate: Arc<CardinalityLimiter>,
     sinks: Sinks,
 ) -> Result<InFlightRequests, slo_state::Error> {
     let mut requests = InFlightRequests::new(config.objectives.clone(), gate, sinks);

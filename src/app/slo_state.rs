@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use tokengauge_measure::record::Verdict;
     use tokengauge_measure::slo::{Counting, Indicator, Judged, Ledger};
-    use tokengauge_types::clock::{Moment, Wall};
+    use tokengauge_types::clock::{MonotonicInstant, WallTime};
 
     fn ledger() -> Ledger {
         let objective = Objective {
@@ -262,9 +262,9 @@ mod tests {
     fn state(bad: u64) -> State {
         let mut ledger = ledger();
         let judged = Judged { verdict: Verdict::Bad, events: bad };
-        let at = Moment::from_secs(100);
+        let at = MonotonicInstant::from_secs(100);
         ledger.note(at, 0, judged);
-        ledger.state(at, Wall::from_unix_nanos(1))
+        ledger.state(at, WallTime::from_unix_nanos(1))
     }
 
     #[test]

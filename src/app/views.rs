@@ -11,8 +11,8 @@ use tokengauge_observe::tee::ObservationChannel;
 use tokengauge_observe::{InFlightRequests, Observer};
 use tokengauge_telemetry::process::ProcessStats;
 use tokengauge_telemetry::{ObserverLosses, SnapshotSource, StateSnapshot};
-use tokengauge_types::clock::{self, Moment, Wall};
-use tokengauge_types::label::Gate;
+use tokengauge_types::clock::{self, MonotonicInstant, WallTime};
+use tokengauge_types::label::CardinalityLimiter;
 
 /// The source of gauge values. `others` provides the values that the observer does not have.
 ///
@@ -20,7 +20,7 @@ use tokengauge_types::label::Gate;
 pub(super) fn snapshot_source(
     observer: &Arc<OnceLock<Weak<Observer>>>,
     channel: &Arc<ObservationChannel>,
-    gate: &Arc<Gate>,
+    gate: &Arc<CardinalityLimiter>,
     others: Box<dyn Fn() -> StateSnapshot + Send + Sync>,
 ) -> SnapshotSource {
     let (observer, channel, gate) = (Arc::clone(observer), Arc::clone(channel), Arc::clone(gate));
@@ -74,19 +74,19 @@ pub(super) fn admin_pages(config: &Arc<ArcSwap<Config>>, core: &Core) -> Pages {
 }
 
 /// Moments count from the start of the process.
-fn process_start() -> Wall {
+fn process_start() -> WallTime {
     let uptime = clock::now().nanos();
-    Wall::from_unix_nanos(clock::wall_now().unix_nanos().saturating_sub(uptime))
+    WallTime::from_unix_nanos(clock::wall_now().unix_nanos().saturating_sub(uptime))
 }
 
-fn stats(observer: &Observer, start: Wall) -> String {
+fn stats(observer: &Observer, start: WallTime) -> String {
     let (at, (load, _), drift, backends) = observer.with_current_state(|requests, at| {
         let (reading, drift) = (requests.reading(at), requests.drift(at));
         (at, reading, drift, requests.backends(at))
     });
     json(&Stats::of(StatsSource {
         started: start,
-        uptime: at.since(Moment::ZERO),
+        uptime: at.since(MonotonicInstant::ZERO),
         load: &load,
         drift: &drift,
         backends: &backends,

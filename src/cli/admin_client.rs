@@ -14,7 +14,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::config::value::Socket;
+use crate::config::value::ListenAddr;
 
 /// What is asked for here is answered by a line.
 const LONGEST_ANSWER: usize = 64 << 10;
@@ -61,9 +61,12 @@ impl FromStr for Place {
             })
         };
         let address = text.parse().ok();
-        address.map(|Socket(address)| Self::Address(reached(address))).or_else(named).ok_or_else(
-            || "write an IP address or a name, and a port, such as 127.0.0.1:4001".to_owned(),
-        )
+        address
+            .map(|ListenAddr(address)| Self::Address(reached(address)))
+            .or_else(named)
+            .ok_or_else(|| {
+                "write an IP address or a name, and a port, such as 127.0.0.1:4001".to_owned()
+            })
     }
 }
 

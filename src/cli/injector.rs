@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::ArgGroup;
 
 use super::run::{SECOND_SIGNAL, Stop, runtime};
-use crate::config::value::Length;
+use crate::config::value::DurationValue;
 use crate::config::{Log, LogFormat, LogLevel};
 use tokengauge_kubernetes::inject::Settings;
 
@@ -63,7 +63,7 @@ pub struct Args {
 
     /// How often Secret and caBundle are looked at
     #[arg(long, value_name = "TIME", default_value = "1m")]
-    pub check_interval: Length,
+    pub check_interval: DurationValue,
 
     /// Send no events
     #[arg(long)]
@@ -83,7 +83,7 @@ pub struct Args {
 
     /// How long reviews are still taken after SIGTERM, until every API server has heard of it
     #[arg(long, value_name = "TIME", default_value = "5s")]
-    pub shutdown_delay: Length,
+    pub shutdown_delay: DurationValue,
 
     /// The least severe level that is logged
     #[arg(long, value_name = "LEVEL", env = "TOKENGAUGE_LOG_LEVEL", default_value = "info")]

@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::admin_client::{AdminAddress, RequestLimits};
-use crate::config::value::Length;
+use crate::config::value::DurationValue;
 
 /// What is asked, and how long for.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,11 +17,11 @@ pub struct Args {
 
     /// How long an answer may take
     #[arg(long, value_name = "TIME", default_value = "1s")]
-    timeout: Length,
+    timeout: DurationValue,
 
     /// Ask again, twice a second, for as long as it is not well
     #[arg(long, value_name = "TIME", default_value = "0s")]
-    wait: Length,
+    wait: DurationValue,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]

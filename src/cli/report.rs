@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use crate::config::{self, value::Length};
+use crate::config::{self, value::DurationValue};
 use tokengauge_report::compare::Settings;
 use tokengauge_report::dimension::{Dimension, NoSelector, Selector};
 use tokengauge_report::read::{File, sha256};
@@ -120,9 +120,9 @@ fn cut(text: &str) -> Result<Cut, String> {
         "auto" => Ok(Cut::Auto),
         "none" => Ok(Cut::Nothing),
         text => {
-            let length: Result<Length, _> = text.parse();
+            let length: Result<DurationValue, _> = text.parse();
             let remedy = "write auto, none, a time such as 60s, or a number of requests";
-            length.map(|Length(length)| Cut::Time(length)).map_err(|_| remedy.to_owned())
+            length.map(|DurationValue(length)| Cut::Time(length)).map_err(|_| remedy.to_owned())
         }
     }
 }
@@ -138,8 +138,8 @@ fn pair(text: &str) -> Result<Pair, String> {
 }
 
 fn confidence(text: &str) -> Result<f64, String> {
-    let share: config::value::Share =
-        text.parse().map_err(|wrong: config::value::Wrong| wrong.to_string())?;
+    let share: config::value::Ratio =
+        text.parse().map_err(|wrong: config::value::ValueError| wrong.to_string())?;
     Ok(share.0)
 }
 

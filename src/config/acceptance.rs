@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::deserialize::{self, Field, Spanned};
 use super::errors::{ConfigErrors, ErrorCollector, Position};
-use super::value::Length;
+use super::value::DurationValue;
 use super::{file, yaml};
 use tokengauge_report::Quality;
 use tokengauge_report::accept::{Acceptance, Bound, Limit, On, Undecided};
@@ -274,9 +274,9 @@ fn parse_digits(text: &str) -> Option<f64> {
     number.filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Parses a time in seconds. Finer than a [`Length`], because two tokens may be less than 1 ms apart.
+/// Parses a time in seconds. Finer than a [`DurationValue`], because two tokens may be less than 1 ms apart.
 fn parse_seconds(text: &str) -> Option<f64> {
-    if let Ok(Length(length)) = text.parse() {
+    if let Ok(DurationValue(length)) = text.parse() {
         return Some(length.as_secs_f64());
     }
     let (number, scale) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::deserialize::Field;
-use super::value::{Length, Size};
+use super::value::{ByteSize, DurationValue};
 
 /// A value from `MIN` to `MAX`, in the unit of its type: milliseconds, bytes, or 1.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -17,10 +17,10 @@ pub(super) struct Bounded<T, const MIN: u64, const MAX: u64>(T);
 pub(super) type BoundedInt<const MIN: u64, const MAX: u64> = Bounded<usize, MIN, MAX>;
 
 /// Bounds in milliseconds.
-pub(super) type BoundedTime<const MIN: u64, const MAX: u64> = Bounded<Length, MIN, MAX>;
+pub(super) type BoundedTime<const MIN: u64, const MAX: u64> = Bounded<DurationValue, MIN, MAX>;
 
 /// Bounds in bytes.
-pub(super) type BoundedSize<const MIN: u64, const MAX: u64> = Bounded<Size, MIN, MAX>;
+pub(super) type BoundedSize<const MIN: u64, const MAX: u64> = Bounded<ByteSize, MIN, MAX>;
 
 pub(super) const SECOND: u64 = 1_000;
 pub(super) const MINUTE: u64 = 60 * SECOND;
@@ -53,7 +53,7 @@ impl Quantity for u32 {
     }
 }
 
-impl Quantity for Length {
+impl Quantity for DurationValue {
     fn from_units(units: u64) -> Self {
         Self(Duration::from_millis(units))
     }
@@ -63,7 +63,7 @@ impl Quantity for Length {
     }
 }
 
-impl Quantity for Size {
+impl Quantity for ByteSize {
     fn from_units(units: u64) -> Self {
         Self(usize::from_units(units))
     }
@@ -106,7 +106,7 @@ impl<const MIN: u64, const MAX: u64> Field<BoundedTime<MIN, MAX>> {
     }
 
     pub(super) fn print_duration(value: Duration) -> Self {
-        Self::print(Length(value))
+        Self::print(DurationValue(value))
     }
 }
 

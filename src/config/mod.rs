@@ -15,8 +15,8 @@ pub use errors::{ConfigError, ConfigErrors, Position};
 pub use load::{check, load, prices_schema, schema};
 pub use run_args::RunArgs;
 pub use secret::Secret;
-pub use tokengauge_types::url::{Target, Url};
-pub use value::Length;
+pub use tokengauge_types::url::{UpstreamTarget, Url};
+pub use value::DurationValue;
 pub use watcher::{ConfigWatcher, RESTART_KEYS, changes_requiring_restart};
 
 use crate::forward;
@@ -31,7 +31,7 @@ use tokengauge_measure::engine::warm;
 use tokengauge_measure::slo;
 use tokengauge_telemetry::config::GenAiNames;
 use tokengauge_telemetry::request_log;
-use tokengauge_types::event::Vantage;
+use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label;
 use tokengauge_types::label::Label;
 
@@ -89,13 +89,13 @@ pub struct Config {
     pub identity: forward::identity::Config,
     /// The key with which their values are hashed.
     pub identity_key: Option<Secret>,
-    pub labels: label::Limits,
+    pub labels: label::CardinalityLimits,
     /// Maximum memory of the observation path in bytes, for all exchanges together.
     pub observer_memory: usize,
     /// How long open streams may continue after SIGTERM.
     pub drain: Duration,
     /// The default vantage of routes.
-    pub vantage: Vantage,
+    pub vantage: ProxyPosition,
     /// The default handling of trace headers.
     pub trace: TraceHeaders,
     /// Trace header formats, in order of precedence.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::deserialize::Field;
 use super::raw::Count;
-use super::value::{Amount, Currency, Date};
+use super::value::{Currency, Date, MoneyAmount};
 
 /// Prices of tokengauge.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -37,17 +37,17 @@ pub(super) struct Model {
     pub(super) from: Field<Date>,
     pub(super) currency: Field<Currency>,
     /// Input tokens.
-    pub(super) input: Field<Amount>,
+    pub(super) input: Field<MoneyAmount>,
     /// Input tokens read from a cache. Defaults to input.
-    pub(super) cache_read: Field<Amount>,
+    pub(super) cache_read: Field<MoneyAmount>,
     /// Input tokens written to a cache. Defaults to input.
-    pub(super) cache_write: Field<Amount>,
+    pub(super) cache_write: Field<MoneyAmount>,
     /// Output tokens.
-    pub(super) output: Field<Amount>,
+    pub(super) output: Field<MoneyAmount>,
     /// Reasoning tokens, hidden or visible. Defaults to output.
-    pub(super) reasoning: Field<Amount>,
+    pub(super) reasoning: Field<MoneyAmount>,
     /// Each request, in addition to its tokens.
-    pub(super) request: Field<Amount>,
+    pub(super) request: Field<MoneyAmount>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -57,7 +57,7 @@ pub(super) struct Gpu {
     /// The route to the backend on this hardware.
     pub(super) route: Field<String>,
     /// Cost of one GPU per hour.
-    pub(super) hour: Field<Amount>,
+    pub(super) hour: Field<MoneyAmount>,
     /// Number of GPUs.
     pub(super) count: Field<Count>,
     pub(super) currency: Field<Currency>,

@@ -7,7 +7,8 @@ use super::deserialize::Field;
 use super::resolve::STDOUT;
 use super::resolve::drift::{FIRST, OFF, YESTERDAY};
 use super::value::{
-    Address, Amount, Currency, EngineChoice, Length, Limit, Share, Size, Socket, Threshold,
+    Address, ByteSize, Currency, DurationValue, EngineChoice, ListenAddr, MoneyAmount, Ratio,
+    ThresholdValue, TimeLimit,
 };
 use super::{Admin, Config, ExportOverrides, Secret, raw};
 use crate::forward::{self, identity};
@@ -20,8 +21,8 @@ use tokengauge_measure::drift::{self, Baseline};
 use tokengauge_measure::engine::warm;
 use tokengauge_measure::slo::{Indicator, Objective, Scope};
 use tokengauge_telemetry::request_log::{self, Destination};
-use tokengauge_types::label::{self, Pattern};
-use tokengauge_types::url::{Page, Url};
+use tokengauge_types::label::{self, GlobPattern};
+use tokengauge_types::url::{PathOrUrl, Url};
 
 impl Config {
     /// The configuration with all defaults, as YAML. Secrets are redacted.
@@ -55,7 +56,7 @@ impl Config {
             labels: Field::of(labels(&self.labels)),
             export: Field::of(export(&self.export)),
             limits: Field::of(raw::Limits {
-                observer_memory: Field::print(Size(self.observer_memory)),
+                observer_memory: Field::print(ByteSize(self.observer_memory)),
             }),
             drain: Field::print_duration(self.drain),
             vantage: Field::of(self.vantage),
@@ -80,10 +81,10 @@ impl Config {
             keep_host: Field::of(config.keep_host),
             ca_file: config.ca_file.clone().into(),
             timeouts: Field::of(raw::Timeouts {
-                connect: Field::of(Limit(timeouts.connect)),
-                head: Field::of(Limit(timeouts.head)),
-                idle: Field::of(Limit(timeouts.idle)),
-                total: Field::of(Limit(timeouts.total)),
+                connect: Field::of(TimeLimit(timeouts.connect)),
+                head: Field::of(TimeLimit(timeouts.head)),
+                idle: Field::of(TimeLimit(timeouts.idle)),
+                total: Field::of(TimeLimit(timeouts.total)),
             }),
             pool: Field::of(raw::Pool {
                 idle: Field::print_duration(config.pool_idle),
@@ -128,7 +129,7 @@ fn listener(listener: &tokengauge_listen::Config) -> raw::Listener {
 
 fn admin(admin: &Admin) -> raw::Admin {
     raw::Admin {
-        address: Field::of(Socket(admin.address)),
+        address: Field::of(ListenAddr(admin.address)),
         token_file: admin.token_file.clone().into(),
     }
 }
@@ -148,9 +149,9 @@ fn metrics(scrape: &scrape::Config, upstream: &forward::Config) -> raw::Metrics 
         (url.tls, &url.host, url.port) == (upstream.tls, &upstream.host, upstream.port);
     raw::Metrics {
         url: Field::of(if is_same_server && !url.base_path.is_empty() {
-            Page::Path(url.base_path)
+            PathOrUrl::Path(url.base_path)
         } else {
-            Page::Url(url)
+            PathOrUrl::Url(url)
         }),
         engine: Field::of(EngineChoice(scrape.engine)),
         interval: Field::print_duration(scrape.interval),
@@ -201,15 +202,15 @@ fn admission(limits: route::ConcurrencyLimit) -> raw::Admission {
 fn content(policy: &Policy) -> raw::Content {
     raw::Content {
         capture: Field::of(true),
-        max_bytes: Field::print(Size(policy.max_bytes)),
+        max_bytes: Field::print(ByteSize(policy.max_bytes)),
         redact: list(policy.redact.entries(), String::clone),
     }
 }
 
 fn objective(objective: &Objective) -> raw::Objective {
     let indicator = objective.indicator;
-    let time = indicator.longest().map(|time| Threshold(Length(time).to_string()));
-    let rate = indicator.lowest().map(|rate| Threshold(rate.to_string()));
+    let time = indicator.longest().map(|time| ThresholdValue(DurationValue(time).to_string()));
+    let rate = indicator.lowest().map(|rate| ThresholdValue(rate.to_string()));
     let (indicator, min_streams) = match indicator {
         Indicator::Availability => (raw::Indicator::Availability, None),
         Indicator::TimeToFirstToken(_) => (raw::Indicator::Ttft, None),
@@ -233,7 +234,7 @@ fn objective(objective: &Objective) -> raw::Objective {
         threshold: time.or(rate).into(),
         min_streams: min_streams.map_or(Field::Absent, Field::print),
         min_output_tokens: counting.min_output_tokens.map_or(Field::Absent, Field::print),
-        target: Field::of(Share(objective.target)),
+        target: Field::of(Ratio(objective.target)),
         window: Field::print_duration(objective.window),
         warmup: Field::print_duration(counting.warmup),
         exclude: list(&counting.exclude, |exclusion| *exclusion),
@@ -262,12 +263,12 @@ fn tokenizers(tokenizers: &Tokenisers) -> Field<BTreeMap<String, Field<PathBuf>>
 }
 
 fn budget(budget: &Budget) -> raw::Budget {
-    let pattern = |pattern: &Option<Pattern>| text(pattern.as_ref());
+    let pattern = |pattern: &Option<GlobPattern>| text(pattern.as_ref());
     let (money, tokens) = match &budget.allowance {
         Allowance::Tokens(tokens) => (Field::Absent, Field::of(whole(*tokens))),
         Allowance::Money { amount, currency } => {
             let money = raw::Money {
-                amount: Field::of(Amount(*amount)),
+                amount: Field::of(MoneyAmount(*amount)),
                 currency: Field::of(Currency(currency.to_string())),
             };
             (Field::of(money), Field::Absent)
@@ -309,7 +310,7 @@ fn identity(config: &identity::Config) -> Field<raw::Identity> {
     identity.into()
 }
 
-fn labels(limits: &label::Limits) -> raw::Labels {
+fn labels(limits: &label::CardinalityLimits) -> raw::Labels {
     raw::Labels {
         models: Field::print(limits.models),
         providers: Field::print(limits.providers),
@@ -343,7 +344,7 @@ fn request_log(config: &request_log::Config) -> raw::RequestLog {
     raw::RequestLog {
         path: Field::of(path),
         rotate: Field::of(raw::Rotation {
-            size: Field::print(Size(usize::try_from(config.rotate.size).unwrap_or(usize::MAX))),
+            size: Field::print(ByteSize(usize::try_from(config.rotate.size).unwrap_or(usize::MAX))),
             keep: Field::print(config.rotate.keep),
         }),
     }

@@ -10,7 +10,7 @@ use http::Uri;
 use percent_encoding::percent_decode_str;
 
 use super::Environment;
-use super::value::Wrong;
+use super::value::ValueError;
 use crate::forward;
 use tokengauge_types::url::bare;
 
@@ -40,7 +40,7 @@ pub enum NoProxyRule {
 ///
 /// As in curl, lower-case names take precedence, and `HTTP_PROXY` is not read, because in a CGI script a client can set
 /// it with a `Proxy:` header.
-pub fn from_env(environment: Environment<'_>) -> (Proxies, Vec<(&'static str, Wrong)>) {
+pub fn from_env(environment: Environment<'_>) -> (Proxies, Vec<(&'static str, ValueError)>) {
     const HTTPS: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
     const HTTP: [&str; 3] = ["http_proxy", "all_proxy", "ALL_PROXY"];
     const NONE: [&str; 2] = ["no_proxy", "NO_PROXY"];
@@ -65,7 +65,7 @@ pub fn from_env(environment: Environment<'_>) -> (Proxies, Vec<(&'static str, Wr
                 Some(rule) => rules.push(rule),
                 None => errors.push((
                     name,
-                    Wrong::new(
+                    ValueError::new(
                         format!("\"{entry}\" is not a host or a network"),
                         "write hosts, .domains, addresses or networks such as 10.0.0.0/8, separated by commas; or *",
                     ),
@@ -134,10 +134,10 @@ fn first(names: &[&'static str], environment: Environment<'_>) -> Option<(&'stat
 }
 
 /// Parses a proxy's URL. The default scheme is http.
-fn parse_proxy(text: &str) -> Result<forward::Proxy, Wrong> {
+fn parse_proxy(text: &str) -> Result<forward::Proxy, ValueError> {
     let hint = "write it as http://[user:password@]host:port";
     // The messages do not include the text, which may hold a password.
-    let invalid = |what: &'static str| Wrong::new(what, hint);
+    let invalid = |what: &'static str| ValueError::new(what, hint);
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri: Uri = url.parse().map_err(|_| invalid("not the URL of a proxy"))?;
     if uri.scheme_str() != Some("http") {
@@ -192,7 +192,7 @@ fn parse_rule(entry: &str) -> Option<NoProxyRule> {
 mod tests {
     use super::*;
 
-    fn proxy(variables: &[(&str, &str)]) -> (Proxies, Vec<(&'static str, Wrong)>) {
+    fn proxy(variables: &[(&str, &str)]) -> (Proxies, Vec<(&'static str, ValueError)>) {
         from_env(&|name| {
             let value = variables.iter().find(|(known, _)| *known == name)?.1;
             Some(value.to_owned())

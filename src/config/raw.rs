@@ -8,14 +8,16 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::bounded::{Bounded, BoundedInt, BoundedSize, BoundedTime, DAY, HOUR, MINUTE, SECOND};
 use super::deserialize::Field;
-use super::value::{Address, Amount, Currency, EngineChoice, Limit, Share, Socket, Threshold};
+use super::value::{
+    Address, Currency, EngineChoice, ListenAddr, MoneyAmount, Ratio, ThresholdValue, TimeLimit,
+};
 use super::{ExportProtocol, LogFormat, LogLevel, Secret};
 use crate::forward::{Propagator, Protocol};
 use crate::route::TraceHeaders;
 use tokengauge_measure::slo::{Exclusion, Preset};
 use tokengauge_telemetry::config::GenAiNames;
-use tokengauge_types::event::Vantage;
-use tokengauge_types::url::{Page, Url};
+use tokengauge_types::event::ProxyPosition;
+use tokengauge_types::url::{PathOrUrl, Url};
 
 /// Configuration of tokengauge.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -56,7 +58,7 @@ pub(super) struct File {
     // A longer grace period would let one forgotten stream block a deployment.
     pub(super) drain: Field<Drain>,
     /// Position of this proxy: beside the backend, beside the application, or shared in between.
-    pub(super) vantage: Field<Vantage>,
+    pub(super) vantage: Field<ProxyPosition>,
     /// Handling of trace headers on routes that do not set it: pass them through unchanged, or continue the trace with
     /// the proxy's own span as the parent.
     pub(super) trace: Field<TraceHeaders>,
@@ -101,7 +103,7 @@ pub(super) struct Tls {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Admin {
     /// IP:PORT. On an address other than loopback, only health and metrics are served unless a token is set.
-    pub(super) address: Field<Socket>,
+    pub(super) address: Field<ListenAddr>,
     /// A file with the bearer token. The variable TOKENGAUGE_ADMIN_TOKEN takes precedence.
     pub(super) token_file: Field<PathBuf>,
 }
@@ -132,13 +134,13 @@ pub(super) struct Upstream {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Timeouts {
     /// DNS, TCP and TLS together.
-    pub(super) connect: Field<Limit>,
+    pub(super) connect: Field<TimeLimit>,
     /// From the end of the request to the response headers.
-    pub(super) head: Field<Limit>,
+    pub(super) head: Field<TimeLimit>,
     /// Between two chunks of the response body.
-    pub(super) idle: Field<Limit>,
+    pub(super) idle: Field<TimeLimit>,
     /// From the request headers to the end of the response.
-    pub(super) total: Field<Limit>,
+    pub(super) total: Field<TimeLimit>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -155,7 +157,7 @@ pub(super) struct Pool {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Metrics {
     /// A path on the upstream's host, or a URL.
-    pub(super) url: Field<Page>,
+    pub(super) url: Field<PathOrUrl>,
     /// The engine. By default it is detected from its metric names.
     pub(super) engine: Field<EngineChoice>,
     /// Scrape interval.
@@ -199,7 +201,7 @@ pub(super) struct Route {
     /// The provider in telemetry, if it is not to be inferred: openai, azure.ai.openai, anthropic, vllm and so on.
     pub(super) provider: Field<String>,
     /// Overrides the global vantage.
-    pub(super) vantage: Field<Vantage>,
+    pub(super) vantage: Field<ProxyPosition>,
     /// Overrides the global handling of trace headers.
     pub(super) trace: Field<TraceHeaders>,
     /// A stream without a token for this long after its first one has stalled. The proxy does not abort it.
@@ -264,13 +266,13 @@ pub(super) struct Objective {
     pub(super) indicator: Field<Indicator>,
     /// The longest good time (ttft, first_visible, inter_token, duration) or the lowest good rate in tokens per second
     /// (output_rate, total_rate, tokens_above_rate, system_rate).
-    pub(super) threshold: Field<Threshold>,
+    pub(super) threshold: Field<ThresholdValue>,
     /// A minute counts for system_rate if at least this many streams are in flight.
     pub(super) min_streams: Field<Count>,
     /// Exchanges with fewer output tokens are not rated.
     pub(super) min_output_tokens: Field<Count>,
     /// SLO target, the ratio of good exchanges: 99.5% or 0.995.
-    pub(super) target: Field<Share>,
+    pub(super) target: Field<Ratio>,
     /// The rolling window of the budget, 1h to 90d.
     pub(super) window: Field<BudgetWindow>,
     /// Exchanges that start within this time after the start of the proxy do not count.
@@ -382,7 +384,7 @@ pub(super) struct Budget {
 #[schemars(extend("required" = ["amount", "currency"]))]
 pub(super) struct Money {
     /// The amount.
-    pub(super) amount: Field<Amount>,
+    pub(super) amount: Field<MoneyAmount>,
     /// ISO 4217 code. Only requests with a price in this currency count.
     pub(super) currency: Field<Currency>,
 }

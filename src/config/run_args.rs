@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::value::{Address, Length, Socket};
+use super::value::{Address, DurationValue, ListenAddr};
 use super::{LogFormat, LogLevel, Secret};
 use crate::route::TraceHeaders;
 use tokengauge_measure::slo::Preset;
-use tokengauge_types::event::Vantage;
+use tokengauge_types::event::ProxyPosition;
 
 /// Settings from the command line or else the environment.
 #[derive(Args, Clone, Debug, Default)]
@@ -64,7 +64,7 @@ pub struct RunArgs {
 
     /// Serve health, metrics and live streams on this address: IP:PORT [default: 127.0.0.1:4001]
     #[arg(long, value_name = "ADDRESS", env = "TOKENGAUGE_ADMIN")]
-    pub admin: Option<Socket>,
+    pub admin: Option<ListenAddr>,
 
     /// Read this configuration file (YAML); see `tokengauge schema` and docs/configuration.md
     #[arg(long, value_name = "FILE", env = "TOKENGAUGE_CONFIG")]
@@ -73,7 +73,7 @@ pub struct RunArgs {
     /// Set the position of this proxy: beside the backend (inbound), beside the application (outbound) or shared in
     /// between (gateway) [default: outbound]
     #[arg(long, env = "TOKENGAUGE_VANTAGE")]
-    pub vantage: Option<Vantage>,
+    pub vantage: Option<ProxyPosition>,
 
     /// Pass trace headers through unchanged, or continue the trace with the proxy's own span as the parent
     /// [default: passthrough]
@@ -82,7 +82,7 @@ pub struct RunArgs {
 
     /// Let open streams continue for this long after SIGTERM [default: 30s]
     #[arg(long, value_name = "TIME", env = "TOKENGAUGE_DRAIN")]
-    pub drain: Option<Length>,
+    pub drain: Option<DurationValue>,
 
     /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", env = "TOKENGAUGE_TLS_CERT")]

@@ -588,7 +588,7 @@ log: {level: warn, format: json}
     let args = RunArgs {
         admin: Some("127.0.0.1:12".parse().unwrap()),
         drain: Some("11s".parse().unwrap()),
-        vantage: Some(Vantage::Gateway),
+        vantage: Some(ProxyPosition::Gateway),
         log_level: Some(LogLevel::Trace),
         tls_cert: Some("c.pem".into()),
         tls_key: Some("k.pem".into()),
@@ -602,8 +602,8 @@ log: {level: warn, format: json}
     assert_eq!(config.admin.token, Some(Secret::new("token")));
     assert_eq!(config.admin.token_file, None);
     assert_eq!((config.upstreams.len(), config.routes.len()), (1, 1));
-    assert_eq!((config.drain, config.vantage), (Duration::from_secs(11), Vantage::Gateway));
-    assert_eq!(config.routes[0].facts.vantage, Vantage::Gateway);
+    assert_eq!((config.drain, config.vantage), (Duration::from_secs(11), ProxyPosition::Gateway));
+    assert_eq!(config.routes[0].facts.vantage, ProxyPosition::Gateway);
     assert_eq!(config.log, Log { level: LogLevel::Trace, format: LogFormat::Json });
 
     let args = RunArgs { listen: vec!["127.0.0.1:0".parse().unwrap()], tls_key: None, ..args };

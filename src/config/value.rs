@@ -10,19 +10,19 @@ use super::errors::suggestion;
 
 use tokengauge_measure::cost::Day;
 use tokengauge_measure::engine::Engine;
-use tokengauge_types::as_text;
+use tokengauge_types::serde_as_str;
 
 /// An address to listen on: `IP:PORT` or `unix:/path`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Address(pub tokengauge_listen::Address);
 
 impl FromStr for Address {
-    type Err = Wrong;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         if let Some(path) = text.strip_prefix("unix:") {
             if !Path::new(path).is_absolute() {
-                return Err(Wrong::new(
+                return Err(ValueError::new(
                     format!("\"{path}\" is not an absolute path"),
                     "write unix:/path, such as unix:/run/tokengauge.sock",
                 ));
@@ -31,7 +31,7 @@ impl FromStr for Address {
         }
         match text.parse() {
             Ok(address) => Ok(Self(tokengauge_listen::Address::Tcp(address))),
-            Err(_) => Err(Wrong::new(
+            Err(_) => Err(ValueError::new(
                 format!("\"{text}\" is not an address to listen on"),
                 "write an IP address and a port, such as 127.0.0.1:4000, [::1]:4000 or, for all interfaces, \
                  0.0.0.0:4000; or unix:/path",
@@ -49,19 +49,19 @@ impl fmt::Display for Address {
     }
 }
 
-as_text!(Address, { "type": "string" });
+serde_as_str!(Address, { "type": "string" });
 
 /// A day in UTC: `2026-01-31`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Date(pub Day);
 
 impl FromStr for Date {
-    type Err = Wrong;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         text.parse().map(Self).map_err(|()| {
             let hint = "write year, month and day, such as 2026-01-31";
-            Wrong::new(format!("\"{text}\" is not a date"), hint)
+            ValueError::new(format!("\"{text}\" is not a date"), hint)
         })
     }
 }
@@ -72,7 +72,7 @@ impl fmt::Display for Date {
     }
 }
 
-as_text!(Date, { "type": "string", "format": "date" });
+serde_as_str!(Date, { "type": "string", "format": "date" });
 
 /// The engine to expect, or `auto` to detect it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -81,15 +81,15 @@ pub struct EngineChoice(pub Option<Engine>);
 const AUTO: &str = "auto";
 
 impl FromStr for EngineChoice {
-    type Err = Wrong;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let engine = Engine::ALL.into_iter().find(|engine| engine.as_str() == text);
         if engine.is_some() || text == AUTO {
             return Ok(Self(engine));
         }
         let known = Engine::ALL.iter().map(|engine| engine.as_str()).chain([AUTO]);
-        Err(Wrong::new(format!("unknown value \"{text}\""), suggestion(text, known)))
+        Err(ValueError::new(format!("unknown value \"{text}\""), suggestion(text, known)))
     }
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for EngineChoice {
     }
 }
 
-as_text!(EngineChoice, {
+serde_as_str!(EngineChoice, {
     "type": "string",
     "enum": ["auto", "vllm", "sglang", "tgi", "tensorrt_llm", "llama_cpp", "triton", "nim"]
 });
@@ -108,7 +108,7 @@ as_text!(EngineChoice, {
 mod tests {
     use super::*;
 
-    fn read<T: FromStr<Err = Wrong> + fmt::Display>(text: &str) -> Result<String, String> {
+    fn read<T: FromStr<Err = ValueError> + fmt::Display>(text: &str) -> Result<String, String> {
         text.parse::<T>().map(|value| value.to_string()).map_err(|wrong| wrong.to_string())
     }
 

@@ -167,7 +167,7 @@ mod tests {
     use tokengauge_measure::load::{
         Flow, FlowReading, Lane, LaneReading, Percentiles, Summary, Throughput,
     };
-    use tokengauge_types::event::Vantage;
+    use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
     fn flow(model: &str, route: &str, latest: Option<f64>, finished: u64) -> FlowReading {
@@ -176,7 +176,7 @@ mod tests {
                 provider: Label::known("p"),
                 model: Label::known(model),
                 route: Label::known(route),
-                vantage: Vantage::Outbound,
+                vantage: ProxyPosition::Outbound,
             },
             input: Throughput::default(),
             output: Throughput { latest, ..Throughput::default() },
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn routes_of_one_model_make_one_row_and_the_busiest_comes_first() {
-        let lane = Lane { route: Label::known("a"), vantage: Vantage::Outbound };
+        let lane = Lane { route: Label::known("a"), vantage: ProxyPosition::Outbound };
         let load = load::Reading {
             quotas: Vec::new(),
             lanes: vec![LaneReading {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::body::RelayBody;
 use super::exchange::ForwardError;
-use tokengauge_types::event::{Ending, Failure, Limit, Refusal};
+use tokengauge_types::event::{Ending, RejectReason, TimeoutKind, UpstreamFailure};
 use tokengauge_types::label::Label;
 
 /// The status that tells a client of `ending`.
@@ -17,12 +17,14 @@ pub(super) fn status(ending: Ending) -> StatusCode {
     match ending {
         Ending::UpstreamFailed(_) => StatusCode::BAD_GATEWAY,
         Ending::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
-        Ending::Rejected(Refusal::NoRoute) => StatusCode::NOT_FOUND,
-        Ending::Rejected(Refusal::Overload) => StatusCode::TOO_MANY_REQUESTS,
-        Ending::Rejected(Refusal::Draining) | Ending::Drained => StatusCode::SERVICE_UNAVAILABLE,
-        Ending::Rejected(Refusal::BadRequest)
-        | Ending::ClientBroke
-        | Ending::ClientGone
+        Ending::Rejected(RejectReason::NoRoute) => StatusCode::NOT_FOUND,
+        Ending::Rejected(RejectReason::Overload) => StatusCode::TOO_MANY_REQUESTS,
+        Ending::Rejected(RejectReason::Draining) | Ending::Drained => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        Ending::Rejected(RejectReason::BadRequest)
+        | Ending::RequestBodyFailed
+        | Ending::ClientDisconnected
         | Ending::Complete => StatusCode::BAD_REQUEST,
     }
 }
@@ -67,35 +69,37 @@ fn whole_seconds(time: Duration) -> u64 {
 fn describe(ending: Ending) -> (&'static str, &'static str) {
     match ending {
         Ending::UpstreamFailed(failure) => describe_failure(failure),
-        Ending::TimedOut(Limit::Connect) => {
+        Ending::TimedOut(TimeoutKind::Connect) => {
             ("upstream_timeout", "no connection to the upstream in time")
         }
-        Ending::TimedOut(Limit::Head | Limit::Idle) => {
+        Ending::TimedOut(TimeoutKind::ResponseHeader | TimeoutKind::Idle) => {
             ("upstream_timeout", "no answer from the upstream in time")
         }
-        Ending::TimedOut(Limit::Total) => {
+        Ending::TimedOut(TimeoutKind::Total) => {
             ("upstream_timeout", "the time limit of the exchange ran out")
         }
-        Ending::Rejected(Refusal::NoRoute) => ("no_route", "no route fits this host and path"),
-        Ending::Rejected(Refusal::Overload) => {
+        Ending::Rejected(RejectReason::NoRoute) => ("no_route", "no route fits this host and path"),
+        Ending::Rejected(RejectReason::Overload) => {
             ("overload", "this route takes no more requests at once")
         }
-        Ending::Rejected(Refusal::Draining) | Ending::Drained => ("draining", "shutting down"),
-        Ending::Rejected(Refusal::BadRequest) => ("bad_request", "this request cannot be sent on"),
-        Ending::ClientBroke | Ending::ClientGone | Ending::Complete => {
+        Ending::Rejected(RejectReason::Draining) | Ending::Drained => ("draining", "shutting down"),
+        Ending::Rejected(RejectReason::BadRequest) => {
+            ("bad_request", "this request cannot be sent on")
+        }
+        Ending::RequestBodyFailed | Ending::ClientDisconnected | Ending::Complete => {
             ("bad_request", "the request's body broke off")
         }
     }
 }
 
-fn describe_failure(failure: Failure) -> (&'static str, &'static str) {
+fn describe_failure(failure: UpstreamFailure) -> (&'static str, &'static str) {
     match failure {
-        Failure::Dns => ("upstream_dns", "the upstream's name cannot be resolved"),
-        Failure::Connect => ("upstream_connect", "cannot connect to the upstream"),
-        Failure::Tls => ("upstream_tls", "the TLS handshake with the upstream failed"),
-        Failure::BeforeHead | Failure::MidBody => {
+        UpstreamFailure::Dns => ("upstream_dns", "the upstream's name cannot be resolved"),
+        UpstreamFailure::Connect => ("upstream_connect", "cannot connect to the upstream"),
+        UpstreamFailure::Tls => ("upstream_tls", "the TLS handshake with the upstream failed"),
+        UpstreamFailure::BeforeResponse | UpstreamFailure::MidBody => {
             ("upstream_closed", "the upstream closed the connection before it answered")
         }
-        Failure::Protocol => ("upstream_protocol", "what the upstream sent is not HTTP"),
+        UpstreamFailure::Protocol => ("upstream_protocol", "what the upstream sent is not HTTP"),
     }
 }

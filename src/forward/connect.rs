@@ -17,8 +17,8 @@ use super::Proxy;
 use super::stream::{Transport, UpstreamStream};
 use super::{Config, Protocol};
 use tokengauge_types::clock;
-use tokengauge_types::event::{Connected, Failure};
-use tokengauge_types::tcp::Connection;
+use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
+use tokengauge_types::tcp::TcpConnection;
 
 /// Why an upstream cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum SetupError {
 /// Why there is no connection.
 #[derive(Debug)]
 pub(super) enum Error {
-    Failed(Failure, String),
+    Failed(UpstreamFailure, String),
     TimedOut,
 }
 
@@ -65,7 +65,7 @@ impl Connector {
         })
     }
 
-    pub(super) async fn connect(&self) -> Result<(UpstreamStream, Connected), Error> {
+    pub(super) async fn connect(&self) -> Result<(UpstreamStream, ConnectTimings), Error> {
         let connecting = self.connect_without_limit();
         match self.limit {
             None => connecting.await,
@@ -75,7 +75,7 @@ impl Connector {
         }
     }
 
-    async fn connect_without_limit(&self) -> Result<(UpstreamStream, Connected), Error> {
+    async fn connect_without_limit(&self) -> Result<(UpstreamStream, ConnectTimings), Error> {
         let begun = clock::now();
         let (host, port) = match &self.via {
             Some(via) => (via.host.as_str(), via.port),
@@ -83,7 +83,7 @@ impl Connector {
         };
         let addresses = lookup_host((host, port))
             .await
-            .map_err(|error| Error::Failed(Failure::Dns, error.to_string()))?;
+            .map_err(|error| Error::Failed(UpstreamFailure::Dns, error.to_string()))?;
         let resolved = clock::now();
         let mut stream = first_that_answers(addresses).await?;
         if let Some(via) = &self.via
@@ -91,7 +91,7 @@ impl Connector {
         {
             via.tunnel(&mut stream, &self.host, self.port)
                 .await
-                .map_err(|error| Error::Failed(Failure::Connect, error.to_string()))?;
+                .map_err(|error| Error::Failed(UpstreamFailure::Connect, error.to_string()))?;
         }
         let opened = clock::now();
         let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
@@ -99,13 +99,15 @@ impl Connector {
             None => Transport::Plain(stream),
             Some(tls) => tls.over(stream).await?,
         };
-        let connected = Connected {
+        let connected = ConnectTimings {
             reused: false,
             wait: None,
             dns: host.parse::<IpAddr>().is_err().then(|| resolved - begun),
             tcp: Some(opened - resolved),
             tls: self.tls.as_ref().map(|_| clock::now() - opened),
-            connection: ends.ok().map(|(local, remote)| Arc::new(Connection::new(local, remote))),
+            connection: ends
+                .ok()
+                .map(|(local, remote)| Arc::new(TcpConnection::new(local, remote))),
         };
         Ok((UpstreamStream::over(stream), connected))
     }
@@ -125,7 +127,7 @@ async fn first_that_answers(
             Err(error) => failed = error,
         }
     }
-    Err(Error::Failed(Failure::Connect, failed.to_string()))
+    Err(Error::Failed(UpstreamFailure::Connect, failed.to_string()))
 }
 
 impl Tls {
@@ -150,7 +152,7 @@ impl Tls {
     async fn over(&self, stream: TcpStream) -> Result<Transport, Error> {
         match self.connector.connect(self.name.clone(), stream).await {
             Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
-            Err(error) => Err(Error::Failed(Failure::Tls, error.to_string())),
+            Err(error) => Err(Error::Failed(UpstreamFailure::Tls, error.to_string())),
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{Answer, Upload, connect, headers as heads};
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_observe::tee::body::{Limits, RequestBody, ResponseBody};
 use tokengauge_types::clock;
-use tokengauge_types::event::{Connected, Ending, Failure, Limit, Refusal};
+use tokengauge_types::event::{ConnectTimings, Ending, RejectReason, TimeoutKind, UpstreamFailure};
 
 /// An admitted request's way to its upstream.
 pub(super) struct Exchange {
@@ -68,7 +68,7 @@ impl Exchange {
         let client = parts.extensions.remove::<OnUpgrade>();
         let upgrade = client.filter(|_| heads::wants_upgrade(&parts));
         if heads::readdress(&mut parts, &self.upstream, stripped, upgrade.is_some()).is_err() {
-            let failed = ForwardError::of(Ending::Rejected(Refusal::BadRequest));
+            let failed = ForwardError::of(Ending::Rejected(RejectReason::BadRequest));
             return fail(&self.observer, &failed, None);
         }
         let request = Request::from_parts(parts, RequestBody::new(body, self.observer.clone()));
@@ -89,10 +89,10 @@ impl Exchange {
         let idle = match self.upstream.take_idle() {
             None => None,
             Some(link) => {
-                let connected = Connected {
+                let connected = ConnectTimings {
                     reused: true,
                     connection: link.ends.clone(),
-                    ..Connected::default()
+                    ..ConnectTimings::default()
                 };
                 Some((Channel::Http1(link), connected))
             }
@@ -107,27 +107,27 @@ impl Exchange {
             Err(unsent) => *unsent,
         };
         if fresh {
-            return Err(ForwardError::of(Ending::UpstreamFailed(Failure::BeforeHead)));
+            return Err(ForwardError::of(Ending::UpstreamFailed(UpstreamFailure::BeforeResponse)));
         }
         let lost = clock::now() - wanted;
         let (channel, connected) = self.connect().await?;
         let connected =
-            Connected { wait: Some(lost + connected.wait.unwrap_or_default()), ..connected };
-        self.send(channel, connected, request, upgrade)
-            .await
-            .unwrap_or_else(|_| Err(ForwardError::of(Ending::UpstreamFailed(Failure::BeforeHead))))
+            ConnectTimings { wait: Some(lost + connected.wait.unwrap_or_default()), ..connected };
+        self.send(channel, connected, request, upgrade).await.unwrap_or_else(|_| {
+            Err(ForwardError::of(Ending::UpstreamFailed(UpstreamFailure::BeforeResponse)))
+        })
     }
 
-    async fn connect(&self) -> Result<(Channel, Connected), ForwardError> {
+    async fn connect(&self) -> Result<(Channel, ConnectTimings), ForwardError> {
         let connecting = self.upstream.connect();
         let connected = match self.deadline {
             None => connecting.await,
             Some(deadline) => tokio::time::timeout_at(deadline, connecting)
                 .await
-                .map_err(|_| ForwardError::of(Ending::TimedOut(Limit::Total)))?,
+                .map_err(|_| ForwardError::of(Ending::TimedOut(TimeoutKind::Total)))?,
         };
         connected.map_err(|error| match error {
-            connect::Error::TimedOut => ForwardError::of(Ending::TimedOut(Limit::Connect)),
+            connect::Error::TimedOut => ForwardError::of(Ending::TimedOut(TimeoutKind::Connect)),
             connect::Error::Failed(failure, cause) => {
                 ForwardError { cause, ..ForwardError::of(Ending::UpstreamFailed(failure)) }
             }
@@ -138,7 +138,7 @@ impl Exchange {
     async fn send(
         &self,
         channel: Channel,
-        connected: Connected,
+        connected: ConnectTimings,
         request: Request<Upload>,
         upgrade: bool,
     ) -> Result<Result<Received, ForwardError>, Box<Request<Upload>>> {
@@ -201,10 +201,10 @@ impl Exchange {
     }
 
     /// The nearer of the two limits that run while the head is waited for.
-    fn head_limit(&self) -> Option<(Instant, Limit)> {
+    fn head_limit(&self) -> Option<(Instant, TimeoutKind)> {
         let head = self.upstream.config.timeouts.head;
-        let head = head.map(|limit| (Instant::now() + limit, Limit::Head));
-        let total = self.deadline.map(|deadline| (deadline, Limit::Total));
+        let head = head.map(|limit| (Instant::now() + limit, TimeoutKind::ResponseHeader));
+        let total = self.deadline.map(|deadline| (deadline, TimeoutKind::Total));
         match (head, total) {
             (Some(head), Some(total)) => Some(if head.0 <= total.0 { head } else { total }),
             (head, total) => head.or(total),
@@ -213,11 +213,11 @@ impl Exchange {
 
     fn failed(&self, error: &hyper::Error) -> ForwardError {
         let ending = if self.observer.is_ended() {
-            Ending::ClientBroke
+            Ending::RequestBodyFailed
         } else if error.is_parse() {
-            Ending::UpstreamFailed(Failure::Protocol)
+            Ending::UpstreamFailed(UpstreamFailure::Protocol)
         } else {
-            Ending::UpstreamFailed(Failure::BeforeHead)
+            Ending::UpstreamFailed(UpstreamFailure::BeforeResponse)
         };
         ForwardError { cause: error.to_string(), ..ForwardError::of(ending) }
     }

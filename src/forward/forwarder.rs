@@ -23,13 +23,13 @@ use super::{Answer, Propagation, answer, query};
 use crate::route::TraceHeaders;
 use tokengauge_observe::tee::body::ResponseBody;
 use tokengauge_observe::tee::{ObservationChannel, RequestObserver};
-use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
-    self, Cell, Ending, Headers, REQUEST_HEADERS, RESPONSE_HEADERS, Refusal, RouteFacts, Scheme,
-    Trace,
+    self, Ending, Headers, LiveState, REQUEST_HEADERS, RESPONSE_HEADERS, RejectReason, RouteFacts,
+    Scheme, TraceContext,
 };
 use tokengauge_types::label::{Label, Name};
-use tokengauge_types::tcp::Connection;
+use tokengauge_types::tcp::TcpConnection;
 
 /// What a forwarder is made of.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub(super) enum ShutdownState {
 #[derive(Clone, Debug)]
 pub struct Client {
     /// None behind a Unix socket.
-    pub connection: Option<Arc<Connection>>,
+    pub connection: Option<Arc<TcpConnection>>,
     pub scheme: Scheme,
 }
 
@@ -85,7 +85,7 @@ struct Arrived {
     parts: request::Parts,
     body: BufferedBody,
     /// When it was received; then, when it was let in.
-    at: Moment,
+    at: MonotonicInstant,
     /// Of the whole exchange.
     deadline: Option<Instant>,
 }
@@ -129,7 +129,7 @@ impl Forwarder {
         let (mut parts, body) = request.into_parts();
         let way = self.choose(&parts);
         let (trace, carried) = self.propagation.read(&parts.headers);
-        let open = event::Open {
+        let open = event::RequestHead {
             trace,
             conversation: self.propagation.conversation(&parts.headers),
             ..open(&parts, &way, client)
@@ -140,7 +140,11 @@ impl Forwarder {
         let observer = self.channel.open(open, at);
         let SelectedRoute { upstream, stripped, door, .. } = way;
         let Some(upstream) = upstream else {
-            return fail(&observer, &ForwardError::of(Ending::Rejected(Refusal::NoRoute)), None);
+            return fail(
+                &observer,
+                &ForwardError::of(Ending::Rejected(RejectReason::NoRoute)),
+                None,
+            );
         };
         let total = upstream.config().timeouts.total;
         let mut arrived = Arrived {
@@ -185,7 +189,7 @@ impl Forwarder {
         };
         let turn = Box::pin(queued.turn(meanwhile)).await;
         arrived.at = clock::now();
-        if let Err(ForwardError { ending: ending @ Ending::ClientBroke, .. }) = turn {
+        if let Err(ForwardError { ending: ending @ Ending::RequestBodyFailed, .. }) = turn {
             // Before the answer that nobody will read: what ended it was not that.
             observer.end(arrived.at, ending);
         }
@@ -231,8 +235,8 @@ pub(super) fn fail(
 }
 
 /// What may be known of a response's head.
-pub(super) fn head<B>(response: &Response<B>, own: bool) -> event::Head {
-    event::Head {
+pub(super) fn head<B>(response: &Response<B>, own: bool) -> event::ResponseHead {
+    event::ResponseHead {
         status: response.status().as_u16(),
         version: response.version(),
         headers: Headers::pick(response.headers(), &RESPONSE_HEADERS),
@@ -241,8 +245,8 @@ pub(super) fn head<B>(response: &Response<B>, own: bool) -> event::Head {
     }
 }
 
-fn open(parts: &request::Parts, way: &SelectedRoute, client: Client) -> event::Open {
-    event::Open {
+fn open(parts: &request::Parts, way: &SelectedRoute, client: Client) -> event::RequestHead {
+    event::RequestHead {
         wall: clock::wall_now(),
         method: parts.method.clone(),
         path: Name::new(parts.uri.path()).unwrap_or_else(root),
@@ -255,10 +259,10 @@ fn open(parts: &request::Parts, way: &SelectedRoute, client: Client) -> event::O
         client: client.connection.as_ref().map(|it| it.remote.ip()),
         connection: client.connection,
         route: Arc::clone(&way.facts),
-        trace: Trace::default(),
+        trace: TraceContext::default(),
         conversation: None,
         who: way.identity.read(&parts.headers),
-        cell: Arc::<Cell>::default(),
+        cell: Arc::<LiveState>::default(),
     }
 }
 

@@ -19,19 +19,19 @@ use hyper_util::rt::TokioIo;
 use super::Upload;
 use super::stream::UpstreamStream;
 use tokengauge_observe::tee::UploadFlush;
-use tokengauge_types::clock::Moment;
-use tokengauge_types::notifier::{Bell, MOST_ROUNDS};
-use tokengauge_types::tcp::Connection as Ends;
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
+use tokengauge_types::tcp::TcpConnection;
 
 pub(super) struct Http1Connection {
     sender: SendRequest<Upload>,
     /// None once it is over.
     connection: Option<Connection<TokioIo<UpstreamStream>, Upload>>,
-    bell: Arc<Bell>,
+    bell: Arc<Notifier>,
     waker: Waker,
     /// Since when it lies in the pool.
-    pub(super) idle_since: Moment,
-    pub(super) ends: Option<Arc<Ends>>,
+    pub(super) idle_since: MonotonicInstant,
+    pub(super) ends: Option<Arc<TcpConnection>>,
     /// For the body of each request.
     pub(super) written: Arc<UploadFlush>,
 }
@@ -42,18 +42,18 @@ impl Http1Connection {
     /// `ends`: the connection that `wire` goes over.
     pub(super) async fn over(
         wire: UpstreamStream,
-        ends: Option<Arc<Ends>>,
+        ends: Option<Arc<TcpConnection>>,
     ) -> hyper::Result<Box<Self>> {
         let written = wire.written();
         let (sender, connection) =
             http1::Builder::new().preserve_header_case(true).handshake(TokioIo::new(wire)).await?;
-        let (bell, waker) = Bell::new();
+        let (bell, waker) = Notifier::new();
         Ok(Box::new(Self {
             sender,
             connection: Some(connection),
             bell,
             waker,
-            idle_since: Moment::ZERO,
+            idle_since: MonotonicInstant::ZERO,
             ends,
             written,
         }))

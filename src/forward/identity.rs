@@ -8,7 +8,7 @@ use std::fmt;
 use http::{HeaderMap, HeaderName};
 use ring::hmac;
 
-use tokengauge_types::event::Who;
+use tokengauge_types::event::CallerIdentity;
 use tokengauge_types::label::Name;
 
 /// Hexadecimal digits that are kept of a hash: 64 bits, of which 100 values collide once in 10¹⁵ times.
@@ -42,10 +42,10 @@ impl Identity {
         Self { config, key: hmac::Key::new(hmac::HMAC_SHA256, key) }
     }
 
-    pub fn read(&self, headers: &HeaderMap) -> Who {
+    pub fn read(&self, headers: &HeaderMap) -> CallerIdentity {
         let Config { tenant, session, variant } = &self.config;
         let read = |source: &Option<Source>| self.value(source.as_ref()?, headers);
-        Who { tenant: read(tenant), session: read(session), variant: read(variant) }
+        CallerIdentity { tenant: read(tenant), session: read(session), variant: read(variant) }
     }
 
     fn value(&self, source: &Source, headers: &HeaderMap) -> Option<Name> {
@@ -127,8 +127,11 @@ mod tests {
         };
         let sent = headers(&[("x-tenant", "acme"), ("x-session", "run-1"), ("x-variant", "b")]);
         let who = Identity::new(config, b"").read(&sent);
-        let expected =
-            Who { tenant: Name::new("acme"), session: Name::new("run-1"), variant: Name::new("b") };
+        let expected = CallerIdentity {
+            tenant: Name::new("acme"),
+            session: Name::new("run-1"),
+            variant: Name::new("b"),
+        };
         assert_eq!(who, expected);
     }
 

@@ -164,7 +164,9 @@ mod tests {
     use tokengauge_observe::tee::body::RequestBody;
     use tokengauge_observe::tee::{self, ObservationChannel, RequestObserver};
     use tokengauge_types::clock;
-    use tokengauge_types::event::{Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who};
+    use tokengauge_types::event::{
+        CallerIdentity, Headers, ProxyPosition, RequestHead, RouteFacts, Scheme, TraceContext,
+    };
     use tokengauge_types::label::{Label, Name};
 
     /// All of it finds room in hyper's buffer, and none in the stream below.
@@ -173,7 +175,7 @@ mod tests {
     fn observer() -> RequestObserver {
         let facts = RouteFacts {
             name: Label::known("test"),
-            vantage: Vantage::Outbound,
+            vantage: ProxyPosition::Outbound,
             server_address: Label::known("localhost"),
             server_port: 80,
             provider: None,
@@ -183,7 +185,7 @@ mod tests {
             stall_after: Duration::from_secs(2),
             hung_after: Duration::from_secs(30),
         };
-        let open = Open {
+        let open = RequestHead {
             wall: clock::wall_now(),
             method: http::Method::POST,
             path: Name::new("/").unwrap(),
@@ -196,9 +198,9 @@ mod tests {
             client: None,
             connection: None,
             route: Arc::new(facts),
-            trace: Trace::default(),
+            trace: TraceContext::default(),
             conversation: None,
-            who: Who::default(),
+            who: CallerIdentity::default(),
             cell: Arc::default(),
         };
         Arc::new(ObservationChannel::new(tee::Config::default())).open(open, clock::now())

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use super::admission::Permit;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
-use tokengauge_types::event::{Blocked, Direction, Ending, Failure};
+use tokengauge_types::event::{BackpressureTime, Direction, Ending, UpstreamFailure};
 
 /// Both sides of an upgraded exchange, and what it holds until it ends.
 pub(super) struct Tunnel {
@@ -26,7 +26,7 @@ impl Tunnel {
     pub(super) async fn run(self) {
         let Self { client, upstream, observer, place: _place } = self;
         let Ok(upstream) = upstream.await else {
-            observer.end(clock::now(), Ending::UpstreamFailed(Failure::Protocol));
+            observer.end(clock::now(), Ending::UpstreamFailed(UpstreamFailure::Protocol));
             return;
         };
         let Ok(client) = client.await else {
@@ -37,7 +37,7 @@ impl Tunnel {
         let mut upstream = Observed::new(TokioIo::new(upstream), &observer, Direction::Response);
         let ending = match copy_bidirectional(&mut client, &mut upstream).await {
             Ok(_) => Ending::Complete,
-            Err(_) if upstream.failed => Ending::UpstreamFailed(Failure::MidBody),
+            Err(_) if upstream.failed => Ending::UpstreamFailed(UpstreamFailure::MidBody),
             Err(_) => observer.abandoned(),
         };
         observer.end(clock::now(), ending);
@@ -77,7 +77,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Observed<'_, T> {
         let read = buf.filled().get(before..).unwrap_or_default();
         let (observer, at) = (self.observer, clock::now());
         if !read.is_empty() {
-            observer.arrival(self.direction, at, read, Blocked::default());
+            observer.arrival(self.direction, at, read, BackpressureTime::default());
         } else if !std::mem::replace(&mut self.ended, true) {
             observer.closed(self.direction, at);
         }

@@ -12,13 +12,13 @@ use super::connect::{self, Connector};
 use super::http1::Http1Connection;
 use super::{Config, Protocol, Upload};
 use tokengauge_types::clock;
-use tokengauge_types::event::{Connected, Failure};
-use tokengauge_types::tcp::Connection;
+use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
+use tokengauge_types::tcp::TcpConnection;
 
 pub(super) type Http2 = http2::SendRequest<Upload>;
 
 /// The connection that all streams share, and its ends.
-type Shared = (Http2, Option<Arc<Connection>>);
+type Shared = (Http2, Option<Arc<TcpConnection>>);
 
 /// One upstream, shared by all exchanges that go there.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Upstream {
     }
 
     /// A new connection.
-    pub(super) async fn connect(&self) -> Result<(Channel, Connected), connect::Error> {
+    pub(super) async fn connect(&self) -> Result<(Channel, ConnectTimings), connect::Error> {
         match self.config.protocol {
             Protocol::Http1 => {
                 let (wire, connected) = self.connector.connect().await?;
@@ -108,21 +108,21 @@ impl Upstream {
         }
     }
 
-    async fn connect_http2(&self) -> Result<(Channel, Connected), connect::Error> {
+    async fn connect_http2(&self) -> Result<(Channel, ConnectTimings), connect::Error> {
         let (mut shared, wait) = self.shared().await;
         if let Some((sender, connection)) = &*shared
             && !sender.is_closed()
         {
-            let connected = Connected {
+            let connected = ConnectTimings {
                 reused: true,
                 wait,
                 connection: connection.clone(),
-                ..Connected::default()
+                ..ConnectTimings::default()
             };
             return Ok((Channel::Http2(sender.clone()), connected));
         }
         let (wire, connected) = self.connector.connect().await?;
-        let connected = Connected { wait, ..connected };
+        let connected = ConnectTimings { wait, ..connected };
         if self.config.tls && !wire.chose_http2() {
             let link = Http1Connection::over(wire, connected.connection.clone())
                 .await
@@ -186,5 +186,5 @@ async fn sweep(upstream: Arc<Upstream>) {
 }
 
 fn protocol_error(error: &hyper::Error) -> connect::Error {
-    connect::Error::Failed(Failure::Protocol, error.to_string())
+    connect::Error::Failed(UpstreamFailure::Protocol, error.to_string())
 }

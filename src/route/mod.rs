@@ -215,12 +215,12 @@ fn without_port(host: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokengauge_types::event::Vantage;
+    use tokengauge_types::event::ProxyPosition;
 
     fn route(name: &str, host: Option<&str>, prefix: &str) -> Config {
         let facts = RouteFacts {
             name: Label::known(name),
-            vantage: Vantage::Outbound,
+            vantage: ProxyPosition::Outbound,
             server_address: Label::known("localhost"),
             server_port: 80,
             provider: None,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokengauge_types::tcp::{Connection, Info};
+use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
 #[derive(Debug)]
 pub enum Kernel {}
@@ -14,7 +14,7 @@ impl Kernel {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
 
-    pub fn ask(&mut self, _: &Connection) -> Option<Info> {
+    pub fn ask(&mut self, _: &TcpConnection) -> Option<TcpInfo> {
         match *self {}
     }
 }

@@ -14,7 +14,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
-use tokengauge_types::tcp::{Connection, Info};
+use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
 /// `struct nlmsghdr`, `struct inet_diag_req_v2` and `struct inet_diag_msg`.
 const HEADER: usize = 16;
@@ -70,7 +70,7 @@ impl Kernel {
 
     /// What is known of `connection`; nothing once it is closed. Does not wait: the answer is there when the question
     /// has been sent. Takes some 6 µs.
-    pub fn ask(&mut self, connection: &Connection) -> Option<Info> {
+    pub fn ask(&mut self, connection: &TcpConnection) -> Option<TcpInfo> {
         if self.futile.is_some_and(|futile| futile >= MOST_FUTILE) {
             return None;
         }
@@ -83,7 +83,7 @@ impl Kernel {
         answered
     }
 
-    fn try_ask(&mut self, connection: &Connection) -> Option<Info> {
+    fn try_ask(&mut self, connection: &TcpConnection) -> Option<TcpInfo> {
         self.sequence = self.sequence.wrapping_add(1);
         let question = question(connection, self.sequence);
         send(&self.netlink, &question, SendFlags::empty()).ok()?;
@@ -100,8 +100,8 @@ impl Kernel {
 }
 
 /// Numbers of the message in the machine's order, ports and addresses in the network's.
-fn question(connection: &Connection, sequence: u32) -> Vec<u8> {
-    let Connection { local, remote, .. } = connection;
+fn question(connection: &TcpConnection, sequence: u32) -> Vec<u8> {
+    let TcpConnection { local, remote, .. } = connection;
     let mut message = Vec::with_capacity(HEADER + REQUEST);
     let length = u32::try_from(HEADER + REQUEST).unwrap_or_default();
     message.extend(length.to_ne_bytes());
@@ -137,7 +137,7 @@ fn address(end: &SocketAddr) -> [u8; 16] {
 }
 
 /// What an answer says of `connection`; `None` for an error, or where the kernel has nothing to say.
-fn info(answer: &[u8], connection: &Connection) -> Option<Info> {
+fn info(answer: &[u8], connection: &TcpConnection) -> Option<TcpInfo> {
     let kind = answer.get(4..6)?.try_into().ok().map(u16::from_ne_bytes)?;
     if kind != SOCK_DIAG_BY_FAMILY {
         return None;
@@ -159,13 +159,13 @@ fn info(answer: &[u8], connection: &Connection) -> Option<Info> {
 }
 
 /// The kernel says 0 or the greatest number for a time that it does not know.
-fn of_tcp_info(info: &[u8]) -> Info {
+fn of_tcp_info(info: &[u8]) -> TcpInfo {
     let micros = |at: usize| {
         number(info, at)
             .filter(|micros| ![0, u32::MAX].contains(micros))
             .map(|micros| Duration::from_micros(micros.into()))
     };
-    Info {
+    TcpInfo {
         rtt: micros(TCPI_RTT),
         least_rtt: micros(TCPI_MIN_RTT),
         retransmits: number(info, TCPI_TOTAL_RETRANS).unwrap_or_default(),
@@ -201,8 +201,8 @@ mod tests {
         ([near, far], listener)
     }
 
-    fn connection(stream: &TcpStream) -> Connection {
-        Connection::new(stream.local_addr().unwrap(), stream.peer_addr().unwrap())
+    fn connection(stream: &TcpStream) -> TcpConnection {
+        TcpConnection::new(stream.local_addr().unwrap(), stream.peer_addr().unwrap())
     }
 
     #[test]
@@ -242,16 +242,16 @@ mod tests {
     fn both_ends_must_be_those_of_the_connection() {
         let mut kernel = Kernel::open().unwrap();
         let ([near, _far], _listener) = pair("127.0.0.1:0");
-        let Connection { local, remote, .. } = connection(&near);
+        let TcpConnection { local, remote, .. } = connection(&near);
         let other = |end: SocketAddr| SocketAddr::from(([127, 0, 0, 9], end.port()));
-        assert_eq!(kernel.ask(&Connection::new(local, other(remote))), None);
-        assert_eq!(kernel.ask(&Connection::new(other(local), remote)), None);
+        assert_eq!(kernel.ask(&TcpConnection::new(local, other(remote))), None);
+        assert_eq!(kernel.ask(&TcpConnection::new(other(local), remote)), None);
     }
 
     /// From port 1 to port 1.
-    fn nobody() -> Connection {
+    fn nobody() -> TcpConnection {
         let end = SocketAddr::from(([127, 0, 0, 1], 1));
-        Connection::new(end, end)
+        TcpConnection::new(end, end)
     }
 
     /// What the kernel answers, with one attribute before the one that is looked for.
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn numbers_are_read_where_the_kernel_has_them() {
         let fields = [(TCPI_RTT, 20_000), (TCPI_MIN_RTT, 15_000), (TCPI_TOTAL_RETRANS, 3)];
-        let expected = Info {
+        let expected = TcpInfo {
             rtt: Some(Duration::from_millis(20)),
             least_rtt: Some(Duration::from_millis(15)),
             retransmits: 3,
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn no_sample_is_no_time_and_an_old_kernel_knows_less() {
         let none = tcp_info(232, &[(TCPI_MIN_RTT, u32::MAX)]);
-        assert_eq!(info(&answer(&none), &nobody()), Some(Info::default()));
+        assert_eq!(info(&answer(&none), &nobody()), Some(TcpInfo::default()));
         let old = info(&answer(&tcp_info(104, &[(TCPI_RTT, 1_000)])), &nobody()).unwrap();
         assert_eq!((old.rtt, old.least_rtt), (Some(Duration::from_millis(1)), None));
     }

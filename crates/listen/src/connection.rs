@@ -23,7 +23,7 @@ use super::exchanges::{Counted, Exchanges};
 use super::first::First;
 use super::phases::{Member, Phase};
 use super::socket::Accepted;
-use tokengauge_types::notifier::{Bell, MOST_ROUNDS};
+use tokengauge_types::notifier::{MOST_ROUNDS, Notifier};
 
 /// Makes the service of each connection.
 pub trait Handler: Clone + Send + Sync + 'static {
@@ -256,7 +256,7 @@ struct Serving<C> {
     exchanges: Arc<Exchanges>,
     end: End,
     /// hyper wakes its own connection when a handler asks for a request's body; that is answered here and now.
-    bell: Arc<Bell>,
+    bell: Arc<Notifier>,
     waker: Waker,
 }
 
@@ -273,7 +273,7 @@ enum End {
 
 impl<C: Graceful> Serving<C> {
     fn new(connection: C, mut held: Held, exchanges: Arc<Exchanges>) -> Self {
-        let (bell, waker) = Bell::new();
+        let (bell, waker) = Notifier::new();
         // What the phase was while it was opened is told again here.
         held.member.forget();
         Self { connection, held, registered: false, exchanges, end: End::Open, bell, waker }

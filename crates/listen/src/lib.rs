@@ -33,7 +33,7 @@ pub use self::tls::Error as TlsError;
 use self::connection::Server;
 use self::phases::{Phase, Phases};
 use self::socket::Socket;
-use tokengauge_types::tcp::Connection;
+use tokengauge_types::tcp::TcpConnection;
 
 /// One listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -80,7 +80,7 @@ impl Config {
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// None behind a Unix socket.
-    pub connection: Option<Arc<Connection>>,
+    pub connection: Option<Arc<TcpConnection>>,
     pub tls: bool,
 }
 

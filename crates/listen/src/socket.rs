@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use super::Address;
-use tokengauge_types::tcp::Connection;
+use tokengauge_types::tcp::TcpConnection;
 
 /// Connections that may wait to be accepted: a burst of clients that reconnect at once.
 const BACKLOG: u32 = 4_096;
@@ -28,7 +28,7 @@ pub(super) enum Socket {
 
 pub(super) enum Accepted {
     /// Without a connection where the socket's own address cannot be told.
-    Tcp(TcpStream, Option<Connection>),
+    Tcp(TcpStream, Option<TcpConnection>),
     Unix(UnixStream),
 }
 
@@ -57,7 +57,7 @@ impl Socket {
                 // Each chunk is a small write that must leave at once. Failing is no reason not to serve.
                 drop(stream.set_nodelay(true));
                 let local = stream.local_addr().ok();
-                let connection = local.map(|local| Connection::new(local, peer));
+                let connection = local.map(|local| TcpConnection::new(local, peer));
                 Ok(Accepted::Tcp(stream, connection))
             }
             Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0)),

@@ -10,12 +10,13 @@ use tokengauge_observe::{InFlightRequests, Sinks};
 use tokengauge_telemetry::config::ExemplarFilter;
 use tokengauge_telemetry::span::{self, SpanLimits};
 use tokengauge_telemetry::{Config, Instruments, SamplingDecision, SnapshotSource, StateSnapshot};
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    Blocked, Cell, Connected, Direction, Ending, Entry, ExchangeId, Head, Headers, Open,
-    RouteFacts, Scheme, Trace, Vantage, Who, Word,
+    BackpressureTime, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId, Headers,
+    LiveState, ObserverEvent, ProxyPosition, RequestHead, ResponseHead, RouteFacts, Scheme,
+    TimestampedEvent, TraceContext,
 };
-use tokengauge_types::label::{Gate, Label, Limits, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
 const WORDS: [&str; 10] =
     ["The", " harbour", " was", " quiet", " that", " morning", ",", " low", " tide", "."];
@@ -35,7 +36,7 @@ impl Stage {
         if spans {
             config.exemplars = ExemplarFilter::AlwaysOn;
         }
-        let limits = Limits::default();
+        let limits = CardinalityLimits::default();
         let (instruments, _) =
             Instruments::new(&config, limits, SnapshotSource::new(StateSnapshot::default));
         let style = SpanLimits::new(None);
@@ -49,7 +50,7 @@ impl Stage {
         };
         let route = RouteFacts {
             name: Label::known("default"),
-            vantage: Vantage::Outbound,
+            vantage: ProxyPosition::Outbound,
             server_address: Label::known("api.example.com"),
             server_port: 443,
             provider: None,
@@ -60,7 +61,11 @@ impl Stage {
             hung_after: Duration::from_secs(30),
         };
         Self {
-            requests: InFlightRequests::new(Vec::new(), Arc::new(Gate::new(limits, [])), sinks),
+            requests: InFlightRequests::new(
+                Vec::new(),
+                Arc::new(CardinalityLimiter::new(limits, [])),
+                sinks,
+            ),
             route: Arc::new(route),
             next: 1,
         }
@@ -68,38 +73,38 @@ impl Stage {
 
     fn exchange(&mut self, request: &str, content_type: &str, answer: &[String]) {
         let exchange = ExchangeId(self.next);
-        let mut at = Moment::from_nanos(self.next * 1_000_000);
+        let mut at = MonotonicInstant::from_nanos(self.next * 1_000_000);
         self.next += 1;
-        let mut say = |word: Word, bytes: &[u8]| {
+        let mut say = |word: ObserverEvent, bytes: &[u8]| {
             at = at + Duration::from_micros(10);
-            self.requests.apply(Entry { exchange, at, word }, bytes);
+            self.requests.apply(TimestampedEvent { exchange, at, word }, bytes);
         };
-        say(Word::Open(Box::new(open(&self.route))), b"");
-        say(Word::Admitted, b"");
-        let connected = Connected { reused: true, ..Connected::default() };
-        say(Word::Connected(Box::new(connected)), b"");
-        say(Word::Sent, b"");
+        say(ObserverEvent::RequestHead(Box::new(open(&self.route))), b"");
+        say(ObserverEvent::Admitted, b"");
+        let connected = ConnectTimings { reused: true, ..ConnectTimings::default() };
+        say(ObserverEvent::Connected(Box::new(connected)), b"");
+        say(ObserverEvent::RequestHeadSent, b"");
         say(arrival(Direction::Request, request), request.as_bytes());
-        say(Word::RequestEnd, b"");
-        say(Word::Head(Box::new(head(content_type))), b"");
+        say(ObserverEvent::RequestBodySent, b"");
+        say(ObserverEvent::ResponseHead(Box::new(head(content_type))), b"");
         for part in answer {
             say(arrival(Direction::Response, part), part.as_bytes());
         }
-        say(Word::End(Ending::Complete), b"");
+        say(ObserverEvent::End(Ending::Complete), b"");
     }
 }
 
-fn arrival(direction: Direction, body: &str) -> Word {
-    Word::Arrival {
+fn arrival(direction: Direction, body: &str) -> ObserverEvent {
+    ObserverEvent::Body {
         direction,
         len: u32::try_from(body.len()).expect("bodies here are short"),
-        blocked: Blocked::default(),
+        blocked: BackpressureTime::default(),
     }
 }
 
-fn open(route: &Arc<RouteFacts>) -> Open {
-    Open {
-        wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
+fn open(route: &Arc<RouteFacts>) -> RequestHead {
+    RequestHead {
+        wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
         method: http::Method::POST,
         path: name("/v1/chat/completions"),
         model: None,
@@ -115,22 +120,22 @@ fn open(route: &Arc<RouteFacts>) -> Open {
         length: None,
         client: Some([192, 0, 2, 7].into()),
         route: Arc::clone(route),
-        trace: Trace {
+        trace: TraceContext {
             trace_id: *b"0123456789abcdef",
             server_span: *b"server00",
             client_span: *b"client00",
-            ..Trace::default()
+            ..TraceContext::default()
         },
         conversation: None,
-        who: Who::default(),
+        who: CallerIdentity::default(),
         connection: None,
-        cell: Arc::new(Cell::default()),
+        cell: Arc::new(LiveState::default()),
     }
 }
 
-fn head(content_type: &str) -> Head {
+fn head(content_type: &str) -> ResponseHead {
     let headers: Headers = [("content-type", name(content_type))].into_iter().collect();
-    Head { status: 200, version: http::Version::HTTP_11, headers, length: None, own: false }
+    ResponseHead { status: 200, version: http::Version::HTTP_11, headers, length: None, own: false }
 }
 
 fn name(text: &str) -> Name {

@@ -34,9 +34,10 @@ use http_body::{Body, Frame};
 use serde::Deserialize;
 use tokengauge_observe::tee::body::{Limits, ResponseBody};
 use tokengauge_observe::tee::{self, Batch, ObservationChannel, RequestObserver};
-use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
-    Blocked, Cell, Direction, Headers, Open, RouteFacts, Scheme, Trace, Vantage, Who, Word,
+    BackpressureTime, CallerIdentity, Direction, Headers, LiveState, ObserverEvent, ProxyPosition,
+    RequestHead, RouteFacts, Scheme, TraceContext,
 };
 use tokengauge_types::label::{Label, Name};
 
@@ -74,7 +75,7 @@ impl Body for Source {
 /// A body that shows each frame to a function.
 struct Shown<F>(Source, F);
 
-impl<F: FnMut(Moment, &Bytes) + Unpin> Body for Shown<F> {
+impl<F: FnMut(MonotonicInstant, &Bytes) + Unpin> Body for Shown<F> {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -102,7 +103,7 @@ fn run(mut body: impl Body<Data = Bytes> + Unpin) {
 fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
     let facts = RouteFacts {
         name: Label::known("bench"),
-        vantage: Vantage::Outbound,
+        vantage: ProxyPosition::Outbound,
         server_address: Label::known("localhost"),
         server_port: 80,
         provider: None,
@@ -112,7 +113,7 @@ fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
         stall_after: Duration::from_secs(2),
         hung_after: Duration::from_secs(30),
     };
-    let open = Open {
+    let open = RequestHead {
         wall: clock::wall_now(),
         method: http::Method::POST,
         path: Name::new("/v1/chat/completions").unwrap(),
@@ -124,11 +125,11 @@ fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
         length: None,
         client: None,
         route: Arc::new(facts),
-        trace: Trace::default(),
+        trace: TraceContext::default(),
         conversation: None,
-        who: Who::default(),
+        who: CallerIdentity::default(),
         connection: None,
-        cell: Arc::<Cell>::default(),
+        cell: Arc::<LiveState>::default(),
     };
     channel.open(open, clock::now())
 }
@@ -239,7 +240,7 @@ fn channel(group: &mut Group<'_>, chunks: u64) {
     let observer = open(&channel);
     let stream = || {
         run(Shown(Source(chunks), |at, data: &Bytes| {
-            observer.arrival(Direction::Response, at, data, Blocked::default());
+            observer.arrival(Direction::Response, at, data, BackpressureTime::default());
         }));
     };
     measure(group, "channel", stream, |streams| {
@@ -266,15 +267,17 @@ fn observe(channel: &ObservationChannel, arrived: &AtomicU64, stop: &AtomicBool)
         for shard in 0..channel.shards() {
             channel.drain(shard, &mut batch);
             black_box(batch.bytes.iter().filter(|b| **b == b'\n').count());
-            let arrivals =
-                batch.entries.iter().filter(|entry| matches!(entry.word, Word::Arrival { .. }));
+            let arrivals = batch
+                .entries
+                .iter()
+                .filter(|entry| matches!(entry.word, ObserverEvent::Body { .. }));
             arrived.fetch_add(arrivals.count() as u64, Ordering::Release);
         }
     }
 }
 
 fn standard_channel(group: &mut Group<'_>, chunks: u64) {
-    let (sender, receiver) = sync_channel::<(Moment, Bytes)>(CHANNEL);
+    let (sender, receiver) = sync_channel::<(MonotonicInstant, Bytes)>(CHANNEL);
     let received = Arc::<AtomicU64>::default();
     let consumer = thread::spawn({
         let received = Arc::clone(&received);
@@ -298,7 +301,7 @@ fn standard_channel(group: &mut Group<'_>, chunks: u64) {
 }
 
 fn tokio_channel(group: &mut Group<'_>, name: &str, chunks: u64, take: fn(&Bytes) -> Bytes) {
-    let (sender, mut receiver) = tokio::sync::mpsc::channel::<(Moment, Bytes)>(CHANNEL);
+    let (sender, mut receiver) = tokio::sync::mpsc::channel::<(MonotonicInstant, Bytes)>(CHANNEL);
     let received = Arc::<AtomicU64>::default();
     let consumer = thread::spawn({
         let received = Arc::clone(&received);

@@ -15,9 +15,9 @@ use tokengauge_llm::dialect::{
 use tokengauge_llm::frame::{Anomaly, Frame, Framer};
 use tokengauge_measure::record::{self, Bands, Call, Complete, Outcome, Output, Series, WebSocket};
 use tokengauge_measure::timing::{Points, Rates, Sample, Stalls, rates};
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::{Direction, Head, Headers, Open, RouteFacts};
-use tokengauge_types::label::{Dimension, Gate, Label, Name, OTHER};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::{Direction, Headers, RequestHead, ResponseHead, RouteFacts};
+use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER};
 
 /// A call of a known API.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(super) struct Closing {
 }
 
 impl ApiCall {
-    pub(super) fn new(found: &DetectedApi, open: &Open, tokenisers: &Tokenisers) -> Self {
+    pub(super) fn new(found: &DetectedApi, open: &RequestHead, tokenisers: &Tokenisers) -> Self {
         let api = found.api;
         Self {
             api,
@@ -239,7 +239,7 @@ impl ApiCall {
 
     /// The answer's head. `false`: the request's body showed that this is no call of any known API.
     /// `now`: since 1970.
-    pub(super) fn head(&mut self, head: &Head, route: &RouteFacts, now: Duration) -> bool {
+    pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) -> bool {
         if self.body_decides {
             let Some(api) = self.facts().api else {
                 return false;
@@ -262,7 +262,7 @@ impl ApiCall {
     }
 
     /// Counts, timings and errors that stand in the head.
-    fn head_says(&mut self, head: &Head) {
+    fn head_says(&mut self, head: &ResponseHead) {
         let whole = self.facts().stream != Some(true);
         let answer = &mut self.answer;
         let mut brought = FrameContent::default();
@@ -275,7 +275,7 @@ impl ApiCall {
     /// Body bytes of the answer.
     pub(super) fn response(
         &mut self,
-        at: Moment,
+        at: MonotonicInstant,
         bytes: &[u8],
         points: &mut Points,
         out: &mut impl FnMut(Sample),
@@ -298,7 +298,7 @@ impl ApiCall {
     /// The answer's body is over; `delivered`: it came to its end as HTTP counts it.
     pub(super) fn response_end(
         &mut self,
-        at: Moment,
+        at: MonotonicInstant,
         delivered: bool,
         points: &mut Points,
         out: &mut impl FnMut(Sample),
@@ -324,7 +324,12 @@ impl ApiCall {
 
     /// What its metrics are told apart by. The names of model, tenant and variant are `vouched` for by an answer below
     /// 400; before that each has its own value only if another exchange had one.
-    pub(super) fn series(&mut self, open: &Open, vouched: bool, gate: &Gate) -> Series {
+    pub(super) fn series(
+        &mut self,
+        open: &RequestHead,
+        vouched: bool,
+        gate: &CardinalityLimiter,
+    ) -> Series {
         if let Some(series) = self.series.as_ref().filter(|_| vouched) {
             return series.clone();
         }
@@ -428,7 +433,7 @@ impl ApiCall {
         if ended { Complete::True } else { Complete::Cut }
     }
 
-    fn name_series(&self, open: &Open, vouched: bool, gate: &Gate) -> Series {
+    fn name_series(&self, open: &RequestHead, vouched: bool, gate: &CardinalityLimiter) -> Series {
         let (route, who) = (&open.route, &open.who);
         let label = |dimension, name: &Name| match vouched {
             true => gate.admit(dimension, name),
@@ -456,7 +461,7 @@ impl ApiCall {
 fn take(
     reader: &mut ResponseReader,
     answer: &mut ResponseAccumulator,
-    (at, frame): (Moment, Frame<'_>),
+    (at, frame): (MonotonicInstant, Frame<'_>),
     points: &mut Points,
     out: &mut impl FnMut(Sample),
 ) {

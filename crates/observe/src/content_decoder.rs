@@ -101,8 +101,10 @@ mod tests {
     use crate::tests::{STREAMED, at, chunk, open, usage};
     use tokengauge_llm::count::Tokenisers;
     use tokengauge_measure::record::{Complete, Outcome, Record};
-    use tokengauge_types::event::{Blocked, Direction, Ending, ExchangeId, Head, Word};
-    use tokengauge_types::label::{Gate, Limits, Name};
+    use tokengauge_types::event::{
+        BackpressureTime, Direction, Ending, ExchangeId, ObserverEvent, ResponseHead,
+    };
+    use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
     /// Each pushed and flushed at the next 100 ms, from 300 ms on.
     fn events() -> Vec<String> {
@@ -176,34 +178,34 @@ mod tests {
     type Body<'a> = (Option<&'a str>, &'a [Vec<u8>]);
 
     fn arrival(exchange: &mut Exchange, millis: u64, direction: Direction, bytes: &[u8]) {
-        let word = Word::Arrival {
+        let word = ObserverEvent::Body {
             direction,
             len: u32::try_from(bytes.len()).unwrap(),
-            blocked: Blocked::default(),
+            blocked: BackpressureTime::default(),
         };
         exchange.word(at(millis), word, bytes, &mut |_| ());
     }
 
     fn head(exchange: &mut Exchange, coding: Option<&str>) {
-        let head = Head {
+        let head = ResponseHead {
             status: 200,
             version: http::Version::HTTP_11,
             headers: headers("text/event-stream", coding),
             length: None,
             own: false,
         };
-        exchange.word(at(200), Word::Head(Box::new(head)), b"", &mut |_| ());
+        exchange.word(at(200), ObserverEvent::ResponseHead(Box::new(head)), b"", &mut |_| ());
     }
 
     fn gap(exchange: &mut Exchange, millis: u64, direction: Direction) {
-        let word = Word::Gap { direction, bytes: 10 };
+        let word = ObserverEvent::Gap { direction, bytes: 10 };
         exchange.word(at(millis), word, b"", &mut |_| ());
     }
 
     fn opened(request_coding: Option<&str>) -> Exchange {
         let mut opened = open("/v1/chat/completions");
         opened.headers = headers("application/json", request_coding);
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Exchange::new(ExchangeId(1), at(100), Box::new(opened), gate, &Tokenisers::default())
     }
 
@@ -213,7 +215,7 @@ mod tests {
         for piece in request.1 {
             arrival(&mut exchange, 110, Direction::Request, piece);
         }
-        exchange.word(at(110), Word::RequestEnd, b"", &mut |_| ());
+        exchange.word(at(110), ObserverEvent::RequestBodySent, b"", &mut |_| ());
         head(&mut exchange, answer.0);
         let mut millis = 200;
         for (index, piece) in answer.1.iter().enumerate() {
@@ -319,7 +321,7 @@ mod tests {
         arrival(&mut exchange, 110, Direction::Request, &wire[..12]);
         gap(&mut exchange, 110, Direction::Request);
         arrival(&mut exchange, 110, Direction::Request, &wire[30..]);
-        exchange.word(at(120), Word::RequestEnd, b"", &mut |_| ());
+        exchange.word(at(120), ObserverEvent::RequestBodySent, b"", &mut |_| ());
         let record = exchange.end(at(200), Ending::Complete, &mut |_| ());
         assert_eq!(record.anomalies, [(Anomaly::Gap, 1)]);
     }
@@ -332,7 +334,7 @@ mod tests {
         head(&mut exchange, Some("gzip"));
         let wire = gzip(&events());
         arrival(&mut exchange, 300, Direction::Response, &wire[0]);
-        let record = exchange.end(at(400), Ending::ClientGone, &mut |_| ());
+        let record = exchange.end(at(400), Ending::ClientDisconnected, &mut |_| ());
         assert_eq!(record.anomalies, []);
         assert_eq!(record.call.unwrap().complete, Complete::Cut);
     }

@@ -20,9 +20,11 @@ use tokengauge_measure::record::{self, Answered, Http, Record, Series, WebSocket
 use tokengauge_measure::timing::{
     Awaited, Patience, Pauses, Points, Sample, Stall, Watch, edge_wait,
 };
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::{Connected, Direction, Ending, ExchangeId, Head, Open, Word};
-use tokengauge_types::label::{Gate, Label, Name};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::{
+    ConnectTimings, Direction, Ending, ExchangeId, ObserverEvent, RequestHead, ResponseHead,
+};
+use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 
 /// The status of an upgrade.
 const SWITCHING: u16 = 101;
@@ -35,13 +37,13 @@ const REASONING_PATIENCE: u32 = 10;
 #[derive(Debug)]
 pub struct Exchange {
     id: ExchangeId,
-    open: Box<Open>,
-    gate: Arc<Gate>,
+    open: Box<RequestHead>,
+    gate: Arc<CardinalityLimiter>,
     points: Points,
     watch: Watch,
-    connected: Option<Box<Connected>>,
+    connected: Option<Box<ConnectTimings>>,
     sides: Connections,
-    head: Option<Box<Head>>,
+    head: Option<Box<ResponseHead>>,
     /// `None` for plain HTTP.
     call: Option<Box<ApiCall>>,
     /// What it went on as after an upgrade.
@@ -57,7 +59,7 @@ pub struct Exchange {
 }
 
 /// The path that the upstream sees.
-fn sent_path(open: &Open) -> Cow<'_, str> {
+fn sent_path(open: &RequestHead) -> Cow<'_, str> {
     let route = &open.route;
     let rest = open.path.as_str().get(route.stripped..).unwrap_or_default();
     match route.base_path.as_str() {
@@ -69,9 +71,9 @@ fn sent_path(open: &Open) -> Cow<'_, str> {
 impl Exchange {
     pub fn new(
         id: ExchangeId,
-        at: Moment,
-        mut open: Box<Open>,
-        gate: Arc<Gate>,
+        at: MonotonicInstant,
+        mut open: Box<RequestHead>,
+        gate: Arc<CardinalityLimiter>,
         tokenisers: &Tokenisers,
     ) -> Self {
         let path = sent_path(&open);
@@ -115,35 +117,43 @@ impl Exchange {
         }
     }
 
-    /// Takes in one word other than `Open` and `End`. `bytes` are those of an `Arrival`; `out` is told what is measured
+    /// Takes in one word other than `RequestHead` and `End`. `bytes` are those of an `Arrival`; `out` is told what is measured
     /// while the exchange goes on.
-    pub fn word(&mut self, at: Moment, word: Word, bytes: &[u8], out: &mut impl FnMut(Sample)) {
+    pub fn word(
+        &mut self,
+        at: MonotonicInstant,
+        word: ObserverEvent,
+        bytes: &[u8],
+        out: &mut impl FnMut(Sample),
+    ) {
         match word {
-            Word::Open(_) | Word::End(_) | Word::Trailers(_) => {}
-            Word::Queued => self.queued = self.points.admit.is_none(),
-            Word::Admitted => {
+            ObserverEvent::RequestHead(_) | ObserverEvent::End(_) | ObserverEvent::Trailers(_) => {}
+            ObserverEvent::Queued => self.queued = self.points.admit.is_none(),
+            ObserverEvent::Admitted => {
                 self.queued = false;
                 self.points.admit = Some(at);
                 self.watch.progress(at, Awaited::FirstToken);
             }
-            Word::Connected(mut connected) => {
+            ObserverEvent::Connected(mut connected) => {
                 self.sides.upstream.over(connected.connection.take());
                 self.connected = Some(connected);
             }
-            Word::Sent => self.points.sent = Some(at),
-            Word::RequestEnd => self.request_end(at, out),
-            Word::Head(head) => self.head(at, head),
-            Word::Arrival { direction: Direction::Request, .. } => self.request(at, bytes, out),
-            Word::Arrival { direction: Direction::Response, blocked, .. } => {
+            ObserverEvent::RequestHeadSent => self.points.sent = Some(at),
+            ObserverEvent::RequestBodySent => self.request_end(at, out),
+            ObserverEvent::ResponseHead(head) => self.head(at, head),
+            ObserverEvent::Body { direction: Direction::Request, .. } => {
+                self.request(at, bytes, out)
+            }
+            ObserverEvent::Body { direction: Direction::Response, blocked, .. } => {
                 self.response(at, bytes, blocked.duration(), out);
             }
-            Word::Upgraded => self.upgraded(),
-            Word::Closed(direction) => {
+            ObserverEvent::Upgraded => self.upgraded(),
+            ObserverEvent::Closed(direction) => {
                 if let Some(socket) = &mut self.socket {
                     socket.closed(direction);
                 }
             }
-            Word::Gap { direction, bytes } => self.gap(direction, bytes),
+            ObserverEvent::Gap { direction, bytes } => self.gap(direction, bytes),
         }
     }
 
@@ -152,7 +162,7 @@ impl Exchange {
     /// no arrival has said so yet.
     pub fn look(
         &mut self,
-        at: Moment,
+        at: MonotonicInstant,
         unread: Duration,
         pauses: &Pauses,
         out: &mut impl FnMut(Sample),
@@ -175,7 +185,12 @@ impl Exchange {
     }
 
     /// The exchange is over.
-    pub fn end(mut self, at: Moment, ending: Ending, out: &mut impl FnMut(Sample)) -> Record {
+    pub fn end(
+        mut self,
+        at: MonotonicInstant,
+        ending: Ending,
+        out: &mut impl FnMut(Sample),
+    ) -> Record {
         self.points.end = Some(at);
         resumed(self.watch.stop(at), out);
         if let Some(call) = &mut self.call {
@@ -277,7 +292,7 @@ impl Exchange {
         &self.points
     }
 
-    pub fn open(&self) -> &Open {
+    pub fn open(&self) -> &RequestHead {
         &self.open
     }
 
@@ -342,13 +357,13 @@ impl Exchange {
 
     /// The backend got more of the request: until the answer begins that starts the stall clock again, since nobody can
     /// answer what is still on its way.
-    fn uploaded(&mut self, at: Moment, out: &mut impl FnMut(Sample)) {
+    fn uploaded(&mut self, at: MonotonicInstant, out: &mut impl FnMut(Sample)) {
         if self.head.is_none() && self.watch.since().is_some() {
             resumed(self.watch.progress(at, Awaited::FirstToken), out);
         }
     }
 
-    fn request(&mut self, at: Moment, bytes: &[u8], out: &mut impl FnMut(Sample)) {
+    fn request(&mut self, at: MonotonicInstant, bytes: &[u8], out: &mut impl FnMut(Sample)) {
         self.request_bytes += bytes.len() as u64;
         self.uploaded(at, out);
         if self.socket.is_some() {
@@ -368,7 +383,7 @@ impl Exchange {
         });
     }
 
-    fn request_end(&mut self, at: Moment, out: &mut impl FnMut(Sample)) {
+    fn request_end(&mut self, at: MonotonicInstant, out: &mut impl FnMut(Sample)) {
         self.points.uploaded = Some(at);
         self.uploaded(at, out);
         if let Some(call) = &mut self.call {
@@ -376,7 +391,7 @@ impl Exchange {
         }
     }
 
-    fn head(&mut self, at: Moment, head: Box<Head>) {
+    fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {
         // An answer of this proxy's own was not received.
         self.points.head = (!head.own).then_some(at);
         let route = &self.open.route;
@@ -390,7 +405,7 @@ impl Exchange {
 
     fn response(
         &mut self,
-        at: Moment,
+        at: MonotonicInstant,
         bytes: &[u8],
         blocked: Duration,
         out: &mut impl FnMut(Sample),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::in_flight::InFlightRequests;
 use crate::tee::{Batch, ObservationChannel};
-use tokengauge_types::clock::{self, Moment};
-use tokengauge_types::event::{Entry, Word};
+use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::event::{ObserverEvent, TimestampedEvent};
 use tokio::time::MissedTickBehavior;
 
 /// Between two drains while anything is open. A timed wake costs 20–55 µs, as much as relaying a chunk; instants were
@@ -38,7 +38,7 @@ struct Shared {
     desk: Mutex<ObserverState>,
     stopping: AtomicBool,
     /// When the runtime that moves the bytes had its turns, as far as the requests was not told.
-    beats: Mutex<Vec<Moment>>,
+    beats: Mutex<Vec<MonotonicInstant>>,
 }
 
 /// The requests, and the batch that is swapped with each shard in turn: buffers are used again, not made again.
@@ -73,7 +73,7 @@ impl Observer {
     /// what `read` sees.
     pub fn with_current_state<T>(
         &self,
-        read: impl FnOnce(&mut InFlightRequests, Moment) -> T,
+        read: impl FnOnce(&mut InFlightRequests, MonotonicInstant) -> T,
     ) -> T {
         let mut desk = self.shared.desk();
         desk.drain(&self.shared);
@@ -164,8 +164,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// How many bytes of the batch's buffer belong to an entry.
-fn carried(entry: &Entry) -> usize {
-    if let Word::Arrival { len, .. } = entry.word {
+fn carried(entry: &TimestampedEvent) -> usize {
+    if let ObserverEvent::Body { len, .. } = entry.word {
         usize::try_from(len).unwrap_or(usize::MAX)
     } else {
         0

@@ -8,7 +8,7 @@ use tokengauge_llm::dialect::{Event, Part, Timings, Usage};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::record::{Became, Counted, Said};
 use tokengauge_measure::timing::{Points, Sample, Stream};
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::{Label, Name};
 
 /// The most choices whose ends are told apart; `n` is 128 at most with every provider that states a limit.
@@ -120,7 +120,7 @@ impl ResponseAccumulator {
     /// A frame of a stream has been read to its end: its clock points and gaps.
     pub(super) fn chunk(
         &mut self,
-        at: Moment,
+        at: MonotonicInstant,
         brought: FrameContent,
         points: &mut Points,
         out: &mut impl FnMut(Sample),

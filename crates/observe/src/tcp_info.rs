@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use tokengauge_measure::record::{Connection, Network};
-use tokengauge_types::tcp::{Connection as Ends, Info};
+use tokengauge_measure::record::{ConnectionSample, Network};
+use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
 /// Asks the kernel; nothing of a connection that is closed.
-pub type TcpInfoQuery = Box<dyn FnMut(&Ends) -> Option<Info> + Send>;
+pub type TcpInfoQuery = Box<dyn FnMut(&TcpConnection) -> Option<TcpInfo> + Send>;
 
 /// Questions between two sweeps, a quarter of a second: at 6 µs each they take no more than 1 % of a core. Exchanges
 /// beyond them have no round-trip time, and their retransmits are told by the next one on the connection.
@@ -30,8 +30,8 @@ pub(super) struct Connections {
 /// One connection, and what was last said of it.
 #[derive(Debug, Default)]
 pub(super) struct PeerConnection {
-    connection: Option<Arc<Ends>>,
-    info: Option<Info>,
+    connection: Option<Arc<TcpConnection>>,
+    info: Option<TcpInfo>,
 }
 
 impl TcpInfoReader {
@@ -69,7 +69,7 @@ impl Connections {
 
 impl PeerConnection {
     /// The exchange goes over `connection` from here on.
-    pub(super) fn over(&mut self, connection: Option<Arc<Ends>>) {
+    pub(super) fn over(&mut self, connection: Option<Arc<TcpConnection>>) {
         *self = Self { connection, info: None };
     }
 
@@ -84,9 +84,9 @@ impl PeerConnection {
         true
     }
 
-    fn told(&self) -> Option<Connection> {
+    fn told(&self) -> Option<ConnectionSample> {
         let (connection, info) = self.connection.as_ref().zip(self.info)?;
-        Some(Connection {
+        Some(ConnectionSample {
             rtt: info.rtt,
             least_rtt: info.least_rtt,
             retransmits: connection.tell(info.retransmits),
@@ -102,28 +102,28 @@ mod tests {
 
     use super::*;
 
-    fn connection() -> Option<Arc<Ends>> {
+    fn connection() -> Option<Arc<TcpConnection>> {
         let end = SocketAddr::from(([127, 0, 0, 1], 1));
-        Some(Arc::new(Ends::new(end, end)))
+        Some(Arc::new(TcpConnection::new(end, end)))
     }
 
-    fn info(millis: u64, retransmits: u32) -> Option<Info> {
-        Some(Info { rtt: Some(Duration::from_millis(millis)), least_rtt: None, retransmits })
+    fn info(millis: u64, retransmits: u32) -> Option<TcpInfo> {
+        Some(TcpInfo { rtt: Some(Duration::from_millis(millis)), least_rtt: None, retransmits })
     }
 
     /// A kernel that gives these answers, and none after them.
-    fn kernel(answers: Vec<Option<Info>>) -> (TcpInfoReader, Arc<Mutex<usize>>) {
+    fn kernel(answers: Vec<Option<TcpInfo>>) -> (TcpInfoReader, Arc<Mutex<usize>>) {
         let asked = Arc::new(Mutex::new(0));
         let count = Arc::clone(&asked);
         let mut answers = answers.into_iter();
-        let ask = move |_: &Ends| {
+        let ask = move |_: &TcpConnection| {
             *count.lock().unwrap() += 1;
             answers.next().flatten()
         };
         (TcpInfoReader::new(Box::new(ask)), asked)
     }
 
-    fn upstream(connection: Option<Arc<Ends>>) -> Connections {
+    fn upstream(connection: Option<Arc<TcpConnection>>) -> Connections {
         let mut sides = Connections::default();
         sides.upstream.over(connection);
         sides

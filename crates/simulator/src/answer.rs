@@ -12,7 +12,7 @@ use crate::ledger::{Ended, Tally};
 use crate::pace::Pace;
 use crate::script::{Beat, Script};
 use crate::voice::{self, Voice};
-use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::clock::{self, MonotonicInstant};
 
 /// The body of a response.
 #[derive(Debug)]
@@ -143,10 +143,10 @@ pub struct Stream {
     /// Index of the beat that comes next.
     next: usize,
     /// When it is due, once that is known.
-    due: Option<Moment>,
+    due: Option<MonotonicInstant>,
     timer: Option<Pin<Box<Sleep>>>,
     /// When something was sent last, for pings.
-    quiet_since: Moment,
+    quiet_since: MonotonicInstant,
     /// Whether a frame was handed out that the connection has not been given the time to flush.
     unflushed: bool,
 }

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::Answer;
 use crate::profile::Profile;
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -43,7 +43,7 @@ impl Engine {
     }
 
     /// Counts a request against the limit of requests per minute, where there is one.
-    pub fn admit(&self, at: Moment) -> Result<Option<Allowance>, Allowance> {
+    pub fn admit(&self, at: MonotonicInstant) -> Result<Option<Allowance>, Allowance> {
         let Some(limit) = &self.limit else {
             return Ok(None);
         };
@@ -133,16 +133,16 @@ impl Drop for Busy {
 struct Limit {
     per_minute: u32,
     /// When the bucket will be full again, if nothing more is taken from it.
-    full: Moment,
+    full: MonotonicInstant,
 }
 
 impl Limit {
     const fn new(per_minute: u32) -> Self {
-        Self { per_minute, full: Moment::ZERO }
+        Self { per_minute, full: MonotonicInstant::ZERO }
     }
 
     /// Takes one request from the bucket; without one in it, what is left all the same.
-    fn take(&mut self, at: Moment) -> Result<Allowance, Allowance> {
+    fn take(&mut self, at: MonotonicInstant) -> Result<Allowance, Allowance> {
         let one = MINUTE / self.per_minute.max(1);
         let missing = self.full.since(at);
         let allowed = missing + one <= MINUTE;
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_minute_s_requests_are_taken_and_come_back_steadily() {
         let engine = engine("m:requests-per-minute=60");
-        let at = Moment::ZERO + Duration::from_secs(1_000);
+        let at = MonotonicInstant::ZERO + Duration::from_secs(1_000);
         let first = engine.admit(at).unwrap().unwrap();
         assert_eq!((first.limit, first.left), (60, 59));
         assert_eq!(first.reset, Duration::from_secs(1));

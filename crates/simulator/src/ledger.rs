@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::label::Name;
 
 /// How many answers are remembered: several minutes of the demo, hours of a test, and about 30 MB.
@@ -23,14 +23,14 @@ pub struct Entry {
     /// The usage that was sent with the answer; `None` where none was.
     pub reported: Option<Usage>,
     /// When the request had been read to its end.
-    pub received: Moment,
+    pub received: MonotonicInstant,
     /// When the response's head was handed to the connection.
-    pub head: Option<Moment>,
+    pub head: Option<MonotonicInstant>,
     /// When the first write that carries generated text was handed to the socket.
-    pub first_token: Option<Moment>,
+    pub first_token: Option<MonotonicInstant>,
     /// When the last one was.
-    pub last_token: Option<Moment>,
-    pub end: Moment,
+    pub last_token: Option<MonotonicInstant>,
+    pub end: MonotonicInstant,
     pub ended: Ended,
 }
 

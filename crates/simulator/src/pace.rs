@@ -7,7 +7,7 @@ use http::HeaderMap;
 
 use crate::engine::Busy;
 use crate::profile::Profile;
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 /// What a single request may ask of the simulation, in headers `x-simulate-…`: they outrank the model's profile.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -96,7 +96,7 @@ pub struct Pace {
     random: Rng,
     gap: Option<Duration>,
     stall: Option<(u32, Duration)>,
-    due: Moment,
+    due: MonotonicInstant,
     steps: u32,
 }
 
@@ -107,7 +107,7 @@ impl Pace {
         (overrides, fate): (&Overrides, Fate),
         work: Work,
         random: Rng,
-        at: Moment,
+        at: MonotonicInstant,
     ) -> Self {
         let profile = busy.profile();
         let read = work.prompt_tokens - busy.found(work.prompt_tokens);
@@ -121,7 +121,7 @@ impl Pace {
     }
 
     /// When the next piece, of so many decode steps, is due. The first token comes with the prefill: it takes no step.
-    pub fn next(&mut self, steps: u32) -> Moment {
+    pub fn next(&mut self, steps: u32) -> MonotonicInstant {
         if let Some((_, length)) = self.stall.take_if(|(after, _)| self.steps >= *after) {
             self.due = self.due + length;
         }
@@ -175,11 +175,11 @@ mod tests {
             (&Overrides::default(), fate),
             work,
             Rng::with_seed(1),
-            Moment::ZERO,
+            MonotonicInstant::ZERO,
         )
     }
 
-    fn millis(at: Moment) -> u64 {
+    fn millis(at: MonotonicInstant) -> u64 {
         at.nanos() / 1_000_000
     }
 

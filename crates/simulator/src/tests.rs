@@ -230,7 +230,7 @@ async fn headers_set_length_pace_and_chunk_size() {
         .filter(|it| it.pointer("/choices/0/delta/content").is_some_and(|it| it != ""))
         .count();
     assert_eq!(with_text, 3);
-    let since = |from, to: Option<clock::Moment>| to.unwrap().since(from);
+    let since = |from, to: Option<clock::MonotonicInstant>| to.unwrap().since(from);
     assert!(since(entry.received, entry.first_token) >= Duration::from_millis(30 + 6));
     // Due times are absolute: a late first chunk does not push the last one back.
     assert!(since(entry.received, entry.last_token) >= Duration::from_millis(30 + 22));

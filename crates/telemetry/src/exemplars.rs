@@ -18,7 +18,7 @@ use crate::config::{Config, ExemplarFilter};
 use crate::sampling::Sampler;
 use crate::span;
 use tokengauge_measure::record::Record;
-use tokengauge_types::clock::Wall;
+use tokengauge_types::clock::WallTime;
 
 /// How many places (a bucket of a series, or a counter) one generation holds. A kind of call fills about a hundred: 25
 /// series, 4 buckets of each. So the latest 70 kinds of calls keep theirs. As many as a hash table of 8,192 places takes:
@@ -34,7 +34,7 @@ pub struct Exemplar {
     /// What the exchange added to the series.
     pub value: f64,
     /// When the exchange ended.
-    pub time: Wall,
+    pub time: WallTime,
 }
 
 /// A series, as a keyed hash of its metric's name and its attributes. That two of 100,000 series are equal has a chance
@@ -230,7 +230,7 @@ mod tests {
     use crate::catalog::tokengauge;
     use crate::testing;
     use tokengauge_measure::record::Outcome;
-    use tokengauge_types::event::{Ending, Refusal};
+    use tokengauge_types::event::{Ending, RejectReason};
 
     const BOUNDS: &[f64] = &[0.5, 1.5];
 
@@ -295,10 +295,10 @@ mod tests {
                 trace_id: *b"0123456789abcdef",
                 span_id: *b"client00",
                 value: 1.0,
-                time: Wall::from_unix_nanos(1_800_000_002_500_000_000),
+                time: WallTime::from_unix_nanos(1_800_000_002_500_000_000),
             }
         );
-        record.ending = Ending::Rejected(Refusal::NoRoute);
+        record.ending = Ending::Rejected(RejectReason::NoRoute);
         assert_eq!(left(&record).span_id, *b"server00", "it has no other span");
     }
 
@@ -344,7 +344,7 @@ mod tests {
             trace_id: [1; 16],
             span_id: [1; 8],
             value,
-            time: Wall::from_unix_nanos(0),
+            time: WallTime::from_unix_nanos(0),
         };
         let place = |number: usize| (SeriesId(number as u64), 0);
         let busy = place(usize::MAX);

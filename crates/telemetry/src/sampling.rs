@@ -7,7 +7,7 @@
 //! still the only place where one reads what became of that one call.
 
 use tokengauge_measure::record::{Outcome, Record, Verdict};
-use tokengauge_types::event::Trace;
+use tokengauge_types::event::TraceContext;
 
 /// Decides at the head, and at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +58,7 @@ pub enum SamplingReason {
 
 impl Sampler {
     /// The head's decision.
-    pub fn head(&self, trace: &Trace) -> bool {
+    pub fn head(&self, trace: &TraceContext) -> bool {
         self.chosen_by(trace).is_some()
     }
 
@@ -74,7 +74,7 @@ impl Sampler {
         Some(SamplingDecision { reason: SamplingReason::of_end(record)?, against_parent: refused })
     }
 
-    fn chosen_by(&self, trace: &Trace) -> Option<SamplingReason> {
+    fn chosen_by(&self, trace: &TraceContext) -> Option<SamplingReason> {
         match (self.parent_based, trace.parent_sampled) {
             (true, Some(sampled)) => sampled.then_some(SamplingReason::Parent),
             (true, None) | (false, _) => self.root.chooses(&trace.trace_id),
@@ -154,12 +154,12 @@ mod tests {
     use crate::testing;
     use tokengauge_types::label::Label;
 
-    fn trace(parent_sampled: Option<bool>) -> Trace {
-        Trace {
+    fn trace(parent_sampled: Option<bool>) -> TraceContext {
+        TraceContext {
             trace_id: [0x40; 16],
             parent: parent_sampled.map(|_| [1; 8]),
             parent_sampled,
-            ..Trace::default()
+            ..TraceContext::default()
         }
     }
 

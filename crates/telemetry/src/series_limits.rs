@@ -12,8 +12,8 @@ use rustc_hash::FxBuildHasher;
 use crate::catalog::Metric;
 use crate::catalog::attributes as key;
 use tokengauge_llm::dialect::Operation;
-use tokengauge_types::event::Vantage;
-use tokengauge_types::label::Limits;
+use tokengauge_types::event::ProxyPosition;
+use tokengauge_types::label::CardinalityLimits;
 
 /// Routes at once are few; reloads add some over the life of a process.
 const LANES: usize = 512;
@@ -40,7 +40,7 @@ pub struct SeriesLimits {
 }
 
 impl SeriesLimits {
-    pub const fn of(limits: Limits) -> Self {
+    pub const fn of(limits: CardinalityLimits) -> Self {
         let shapes = Operation::ALL.len() * 2;
         let series = (limits.models + 1) * shapes;
         Self {
@@ -57,9 +57,9 @@ impl SeriesLimits {
     /// The SDK's limit for one metric: as many as this module can let through.
     pub fn limit(&self, metric: &Metric) -> usize {
         // With route and server `other` as well, only operation, stream and vantage are left.
-        let last_resort = Operation::ALL.len() * 2 * Vantage::ALL.len();
+        let last_resort = Operation::ALL.len() * 2 * ProxyPosition::ALL.len();
         let calls = self.series + self.folded + last_resort;
-        let lanes = self.lanes + Vantage::ALL.len();
+        let lanes = self.lanes + ProxyPosition::ALL.len();
         let base = if metric.has(key::RESPONSE_MODEL) {
             // Beyond the pairs, each call without a name of who answered, and with `other`.
             self.ended + 2 * calls

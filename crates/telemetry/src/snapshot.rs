@@ -27,7 +27,7 @@ pub struct StateSnapshot {
     pub losses: ObserverLosses,
     /// Requests whose head was malformed or too large.
     pub refused_requests: u64,
-    /// How often a label value had to be called `other`: [`tokengauge_types::label::Gate::refused`].
+    /// How often a label value had to be called `other`: [`tokengauge_types::label::CardinalityLimiter::refused`].
     pub label_overflow: Vec<(Dimension, u64)>,
     pub process: ProcessStats,
     /// Since somebody asked for a drain; zero while nobody has.

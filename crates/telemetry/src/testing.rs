@@ -6,14 +6,15 @@ use std::time::Duration;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::{Operation, RateLimit, RateLimits, RequestFacts, Timings, Usage};
 use tokengauge_measure::record::{
-    Bands, Became, Call, Complete, Connection, Cost, Http, LengthBand, Network, Outcome, Output,
-    Record, Series, Verdict, Warm,
+    Bands, Became, Call, Complete, ConnectionSample, Cost, Http, LengthBand, Network, Outcome,
+    Output, Record, Series, Verdict, Warm,
 };
 use tokengauge_measure::timing::rates::Tokens;
 use tokengauge_measure::timing::{Points, Rates, Stalls};
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    Connected, Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,
+    CallerIdentity, ConnectTimings, Ending, ErrorSource, ExchangeId, Headers, ProxyPosition,
+    RouteFacts, Scheme, TraceContext,
 };
 use tokengauge_types::label::{Label, Name};
 
@@ -39,7 +40,7 @@ pub fn name(text: &str) -> Option<Name> {
 pub fn route() -> Arc<RouteFacts> {
     Arc::new(RouteFacts {
         name: Label::known("default"),
-        vantage: Vantage::Outbound,
+        vantage: ProxyPosition::Outbound,
         server_address: Label::known("api.example.com"),
         server_port: 443,
         provider: None,
@@ -58,7 +59,7 @@ pub fn series() -> Series {
         model: Label::known("gpt-4o"),
         stream: true,
         route: Label::known("default"),
-        vantage: Vantage::Outbound,
+        vantage: ProxyPosition::Outbound,
         server_address: Label::known("api.example.com"),
         server_port: 443,
         tenant: None,
@@ -67,9 +68,9 @@ pub fn series() -> Series {
 }
 
 fn points() -> Points {
-    let at = |millis| Some(Moment::from_millis(millis));
+    let at = |millis| Some(MonotonicInstant::from_millis(millis));
     Points {
-        accept: Moment::from_millis(100),
+        accept: MonotonicInstant::from_millis(100),
         admit: at(100),
         sent: at(120),
         uploaded: at(121),
@@ -107,13 +108,13 @@ pub fn plain() -> Record {
     let points = Points { event: None, token: None, visible: None, last: None, ..points() };
     Record {
         exchange: ExchangeId(7),
-        wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
+        wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
         edge_wait: Some(Duration::from_millis(75)),
         points,
         stages: points.stages(),
         route: route(),
-        who: Who::default(),
-        trace: Trace {
+        who: CallerIdentity::default(),
+        trace: TraceContext {
             trace_id: *b"0123456789abcdef",
             parent: Some(*b"parent00"),
             parent_sampled: Some(true),
@@ -126,21 +127,21 @@ pub fn plain() -> Record {
         call: None,
         outcome: Outcome::Ok,
         ending: Ending::Complete,
-        fault: Fault::None,
+        fault: ErrorSource::None,
         error_type: None,
-        connected: Some(Connected {
+        connected: Some(ConnectTimings {
             dns: Some(Duration::from_millis(2)),
             tcp: Some(Duration::from_millis(8)),
             tls: Some(Duration::from_millis(9)),
-            ..Connected::default()
+            ..ConnectTimings::default()
         }),
         network: Network {
-            client: Some(Connection {
+            client: Some(ConnectionSample {
                 rtt: Some(Duration::from_millis(4)),
                 least_rtt: Some(Duration::from_millis(3)),
                 retransmits: 0,
             }),
-            upstream: Some(Connection {
+            upstream: Some(ConnectionSample {
                 rtt: Some(Duration::from_millis(8)),
                 least_rtt: None,
                 retransmits: 2,
@@ -231,7 +232,7 @@ pub fn refused() -> Record {
     record.stages = record.points.stages();
     record.http.status = Some(429);
     record.outcome = Outcome::Error;
-    record.fault = Fault::Upstream;
+    record.fault = ErrorSource::Upstream;
     record.error_type = name("rate_limit_exceeded");
     record.blocked = Duration::from_millis(40);
     if let Some(call) = &mut record.call {

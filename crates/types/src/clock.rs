@@ -1,6 +1,6 @@
 //! The only reader of the clock.
 //!
-//! Time is data everywhere else: the tee and the forwarder stamp a [`Moment`], every later stage takes it as an
+//! Time is data everywhere else: the tee and the forwarder stamp a [`MonotonicInstant`], every later stage takes it as an
 //! argument. So each formula is tested on literal moments, without sleeping.
 
 use std::ops::{Add, Sub};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// A `u64` rather than [`Instant`], so that it fits an atomic, costs 8 bytes in every word over the seam, and can be
 /// written as a literal in tests. Range: 584 years.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Moment(u64);
+pub struct MonotonicInstant(u64);
 
-impl Moment {
+impl MonotonicInstant {
     pub const ZERO: Self = Self(0);
 
     pub const fn from_nanos(nanos: u64) -> Self {
@@ -47,7 +47,7 @@ impl Moment {
     }
 }
 
-impl Add<Duration> for Moment {
+impl Add<Duration> for MonotonicInstant {
     type Output = Self;
 
     fn add(self, by: Duration) -> Self {
@@ -55,8 +55,8 @@ impl Add<Duration> for Moment {
     }
 }
 
-/// Saturates at zero, like [`Moment::since`].
-impl Sub for Moment {
+/// Saturates at zero, like [`MonotonicInstant::since`].
+impl Sub for MonotonicInstant {
     type Output = Duration;
 
     fn sub(self, earlier: Self) -> Duration {
@@ -66,9 +66,9 @@ impl Sub for Moment {
 
 /// Wall-clock time in nanoseconds since the Unix epoch: only for what leaves the process (spans, logs).
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Wall(u64);
+pub struct WallTime(u64);
 
-impl Wall {
+impl WallTime {
     pub const fn from_unix_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -82,7 +82,7 @@ impl Wall {
     }
 }
 
-impl Add<Duration> for Wall {
+impl Add<Duration> for WallTime {
     type Output = Self;
 
     fn add(self, by: Duration) -> Self {
@@ -92,15 +92,15 @@ impl Add<Duration> for Wall {
 
 /// Now, on the monotonic clock (about 25 ns).
 #[expect(clippy::disallowed_methods, reason = "this is the one home of the monotonic clock")]
-pub fn now() -> Moment {
-    Moment(nanos_of(Instant::now().saturating_duration_since(*EPOCH)))
+pub fn now() -> MonotonicInstant {
+    MonotonicInstant(nanos_of(Instant::now().saturating_duration_since(*EPOCH)))
 }
 
 /// Now, on the wall clock. Read once per exchange; later points are this plus monotonic distances, so a wall clock
 /// that steps cannot make a span end before it starts.
 #[expect(clippy::disallowed_methods, reason = "this is the one home of the wall clock")]
-pub fn wall_now() -> Wall {
-    Wall(nanos_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
+pub fn wall_now() -> WallTime {
+    WallTime(nanos_of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one home of the monotonic clock")]
@@ -117,9 +117,18 @@ mod tests {
 
     #[test]
     fn distances_saturate_instead_of_wrapping() {
-        assert_eq!(Moment::from_secs(1).since(Moment::from_secs(3)), Duration::ZERO);
-        assert_eq!(Moment::from_millis(5) - Moment::from_millis(2), Duration::from_millis(3));
-        assert_eq!(Moment::ZERO.saturating_sub(Duration::from_secs(1)), Moment::ZERO);
+        assert_eq!(
+            MonotonicInstant::from_secs(1).since(MonotonicInstant::from_secs(3)),
+            Duration::ZERO
+        );
+        assert_eq!(
+            MonotonicInstant::from_millis(5) - MonotonicInstant::from_millis(2),
+            Duration::from_millis(3)
+        );
+        assert_eq!(
+            MonotonicInstant::ZERO.saturating_sub(Duration::from_secs(1)),
+            MonotonicInstant::ZERO
+        );
     }
 
     #[test]

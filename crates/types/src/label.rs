@@ -2,7 +2,7 @@
 //!
 //! A client can send any model name, a million of them if it likes. On a span that is harmless once the length is
 //! capped ([`Name`]); as a metric label each would be a series for ever. So every label value from outside passes one
-//! [`Gate`], which admits a bounded number of distinct values per dimension and calls the rest `other`. A [`Pattern`] is
+//! [`CardinalityLimiter`], which admits a bounded number of distinct values per dimension and calls the rest `other`. A [`GlobPattern`] is
 //! how the configuration speaks of such names.
 
 use std::cmp::Reverse;
@@ -57,7 +57,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// A metric label value: from the program itself, from the configuration, or admitted by a [`Gate`]. Clones are cheap.
+/// A metric label value: from the program itself, from the configuration, or admitted by a [`CardinalityLimiter`]. Clones are cheap.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Label(Arc<str>);
@@ -118,7 +118,7 @@ impl Dimension {
 
 /// How many distinct values from outside each dimension may take, and what else tells calls apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Limits {
+pub struct CardinalityLimits {
     pub error_types: usize,
     pub finish_reasons: usize,
     pub models: usize,
@@ -129,7 +129,7 @@ pub struct Limits {
     pub length_bands: bool,
 }
 
-impl Default for Limits {
+impl Default for CardinalityLimits {
     /// 100 models × 4 operations × stream or not stay below the SDK's 2,000 series per instrument; provider error
     /// codes and finish reasons that are in use number a few dozen. A tenant is somebody who has a contract or a budget,
     /// and what is compared at a time are two or three variants.
@@ -159,15 +159,18 @@ pub struct Admitted {
 
 /// Admits label values from outside up to a bound per dimension.
 #[derive(Debug)]
-pub struct Gate {
-    limits: Limits,
+pub struct CardinalityLimiter {
+    limits: CardinalityLimits,
     admitted: Mutex<[HashSet<Label>; Dimension::ALL.len()]>,
     refused: [AtomicU64; Dimension::ALL.len()],
 }
 
-impl Gate {
+impl CardinalityLimiter {
     /// `reserved`: values named in the configuration, which have their place whatever arrives before them.
-    pub fn new(limits: Limits, reserved: impl IntoIterator<Item = (Dimension, Label)>) -> Self {
+    pub fn new(
+        limits: CardinalityLimits,
+        reserved: impl IntoIterator<Item = (Dimension, Label)>,
+    ) -> Self {
         let gate = Self { limits, admitted: Mutex::default(), refused: Default::default() };
         for (dimension, label) in reserved {
             gate.with(dimension, |set| set.insert(label));
@@ -270,12 +273,12 @@ impl std::borrow::Borrow<str> for Label {
 
 /// Text in which `*` stands for any text, also none. ASCII letters match in either case.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Pattern {
+pub struct GlobPattern {
     /// What stands before the first `*`, between them, and after the last; one piece where there is none.
     pieces: Box<[Box<[u8]>]>,
 }
 
-impl Pattern {
+impl GlobPattern {
     pub fn new(pattern: &str) -> Self {
         let piece = |piece: &str| piece.to_ascii_lowercase().into_bytes().into();
         Self { pieces: pattern.split('*').map(piece).collect() }
@@ -313,7 +316,7 @@ impl Pattern {
 }
 
 /// As it would be written; letters are small.
-impl fmt::Display for Pattern {
+impl fmt::Display for GlobPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, piece) in self.pieces.iter().enumerate() {
             if place > 0 {
@@ -340,8 +343,9 @@ mod tests {
 
     #[test]
     fn beyond_the_bound_a_value_is_other_and_counted() {
-        let limits = Limits { models: 2, ..Limits::default() };
-        let gate = Gate::new(limits, [(Dimension::Model, Label::known("configured"))]);
+        let limits = CardinalityLimits { models: 2, ..CardinalityLimits::default() };
+        let gate =
+            CardinalityLimiter::new(limits, [(Dimension::Model, Label::known("configured"))]);
         let label =
             |text: &str| gate.admit(Dimension::Model, &Name::new(text).unwrap()).to_string();
         assert_eq!(
@@ -362,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_million_names_take_a_bounded_number_of_places() {
-        let gate = Gate::new(Limits::default(), []);
+        let gate = CardinalityLimiter::new(CardinalityLimits::default(), []);
         for n in 0..1_000_000 {
             gate.admit(Dimension::Model, &Name::new(&n.to_string()).unwrap());
         }
@@ -392,15 +396,15 @@ mod tests {
             ("gpt-*", "GPT-4o", true),
             ("*é*", "café", true),
         ] {
-            assert_eq!(Pattern::new(pattern).to_string(), pattern.to_ascii_lowercase());
-            let matched = Pattern::new(pattern).matches(text);
+            assert_eq!(GlobPattern::new(pattern).to_string(), pattern.to_ascii_lowercase());
+            let matched = GlobPattern::new(pattern).matches(text);
             assert_eq!(matched, expected, "{pattern} on {text}");
         }
     }
 
     #[test]
     fn of_two_patterns_the_one_with_more_letters_is_narrower() {
-        let narrowness = |pattern: &str| Pattern::new(pattern).narrowness();
+        let narrowness = |pattern: &str| GlobPattern::new(pattern).narrowness();
         let rising = ["**", "*", "llama*", "*llama-3*", "llama-3*", "llama-3.1"];
         for pair in rising.windows(2) {
             assert!(narrowness(pair[0]) < narrowness(pair[1]), "{pair:?}");

@@ -20,12 +20,12 @@ const RUNG: u8 = 3;
 pub const MOST_ROUNDS: usize = 8;
 
 #[derive(Debug)]
-pub struct Bell {
+pub struct Notifier {
     state: AtomicU8,
     outer: Mutex<Waker>,
 }
 
-impl Bell {
+impl Notifier {
     /// The bell, and the waker that rings it.
     pub fn new() -> (Arc<Self>, Waker) {
         let bell =
@@ -66,7 +66,7 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for Notifier {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -103,7 +103,7 @@ mod tests {
         let counter = Arc::<Counter>::default();
         let outer = Waker::from(Arc::clone(&counter));
         let woken = || counter.0.load(Ordering::Relaxed);
-        let (bell, waker) = Bell::new();
+        let (bell, waker) = Notifier::new();
 
         assert!(bell.enter(&outer), "what was never polled is due");
         waker.wake_by_ref();
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_did_not_ring_is_not_due() {
-        let (bell, waker) = Bell::new();
+        let (bell, waker) = Notifier::new();
         let outer = Waker::noop();
         assert!(bell.enter(outer) && bell.leave());
         assert!(!bell.enter(outer), "nothing happened since");

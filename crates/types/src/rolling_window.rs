@@ -1,17 +1,17 @@
 //! A value per slot of time, over a rolling window, in memory that never grows.
 //!
-//! Slots stand on a fixed grid: slot *n* of width *w* holds what happened in *n·w* ≤ at < (*n* + 1)·*w*. Nothing here
+//! RollingWindow stand on a fixed grid: slot *n* of width *w* holds what happened in *n·w* ≤ at < (*n* + 1)·*w*. Nothing here
 //! ticks: a slot that has left the window is cleared when its place is needed again, so a clock that leaps by hours
 //! costs no more than one that leaps past the whole window.
 
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::MonotonicInstant;
 
 /// The newest slots of a grid, in a ring.
 #[derive(Clone, Debug)]
-pub struct Slots<T> {
+pub struct RollingWindow<T> {
     /// In nanoseconds; never 0.
     width: u64,
     ring: Box<[T]>,
@@ -19,18 +19,18 @@ pub struct Slots<T> {
     newest: u64,
 }
 
-impl<T: Clone + Default> Slots<T> {
+impl<T: Clone + Default> RollingWindow<T> {
     /// Keeps `full` slots beside the one that is still filling.
     pub fn new(width: Duration, full: usize) -> Self {
         Self {
-            width: (Moment::ZERO + width).nanos().max(1),
+            width: (MonotonicInstant::ZERO + width).nanos().max(1),
             ring: vec![T::default(); full.saturating_add(1)].into(),
             newest: 0,
         }
     }
 
     /// The number of the slot that `at` falls into.
-    pub const fn number(&self, at: Moment) -> u64 {
+    pub const fn number(&self, at: MonotonicInstant) -> u64 {
         at.nanos() / self.width
     }
 
@@ -46,7 +46,7 @@ impl<T: Clone + Default> Slots<T> {
         self.ring.get_mut(place)
     }
 
-    /// The slots with these numbers that are kept, oldest first. Slots that nobody wrote to are defaults or left out.
+    /// The slots with these numbers that are kept, oldest first. RollingWindow that nobody wrote to are defaults or left out.
     pub fn range(&self, numbers: Range<u64>) -> impl Iterator<Item = &T> {
         let end = numbers.end.min(self.newest.saturating_add(1));
         (numbers.start.max(self.oldest())..end).filter_map(|number| self.get(number))
@@ -59,7 +59,7 @@ impl<T: Clone + Default> Slots<T> {
         self.ring.get(place)
     }
 
-    /// Every slot that is kept, with its number, oldest first. Slots that nobody wrote to are defaults.
+    /// Every slot that is kept, with its number, oldest first. RollingWindow that nobody wrote to are defaults.
     pub fn numbered(&self) -> impl Iterator<Item = (u64, &T)> {
         (self.oldest()..=self.newest)
             .filter_map(|number| Some((number, self.ring.get(self.place(number)?)?)))
@@ -106,56 +106,56 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn held(slots: &Slots<u64>, numbers: Range<u64>) -> Vec<u64> {
+    fn held(slots: &RollingWindow<u64>, numbers: Range<u64>) -> Vec<u64> {
         slots.range(numbers).copied().collect()
     }
 
-    fn add(slots: &mut Slots<u64>, at: Moment, value: u64) -> bool {
+    fn add(slots: &mut RollingWindow<u64>, at: MonotonicInstant, value: u64) -> bool {
         let number = slots.number(at);
         slots.slot(number).map(|slot| *slot += value).is_some()
     }
 
     #[test]
     fn a_slot_ends_just_before_the_next_begins() {
-        let mut slots = Slots::new(SECOND, 3);
-        assert!(add(&mut slots, Moment::from_nanos(999_999_999), 1));
-        assert!(add(&mut slots, Moment::from_secs(1), 10));
-        assert!(add(&mut slots, Moment::from_nanos(1_999_999_999), 100));
-        assert!(add(&mut slots, Moment::from_secs(2), 1_000));
+        let mut slots = RollingWindow::new(SECOND, 3);
+        assert!(add(&mut slots, MonotonicInstant::from_nanos(999_999_999), 1));
+        assert!(add(&mut slots, MonotonicInstant::from_secs(1), 10));
+        assert!(add(&mut slots, MonotonicInstant::from_nanos(1_999_999_999), 100));
+        assert!(add(&mut slots, MonotonicInstant::from_secs(2), 1_000));
         assert_eq!(held(&slots, 0..3), [1, 110, 1_000]);
     }
 
     #[test]
     fn the_slot_after_the_last_full_one_drops_out() {
-        let mut slots = Slots::new(SECOND, 2);
-        add(&mut slots, Moment::from_secs(0), 7);
-        add(&mut slots, Moment::from_secs(2), 1);
+        let mut slots = RollingWindow::new(SECOND, 2);
+        add(&mut slots, MonotonicInstant::from_secs(0), 7);
+        add(&mut slots, MonotonicInstant::from_secs(2), 1);
         assert_eq!(held(&slots, 0..3), [7, 0, 1], "two full and one filling");
-        add(&mut slots, Moment::from_secs(3), 2);
+        add(&mut slots, MonotonicInstant::from_secs(3), 2);
         assert_eq!(held(&slots, 0..4), [0, 1, 2]);
     }
 
     #[test]
     fn what_comes_late_goes_where_it_belongs_or_nowhere() {
-        let mut slots = Slots::new(SECOND, 2);
-        add(&mut slots, Moment::from_secs(10), 1);
-        assert!(add(&mut slots, Moment::from_secs(8), 5));
-        assert!(!add(&mut slots, Moment::from_nanos(7_999_999_999), 9));
+        let mut slots = RollingWindow::new(SECOND, 2);
+        add(&mut slots, MonotonicInstant::from_secs(10), 1);
+        assert!(add(&mut slots, MonotonicInstant::from_secs(8), 5));
+        assert!(!add(&mut slots, MonotonicInstant::from_nanos(7_999_999_999), 9));
         assert_eq!(held(&slots, 0..11), [5, 0, 1]);
     }
 
     #[test]
     fn a_leap_empties_the_ring_at_once() {
-        let mut slots = Slots::new(Duration::from_nanos(1), 300);
-        add(&mut slots, Moment::ZERO, 1);
-        assert!(add(&mut slots, Moment::from_nanos(u64::MAX), 2));
+        let mut slots = RollingWindow::new(Duration::from_nanos(1), 300);
+        add(&mut slots, MonotonicInstant::ZERO, 1);
+        assert!(add(&mut slots, MonotonicInstant::from_nanos(u64::MAX), 2));
         assert_eq!(slots.range(0..u64::MAX).sum::<u64>(), 0);
-        assert!(!add(&mut slots, Moment::ZERO, 1));
+        assert!(!add(&mut slots, MonotonicInstant::ZERO, 1));
     }
 
     #[test]
     fn a_range_costs_no_more_than_the_ring() {
-        let slots = Slots::<u64>::new(SECOND, 2);
+        let slots = RollingWindow::<u64>::new(SECOND, 2);
         assert_eq!(held(&slots, 0..u64::MAX), [0]);
         assert_eq!(held(&slots, 5..9), [0; 0]);
     }
@@ -167,7 +167,7 @@ mod tests {
             full in 1_usize..12,
             (start, length) in (0_u64..60, 0_u64..60),
         ) {
-            let mut slots = Slots::new(SECOND, full);
+            let mut slots = RollingWindow::new(SECOND, full);
             let mut all = BTreeMap::<u64, u64>::new();
             let mut newest = 0;
             for (number, value) in writes {

@@ -1,6 +1,6 @@
 //! A TCP connection by its two ends, and what the kernel knows of it.
 //!
-//! The data path makes a [`Connection`] where it accepts or opens one and hands it on; it asks the kernel nothing. The
+//! The data path makes a [`TcpConnection`] where it accepts or opens one and hands it on; it asks the kernel nothing. The
 //! observer asks, a few times for each exchange, by the addresses alone: so nobody needs the socket, which hyper owns.
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// An open TCP connection of this process.
 #[derive(Debug)]
-pub struct Connection {
+pub struct TcpConnection {
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// Retransmits that some exchange has told already.
@@ -18,7 +18,7 @@ pub struct Connection {
 
 /// What the kernel says of a connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Info {
+pub struct TcpInfo {
     /// The smoothed round-trip time; `None` before the first sample.
     pub rtt: Option<Duration>,
     /// The least over the kernel's window (5 min by default); `None` before the first sample.
@@ -27,7 +27,7 @@ pub struct Info {
     pub retransmits: u32,
 }
 
-impl Connection {
+impl TcpConnection {
     pub const fn new(local: SocketAddr, remote: SocketAddr) -> Self {
         Self { local, remote, told: AtomicU32::new(0) }
     }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn each_retransmit_is_told_once() {
         let end = SocketAddr::from(([127, 0, 0, 1], 1));
-        let connection = Connection::new(end, end);
+        let connection = TcpConnection::new(end, end);
         assert_eq!([3, 3, 5, 4].map(|total| connection.tell(total)), [3, 0, 2, 0]);
     }
 }

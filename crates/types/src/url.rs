@@ -8,7 +8,7 @@ use http::Uri;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::value::Wrong;
+use crate::value::ValueError;
 
 /// An upstream's URL. No error echoes it: people do put keys into URLs.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -24,45 +24,45 @@ pub struct Url {
 const EXAMPLE: &str = "write it as https://host[:port][/base/path], such as https://api.openai.com";
 
 impl FromStr for Url {
-    type Err = Wrong;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let after_scheme = text.split_once("://").map(|(_, rest)| rest);
         let authority = after_scheme.and_then(|rest| rest.split(['/', '?', '#']).next());
         if authority.is_some_and(|authority| authority.contains('@')) {
-            return Err(Wrong::new(
+            return Err(ValueError::new(
                 "the URL holds credentials",
                 "take out what stands before the @: clients send credentials in headers, and those pass untouched",
             ));
         }
         if text.contains(['?', '#']) {
-            return Err(Wrong::new(
+            return Err(ValueError::new(
                 "the URL has a query or a fragment",
                 "take it out: clients send their own, and it passes untouched",
             ));
         }
         let uri: Uri = text
             .parse()
-            .map_err(|error| Wrong::new(format!("this is no URL ({error})"), EXAMPLE))?;
+            .map_err(|error| ValueError::new(format!("this is no URL ({error})"), EXAMPLE))?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
             Some(_) => {
-                return Err(Wrong::new("the URL is neither http:// nor https://", EXAMPLE));
+                return Err(ValueError::new("the URL is neither http:// nor https://", EXAMPLE));
             }
-            None => return Err(Wrong::new("the URL has no scheme", EXAMPLE)),
+            None => return Err(ValueError::new("the URL has no scheme", EXAMPLE)),
         };
         let host = uri.host().unwrap_or_default();
         if host.is_empty() {
-            return Err(Wrong::new("the URL names no host", EXAMPLE));
+            return Err(ValueError::new("the URL names no host", EXAMPLE));
         }
         let port_text = uri.authority().map_or("", |authority| authority.as_str());
         let has_port = port_text.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let port = match uri.port_u16() {
-            Some(0) => return Err(Wrong::new("port 0 cannot be connected to", EXAMPLE)),
+            Some(0) => return Err(ValueError::new("port 0 cannot be connected to", EXAMPLE)),
             Some(port) => port,
             None if has_port => {
-                return Err(Wrong::new("the URL's port is no number up to 65535", EXAMPLE));
+                return Err(ValueError::new("the URL's port is no number up to 65535", EXAMPLE));
             }
             None if tls => 443,
             None => 80,
@@ -125,17 +125,17 @@ impl JsonSchema for Url {
 
 /// Where a page is: a path on an upstream's host, or a URL of its own.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Page {
+pub enum PathOrUrl {
     /// Starts with `/`.
     Path(String),
     /// Its base path is the page's; a `/` at its end counts.
     Url(Url),
 }
 
-impl FromStr for Page {
-    type Err = Wrong;
+impl FromStr for PathOrUrl {
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let path = if text.starts_with('/') { prefix(text)? } else { String::new() };
         let last = if text.ends_with('/') { "/" } else { "" };
         if text.starts_with('/') {
@@ -147,7 +147,7 @@ impl FromStr for Page {
     }
 }
 
-impl fmt::Display for Page {
+impl fmt::Display for PathOrUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => f.write_str(path),
@@ -156,25 +156,25 @@ impl fmt::Display for Page {
     }
 }
 
-impl<'de> Deserialize<'de> for Page {
+impl<'de> Deserialize<'de> for PathOrUrl {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
-impl Serialize for Page {
+impl Serialize for PathOrUrl {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl JsonSchema for Page {
+impl JsonSchema for PathOrUrl {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        "Page".into()
+        "PathOrUrl".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
@@ -184,22 +184,22 @@ impl JsonSchema for Page {
 
 /// What `--upstream` takes.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Target {
+pub struct UpstreamTarget {
     /// Empty prefixes are `None`; without a `/` at the end. `None` is for everything.
     pub prefix: Option<String>,
     pub url: Url,
 }
 
-impl FromStr for Target {
-    type Err = Wrong;
+impl FromStr for UpstreamTarget {
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         if !text.starts_with('/') {
             let url = text.parse()?;
             return Ok(Self { prefix: None, url });
         }
         let Some((path, url)) = text.split_once('=') else {
-            return Err(Wrong::new(
+            return Err(ValueError::new(
                 "a path prefix without a URL",
                 "write /PREFIX=URL, such as /openai=https://api.openai.com",
             ));
@@ -211,14 +211,14 @@ impl FromStr for Target {
 }
 
 /// A path prefix without its trailing `/`: empty, or starting with `/`.
-pub fn prefix(text: &str) -> Result<String, Wrong> {
+pub fn prefix(text: &str) -> Result<String, ValueError> {
     let remedy = "write a path such as /openai";
     if !text.starts_with('/') {
-        return Err(Wrong::new(format!("\"{text}\" does not begin with /"), remedy));
+        return Err(ValueError::new(format!("\"{text}\" does not begin with /"), remedy));
     }
     let odd = |c: char| c.is_whitespace() || c.is_control() || !c.is_ascii() || "?#*".contains(c);
     if text.contains(odd) || text.contains("//") {
-        return Err(Wrong::new(
+        return Err(ValueError::new(
             format!("\"{text}\" is no path prefix"),
             "write a path as clients send it, without spaces, * ? # or an empty segment, such as /openai",
         ));
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_page_is_a_path_or_a_url_and_keeps_its_last_slash() {
         for text in ["/metrics", "/metrics/", "/", "http://h:8002/metrics", "https://h/metrics/"] {
-            assert_eq!(text.parse::<Page>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<PathOrUrl>().unwrap().to_string(), text);
         }
         let cases = [
             ("metrics", "no scheme"),
@@ -290,22 +290,22 @@ mod tests {
             ("http://h/metrics?key=secret", "query"),
         ];
         for (text, part) in cases {
-            let error = text.parse::<Page>().unwrap_err().to_string();
+            let error = text.parse::<PathOrUrl>().unwrap_err().to_string();
             assert!(error.contains(part) && !error.contains("secret"), "{text}: {error}");
         }
     }
 
     #[test]
     fn a_target_may_have_a_prefix() {
-        let target: Target = "/openai/=https://api.openai.com/v1=2".parse().unwrap();
+        let target: UpstreamTarget = "/openai/=https://api.openai.com/v1=2".parse().unwrap();
         assert_eq!(target.prefix.as_deref(), Some("/openai"));
         assert_eq!(target.url.base_path, "/v1=2");
-        let target: Target = "/=http://h".parse().unwrap();
+        let target: UpstreamTarget = "/=http://h".parse().unwrap();
         assert_eq!(target.prefix, None);
         for text in
             ["/openai", "openai=https://h", "/a b=http://h", "/a?b=http://h", "/a//b=http://h"]
         {
-            assert!(text.parse::<Target>().is_err(), "{text}");
+            assert!(text.parse::<UpstreamTarget>().is_err(), "{text}");
         }
     }
 }

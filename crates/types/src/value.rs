@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 
 /// Reads a type from its text.
 #[macro_export]
-macro_rules! read_from_text {
+macro_rules! deserialize_from_str {
     ($type:ty, $schema:tt) => {
         impl<'de> ::serde::Deserialize<'de> for $type {
             fn deserialize<D: ::serde::Deserializer<'de>>(
@@ -42,9 +42,9 @@ macro_rules! read_from_text {
 
 /// Reads a type from its text and writes it as such.
 #[macro_export]
-macro_rules! as_text {
+macro_rules! serde_as_str {
     ($type:ty, $schema:tt) => {
-        $crate::read_from_text!($type, $schema);
+        $crate::deserialize_from_str!($type, $schema);
 
         impl ::serde::Serialize for $type {
             fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -57,12 +57,12 @@ macro_rules! as_text {
 /// Why a text is no value of its kind, and what to write instead.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{what}; {remedy}")]
-pub struct Wrong {
+pub struct ValueError {
     what: Cow<'static, str>,
     remedy: Cow<'static, str>,
 }
 
-impl Wrong {
+impl ValueError {
     pub fn new(what: impl Into<Cow<'static, str>>, remedy: impl Into<Cow<'static, str>>) -> Self {
         Self { what: what.into(), remedy: remedy.into() }
     }
@@ -70,31 +70,31 @@ impl Wrong {
 
 /// A length of time: a whole number and a unit (`250ms`, `2s`, `5m`, `1h`, `30d`).
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Length(pub Duration);
+pub struct DurationValue(pub Duration);
 
 /// Units of time, longest first, with their milliseconds.
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-impl FromStr for Length {
-    type Err = Wrong;
+impl FromStr for DurationValue {
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, unit) = text.split_at_checked(digits).unwrap_or_default();
         let remedy = "write a whole number and a unit (ms, s, m, h, d), such as 250ms, 30s or 5m";
         if unit.is_empty() && !number.is_empty() {
-            return Err(Wrong::new(format!("\"{text}\" has no unit of time"), remedy));
+            return Err(ValueError::new(format!("\"{text}\" has no unit of time"), remedy));
         }
         let scale = UNITS.iter().find(|(name, _)| *name == unit);
         let (Ok(number), Some((_, scale))) = (number.parse::<u64>(), scale) else {
-            return Err(Wrong::new(format!("\"{text}\" is no length of time"), remedy));
+            return Err(ValueError::new(format!("\"{text}\" is no length of time"), remedy));
         };
         Ok(Self(Duration::from_millis(number.saturating_mul(*scale))))
     }
 }
 
-impl fmt::Display for Length {
+impl fmt::Display for DurationValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_millis();
         let fits = |(_, scale): &&(&str, u64)| millis.is_multiple_of(u128::from(*scale));
@@ -107,47 +107,47 @@ impl fmt::Display for Length {
     }
 }
 
-crate::as_text!(Length, { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$" });
+crate::serde_as_str!(DurationValue, { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$" });
 
-/// A time limit: a [`Length`], or `off`.
+/// A time limit: a [`DurationValue`], or `off`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Limit(pub Option<Duration>);
+pub struct TimeLimit(pub Option<Duration>);
 
-impl FromStr for Limit {
-    type Err = Wrong;
+impl FromStr for TimeLimit {
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         if text == "off" {
             return Ok(Self(None));
         }
-        let Length(length) = text
-            .parse()
-            .map_err(|wrong: Wrong| Wrong::new(wrong.what, format!("{}, or off", wrong.remedy)))?;
+        let DurationValue(length) = text.parse().map_err(|wrong: ValueError| {
+            ValueError::new(wrong.what, format!("{}, or off", wrong.remedy))
+        })?;
         Ok(Self(Some(length)))
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for TimeLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(length) => Length(length).fmt(f),
+            Some(length) => DurationValue(length).fmt(f),
             None => f.write_str("off"),
         }
     }
 }
 
-crate::as_text!(Limit, { "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h|d))$" });
+crate::serde_as_str!(TimeLimit, { "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h|d))$" });
 
 /// Where the admin port listens: `IP:PORT`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Socket(pub SocketAddr);
+pub struct ListenAddr(pub SocketAddr);
 
-impl FromStr for Socket {
-    type Err = Wrong;
+impl FromStr for ListenAddr {
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         text.parse().map(Self).map_err(|_| {
-            Wrong::new(
+            ValueError::new(
                 format!("\"{text}\" is no address to listen on"),
                 "write an IP address and a port, such as 127.0.0.1:4001 or, for all interfaces, 0.0.0.0:4001",
             )
@@ -155,52 +155,52 @@ impl FromStr for Socket {
     }
 }
 
-impl fmt::Display for Socket {
+impl fmt::Display for ListenAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-crate::as_text!(Socket, { "type": "string" });
+crate::serde_as_str!(ListenAddr, { "type": "string" });
 
 /// An amount of money, not negative: `2.5`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Amount(pub f64);
+pub struct MoneyAmount(pub f64);
 
-impl FromStr for Amount {
-    type Err = Wrong;
+impl FromStr for MoneyAmount {
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let number = text.parse::<f64>().ok();
         let amount = number.filter(|number| number.is_finite() && *number >= 0.0);
         amount.map(Self).ok_or_else(|| {
             let remedy = "write a number, such as 2.5; the currency has a key of its own";
-            Wrong::new(format!("\"{text}\" is no amount"), remedy)
+            ValueError::new(format!("\"{text}\" is no amount"), remedy)
         })
     }
 }
 
-impl Serialize for Amount {
+impl Serialize for MoneyAmount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.0)
     }
 }
 
-crate::read_from_text!(Amount, { "type": "number", "minimum": 0 });
+crate::deserialize_from_str!(MoneyAmount, { "type": "number", "minimum": 0 });
 
 /// A currency by its code of ISO 4217: `USD`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Currency(pub String);
 
 impl FromStr for Currency {
-    type Err = Wrong;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         if text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_uppercase()) {
             return Ok(Self(text.to_owned()));
         }
         let remedy = "write the three capital letters of ISO 4217, such as USD";
-        Err(Wrong::new(format!("\"{text}\" is no currency"), remedy))
+        Err(ValueError::new(format!("\"{text}\" is no currency"), remedy))
     }
 }
 
@@ -210,16 +210,16 @@ impl fmt::Display for Currency {
     }
 }
 
-crate::as_text!(Currency, { "type": "string", "pattern": "^[A-Z]{3}$" });
+crate::serde_as_str!(Currency, { "type": "string", "pattern": "^[A-Z]{3}$" });
 
 /// A share above 0 and below 1: `99.5%` or `0.995`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share(pub f64);
+pub struct Ratio(pub f64);
 
-impl FromStr for Share {
-    type Err = Wrong;
+impl FromStr for Ratio {
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let remedy = "write a share above 0 and below 1, such as 99.5% or 0.995";
         let number = match text.strip_suffix('%') {
             // Not ÷ 100: 99.9 ÷ 100 is another number than 0.999.
@@ -227,7 +227,7 @@ impl FromStr for Share {
             None => text.parse::<f64>(),
         };
         let Ok(number) = number else {
-            return Err(Wrong::new(format!("\"{text}\" is no share"), remedy));
+            return Err(ValueError::new(format!("\"{text}\" is no share"), remedy));
         };
         if !(number > 0.0 && number < 1.0) {
             let remedy = if (1.0..=100.0).contains(&number) {
@@ -237,19 +237,22 @@ impl FromStr for Share {
             } else {
                 remedy.to_owned()
             };
-            return Err(Wrong::new(format!("{text} does not lie above 0 and below 1"), remedy));
+            return Err(ValueError::new(
+                format!("{text} does not lie above 0 and below 1"),
+                remedy,
+            ));
         }
         Ok(Self(number))
     }
 }
 
-impl Serialize for Share {
+impl Serialize for Ratio {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.0)
     }
 }
 
-crate::read_from_text!(Share, {
+crate::deserialize_from_str!(Ratio, {
     "anyOf": [
         { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?%?$" },
         { "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 }
@@ -258,21 +261,21 @@ crate::read_from_text!(Share, {
 
 /// A number of bytes: a whole number and `KiB`, `MiB` or `GiB`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Size(pub usize);
+pub struct ByteSize(pub usize);
 
 /// Units of size, largest first, with their bytes.
 const SIZES: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
-impl FromStr for Size {
-    type Err = Wrong;
+impl FromStr for ByteSize {
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let parsed = SIZES.iter().find_map(|(unit, scale)| {
             let number: usize = text.strip_suffix(unit)?.trim_end().parse().ok()?;
             Some(Self(number.saturating_mul(*scale)))
         });
         parsed.ok_or_else(|| {
-            Wrong::new(
+            ValueError::new(
                 format!("\"{text}\" is no size"),
                 "write a whole number and KiB, MiB or GiB, such as 32MiB",
             )
@@ -280,7 +283,7 @@ impl FromStr for Size {
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fits = |(_, scale): &&(&str, usize)| self.0.is_multiple_of(*scale);
         match SIZES.iter().find(fits) {
@@ -290,21 +293,21 @@ impl fmt::Display for Size {
     }
 }
 
-crate::as_text!(Size, { "type": "string", "pattern": "^[0-9]+ ?(KiB|MiB|GiB)$" });
+crate::serde_as_str!(ByteSize, { "type": "string", "pattern": "^[0-9]+ ?(KiB|MiB|GiB)$" });
 
-/// What an objective's indicator is held against; its kind is the indicator's: a [`Length`], or tokens per second.
+/// What an objective's indicator is held against; its kind is the indicator's: a [`DurationValue`], or tokens per second.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Threshold(pub String);
+pub struct ThresholdValue(pub String);
 
-impl FromStr for Threshold {
-    type Err = Wrong;
+impl FromStr for ThresholdValue {
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         Ok(Self(text.to_owned()))
     }
 }
 
-impl Serialize for Threshold {
+impl Serialize for ThresholdValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.parse() {
             Ok(number) => serializer.serialize_f64(number),
@@ -313,7 +316,7 @@ impl Serialize for Threshold {
     }
 }
 
-crate::read_from_text!(Threshold, {
+crate::deserialize_from_str!(ThresholdValue, {
     "anyOf": [
         { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$|^[0-9]+(\\.[0-9]+)?$" },
         { "type": "number", "exclusiveMinimum": 0 }
@@ -324,7 +327,7 @@ crate::read_from_text!(Threshold, {
 mod tests {
     use super::*;
 
-    fn read<T: FromStr<Err = Wrong> + fmt::Display>(text: &str) -> Result<String, String> {
+    fn read<T: FromStr<Err = ValueError> + fmt::Display>(text: &str) -> Result<String, String> {
         text.parse::<T>().map(|value| value.to_string()).map_err(|wrong| wrong.to_string())
     }
 
@@ -342,15 +345,15 @@ mod tests {
             ("0ms", "0s"),
         ];
         for (text, written) in cases {
-            assert_eq!(read::<Length>(text).as_deref(), Ok(written), "{text}");
+            assert_eq!(read::<DurationValue>(text).as_deref(), Ok(written), "{text}");
         }
         for text in ["", "s", "5", "5x", "-5s", "1.5s", "5 s", "five", "off", "é5s"] {
-            let error = read::<Length>(text).unwrap_err();
+            let error = read::<DurationValue>(text).unwrap_err();
             assert!(error.contains("such as 250ms, 30s or 5m"), "{text}: {error}");
         }
-        assert!(read::<Length>("30").unwrap_err().contains("no unit"));
+        assert!(read::<DurationValue>("30").unwrap_err().contains("no unit"));
         assert_eq!(
-            "18446744073709551615d".parse::<Length>().unwrap().0,
+            "18446744073709551615d".parse::<DurationValue>().unwrap().0,
             Duration::from_millis(u64::MAX),
             "a length too long to say saturates"
         );
@@ -358,30 +361,30 @@ mod tests {
 
     #[test]
     fn limits_may_be_off() {
-        assert_eq!(read::<Limit>("off").as_deref(), Ok("off"));
-        assert_eq!(read::<Limit>("10s").as_deref(), Ok("10s"));
-        assert!(read::<Limit>("never").unwrap_err().ends_with("or off"));
+        assert_eq!(read::<TimeLimit>("off").as_deref(), Ok("off"));
+        assert_eq!(read::<TimeLimit>("10s").as_deref(), Ok("10s"));
+        assert!(read::<TimeLimit>("never").unwrap_err().ends_with("or off"));
     }
 
     #[test]
     fn shares_are_exact_in_either_form() {
         for (text, value) in [("99.5%", 0.995), ("99.9%", 0.999), ("0.95", 0.95), ("50 %", 0.5)] {
-            assert_eq!(text.parse(), Ok(Share(value)), "{text}");
+            assert_eq!(text.parse(), Ok(Ratio(value)), "{text}");
         }
         for text in ["0", "1", "100%", "0%", "-1", "NaN", "inf", "much", "%"] {
-            assert!(text.parse::<Share>().is_err(), "{text}");
+            assert!(text.parse::<Ratio>().is_err(), "{text}");
         }
-        let told = "99.5".parse::<Share>().unwrap_err().to_string();
+        let told = "99.5".parse::<Ratio>().unwrap_err().to_string();
         assert!(told.contains("write 99.5% if"), "{told}");
     }
 
     #[test]
     fn sizes_have_a_binary_unit() {
         for (text, written) in [("32MiB", "32MiB"), ("1024 KiB", "1MiB"), ("2GiB", "2GiB")] {
-            assert_eq!(read::<Size>(text).as_deref(), Ok(written), "{text}");
+            assert_eq!(read::<ByteSize>(text).as_deref(), Ok(written), "{text}");
         }
         for text in ["32", "32MB", "MiB", "-1MiB"] {
-            assert!(read::<Size>(text).is_err(), "{text}");
+            assert!(read::<ByteSize>(text).is_err(), "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use tokengauge_simulator::tokens;
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 /// Reads an answer as it arrives.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Answer {
     texts: BTreeMap<(u64, &'static str), String>,
     /// Pieces of text so far.
     pub pieces: u32,
-    pub first_token: Option<Moment>,
+    pub first_token: Option<MonotonicInstant>,
 }
 
 /// An answer of the demo's models has at most 240 tokens of a few bytes; a line never comes near this.
@@ -24,7 +24,7 @@ const LONGEST_LINE: usize = 1 << 20;
 
 impl Answer {
     /// Bytes of an event stream arrived.
-    pub fn stream(&mut self, bytes: &[u8], at: Moment) {
+    pub fn stream(&mut self, bytes: &[u8], at: MonotonicInstant) {
         for byte in bytes {
             if *byte == b'\n' {
                 let line = std::mem::take(&mut self.pending);
@@ -36,7 +36,7 @@ impl Answer {
     }
 
     /// A whole body arrived.
-    pub fn whole(&mut self, body: &[u8], at: Moment) {
+    pub fn whole(&mut self, body: &[u8], at: MonotonicInstant) {
         if let Ok(value) = serde_json::from_slice(body) {
             self.read(&value, "message", at);
         }
@@ -47,14 +47,14 @@ impl Answer {
         self.texts.values().map(|text| tokens::count(text)).sum()
     }
 
-    fn line(&mut self, line: &[u8], at: Moment) {
+    fn line(&mut self, line: &[u8], at: MonotonicInstant) {
         let data = line.strip_prefix(b"data: ").map(serde_json::from_slice::<Value>);
         if let Some(Ok(chunk)) = data {
             self.read(&chunk, "delta", at);
         }
     }
 
-    fn read(&mut self, answer: &Value, inner: &str, at: Moment) {
+    fn read(&mut self, answer: &Value, inner: &str, at: MonotonicInstant) {
         let choices = answer.get("choices").and_then(Value::as_array);
         for choice in choices.into_iter().flatten() {
             let index = choice.get("index").and_then(Value::as_u64).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Answer {
         }
     }
 
-    fn text(&mut self, part: (u64, &'static str), value: Option<&Value>, at: Moment) {
+    fn text(&mut self, part: (u64, &'static str), value: Option<&Value>, at: MonotonicInstant) {
         let Some(text) = value.and_then(Value::as_str).filter(|text| !text.is_empty()) else {
             return;
         };
@@ -95,7 +95,7 @@ mod tests {
         );
         let mut answer = Answer::default();
         for (nth, byte) in stream.bytes().enumerate() {
-            answer.stream(&[byte], Moment::from_nanos(nth as u64));
+            answer.stream(&[byte], MonotonicInstant::from_nanos(nth as u64));
         }
         assert_eq!((answer.tokens(), answer.pieces), (3, 3));
         let end_of_second = stream.find("So").unwrap() as u64;
@@ -107,11 +107,11 @@ mod tests {
         let mut answer = Answer::default();
         answer.whole(
             br#"{"choices":[{"index":0,"message":{"content":"Hello there"}}]}"#,
-            Moment::ZERO,
+            MonotonicInstant::ZERO,
         );
         assert_eq!(answer.tokens(), 2);
         let mut half = Answer::default();
-        half.whole(br#"{"choices":[{"ind"#, Moment::ZERO);
+        half.whole(br#"{"choices":[{"ind"#, MonotonicInstant::ZERO);
         assert_eq!(half.tokens(), 0);
     }
 }

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::cli::demo::answer::Answer;
 use crate::cli::demo::scenario::Scenario;
-use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::clock::{self, MonotonicInstant};
 
 /// Receipts kept: as many as the backend's ledger keeps entries.
 pub const MOST_RECEIPTS: usize = tokengauge_simulator::ledger::LONGEST;
@@ -32,9 +32,9 @@ pub struct Receipt {
     pub scenario: &'static str,
     pub stream: bool,
     /// Just before the request was handed to the connection.
-    pub asked: Moment,
+    pub asked: MonotonicInstant,
     /// When the first generated text was received.
-    pub first_token: Option<Moment>,
+    pub first_token: Option<MonotonicInstant>,
     /// Tokens of the text received, in o200k_base.
     pub tokens: u64,
     pub status: Option<u16>,

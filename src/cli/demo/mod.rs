@@ -20,7 +20,7 @@ use super::run::Stop;
 use crate::cli::demo::load::Load;
 use crate::cli::demo::stage::{Places, Stage};
 use crate::cli::demo::verify::{Evidence, Report};
-use crate::config::value::Length;
+use crate::config::value::DurationValue;
 use crate::config::{Log, LogFormat, LogLevel};
 use crate::console::{Screen, View, render, render_lines};
 
@@ -34,7 +34,7 @@ Exit status: 0 if the telemetry that arrived agrees with what was really sent, 1
 pub struct Args {
     /// End by itself after this long, such as 10s or 2m; otherwise Ctrl-C ends it
     #[arg(long = "for", value_name = "TIME")]
-    length: Option<Length>,
+    length: Option<DurationValue>,
 
     /// How many clients ask at the same time
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=1_000))]
@@ -119,10 +119,10 @@ async fn finish(stage: Stage, load: Load) -> (String, bool) {
 }
 
 /// Resolves when the time is over, or on Ctrl-C or SIGTERM.
-async fn over(stop: &mut Stop, length: Option<Length>) {
+async fn over(stop: &mut Stop, length: Option<DurationValue>) {
     let ended = async {
         match length {
-            Some(Length(length)) => tokio::time::sleep(length).await,
+            Some(DurationValue(length)) => tokio::time::sleep(length).await,
             None => std::future::pending().await,
         }
     };
@@ -215,7 +215,7 @@ mod tests {
             args: Args,
         }
         let args = Alone::parse_from(["x", "--for", "10s", "--clients", "3"]).args;
-        assert_eq!((args.length, args.clients), (Some(Length(Duration::from_secs(10))), 3));
+        assert_eq!((args.length, args.clients), (Some(DurationValue(Duration::from_secs(10))), 3));
         assert!(Alone::try_parse_from(["x", "--clients", "0"]).is_err());
         assert!(Alone::try_parse_from(["x", "--for", "10"]).is_err());
     }

@@ -6,10 +6,10 @@ use super::objectives::DEFAULT_WINDOW;
 use super::{check_name, check_route, check_version};
 use crate::config::deserialize::{self, Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId};
-use crate::config::value::{Amount, Currency};
+use crate::config::value::{Currency, MoneyAmount};
 use crate::config::{file, prices, raw, yaml};
 use tokengauge_measure::cost::{Allowance, Budget, Costs, Price, Prices, Rental};
-use tokengauge_types::label::{Label, Pattern};
+use tokengauge_types::label::{GlobPattern, Label};
 
 /// Each budget makes up to three series and is checked for each request.
 const MAX_BUDGETS: usize = 256;
@@ -79,8 +79,8 @@ fn budget(
     })
 }
 
-fn pattern(written: Field<String>) -> Option<Pattern> {
-    written.value().map(|text| Pattern::new(&text))
+fn pattern(written: Field<String>) -> Option<GlobPattern> {
+    written.value().map(|text| GlobPattern::new(&text))
 }
 
 fn allowance(
@@ -161,9 +161,9 @@ fn price(
         let message = "no price; write input and output per million tokens, or request";
         errors.add(node, message);
     }
-    let amount = |written: Field<Amount>| written.value().map(|amount| amount.0);
+    let amount = |written: Field<MoneyAmount>| written.value().map(|amount| amount.0);
     Some(Price {
-        model: Pattern::new(&model?.value),
+        model: GlobPattern::new(&model?.value),
         provider: pattern(value.provider),
         from: value.from.value().map(|date| date.0),
         currency: currency?,
@@ -230,8 +230,8 @@ mod tests {
         let expected = Prices {
             models: vec![
                 Price {
-                    model: Pattern::new("gpt-*"),
-                    provider: Some(Pattern::new("openai")),
+                    model: GlobPattern::new("gpt-*"),
+                    provider: Some(GlobPattern::new("openai")),
                     from: "2026-01-31".parse().ok(),
                     currency: Label::known("USD"),
                     input: 2.5,
@@ -242,7 +242,7 @@ mod tests {
                     request: 0.5,
                 },
                 Price {
-                    model: Pattern::new("x"),
+                    model: GlobPattern::new("x"),
                     provider: None,
                     from: None,
                     currency: Label::known("EUR"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::deserialize::{Field, Spanned};
 use super::errors::{ErrorCollector, NodeId};
-use super::value::Size;
+use super::value::ByteSize;
 use super::{Config, Environment, ExportOverrides, Log, RunArgs, Secret, proxy_env, raw};
 use crate::forward::Propagator;
 use tokengauge_llm::count::Tokenisers;
@@ -29,7 +29,7 @@ mod upstreams;
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// Enough for 5,000 streams that are each 6 KiB behind. Streams further behind do not catch up.
-const OBSERVER_MEMORY: Size = Size(32 << 20);
+const OBSERVER_MEMORY: ByteSize = ByteSize(32 << 20);
 
 /// The key with which tenants, sessions and variants are hashed.
 const IDENTITY_KEY_VARIABLE: &str = "TOKENGAUGE_IDENTITY_KEY";
@@ -139,10 +139,10 @@ fn drain(written: Field<raw::Drain>, args: &RunArgs, errors: &mut ErrorCollector
     flag.0
 }
 
-fn labels(written: Field<raw::Labels>) -> label::Limits {
+fn labels(written: Field<raw::Labels>) -> label::CardinalityLimits {
     let written = written.or_default();
-    let default = label::Limits::default();
-    label::Limits {
+    let default = label::CardinalityLimits::default();
+    label::CardinalityLimits {
         error_types: written.error_types.or(default.error_types),
         finish_reasons: written.finish_reasons.or(default.finish_reasons),
         models: written.models.or(default.models),
@@ -198,7 +198,7 @@ fn request_log(
     let path = value.path.required(errors, node, "path", hint)?.value;
     let rotate = value.rotate.or_default();
     let default = request_log::Rotation::default();
-    let default_size = Size(usize::try_from(default.size).unwrap_or(usize::MAX));
+    let default_size = ByteSize(usize::try_from(default.size).unwrap_or(usize::MAX));
     Some(request_log::Config {
         place: request_log_destination(path),
         rotate: request_log::Rotation {

@@ -7,7 +7,7 @@ use super::{check_name, check_route};
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
 use crate::config::raw;
-use crate::config::value::{Length, Threshold};
+use crate::config::value::{DurationValue, ThresholdValue};
 use tokengauge_llm::dialect::Operation;
 use tokengauge_measure::slo::{Counting, Exclusion, Indicator, Objective, Preset, Promise, Scope};
 use tokengauge_types::label::Label;
@@ -250,7 +250,7 @@ fn operation(written: Field<String>, errors: &mut ErrorCollector) -> Option<Oper
 /// The keys that define an indicator. A preset does not allow them.
 struct OwnIndicator {
     indicator: Field<raw::Indicator>,
-    threshold: Field<Threshold>,
+    threshold: Field<ThresholdValue>,
     min_streams: Field<raw::Count>,
     min_output_tokens: Field<raw::Count>,
 }
@@ -333,7 +333,7 @@ const fn threshold_kind(kind: raw::Indicator) -> ThresholdKind {
 
 fn indicator(
     kind: raw::Indicator,
-    threshold: Field<Threshold>,
+    threshold: Field<ThresholdValue>,
     min_streams: Option<u32>,
     objective: NodeId,
     errors: &mut ErrorCollector,
@@ -353,7 +353,7 @@ fn indicator(
         }
     };
     let threshold = threshold.required(errors, objective, "threshold", hint)?;
-    let Spanned { value: Threshold(text), node } = threshold;
+    let Spanned { value: ThresholdValue(text), node } = threshold;
     let indicator = match kind {
         ThresholdKind::None(indicator) => Some(indicator),
         ThresholdKind::Time(of) => parse_time(&text).map(of),
@@ -371,7 +371,7 @@ fn indicator(
 }
 
 fn parse_time(text: &str) -> Option<Duration> {
-    let Length(time) = text.parse().ok()?;
+    let DurationValue(time) = text.parse().ok()?;
     (!time.is_zero()).then_some(time)
 }
 

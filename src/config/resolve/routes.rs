@@ -9,7 +9,7 @@ use super::upstreams::{self, Upstreams, default_scrape};
 use super::{check_name, invalid_name, is_name};
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::{ErrorCollector, NodeId, suggestion};
-use crate::config::value::{Size, Wrong};
+use crate::config::value::{ByteSize, ValueError};
 use crate::config::{RunArgs, raw};
 use crate::forward;
 use crate::route::{self, ConcurrencyLimit, TraceHeaders};
@@ -17,9 +17,9 @@ use crate::scrape;
 use tokengauge_llm::content::{self, BUILT_IN, Policy, Redactor};
 use tokengauge_llm::dialect;
 use tokengauge_measure::engine::warm;
-use tokengauge_types::event::{RouteFacts, Vantage};
+use tokengauge_types::event::{ProxyPosition, RouteFacts};
 use tokengauge_types::label::Label;
-use tokengauge_types::url::{self, Target};
+use tokengauge_types::url::{self, UpstreamTarget};
 
 /// A pause that a reader notices: 30 tokens late at a modest 15 tokens per second.
 const STALL_AFTER: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ pub(super) struct Written {
 /// Settings of routes that do not override them.
 #[derive(Clone, Copy)]
 pub(super) struct Defaults {
-    pub(super) vantage: Vantage,
+    pub(super) vantage: ProxyPosition,
     pub(super) trace: TraceHeaders,
 }
 
@@ -231,7 +231,7 @@ impl<'a> RouteResolver<'a> {
             host
         });
         let prefix = written.prefix.spanned().map(|Spanned { value, node }| {
-            url::prefix(&value).unwrap_or_else(|error: Wrong| {
+            url::prefix(&value).unwrap_or_else(|error: ValueError| {
                 self.errors.add(node, error.to_string());
                 value
             })
@@ -333,7 +333,7 @@ fn capture_policy(written: Field<raw::Content>, errors: &mut ErrorCollector) -> 
     let hint = "write `capture: true`, or remove `content`";
     let capture = value.capture.required(errors, node, "capture", hint);
     let redact = redactor(value.redact, errors);
-    let max_bytes = value.max_bytes.or(Size(Policy::MAX_BYTES)).0;
+    let max_bytes = value.max_bytes.or(ByteSize(Policy::MAX_BYTES)).0;
     capture?.value.then_some(Policy { max_bytes, redact: redact? })
 }
 
@@ -420,7 +420,7 @@ fn from_flags(args: &RunArgs, defaults: Defaults, errors: &mut ErrorCollector) -
     let mut upstreams: Vec<forward::Config> = Vec::new();
     let mut routes = Vec::new();
     for flag in &args.upstream {
-        let Target { prefix, url } = match flag.expose().parse::<Target>() {
+        let UpstreamTarget { prefix, url } = match flag.expose().parse::<UpstreamTarget>() {
             Ok(target) => target,
             Err(error) => {
                 errors.add_outside_file(UPSTREAM_FLAG, error.to_string());

@@ -8,12 +8,12 @@ use super::check_name;
 use crate::config::deserialize::{Field, Spanned};
 use crate::config::errors::ErrorCollector;
 use crate::config::raw;
-use crate::config::value::Limit;
+use crate::config::value::TimeLimit;
 use crate::forward;
 use crate::scrape;
 use tokengauge_measure::engine::warm;
 use tokengauge_types::label::Label;
-use tokengauge_types::url::{Page, Url};
+use tokengauge_types::url::{PathOrUrl, Url};
 
 /// A shorter limit fails every request. A limit of more than a day is `off`.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
@@ -100,8 +100,8 @@ fn timeouts(written: raw::Timeouts, errors: &mut ErrorCollector) -> forward::Tim
     }
 }
 
-fn timeout(field: Field<Limit>, errors: &mut ErrorCollector) -> Option<Option<Duration>> {
-    let Spanned { value: Limit(limit), node } = field.spanned()?;
+fn timeout(field: Field<TimeLimit>, errors: &mut ErrorCollector) -> Option<Option<Duration>> {
+    let Spanned { value: TimeLimit(limit), node } = field.spanned()?;
     if limit.is_some_and(|limit| !TIMEOUTS.contains(&limit)) {
         errors.add(node, "out of range; write a time from 1ms to 1d, or off");
     }
@@ -119,10 +119,13 @@ fn scrape(upstream: &forward::Config, written: raw::Metrics) -> scrape::Config {
 }
 
 /// A scrape of `page`, or of the path that engines use by default.
-pub(super) fn default_scrape(upstream: &forward::Config, page: Option<Page>) -> scrape::Config {
-    let url = match page.unwrap_or_else(|| Page::Path(scrape::Config::PATH.to_owned())) {
-        Page::Url(url) => url,
-        Page::Path(path) => Url {
+pub(super) fn default_scrape(
+    upstream: &forward::Config,
+    page: Option<PathOrUrl>,
+) -> scrape::Config {
+    let url = match page.unwrap_or_else(|| PathOrUrl::Path(scrape::Config::PATH.to_owned())) {
+        PathOrUrl::Url(url) => url,
+        PathOrUrl::Path(path) => Url {
             tls: upstream.tls,
             host: upstream.host.clone(),
             port: upstream.port,

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::forward::forwarder::ShutdownState;
-use tokengauge_types::event::{Ending, Refusal};
+use tokengauge_types::event::{Ending, RejectReason};
 
 const fn limits(max_in_flight: usize, queue: usize) -> ConcurrencyLimit {
     ConcurrencyLimit { max_in_flight, max_queue: queue, queue_timeout: Duration::from_secs(5) }
@@ -126,16 +126,16 @@ async fn the_waiting_is_bounded_by_the_clock_the_deadline_and_the_proxys_own_end
     };
     let begun = Instant::now();
     let failed = waiting(SHORT, None).await.unwrap_err();
-    assert_eq!(failed.ending, Ending::Rejected(Refusal::Overload));
+    assert_eq!(failed.ending, Ending::Rejected(RejectReason::Overload));
     assert_eq!(failed.retry_after, Some(SHORT));
     assert!(begun.elapsed() >= SHORT);
     let failed = waiting(LONG, Some(SHORT)).await.unwrap_err();
-    assert_eq!(failed.ending, Ending::Rejected(Refusal::Overload));
+    assert_eq!(failed.ending, Ending::Rejected(RejectReason::Overload));
     assert_eq!(counts(&door), (1, 0));
     let waits = waiting(LONG, None);
     phase.send_replace(ShutdownState::Draining);
     let failed = waits.await.unwrap_err();
-    assert_eq!(failed.ending, Ending::Rejected(Refusal::Draining));
+    assert_eq!(failed.ending, Ending::Rejected(RejectReason::Draining));
     assert_eq!(counts(&door), (1, 0));
     // Its turn goes before the drain: the place is there.
     let waits = waiting(LONG, None);

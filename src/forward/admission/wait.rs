@@ -15,7 +15,7 @@ use super::Permit;
 use crate::forward::exchange::ForwardError;
 use crate::forward::forwarder::ShutdownState;
 use crate::route::ConcurrencyLimit;
-use tokengauge_types::event::{Ending, Refusal};
+use tokengauge_types::event::{Ending, RejectReason};
 
 /// An exchange in the queue.
 #[derive(Debug)]
@@ -57,9 +57,9 @@ impl Queued {
                 biased;
                 // The door tells everybody whom it takes from the queue.
                 _ = turn => Ok(()),
-                () = broken(body) => Err(ForwardError::of(Ending::ClientBroke)),
+                () = broken(body) => Err(ForwardError::of(Ending::RequestBodyFailed)),
                 _ = phase.wait_for(|phase| *phase != ShutdownState::Serving) => {
-                    Err(ForwardError::of(Ending::Rejected(Refusal::Draining)))
+                    Err(ForwardError::of(Ending::Rejected(RejectReason::Draining)))
                 }
             }
         };
@@ -88,7 +88,7 @@ pub(in crate::forward) fn overload(limits: &ConcurrencyLimit, cause: &str) -> Fo
     ForwardError {
         cause: cause.to_owned(),
         retry_after: Some(limits.queue_timeout),
-        ..ForwardError::of(Ending::Rejected(Refusal::Overload))
+        ..ForwardError::of(Ending::Rejected(RejectReason::Overload))
     }
 }
 

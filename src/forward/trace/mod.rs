@@ -12,7 +12,7 @@ mod tracecontext;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use tokengauge_types::event::Trace;
+use tokengauge_types::event::TraceContext;
 use tokengauge_types::label::Name;
 
 /// A format of trace headers, in the words of `OTEL_PROPAGATORS`.
@@ -46,7 +46,7 @@ impl Propagator {
 }
 
 /// Whether the head of an exchange's trace is sampled.
-pub type Sample = Box<dyn Fn(&Trace) -> bool + Send + Sync>;
+pub type Sample = Box<dyn Fn(&TraceContext) -> bool + Send + Sync>;
 
 /// How trace headers are read and, on routes that continue traces, written.
 pub struct Propagation {
@@ -68,7 +68,7 @@ pub struct Carried {
 /// What is said upstream of a trace that goes on.
 #[derive(Clone, Copy)]
 struct Onward<'a> {
-    trace: &'a Trace,
+    trace: &'a TraceContext,
     carried: Carried,
     sampled: bool,
 }
@@ -76,7 +76,7 @@ struct Onward<'a> {
 /// What a caller says by one format.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Caller {
-    /// Trace and span; none where only a decision was sent, as B3 may.
+    /// TraceContext and span; none where only a decision was sent, as B3 may.
     ids: Option<([u8; 16], [u8; 8])>,
     sampled: Option<bool>,
     random: bool,
@@ -89,7 +89,7 @@ impl Propagation {
     }
 
     /// The trace of an exchange whose request came with `headers`.
-    pub fn read(&self, headers: &HeaderMap) -> (Trace, Carried) {
+    pub fn read(&self, headers: &HeaderMap) -> (TraceContext, Carried) {
         let heard = || {
             let each = self.propagators.iter();
             each.filter_map(|propagator| Some((*propagator, propagator.read(headers)?)))
@@ -103,7 +103,7 @@ impl Propagation {
             Some((trace_id, parent)) => (trace_id, Some(parent)),
             None => (fastrand::u128(1..).to_be_bytes(), None),
         };
-        let trace = Trace {
+        let trace = TraceContext {
             trace_id,
             parent,
             parent_sampled: caller.sampled,
@@ -117,7 +117,7 @@ impl Propagation {
     }
 
     /// Writes `trace`, with our CLIENT span as the parent, in the place of what the caller sent.
-    pub fn write(&self, trace: &Trace, carried: Carried, headers: &mut HeaderMap) {
+    pub fn write(&self, trace: &TraceContext, carried: Carried, headers: &mut HeaderMap) {
         let onward = Onward { trace, carried, sampled: (self.sample)(trace) };
         for propagator in &self.propagators {
             match propagator {
@@ -152,7 +152,7 @@ impl Propagator {
 impl Default for Propagation {
     /// The specification's defaults: its two formats of the W3C, and the caller's decision or else every trace.
     fn default() -> Self {
-        let sample = |trace: &Trace| trace.parent_sampled.unwrap_or(true);
+        let sample = |trace: &TraceContext| trace.parent_sampled.unwrap_or(true);
         Self::new(Propagator::DEFAULT.to_vec(), Box::new(sample))
     }
 }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn propagation(propagators: &[Propagator]) -> Propagation {
-        let sample = |trace: &Trace| trace.parent_sampled.unwrap_or(false);
+        let sample = |trace: &TraceContext| trace.parent_sampled.unwrap_or(false);
         Propagation::new(propagators.to_vec(), Box::new(sample))
     }
 

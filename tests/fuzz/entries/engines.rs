@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokengauge_measure::engine::exposition::samples;
 use tokengauge_measure::engine::{Asked, Backend, Backends, Engine, Numbers, Prefix, Told, read};
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::Label;
 
 use super::script::Script;
@@ -37,8 +37,8 @@ pub fn engines(input: &[u8]) {
             Ok(told) => check(told, named),
             Err(failed) => assert_eq!(*failed == Asked::Content, !any),
         }
-        backends.asked(Moment::ZERO, Wall::default(), &upstream, told);
-        for reading in backends.readings(Moment::ZERO) {
+        backends.asked(MonotonicInstant::ZERO, WallTime::default(), &upstream, told);
+        for reading in backends.readings(MonotonicInstant::ZERO) {
             let share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
             assert!(share(reading.kv_cache) && share(reading.prefix_cache));
         }

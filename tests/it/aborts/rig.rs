@@ -9,7 +9,7 @@ use tokengauge_measure::record::Record;
 use tokengauge_observe::{InFlightRequests, Observer, Sinks};
 use tokengauge_telemetry::prometheus::Format;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, Telemetry};
-use tokengauge_types::label::{Gate, Limits};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
 use super::table::Facts;
 use crate::support::collector::Collector;
@@ -47,12 +47,13 @@ impl Rig {
         });
         assert!(problems.is_empty());
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, metrics) = Instruments::new(&config, Limits::default(), readings);
+        let (instruments, metrics) =
+            Instruments::new(&config, CardinalityLimits::default(), readings);
         let telemetry = Arc::new(Telemetry::start(config, metrics).unwrap());
         let spans = Arc::clone(&telemetry);
         let sinks =
             Sinks { instruments, record: Box::new(move |record: &Record| spans.record(record)) };
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let proxy = setup.start().await;
         let requests = InFlightRequests::new(Vec::new(), gate, sinks);
         let observer = Arc::new(Observer::start(Arc::clone(&proxy.channel), requests).unwrap());

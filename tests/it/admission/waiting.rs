@@ -7,7 +7,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokengauge::route::ConcurrencyLimit;
-use tokengauge_types::event::{Direction, Entry, Word};
+use tokengauge_types::event::{Direction, ObserverEvent, TimestampedEvent};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -104,12 +104,13 @@ async fn beyond_the_queue_and_beyond_the_wait_it_is_a_429_that_says_when_to_come
             format!("Open {refused}")
         ]
     );
-    let at = |word: fn(&Word) -> bool| {
+    let at = |word: fn(&ObserverEvent) -> bool| {
         let mut entries = busy.proxy.entries().iter();
-        let second = |entry: &&Entry| entry.exchange.0 == 2 && word(&entry.word);
+        let second = |entry: &&TimestampedEvent| entry.exchange.0 == 2 && word(&entry.word);
         entries.find(second).unwrap().at
     };
-    let waited = at(|word| matches!(word, Word::End(_))) - at(|word| matches!(word, Word::Queued));
+    let waited = at(|word| matches!(word, ObserverEvent::End(_)))
+        - at(|word| matches!(word, ObserverEvent::Queued));
     assert!(waited >= wait, "{waited:?}");
 }
 

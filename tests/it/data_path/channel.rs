@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokengauge_types::event::{Direction, Word};
+use tokengauge_types::event::{Direction, ObserverEvent};
 
 use crate::support::{Backend, Proxy, Setup, within};
 
@@ -124,5 +124,5 @@ async fn order_within_an_exchange_is_total_while_it_is_drained() {
     assert!(words[0].starts_with("Open ") && words[0].ends_with(" Complete"));
     let expected: String = (0..2_000).map(|n| format!("{n:05}")).collect();
     assert_eq!(String::from_utf8(proxy.observed(Direction::Response)).unwrap(), expected);
-    assert_eq!(proxy.said(|word| matches!(word, Word::End(_))), 1);
+    assert_eq!(proxy.said(|word| matches!(word, ObserverEvent::End(_))), 1);
 }

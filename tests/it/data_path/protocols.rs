@@ -13,7 +13,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokengauge::forward::Protocol;
 use tokengauge_listen::{Address, Tls};
-use tokengauge_types::event::{Connected, Direction, Entry, Word};
+use tokengauge_types::event::{ConnectTimings, Direction, ObserverEvent, TimestampedEvent};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -413,30 +413,30 @@ async fn connecting_is_told_in_parts_by_who_connects_and_by_who_waits_for_it() {
     }
     proxy.words().await;
     let [made, waited] = [1, 2].map(|id| connected(&proxy, id));
-    let parts = |connected: &Connected| -> Vec<&str> {
+    let parts = |connected: &ConnectTimings| -> Vec<&str> {
         let stages = connected.stages();
         stages.map(|(stage, _)| stage.as_str()).collect()
     };
     assert_eq!((parts(made), made.reused), (vec!["dns", "tcp", "tls"], false));
     assert_eq!((parts(waited), waited.reused), (vec!["wait"], true));
     for (id, connected) in [(1, made), (2, waited)] {
-        let at = |wanted: fn(&Word) -> bool| {
-            let of_this = |entry: &&Entry| entry.exchange.0 == id && wanted(&entry.word);
+        let at = |wanted: fn(&ObserverEvent) -> bool| {
+            let of_this = |entry: &&TimestampedEvent| entry.exchange.0 == id && wanted(&entry.word);
             proxy.entries().iter().find(of_this).unwrap().at
         };
         let all: Duration = connected.stages().map(|(_, length)| length).sum();
-        let stage =
-            at(|word| matches!(word, Word::Sent)) - at(|word| matches!(word, Word::Admitted));
+        let stage = at(|word| matches!(word, ObserverEvent::RequestHeadSent))
+            - at(|word| matches!(word, ObserverEvent::Admitted));
         assert!(!all.is_zero() && all <= stage, "{all:?} of {stage:?}");
     }
     let (one, two) = (made.connection.as_ref(), waited.connection.as_ref());
     assert!(Arc::ptr_eq(one.unwrap(), two.unwrap()), "it is the same connection");
 }
 
-fn connected(proxy: &Proxy, exchange: u64) -> &Connected {
+fn connected(proxy: &Proxy, exchange: u64) -> &ConnectTimings {
     let mut said = proxy.entries().iter();
     let found = said.find_map(|entry| {
-        let Word::Connected(connected) = &entry.word else {
+        let ObserverEvent::Connected(connected) = &entry.word else {
             return None;
         };
         (entry.exchange.0 == exchange).then_some(connected)

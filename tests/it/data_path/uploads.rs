@@ -1,6 +1,6 @@
 //! When a long prompt counts as uploaded: by the order of what the client, the proxy and the upstream did.
 
-use tokengauge_types::event::Word;
+use tokengauge_types::event::ObserverEvent;
 use tokio::io::AsyncWriteExt;
 
 use crate::support::{Backend, Proxy, settle, within};
@@ -14,7 +14,7 @@ fn head() -> String {
 
 fn uploaded(proxy: &mut Proxy) -> bool {
     proxy.drain();
-    proxy.said(|word| matches!(word, Word::RequestEnd)) == 1
+    proxy.said(|word| matches!(word, ObserverEvent::RequestBodySent)) == 1
 }
 
 #[tokio::test]

@@ -27,12 +27,13 @@ use tokengauge_llm::dialect::{self, Api, RequestReader, RequestTarget};
 use tokengauge_llm::frame::Framer;
 use tokengauge_measure::record::Record;
 use tokengauge_observe::Exchange;
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    Blocked, Cell, Direction, Ending, ExchangeId, Head, Headers, Open, REQUEST_HEADERS,
-    RESPONSE_HEADERS, RouteFacts, Scheme, Trace, Vantage, Who, Word,
+    BackpressureTime, CallerIdentity, Direction, Ending, ExchangeId, Headers, LiveState,
+    ObserverEvent, ProxyPosition, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead, ResponseHead,
+    RouteFacts, Scheme, TraceContext,
 };
-use tokengauge_types::label::{Gate, Label, Limits, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
 use tungstenite::protocol::CloseFrame;
 use tungstenite::protocol::frame::Frame as PeerFrame;
@@ -99,8 +100,8 @@ impl Fixture {
 
     /// The record of the exchange when its answer's body comes in these pieces.
     pub fn play(&self, pieces: &[&[u8]]) -> Record {
-        let at = Moment::from_millis;
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let at = MonotonicInstant::from_millis;
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let mut exchange = Exchange::new(
             ExchangeId(1),
             at(0),
@@ -111,20 +112,20 @@ impl Fixture {
         let mut say = |millis, word, bytes: &[u8]| {
             exchange.word(at(millis), word, bytes, &mut |_| {});
         };
-        say(0, Word::Admitted, b"");
-        say(1, Word::Sent, b"");
+        say(0, ObserverEvent::Admitted, b"");
+        say(1, ObserverEvent::RequestHeadSent, b"");
         say(1, arrival(Direction::Request, &self.request), &self.request);
-        say(1, Word::RequestEnd, b"");
-        let head = Head {
+        say(1, ObserverEvent::RequestBodySent, b"");
+        let head = ResponseHead {
             status: self.status,
             version: http::Version::HTTP_11,
             headers: picked(&self.response_headers, &RESPONSE_HEADERS),
             length: None,
             own: false,
         };
-        say(2, Word::Head(Box::new(head)), b"");
+        say(2, ObserverEvent::ResponseHead(Box::new(head)), b"");
         if self.status == SWITCHING {
-            say(2, Word::Upgraded, b"");
+            say(2, ObserverEvent::Upgraded, b"");
         }
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
             say(3, arrival(Direction::Response, piece), piece);
@@ -161,11 +162,11 @@ impl Fixture {
         picked(&self.request_headers, &REQUEST_HEADERS)
     }
 
-    fn open(&self) -> Open {
+    fn open(&self) -> RequestHead {
         let address = self.host.as_deref().unwrap_or("127.0.0.1");
         let route = RouteFacts {
             name: Label::known("default"),
-            vantage: Vantage::Outbound,
+            vantage: ProxyPosition::Outbound,
             server_address: Label::known(address),
             server_port: 443,
             provider: None,
@@ -175,8 +176,8 @@ impl Fixture {
             stall_after: Duration::from_secs(2),
             hung_after: Duration::from_secs(30),
         };
-        Open {
-            wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
+        RequestHead {
+            wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
             method: self.method.clone(),
             path: Name::new(&self.path).unwrap(),
             host: Name::new(address),
@@ -187,11 +188,11 @@ impl Fixture {
             model: None,
             client: None,
             route: Arc::new(route),
-            trace: Trace::default(),
+            trace: TraceContext::default(),
             conversation: None,
-            who: Who::default(),
+            who: CallerIdentity::default(),
             connection: None,
-            cell: Arc::new(Cell::default()),
+            cell: Arc::new(LiveState::default()),
         }
     }
 
@@ -249,11 +250,11 @@ fn websocket(lines: &str) -> Vec<u8> {
     bytes
 }
 
-fn arrival(direction: Direction, bytes: &[u8]) -> Word {
-    Word::Arrival {
+fn arrival(direction: Direction, bytes: &[u8]) -> ObserverEvent {
+    ObserverEvent::Body {
         direction,
         len: u32::try_from(bytes.len()).unwrap(),
-        blocked: Blocked::default(),
+        blocked: BackpressureTime::default(),
     }
 }
 

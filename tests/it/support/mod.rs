@@ -17,7 +17,8 @@ use tokengauge::route::{self, ConcurrencyLimit, RouteMatcher, TraceHeaders};
 use tokengauge_listen::{Address, Connections, Listener};
 use tokengauge_observe::tee::{self, Batch, ObservationChannel};
 use tokengauge_types::event::{
-    Direction, Ending, Entry, ExchangeId, Open, RouteFacts, Scheme, Vantage, Word,
+    Direction, Ending, ExchangeId, ObserverEvent, ProxyPosition, RequestHead, RouteFacts, Scheme,
+    TimestampedEvent,
 };
 use tokengauge_types::label::Label;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -133,7 +134,7 @@ pub struct Proxy {
     upstream: Arc<Upstream>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<Connections>,
-    said: Vec<Entry>,
+    said: Vec<TimestampedEvent>,
     bytes: Vec<(ExchangeId, Direction, Vec<u8>)>,
 }
 
@@ -219,7 +220,7 @@ impl Setup {
 fn facts(name: &str) -> RouteFacts {
     RouteFacts {
         name: Label::known(name),
-        vantage: Vantage::Outbound,
+        vantage: ProxyPosition::Outbound,
         server_address: Label::known("127.0.0.1"),
         server_port: 80,
         provider: None,
@@ -255,7 +256,7 @@ impl Proxy {
     /// Exchanges that were let in so far.
     pub fn admitted(&mut self) -> usize {
         self.drain();
-        self.said(|word| matches!(word, Word::Admitted))
+        self.said(|word| matches!(word, ObserverEvent::Admitted))
     }
 
     /// Stops accepting; what is left are the connections.
@@ -293,9 +294,9 @@ impl Proxy {
         self.bytes.iter().filter_map(of_direction).flatten().collect()
     }
 
-    pub fn opened(&self) -> &Open {
+    pub fn opened(&self) -> &RequestHead {
         let open = self.said.iter().find_map(|entry| {
-            let Word::Open(open) = &entry.word else {
+            let ObserverEvent::RequestHead(open) = &entry.word else {
                 return None;
             };
             Some(&**open)
@@ -304,12 +305,12 @@ impl Proxy {
     }
 
     /// How many words of a kind were said.
-    pub fn said(&self, kind: impl Fn(&Word) -> bool) -> usize {
+    pub fn said(&self, kind: impl Fn(&ObserverEvent) -> bool) -> usize {
         self.said.iter().filter(|entry| kind(&entry.word)).count()
     }
 
     /// Every word drained so far, with its instant.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[TimestampedEvent] {
         &self.said
     }
 
@@ -319,7 +320,7 @@ impl Proxy {
             self.channel.drain(shard, &mut batch);
             let mut bytes = batch.bytes.as_slice();
             for entry in &batch.entries {
-                if let Word::Arrival { direction, len, .. } = entry.word {
+                if let ObserverEvent::Body { direction, len, .. } = entry.word {
                     let (arrived, rest) = bytes.split_at(usize::try_from(len).unwrap());
                     self.bytes.push((entry.exchange, direction, arrived.to_vec()));
                     bytes = rest;
@@ -332,20 +333,24 @@ impl Proxy {
 }
 
 /// A word in short; arrivals without their length, since how bytes are cut is the sockets' business.
-fn short(word: &Word) -> String {
+fn short(word: &ObserverEvent) -> String {
     match word {
-        Word::Open(_) => "Open".to_owned(),
-        Word::Connected(connected) if connected.reused => "Reused".to_owned(),
-        Word::Connected(_) => "Connected".to_owned(),
-        Word::Head(head) if head.own => format!("Own({})", head.status),
-        Word::Head(head) => format!("Head({})", head.status),
-        Word::Arrival { direction, .. } => format!("Arrival({direction:?})"),
-        Word::Gap { direction, bytes } => format!("Gap({direction:?}, {bytes})"),
-        Word::Trailers(direction) => format!("Trailers({direction:?})"),
-        Word::Closed(direction) => format!("Closed({direction:?})"),
-        Word::End(Ending::Complete) => "Complete".to_owned(),
-        Word::End(ending) => format!("End({ending:?})"),
-        Word::Queued | Word::Admitted | Word::Sent | Word::RequestEnd | Word::Upgraded => {
+        ObserverEvent::RequestHead(_) => "Open".to_owned(),
+        ObserverEvent::Connected(connected) if connected.reused => "Reused".to_owned(),
+        ObserverEvent::Connected(_) => "Connected".to_owned(),
+        ObserverEvent::ResponseHead(head) if head.own => format!("Own({})", head.status),
+        ObserverEvent::ResponseHead(head) => format!("Head({})", head.status),
+        ObserverEvent::Body { direction, .. } => format!("Arrival({direction:?})"),
+        ObserverEvent::Gap { direction, bytes } => format!("Gap({direction:?}, {bytes})"),
+        ObserverEvent::Trailers(direction) => format!("Trailers({direction:?})"),
+        ObserverEvent::Closed(direction) => format!("Closed({direction:?})"),
+        ObserverEvent::End(Ending::Complete) => "Complete".to_owned(),
+        ObserverEvent::End(ending) => format!("End({ending:?})"),
+        ObserverEvent::Queued
+        | ObserverEvent::Admitted
+        | ObserverEvent::RequestHeadSent
+        | ObserverEvent::RequestBodySent
+        | ObserverEvent::Upgraded => {
             format!("{word:?}")
         }
     }

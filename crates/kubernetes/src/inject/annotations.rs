@@ -11,7 +11,7 @@ use super::value::{ClusterName, ConfigMapName, Image, OtlpUrl, PortName, PortNum
 use super::{PlanError, record};
 use tokengauge_measure::slo::Preset;
 use tokengauge_types::label::Name;
-use tokengauge_types::{url::Target, value::Length};
+use tokengauge_types::{url::UpstreamTarget, value::DurationValue};
 
 const PREFIX: &str = "tokengauge.dev/";
 
@@ -51,7 +51,7 @@ pub(super) struct SidecarConfig {
     /// Whether the pod itself has annotations for the sidecar.
     pub(super) has_annotations: bool,
     pub(super) image: Image,
-    pub(super) upstream: Vec<Target>,
+    pub(super) upstream: Vec<UpstreamTarget>,
     pub(super) port: Option<PortName>,
     pub(super) provider: Option<Name>,
     pub(super) objectives: Option<Preset>,
@@ -63,7 +63,7 @@ pub(super) struct SidecarConfig {
     pub(super) admin: u16,
     pub(super) otlp_endpoint: Option<OtlpUrl>,
     pub(super) otlp_protocol: Option<OtlpProtocol>,
-    pub(super) drain: Option<Length>,
+    pub(super) drain: Option<DurationValue>,
     pub(super) native: bool,
     pub(super) cluster: Option<ClusterName>,
     pub(super) cpu_request: Option<Quantity>,
@@ -234,7 +234,7 @@ fn parse_names(text: &str) -> Result<Vec<String>, String> {
 }
 
 /// Errors do not repeat the text, because a URL may hold credentials.
-fn parse_targets(text: &str) -> Result<Vec<Target>, String> {
+fn parse_targets(text: &str) -> Result<Vec<UpstreamTarget>, String> {
     text.split(',').map(|target| from_text(target.trim())).collect()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each row was tested with the SDKs or read in their source code. `docs/vendor-apis.md` lists the versions.
 
-use tokengauge_types::url::Target;
+use tokengauge_types::url::UpstreamTarget;
 
 /// The API of one provider.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub(super) struct BaseUrl {
 }
 
 /// Returns the value of `--upstream`: `[/PREFIX=]URL`, separated by commas. Without upstreams it lists all providers.
-pub(super) fn upstream_flag(upstream: &[Target]) -> String {
+pub(super) fn upstream_flag(upstream: &[UpstreamTarget]) -> String {
     let texts: Vec<String> = if upstream.is_empty() {
         let routes = PROVIDERS
             .iter()
@@ -111,7 +111,7 @@ pub(super) fn upstream_flag(upstream: &[Target]) -> String {
     texts.join(",")
 }
 
-fn target_text(target: &Target) -> String {
+fn target_text(target: &UpstreamTarget) -> String {
     match &target.prefix {
         Some(prefix) => format!("{prefix}={}", target.url),
         None => target.url.to_string(),
@@ -120,7 +120,7 @@ fn target_text(target: &Target) -> String {
 
 /// Returns the variables that point to the sidecar at `port`, and the upstreams for which no variable is known.
 pub(super) fn base_urls(
-    upstream: &[Target],
+    upstream: &[UpstreamTarget],
     provider: Option<&str>,
     port: u16,
 ) -> (Vec<BaseUrl>, Vec<String>) {
@@ -158,7 +158,7 @@ pub(super) fn base_urls(
 /// Finds the provider of an upstream by its host or its prefix. The only upstream is otherwise found by the provider's
 /// name, and speaks OpenAI's API if that is unknown.
 fn find_provider(
-    target: &Target,
+    target: &UpstreamTarget,
     provider: Option<&str>,
     is_only: bool,
 ) -> Option<&'static Provider> {

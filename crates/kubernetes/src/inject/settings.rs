@@ -9,7 +9,7 @@ use super::value::{
 };
 use tokengauge_measure::slo::Preset;
 use tokengauge_types::label::Name;
-use tokengauge_types::{url::Target, value::Length};
+use tokengauge_types::{url::UpstreamTarget, value::DurationValue};
 
 /// The position of the sidecar.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -72,7 +72,7 @@ pub struct Settings {
     /// Outbound: where to forward requests: a URL, or /PREFIX=URL for one path prefix; may be repeated [default: the
     /// providers' own APIs, each under its prefix]
     #[arg(long, value_name = "[/PREFIX=]URL", value_delimiter = ',')]
-    pub upstream: Vec<Target>,
+    pub upstream: Vec<UpstreamTarget>,
 
     /// The provider name in telemetry, such as openai or vllm [default: detected from the engine's image and command,
     /// or from the upstream's host]
@@ -109,7 +109,7 @@ pub struct Settings {
 
     /// How long open streams may continue after the pod is deleted [default: 300s]
     #[arg(long, value_name = "TIME")]
-    pub drain: Option<Length>,
+    pub drain: Option<DurationValue>,
 
     /// Add a native sidecar (Kubernetes 1.29 and later) instead of a plain container [default: true]
     #[arg(long, value_name = "BOOL")]

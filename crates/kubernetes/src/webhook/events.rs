@@ -15,7 +15,7 @@ use super::log;
 use super::metrics::{EventOutcome, Metrics};
 use super::review::{OwnerEvent, ReviewOutcome, cut};
 use super::validity::rfc3339;
-use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::clock::{self, MonotonicInstant};
 
 /// EventRecorder that wait to be sent.
 const QUEUE: usize = 256;
@@ -113,12 +113,12 @@ fn event(told: &OwnerEvent, now: &str) -> Value {
 
 /// What was said of late.
 #[derive(Debug, Default)]
-struct RecentEvents(HashMap<(String, &'static str), Moment>);
+struct RecentEvents(HashMap<(String, &'static str), MonotonicInstant>);
 
 impl RecentEvents {
-    fn is_new(&mut self, told: &OwnerEvent, now: Moment) -> bool {
+    fn is_new(&mut self, told: &OwnerEvent, now: MonotonicInstant) -> bool {
         let key = (format!("{}/{}", told.namespace, told.on), told.reason);
-        let holds = |at: &Moment| now.since(*at) < AGAIN;
+        let holds = |at: &MonotonicInstant| now.since(*at) < AGAIN;
         if self.0.get(&key).is_some_and(holds) {
             return false;
         }
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn the_same_is_said_once_in_ten_minutes() {
         let mut said = RecentEvents::default();
-        let start = Moment::from_secs(1_000);
+        let start = MonotonicInstant::from_secs(1_000);
         assert!(said.is_new(&told("a", "x"), start));
         assert!(!said.is_new(&told("a", "x"), start + Duration::from_secs(599)));
         assert!(said.is_new(&told("a", "y"), start) && said.is_new(&told("b", "x"), start));
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_storm_of_owners_is_not_remembered_without_end() {
         let mut said = RecentEvents::default();
-        let start = Moment::from_secs(1_000);
+        let start = MonotonicInstant::from_secs(1_000);
         let new = (0..10_000).filter(|n| said.is_new(&told(&n.to_string(), "x"), start)).count();
         assert_eq!((new, said.0.len()), (MOST_REMEMBERED, MOST_REMEMBERED));
         assert!(said.is_new(&told("later", "x"), start + AGAIN));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::room::Room;
 use super::{Encoding, Given, encoding_of};
-use tokengauge_types::label::{Label, Pattern};
+use tokengauge_types::label::{GlobPattern, Label};
 
 /// What text is counted with.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub struct Tokenisers {
 }
 
 struct Entry {
-    pattern: Pattern,
+    pattern: GlobPattern,
     assigned: Assigned,
 }
 
@@ -62,7 +62,7 @@ impl Tokenisers {
     /// the first in the order of the alphabet wins.
     pub fn new(assigned: impl IntoIterator<Item = Assigned>, before: &Self) -> Self {
         let entry =
-            |assigned: Assigned| Entry { pattern: Pattern::new(&assigned.models), assigned };
+            |assigned: Assigned| Entry { pattern: GlobPattern::new(&assigned.models), assigned };
         let mut entries: Vec<Entry> = assigned.into_iter().map(entry).collect();
         entries.sort_by(|one, two| {
             let narrower = two.pattern.narrowness().cmp(&one.pattern.narrowness());

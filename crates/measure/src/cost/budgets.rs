@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::record::{Call, Record};
-use tokengauge_types::label::{Label, Pattern};
+use tokengauge_types::label::{GlobPattern, Label};
 
 /// What may be used over a rolling window, and by which calls. A scope that is `None` takes all.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,10 +11,10 @@ pub struct Budget {
     /// Unique; the value of the `tokengauge.budget` attribute.
     pub name: Label,
     /// A pattern on the tenant, in which `*` stands for any text. A call without a tenant has none.
-    pub tenant: Option<Pattern>,
+    pub tenant: Option<GlobPattern>,
     pub route: Option<Label>,
     /// A pattern on the model that was asked for.
-    pub model: Option<Pattern>,
+    pub model: Option<GlobPattern>,
     pub allowance: Allowance,
     pub window: Duration,
 }
@@ -60,8 +60,8 @@ impl Budget {
     }
 
     fn pays(&self, record: &Record, call: &Call) -> bool {
-        let fits = |pattern: &Option<Pattern>, name: Option<&str>| {
-            let fits = |pattern: &Pattern| name.is_some_and(|name| pattern.matches(name));
+        let fits = |pattern: &Option<GlobPattern>, name: Option<&str>| {
+            let fits = |pattern: &GlobPattern| name.is_some_and(|name| pattern.matches(name));
             pattern.as_ref().is_none_or(fits)
         };
         let tenant = record.who.tenant.as_ref().map(|name| name.as_str());
@@ -105,7 +105,7 @@ mod tests {
     fn budget(allowance: Allowance) -> Budget {
         Budget {
             name: Label::known("b"),
-            tenant: Some(Pattern::new("acme*")),
+            tenant: Some(GlobPattern::new("acme*")),
             route: None,
             model: None,
             allowance,
@@ -133,7 +133,7 @@ mod tests {
     fn a_scope_narrows() {
         let route = Budget { route: Some(Label::known("other")), ..budget(money("USD")) };
         let model =
-            Budget { model: Some(Pattern::new("GPT-*")), tenant: None, ..budget(money("USD")) };
+            Budget { model: Some(GlobPattern::new("GPT-*")), tenant: None, ..budget(money("USD")) };
         assert_eq!(route.spent(&of("acme")), None);
         assert_eq!(model.spent(&of("globex")), Some(0.5));
         let mut plain = of("acme");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tokengauge_types::clock::Wall;
+use tokengauge_types::clock::WallTime;
 
 const NANOS: u64 = 86_400_000_000_000;
 
@@ -12,7 +12,7 @@ const NANOS: u64 = 86_400_000_000_000;
 pub struct Day(i64);
 
 impl Day {
-    pub fn of(wall: Wall) -> Self {
+    pub fn of(wall: WallTime) -> Self {
         Self(i64::try_from(wall.unix_nanos() / NANOS).unwrap_or(i64::MAX))
     }
 
@@ -87,7 +87,7 @@ mod tests {
             let day: Day = text.parse().unwrap();
             assert_eq!(day, Day(days), "{text}");
             assert_eq!(day.to_string(), text);
-            let noon = Wall::from_unix_nanos(u64::try_from(days).unwrap() * NANOS + NANOS / 2);
+            let noon = WallTime::from_unix_nanos(u64::try_from(days).unwrap() * NANOS + NANOS / 2);
             assert_eq!(Day::of(noon), day);
         }
     }

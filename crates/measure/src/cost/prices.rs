@@ -3,7 +3,7 @@
 use crate::cost::{Day, Priced};
 use crate::record::{Call, Cost, Record};
 use tokengauge_llm::count::Source;
-use tokengauge_types::label::{Label, Pattern};
+use tokengauge_types::label::{GlobPattern, Label};
 
 /// Tokens by which prices are told.
 const MILLION: f64 = 1e6;
@@ -19,9 +19,9 @@ pub struct Prices {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Price {
     /// A pattern on the model's name, in which `*` stands for any text.
-    pub model: Pattern,
+    pub model: GlobPattern,
     /// A pattern on the provider's.
-    pub provider: Option<Pattern>,
+    pub provider: Option<GlobPattern>,
     /// Valid from the beginning of this day in UTC.
     pub from: Option<Day>,
     pub currency: Label,
@@ -141,12 +141,12 @@ mod tests {
     use crate::record::Output;
     use crate::slo::example::stream;
     use tokengauge_llm::dialect::Usage;
-    use tokengauge_types::clock::Wall;
+    use tokengauge_types::clock::WallTime;
     use tokengauge_types::label::Name;
 
     fn price(model: &str, input: f64) -> Price {
         Price {
-            model: Pattern::new(model),
+            model: GlobPattern::new(model),
             provider: None,
             from: None,
             currency: Label::known("USD"),
@@ -236,7 +236,7 @@ mod tests {
         let on = |day: &str| {
             let mut record = record(used(1_000_000, 0));
             let days: u64 = day.parse().unwrap();
-            record.wall = Wall::from_unix_nanos(days * 86_400_000_000_000);
+            record.wall = WallTime::from_unix_nanos(days * 86_400_000_000_000);
             amount(table(), &record).0.round()
         };
         // 2025-12-31, 2026-01-01, 2026-06-30, 2026-07-01.
@@ -248,8 +248,8 @@ mod tests {
 
     #[test]
     fn a_provider_narrows_and_the_model_that_answered_is_known_too() {
-        let azure = Price { provider: Some(Pattern::new("azure.*")), ..price("gpt-4o", 7.0) };
-        let vendor = Price { provider: Some(Pattern::new("openai")), ..price("gpt-4o", 5.0) };
+        let azure = Price { provider: Some(GlobPattern::new("azure.*")), ..price("gpt-4o", 7.0) };
+        let vendor = Price { provider: Some(GlobPattern::new("openai")), ..price("gpt-4o", 5.0) };
         let record = record(used(1_000_000, 0));
         assert!(
             (amount(vec![price("gpt-4o", 1.0), azure.clone(), vendor], &record).0 - 5.0).abs()

@@ -30,7 +30,7 @@ use crate::drift::lengths::{Bucket, Lengths};
 use crate::drift::window::Window;
 use crate::load::{Flow, MOST_FLOWS};
 use crate::record::{Call, Complete, Outcome, Record};
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 /// What is compared with what.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,7 +133,7 @@ impl Drift {
     }
 
     /// An exchange is over.
-    pub fn ended(&mut self, at: Moment, record: &Record) {
+    pub fn ended(&mut self, at: MonotonicInstant, record: &Record) {
         let Some(call) = &record.call else {
             return;
         };
@@ -146,7 +146,12 @@ impl Drift {
         }
     }
 
-    fn note(&mut self, at: Moment, flow: &Flow, lengths: [Option<u64>; Direction::ALL.len()]) {
+    fn note(
+        &mut self,
+        at: MonotonicInstant,
+        flow: &Flow,
+        lengths: [Option<u64>; Direction::ALL.len()],
+    ) {
         if !self.flows.contains_key(flow) {
             if self.flows.len() >= MOST_FLOWS {
                 return;
@@ -163,7 +168,7 @@ impl Drift {
     }
 
     /// In the order of the flows' names.
-    pub fn reading(&mut self, at: Moment) -> Reading {
+    pub fn reading(&mut self, at: MonotonicInstant) -> Reading {
         let most = self.config.exchanges;
         let tell = |(flow, tracks): (&Flow, &mut [Track; Direction::ALL.len()])| FlowReading {
             flow: flow.clone(),
@@ -233,7 +238,7 @@ impl Track {
         Self { reference, window: Window::default() }
     }
 
-    fn note(&mut self, at: Moment, bucket: Bucket, most: usize) {
+    fn note(&mut self, at: MonotonicInstant, bucket: Bucket, most: usize) {
         self.turn(at);
         match &mut self.reference {
             Reference::First(first) if first.total() < most as u64 => {
@@ -248,11 +253,11 @@ impl Track {
 
     /// Where a day has gone by, what was counted in it is the baseline, and the window begins anew: what is compared
     /// with a day is not of that day. A day that nobody asked anything in is an empty baseline.
-    fn turn(&mut self, at: Moment) {
+    fn turn(&mut self, at: MonotonicInstant) {
         let Reference::Yesterday { day, former, today } = &mut self.reference else {
             return;
         };
-        let now = at.since(Moment::ZERO).as_secs() / DAY.as_secs();
+        let now = at.since(MonotonicInstant::ZERO).as_secs() / DAY.as_secs();
         if now <= *day {
             return;
         }
@@ -262,7 +267,7 @@ impl Track {
         self.window = Window::default();
     }
 
-    fn reading(&mut self, at: Moment, most: usize) -> LengthReading {
+    fn reading(&mut self, at: MonotonicInstant, most: usize) -> LengthReading {
         self.turn(at);
         let current = self.window.lengths();
         let baseline = match &self.reference {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::drift::lengths::{Bucket, Lengths};
 use crate::drift::{Direction, FEWEST};
 use crate::load::{Flow, MOST_FLOWS};
-use tokengauge_types::event::Vantage;
+use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{LONGEST_NAME, Label};
 
 /// The lengths of each flow.
@@ -48,7 +48,7 @@ struct Entry {
     provider: String,
     model: String,
     route: String,
-    vantage: Vantage,
+    vantage: ProxyPosition,
     /// Pairs of a length in tokens and how many exchanges had it, or one a little above it.
     input: Vec<(u64, u32)>,
     output: Vec<(u64, u32)>,

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use tokengauge_types::event::Vantage;
+use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::Label;
 
 const HOUR: u64 = 3_600;
@@ -11,7 +11,7 @@ fn flow(model: &str) -> Flow {
         provider: Label::known("openai"),
         model: Label::known(model),
         route: Label::known("default"),
-        vantage: Vantage::Gateway,
+        vantage: ProxyPosition::Gateway,
     }
 }
 
@@ -21,8 +21,8 @@ fn drift(baseline: Baseline, exchanges: usize) -> Drift {
     drift
 }
 
-fn at(hours: u64) -> Moment {
-    Moment::from_secs(hours * HOUR)
+fn at(hours: u64) -> MonotonicInstant {
+    MonotonicInstant::from_secs(hours * HOUR)
 }
 
 /// So many exchanges, spread over 100 lengths from `from` on, both ways.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::engine::warm::{self, Machine};
 use crate::engine::{Asked, Engine, Numbers, Prefix, Told};
 use crate::record::Warm;
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::Label;
 
 /// What is wanted to be known of one upstream.
@@ -70,7 +70,7 @@ pub struct Backends {
 struct Known {
     backend: Backend,
     engine: Option<Engine>,
-    last: Option<(Moment, Numbers)>,
+    last: Option<(MonotonicInstant, Numbers)>,
     prefix_cache: Option<f64>,
     asked: [u64; Asked::ALL.len()],
     implausible: u64,
@@ -98,7 +98,13 @@ impl Backends {
     }
 
     /// An upstream's metrics were read at `at`, which is `wall` on the wall clock, or not.
-    pub fn asked(&mut self, at: Moment, wall: Wall, upstream: &Label, told: Result<Told, Asked>) {
+    pub fn asked(
+        &mut self,
+        at: MonotonicInstant,
+        wall: WallTime,
+        upstream: &Label,
+        told: Result<Told, Asked>,
+    ) {
         let Some(known) = self.find(upstream) else {
             return;
         };
@@ -112,14 +118,14 @@ impl Backends {
     }
 
     /// A call was admitted on `route`: to which upstream it goes, and how it finds the backend. `None` where nobody asks.
-    pub fn admitted(&mut self, at: Moment, route: &Label) -> Option<(Label, Warm)> {
+    pub fn admitted(&mut self, at: MonotonicInstant, route: &Label) -> Option<(Label, Warm)> {
         let known = self.all.get_mut(*self.of_route.get(route)?)?;
         let found = known.machine.as_mut()?.admitted(at);
         Some((known.backend.upstream.clone(), found))
     }
 
     /// A call that was admitted is over, whatever way.
-    pub fn left(&mut self, at: Moment, upstream: &Label) {
+    pub fn left(&mut self, at: MonotonicInstant, upstream: &Label) {
         if let Some(machine) = self.machine(upstream) {
             machine.left(at);
         }
@@ -128,7 +134,7 @@ impl Backends {
     /// It was answered well: see [`Machine::answered`].
     pub fn answered(
         &mut self,
-        at: Moment,
+        at: MonotonicInstant,
         upstream: &Label,
         found: Warm,
         load: Option<Duration>,
@@ -141,14 +147,14 @@ impl Backends {
 
     /// The requests that wait in the engine behind `route`, where that is the only one that leads there: the queue of an
     /// upstream that several routes share cannot be told apart by route.
-    pub fn waiting(&self, at: Moment, route: &Label) -> Option<u64> {
+    pub fn waiting(&self, at: MonotonicInstant, route: &Label) -> Option<u64> {
         let known = self.all.get(*self.of_route.get(route)?)?;
         let alone = known.backend.routes.len() == 1;
         known.fresh(at).filter(|_| alone)?.waiting
     }
 
     /// All of them, in the order of the configuration.
-    pub fn readings(&self, at: Moment) -> Vec<Reading> {
+    pub fn readings(&self, at: MonotonicInstant) -> Vec<Reading> {
         self.all.iter().map(|known| known.reading(at)).collect()
     }
 
@@ -175,7 +181,7 @@ impl Known {
         }
     }
 
-    fn told(&mut self, at: Moment, wall: Wall, told: Told) {
+    fn told(&mut self, at: MonotonicInstant, wall: WallTime, told: Told) {
         let Told { engine, numbers, implausible } = told;
         self.implausible += implausible;
         let before = self.last.filter(|_| self.engine == Some(engine));
@@ -195,14 +201,14 @@ impl Known {
     }
 
     /// The last numbers, while they say how it is.
-    fn fresh(&self, at: Moment) -> Option<&Numbers> {
+    fn fresh(&self, at: MonotonicInstant) -> Option<&Numbers> {
         let (read, numbers) = self.last.as_ref()?;
         (at.since(*read) <= self.backend.stale_after?).then_some(numbers)
     }
 
-    fn reading(&self, at: Moment) -> Reading {
+    fn reading(&self, at: MonotonicInstant) -> Reading {
         let fresh = self.fresh(at);
-        let age = |(read, _): &(Moment, Numbers)| at.since(*read).as_secs_f64();
+        let age = |(read, _): &(MonotonicInstant, Numbers)| at.since(*read).as_secs_f64();
         Reading {
             upstream: self.backend.upstream.clone(),
             engine: self.engine,
@@ -255,7 +261,7 @@ mod tests {
     use super::*;
 
     const STALE: Duration = Duration::from_secs(15);
-    const WALL: Wall = Wall::from_unix_nanos(1_700_000_000_000_000_000);
+    const WALL: WallTime = WallTime::from_unix_nanos(1_700_000_000_000_000_000);
 
     fn gpu() -> Label {
         Label::known("gpu")
@@ -290,8 +296,8 @@ mod tests {
     }
 
     fn ask(backends: &mut Backends, at: u64, told: Result<Told, Asked>) -> Reading {
-        backends.asked(Moment::from_secs(at), WALL, &gpu(), told);
-        backends.readings(Moment::from_secs(at)).remove(0)
+        backends.asked(MonotonicInstant::from_secs(at), WALL, &gpu(), told);
+        backends.readings(MonotonicInstant::from_secs(at)).remove(0)
     }
 
     #[test]
@@ -315,7 +321,7 @@ mod tests {
         let mut backends = backends(&["chat"]);
         let mut share = |at, queries, started: u64| {
             let mut told = told(0, queries, 0.0).unwrap();
-            told.numbers.started = Some(Wall::from_unix_nanos(started));
+            told.numbers.started = Some(WallTime::from_unix_nanos(started));
             ask(&mut backends, at, Ok(told)).prefix_cache
         };
         assert_eq!(share(0, 10.0, 1), None);
@@ -326,7 +332,7 @@ mod tests {
     #[test]
     fn a_reading_ages_and_a_stale_one_leaves_only_its_age() {
         let mut backends = backends(&["chat"]);
-        let before = backends.readings(Moment::from_secs(9)).remove(0);
+        let before = backends.readings(MonotonicInstant::from_secs(9)).remove(0);
         assert_eq!((before.scrape_age, before.engine), (None, None));
         assert_eq!(before.asked, Some([0; 8]), "told as 0 from the start on");
         ask(&mut backends, 10, told(4, 0.0, 0.0));
@@ -344,14 +350,14 @@ mod tests {
     fn the_engines_queue_is_that_of_a_route_which_alone_leads_there() {
         let chat = Label::known("chat");
         let mut alone = backends(&["chat"]);
-        assert_eq!(alone.waiting(Moment::ZERO, &chat), None);
+        assert_eq!(alone.waiting(MonotonicInstant::ZERO, &chat), None);
         ask(&mut alone, 0, told(7, 0.0, 0.0));
-        assert_eq!(alone.waiting(Moment::from_secs(15), &chat), Some(7));
-        assert_eq!(alone.waiting(Moment::from_secs(16), &chat), None);
-        assert_eq!(alone.waiting(Moment::ZERO, &Label::known("other")), None);
+        assert_eq!(alone.waiting(MonotonicInstant::from_secs(15), &chat), Some(7));
+        assert_eq!(alone.waiting(MonotonicInstant::from_secs(16), &chat), None);
+        assert_eq!(alone.waiting(MonotonicInstant::ZERO, &Label::known("other")), None);
         let mut shared = backends(&["chat", "batch"]);
         ask(&mut shared, 0, told(7, 0.0, 0.0));
-        assert_eq!(shared.waiting(Moment::ZERO, &chat), None);
+        assert_eq!(shared.waiting(MonotonicInstant::ZERO, &chat), None);
     }
 
     #[test]
@@ -359,32 +365,32 @@ mod tests {
         let mut backends = backends(&["chat"]);
         ask(&mut backends, 0, told(7, 0.0, 0.0));
         backends.replace(vec![backend(&["batch"])]);
-        assert_eq!(backends.readings(Moment::ZERO)[0].waiting, Some(7));
-        let waiting = |route| backends.waiting(Moment::ZERO, &Label::known(route));
+        assert_eq!(backends.readings(MonotonicInstant::ZERO)[0].waiting, Some(7));
+        let waiting = |route| backends.waiting(MonotonicInstant::ZERO, &Label::known(route));
         assert_eq!((waiting("chat"), waiting("batch")), (None, Some(7)));
         let slower = Backend { stale_after: Some(STALE * 2), ..backend(&["batch"]) };
         backends.replace(vec![slower]);
-        assert_eq!(backends.readings(Moment::ZERO)[0].waiting, None);
+        assert_eq!(backends.readings(MonotonicInstant::ZERO)[0].waiting, None);
     }
 
     #[test]
     fn a_call_finds_a_backend_in_a_state_only_where_somebody_asks() {
         let chat = Label::known("chat");
         let mut unasked = backends(&["chat"]);
-        assert_eq!(unasked.admitted(Moment::ZERO, &chat), None);
+        assert_eq!(unasked.admitted(MonotonicInstant::ZERO, &chat), None);
         let mut backends = Backends::default();
         backends.replace(vec![Backend {
             stale_after: None,
             warm: Some(warm::Config::default()),
             ..backend(&["chat"])
         }]);
-        let found = backends.admitted(Moment::ZERO, &chat);
+        let found = backends.admitted(MonotonicInstant::ZERO, &chat);
         assert_eq!(found, Some((gpu(), Warm::Warming)));
-        backends.left(Moment::ZERO, &gpu());
+        backends.left(MonotonicInstant::ZERO, &gpu());
         let load = Some(Duration::from_secs(2));
-        let state = backends.answered(Moment::ZERO, &gpu(), Warm::Warming, load);
+        let state = backends.answered(MonotonicInstant::ZERO, &gpu(), Warm::Warming, load);
         assert_eq!(state, Warm::Cold);
-        let reading = backends.readings(Moment::ZERO).remove(0);
+        let reading = backends.readings(MonotonicInstant::ZERO).remove(0);
         assert_eq!((reading.warm, reading.asked), (Some(Warm::Warming), None));
     }
 }

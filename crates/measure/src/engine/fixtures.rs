@@ -1,7 +1,7 @@
 //! What is read of the pages in `tests/fixtures/engines`: written by each engine's documentation and source.
 
 use crate::engine::{Engine, Numbers, Prefix, read};
-use tokengauge_types::clock::Wall;
+use tokengauge_types::clock::WallTime;
 
 fn page(name: &str) -> Vec<u8> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/engines");
@@ -21,8 +21,8 @@ fn requests(waiting: u64, running: u64) -> Numbers {
     Numbers { waiting: Some(waiting), running: Some(running), ..Numbers::default() }
 }
 
-fn started(millis: u64) -> Option<Wall> {
-    Some(Wall::from_unix_nanos(millis * 1_000_000))
+fn started(millis: u64) -> Option<WallTime> {
+    Some(WallTime::from_unix_nanos(millis * 1_000_000))
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn vllm() {
     };
     let told = told("vllm", Engine::Vllm);
     // A float of seconds since 1970 holds a fifth of a microsecond.
-    let apart = |a: Option<Wall>, b: Option<Wall>| {
+    let apart = |a: Option<WallTime>, b: Option<WallTime>| {
         a.unwrap().unix_nanos().abs_diff(b.unwrap().unix_nanos())
     };
     assert!(apart(told.started, expected.started) < 1_000);

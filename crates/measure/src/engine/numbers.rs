@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use crate::engine::exposition::{Sample, samples};
 use crate::engine::names::{NAMES, PART, PROCESS_START, SAME_WORK, What};
 use crate::engine::{Asked, Engine};
-use tokengauge_types::clock::Wall;
+use tokengauge_types::clock::WallTime;
 
 /// Series of one name that are told apart: models × ranks of the largest deployments behind one page, four times over.
 /// What has more is not summed but left out, because the sum of a part is no sum.
@@ -41,7 +41,7 @@ pub struct Numbers {
     pub kv_cache: Option<f64>,
     pub prefix: Option<Prefix>,
     /// When the process began, by the engine's clock.
-    pub started: Option<Wall>,
+    pub started: Option<WallTime>,
     pub asleep: Option<bool>,
 }
 
@@ -203,10 +203,10 @@ impl Series {
     }
 
     /// The latest of times in seconds since 1970.
-    fn latest(&self) -> Result<Wall, Implausible> {
+    fn latest(&self) -> Result<WallTime, Implausible> {
         let latest = self.each_within(MOST_SECONDS)?.fold(0.0, f64::max);
         let since = std::time::Duration::try_from_secs_f64(latest).map_err(|_| Implausible)?;
-        Ok(Wall::default() + since)
+        Ok(WallTime::default() + since)
     }
 
     /// Every value, each of which lies between 0 and `most`.

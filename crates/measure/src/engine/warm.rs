@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use crate::record::Warm;
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 
 /// When a backend counts as what.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -55,9 +55,9 @@ pub struct Machine {
     /// Exchanges that are with it.
     busy: u32,
     /// When an exchange last came to it or ended.
-    touched: Option<Moment>,
+    touched: Option<MonotonicInstant>,
     /// When an exchange was last answered well.
-    answered: Option<Moment>,
+    answered: Option<MonotonicInstant>,
     /// Answers that are missing until it is warm.
     missing: usize,
     process: Option<Process>,
@@ -69,14 +69,14 @@ pub struct Machine {
 /// The engine's process.
 #[derive(Clone, Copy, Debug)]
 struct Process {
-    started: Wall,
+    started: WallTime,
     /// How old it was, and when that was known.
     age: Duration,
-    at: Moment,
+    at: MonotonicInstant,
 }
 
 impl Process {
-    fn age(&self, at: Moment) -> Duration {
+    fn age(&self, at: MonotonicInstant) -> Duration {
         self.age + at.since(self.at)
     }
 }
@@ -96,7 +96,7 @@ impl Machine {
     }
 
     /// How an exchange would find it that is admitted at `at`.
-    pub fn state(&self, at: Moment) -> Warm {
+    pub fn state(&self, at: MonotonicInstant) -> Warm {
         let is_young = |process: Process| process.age(at) < self.config.young;
         if self.asleep || self.untried {
             Warm::Cold
@@ -108,7 +108,7 @@ impl Machine {
     }
 
     /// An exchange was admitted; how it finds the backend.
-    pub fn admitted(&mut self, at: Moment) -> Warm {
+    pub fn admitted(&mut self, at: MonotonicInstant) -> Warm {
         let state = self.state(at);
         if self.is_idle(at) {
             self.missing = self.config.exchanges;
@@ -119,14 +119,14 @@ impl Machine {
     }
 
     /// An exchange is no longer with it.
-    pub fn left(&mut self, at: Moment) {
+    pub fn left(&mut self, at: MonotonicInstant) {
         self.busy = self.busy.saturating_sub(1);
         self.touched = Some(at);
     }
 
     /// An exchange that found it in the state `found` was answered well, `load` of that time being spent on loading the
     /// model by the backend's own clock; gives the state in which the exchange found it, as is known by now.
-    pub fn answered(&mut self, at: Moment, found: Warm, load: Option<Duration>) -> Warm {
+    pub fn answered(&mut self, at: MonotonicInstant, found: Warm, load: Option<Duration>) -> Warm {
         self.answered = Some(at);
         self.untried = false;
         self.asleep = false;
@@ -139,7 +139,13 @@ impl Machine {
     }
 
     /// The engine's own word, read at `at`, which is `wall` on the wall clock.
-    pub fn told(&mut self, at: Moment, wall: Wall, started: Option<Wall>, asleep: Option<bool>) {
+    pub fn told(
+        &mut self,
+        at: MonotonicInstant,
+        wall: WallTime,
+        started: Option<WallTime>,
+        asleep: Option<bool>,
+    ) {
         let slept = std::mem::replace(&mut self.asleep, asleep.unwrap_or_default());
         if slept && !self.asleep {
             self.missing = self.config.exchanges;
@@ -156,20 +162,20 @@ impl Machine {
         let process = Process { started, age: Duration::from_nanos(age), at };
         self.process = Some(process);
         let begun_anew = before.is_some() || process.age < self.config.young;
-        let tried = |answered: Moment| at.since(answered) < process.age;
+        let tried = |answered: MonotonicInstant| at.since(answered) < process.age;
         if begun_anew && !self.answered.is_some_and(tried) {
             self.untried = true;
             self.missing = self.config.exchanges;
         }
     }
 
-    fn is_idle(&self, at: Moment) -> bool {
+    fn is_idle(&self, at: MonotonicInstant) -> bool {
         let long_ago = |touched| at.since(touched) >= self.config.idle;
         self.busy == 0 && self.touched.is_none_or(long_ago)
     }
 }
 
-fn distance(a: Wall, b: Wall) -> Duration {
+fn distance(a: WallTime, b: WallTime) -> Duration {
     Duration::from_nanos(a.unix_nanos().abs_diff(b.unix_nanos()))
 }
 
@@ -179,12 +185,12 @@ mod tests {
 
     const DAY: u64 = 86_400;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::from_secs(seconds)
+    fn at(seconds: u64) -> MonotonicInstant {
+        MonotonicInstant::from_secs(seconds)
     }
 
-    fn wall(seconds: u64) -> Wall {
-        Wall::from_unix_nanos(seconds * 1_000_000_000)
+    fn wall(seconds: u64) -> WallTime {
+        WallTime::from_unix_nanos(seconds * 1_000_000_000)
     }
 
     fn machine() -> Machine {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::load::recent::{Recent, Segment};
 use crate::load::{Ended, Flow, FlowReading, LONGEST_WINDOW, Throughput};
-use tokengauge_types::clock::Moment;
-use tokengauge_types::rolling_window::Slots;
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::rolling_window::RollingWindow;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -16,28 +16,28 @@ const FULL_SLOTS: u64 = LONGEST_WINDOW.as_secs();
 #[derive(Debug)]
 pub(super) struct Track {
     /// Output that was counted chunk by chunk: only this has a peak that means something.
-    streamed: Slots<f64>,
+    streamed: RollingWindow<f64>,
     /// Output that came whole, spread over the time it took.
-    whole: Slots<f64>,
-    input: Slots<f64>,
+    whole: RollingWindow<f64>,
+    input: RollingWindow<f64>,
     recent: Recent,
     /// The latest moment that anything was recorded of.
-    latest: Moment,
+    latest: MonotonicInstant,
 }
 
 impl Track {
     pub(super) fn new() -> Self {
-        let slots = || Slots::new(SECOND, FULL_SLOTS.try_into().unwrap_or(usize::MAX));
+        let slots = || RollingWindow::new(SECOND, FULL_SLOTS.try_into().unwrap_or(usize::MAX));
         Self {
             streamed: slots(),
             whole: slots(),
             input: slots(),
             recent: Recent::new(),
-            latest: Moment::ZERO,
+            latest: MonotonicInstant::ZERO,
         }
     }
 
-    pub(super) fn output(&mut self, at: Moment, tokens: u64) {
+    pub(super) fn output(&mut self, at: MonotonicInstant, tokens: u64) {
         self.latest = self.latest.max(at);
         let number = self.streamed.number(at);
         if let Some(slot) = self.streamed.slot(number) {
@@ -45,29 +45,44 @@ impl Track {
         }
     }
 
-    pub(super) fn output_spread(&mut self, from: Moment, to: Moment, tokens: u64) {
+    pub(super) fn output_spread(
+        &mut self,
+        from: MonotonicInstant,
+        to: MonotonicInstant,
+        tokens: u64,
+    ) {
         self.latest = self.latest.max(to);
         spread(&mut self.whole, from, to, tokens as f64);
     }
 
-    pub(super) fn input_spread(&mut self, from: Moment, to: Moment, tokens: u64) {
+    pub(super) fn input_spread(
+        &mut self,
+        from: MonotonicInstant,
+        to: MonotonicInstant,
+        tokens: u64,
+    ) {
         self.latest = self.latest.max(to);
         spread(&mut self.input, from, to, tokens as f64);
     }
 
-    pub(super) fn ended(&mut self, at: Moment, ended: Ended) {
+    pub(super) fn ended(&mut self, at: MonotonicInstant, ended: Ended) {
         self.latest = self.latest.max(at);
         self.recent.ended(at, ended);
     }
 
     /// Whether nothing was recorded for so long that every window is empty.
-    pub(super) fn is_idle(&self, at: Moment) -> bool {
+    pub(super) fn is_idle(&self, at: MonotonicInstant) -> bool {
         let now = self.streamed.number(at);
         now.saturating_sub(self.streamed.number(self.latest)) > FULL_SLOTS
     }
 
     /// What is recent of it is added to `all` too.
-    pub(super) fn reading(&self, at: Moment, flow: &Flow, all: &mut Segment) -> FlowReading {
+    pub(super) fn reading(
+        &self,
+        at: MonotonicInstant,
+        flow: &Flow,
+        all: &mut Segment,
+    ) -> FlowReading {
         let now = self.streamed.number(at);
         let recent = self.recent.segment(at);
         all.merge(&recent);
@@ -99,7 +114,12 @@ impl Track {
 
 /// Lays `tokens` evenly over `from`…`to`. What falls before the oldest slot that is kept is cut off, not squeezed into
 /// those that are.
-fn spread(slots: &mut Slots<f64>, from: Moment, to: Moment, tokens: f64) {
+fn spread(
+    slots: &mut RollingWindow<f64>,
+    from: MonotonicInstant,
+    to: MonotonicInstant,
+    tokens: f64,
+) {
     let last = slots.number(to);
     let length = to.since(from);
     if length.is_zero() {
@@ -111,7 +131,7 @@ fn spread(slots: &mut Slots<f64>, from: Moment, to: Moment, tokens: f64) {
     let per_second = tokens / length.as_secs_f64();
     let first = slots.number(from).max(last.saturating_sub(FULL_SLOTS));
     for number in first..=last {
-        let begin = Moment::from_secs(number);
+        let begin = MonotonicInstant::from_secs(number);
         let share = to.min(begin + SECOND).since(from.max(begin));
         if let Some(slot) = slots.slot(number) {
             *slot += per_second * share.as_secs_f64();
@@ -132,7 +152,7 @@ pub(super) fn throughput(now: u64, peak: Option<f64>, sum: impl Fn(u64) -> f64) 
     }
 }
 
-fn sum(slots: &Slots<f64>, now: u64, seconds: u64) -> f64 {
+fn sum(slots: &RollingWindow<f64>, now: u64, seconds: u64) -> f64 {
     // Not `sum`, which begins at -0.
     slots.range(now.saturating_sub(seconds)..now).fold(0.0, |sum, tokens| sum + tokens)
 }
@@ -149,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use tokengauge_types::event::Vantage;
+    use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
     fn flow() -> Flow {
@@ -157,19 +177,19 @@ mod tests {
             provider: Label::known("openai"),
             model: Label::known("gpt-4o"),
             route: Label::known("default"),
-            vantage: Vantage::Gateway,
+            vantage: ProxyPosition::Gateway,
         }
     }
 
-    fn at(track: &Track, moment: Moment) -> FlowReading {
+    fn at(track: &Track, moment: MonotonicInstant) -> FlowReading {
         track.reading(moment, &flow(), &mut Segment::default())
     }
 
     #[test]
     fn a_window_ends_at_the_last_full_second() {
         let mut track = Track::new();
-        track.output(Moment::from_secs(100), 50);
-        let ten = |nanos| at(&track, Moment::from_nanos(nanos)).output.ten_seconds;
+        track.output(MonotonicInstant::from_secs(100), 50);
+        let ten = |nanos| at(&track, MonotonicInstant::from_nanos(nanos)).output.ten_seconds;
         assert_eq!(ten(100_999_999_999), Some(0.0), "its second is filling");
         assert_eq!(ten(101_000_000_000), Some(5.0));
         assert_eq!(ten(110_999_999_999), Some(5.0), "the tenth second");
@@ -179,8 +199,8 @@ mod tests {
     #[test]
     fn a_window_is_told_once_it_is_covered() {
         let mut track = Track::new();
-        track.output(Moment::from_secs(3), 600);
-        let told = |nanos| at(&track, Moment::from_nanos(nanos)).output;
+        track.output(MonotonicInstant::from_secs(3), 600);
+        let told = |nanos| at(&track, MonotonicInstant::from_nanos(nanos)).output;
         assert_eq!(told(999_999_999).latest, None);
         assert_eq!(told(4_000_000_000).latest, Some(150.0), "600 in 4 s");
         assert_eq!(told(9_999_999_999).ten_seconds, None);
@@ -194,14 +214,14 @@ mod tests {
     #[test]
     fn the_peak_is_the_highest_full_second_of_what_was_streamed() {
         let mut track = Track::new();
-        track.output(Moment::from_millis(5_000), 30);
-        track.output(Moment::from_millis(5_999), 40);
-        track.output(Moment::from_millis(6_000), 69);
-        track.output(Moment::from_millis(7_000), 500);
-        let whole = Moment::from_millis(6_500);
+        track.output(MonotonicInstant::from_millis(5_000), 30);
+        track.output(MonotonicInstant::from_millis(5_999), 40);
+        track.output(MonotonicInstant::from_millis(6_000), 69);
+        track.output(MonotonicInstant::from_millis(7_000), 500);
+        let whole = MonotonicInstant::from_millis(6_500);
         track.output_spread(whole, whole, 9_000);
         track.input_spread(whole, whole, 9_000);
-        let told = |nanos| at(&track, Moment::from_nanos(nanos));
+        let told = |nanos| at(&track, MonotonicInstant::from_nanos(nanos));
         assert_eq!(told(999_999_999).output.peak, None);
         assert_eq!(told(7_999_999_999).output.peak, Some(70.0));
         assert_eq!(told(8_000_000_000).output.peak, Some(500.0));
@@ -213,8 +233,12 @@ mod tests {
     #[test]
     fn a_whole_answer_is_spread_evenly_over_its_time() {
         let mut track = Track::new();
-        track.output_spread(Moment::from_millis(100_500), Moment::from_secs(102), 300);
-        let ten = |secs| at(&track, Moment::from_secs(secs)).output.ten_seconds;
+        track.output_spread(
+            MonotonicInstant::from_millis(100_500),
+            MonotonicInstant::from_secs(102),
+            300,
+        );
+        let ten = |secs| at(&track, MonotonicInstant::from_secs(secs)).output.ten_seconds;
         assert_eq!(ten(101), Some(10.0), "half a second of 200 a second");
         assert_eq!(ten(102), Some(30.0));
         assert_eq!(ten(103), Some(30.0));
@@ -223,8 +247,8 @@ mod tests {
     #[test]
     fn input_and_output_are_apart() {
         let mut track = Track::new();
-        track.input_spread(Moment::from_secs(20), Moment::from_secs(21), 70);
-        let reading = at(&track, Moment::from_secs(22));
+        track.input_spread(MonotonicInstant::from_secs(20), MonotonicInstant::from_secs(21), 70);
+        let reading = at(&track, MonotonicInstant::from_secs(22));
         assert_eq!(reading.input.ten_seconds, Some(7.0));
         assert_eq!(reading.output.ten_seconds, Some(0.0));
     }
@@ -232,37 +256,37 @@ mod tests {
     #[test]
     fn what_was_spread_over_more_than_is_kept_is_cut_off() {
         let mut track = Track::new();
-        track.output_spread(Moment::ZERO, Moment::from_secs(3_600), 36_000);
-        let reading = at(&track, Moment::from_secs(3_600));
+        track.output_spread(MonotonicInstant::ZERO, MonotonicInstant::from_secs(3_600), 36_000);
+        let reading = at(&track, MonotonicInstant::from_secs(3_600));
         assert_eq!(reading.output.five_minutes, Some(10.0));
-        let end_of_time = Moment::from_nanos(u64::MAX);
-        track.output_spread(Moment::ZERO, end_of_time, 1);
+        let end_of_time = MonotonicInstant::from_nanos(u64::MAX);
+        track.output_spread(MonotonicInstant::ZERO, end_of_time, 1);
         assert!(at(&track, end_of_time).output.five_minutes < Some(1e-6));
     }
 
     #[test]
     fn a_leap_of_hours_leaves_empty_windows() {
         let mut track = Track::new();
-        track.output(Moment::from_secs(100), 50);
-        track.output(Moment::from_secs(50_000), 10);
-        let reading = at(&track, Moment::from_secs(50_001));
+        track.output(MonotonicInstant::from_secs(100), 50);
+        track.output(MonotonicInstant::from_secs(50_000), 10);
+        let reading = at(&track, MonotonicInstant::from_secs(50_001));
         assert_eq!(reading.output.five_minutes, Some(10.0 / 300.0));
     }
 
     #[test]
     fn it_is_idle_when_its_last_token_has_left_the_longest_window() {
         let mut track = Track::new();
-        track.output(Moment::from_secs(100), 1);
-        let last = Moment::from_nanos(400_999_999_999);
+        track.output(MonotonicInstant::from_secs(100), 1);
+        let last = MonotonicInstant::from_nanos(400_999_999_999);
         assert!(!track.is_idle(last));
         assert!(at(&track, last).output.five_minutes > Some(0.0));
-        assert!(track.is_idle(Moment::from_secs(401)));
+        assert!(track.is_idle(MonotonicInstant::from_secs(401)));
     }
 
     #[test]
     fn whatever_is_recorded_keeps_it_from_being_idle() {
-        let now = Moment::from_secs(1_000);
-        let uses: [fn(&mut Track, Moment); 4] = [
+        let now = MonotonicInstant::from_secs(1_000);
+        let uses: [fn(&mut Track, MonotonicInstant); 4] = [
             |track, at| track.output(at, 1),
             |track, at| track.output_spread(at, at, 1),
             |track, at| track.input_spread(at, at, 1),
@@ -287,9 +311,9 @@ mod tests {
             chunks.retain(|(millis, _)| *millis <= read);
             let mut track = Track::new();
             for &(millis, tokens) in &chunks {
-                track.output(Moment::from_millis(millis), tokens);
+                track.output(MonotonicInstant::from_millis(millis), tokens);
             }
-            let told = at(&track, Moment::from_millis(read)).output;
+            let told = at(&track, MonotonicInstant::from_millis(read)).output;
             let now = read / 1_000;
             let mean = |seconds: u64| (now >= seconds).then(|| {
                 let within = |millis: u64| (now - seconds..now).contains(&(millis / 1_000));
@@ -305,8 +329,8 @@ mod tests {
         fn spreading_keeps_the_sum(from in 0_u64..290_000, length in 0_u64..290_000, tokens in 0_u64..100_000) {
             let to = (from + length).min(299_999);
             let mut track = Track::new();
-            track.output_spread(Moment::from_millis(from), Moment::from_millis(to), tokens);
-            let told = at(&track, Moment::from_secs(300)).output.five_minutes.unwrap() * 300.0;
+            track.output_spread(MonotonicInstant::from_millis(from), MonotonicInstant::from_millis(to), tokens);
+            let told = at(&track, MonotonicInstant::from_secs(300)).output.five_minutes.unwrap() * 300.0;
             prop_assert!((told - tokens as f64).abs() < 1e-6 * (tokens as f64 + 1.0), "{} of {}", told, tokens);
         }
     }

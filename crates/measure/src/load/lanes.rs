@@ -69,11 +69,11 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokengauge_types::event::Vantage;
+    use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
     fn lane(route: &str) -> Lane {
-        Lane { route: Label::known(route), vantage: Vantage::Outbound }
+        Lane { route: Label::known(route), vantage: ProxyPosition::Outbound }
     }
 
     #[test]

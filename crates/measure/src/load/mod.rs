@@ -25,8 +25,8 @@ use crate::load::lanes::Lanes;
 use crate::load::recent::Segment;
 use crate::record::Series;
 use crate::timing::Band;
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::Vantage;
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::ProxyPosition;
 use tokengauge_types::label::{Label, OTHER};
 
 /// What an exchange in flight is doing.
@@ -60,7 +60,7 @@ impl State {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Lane {
     pub route: Label,
-    pub vantage: Vantage,
+    pub vantage: ProxyPosition,
 }
 
 /// What throughput is told apart by.
@@ -69,7 +69,7 @@ pub struct Flow {
     pub provider: Label,
     pub model: Label,
     pub route: Label,
-    pub vantage: Vantage,
+    pub vantage: ProxyPosition,
 }
 
 impl Flow {
@@ -322,35 +322,47 @@ impl Load {
     }
 
     /// Output tokens of a stream, at their chunk.
-    pub fn output(&mut self, at: Moment, flow: FlowId, tokens: u64) {
+    pub fn output(&mut self, at: MonotonicInstant, flow: FlowId, tokens: u64) {
         if let Some(track) = self.track(flow) {
             track.output(at, tokens);
         }
     }
 
     /// Output tokens of an answer that came whole, spread evenly over sent…end.
-    pub fn output_spread(&mut self, from: Moment, to: Moment, flow: FlowId, tokens: u64) {
+    pub fn output_spread(
+        &mut self,
+        from: MonotonicInstant,
+        to: MonotonicInstant,
+        flow: FlowId,
+        tokens: u64,
+    ) {
         if let Some(track) = self.track(flow) {
             track.output_spread(from, to, tokens);
         }
     }
 
     /// Input tokens, spread evenly over sent…token (sent…end where no token came).
-    pub fn input_spread(&mut self, from: Moment, to: Moment, flow: FlowId, tokens: u64) {
+    pub fn input_spread(
+        &mut self,
+        from: MonotonicInstant,
+        to: MonotonicInstant,
+        flow: FlowId,
+        tokens: u64,
+    ) {
         if let Some(track) = self.track(flow) {
             track.input_spread(from, to, tokens);
         }
     }
 
     /// An exchange of the flow is over.
-    pub fn ended(&mut self, at: Moment, flow: FlowId, ended: Ended) {
+    pub fn ended(&mut self, at: MonotonicInstant, flow: FlowId, ended: Ended) {
         if let Some(track) = self.track(flow) {
             track.ended(at, ended);
         }
     }
 
     /// Every lane that is known, and every flow that was active within the longest window; the others are forgotten.
-    pub fn reading(&mut self, at: Moment) -> Reading {
+    pub fn reading(&mut self, at: MonotonicInstant) -> Reading {
         let mut recent = Segment::default();
         let tell = |(flow, track): &mut (Flow, Option<Box<Track>>)| {
             if track.as_ref().is_some_and(|track| track.is_idle(at)) {
@@ -387,7 +399,7 @@ impl Load {
 mod tests {
     use super::*;
 
-    fn flow(model: &str, vantage: Vantage) -> Flow {
+    fn flow(model: &str, vantage: ProxyPosition) -> Flow {
         Flow {
             provider: Label::known("openai"),
             model: Label::known(model),
@@ -397,7 +409,7 @@ mod tests {
     }
 
     fn lane() -> Lane {
-        Lane { route: Label::known("default"), vantage: Vantage::Outbound }
+        Lane { route: Label::known("default"), vantage: ProxyPosition::Outbound }
     }
 
     #[test]
@@ -408,22 +420,28 @@ mod tests {
         load.enter(&lane(), State::Waiting);
         load.shift(&lane(), State::Waiting, State::Streaming);
         assert_eq!(load.queue_depth(&lane()), 1);
-        let lanes = load.reading(Moment::ZERO).lanes;
+        let lanes = load.reading(MonotonicInstant::ZERO).lanes;
         assert_eq!((lanes[0].active, lanes[0].queue_depth()), ([0, 1, 1, 0], 1));
         load.leave(&lane(), State::Streaming);
-        assert_eq!(load.reading(Moment::ZERO).lanes[0].active, [0, 1, 0, 0]);
+        assert_eq!(load.reading(MonotonicInstant::ZERO).lanes[0].active, [0, 1, 0, 0]);
     }
 
     #[test]
     fn flows_are_told_apart_and_only_those_in_use_are_told() {
         let mut load = Load::new();
-        let (large, small) = (flow("large", Vantage::Outbound), flow("small", Vantage::Outbound));
+        let (large, small) =
+            (flow("large", ProxyPosition::Outbound), flow("small", ProxyPosition::Outbound));
         let (large_id, small_id) = (load.flow(&large), load.flow(&small));
         assert_eq!(load.flow(&large), large_id);
-        assert!(load.reading(Moment::ZERO).flows.is_empty());
-        load.output(Moment::from_secs(10), large_id, 20);
-        load.input_spread(Moment::from_secs(10), Moment::from_secs(11), small_id, 30);
-        let flows = load.reading(Moment::from_secs(12)).flows;
+        assert!(load.reading(MonotonicInstant::ZERO).flows.is_empty());
+        load.output(MonotonicInstant::from_secs(10), large_id, 20);
+        load.input_spread(
+            MonotonicInstant::from_secs(10),
+            MonotonicInstant::from_secs(11),
+            small_id,
+            30,
+        );
+        let flows = load.reading(MonotonicInstant::from_secs(12)).flows;
         assert_eq!([&flows[0].flow, &flows[1].flow], [&large, &small]);
         assert_eq!(flows[0].output.ten_seconds, Some(2.0));
         assert_eq!(flows[1].input.ten_seconds, Some(3.0));
@@ -432,13 +450,18 @@ mod tests {
     #[test]
     fn an_idle_flow_is_forgotten_and_its_handle_is_still_good() {
         let mut load = Load::new();
-        let id = load.flow(&flow("large", Vantage::Outbound));
-        load.output(Moment::from_secs(10), id, 20);
-        assert_eq!(load.reading(Moment::from_secs(310)).flows.len(), 1);
-        assert!(load.reading(Moment::from_secs(311)).flows.is_empty());
-        load.output_spread(Moment::from_secs(400), Moment::from_secs(400), id, 50);
-        load.ended(Moment::from_secs(400), id, Ended::default());
-        let flows = load.reading(Moment::from_secs(401)).flows;
+        let id = load.flow(&flow("large", ProxyPosition::Outbound));
+        load.output(MonotonicInstant::from_secs(10), id, 20);
+        assert_eq!(load.reading(MonotonicInstant::from_secs(310)).flows.len(), 1);
+        assert!(load.reading(MonotonicInstant::from_secs(311)).flows.is_empty());
+        load.output_spread(
+            MonotonicInstant::from_secs(400),
+            MonotonicInstant::from_secs(400),
+            id,
+            50,
+        );
+        load.ended(MonotonicInstant::from_secs(400), id, Ended::default());
+        let flows = load.reading(MonotonicInstant::from_secs(401)).flows;
         assert_eq!(flows[0].output.ten_seconds, Some(5.0));
         assert_eq!(flows[0].recent.finished, 1);
     }
@@ -449,12 +472,12 @@ mod tests {
         let ended =
             |millis| Ended { duration: Some(Duration::from_millis(millis)), ..Ended::default() };
         for (model, count, millis) in [("a", 90, 100), ("b", 10, 9_000)] {
-            let id = load.flow(&flow(model, Vantage::Outbound));
+            let id = load.flow(&flow(model, ProxyPosition::Outbound));
             for _ in 0..count {
-                load.ended(Moment::from_secs(1), id, ended(millis));
+                load.ended(MonotonicInstant::from_secs(1), id, ended(millis));
             }
         }
-        let recent = load.reading(Moment::from_secs(2)).total.recent;
+        let recent = load.reading(MonotonicInstant::from_secs(2)).total.recent;
         let duration = recent.duration.unwrap();
         assert_eq!((recent.finished, duration.count), (100, 100));
         assert!((duration.p50 - 0.1).abs() < 0.001 && (duration.p95 - 9.0).abs() < 0.05);
@@ -464,17 +487,17 @@ mod tests {
     fn beyond_the_bound_a_flow_is_other_but_keeps_its_vantage() {
         let mut load = Load::new();
         for number in 0..10 * MOST_FLOWS {
-            for vantage in Vantage::ALL {
+            for vantage in ProxyPosition::ALL {
                 let id = load.flow(&flow(&number.to_string(), vantage));
-                load.output(Moment::from_secs(1), id, 1);
+                load.output(MonotonicInstant::from_secs(1), id, 1);
             }
         }
-        let flows = load.reading(Moment::from_secs(10)).flows;
-        assert_eq!(flows.len(), MOST_FLOWS + Vantage::ALL.len());
+        let flows = load.reading(MonotonicInstant::from_secs(10)).flows;
+        assert_eq!(flows.len(), MOST_FLOWS + ProxyPosition::ALL.len());
         let others = flows.iter().filter(|told| told.flow.model.as_str() == OTHER);
-        assert_eq!(others.count(), Vantage::ALL.len());
+        assert_eq!(others.count(), ProxyPosition::ALL.len());
         let sum: f64 = flows.iter().filter_map(|told| told.output.ten_seconds).sum();
-        let all = (10 * MOST_FLOWS * Vantage::ALL.len()) as f64;
+        let all = (10 * MOST_FLOWS * ProxyPosition::ALL.len()) as f64;
         assert!((sum * 10.0 - all).abs() < 1e-6, "nothing is lost");
     }
 }

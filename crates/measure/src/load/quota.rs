@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::load::Flow;
 use tokengauge_llm::dialect::{RateLimit, RateLimits};
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 /// Told at least for this long, though it was reset meanwhile: providers that fill up steadily tell of resets within
 /// milliseconds, and nobody reads gauges that often. Until the next answer it errs on the low side.
@@ -70,13 +70,13 @@ pub struct Quotas(FxHashMap<Flow, [Option<Said>; Limited::ALL.len()]>);
 
 #[derive(Clone, Copy, Debug)]
 struct Said {
-    at: Moment,
+    at: MonotonicInstant,
     allowance: RateLimit,
 }
 
 impl Quotas {
     /// The head of an answer said `quota` at `at`.
-    pub fn say(&mut self, at: Moment, flow: &Flow, quota: &RateLimits) {
+    pub fn say(&mut self, at: MonotonicInstant, flow: &Flow, quota: &RateLimits) {
         if self.0.len() >= MOST_FLOWS && !self.0.contains_key(flow) {
             self.give_way(at);
         }
@@ -91,7 +91,7 @@ impl Quotas {
     }
 
     /// All that is fresh enough, in the order of [`Limited::ALL`] for each flow.
-    pub fn reading(&mut self, at: Moment) -> Vec<QuotaReading> {
+    pub fn reading(&mut self, at: MonotonicInstant) -> Vec<QuotaReading> {
         self.forget(at);
         let mut readings = Vec::new();
         for (flow, known) in &self.0 {
@@ -107,11 +107,11 @@ impl Quotas {
         readings
     }
 
-    fn forget(&mut self, at: Moment) {
+    fn forget(&mut self, at: MonotonicInstant) {
         self.0.retain(|_, known| known.iter().flatten().any(|said| said.is_fresh(at)));
     }
 
-    fn give_way(&mut self, at: Moment) {
+    fn give_way(&mut self, at: MonotonicInstant) {
         self.forget(at);
         if self.0.len() < MOST_FLOWS {
             return;
@@ -125,12 +125,12 @@ impl Quotas {
 }
 
 impl Said {
-    fn is_fresh(&self, at: Moment) -> bool {
+    fn is_fresh(&self, at: MonotonicInstant) -> bool {
         let reset = self.allowance.reset.unwrap_or(LONGEST);
         at.since(self.at) <= reset.clamp(SHORTEST, LONGEST)
     }
 
-    fn now(&self, at: Moment) -> RateLimit {
+    fn now(&self, at: MonotonicInstant) -> RateLimit {
         let passed = at.since(self.at);
         let left = |reset: Duration| reset.checked_sub(passed).filter(|left| !left.is_zero());
         RateLimit { reset: self.allowance.reset.and_then(left), ..self.allowance }
@@ -140,7 +140,7 @@ impl Said {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokengauge_types::event::Vantage;
+    use tokengauge_types::event::ProxyPosition;
     use tokengauge_types::label::Label;
 
     fn flow(model: &str) -> Flow {
@@ -148,7 +148,7 @@ mod tests {
             provider: Label::known("openai"),
             model: Label::known(model),
             route: Label::known("default"),
-            vantage: Vantage::Outbound,
+            vantage: ProxyPosition::Outbound,
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    const AT: Moment = Moment::from_secs(1_000);
+    const AT: MonotonicInstant = MonotonicInstant::from_secs(1_000);
 
     /// Remaining and seconds until the reset, `after` seconds.
     fn told(quotas: &mut Quotas, after: u64) -> Vec<(Limited, Option<u64>, Option<u64>)> {

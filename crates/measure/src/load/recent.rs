@@ -6,8 +6,8 @@ use hdrhistogram::Histogram;
 
 use crate::load::{Ended, LONGEST_WINDOW, Percentiles, Summary};
 use crate::timing::{Band, VOICE_RATE};
-use tokengauge_types::clock::Moment;
-use tokengauge_types::rolling_window::Slots;
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::rolling_window::RollingWindow;
 
 /// Tenths of the longest window. The one that is filling counts as the tenth, so what is told covers 4½ to 5 min.
 const SEGMENT: Duration = Duration::from_secs(30);
@@ -28,15 +28,15 @@ const TOKEN_UNITS_PER_SECOND: f64 = 1_000_000.0;
 const HIGHEST: u64 = 36_000_000;
 
 #[derive(Debug)]
-pub(super) struct Recent(Slots<Segment>);
+pub(super) struct Recent(RollingWindow<Segment>);
 
 impl Recent {
     pub(super) fn new() -> Self {
         let full = (SEGMENTS - 1).try_into().unwrap_or(usize::MAX);
-        Self(Slots::new(SEGMENT, full))
+        Self(RollingWindow::new(SEGMENT, full))
     }
 
-    pub(super) fn ended(&mut self, at: Moment, ended: Ended) {
+    pub(super) fn ended(&mut self, at: MonotonicInstant, ended: Ended) {
         let number = self.0.number(at);
         let Some(segment) = self.0.slot(number) else {
             return;
@@ -45,7 +45,7 @@ impl Recent {
     }
 
     /// All that is recent at `at`, in one.
-    pub(super) fn segment(&self, at: Moment) -> Segment {
+    pub(super) fn segment(&self, at: MonotonicInstant) -> Segment {
         let now = self.0.number(at);
         let mut all = Segment::default();
         for segment in self.0.range((now + 1).saturating_sub(SEGMENTS)..now + 1) {
@@ -189,9 +189,9 @@ mod tests {
     fn percentiles_are_right_to_a_hundredth() {
         let mut recent = Recent::new();
         for n in 1..=1_000 {
-            recent.ended(Moment::from_millis(n * 290), ended(n * 10, n as f64 / 10.0));
+            recent.ended(MonotonicInstant::from_millis(n * 290), ended(n * 10, n as f64 / 10.0));
         }
-        let summary = recent.segment(Moment::from_secs(290)).summary();
+        let summary = recent.segment(MonotonicInstant::from_secs(290)).summary();
         let (times, rates) = (summary.time_to_first_token.unwrap(), summary.output_rate.unwrap());
         for (told, exact) in [(times.p5, 0.5), (times.p50, 5.0), (times.p95, 9.5), (times.p99, 9.9)]
         {
@@ -213,10 +213,10 @@ mod tests {
     fn rated_streams_are_counted_by_band_and_the_bound_belongs_above() {
         let mut recent = Recent::new();
         for rate in [4.9, 5.0, 15.0, 29.9, 30.0, 60.0, 99.9, 100.0] {
-            recent.ended(Moment::ZERO, ended(10, rate));
+            recent.ended(MonotonicInstant::ZERO, ended(10, rate));
         }
-        recent.ended(Moment::ZERO, Ended::default());
-        let summary = recent.segment(Moment::ZERO).summary();
+        recent.ended(MonotonicInstant::ZERO, Ended::default());
+        let summary = recent.segment(MonotonicInstant::ZERO).summary();
         assert_eq!(summary.bands, [1, 1, 2, 1, 3]);
         assert_eq!((summary.voice, summary.finished), (1, 9));
     }
@@ -225,8 +225,8 @@ mod tests {
     fn a_value_is_told_as_the_middle_of_its_bucket() {
         let mut recent = Recent::new();
         // Where a bucket is widest for its value: 32,768 units to 33,023.
-        recent.ended(Moment::ZERO, ended(3_277, 327.68));
-        let rates = recent.segment(Moment::ZERO).summary().output_rate.unwrap();
+        recent.ended(MonotonicInstant::ZERO, ended(3_277, 327.68));
+        let rates = recent.segment(MonotonicInstant::ZERO).summary().output_rate.unwrap();
         assert!((rates.p50 - 327.68).abs() < 0.004 * 327.68, "{}", rates.p50);
     }
 
@@ -234,9 +234,9 @@ mod tests {
     fn what_is_undefined_is_left_out_but_counted_as_finished() {
         let mut recent = Recent::new();
         let failed = Ended { failed: true, ..Ended::default() };
-        recent.ended(Moment::from_secs(1), failed);
-        recent.ended(Moment::from_secs(1), Ended::default());
-        let summary = recent.segment(Moment::from_secs(1)).summary();
+        recent.ended(MonotonicInstant::from_secs(1), failed);
+        recent.ended(MonotonicInstant::from_secs(1), Ended::default());
+        let summary = recent.segment(MonotonicInstant::from_secs(1)).summary();
         assert_eq!((summary.time_to_first_token, summary.output_rate), (None, None));
         assert_eq!((summary.finished, summary.failed), (2, 1));
     }
@@ -244,9 +244,10 @@ mod tests {
     #[test]
     fn an_exchange_is_told_for_as_long_as_its_segment_is() {
         let mut recent = Recent::new();
-        recent.ended(Moment::from_nanos(29_999_999_999), ended(100, 50.0));
-        recent.ended(Moment::from_secs(30), ended(200, 50.0));
-        let finished = |nanos| recent.segment(Moment::from_nanos(nanos)).summary().finished;
+        recent.ended(MonotonicInstant::from_nanos(29_999_999_999), ended(100, 50.0));
+        recent.ended(MonotonicInstant::from_secs(30), ended(200, 50.0));
+        let finished =
+            |nanos| recent.segment(MonotonicInstant::from_nanos(nanos)).summary().finished;
         assert_eq!(finished(299_999_999_999), 2);
         assert_eq!(finished(300_000_000_000), 1);
         assert_eq!(finished(329_999_999_999), 1);
@@ -257,9 +258,9 @@ mod tests {
     fn no_value_is_too_large_or_too_odd() {
         let mut recent = Recent::new();
         for rate in [f64::MAX, f64::INFINITY, f64::NAN, -1.0] {
-            recent.ended(Moment::ZERO, ended(u64::MAX / 1_000_000, rate));
+            recent.ended(MonotonicInstant::ZERO, ended(u64::MAX / 1_000_000, rate));
         }
-        let summary = recent.segment(Moment::ZERO).summary();
+        let summary = recent.segment(MonotonicInstant::ZERO).summary();
         near(summary.time_to_first_token.unwrap().p99, 3_600.0);
         let rates = summary.output_rate.unwrap();
         near(rates.p99, 360_000.0);

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::Open;
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::RequestHead;
 
 /// The longest backoff of common SDKs and job queues; ids that come again later than that name something else.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -60,7 +60,11 @@ pub struct Retries {
 
 impl Retries {
     /// A request came: whether it was made before, and what to call it by in [`failed`](Self::failed).
-    pub fn opened(&mut self, at: Moment, open: &Open) -> (Option<Sign>, Option<Identity>) {
+    pub fn opened(
+        &mut self,
+        at: MonotonicInstant,
+        open: &RequestHead,
+    ) -> (Option<Sign>, Option<Identity>) {
         let header = |name| open.headers.get(name);
         let call = (&open.route.name, &open.method, &open.path);
         let counted = header("x-stainless-retry-count")
@@ -86,7 +90,7 @@ impl Retries {
     }
 
     /// The request did not end well: whoever comes with its id again tries again.
-    pub fn failed(&mut self, at: Moment, Identity(hash): Identity) {
+    pub fn failed(&mut self, at: MonotonicInstant, Identity(hash): Identity) {
         self.failed.note(at, hash);
     }
 }
@@ -94,13 +98,13 @@ impl Retries {
 /// Hashes that were noted within the window, so many at most.
 #[derive(Debug, Default)]
 struct Recent {
-    noted: FxHashMap<u64, Moment>,
+    noted: FxHashMap<u64, MonotonicInstant>,
     /// In the order of their noting; one that was noted again stands there twice.
-    order: VecDeque<(Moment, u64)>,
+    order: VecDeque<(MonotonicInstant, u64)>,
 }
 
 impl Recent {
-    fn note(&mut self, at: Moment, hash: u64) {
+    fn note(&mut self, at: MonotonicInstant, hash: u64) {
         self.noted.insert(hash, at);
         self.order.push_back((at, hash));
         while let Some((noted, oldest)) = self.order.front().copied() {
@@ -114,13 +118,13 @@ impl Recent {
         }
     }
 
-    fn knows(&self, at: Moment, hash: u64) -> bool {
+    fn knows(&self, at: MonotonicInstant, hash: u64) -> bool {
         let noted = self.noted.get(&hash);
         noted.is_some_and(|noted| at.since(*noted) <= WINDOW)
     }
 
     /// Whether it is known; from here on it is not.
-    fn take(&mut self, at: Moment, hash: u64) -> bool {
+    fn take(&mut self, at: MonotonicInstant, hash: u64) -> bool {
         let known = self.knows(at, hash);
         self.noted.remove(&hash);
         known
@@ -132,16 +136,18 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use tokengauge_types::clock::Wall;
-    use tokengauge_types::event::{RouteFacts, Scheme, Trace, Vantage, Who};
+    use tokengauge_types::clock::WallTime;
+    use tokengauge_types::event::{
+        CallerIdentity, ProxyPosition, RouteFacts, Scheme, TraceContext,
+    };
     use tokengauge_types::label::{Label, Name};
 
-    const AT: Moment = Moment::from_secs(1_000);
+    const AT: MonotonicInstant = MonotonicInstant::from_secs(1_000);
 
-    fn open(length: u64, headers: &[(&'static str, &str)]) -> Open {
+    fn open(length: u64, headers: &[(&'static str, &str)]) -> RequestHead {
         let named = |(name, value): &(&'static str, &str)| Some((*name, Name::new(value)?));
-        Open {
-            wall: Wall::default(),
+        RequestHead {
+            wall: WallTime::default(),
             method: http::Method::POST,
             path: Name::new("/v1/chat/completions").unwrap(),
             model: None,
@@ -154,7 +160,7 @@ mod tests {
             connection: None,
             route: Arc::new(RouteFacts {
                 name: Label::known("default"),
-                vantage: Vantage::Outbound,
+                vantage: ProxyPosition::Outbound,
                 server_address: Label::known("localhost"),
                 server_port: 80,
                 provider: None,
@@ -164,14 +170,14 @@ mod tests {
                 stall_after: Duration::MAX,
                 hung_after: Duration::MAX,
             }),
-            trace: Trace::default(),
+            trace: TraceContext::default(),
             conversation: None,
-            who: Who::default(),
+            who: CallerIdentity::default(),
             cell: Arc::default(),
         }
     }
 
-    fn after(seconds: u64) -> Moment {
+    fn after(seconds: u64) -> MonotonicInstant {
         AT + Duration::from_secs(seconds)
     }
 

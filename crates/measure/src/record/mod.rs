@@ -25,10 +25,10 @@ use crate::timing::{Points, Rates, Stages, Stalls};
 use tokengauge_llm::content::Content;
 use tokengauge_llm::dialect::{Operation, RateLimits, RequestFacts, Timings, Usage};
 use tokengauge_llm::frame::Anomaly;
-use tokengauge_types::clock::Wall;
+use tokengauge_types::clock::WallTime;
 use tokengauge_types::event::{
-    Connected, Ending, ExchangeId, Fault, Head, Headers, Open, RouteFacts, Scheme, Trace, Vantage,
-    Who,
+    CallerIdentity, ConnectTimings, Ending, ErrorSource, ExchangeId, Headers, ProxyPosition,
+    RequestHead, ResponseHead, RouteFacts, Scheme, TraceContext,
 };
 use tokengauge_types::label::{Label, Name};
 
@@ -36,15 +36,15 @@ use tokengauge_types::label::{Label, Name};
 #[derive(Clone, Debug)]
 pub struct Record {
     pub exchange: ExchangeId,
-    pub wall: Wall,
+    pub wall: WallTime,
     /// How long it was on its way before it reached this proxy, where a proxy before it says when it was received there.
     pub edge_wait: Option<Duration>,
     pub points: Points,
     pub stages: Stages,
     pub route: Arc<RouteFacts>,
     /// Whom the request said it was for.
-    pub who: Who,
-    pub trace: Trace,
+    pub who: CallerIdentity,
+    pub trace: TraceContext,
     pub http: Http,
     /// What the exchange went on as after an upgrade; `None` for any other exchange.
     pub websocket: Option<WebSocket>,
@@ -52,11 +52,11 @@ pub struct Record {
     pub call: Option<Call>,
     pub outcome: Outcome,
     pub ending: Ending,
-    pub fault: Fault,
+    pub fault: ErrorSource,
     /// `error.type` of spans and metrics: the provider's own type or code, a status code, or one of ours
     /// ([`Outcome`]'s words). `None` on success.
     pub error_type: Option<Name>,
-    pub connected: Option<Connected>,
+    pub connected: Option<ConnectTimings>,
     pub network: Network,
     /// All time in which the client did not read.
     pub blocked: Duration,
@@ -68,14 +68,14 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Network {
     /// The client's, of which the far end is the client or a proxy before this one.
-    pub client: Option<Connection>,
+    pub client: Option<ConnectionSample>,
     /// The upstream's, of which the far end is the upstream or a proxy on the way to it.
-    pub upstream: Option<Connection>,
+    pub upstream: Option<ConnectionSample>,
 }
 
 /// A connection as the kernel last saw it in the course of an exchange. Over HTTP/2 it may have carried others too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Connection {
+pub struct ConnectionSample {
     /// The smoothed round-trip time.
     pub rtt: Option<Duration>,
     /// The least one of late.
@@ -105,7 +105,7 @@ pub struct Http {
 
 impl Http {
     /// Takes the headers out of both heads; `bytes` of the request's body and of the response's.
-    pub fn of(open: &mut Open, head: Option<&mut Head>, bytes: [u64; 2]) -> Self {
+    pub fn of(open: &mut RequestHead, head: Option<&mut ResponseHead>, bytes: [u64; 2]) -> Self {
         let [request_bytes, response_bytes] = bytes;
         Self {
             method: open.method.clone(),
@@ -273,7 +273,7 @@ pub struct Series {
     pub model: Label,
     pub stream: bool,
     pub route: Label,
-    pub vantage: Vantage,
+    pub vantage: ProxyPosition,
     pub server_address: Label,
     pub server_port: u16,
     /// `None` where the configuration names no header for it, or the request did not have one.

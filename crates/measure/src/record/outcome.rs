@@ -1,7 +1,7 @@
 //! How an exchange came out, whose fault it was, and what `error.type` says.
 
 use crate::record::Outcome;
-use tokengauge_types::event::{Ending, Failure, Fault, Limit, Refusal};
+use tokengauge_types::event::{Ending, ErrorSource, RejectReason, TimeoutKind, UpstreamFailure};
 use tokengauge_types::label::Name;
 
 /// What is known of the answer when the exchange ends.
@@ -29,22 +29,24 @@ pub struct Answered {
 /// and whoever ended it: clients do close after the final event. One that HTTP delivered whole is not called truncated where its end went by
 /// unobserved. An error status is the caller's fault below 500, except for what says that
 /// the backend had no room or no time (408, 429).
-pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Name>) {
+pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, ErrorSource, Option<Name>) {
     let error = |outcome, fault, kind: &str| (outcome, fault, Name::new(kind));
     let erred = answered.failed || answered.status.is_some_and(|status| status >= 400);
     match ending {
         Ending::Rejected(refusal) => {
             error(Outcome::Rejected, ending.fault(), refusal_word(refusal))
         }
-        _ if answered.finished && !erred => (Outcome::Ok, Fault::None, None),
+        _ if answered.finished && !erred => (Outcome::Ok, ErrorSource::None, None),
         Ending::TimedOut(limit) => error(Outcome::Timeout, ending.fault(), limit_word(limit)),
         _ if erred => failed(ending, answered),
-        Ending::Complete if !answered.streamed || answered.lost => (Outcome::Ok, Fault::None, None),
-        Ending::Complete => error(Outcome::Truncated, Fault::Upstream, "truncated"),
-        Ending::ClientGone => error(Outcome::Cancelled, ending.fault(), "client_gone"),
-        Ending::ClientBroke => error(Outcome::Cancelled, ending.fault(), "client_broke"),
-        Ending::UpstreamFailed(Failure::MidBody) if answered.streamed => {
-            error(Outcome::Truncated, ending.fault(), failure_word(Failure::MidBody))
+        Ending::Complete if !answered.streamed || answered.lost => {
+            (Outcome::Ok, ErrorSource::None, None)
+        }
+        Ending::Complete => error(Outcome::Truncated, ErrorSource::Upstream, "truncated"),
+        Ending::ClientDisconnected => error(Outcome::Cancelled, ending.fault(), "client_gone"),
+        Ending::RequestBodyFailed => error(Outcome::Cancelled, ending.fault(), "client_broke"),
+        Ending::UpstreamFailed(UpstreamFailure::MidBody) if answered.streamed => {
+            error(Outcome::Truncated, ending.fault(), failure_word(UpstreamFailure::MidBody))
         }
         Ending::UpstreamFailed(failure) => {
             error(Outcome::Error, ending.fault(), failure_word(failure))
@@ -56,46 +58,46 @@ pub fn settle(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Na
     }
 }
 
-fn failed(ending: Ending, answered: &Answered) -> (Outcome, Fault, Option<Name>) {
+fn failed(ending: Ending, answered: &Answered) -> (Outcome, ErrorSource, Option<Name>) {
     if let (Ending::UpstreamFailed(failure), true) = (ending, answered.own) {
-        return (Outcome::Error, Fault::Upstream, Name::new(failure_word(failure)));
+        return (Outcome::Error, ErrorSource::Upstream, Name::new(failure_word(failure)));
     }
     let fault = match answered.status {
-        Some(408 | 429) => Fault::Upstream,
-        Some(400..=499) => Fault::Client,
-        _ => Fault::Upstream,
+        Some(408 | 429) => ErrorSource::Upstream,
+        Some(400..=499) => ErrorSource::Client,
+        _ => ErrorSource::Upstream,
     };
     let status = || answered.status.filter(|status| *status >= 400);
     let kind = answered.failure.clone().or_else(|| Name::new(&status()?.to_string()));
     (Outcome::Error, fault, kind.or_else(|| Name::new("_OTHER")))
 }
 
-const fn refusal_word(refusal: Refusal) -> &'static str {
+const fn refusal_word(refusal: RejectReason) -> &'static str {
     match refusal {
-        Refusal::NoRoute => "no_route",
-        Refusal::BadRequest => "bad_request",
-        Refusal::Overload => "overload",
-        Refusal::Draining => "draining",
+        RejectReason::NoRoute => "no_route",
+        RejectReason::BadRequest => "bad_request",
+        RejectReason::Overload => "overload",
+        RejectReason::Draining => "draining",
     }
 }
 
-const fn limit_word(limit: Limit) -> &'static str {
+const fn limit_word(limit: TimeoutKind) -> &'static str {
     match limit {
-        Limit::Connect => "timeout_connect",
-        Limit::Head => "timeout_head",
-        Limit::Idle => "timeout_idle",
-        Limit::Total => "timeout_total",
+        TimeoutKind::Connect => "timeout_connect",
+        TimeoutKind::ResponseHeader => "timeout_head",
+        TimeoutKind::Idle => "timeout_idle",
+        TimeoutKind::Total => "timeout_total",
     }
 }
 
-const fn failure_word(failure: Failure) -> &'static str {
+const fn failure_word(failure: UpstreamFailure) -> &'static str {
     match failure {
-        Failure::Dns => "upstream_dns",
-        Failure::Connect => "upstream_connect",
-        Failure::Tls => "upstream_tls",
-        Failure::BeforeHead => "upstream_closed",
-        Failure::Protocol => "upstream_protocol",
-        Failure::MidBody => "upstream_truncated",
+        UpstreamFailure::Dns => "upstream_dns",
+        UpstreamFailure::Connect => "upstream_connect",
+        UpstreamFailure::Tls => "upstream_tls",
+        UpstreamFailure::BeforeResponse => "upstream_closed",
+        UpstreamFailure::Protocol => "upstream_protocol",
+        UpstreamFailure::MidBody => "upstream_truncated",
     }
 }
 
@@ -103,7 +105,7 @@ const fn failure_word(failure: Failure) -> &'static str {
 mod tests {
     use super::*;
 
-    fn told(ending: Ending, answered: &Answered) -> (Outcome, Fault, String) {
+    fn told(ending: Ending, answered: &Answered) -> (Outcome, ErrorSource, String) {
         let (outcome, fault, kind) = settle(ending, answered);
         (outcome, fault, kind.map(|kind| kind.to_string()).unwrap_or_default())
     }
@@ -115,22 +117,22 @@ mod tests {
     #[test]
     fn what_went_by_unobserved_is_not_called_truncated() {
         let lost = Answered { lost: true, ..stream(false) };
-        assert_eq!(told(Ending::Complete, &lost), (Outcome::Ok, Fault::None, String::new()));
+        assert_eq!(told(Ending::Complete, &lost), (Outcome::Ok, ErrorSource::None, String::new()));
         assert_eq!(
-            told(Ending::ClientGone, &lost),
-            (Outcome::Cancelled, Fault::Client, "client_gone".into())
+            told(Ending::ClientDisconnected, &lost),
+            (Outcome::Cancelled, ErrorSource::Client, "client_gone".into())
         );
     }
 
     #[test]
     fn a_client_that_closes_after_the_final_event_got_everything() {
         assert_eq!(
-            told(Ending::ClientGone, &stream(true)),
-            (Outcome::Ok, Fault::None, String::new())
+            told(Ending::ClientDisconnected, &stream(true)),
+            (Outcome::Ok, ErrorSource::None, String::new())
         );
         assert_eq!(
-            told(Ending::ClientGone, &stream(false)),
-            (Outcome::Cancelled, Fault::Client, "client_gone".into())
+            told(Ending::ClientDisconnected, &stream(false)),
+            (Outcome::Cancelled, ErrorSource::Client, "client_gone".into())
         );
     }
 
@@ -138,13 +140,13 @@ mod tests {
     fn a_stream_that_ends_without_the_providers_last_word_is_truncated() {
         assert_eq!(
             told(Ending::Complete, &stream(false)),
-            (Outcome::Truncated, Fault::Upstream, "truncated".into())
+            (Outcome::Truncated, ErrorSource::Upstream, "truncated".into())
         );
         assert_eq!(told(Ending::Complete, &stream(true)).0, Outcome::Ok);
-        let broke = Ending::UpstreamFailed(Failure::MidBody);
+        let broke = Ending::UpstreamFailed(UpstreamFailure::MidBody);
         assert_eq!(
             told(broke, &stream(false)),
-            (Outcome::Truncated, Fault::Upstream, "upstream_truncated".into())
+            (Outcome::Truncated, ErrorSource::Upstream, "upstream_truncated".into())
         );
     }
 
@@ -157,40 +159,46 @@ mod tests {
             ..Answered::default()
         };
         let named = told(Ending::Complete, &answer(429, Some("rate_limit_exceeded")));
-        assert_eq!(named, (Outcome::Error, Fault::Upstream, "rate_limit_exceeded".into()));
+        assert_eq!(named, (Outcome::Error, ErrorSource::Upstream, "rate_limit_exceeded".into()));
         assert_eq!(
             told(Ending::Complete, &answer(401, None)),
-            (Outcome::Error, Fault::Client, "401".into())
+            (Outcome::Error, ErrorSource::Client, "401".into())
         );
         assert_eq!(
             told(Ending::Complete, &answer(503, None)),
-            (Outcome::Error, Fault::Upstream, "503".into())
+            (Outcome::Error, ErrorSource::Upstream, "503".into())
         );
         assert_eq!(
             told(Ending::Complete, &answer(200, None)),
-            (Outcome::Error, Fault::Upstream, "_OTHER".into())
+            (Outcome::Error, ErrorSource::Upstream, "_OTHER".into())
         );
     }
 
     #[test]
     fn what_the_proxy_answers_itself_names_its_cause() {
         let own = Answered { status: Some(502), own: true, ..Answered::default() };
-        let refused = told(Ending::UpstreamFailed(Failure::Connect), &own);
-        assert_eq!(refused, (Outcome::Error, Fault::Upstream, "upstream_connect".into()));
-        let slow =
-            told(Ending::TimedOut(Limit::Head), &Answered { status: Some(504), ..own.clone() });
-        assert_eq!(slow, (Outcome::Timeout, Fault::Upstream, "timeout_head".into()));
-        let lost = told(Ending::Rejected(Refusal::NoRoute), &Answered { status: Some(404), ..own });
-        assert_eq!(lost, (Outcome::Rejected, Fault::Client, "no_route".into()));
+        let refused = told(Ending::UpstreamFailed(UpstreamFailure::Connect), &own);
+        assert_eq!(refused, (Outcome::Error, ErrorSource::Upstream, "upstream_connect".into()));
+        let slow = told(
+            Ending::TimedOut(TimeoutKind::ResponseHeader),
+            &Answered { status: Some(504), ..own.clone() },
+        );
+        assert_eq!(slow, (Outcome::Timeout, ErrorSource::Upstream, "timeout_head".into()));
+        let lost =
+            told(Ending::Rejected(RejectReason::NoRoute), &Answered { status: Some(404), ..own });
+        assert_eq!(lost, (Outcome::Rejected, ErrorSource::Client, "no_route".into()));
     }
 
     #[test]
     fn plain_http_is_ok_unless_its_status_says_otherwise() {
         let plain = |status| Answered { status: Some(status), ..Answered::default() };
-        assert_eq!(told(Ending::Complete, &plain(204)), (Outcome::Ok, Fault::None, String::new()));
+        assert_eq!(
+            told(Ending::Complete, &plain(204)),
+            (Outcome::Ok, ErrorSource::None, String::new())
+        );
         assert_eq!(
             told(Ending::Complete, &plain(404)),
-            (Outcome::Error, Fault::Client, "404".into())
+            (Outcome::Error, ErrorSource::Client, "404".into())
         );
     }
 }

@@ -1,7 +1,7 @@
 //! What an exchange was that went on as a WebSocket, and how it came out.
 
 use crate::record::{Answered, Outcome, settle};
-use tokengauge_types::event::{Direction, Ending, Failure, Fault};
+use tokengauge_types::event::{Direction, Ending, ErrorSource, UpstreamFailure};
 use tokengauge_types::label::Name;
 
 /// Closing codes that say that all is well; a close without a code says so too.
@@ -63,30 +63,34 @@ impl WebSocket {
     ///
     /// A closing frame is the last word, however the connection ends after it: from the client it is always fine, from
     /// the upstream by its code. Where none came, whoever ended the connection first just left.
-    pub fn settle(&self, ending: Ending, session: &Session) -> (Outcome, Fault, Option<Name>) {
+    pub fn settle(
+        &self,
+        ending: Ending,
+        session: &Session,
+    ) -> (Outcome, ErrorSource, Option<Name>) {
         if let Some(code) = self.failing_code() {
             let kind = session.error.clone();
             let mistaken = kind.as_ref().is_some_and(|kind| kind.as_str() == CLIENTS_MISTAKE);
             let fault = if mistaken || CLIENT_TO_BLAME.contains(&code) {
-                Fault::Client
+                ErrorSource::Client
             } else {
-                Fault::Upstream
+                ErrorSource::Upstream
             };
             let kind = kind.or_else(|| Name::new(&format!("websocket_{code}")));
             return (Outcome::Error, fault, kind);
         }
         if session.failed {
             let kind = session.error.clone().or_else(|| Name::new("_OTHER"));
-            return (Outcome::Error, Fault::Upstream, kind);
+            return (Outcome::Error, ErrorSource::Upstream, kind);
         }
         if self.closed.is_some() || (self.lost && ending == Ending::Complete) {
-            return (Outcome::Ok, Fault::None, None);
+            return (Outcome::Ok, ErrorSource::None, None);
         }
         let ending = match (ending, self.left) {
             (Ending::Complete, Some(Direction::Response)) => {
-                Ending::UpstreamFailed(Failure::MidBody)
+                Ending::UpstreamFailed(UpstreamFailure::MidBody)
             }
-            (Ending::Complete, Some(Direction::Request) | None) => Ending::ClientGone,
+            (Ending::Complete, Some(Direction::Request) | None) => Ending::ClientDisconnected,
             (other, _) => other,
         };
         let cut_short = Answered { streamed: true, ..Answered::default() };
@@ -122,21 +126,25 @@ mod tests {
         Session { failed, error }
     }
 
-    fn told(socket: WebSocket, ending: Ending, session: &Session) -> (Outcome, Fault, String) {
+    fn told(
+        socket: WebSocket,
+        ending: Ending,
+        session: &Session,
+    ) -> (Outcome, ErrorSource, String) {
         let (outcome, fault, kind) = socket.settle(ending, session);
         let kind = kind.map(|kind| kind.to_string());
         (outcome, fault, kind.unwrap_or_default())
     }
 
-    const OK: (Outcome, Fault, String) = (Outcome::Ok, Fault::None, String::new());
+    const OK: (Outcome, ErrorSource, String) = (Outcome::Ok, ErrorSource::None, String::new());
     const UPSTREAM: Direction = Direction::Response;
     const CLIENT: Direction = Direction::Request;
 
     #[test]
     fn a_closing_frame_is_the_last_word() {
         let nothing = Session::default();
-        let broke = Ending::UpstreamFailed(Failure::MidBody);
-        for ending in [Ending::Complete, Ending::ClientGone, broke, Ending::Drained] {
+        let broke = Ending::UpstreamFailed(UpstreamFailure::MidBody);
+        for ending in [Ending::Complete, Ending::ClientDisconnected, broke, Ending::Drained] {
             for code in [None, Some(1000), Some(1001)] {
                 assert_eq!(
                     told(closed(UPSTREAM, code), ending, &nothing),
@@ -153,12 +161,18 @@ mod tests {
         let of =
             |code, session: &Session| told(closed(UPSTREAM, Some(code)), Ending::Complete, session);
         let nothing = Session::default();
-        assert_eq!(of(1011, &nothing), (Outcome::Error, Fault::Upstream, "websocket_1011".into()));
-        assert_eq!(of(3000, &nothing), (Outcome::Error, Fault::Client, "websocket_3000".into()));
+        assert_eq!(
+            of(1011, &nothing),
+            (Outcome::Error, ErrorSource::Upstream, "websocket_1011".into())
+        );
+        assert_eq!(
+            of(3000, &nothing),
+            (Outcome::Error, ErrorSource::Client, "websocket_3000".into())
+        );
         let mistaken = said(false, "invalid_request_error");
-        let expected = (Outcome::Error, Fault::Client, "invalid_request_error".into());
+        let expected = (Outcome::Error, ErrorSource::Client, "invalid_request_error".into());
         assert_eq!(of(4004, &mistaken), expected);
-        let expected = (Outcome::Error, Fault::Upstream, "server_error".into());
+        let expected = (Outcome::Error, ErrorSource::Upstream, "server_error".into());
         assert_eq!(of(4000, &said(false, "server_error")), expected);
     }
 
@@ -167,9 +181,9 @@ mod tests {
         let of = |session: &Session| told(closed(CLIENT, Some(1000)), Ending::Complete, session);
         assert_eq!(
             of(&said(true, "server_error")),
-            (Outcome::Error, Fault::Upstream, "server_error".into())
+            (Outcome::Error, ErrorSource::Upstream, "server_error".into())
         );
-        assert_eq!(of(&said(true, "")), (Outcome::Error, Fault::Upstream, "_OTHER".into()));
+        assert_eq!(of(&said(true, "")), (Outcome::Error, ErrorSource::Upstream, "_OTHER".into()));
         assert_eq!(of(&said(false, "invalid_request_error")), OK);
     }
 
@@ -177,15 +191,15 @@ mod tests {
     fn who_ends_without_a_word_has_left() {
         let nothing = Session::default();
         let of = |socket, ending| told(socket, ending, &nothing);
-        let gone = (Outcome::Cancelled, Fault::Client, "client_gone".to_owned());
-        let broke = (Outcome::Truncated, Fault::Upstream, "upstream_truncated".to_owned());
+        let gone = (Outcome::Cancelled, ErrorSource::Client, "client_gone".to_owned());
+        let broke = (Outcome::Truncated, ErrorSource::Upstream, "upstream_truncated".to_owned());
         assert_eq!(of(left(CLIENT), Ending::Complete), gone);
-        assert_eq!(of(left(CLIENT), Ending::ClientGone), gone);
+        assert_eq!(of(left(CLIENT), Ending::ClientDisconnected), gone);
         assert_eq!(of(left(UPSTREAM), Ending::Complete), broke);
-        assert_eq!(of(left(UPSTREAM), Ending::UpstreamFailed(Failure::MidBody)), broke);
+        assert_eq!(of(left(UPSTREAM), Ending::UpstreamFailed(UpstreamFailure::MidBody)), broke);
         assert_eq!(
             of(WebSocket::default(), Ending::Drained),
-            (Outcome::Truncated, Fault::Proxy, "drained".into())
+            (Outcome::Truncated, ErrorSource::Proxy, "drained".into())
         );
         let lost = WebSocket { lost: true, ..left(UPSTREAM) };
         assert_eq!(of(lost, Ending::Complete), OK, "nobody knows whether a closing frame went by");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use tokengauge_types::clock::Moment;
-use tokengauge_types::rolling_window::Slots;
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::rolling_window::RollingWindow;
 
 /// Into how many slots every window is cut, whatever its length. An event counts for at least the window's length and
 /// at most a 120th (0.8 %) longer: 2.5 s for 5 min, 6 h for 30 d. The window always takes in the slot that is filling,
@@ -45,15 +45,15 @@ impl Counts {
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     length: Duration,
-    slots: Slots<Counts>,
+    slots: RollingWindow<Counts>,
 }
 
 impl Window {
     pub(super) fn new(length: Duration) -> Self {
-        Self { length, slots: Slots::new(length / SLOTS, SLOTS as usize) }
+        Self { length, slots: RollingWindow::new(length / SLOTS, SLOTS as usize) }
     }
 
-    pub(super) fn note(&mut self, at: Moment, counts: Counts) {
+    pub(super) fn note(&mut self, at: MonotonicInstant, counts: Counts) {
         let number = self.slots.number(at);
         if let Some(slot) = self.slots.slot(number) {
             slot.add(counts);
@@ -70,7 +70,7 @@ impl Window {
 
     /// The window as it was at `now`, when it held these slots. `None` where they could not have been its: more than it
     /// has, or later than `now`.
-    pub(super) fn restored(length: Duration, held: &[Slot], now: Moment) -> Option<Self> {
+    pub(super) fn restored(length: Duration, held: &[Slot], now: MonotonicInstant) -> Option<Self> {
         let mut window = Self::new(length);
         let newest = window.slots.number(now);
         if held.len() > SLOTS as usize + 1 {
@@ -87,7 +87,7 @@ impl Window {
         Some(window)
     }
 
-    pub(super) fn counts(&self, at: Moment) -> Counts {
+    pub(super) fn counts(&self, at: MonotonicInstant) -> Counts {
         let now = self.slots.number(at);
         let mut sum = Counts::default();
         for slot in self.slots.range(now.saturating_sub(SLOTS.into())..now + 1) {
@@ -169,11 +169,11 @@ mod tests {
                 let burns = hour >= MONTH / HOUR - hours;
                 let bad = if burns { bad } else { 0 };
                 let good = 10_000 - bad;
-                let at = Moment::from_secs(hour * HOUR + HOUR / 2);
+                let at = MonotonicInstant::from_secs(hour * HOUR + HOUR / 2);
                 month.note(at, Counts { good, bad });
                 long.note(at, Counts { good, bad });
             }
-            let now = Moment::from_secs(MONTH);
+            let now = MonotonicInstant::from_secs(MONTH);
             close(long.counts(now).burn(TARGET), rate);
             close(month.counts(now).budget(TARGET), 1.0 - spent);
         }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn an_empty_window_says_nothing() {
         let window = window(300);
-        let counts = window.counts(Moment::from_secs(1_000));
+        let counts = window.counts(MonotonicInstant::from_secs(1_000));
         assert_eq!((counts.burn(TARGET), counts.budget(TARGET)), (None, None));
     }
 
@@ -207,9 +207,9 @@ mod tests {
         let mut window = window(300);
         let width = 2_500_000_000;
         let slot = 4 * width;
-        window.note(Moment::from_nanos(slot), BAD);
-        window.note(Moment::from_nanos(slot + width - 1), GOOD);
-        let at = |nanos| window.counts(Moment::from_nanos(nanos));
+        window.note(MonotonicInstant::from_nanos(slot), BAD);
+        window.note(MonotonicInstant::from_nanos(slot + width - 1), GOOD);
+        let at = |nanos| window.counts(MonotonicInstant::from_nanos(nanos));
         let both = Counts { good: 1, bad: 1 };
         assert_eq!(at(slot + width - 1), both, "as soon as they are noted");
         let leave = slot + width + 300_000_000_000;
@@ -220,16 +220,16 @@ mod tests {
     #[test]
     fn neighbouring_slots_leave_one_after_the_other() {
         let mut window = window(300);
-        window.note(Moment::from_nanos(2_499_999_999), BAD);
-        window.note(Moment::from_nanos(2_500_000_000), GOOD);
-        assert_eq!(window.counts(Moment::from_nanos(302_500_000_000)), GOOD);
+        window.note(MonotonicInstant::from_nanos(2_499_999_999), BAD);
+        window.note(MonotonicInstant::from_nanos(2_500_000_000), GOOD);
+        assert_eq!(window.counts(MonotonicInstant::from_nanos(302_500_000_000)), GOOD);
     }
 
     #[test]
     fn a_clock_that_leaps_leaves_nothing_behind_and_one_that_lags_loses_nothing() {
         let mut window = window(300);
-        window.note(Moment::from_secs(10), BAD);
-        let later = Moment::from_secs(10 * DAY);
+        window.note(MonotonicInstant::from_secs(10), BAD);
+        let later = MonotonicInstant::from_secs(10 * DAY);
         assert_eq!(window.counts(later), Counts::default(), "read before it is written to");
         window.note(later, GOOD);
         assert_eq!(window.counts(later), GOOD);
@@ -243,13 +243,13 @@ mod tests {
         let mut before = window(300);
         for second in 700..1_000 {
             let counts = Counts { good: second, bad: 1 };
-            before.note(Moment::from_secs(second), counts);
+            before.note(MonotonicInstant::from_secs(second), counts);
         }
-        let now = Moment::from_secs(1_000);
+        let now = MonotonicInstant::from_secs(1_000);
         let length = Duration::from_secs(300);
         let mut after = Window::restored(length, &before.held(), now).unwrap();
         for second in 1_000..1_400 {
-            let at = Moment::from_secs(second);
+            let at = MonotonicInstant::from_secs(second);
             assert_eq!(after.counts(at), before.counts(at), "{second}");
             after.note(at, BAD);
             before.note(at, BAD);
@@ -327,7 +327,7 @@ mod tests {
             events.sort_unstable();
             let mut window = window(length);
             for &(at, good) in &events {
-                window.note(Moment::from_nanos(at), if good { GOOD } else { BAD });
+                window.note(MonotonicInstant::from_nanos(at), if good { GOOD } else { BAD });
             }
             let count = |oldest: u64| {
                 let kept = || events.iter().filter(|(at, _)| *at >= oldest);
@@ -336,7 +336,7 @@ mod tests {
                     bad: kept().filter(|(_, good)| !good).count() as u64,
                 }
             };
-            let told = window.counts(Moment::from_nanos(read));
+            let told = window.counts(MonotonicInstant::from_nanos(read));
             let aligned = read / width * width;
             prop_assert_eq!(told, count(aligned.saturating_sub(length_nanos)));
             // The same as the documentation has it: none too early, none more than a slot too late.
@@ -344,7 +344,7 @@ mod tests {
             prop_assert!(least.good <= told.good && told.good <= most.good);
             prop_assert!(least.bad <= told.bad && told.bad <= most.bad);
             // Read on the grid, it is the window to the nanosecond.
-            prop_assert_eq!(window.counts(Moment::from_nanos(aligned + width)), count((aligned + width).saturating_sub(length_nanos)));
+            prop_assert_eq!(window.counts(MonotonicInstant::from_nanos(aligned + width)), count((aligned + width).saturating_sub(length_nanos)));
         }
     }
 }

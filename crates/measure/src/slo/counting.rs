@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::record::{Call, Record, Warm};
 use crate::slo::{Indicator, seconds};
-use tokengauge_types::event::{Ending, Refusal};
+use tokengauge_types::event::{Ending, RejectReason};
 
 /// The status by which a backend says that its caller asks too often, or that it cannot keep up.
 const TOO_MANY_REQUESTS: u16 = 429;
@@ -66,9 +66,9 @@ impl Exclusion {
     fn covers(self, record: &Record) -> bool {
         match self {
             Self::RateLimited => record.http.status == Some(TOO_MANY_REQUESTS) && !record.http.own,
-            Self::Overload => record.ending == Ending::Rejected(Refusal::Overload),
+            Self::Overload => record.ending == Ending::Rejected(RejectReason::Overload),
             Self::Shutdown => {
-                matches!(record.ending, Ending::Drained | Ending::Rejected(Refusal::Draining))
+                matches!(record.ending, Ending::Drained | Ending::Rejected(RejectReason::Draining))
             }
             Self::Warming => false,
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 /// Gaps that are told apart. A process that restarts more often within a window runs ever more of it unobserved; the two
 /// gaps with the least between them are then taken for one, so that never more is said to be observed than was.
@@ -15,21 +15,21 @@ const MISSED_AT_MOST: u32 = 10;
 /// When an objective was observed, on the time line of its windows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Coverage {
-    since: Moment,
+    since: MonotonicInstant,
     /// From when until when it was not, oldest first; they do not overlap.
-    gaps: Vec<(Moment, Moment)>,
+    gaps: Vec<(MonotonicInstant, MonotonicInstant)>,
 }
 
 impl Coverage {
-    pub(super) const fn since(since: Moment) -> Self {
+    pub(super) const fn since(since: MonotonicInstant) -> Self {
         Self { since, gaps: Vec::new() }
     }
 
     /// What was saved, if it is whole: nothing lies behind `now`, and gaps come in order.
     pub(super) fn restored(
-        since: Moment,
-        gaps: Vec<(Moment, Moment)>,
-        now: Moment,
+        since: MonotonicInstant,
+        gaps: Vec<(MonotonicInstant, MonotonicInstant)>,
+        now: MonotonicInstant,
     ) -> Option<Self> {
         let mut before = since;
         for &(from, to) in &gaps {
@@ -41,16 +41,16 @@ impl Coverage {
         (before <= now && gaps.len() <= MOST_GAPS).then_some(Self { since, gaps })
     }
 
-    pub(super) const fn begun(&self) -> Moment {
+    pub(super) const fn begun(&self) -> MonotonicInstant {
         self.since
     }
 
-    pub(super) fn gaps(&self) -> &[(Moment, Moment)] {
+    pub(super) fn gaps(&self) -> &[(MonotonicInstant, MonotonicInstant)] {
         &self.gaps
     }
 
     /// Nothing was observed between these two, both after all gaps so far.
-    pub(super) fn miss(&mut self, from: Moment, to: Moment) {
+    pub(super) fn miss(&mut self, from: MonotonicInstant, to: MonotonicInstant) {
         let from = self.gaps.last().map_or(from, |(_, end)| from.max(*end));
         if from >= to {
             return;
@@ -62,24 +62,25 @@ impl Coverage {
     }
 
     /// How much was observed of the `length` before `at`.
-    pub(super) fn observed(&self, at: Moment, length: Duration) -> Duration {
+    pub(super) fn observed(&self, at: MonotonicInstant, length: Duration) -> Duration {
         let begin = at.saturating_sub(length).max(self.since);
         at.since(begin).saturating_sub(self.missed(begin, at))
     }
 
     /// Whether a window of this length that ends at `at` says what it claims to.
-    pub(super) fn covers(&self, at: Moment, length: Duration) -> bool {
+    pub(super) fn covers(&self, at: MonotonicInstant, length: Duration) -> bool {
         let begin = at.saturating_sub(length);
         at.since(self.since) >= length && self.missed(begin, at) <= length / MISSED_AT_MOST
     }
 
-    fn missed(&self, begin: Moment, end: Moment) -> Duration {
-        let within = |&(from, to): &(Moment, Moment)| to.min(end).since(from.max(begin));
+    fn missed(&self, begin: MonotonicInstant, end: MonotonicInstant) -> Duration {
+        let within =
+            |&(from, to): &(MonotonicInstant, MonotonicInstant)| to.min(end).since(from.max(begin));
         self.gaps.iter().map(within).sum()
     }
 
     fn join_the_nearest(&mut self) {
-        let between = |pair: &[(Moment, Moment)]| match pair {
+        let between = |pair: &[(MonotonicInstant, MonotonicInstant)]| match pair {
             [(_, end), (begin, _)] => begin.since(*end),
             _ => Duration::MAX,
         };
@@ -98,8 +99,8 @@ impl Coverage {
 mod tests {
     use super::*;
 
-    fn at(secs: u64) -> Moment {
-        Moment::from_secs(secs)
+    fn at(secs: u64) -> MonotonicInstant {
+        MonotonicInstant::from_secs(secs)
     }
 
     fn secs(secs: u64) -> Duration {

@@ -7,14 +7,15 @@ use crate::record::{Bands, Call, Complete, Http, Network, Outcome, Output, Recor
 use crate::slo::{Counting, Indicator, Objective, Scope};
 use crate::timing::{Points, Rates, Stalls};
 use tokengauge_llm::dialect::{Operation, RequestFacts};
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    Ending, ExchangeId, Fault, Headers, RouteFacts, Scheme, Trace, Vantage, Who,
+    CallerIdentity, Ending, ErrorSource, ExchangeId, Headers, ProxyPosition, RouteFacts, Scheme,
+    TraceContext,
 };
 use tokengauge_types::label::{Label, Name};
 
-pub(crate) fn at(millis: u64) -> Moment {
-    Moment::from_millis(1_000_000 + millis)
+pub(crate) fn at(millis: u64) -> MonotonicInstant {
+    MonotonicInstant::from_millis(1_000_000 + millis)
 }
 
 /// Availability, 99 % over a day.
@@ -44,18 +45,18 @@ pub(crate) fn stream() -> Record {
     Record {
         edge_wait: None,
         exchange: ExchangeId(1),
-        wall: Wall::default(),
+        wall: WallTime::default(),
         points,
         stages: points.stages(),
         route: Arc::new(route("default")),
-        who: Who::default(),
-        trace: Trace::default(),
+        who: CallerIdentity::default(),
+        trace: TraceContext::default(),
         http: http(),
         websocket: None,
         call: Some(call()),
         outcome: Outcome::Ok,
         ending: Ending::Complete,
-        fault: Fault::None,
+        fault: ErrorSource::None,
         error_type: None,
         connected: None,
         network: Network::default(),
@@ -67,7 +68,7 @@ pub(crate) fn stream() -> Record {
 pub(crate) fn route(name: &str) -> RouteFacts {
     RouteFacts {
         name: Label::known(name),
-        vantage: Vantage::Outbound,
+        vantage: ProxyPosition::Outbound,
         server_address: Label::known("api.openai.com"),
         server_port: 443,
         provider: None,
@@ -104,7 +105,7 @@ fn call() -> Call {
             model: Label::known("gpt-4o"),
             stream: true,
             route: Label::known("default"),
-            vantage: Vantage::Outbound,
+            vantage: ProxyPosition::Outbound,
             server_address: Label::known("api.openai.com"),
             server_port: 443,
             tenant: None,

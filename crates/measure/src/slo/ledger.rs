@@ -9,7 +9,7 @@ use crate::slo::scope::{Filter, Subject};
 use crate::slo::slices::{Closed, Slices};
 use crate::slo::state::Kept;
 use crate::slo::{BURN_WINDOWS, Indicator, Judged, Malformed, Objective, Reading, Restored, State};
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 
 /// All objectives, each with its history.
 #[derive(Debug)]
@@ -23,13 +23,13 @@ pub struct Ledger {
 impl Ledger {
     /// With objectives that are observed since the process began.
     pub fn new(objectives: Vec<Objective>) -> Self {
-        let open = |objective| Account::open(objective, Moment::ZERO, Duration::ZERO);
+        let open = |objective| Account::open(objective, MonotonicInstant::ZERO, Duration::ZERO);
         Self { accounts: objectives.into_iter().map(open).collect(), ahead: Duration::ZERO }
     }
 
     /// Takes over the objectives of a new configuration. One that did not change keeps its history; of one that did, and
     /// of a new one, nothing is known before `at`. Totals go on by name all the same: counters only rise.
-    pub fn replace(&mut self, at: Moment, objectives: Vec<Objective>) {
+    pub fn replace(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
         let ahead = self.ahead;
         let mut former = std::mem::take(&mut self.accounts);
         let take_over = |objective: Objective| {
@@ -63,7 +63,7 @@ impl Ledger {
     }
 
     /// Enters a verdict in the book. What is excluded is only counted.
-    pub fn note(&mut self, at: Moment, index: usize, judged: Judged) {
+    pub fn note(&mut self, at: MonotonicInstant, index: usize, judged: Judged) {
         let at = at + self.ahead;
         if let Some(account) = self.accounts.get_mut(index) {
             account.enter(at, judged);
@@ -85,7 +85,7 @@ impl Ledger {
     }
 
     /// Output tokens of a stream in flight, for objectives on slices of time.
-    pub fn stream(&mut self, at: Moment, indices: &[usize], tokens: u64) {
+    pub fn stream(&mut self, at: MonotonicInstant, indices: &[usize], tokens: u64) {
         let ahead = self.ahead;
         for index in indices {
             if let Some(account) = self.accounts.get_mut(*index) {
@@ -96,7 +96,7 @@ impl Ledger {
 
     /// How many streams are in flight at `at`, for each index that [`slices_of`](Self::slices_of) gave. To be called
     /// about every 250 ms.
-    pub fn look(&mut self, at: Moment, streams: impl Fn(usize) -> u32) {
+    pub fn look(&mut self, at: MonotonicInstant, streams: impl Fn(usize) -> u32) {
         let ahead = self.ahead;
         for (index, account) in self.accounts.iter_mut().enumerate() {
             account.slice(ahead, |slices| slices.look(at, streams(index)));
@@ -113,14 +113,14 @@ impl Ledger {
     }
 
     /// Every objective at this moment, in the configuration's order.
-    pub fn reading(&self, at: Moment) -> Vec<Reading> {
+    pub fn reading(&self, at: MonotonicInstant) -> Vec<Reading> {
         let at = at + self.ahead;
         let accounts = self.accounts.iter();
         accounts.map(|account| account.reading(at)).collect()
     }
 
     /// What a process that begins later has to know of this one, which goes on. `wall` is the time of day at `at`.
-    pub fn state(&self, at: Moment, wall: Wall) -> State {
+    pub fn state(&self, at: MonotonicInstant, wall: WallTime) -> State {
         let clock = at + self.ahead;
         State {
             wall: wall.unix_nanos(),
@@ -137,10 +137,10 @@ impl Ledger {
     pub fn restore(
         &mut self,
         state: &State,
-        at: Moment,
-        wall: Wall,
+        at: MonotonicInstant,
+        wall: WallTime,
     ) -> Result<Restored, Malformed> {
-        let clock = Moment::from_nanos(state.clock);
+        let clock = MonotonicInstant::from_nanos(state.clock);
         let between = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from));
         let down = between(state.wall, wall.unix_nanos());
         let set_back = between(wall.unix_nanos(), state.wall);
@@ -182,8 +182,8 @@ struct Account {
 
 impl Account {
     /// Observed from `at` on, but for the warm-up.
-    fn open(objective: Objective, at: Moment, ahead: Duration) -> Self {
-        let warm = Moment::ZERO + objective.counting.warmup;
+    fn open(objective: Objective, at: MonotonicInstant, ahead: Duration) -> Self {
+        let warm = MonotonicInstant::ZERO + objective.counting.warmup;
         let slices = match objective.indicator {
             Indicator::SystemRate { floor, min_streams } => {
                 Some(Box::new(Slices::new(floor, min_streams, warm)))
@@ -211,10 +211,12 @@ impl Account {
     }
 
     /// With the history that was put away at `clock`. `None` where it cannot be one.
-    fn going_on(mut self, kept: &Kept, clock: Moment) -> Option<Self> {
-        let gap = |&(from, to): &(u64, u64)| (Moment::from_nanos(from), Moment::from_nanos(to));
+    fn going_on(mut self, kept: &Kept, clock: MonotonicInstant) -> Option<Self> {
+        let gap = |&(from, to): &(u64, u64)| {
+            (MonotonicInstant::from_nanos(from), MonotonicInstant::from_nanos(to))
+        };
         let gaps = kept.gaps.iter().map(gap).collect();
-        let since = Moment::from_nanos(kept.since);
+        let since = MonotonicInstant::from_nanos(kept.since);
         let resumed = self.coverage.begun();
         // Put away in its own warm-up, it had not begun to be observed.
         if since <= clock {
@@ -234,9 +236,11 @@ impl Account {
         Some(self)
     }
 
-    fn kept(&self, clock: Moment) -> Kept {
+    fn kept(&self, clock: MonotonicInstant) -> Kept {
         // A gap that a warm-up makes may last beyond now.
-        let gap = |(from, to): &(Moment, Moment)| (from.nanos(), (*to).min(clock).nanos());
+        let gap = |(from, to): &(MonotonicInstant, MonotonicInstant)| {
+            (from.nanos(), (*to).min(clock).nanos())
+        };
         let windows = std::iter::once(&self.budget).chain(&self.burn);
         Kept {
             identity: identity(&self.objective),
@@ -253,7 +257,7 @@ impl Account {
         }
     }
 
-    fn enter(&mut self, at: Moment, judged: Judged) {
+    fn enter(&mut self, at: MonotonicInstant, judged: Judged) {
         let Judged { verdict, events } = judged;
         let counts = match verdict {
             Verdict::Good => Counts { good: events, bad: 0 },
@@ -270,7 +274,7 @@ impl Account {
         }
     }
 
-    fn reading(&self, at: Moment) -> Reading {
+    fn reading(&self, at: MonotonicInstant) -> Reading {
         let target = self.objective.target;
         let window = self.objective.window;
         let covered = self.coverage.observed(at, window);
@@ -316,12 +320,12 @@ mod tests {
         Judged { verdict, events: 1 }
     }
 
-    fn one(ledger: &Ledger, at: Moment) -> Reading {
+    fn one(ledger: &Ledger, at: MonotonicInstant) -> Reading {
         let [reading] = <[Reading; 1]>::try_from(ledger.reading(at)).unwrap();
         reading
     }
 
-    fn note(ledger: &mut Ledger, at: Moment, good: u64, bad: u64) {
+    fn note(ledger: &mut Ledger, at: MonotonicInstant, good: u64, bad: u64) {
         for _ in 0..good {
             ledger.note(at, 0, once(Verdict::Good));
         }
@@ -355,7 +359,7 @@ mod tests {
     #[test]
     fn what_is_excluded_leaves_no_trace() {
         let mut ledger = Ledger::new(vec![objective("a")]);
-        let at = Moment::from_secs(7_200);
+        let at = MonotonicInstant::from_secs(7_200);
         ledger.note(at, 0, once(Verdict::Excluded));
         let reading = one(&ledger, at);
         assert_eq!((reading.good, reading.bad, reading.excluded), (0, 0, 1));
@@ -368,9 +372,9 @@ mod tests {
     fn a_burn_is_told_from_the_moment_its_window_is_covered() {
         let mut ledger = Ledger::new(vec![objective("a")]);
         for (index, (name, length)) in BURN_WINDOWS.into_iter().enumerate() {
-            let covered = Moment::ZERO + length;
+            let covered = MonotonicInstant::ZERO + length;
             note(&mut ledger, covered, 98, 2);
-            let before = one(&ledger, Moment::from_nanos(covered.nanos() - 1));
+            let before = one(&ledger, MonotonicInstant::from_nanos(covered.nanos() - 1));
             assert_eq!(before.burn[index], None, "{name}");
             let reading = one(&ledger, covered);
             near(reading.burn[index], 2.0);
@@ -381,7 +385,7 @@ mod tests {
     #[test]
     fn a_budget_is_that_of_what_is_covered() {
         let mut ledger = Ledger::new(vec![objective("a")]);
-        let at = Moment::from_secs(1_800);
+        let at = MonotonicInstant::from_secs(1_800);
         note(&mut ledger, at, 399, 1);
         let reading = one(&ledger, at);
         near(reading.budget, 0.75);
@@ -389,16 +393,16 @@ mod tests {
         assert_eq!(reading.exhaustion, None, "a quarter of what it may burn");
         note(&mut ledger, at, 0, 2);
         assert!(one(&ledger, at).budget.unwrap() > 0.25 && one(&ledger, at).exhaustion.is_none());
-        assert_eq!(one(&ledger, Moment::from_secs(999_999)).covered, 24 * HOUR);
+        assert_eq!(one(&ledger, MonotonicInstant::from_secs(999_999)).covered, 24 * HOUR);
     }
 
     #[test]
     fn a_budget_that_burns_faster_than_it_is_earned_has_an_end() {
         let mut ledger = Ledger::new(vec![objective("a")]);
         for hour in 0..23 {
-            note(&mut ledger, Moment::from_secs(hour * 3_600), 1_000, 0);
+            note(&mut ledger, MonotonicInstant::from_secs(hour * 3_600), 1_000, 0);
         }
-        let at = Moment::from_secs(24 * 3_600);
+        let at = MonotonicInstant::from_secs(24 * 3_600);
         note(&mut ledger, at.saturating_sub(HOUR * 3 / 4), 980, 20);
         let reading = one(&ledger, at);
         near(reading.budget, 1.0 - 20.0 / 240.0);
@@ -426,7 +430,7 @@ mod tests {
             };
             let mut ledger = Ledger::new(vec![tokens]);
             for hour in 0..MONTH {
-                let at = Moment::from_secs(hour * 3_600 + 1_800);
+                let at = MonotonicInstant::from_secs(hour * 3_600 + 1_800);
                 let bad = if hour >= MONTH - hours { rate * 10.0 } else { 0.0 };
                 let bad = (0..10_000).filter(|token| f64::from(*token) < bad).count() as u64;
                 let judged = [(Verdict::Good, 10_000 - bad), (Verdict::Bad, bad)];
@@ -434,7 +438,7 @@ mod tests {
                     ledger.note(at, 0, Judged { verdict, events });
                 }
             }
-            let reading = one(&ledger, Moment::from_secs(MONTH * 3_600));
+            let reading = one(&ledger, MonotonicInstant::from_secs(MONTH * 3_600));
             let index = BURN_WINDOWS.iter().position(|(name, _)| *name == window);
             near(reading.burn[index.unwrap()], rate);
             near(reading.budget, 1.0 - spent);
@@ -450,7 +454,7 @@ mod tests {
     #[test]
     fn an_objective_that_did_not_change_keeps_its_history() {
         let mut ledger = Ledger::new(vec![objective("a"), objective("b")]);
-        let at = Moment::from_secs(4_000);
+        let at = MonotonicInstant::from_secs(4_000);
         note(&mut ledger, at, 9, 1);
         ledger.note(at, 1, once(Verdict::Bad));
         let changed = Objective { target: 0.9, ..objective("a") };
@@ -470,7 +474,7 @@ mod tests {
     #[test]
     fn a_window_of_a_new_objective_is_covered_from_when_it_came() {
         let mut ledger = Ledger::new(vec![]);
-        let came = Moment::from_secs(50_000);
+        let came = MonotonicInstant::from_secs(50_000);
         ledger.replace(came, vec![objective("a")]);
         let at = came + Duration::from_secs(299);
         note(&mut ledger, at, 1, 0);
@@ -481,19 +485,24 @@ mod tests {
     #[test]
     fn an_index_that_is_no_more_is_ignored() {
         let mut ledger = Ledger::new(vec![]);
-        ledger.note(Moment::ZERO, 3, once(Verdict::Bad));
-        assert!(ledger.reading(Moment::ZERO).is_empty() && ledger.objective(0).is_none());
+        ledger.note(MonotonicInstant::ZERO, 3, once(Verdict::Bad));
+        assert!(ledger.reading(MonotonicInstant::ZERO).is_empty() && ledger.objective(0).is_none());
     }
 
     const NANO: Duration = Duration::from_nanos(1);
 
     /// A wall clock that shows what the process's does, so many seconds later.
-    fn wall(at: Moment, seconds: u64) -> Wall {
-        Wall::from_unix_nanos((at + Duration::from_secs(seconds)).nanos())
+    fn wall(at: MonotonicInstant, seconds: u64) -> WallTime {
+        WallTime::from_unix_nanos((at + Duration::from_secs(seconds)).nanos())
     }
 
     /// Put away at `at` and taken up again in a process that begins `down` later and is `age` old by then.
-    fn restarted(ledger: &Ledger, at: Moment, down: Duration, age: Moment) -> Ledger {
+    fn restarted(
+        ledger: &Ledger,
+        at: MonotonicInstant,
+        down: Duration,
+        age: MonotonicInstant,
+    ) -> Ledger {
         let state = ledger.state(at, wall(at, 1_000_000));
         let text = serde_json::to_string(&state).unwrap();
         let state: State = serde_json::from_str(&text).unwrap();
@@ -508,10 +517,10 @@ mod tests {
     #[test]
     fn a_restart_goes_on_where_it_was_and_totals_begin_anew() {
         let mut ledger = Ledger::new(vec![objective("a")]);
-        let at = Moment::from_secs(40 * 3_600);
+        let at = MonotonicInstant::from_secs(40 * 3_600);
         note(&mut ledger, at.saturating_sub(HOUR / 3), 990, 10);
         let before = one(&ledger, at);
-        let age = Moment::from_secs(1);
+        let age = MonotonicInstant::from_secs(1);
         let next = restarted(&ledger, at, Duration::from_secs(20), age);
         let after = one(&next, age);
         assert_eq!((after.good, after.bad), (0, 0), "counters are the process's own");
@@ -524,7 +533,7 @@ mod tests {
         // It leaves as if nothing had happened: 24 h after the slot of 12 min in which it came.
         let slot = (at.saturating_sub(HOUR / 3).nanos() / 720_000_000_000 + 121) * 720;
         let leaves = slot - (40 * 3_600 + 20 - 1);
-        let last = |secs| one(&next, Moment::from_secs(secs)).counts;
+        let last = |secs| one(&next, MonotonicInstant::from_secs(secs)).counts;
         assert_eq!(last(leaves - 1), before.counts);
         assert_eq!(last(leaves), Counts::default());
     }
@@ -532,30 +541,30 @@ mod tests {
     #[test]
     fn what_lies_longer_back_than_a_window_is_gone_and_a_long_gap_silences_it() {
         let mut ledger = Ledger::new(vec![objective("a")]);
-        let at = Moment::from_secs(80 * 3_600);
+        let at = MonotonicInstant::from_secs(80 * 3_600);
         note(&mut ledger, at, 90, 10);
-        let next = restarted(&ledger, at, 2 * HOUR, Moment::ZERO);
-        let reading = one(&next, Moment::ZERO);
+        let next = restarted(&ledger, at, 2 * HOUR, MonotonicInstant::ZERO);
+        let reading = one(&next, MonotonicInstant::ZERO);
         near(reading.budget, -9.0);
         assert_eq!(reading.covered, 22 * HOUR);
         let told = reading.burn.map(|burn| burn.is_some());
         assert_eq!(told, [false, false, false, false, false, true, true]);
-        let gone = restarted(&ledger, at, 100 * HOUR, Moment::ZERO);
-        let reading = one(&gone, Moment::ZERO);
+        let gone = restarted(&ledger, at, 100 * HOUR, MonotonicInstant::ZERO);
+        let reading = one(&gone, MonotonicInstant::ZERO);
         assert_eq!((reading.budget, reading.covered), (None, Duration::ZERO));
     }
 
     #[test]
     fn a_wall_clock_that_was_set_back_lets_no_time_pass() {
         let mut ledger = Ledger::new(vec![objective("a")]);
-        let at = Moment::from_secs(4_000);
+        let at = MonotonicInstant::from_secs(4_000);
         note(&mut ledger, at, 9, 1);
         let state = ledger.state(at, wall(at, 500));
         let mut next = Ledger::new(vec![objective("a")]);
-        let told = next.restore(&state, Moment::ZERO, wall(at, 200)).unwrap();
+        let told = next.restore(&state, MonotonicInstant::ZERO, wall(at, 200)).unwrap();
         assert_eq!((told.objectives, told.down), (1, Duration::ZERO));
         assert_eq!(told.set_back, Some(Duration::from_secs(300)));
-        let reading = one(&next, Moment::ZERO);
+        let reading = one(&next, MonotonicInstant::ZERO);
         assert_eq!(reading.counts, Counts { good: 9, bad: 1 });
         assert_eq!(reading.covered, Duration::from_secs(4_000));
         assert!(reading.burn[0].is_some(), "no gap either");
@@ -564,14 +573,14 @@ mod tests {
     #[test]
     fn an_objective_that_changed_over_a_restart_starts_afresh() {
         let mut ledger = Ledger::new(vec![objective("a"), objective("b")]);
-        let at = Moment::from_secs(4_000);
+        let at = MonotonicInstant::from_secs(4_000);
         for index in 0..2 {
             ledger.note(at, index, once(Verdict::Bad));
         }
         let state = ledger.state(at, wall(at, 0));
         let changed = Objective { target: 0.98, ..objective("a") };
         let mut next = Ledger::new(vec![objective("c"), changed, objective("b")]);
-        let age = Moment::from_secs(2);
+        let age = MonotonicInstant::from_secs(2);
         let told = next.restore(&state, age, wall(at, 10)).unwrap();
         assert_eq!(told.objectives, 1);
         let told: Vec<_> = next.reading(age + NANO).into_iter().collect();
@@ -588,21 +597,23 @@ mod tests {
             ..objective("a")
         };
         let mut ledger = Ledger::new(vec![warm]);
-        let covered = |ledger: &Ledger, secs| one(ledger, Moment::from_secs(secs)).covered;
+        let covered =
+            |ledger: &Ledger, secs| one(ledger, MonotonicInstant::from_secs(secs)).covered;
         assert_eq!(covered(&ledger, 59), Duration::ZERO);
         assert_eq!(covered(&ledger, 100), Duration::from_secs(40));
-        let at = Moment::from_secs(100);
+        let at = MonotonicInstant::from_secs(100);
         ledger.note(at, 0, once(Verdict::Good));
-        let next = restarted(&ledger, at, Duration::from_secs(7), Moment::from_secs(1));
+        let next = restarted(&ledger, at, Duration::from_secs(7), MonotonicInstant::from_secs(1));
         assert_eq!(covered(&next, 59), Duration::from_secs(40));
         assert_eq!(covered(&next, 70), Duration::from_secs(50));
-        let early = restarted(&next, Moment::from_secs(10), minute, Moment::ZERO);
+        let early =
+            restarted(&next, MonotonicInstant::from_secs(10), minute, MonotonicInstant::ZERO);
         assert_eq!(covered(&early, 61), Duration::from_secs(41));
         let unseen = restarted(
             &Ledger::new(vec![one(&next, at).objective]),
-            Moment::ZERO,
+            MonotonicInstant::ZERO,
             minute,
-            Moment::ZERO,
+            MonotonicInstant::ZERO,
         );
         assert_eq!(covered(&unseen, 61), Duration::from_secs(1));
     }
@@ -610,18 +621,18 @@ mod tests {
     #[test]
     fn a_state_that_cannot_be_one_is_refused_and_changes_nothing() {
         let mut ledger = Ledger::new(vec![objective("a")]);
-        let at = Moment::from_secs(4_000);
+        let at = MonotonicInstant::from_secs(4_000);
         note(&mut ledger, at, 9, 1);
         let state = ledger.state(at, wall(at, 0));
         let spoil = |spoil: fn(&mut State)| {
             let mut spoilt = state.clone();
             spoil(&mut spoilt);
             let mut next = Ledger::new(vec![objective("a")]);
-            let told = next.restore(&spoilt, Moment::ZERO, wall(at, 0));
+            let told = next.restore(&spoilt, MonotonicInstant::ZERO, wall(at, 0));
             assert_eq!(told, Err(Malformed));
             assert_eq!(
-                one(&next, Moment::ZERO),
-                one(&Ledger::new(vec![objective("a")]), Moment::ZERO)
+                one(&next, MonotonicInstant::ZERO),
+                one(&Ledger::new(vec![objective("a")]), MonotonicInstant::ZERO)
             );
         };
         spoil(|state| state.clock = 1);
@@ -643,7 +654,7 @@ mod tests {
         let slices = ledger.slices_of(&subject);
         assert_eq!(slices, [1]);
         for second in 0..=240 {
-            let at = Moment::from_secs(second);
+            let at = MonotonicInstant::from_secs(second);
             ledger.look(at, |index| u32::from(slices.contains(&index)));
             let tokens = if second < 120 { 10 } else { 9 };
             ledger.stream(at, &slices, tokens);
@@ -651,7 +662,7 @@ mod tests {
                 ledger.lose();
             }
         }
-        let readings = ledger.reading(Moment::from_secs(240));
+        let readings = ledger.reading(MonotonicInstant::from_secs(240));
         let told = |index: usize| readings[index].counts;
         assert_eq!(told(0), Counts::default());
         assert_eq!(told(1), Counts { good: 1, bad: 1 }, "the fourth had a gap");
@@ -680,13 +691,13 @@ mod tests {
             for (step, good, tokens) in events {
                 while let Some((when, (down, young))) = restarts.next_if(|(when, _)| *when <= step) {
                     let (day, down) = (when * STEP + gone, down * STEP);
-                    let at = Moment::from_secs(day - began);
+                    let at = MonotonicInstant::from_secs(day - began);
                     let age = young + age;
-                    ledger = restarted(&ledger, at, Duration::from_secs(down), Moment::from_secs(age));
+                    ledger = restarted(&ledger, at, Duration::from_secs(down), MonotonicInstant::from_secs(age));
                     (began, gone) = (day + down - age, gone + down);
                 }
                 let day = step * STEP + gone;
-                let at = Moment::from_secs(day - began);
+                let at = MonotonicInstant::from_secs(day - began);
                 let verdict = if good { Verdict::Good } else { Verdict::Bad };
                 ledger.note(at, 0, Judged { verdict, events: tokens });
                 let (good, bad) = if good { (tokens, 0) } else { (0, tokens) };
@@ -721,7 +732,7 @@ mod tests {
                     1 => Verdict::Excluded,
                     _ => Verdict::Good,
                 };
-                ledger.note(Moment::from_secs(step * STEP), 0, once(verdict));
+                ledger.note(MonotonicInstant::from_secs(step * STEP), 0, once(verdict));
             }
             let now = read * STEP;
             let share = |window: Duration| {
@@ -730,7 +741,7 @@ mod tests {
                 let bad = kept().filter(|(_, kind)| *kind == 0).count();
                 (kept().count() > 0).then(|| bad as f64 / kept().count() as f64 / (1.0 - target))
             };
-            let reading = one(&ledger, Moment::from_secs(now));
+            let reading = one(&ledger, MonotonicInstant::from_secs(now));
             prop_assert_eq!(reading.budget, share(window).map(|burn| 1.0 - burn));
             for (told, (_, length)) in reading.burn.into_iter().zip(BURN_WINDOWS) {
                 let covered = now >= length.as_secs();

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::record::{Call, Record};
 use tokengauge_llm::dialect::Operation;
-use tokengauge_types::label::{Label, Name, Pattern};
+use tokengauge_types::label::{GlobPattern, Label, Name};
 
 /// Which exchanges count. `None` is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -63,8 +63,8 @@ pub(super) fn is_stream(call: &Call) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
     route: Option<Label>,
-    model: Option<Pattern>,
-    tenant: Option<Pattern>,
+    model: Option<GlobPattern>,
+    tenant: Option<GlobPattern>,
     operation: Option<Operation>,
     stream: Option<bool>,
 }
@@ -74,8 +74,8 @@ impl Filter {
         let Scope { route, model, tenant, operation, stream } = scope;
         Self {
             route: route.clone(),
-            model: model.as_deref().map(Pattern::new),
-            tenant: tenant.as_deref().map(Pattern::new),
+            model: model.as_deref().map(GlobPattern::new),
+            tenant: tenant.as_deref().map(GlobPattern::new),
             operation: *operation,
             stream: *stream,
         }
@@ -83,7 +83,8 @@ impl Filter {
 
     pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
         let Self { route, model, tenant, operation, stream } = self;
-        let of_tenant = |pattern: &Pattern| subject.tenant.is_some_and(|it| pattern.matches(it));
+        let of_tenant =
+            |pattern: &GlobPattern| subject.tenant.is_some_and(|it| pattern.matches(it));
         route.as_ref().is_none_or(|it| it == subject.route)
             && operation.is_none_or(|it| it == subject.operation)
             && stream.is_none_or(|it| it == subject.stream)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::record::Verdict;
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 /// How long a slice is. Slices stand on a fixed grid: the n-th is n min ≤ at < (n + 1) min since the process began.
 pub const SLICE: Duration = Duration::from_secs(60);
@@ -19,26 +19,26 @@ pub(super) struct Slices {
     floor: f64,
     min_streams: u32,
     /// Slices that begin before this count for nothing.
-    from: Moment,
+    from: MonotonicInstant,
     number: u64,
     tokens: u64,
     /// The fewest streams at any look so far; `None` before the first.
     fewest: Option<u32>,
     /// Whether nothing of it went by unobserved.
     whole: bool,
-    looked: Option<Moment>,
+    looked: Option<MonotonicInstant>,
 }
 
 /// A slice that is over and counts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Closed {
     /// Its end.
-    pub(super) at: Moment,
+    pub(super) at: MonotonicInstant,
     pub(super) verdict: Verdict,
 }
 
 impl Slices {
-    pub(super) const fn new(floor: f64, min_streams: u32, from: Moment) -> Self {
+    pub(super) const fn new(floor: f64, min_streams: u32, from: MonotonicInstant) -> Self {
         Self {
             floor,
             min_streams,
@@ -52,7 +52,7 @@ impl Slices {
     }
 
     /// So many streams are in flight at `at`. Gives the slice that this shows to be over.
-    pub(super) fn look(&mut self, at: Moment, streams: u32) -> Option<Closed> {
+    pub(super) fn look(&mut self, at: MonotonicInstant, streams: u32) -> Option<Closed> {
         let closed = self.advance(at);
         if !self.is_seen(at) {
             self.whole = false;
@@ -63,7 +63,7 @@ impl Slices {
     }
 
     /// Output tokens arrived. What the observer hears of only after their slice was closed counts for the next.
-    pub(super) fn add(&mut self, at: Moment, tokens: u64) -> Option<Closed> {
+    pub(super) fn add(&mut self, at: MonotonicInstant, tokens: u64) -> Option<Closed> {
         let closed = self.advance(at);
         self.tokens += tokens;
         closed
@@ -74,11 +74,11 @@ impl Slices {
         self.whole = false;
     }
 
-    fn is_seen(&self, at: Moment) -> bool {
+    fn is_seen(&self, at: MonotonicInstant) -> bool {
         self.looked.is_some_and(|looked| at.since(looked) <= LONGEST_UNSEEN)
     }
 
-    fn advance(&mut self, at: Moment) -> Option<Closed> {
+    fn advance(&mut self, at: MonotonicInstant) -> Option<Closed> {
         let number = at.nanos() / nanos(SLICE);
         if number <= self.number {
             return None;
@@ -91,8 +91,8 @@ impl Slices {
         closed
     }
 
-    fn close(&self, at: Moment) -> Option<Closed> {
-        let begin = Moment::from_nanos(self.number.saturating_mul(nanos(SLICE)));
+    fn close(&self, at: MonotonicInstant) -> Option<Closed> {
+        let begin = MonotonicInstant::from_nanos(self.number.saturating_mul(nanos(SLICE)));
         let counts = self.whole && self.is_seen(at) && begin >= self.from;
         if !counts || self.fewest? < self.min_streams {
             return None;
@@ -106,19 +106,19 @@ impl Slices {
 }
 
 const fn nanos(time: Duration) -> u64 {
-    Moment::from_secs(time.as_secs()).nanos()
+    MonotonicInstant::from_secs(time.as_secs()).nanos()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(millis: u64) -> Moment {
-        Moment::from_millis(millis)
+    fn at(millis: u64) -> MonotonicInstant {
+        MonotonicInstant::from_millis(millis)
     }
 
     fn slices() -> Slices {
-        Slices::new(10.0, 2, Moment::ZERO)
+        Slices::new(10.0, 2, MonotonicInstant::ZERO)
     }
 
     /// Looks every 250 ms from `from` up to and without `to`, with so many streams.
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn closed(minute: u64, verdict: Verdict) -> Closed {
-        Closed { at: Moment::from_secs(minute * 60), verdict }
+        Closed { at: MonotonicInstant::from_secs(minute * 60), verdict }
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_minute_that_begins_in_the_warm_up_counts_for_nothing() {
-        let mut slices = Slices::new(10.0, 1, Moment::from_secs(61));
+        let mut slices = Slices::new(10.0, 1, MonotonicInstant::from_secs(61));
         let closed = watch(&mut slices, 0, 180_500, 1);
         assert_eq!(closed, [self::closed(3, Verdict::Bad)]);
     }

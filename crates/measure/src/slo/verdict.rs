@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::record::{Call, Complete, Outcome, Record, Verdict};
 use crate::slo::scope::is_stream;
 use crate::slo::{Counting, Indicator, Objective};
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::{Ending, Fault};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::{Ending, ErrorSource};
 
 /// Too many requests: the one status below 500 by which a backend says that it cannot keep up.
 const TOO_MANY_REQUESTS: u16 = 429;
@@ -24,7 +24,7 @@ impl Objective {
         let Self { indicator, counting, .. } = self;
         let standing = Standing::of(record, counting);
         let verdict = indicator.judge(record, call, standing)?;
-        let left_out = record.points.accept < Moment::ZERO + counting.warmup
+        let left_out = record.points.accept < MonotonicInstant::ZERO + counting.warmup
             || counting.is_burning_in(call)
             || counting.is_too_short(*indicator, call);
         let tokens = matches!(indicator, Indicator::TokensAboveRate(_));
@@ -143,7 +143,7 @@ fn first(
 
 /// The client left when the promise was already broken: its leaving does not mend it.
 fn gave_up_after(record: &Record, limit: Duration) -> bool {
-    record.ending == Ending::ClientGone
+    record.ending == Ending::ClientDisconnected
         && record.points.duration().is_some_and(|waited| waited > limit)
 }
 
@@ -189,7 +189,7 @@ impl Standing {
             Outcome::Cancelled => true,
             Outcome::Error => refused_the_request(record),
             Outcome::Timeout | Outcome::Truncated | Outcome::Rejected => {
-                record.fault == Fault::Client
+                record.fault == ErrorSource::Client
             }
         };
         if excused || counting.excuses(record) { Self::Excused } else { Self::Failed }
@@ -208,7 +208,7 @@ fn refused_the_request(record: &Record) -> bool {
     match record.http.status {
         Some(TOO_MANY_REQUESTS) => false,
         Some(400..=499) => true,
-        Some(_) | None => record.fault == Fault::Client,
+        Some(_) | None => record.fault == ErrorSource::Client,
     }
 }
 
@@ -221,8 +221,8 @@ mod tests {
     use crate::slo::{Counting, Exclusion};
     use crate::timing::{Awaited, Silence, Stall, Stalls};
     use tokengauge_llm::dialect::Operation;
-    use tokengauge_types::clock::Moment;
-    use tokengauge_types::event::{Failure, Limit, Refusal};
+    use tokengauge_types::clock::MonotonicInstant;
+    use tokengauge_types::event::{RejectReason, TimeoutKind, UpstreamFailure};
 
     const GOOD: Option<Verdict> = Some(Verdict::Good);
     const BAD: Option<Verdict> = Some(Verdict::Bad);
@@ -334,38 +334,38 @@ mod tests {
     fn an_error_inside_a_stream_is_bad_whatever_the_status() {
         let record = ended(Outcome::Error, Ending::Complete);
         assert_eq!(verdicts(&record), [BAD, GOOD, GOOD, BAD]);
-        let blamed = Record { fault: Fault::Client, ..record };
+        let blamed = Record { fault: ErrorSource::Client, ..record };
         assert_eq!(verdicts(&blamed), [EXCLUDED, GOOD, GOOD, EXCLUDED]);
     }
 
     #[test]
     fn whoever_but_the_client_broke_it_it_is_broken() {
         for (outcome, ending) in [
-            (Outcome::Error, Ending::UpstreamFailed(Failure::MidBody)),
-            (Outcome::Timeout, Ending::TimedOut(Limit::Idle)),
+            (Outcome::Error, Ending::UpstreamFailed(UpstreamFailure::MidBody)),
+            (Outcome::Timeout, Ending::TimedOut(TimeoutKind::Idle)),
             (Outcome::Truncated, Ending::Complete),
             (Outcome::Truncated, Ending::Drained),
-            (Outcome::Rejected, Ending::Rejected(Refusal::Overload)),
-            (Outcome::Rejected, Ending::Rejected(Refusal::Draining)),
+            (Outcome::Rejected, Ending::Rejected(RejectReason::Overload)),
+            (Outcome::Rejected, Ending::Rejected(RejectReason::Draining)),
         ] {
             let record = ended(outcome, ending);
             assert_eq!(verdicts(&record), [BAD, GOOD, GOOD, BAD], "{ending:?}");
             let record = tokenless(record, 20);
             assert_eq!(verdicts(&record), [BAD, BAD, EXCLUDED, BAD], "{ending:?}");
         }
-        let record = ended(Outcome::Rejected, Ending::Rejected(Refusal::BadRequest));
+        let record = ended(Outcome::Rejected, Ending::Rejected(RejectReason::BadRequest));
         assert_eq!(verdicts(&tokenless(record, 20)), [EXCLUDED; 4]);
     }
 
     #[test]
     fn a_client_that_leaves_takes_back_only_what_was_still_open() {
-        let left = || ended(Outcome::Cancelled, Ending::ClientGone);
+        let left = || ended(Outcome::Cancelled, Ending::ClientDisconnected);
         assert_eq!(verdicts(&left()), [EXCLUDED, GOOD, GOOD, EXCLUDED]);
         let in_time = tokenless(left(), 500);
         assert_eq!(verdicts(&in_time), [EXCLUDED; 4]);
         let too_late = tokenless(left(), 501);
         assert_eq!(verdicts(&too_late), [EXCLUDED, BAD, EXCLUDED, EXCLUDED]);
-        let broke = ended(Outcome::Cancelled, Ending::ClientBroke);
+        let broke = ended(Outcome::Cancelled, Ending::RequestBodyFailed);
         assert_eq!(verdicts(&tokenless(broke, 501)), [EXCLUDED; 4]);
     }
 
@@ -377,7 +377,7 @@ mod tests {
         record.points.token = Some(at(501));
         assert_eq!(judge(FIRST_TOKEN, &record), EXCLUDED);
         record.outcome = Outcome::Cancelled;
-        record.ending = Ending::ClientGone;
+        record.ending = Ending::ClientDisconnected;
         assert_eq!(judge(FIRST_TOKEN, &tokenless(record, 900)), EXCLUDED);
     }
 
@@ -431,10 +431,12 @@ mod tests {
         let mut thought = stream();
         thought.points.visible = None;
         assert_eq!(judge(VISIBLE, &thought), EXCLUDED);
-        let left =
-            Record { points: thought.points, ..ended(Outcome::Cancelled, Ending::ClientGone) };
+        let left = Record {
+            points: thought.points,
+            ..ended(Outcome::Cancelled, Ending::ClientDisconnected)
+        };
         assert_eq!(judge(VISIBLE, &left), EXCLUDED, "it may have called a tool");
-        let silent = tokenless(ended(Outcome::Cancelled, Ending::ClientGone), 801);
+        let silent = tokenless(ended(Outcome::Cancelled, Ending::ClientDisconnected), 801);
         assert_eq!(judge(VISIBLE, &silent), BAD);
         let failed = tokenless(ended(Outcome::Truncated, Ending::Complete), 20);
         assert_eq!(judge(VISIBLE, &failed), BAD);
@@ -442,9 +444,10 @@ mod tests {
 
     #[test]
     fn a_total_is_that_of_an_answer_which_was_delivered() {
-        for (outcome, ending) in
-            [(Outcome::Cancelled, Ending::ClientGone), (Outcome::Truncated, Ending::Complete)]
-        {
+        for (outcome, ending) in [
+            (Outcome::Cancelled, Ending::ClientDisconnected),
+            (Outcome::Truncated, Ending::Complete),
+        ] {
             let mut record = ended(outcome, ending);
             call(&mut record).rates.total = Some(1.0);
             assert_eq!(judge(TOTAL, &record), EXCLUDED, "{ending:?}");
@@ -475,8 +478,8 @@ mod tests {
         let of = |record: &Record| judge(Indicator::StallFree, record);
         for (outcome, ending, without) in [
             (Outcome::Ok, Ending::Complete, GOOD),
-            (Outcome::Cancelled, Ending::ClientGone, EXCLUDED),
-            (Outcome::Timeout, Ending::TimedOut(Limit::Idle), EXCLUDED),
+            (Outcome::Cancelled, Ending::ClientDisconnected, EXCLUDED),
+            (Outcome::Timeout, Ending::TimedOut(TimeoutKind::Idle), EXCLUDED),
         ] {
             let record = ended(outcome, ending);
             assert_eq!(of(&record), without, "{ending:?}");
@@ -532,13 +535,13 @@ mod tests {
 
     #[test]
     fn what_began_in_the_warm_up_is_excluded_good_and_bad_alike() {
-        let accepted = Moment::from_millis(1_000_000);
+        let accepted = MonotonicInstant::from_millis(1_000_000);
         let told = |warmup, record: &Record| {
             let counting = Counting { warmup, ..Counting::default() };
             let objective = Objective { counting, ..objective("a") };
             judged(&objective, record).map(|judged| judged.verdict)
         };
-        let over = accepted.since(Moment::ZERO);
+        let over = accepted.since(MonotonicInstant::ZERO);
         for (record, verdict) in [(stream(), GOOD), (refused(500), BAD)] {
             assert_eq!(told(over, &record), verdict, "it began when it was over");
             assert_eq!(told(over + Duration::from_nanos(1), &record), EXCLUDED);
@@ -553,10 +556,10 @@ mod tests {
             judged(&objective, record).map(|judged| judged.verdict)
         };
         let limited = refused(429);
-        let mut own = ended(Outcome::Rejected, Ending::Rejected(Refusal::Overload));
+        let mut own = ended(Outcome::Rejected, Ending::Rejected(RejectReason::Overload));
         own.http.status = Some(429);
         own.http.own = true;
-        let draining = ended(Outcome::Rejected, Ending::Rejected(Refusal::Draining));
+        let draining = ended(Outcome::Rejected, Ending::Rejected(RejectReason::Draining));
         let cut = ended(Outcome::Truncated, Ending::Drained);
         let excused = |exclude: &[Exclusion]| {
             [&limited, &own, &draining, &cut].map(|record| told(exclude, record) == EXCLUDED)

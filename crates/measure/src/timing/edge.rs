@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tokengauge_types::clock::Wall;
+use tokengauge_types::clock::WallTime;
 
 /// Older than this is a clock that is wrong, or a client that made it up: no load balancer holds a request for so long.
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -19,7 +19,10 @@ const SECONDS_BELOW: f64 = 1e11;
 ///
 /// The earliest, because each proxy on the way may have written its own. A start after `accept` is none: two clocks
 /// disagree there by nobody knows how much, and that is not 0.
-pub fn edge_wait<'a>(starts: impl IntoIterator<Item = &'a str>, accept: Wall) -> Option<Duration> {
+pub fn edge_wait<'a>(
+    starts: impl IntoIterator<Item = &'a str>,
+    accept: WallTime,
+) -> Option<Duration> {
     let accept = Duration::from_nanos(accept.unix_nanos());
     let waited = |text| accept.checked_sub(start(text)?);
     let waits = starts.into_iter().filter_map(waited);
@@ -47,7 +50,7 @@ mod tests {
     use super::*;
 
     /// 2017-12-04T09:19:28Z.
-    const ACCEPT: Wall = Wall::from_unix_nanos(1_512_379_168_000_000_000);
+    const ACCEPT: WallTime = WallTime::from_unix_nanos(1_512_379_168_000_000_000);
 
     fn waited(starts: &[&str]) -> Option<u128> {
         let wait = edge_wait(starts.iter().copied(), ACCEPT)?;
@@ -117,7 +120,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_start_within_the_hour_is_read_back_in_every_unit(ago in 0_u64..3_600_000, at in 1_000_000_000_u64..4_000_000_000) {
-            let accept = Wall::from_unix_nanos(at * 1_000_000_000);
+            let accept = WallTime::from_unix_nanos(at * 1_000_000_000);
             let start = at * 1_000 - ago;
             let spellings = [
                 format!("t={}.{:03}", start / 1_000, start % 1_000),

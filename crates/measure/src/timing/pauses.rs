@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 /// Between two beats.
 pub const BEAT_EVERY: Duration = Duration::from_millis(250);
@@ -22,13 +22,13 @@ const MOST_KEPT: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub struct Pauses {
     /// From when a beat was due until it came, oldest first.
-    known: VecDeque<(Moment, Moment)>,
-    last_beat: Option<Moment>,
+    known: VecDeque<(MonotonicInstant, MonotonicInstant)>,
+    last_beat: Option<MonotonicInstant>,
 }
 
 impl Pauses {
     /// The beat of `at` came; how late it was.
-    pub fn beat(&mut self, at: Moment) -> Duration {
+    pub fn beat(&mut self, at: MonotonicInstant) -> Duration {
         let Some(last) = self.last_beat.replace(at) else {
             return Duration::ZERO;
         };
@@ -45,10 +45,11 @@ impl Pauses {
 
     /// How long between `from` and `to` this process did not run. A beat that is missing at `to` counts as a pause up to
     /// there: what was held up may be looked at before the beat is.
-    pub fn within(&self, from: Moment, to: Moment) -> Duration {
-        let overlap = |begun: Moment, ended: Moment| ended.min(to).since(begun.max(from));
+    pub fn within(&self, from: MonotonicInstant, to: MonotonicInstant) -> Duration {
+        let overlap =
+            |begun: MonotonicInstant, ended: MonotonicInstant| ended.min(to).since(begun.max(from));
         // Asked at every chunk, mostly about the last few milliseconds.
-        let since = |(_, ended): &&(Moment, Moment)| *ended > from;
+        let since = |(_, ended): &&(MonotonicInstant, MonotonicInstant)| *ended > from;
         let known: Duration = self
             .known
             .iter()
@@ -68,8 +69,8 @@ impl Pauses {
 mod tests {
     use super::*;
 
-    fn at(millis: u64) -> Moment {
-        Moment::from_millis(millis)
+    fn at(millis: u64) -> MonotonicInstant {
+        MonotonicInstant::from_millis(millis)
     }
 
     fn millis(millis: u64) -> Duration {

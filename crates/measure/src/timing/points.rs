@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 /// When each thing happened for the first time; `None` where it never did.
 ///
@@ -10,27 +10,27 @@ use tokengauge_types::clock::Moment;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Points {
     /// Request head received from the client.
-    pub accept: Moment,
+    pub accept: MonotonicInstant,
     /// Passed the admission limit.
-    pub admit: Option<Moment>,
+    pub admit: Option<MonotonicInstant>,
     /// Request head written to an upstream connection.
-    pub sent: Option<Moment>,
+    pub sent: Option<MonotonicInstant>,
     /// Last request byte written upstream.
-    pub uploaded: Option<Moment>,
+    pub uploaded: Option<MonotonicInstant>,
     /// Response head received.
-    pub head: Option<Moment>,
+    pub head: Option<MonotonicInstant>,
     /// First response body byte.
-    pub byte: Option<Moment>,
+    pub byte: Option<MonotonicInstant>,
     /// First well-formed event of the dialect.
-    pub event: Option<Moment>,
+    pub event: Option<MonotonicInstant>,
     /// First generated token, of whatever kind.
-    pub token: Option<Moment>,
+    pub token: Option<MonotonicInstant>,
     /// First token that a person would see.
-    pub visible: Option<Moment>,
+    pub visible: Option<MonotonicInstant>,
     /// Last generated token.
-    pub last: Option<Moment>,
+    pub last: Option<MonotonicInstant>,
     /// Body ended, failed, or was given up by either side.
-    pub end: Option<Moment>,
+    pub end: Option<MonotonicInstant>,
 }
 
 /// The time between two neighbouring points. The stages of an exchange add up to end − accept.
@@ -157,13 +157,13 @@ impl Points {
 mod tests {
     use super::*;
 
-    fn at(millis: u64) -> Option<Moment> {
-        Some(Moment::from_millis(millis))
+    fn at(millis: u64) -> Option<MonotonicInstant> {
+        Some(MonotonicInstant::from_millis(millis))
     }
 
     fn full() -> Points {
         Points {
-            accept: Moment::from_millis(100),
+            accept: MonotonicInstant::from_millis(100),
             admit: at(110),
             sent: at(130),
             uploaded: at(160),
@@ -216,9 +216,10 @@ mod tests {
     fn any_order_of_points_still_adds_up() {
         for seed in 0..2_000 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut point = || random.bool().then(|| Moment::from_millis(random.u64(100..1_000)));
+            let mut point =
+                || random.bool().then(|| MonotonicInstant::from_millis(random.u64(100..1_000)));
             let points = Points {
-                accept: Moment::from_millis(100),
+                accept: MonotonicInstant::from_millis(100),
                 admit: point(),
                 sent: point(),
                 uploaded: point(),

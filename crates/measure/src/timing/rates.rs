@@ -160,12 +160,12 @@ fn output_rate(tokens: Tokens, decode: Duration) -> Result<f64, Unrated> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokengauge_types::clock::Moment;
+    use tokengauge_types::clock::MonotonicInstant;
 
     fn points(token: u64, last: u64, end: u64) -> Points {
-        let at = |millis| Some(Moment::from_millis(millis));
+        let at = |millis| Some(MonotonicInstant::from_millis(millis));
         Points {
-            accept: Moment::ZERO,
+            accept: MonotonicInstant::ZERO,
             sent: at(1),
             token: at(token),
             last: at(last),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 /// A stream keeps the facts of so many stalls; further ones are only counted. One that stalls more often is slow rather
 /// than stuck, and its first stalls tell as much as all of them.
@@ -58,9 +58,9 @@ pub struct Stall {
     /// As it was when the stall was raised.
     pub silence: Silence,
     /// When the silence began: the last token, or the last progress of the request.
-    pub begun: Moment,
+    pub begun: MonotonicInstant,
     /// When it had lasted as long as the route allows.
-    pub raised: Moment,
+    pub raised: MonotonicInstant,
     /// From `begun` to its end, without what was not the backend's time; `None` while it lasts.
     pub lasted: Option<Duration>,
 }
@@ -96,7 +96,7 @@ pub struct Patience {
 pub struct Watch {
     awaited: Awaited,
     /// From when the silence counts; `None` before the clock runs and after it was stopped.
-    since: Option<Moment>,
+    since: Option<MonotonicInstant>,
     /// Time since then in which the client did not read.
     blocked: Duration,
     /// The same, as far as the next arrival has yet to confirm it.
@@ -112,7 +112,7 @@ pub struct Watch {
 
 impl Watch {
     /// From when the silence counts.
-    pub const fn since(&self) -> Option<Moment> {
+    pub const fn since(&self) -> Option<MonotonicInstant> {
         self.since
     }
 
@@ -126,7 +126,7 @@ impl Watch {
     }
 
     /// The backend has more than it had: the clock starts again. Gives the stall that this ends.
-    pub fn progress(&mut self, at: Moment, awaited: Awaited) -> Option<Stall> {
+    pub fn progress(&mut self, at: MonotonicInstant, awaited: Awaited) -> Option<Stall> {
         let ended = self.stop(at);
         self.awaited = awaited;
         self.since = Some(at);
@@ -134,7 +134,7 @@ impl Watch {
     }
 
     /// Nothing is awaited any more. Gives the stall that this ends.
-    pub fn stop(&mut self, at: Moment) -> Option<Stall> {
+    pub fn stop(&mut self, at: MonotonicInstant) -> Option<Stall> {
         let lasted = self.idle(at);
         *self = Self {
             current: self.current,
@@ -170,7 +170,7 @@ impl Watch {
     /// with this: once for each, raised at the instant at which patience ended.
     pub fn look(
         &mut self,
-        at: Moment,
+        at: MonotonicInstant,
         pending: Duration,
         own: Duration,
         patience: Patience,
@@ -202,7 +202,7 @@ impl Watch {
     }
 
     /// How long the backend has been silent by `at`, as far as the last look knew what was not its time.
-    pub fn idle(&self, at: Moment) -> Option<Duration> {
+    pub fn idle(&self, at: MonotonicInstant) -> Option<Duration> {
         let excused = self.blocked + self.pending + self.own;
         Some(at.since(self.since?).saturating_sub(excused))
     }
@@ -220,8 +220,8 @@ mod tests {
     const PATIENCE: Patience =
         Patience { first: Duration::from_secs(30), next: Duration::from_secs(2) };
 
-    fn at(millis: u64) -> Moment {
-        Moment::from_millis(millis)
+    fn at(millis: u64) -> MonotonicInstant {
+        MonotonicInstant::from_millis(millis)
     }
 
     fn millis(millis: u64) -> Duration {

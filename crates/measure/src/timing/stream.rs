@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::timing::Stall;
 use tokengauge_llm::count::Source;
 use tokengauge_llm::dialect::TextKind;
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 
 /// Something measured while the exchange is still going on. Nothing in here is ever corrected later.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,8 +35,8 @@ pub enum Sample {
 /// held up by the client, not by the model.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stream {
-    last_chunk: Option<Moment>,
-    last_token: Option<Moment>,
+    last_chunk: Option<MonotonicInstant>,
+    last_token: Option<MonotonicInstant>,
     /// Blocked time since `last_chunk` and since `last_token`.
     blocked_since_chunk: Duration,
     blocked_since_token: Duration,
@@ -56,7 +56,7 @@ impl Stream {
 
     /// A chunk of the dialect arrived, carrying `tokens` by our count (0 where it carries none, or where the prefix
     /// count did not rise: then its gap passes on to the next).
-    pub fn chunk(&mut self, at: Moment, tokens: u32, out: &mut impl FnMut(Sample)) {
+    pub fn chunk(&mut self, at: MonotonicInstant, tokens: u32, out: &mut impl FnMut(Sample)) {
         if let Some(previous) = self.last_chunk.replace(at) {
             out(Sample::OutputChunk {
                 gap: at.since(previous).saturating_sub(self.blocked_since_chunk),
@@ -95,7 +95,9 @@ mod tests {
         let (mut samples, mut stream) = (Vec::new(), Stream::default());
         for &(millis, blocked, tokens) in chunks {
             stream.block(Duration::from_millis(blocked));
-            stream.chunk(Moment::from_millis(millis), tokens, &mut |sample| samples.push(sample));
+            stream.chunk(MonotonicInstant::from_millis(millis), tokens, &mut |sample| {
+                samples.push(sample)
+            });
         }
         (samples, stream)
     }

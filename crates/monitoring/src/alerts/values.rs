@@ -71,7 +71,7 @@ pub struct Health {
 }
 
 /// Reads a type from its text, which is how a file's scalars come.
-macro_rules! read_from_text {
+macro_rules! deserialize_from_str {
     ($($type:ty),+) => {$(
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -83,7 +83,7 @@ macro_rules! read_from_text {
     )+};
 }
 
-read_from_text!(Text, Share, Factor, Selector);
+deserialize_from_str!(Text, Share, Factor, Selector);
 
 /// A text that can stand in quotes as it is, in PromQL and in YAML: a link, a job.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -11,8 +11,10 @@ use tokengauge_measure::load::{self, Flow, FlowId, Lane, Load, State};
 use tokengauge_measure::record::{Call, Outcome, Record, Warm};
 use tokengauge_measure::timing::{Pauses, Sample, Watch};
 use tokengauge_telemetry::{Instruments, LiveInstruments};
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::{BLOCKED_FROM, Cell, Ending, Fault, Waiting, Word};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::{
+    Ending, ErrorSource, LiveState, MIN_BACKPRESSURE, ObserverEvent, WaitingFor,
+};
 use tokengauge_types::label::Label;
 
 #[derive(Debug)]
@@ -21,11 +23,11 @@ pub(super) struct ActiveRequest {
     pub(super) lane: Lane,
     pub(super) state: State,
     pub(super) live: Option<SeriesInstruments>,
-    pub(super) cell: Arc<Cell>,
+    pub(super) cell: Arc<LiveState>,
     /// Up to when its stream-seconds have been told.
-    pub(super) swept: Moment,
+    pub(super) swept: MonotonicInstant,
     /// When the last bytes of the answer came.
-    pub(super) arrived: Option<Moment>,
+    pub(super) arrived: Option<MonotonicInstant>,
     pub(super) tokens: u64,
     pub(super) first_tokens: u64,
     /// The objectives on slices of time in whose scope it is; `None` until it is known what it asks for.
@@ -49,7 +51,7 @@ pub(super) struct SeriesInstruments {
 
 impl ActiveRequest {
     /// The exchange was admitted. Only calls of a known API work a backend: health checks and pages warm nothing up.
-    pub(super) fn admitted(&mut self, at: Moment, backends: &mut Backends) {
+    pub(super) fn admitted(&mut self, at: MonotonicInstant, backends: &mut Backends) {
         if self.found.is_none() && self.exchange.is_call() {
             self.found = backends.admitted(at, &self.lane.route);
         }
@@ -58,7 +60,7 @@ impl ActiveRequest {
     /// Reads the stall clock; see [`Exchange::look`].
     pub(super) fn look(
         &mut self,
-        at: Moment,
+        at: MonotonicInstant,
         unread: Duration,
         pauses: &Pauses,
         instruments: &Instruments,
@@ -72,13 +74,13 @@ impl ActiveRequest {
 
     /// For how long the client has not read, as far as no arrival has said so: since the last bytes were handed on and,
     /// where it asked again later, up to then.
-    pub(super) fn unread(&self, at: Moment) -> Duration {
+    pub(super) fn unread(&self, at: MonotonicInstant) -> Duration {
         let unread = match (self.cell.waiting(), self.arrived) {
-            ((Waiting::Client, since), _) => at.since(since),
-            ((Waiting::Upstream, asked), Some(arrived)) => asked.since(arrived),
-            ((Waiting::Upstream, _), None) => Duration::ZERO,
+            ((WaitingFor::Client, since), _) => at.since(since),
+            ((WaitingFor::Upstream, asked), Some(arrived)) => asked.since(arrived),
+            ((WaitingFor::Upstream, _), None) => Duration::ZERO,
         };
-        if unread < BLOCKED_FROM { Duration::ZERO } else { unread }
+        if unread < MIN_BACKPRESSURE { Duration::ZERO } else { unread }
     }
 
     /// A stall began or is over: told under the model's name where an answer, or another one, has vouched for it.
@@ -96,8 +98,8 @@ impl ActiveRequest {
     /// Takes in one word; gives the stalls that it began or ended.
     pub(super) fn word(
         &mut self,
-        at: Moment,
-        word: Word,
+        at: MonotonicInstant,
+        word: ObserverEvent,
         bytes: &[u8],
         load: &mut Load,
     ) -> Vec<Sample> {
@@ -131,7 +133,12 @@ impl ActiveRequest {
 
     /// Once the answer's head, or a session's first message, vouches for the model, the series is with_current_state and its
     /// instruments are bound.
-    pub(super) fn bind(&mut self, at: Moment, load: &mut Load, instruments: &Instruments) {
+    pub(super) fn bind(
+        &mut self,
+        at: MonotonicInstant,
+        load: &mut Load,
+        instruments: &Instruments,
+    ) {
         let Some(series) = self.exchange.series() else {
             return;
         };
@@ -166,17 +173,22 @@ impl ActiveRequest {
     }
 
     /// Tells the time since the last telling, split by what the stream was doing.
-    pub(super) fn tell_time(&mut self, at: Moment, blocked: Duration, instruments: &Instruments) {
+    pub(super) fn tell_time(
+        &mut self,
+        at: MonotonicInstant,
+        blocked: Duration,
+        instruments: &Instruments,
+    ) {
         let passed = at.since(self.swept);
         if passed.is_zero() || !matches!(self.state, State::Waiting | State::Streaming) {
             self.swept = self.swept.max(at);
             return;
         }
         let blocked = match self.cell.waiting() {
-            (Waiting::Client, since) => blocked.max(at.since(since.max(self.swept))),
-            (Waiting::Upstream, _) => blocked,
+            (WaitingFor::Client, since) => blocked.max(at.since(since.max(self.swept))),
+            (WaitingFor::Upstream, _) => blocked,
         };
-        let blocked = if blocked < BLOCKED_FROM { Duration::ZERO } else { blocked.min(passed) };
+        let blocked = if blocked < MIN_BACKPRESSURE { Duration::ZERO } else { blocked.min(passed) };
         self.swept = at;
         match &self.live {
             Some(meters) if self.state == State::Streaming => {
@@ -188,7 +200,7 @@ impl ActiveRequest {
 
     pub(super) fn end(
         mut self,
-        at: Moment,
+        at: MonotonicInstant,
         ending: Ending,
         load: &mut Load,
         instruments: &Instruments,
@@ -220,7 +232,7 @@ impl ActiveRequest {
         record
     }
 
-    pub(super) fn view(&self, at: Moment) -> StreamView {
+    pub(super) fn view(&self, at: MonotonicInstant) -> StreamView {
         let points = self.exchange.points();
         let open = self.exchange.open();
         let last = points.last.unwrap_or(points.accept);
@@ -247,8 +259,8 @@ impl ActiveRequest {
             idle: at.since(last).as_secs_f64(),
             stalled: self.exchange.watch().is_some_and(Watch::is_stalled),
             waiting_for: match self.cell.waiting().0 {
-                Waiting::Upstream => "upstream",
-                Waiting::Client => "client",
+                WaitingFor::Upstream => "upstream",
+                WaitingFor::Client => "client",
             },
         }
     }
@@ -257,7 +269,7 @@ impl ActiveRequest {
 /// Writes into the record how the call found its backend, as is known by its end.
 pub(super) fn found(
     backends: &mut Backends,
-    at: Moment,
+    at: MonotonicInstant,
     (upstream, found): (Label, Warm),
     record: &mut Record,
 ) {
@@ -284,7 +296,7 @@ fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u6
     }
     let well = record.outcome == Outcome::Ok;
     let ended = load::Ended {
-        failed: !well && record.fault != Fault::Client,
+        failed: !well && record.fault != ErrorSource::Client,
         time_to_first_token: points.time_to_first_token().filter(|_| call.streamed),
         output_rate: call.rates.output,
         // What is refused at once was not fast.

@@ -28,9 +28,11 @@ use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::slo;
 use tokengauge_measure::timing::{Awaited, Pauses, pauses};
 use tokengauge_telemetry::{BudgetReading, Component, Instruments, StateSnapshot};
-use tokengauge_types::clock::{Moment, Wall};
-use tokengauge_types::event::{Direction, Ending, Entry, ExchangeId, Open, Word};
-use tokengauge_types::label::{Gate, Label, Name};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
+use tokengauge_types::event::{
+    Direction, Ending, ExchangeId, ObserverEvent, RequestHead, TimestampedEvent,
+};
+use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 
 /// Where finished exchanges go.
 pub struct Sinks {
@@ -56,7 +58,7 @@ pub struct InFlightRequests {
     pauses: Pauses,
     quotas: load::Quotas,
     retries: load::Retries,
-    gate: Arc<Gate>,
+    gate: Arc<CardinalityLimiter>,
     tokenisers: Tokenisers,
     kernel: TcpInfoReader,
     backends: Backends,
@@ -105,7 +107,11 @@ impl InFlightRequests {
     /// Between two beats of the runtime: see [`beat`](Self::beat).
     pub const HEARTBEAT_INTERVAL: Duration = pauses::BEAT_EVERY;
 
-    pub fn new(objectives: Vec<slo::Objective>, gate: Arc<Gate>, sinks: Sinks) -> Self {
+    pub fn new(
+        objectives: Vec<slo::Objective>,
+        gate: Arc<CardinalityLimiter>,
+        sinks: Sinks,
+    ) -> Self {
         Self {
             flights: FxHashMap::default(),
             load: Load::new(),
@@ -128,11 +134,11 @@ impl InFlightRequests {
     /// Takes in one word. `bytes` are those of an `Arrival`.
     ///
     /// A panic in a stage ends the observation of that one exchange, and is counted; its bytes flow on.
-    pub fn apply(&mut self, entry: Entry, bytes: &[u8]) {
-        let Entry { exchange, at, word } = entry;
+    pub fn apply(&mut self, entry: TimestampedEvent, bytes: &[u8]) {
+        let TimestampedEvent { exchange, at, word } = entry;
         match word {
-            Word::Open(open) => self.open(exchange, at, open),
-            Word::End(ending) => {
+            ObserverEvent::RequestHead(open) => self.open(exchange, at, open),
+            ObserverEvent::End(ending) => {
                 let Some(mut flight) = self.flights.remove(&exchange) else {
                     return;
                 };
@@ -144,23 +150,23 @@ impl InFlightRequests {
                     self.sinks.instruments.record_anomaly(Anomaly::Panic, 1);
                 }
             }
-            word @ (Word::Queued
-            | Word::Admitted
-            | Word::Connected(_)
-            | Word::Sent
-            | Word::RequestEnd
-            | Word::Head(_)
-            | Word::Arrival { .. }
-            | Word::Trailers(_)
-            | Word::Upgraded
-            | Word::Closed(_)
-            | Word::Gap { .. }) => self.step(exchange, at, word, bytes),
+            word @ (ObserverEvent::Queued
+            | ObserverEvent::Admitted
+            | ObserverEvent::Connected(_)
+            | ObserverEvent::RequestHeadSent
+            | ObserverEvent::RequestBodySent
+            | ObserverEvent::ResponseHead(_)
+            | ObserverEvent::Body { .. }
+            | ObserverEvent::Trailers(_)
+            | ObserverEvent::Upgraded
+            | ObserverEvent::Closed(_)
+            | ObserverEvent::Gap { .. }) => self.step(exchange, at, word, bytes),
         }
     }
 
     /// Tells the stream-seconds that have passed, and looks for streams that hang. To be called about every 250 ms while
     /// anything is open.
-    pub fn sweep(&mut self, at: Moment) {
+    pub fn sweep(&mut self, at: MonotonicInstant) {
         let instruments = &self.sinks.instruments;
         self.kernel.begin();
         for flight in self.flights.values_mut() {
@@ -173,7 +179,7 @@ impl InFlightRequests {
     }
 
     /// The runtime that moves the bytes had its turn at `at`: see [`Pauses`].
-    pub fn record_heartbeat(&mut self, at: Moment) {
+    pub fn record_heartbeat(&mut self, at: MonotonicInstant) {
         let late = self.pauses.beat(at);
         self.sinks.instruments.record_delay(Component::Runtime, late);
     }
@@ -184,7 +190,7 @@ impl InFlightRequests {
     }
 
     /// Load and objectives at `at`.
-    pub fn reading(&mut self, at: Moment) -> (load::Reading, Vec<slo::Reading>) {
+    pub fn reading(&mut self, at: MonotonicInstant) -> (load::Reading, Vec<slo::Reading>) {
         let mut load = self.load.reading(at);
         load.quotas = self.quotas.reading(at);
         let places: FxHashMap<Lane, usize> = load
@@ -214,7 +220,7 @@ impl InFlightRequests {
     }
 
     /// What is known of the backends at `at`.
-    pub fn backends(&self, at: Moment) -> Vec<engine::Reading> {
+    pub fn backends(&self, at: MonotonicInstant) -> Vec<engine::Reading> {
         self.backends.readings(at)
     }
 
@@ -226,8 +232,8 @@ impl InFlightRequests {
     /// The metrics of the engine behind `upstream` were read at `at`, which is `wall` on the wall clock, or not.
     pub fn record_engine_reading(
         &mut self,
-        at: Moment,
-        wall: Wall,
+        at: MonotonicInstant,
+        wall: WallTime,
         upstream: &Label,
         told: Result<Told, Asked>,
     ) {
@@ -235,7 +241,7 @@ impl InFlightRequests {
     }
 
     /// Everything that is read rather than recorded, as far as it is known here.
-    pub fn snapshot(&mut self, at: Moment) -> StateSnapshot {
+    pub fn snapshot(&mut self, at: MonotonicInstant) -> StateSnapshot {
         let (load, slo) = self.reading(at);
         StateSnapshot {
             token_prices: self.token_prices(&load),
@@ -249,7 +255,7 @@ impl InFlightRequests {
     }
 
     /// How far the workload has moved from its baseline.
-    pub fn drift(&mut self, at: Moment) -> drift::Reading {
+    pub fn drift(&mut self, at: MonotonicInstant) -> drift::Reading {
         self.drift.reading(at)
     }
 
@@ -310,7 +316,7 @@ impl InFlightRequests {
     }
 
     /// Every exchange in flight, oldest first.
-    pub fn streams(&self, at: Moment) -> Vec<StreamView> {
+    pub fn streams(&self, at: MonotonicInstant) -> Vec<StreamView> {
         let mut views: Vec<StreamView> =
             self.flights.values().map(|flight| flight.view(at)).collect();
         views.sort_by_key(|view| view.exchange);
@@ -326,7 +332,7 @@ impl InFlightRequests {
         self.load.know(lane);
     }
 
-    fn open(&mut self, id: ExchangeId, at: Moment, open: Box<Open>) {
+    fn open(&mut self, id: ExchangeId, at: MonotonicInstant, open: Box<RequestHead>) {
         self.sinks.instruments.record_start(&open.route);
         let lane = Lane { route: open.route.name.clone(), vantage: open.route.vantage };
         let (retry, identity) = self.retries.opened(at, &open);
@@ -361,28 +367,28 @@ impl InFlightRequests {
         self.flights.insert(id, Box::new(flight));
     }
 
-    fn step(&mut self, id: ExchangeId, at: Moment, word: Word, bytes: &[u8]) {
+    fn step(&mut self, id: ExchangeId, at: MonotonicInstant, word: ObserverEvent, bytes: &[u8]) {
         let Self { flights, load, ledger, pauses, backends, quotas, sinks, .. } = self;
         // Words behind the end (a request body that is still being sent) have nobody to go to.
         let Some(flight) = flights.get_mut(&id) else {
             return;
         };
-        if matches!(word, Word::Admitted) {
+        if matches!(word, ObserverEvent::Admitted) {
             let depth = load.queue_depth(&flight.lane);
             flight.exchange.set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
             flight.admitted(at, backends);
         }
-        let blocked = if let Word::Arrival { blocked, .. } = &word {
+        let blocked = if let ObserverEvent::Body { blocked, .. } = &word {
             blocked.duration()
         } else {
             Duration::ZERO
         };
         flight.look(at, blocked, pauses, &sinks.instruments);
-        if let Word::Arrival { direction: Direction::Response, .. } = &word {
+        if let ObserverEvent::Body { direction: Direction::Response, .. } = &word {
             flight.arrived = Some(at);
         }
-        let headed = matches!(word, Word::Head(_));
-        if matches!(word, Word::Gap { .. }) {
+        let headed = matches!(word, ObserverEvent::ResponseHead(_));
+        if matches!(word, ObserverEvent::Gap { .. }) {
             ledger.lose();
         }
         let before = flight.tokens;
@@ -410,7 +416,7 @@ impl InFlightRequests {
         flight.tell_slices(at, flight.tokens - before, ledger);
     }
 
-    fn end(&mut self, mut flight: ActiveRequest, at: Moment, ending: Ending) {
+    fn end(&mut self, mut flight: ActiveRequest, at: MonotonicInstant, ending: Ending) {
         let Self { load, ledger, drift, pauses, backends, retries, gate, costs, sinks, .. } = self;
         let found = flight.found.take();
         flight.tell_time(at, Duration::ZERO, &sinks.instruments);

@@ -5,12 +5,12 @@ use crate::in_flight::InFlightRequests;
 use crate::in_flight::active_request::ActiveRequest;
 use tokengauge_measure::load::State;
 use tokengauge_measure::slo::{Ledger, Malformed, Objective, Restored, State as Books, Subject};
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::Name;
 
 impl InFlightRequests {
     /// Replaces the objectives; those that stay the same keep their history.
-    pub fn set_objectives(&mut self, at: Moment, objectives: Vec<Objective>) {
+    pub fn set_objectives(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
         self.ledger.replace(at, objectives);
         for flight in self.flights.values_mut() {
             flight.slices = None;
@@ -18,7 +18,7 @@ impl InFlightRequests {
     }
 
     /// The books as they stand; `wall` is the time of day at `at`.
-    pub fn slo_state(&self, at: Moment, wall: Wall) -> Books {
+    pub fn slo_state(&self, at: MonotonicInstant, wall: WallTime) -> Books {
         self.ledger.state(at, wall)
     }
 
@@ -29,14 +29,14 @@ impl InFlightRequests {
     pub fn restore_slo_state(
         &mut self,
         books: &Books,
-        at: Moment,
-        wall: Wall,
+        at: MonotonicInstant,
+        wall: WallTime,
     ) -> Result<Restored, Malformed> {
         self.ledger.restore(books, at, wall)
     }
 
     /// Counts the streams in flight for objectives on slices of time.
-    pub(super) fn look_at_slices(&mut self, at: Moment) {
+    pub(super) fn look_at_slices(&mut self, at: MonotonicInstant) {
         if !self.ledger.has_slices() {
             return;
         }
@@ -55,7 +55,7 @@ impl InFlightRequests {
 
 impl ActiveRequest {
     /// Tells output tokens that have just arrived.
-    pub(super) fn tell_slices(&mut self, at: Moment, tokens: u64, ledger: &mut Ledger) {
+    pub(super) fn tell_slices(&mut self, at: MonotonicInstant, tokens: u64, ledger: &mut Ledger) {
         if tokens > 0
             && ledger.has_slices()
             && let Some(slices) = self.slices(ledger)
@@ -65,7 +65,7 @@ impl ActiveRequest {
     }
 
     /// Whether it is a stream that the backend works on, or could: its request is there, and its client reads.
-    fn is_running(&self, at: Moment) -> bool {
+    fn is_running(&self, at: MonotonicInstant) -> bool {
         let is_stream = match self.state {
             State::Waiting | State::Streaming => true,
             State::Queued | State::Unstreamed => false,
@@ -109,13 +109,14 @@ mod tests {
     use tokengauge_measure::slo::{Counting, Counts, Indicator, Scope};
     use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
     use tokengauge_types::event::{
-        Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,
+        BackpressureTime, Direction, Ending, ExchangeId, Headers, LiveState, ObserverEvent,
+        ResponseHead, TimestampedEvent, WaitingFor,
     };
-    use tokengauge_types::label::{Gate, Label, Limits};
+    use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label};
 
     struct Scene {
         requests: InFlightRequests,
-        cell: Arc<Cell>,
+        cell: Arc<LiveState>,
     }
 
     impl Scene {
@@ -123,8 +124,9 @@ mod tests {
         fn new() -> Self {
             let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
             let readings = SnapshotSource::new(StateSnapshot::default);
-            let (instruments, _) = Instruments::new(&config, Limits::default(), readings);
-            let gate = Arc::new(Gate::new(Limits::default(), []));
+            let (instruments, _) =
+                Instruments::new(&config, CardinalityLimits::default(), readings);
+            let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
             let sinks = Sinks { instruments, record: Box::new(|_| ()) };
             let objective = |model: &str| Objective {
                 name: Label::known(model),
@@ -141,16 +143,16 @@ mod tests {
             }
         }
 
-        fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
-            let entry = Entry { exchange: ExchangeId(id), at: at(millis), word };
+        fn say(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
+            let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), word };
             self.requests.apply(entry, bytes.as_bytes());
         }
 
         fn bytes(&mut self, id: u64, millis: u64, direction: Direction, bytes: &str) {
-            let arrival = Word::Arrival {
+            let arrival = ObserverEvent::Body {
                 direction,
                 len: u32::try_from(bytes.len()).unwrap(),
-                blocked: Blocked::default(),
+                blocked: BackpressureTime::default(),
             };
             self.say(id, millis, arrival, bytes);
         }
@@ -159,21 +161,21 @@ mod tests {
         fn stream(&mut self, id: u64, millis: u64) {
             let mut opened = open("/v1/chat/completions");
             opened.cell = Arc::clone(&self.cell);
-            self.say(id, millis, Word::Open(Box::new(opened)), "");
-            for word in [Word::Admitted, Word::Sent] {
+            self.say(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
+            for word in [ObserverEvent::Admitted, ObserverEvent::RequestHeadSent] {
                 self.say(id, millis, word, "");
             }
             self.bytes(id, millis, Direction::Request, STREAMED);
-            self.say(id, millis, Word::RequestEnd, "");
+            self.say(id, millis, ObserverEvent::RequestBodySent, "");
             let content_type = ("content-type", Name::new("text/event-stream").unwrap());
-            let head = Head {
+            let head = ResponseHead {
                 status: 200,
                 version: http::Version::HTTP_11,
                 headers: Headers::from_iter([content_type]),
                 length: None,
                 own: false,
             };
-            self.say(id, millis, Word::Head(Box::new(head)), "");
+            self.say(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
         }
 
         /// Sweeps over the time from `from` to `to`, in seconds; stream 1 brings a token every so many milliseconds.
@@ -215,7 +217,7 @@ mod tests {
         scene.run(120, 180, 250);
         assert_eq!(scene.counts(180), first(1, 1), "4 tokens per second");
         scene.run(180, 210, 50);
-        scene.say(2, 210_000, Word::End(Ending::ClientGone), "");
+        scene.say(2, 210_000, ObserverEvent::End(Ending::ClientDisconnected), "");
         scene.run(210, 300, 50);
         let told = scene.counts(300);
         assert_eq!(told, first(1, 1), "one stream is too few");
@@ -228,12 +230,12 @@ mod tests {
         scene.stream(1, 59_990);
         scene.stream(2, 59_995);
         scene.run(60, 90, 250);
-        let gap = Word::Gap { direction: Direction::Response, bytes: 7 };
+        let gap = ObserverEvent::Gap { direction: Direction::Response, bytes: 7 };
         scene.say(2, 90_000, gap, "");
         scene.run(90, 120, 250);
         assert_eq!(scene.counts(120), [NONE; 2], "part of it went by unseen");
         scene.run(120, 150, 250);
-        scene.cell.wait_for(Waiting::Client, at(150_000));
+        scene.cell.wait_for(WaitingFor::Client, at(150_000));
         scene.run(150, 180, 1_000_000);
         assert_eq!(scene.counts(180), [NONE; 2], "by the clients' fault");
     }

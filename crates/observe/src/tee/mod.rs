@@ -21,8 +21,8 @@ pub use self::request_observer::RequestObserver;
 pub use self::upload_flush::UploadFlush;
 
 use self::shard::Shard;
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::{Entry, ExchangeId, Open};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::{ExchangeId, RequestHead, TimestampedEvent};
 
 /// How much the channel may hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,7 +50,7 @@ impl Default for Config {
 /// What one drain brings: words in order, and the bytes of their arrivals in the same order.
 #[derive(Debug, Default)]
 pub struct Batch {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<TimestampedEvent>,
     pub bytes: Vec<u8>,
 }
 
@@ -64,7 +64,7 @@ pub struct ObserverLosses {
 }
 
 /// The buffers between the two paths. Words are never lost; body bytes beyond the budget become a
-/// [`Gap`](tokengauge_types::event::Word::Gap); and where the observer has fallen far behind, whole new exchanges go unobserved
+/// [`Gap`](tokengauge_types::event::ObserverEvent::Gap); and where the observer has fallen far behind, whole new exchanges go unobserved
 /// rather than random chunks of all.
 #[derive(Debug)]
 pub struct ObservationChannel {
@@ -94,7 +94,7 @@ impl ObservationChannel {
     }
 
     /// Opens an exchange. Where its shard is too full to take a whole exchange, the observer is mute and counted as lost.
-    pub fn open(self: &Arc<Self>, open: Open, at: Moment) -> RequestObserver {
+    pub fn open(self: &Arc<Self>, open: RequestHead, at: MonotonicInstant) -> RequestObserver {
         let id = ExchangeId(self.last_exchange.fetch_add(1, Ordering::Relaxed) + 1);
         let observer = RequestObserver::open(Arc::clone(self), id, open, at);
         if self.open.fetch_add(1, Ordering::AcqRel) == 0 {

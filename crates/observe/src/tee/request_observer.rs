@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::ObservationChannel;
 use super::shard::Shard;
-use tokengauge_types::clock::{self, Moment};
+use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
-    Blocked, Cell, Connected, Direction, Ending, ExchangeId, Head, Open, Waiting, Word,
+    BackpressureTime, ConnectTimings, Direction, Ending, ExchangeId, LiveState, ObserverEvent,
+    RequestHead, ResponseHead, WaitingFor,
 };
 
 /// Says the words of one exchange. Clones are cheap and say into the same exchange.
@@ -31,21 +32,21 @@ struct SharedState {
     response_gap: AtomicU64,
     /// Some of its bytes went by unobserved; touched under the shard's lock.
     lossy: AtomicBool,
-    cell: Arc<Cell>,
+    cell: Arc<LiveState>,
 }
 
 impl RequestObserver {
     pub(super) fn open(
         channel: Arc<ObservationChannel>,
         id: ExchangeId,
-        open: Open,
-        at: Moment,
+        open: RequestHead,
+        at: MonotonicInstant,
     ) -> Self {
         let cell = Arc::clone(&open.cell);
         let mute = channel.with_shard(id, |shard| {
             let admitted = shard.admits_exchange();
             if admitted {
-                shard.say(id, at, Word::Open(Box::new(open)));
+                shard.say(id, at, ObserverEvent::RequestHead(Box::new(open)));
             }
             !admitted
         });
@@ -69,26 +70,26 @@ impl RequestObserver {
         self.0.id
     }
 
-    pub fn queued(&self, at: Moment) {
-        self.0.say(at, Word::Queued);
+    pub fn queued(&self, at: MonotonicInstant) {
+        self.0.say(at, ObserverEvent::Queued);
     }
 
-    pub fn admitted(&self, at: Moment) {
-        self.0.say(at, Word::Admitted);
+    pub fn admitted(&self, at: MonotonicInstant) {
+        self.0.say(at, ObserverEvent::Admitted);
     }
 
-    pub fn connected(&self, at: Moment, connected: Connected) {
-        self.0.say(at, Word::Connected(Box::new(connected)));
+    pub fn connected(&self, at: MonotonicInstant, connected: ConnectTimings) {
+        self.0.say(at, ObserverEvent::Connected(Box::new(connected)));
     }
 
-    pub fn sent(&self, at: Moment) {
-        self.0.say(at, Word::Sent);
+    pub fn sent(&self, at: MonotonicInstant) {
+        self.0.say(at, ObserverEvent::RequestHeadSent);
     }
 
     /// Says once that the request's body was sent to its end.
-    pub fn request_end(&self, at: Moment) {
+    pub fn request_end(&self, at: MonotonicInstant) {
         if !self.0.uploaded.swap(true, Ordering::AcqRel) {
-            self.0.say(at, Word::RequestEnd);
+            self.0.say(at, ObserverEvent::RequestBodySent);
         }
     }
 
@@ -97,31 +98,37 @@ impl RequestObserver {
         self.0.uploaded.load(Ordering::Acquire)
     }
 
-    pub fn head(&self, at: Moment, head: Head) {
-        self.0.say(at, Word::Head(Box::new(head)));
+    pub fn head(&self, at: MonotonicInstant, head: ResponseHead) {
+        self.0.say(at, ObserverEvent::ResponseHead(Box::new(head)));
     }
 
     /// Copies body bytes; what does not fit the budget becomes a gap.
-    pub fn arrival(&self, direction: Direction, at: Moment, bytes: &[u8], blocked: Blocked) {
+    pub fn arrival(
+        &self,
+        direction: Direction,
+        at: MonotonicInstant,
+        bytes: &[u8],
+        blocked: BackpressureTime,
+    ) {
         if !bytes.is_empty() {
             self.0.arrival(direction, at, bytes, blocked);
         }
     }
 
-    pub fn trailers(&self, direction: Direction, at: Moment) {
-        self.0.say(at, Word::Trailers(direction));
+    pub fn trailers(&self, direction: Direction, at: MonotonicInstant) {
+        self.0.say(at, ObserverEvent::Trailers(direction));
     }
 
-    pub fn upgraded(&self, at: Moment) {
-        self.0.say(at, Word::Upgraded);
+    pub fn upgraded(&self, at: MonotonicInstant) {
+        self.0.say(at, ObserverEvent::Upgraded);
     }
 
     /// The sender of `direction` ended its side of an upgraded connection.
-    pub fn closed(&self, direction: Direction, at: Moment) {
-        self.0.say(at, Word::Closed(direction));
+    pub fn closed(&self, direction: Direction, at: MonotonicInstant) {
+        self.0.say(at, ObserverEvent::Closed(direction));
     }
 
-    pub fn end(&self, at: Moment, ending: Ending) {
+    pub fn end(&self, at: MonotonicInstant, ending: Ending) {
         self.0.end(at, ending);
     }
 
@@ -134,20 +141,26 @@ impl RequestObserver {
         self.0.abandoned()
     }
 
-    pub fn wait_for(&self, whom: Waiting, since: Moment) {
+    pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
         self.0.cell.wait_for(whom, since);
     }
 }
 
 impl SharedState {
-    fn say(&self, at: Moment, word: Word) {
+    fn say(&self, at: MonotonicInstant, word: ObserverEvent) {
         self.with_shard(|shard| {
             self.say_gaps(shard, at);
             shard.say(self.id, at, word);
         });
     }
 
-    fn arrival(&self, direction: Direction, at: Moment, bytes: &[u8], blocked: Blocked) {
+    fn arrival(
+        &self,
+        direction: Direction,
+        at: MonotonicInstant,
+        bytes: &[u8],
+        blocked: BackpressureTime,
+    ) {
         self.with_shard(|shard| {
             let gap = self.gap(direction);
             if gap.load(Ordering::Relaxed) > 0 && shard.admits_exchange() {
@@ -165,11 +178,11 @@ impl SharedState {
         });
     }
 
-    fn end(&self, at: Moment, ending: Ending) {
+    fn end(&self, at: MonotonicInstant, ending: Ending) {
         if !self.mute {
             self.with_shard(|shard| {
                 self.say_gaps(shard, at);
-                shard.say(self.id, at, Word::End(ending));
+                shard.say(self.id, at, ObserverEvent::End(ending));
                 self.ended.store(true, Ordering::Release);
                 self.channel.open.fetch_sub(1, Ordering::AcqRel);
             });
@@ -179,15 +192,15 @@ impl SharedState {
     }
 
     fn abandoned(&self) -> Ending {
-        if self.channel.is_cut() { Ending::Drained } else { Ending::ClientGone }
+        if self.channel.is_cut() { Ending::Drained } else { Ending::ClientDisconnected }
     }
 
     /// One word for all bytes lost in a row, so that gaps cannot fill the buffer that had no room for bytes.
-    fn say_gaps(&self, shard: &mut Shard, at: Moment) {
+    fn say_gaps(&self, shard: &mut Shard, at: MonotonicInstant) {
         for direction in [Direction::Request, Direction::Response] {
             let bytes = self.gap(direction).swap(0, Ordering::Relaxed);
             if bytes > 0 {
-                shard.say(self.id, at, Word::Gap { direction, bytes });
+                shard.say(self.id, at, ObserverEvent::Gap { direction, bytes });
             }
         }
     }

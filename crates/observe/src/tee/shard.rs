@@ -1,19 +1,21 @@
 //! One buffer of the channel: words and the bytes of their arrivals, in order, within a budget.
 
 use super::Batch;
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::{Blocked, Direction, Entry, ExchangeId, Word};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::{
+    BackpressureTime, Direction, ExchangeId, ObserverEvent, TimestampedEvent,
+};
 
 /// What a boxed head is taken to weigh: the two structs with a dozen short headers. Long ones reach 4 KiB.
 const HEAD_WEIGHT: usize = 1024;
-const ENTRY_WEIGHT: usize = size_of::<Entry>();
+const ENTRY_WEIGHT: usize = size_of::<TimestampedEvent>();
 
 /// Capacity that an emptied vector may keep, in bytes: what 50 ms of a busy shard take.
 const KEPT_CAPACITY: usize = 512 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Shard {
-    entries: Vec<Entry>,
+    entries: Vec<TimestampedEvent>,
     bytes: Vec<u8>,
     heads: usize,
     budget: usize,
@@ -33,20 +35,20 @@ impl Shard {
     }
 
     /// Adds a word that must not be lost; an exchange has fewer than a dozen of them.
-    pub(super) fn say(&mut self, exchange: ExchangeId, at: Moment, word: Word) {
-        if matches!(word, Word::Open(_) | Word::Head(_)) {
+    pub(super) fn say(&mut self, exchange: ExchangeId, at: MonotonicInstant, word: ObserverEvent) {
+        if matches!(word, ObserverEvent::RequestHead(_) | ObserverEvent::ResponseHead(_)) {
             self.heads += 1;
         }
-        self.entries.push(Entry { exchange, at, word });
+        self.entries.push(TimestampedEvent { exchange, at, word });
     }
 
     /// Copies body bytes; `false` where they do not fit.
     pub(super) fn copy(
         &mut self,
-        (exchange, at): (ExchangeId, Moment),
+        (exchange, at): (ExchangeId, MonotonicInstant),
         direction: Direction,
         bytes: &[u8],
-        blocked: Blocked,
+        blocked: BackpressureTime,
     ) -> bool {
         let Ok(len) = u32::try_from(bytes.len()) else {
             return false;
@@ -54,9 +56,9 @@ impl Shard {
         if self.weight() + ENTRY_WEIGHT + bytes.len() > self.budget {
             return false;
         }
-        let word = Word::Arrival { direction, len, blocked };
+        let word = ObserverEvent::Body { direction, len, blocked };
         grow(&mut self.entries, 1, self.budget / ENTRY_WEIGHT);
-        self.entries.push(Entry { exchange, at, word });
+        self.entries.push(TimestampedEvent { exchange, at, word });
         grow(&mut self.bytes, bytes.len(), self.budget);
         self.bytes.extend_from_slice(bytes);
         true

@@ -1,10 +1,10 @@
 use std::sync::mpsc;
 
 use super::*;
-use tokengauge_types::clock::{self, Wall};
+use tokengauge_types::clock::{self, WallTime};
 use tokengauge_types::event::{
-    Blocked, Cell, Connected, Direction, Ending, Failure, Headers, RouteFacts, Scheme, Trace,
-    Vantage, Who, Word,
+    BackpressureTime, CallerIdentity, ConnectTimings, Direction, Ending, Headers, LiveState,
+    ObserverEvent, ProxyPosition, RouteFacts, Scheme, TraceContext, UpstreamFailure,
 };
 use tokengauge_types::label::{Label, Name};
 
@@ -16,10 +16,13 @@ pub(super) fn open(channel: &Arc<ObservationChannel>) -> RequestObserver {
     open_with(channel, Arc::default())
 }
 
-pub(super) fn open_with(channel: &Arc<ObservationChannel>, cell: Arc<Cell>) -> RequestObserver {
+pub(super) fn open_with(
+    channel: &Arc<ObservationChannel>,
+    cell: Arc<LiveState>,
+) -> RequestObserver {
     let facts = RouteFacts {
         name: Label::known("test"),
-        vantage: Vantage::Outbound,
+        vantage: ProxyPosition::Outbound,
         server_address: Label::known("localhost"),
         server_port: 80,
         provider: None,
@@ -29,8 +32,8 @@ pub(super) fn open_with(channel: &Arc<ObservationChannel>, cell: Arc<Cell>) -> R
         stall_after: Duration::from_secs(2),
         hung_after: Duration::from_secs(30),
     };
-    let open = Open {
-        wall: Wall::default(),
+    let open = RequestHead {
+        wall: WallTime::default(),
         method: http::Method::GET,
         path: Name::new("/").unwrap(),
         model: None,
@@ -41,9 +44,9 @@ pub(super) fn open_with(channel: &Arc<ObservationChannel>, cell: Arc<Cell>) -> R
         length: None,
         client: None,
         route: Arc::new(facts),
-        trace: Trace::default(),
+        trace: TraceContext::default(),
         conversation: None,
-        who: Who::default(),
+        who: CallerIdentity::default(),
         connection: None,
         cell,
     };
@@ -57,9 +60,9 @@ pub(super) fn said(channel: &ObservationChannel) -> (Vec<String>, Vec<u8>) {
     let words = batch
         .entries
         .iter()
-        .filter(|entry| !matches!(entry.word, Word::Open(_)))
+        .filter(|entry| !matches!(entry.word, ObserverEvent::RequestHead(_)))
         .map(|entry| {
-            if let Word::Arrival { direction, len, .. } = entry.word {
+            if let ObserverEvent::Body { direction, len, .. } = entry.word {
                 format!("{direction:?} {len}")
             } else {
                 format!("{:?}", entry.word)
@@ -70,7 +73,7 @@ pub(super) fn said(channel: &ObservationChannel) -> (Vec<String>, Vec<u8>) {
 }
 
 fn arrive(observer: &RequestObserver, bytes: &[u8]) {
-    observer.arrival(Direction::Response, clock::now(), bytes, Blocked::default());
+    observer.arrival(Direction::Response, clock::now(), bytes, BackpressureTime::default());
 }
 
 #[test]
@@ -80,10 +83,10 @@ fn nothing_is_said_after_the_end_and_the_end_once() {
     let other = observer.clone();
     arrive(&observer, b"abc");
     arrive(&observer, b"");
-    observer.end(clock::now(), Ending::UpstreamFailed(Failure::MidBody));
+    observer.end(clock::now(), Ending::UpstreamFailed(UpstreamFailure::MidBody));
     assert!(other.is_ended());
     arrive(&other, b"late");
-    other.connected(clock::now(), Connected::default());
+    other.connected(clock::now(), ConnectTimings::default());
     other.end(clock::now(), Ending::Complete);
     drop((observer, other));
     let (words, bytes) = said(&channel);
@@ -147,7 +150,7 @@ fn a_chunk_of_one_byte_weighs_what_its_word_does() {
     }
     let mut batch = Batch::default();
     channel.drain(0, &mut batch);
-    assert!(batch.entries.len() * size_of::<Entry>() <= 32 * 1024);
+    assert!(batch.entries.len() * size_of::<TimestampedEvent>() <= 32 * 1024);
     assert_eq!(channel.lost().bytes, 100_000 - batch.bytes.len() as u64);
 }
 
@@ -163,7 +166,7 @@ fn a_full_shard_has_taken_no_more_room_than_its_budget() {
         channel.drain(0, &mut batch);
         assert!(channel.lost().bytes > 0, "it is full");
         assert!(batch.bytes.capacity() <= 32 * 1024);
-        assert!(batch.entries.capacity() * size_of::<Entry>() <= 32 * 1024);
+        assert!(batch.entries.capacity() * size_of::<TimestampedEvent>() <= 32 * 1024);
     }
 }
 

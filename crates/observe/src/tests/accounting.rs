@@ -10,9 +10,9 @@ use tokengauge_llm::count::Source;
 use tokengauge_measure::record::{Complete, Outcome};
 use tokengauge_measure::timing::{Sample, Stage};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::{Blocked, Cell, Direction, Ending, Entry, ExchangeId, Waiting, Word};
-use tokengauge_types::label::{Gate, Limits};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::{BackpressureTime, LiveState, Direction, Ending, TimestampedEvent, ExchangeId, WaitingFor, ObserverEvent};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
 /// 500 tokens were reported, 400 of them reasoning that was never streamed. What came in 4 chunks of 25, a second apart,
 /// are 100. The rate leaves out the first chunk: (100 − 25) ÷ 3 s = 25 per second; with the hidden ones it would be
@@ -75,7 +75,7 @@ fn usage_in_every_chunk() {
 fn usage_in_every_chunk_of_a_stream_that_is_cut() {
     let mut play = Play::stream(STREAMED);
     play.event(310, &with_usage(1)).event(320, &with_usage(2));
-    let (record, _) = play.end(330, Ending::ClientGone);
+    let (record, _) = play.end(330, Ending::ClientDisconnected);
     assert_eq!(record.outcome, Outcome::Cancelled);
     let call = record.call.unwrap();
     assert_eq!((call.usage.unwrap().output, call.complete), (Some(2), Complete::Cut));
@@ -121,7 +121,7 @@ fn client_closed_after_the_final_event() {
         .event(360, &chunk("{}", r#""stop""#))
         .event(370, &usage(2, 0))
         .event(370, "[DONE]");
-    let (record, _) = play.end(371, Ending::ClientGone);
+    let (record, _) = play.end(371, Ending::ClientDisconnected);
     assert_eq!((record.outcome, record.error_type), (Outcome::Ok, None));
     let call = record.call.unwrap();
     assert_eq!(call.complete, Complete::True);
@@ -140,7 +140,7 @@ fn a_choice_that_has_not_begun_is_owed() {
         play.delta(300, r#"{"content":"Hello"}"#).event(310, &chunk("{}", r#""stop""#));
         play
     };
-    let (record, _) = play().end(320, Ending::ClientGone);
+    let (record, _) = play().end(320, Ending::ClientDisconnected);
     assert_eq!(record.outcome, Outcome::Cancelled);
     assert_eq!(record.call.unwrap().complete, Complete::Cut);
     let (record, _) = play().end(320, Ending::Complete);
@@ -154,7 +154,7 @@ fn a_whole_answer_that_breaks_off_behind_its_finish_reason_is_cut() {
     play.head(200, 200, "application/json");
     let body = r#"{"id":"c","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hello"},"finish_reason":"stop"}],"usage":{"prompt"#;
     play.arrival(300, Direction::Response, body, 0);
-    let (record, _) = play.end(310, Ending::ClientGone);
+    let (record, _) = play.end(310, Ending::ClientDisconnected);
     assert_eq!(record.outcome, Outcome::Cancelled);
     assert_eq!(record.call.unwrap().complete, Complete::Cut);
 }
@@ -207,15 +207,15 @@ fn phases_add_up() {
 #[test]
 fn a_client_that_stops_reading_and_leaves_was_blocked_until_then() {
     for (whom, since, blocked) in [
-        (Waiting::Client, 1_000, 5.0),
-        (Waiting::Upstream, 4_000, 3.0),
-        (Waiting::Upstream, 1_000, 0.0),
+        (WaitingFor::Client, 1_000, 5.0),
+        (WaitingFor::Upstream, 4_000, 3.0),
+        (WaitingFor::Upstream, 1_000, 0.0),
     ] {
         let mut watch = Watch::new();
         watch.begin();
         watch.delta(1_000, "Hello", 0);
         watch.cell.wait_for(whom, at(since));
-        watch.end(6_000, Ending::ClientGone);
+        watch.end(6_000, Ending::ClientDisconnected);
         let told = watch.value("tokengauge_client_blocked_seconds_sum", "");
         assert!((told - blocked).abs() < 1e-9, "{whom:?} {since}: {told}");
     }
@@ -246,16 +246,16 @@ struct Watch {
     collector: tokengauge_telemetry::MetricsReader,
     exchange: u64,
     /// Of the latest exchange.
-    cell: Arc<Cell>,
+    cell: Arc<LiveState>,
 }
 
 impl Watch {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let (instruments, collector) = Instruments::new(&config, CardinalityLimits::default(), readings);
         let sinks = Sinks { instruments, record: Box::new(|_| {}) };
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Self {
             requests: InFlightRequests::new(Vec::new(), gate, sinks),
             collector,
@@ -273,25 +273,25 @@ impl Watch {
         self.exchange += 1;
         let open = open("/v1/chat/completions");
         self.cell = Arc::clone(&open.cell);
-        self.say(100, Word::Open(Box::new(open)), b"");
-        self.say(100, Word::Admitted, b"");
-        self.say(110, Word::Sent, b"");
+        self.say(100, ObserverEvent::RequestHead(Box::new(open)), b"");
+        self.say(100, ObserverEvent::Admitted, b"");
+        self.say(110, ObserverEvent::RequestHeadSent, b"");
         self.bytes(110, Direction::Request, body, 0);
-        self.say(110, Word::RequestEnd, b"");
+        self.say(110, ObserverEvent::RequestBodySent, b"");
         self.say(200, super::tests::head(200, "text/event-stream"), b"");
     }
 
-    fn say(&mut self, millis: u64, word: Word, bytes: &[u8]) {
+    fn say(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
         let entry =
-            Entry { exchange: ExchangeId(self.exchange), at: Moment::from_millis(millis), word };
+            TimestampedEvent { exchange: ExchangeId(self.exchange), at: MonotonicInstant::from_millis(millis), word };
         self.requests.apply(entry, bytes);
     }
 
     fn bytes(&mut self, millis: u64, direction: Direction, text: &str, blocked: u64) {
-        let word = Word::Arrival {
+        let word = ObserverEvent::Body {
             direction,
             len: u32::try_from(text.len()).unwrap(),
-            blocked: Blocked::from_duration(Duration::from_millis(blocked)),
+            blocked: BackpressureTime::from_duration(Duration::from_millis(blocked)),
         };
         self.say(millis, word, text.as_bytes());
     }
@@ -307,7 +307,7 @@ impl Watch {
     }
 
     fn end(&mut self, millis: u64, ending: Ending) {
-        self.say(millis, Word::End(ending), b"");
+        self.say(millis, ObserverEvent::End(ending), b"");
     }
 
     /// The sum of the series of `name` whose labels contain `labels`.
@@ -432,7 +432,7 @@ fn stream_time_never_falls_and_tells_each_second_once() {
     watch.requests.sweep(at(3_000));
     watch.requests.sweep(at(2_900));
     seen(&watch);
-    watch.end(3_100, Ending::ClientGone);
+    watch.end(3_100, Ending::ClientDisconnected);
     seen(&watch);
     assert_eq!(parts(&watch), [890, 1_600, 500]);
 }
@@ -449,7 +449,7 @@ fn drift_is_of_calls_that_can_be_compared() {
     let foreign = STREAMED.replace("gpt-4o", "llama-3.1-8b");
     for (body, hidden, ending) in [
         (STREAMED, 0, Ending::Complete),
-        (STREAMED, 0, Ending::ClientGone),
+        (STREAMED, 0, Ending::ClientDisconnected),
         (&foreign, 0, Ending::Complete),
         (&tools, 0, Ending::Complete),
         (STREAMED, 1, Ending::Complete),

@@ -10,9 +10,9 @@ use tokengauge_measure::engine::{Backend, Engine, Numbers, Told, warm};
 use tokengauge_measure::load::Bound;
 use tokengauge_measure::record::{Record, Warm};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot};
-use tokengauge_types::clock::Wall;
-use tokengauge_types::event::{Blocked, Direction, Ending, Entry, ExchangeId, Head, Word};
-use tokengauge_types::label::{Gate, Label, Limits, Name};
+use tokengauge_types::clock::WallTime;
+use tokengauge_types::event::{BackpressureTime, Direction, Ending, TimestampedEvent, ExchangeId, ResponseHead, ObserverEvent};
+use tokengauge_types::label::{CardinalityLimiter, Label, CardinalityLimits, Name};
 
 const ASKED: &str =
     r#"{"model":"qwen3:4b","stream":false,"messages":[{"role":"user","content":"Hi"}]}"#;
@@ -27,11 +27,11 @@ impl Stage {
     fn new(warm: Option<warm::Config>) -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, _) = Instruments::new(&config, Limits::default(), readings);
+        let (instruments, _) = Instruments::new(&config, CardinalityLimits::default(), readings);
         let records = Arc::<Mutex<Vec<Record>>>::default();
         let kept = Arc::clone(&records);
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let sinks = Sinks { instruments, record };
         let mut requests = InFlightRequests::new(Vec::new(), gate, sinks);
         requests.set_backends(vec![Backend {
@@ -43,16 +43,16 @@ impl Stage {
         Self { requests, records, next: 0 }
     }
 
-    fn say(&mut self, millis: u64, word: Word, bytes: &[u8]) {
-        let entry = Entry { exchange: ExchangeId(self.next), at: at(millis), word };
+    fn say(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
+        let entry = TimestampedEvent { exchange: ExchangeId(self.next), at: at(millis), word };
         self.requests.apply(entry, bytes);
     }
 
     fn body(&mut self, millis: u64, direction: Direction, text: &str) {
-        let word = Word::Arrival {
+        let word = ObserverEvent::Body {
             direction,
             len: u32::try_from(text.len()).unwrap(),
-            blocked: Blocked::default(),
+            blocked: BackpressureTime::default(),
         };
         self.say(millis, word, text.as_bytes());
     }
@@ -60,25 +60,25 @@ impl Stage {
     /// One exchange that takes 100 ms, with `path`, answered with `status`; how its record says it found the backend.
     fn exchange(&mut self, millis: u64, path: &str, status: u16, load: u64) -> Option<Warm> {
         self.next += 1;
-        self.say(millis, Word::Open(Box::new(open(path))), b"");
-        self.say(millis, Word::Admitted, b"");
-        self.say(millis, Word::Sent, b"");
+        self.say(millis, ObserverEvent::RequestHead(Box::new(open(path))), b"");
+        self.say(millis, ObserverEvent::Admitted, b"");
+        self.say(millis, ObserverEvent::RequestHeadSent, b"");
         self.body(millis, Direction::Request, ASKED);
-        self.say(millis, Word::RequestEnd, b"");
+        self.say(millis, ObserverEvent::RequestBodySent, b"");
         let kind = Name::new("application/json").unwrap();
-        let head = Head {
+        let head = ResponseHead {
             status,
             version: http::Version::HTTP_11,
             headers: [("content-type", kind)].into_iter().collect(),
             length: None,
             own: false,
         };
-        self.say(millis + 50, Word::Head(Box::new(head)), b"");
+        self.say(millis + 50, ObserverEvent::ResponseHead(Box::new(head)), b"");
         let answer = format!(
             r#"{{"model":"qwen3:4b","message":{{"role":"assistant","content":"Hi"}},"done_reason":"stop","done":true,"load_duration":{load},"eval_count":1,"eval_duration":7}}"#
         );
         self.body(millis + 60, Direction::Response, &answer);
-        self.say(millis + 100, Word::End(Ending::Complete), b"");
+        self.say(millis + 100, ObserverEvent::End(Ending::Complete), b"");
         let record = self.records.lock().unwrap().pop().unwrap();
         record.call.and_then(|call| call.warm)
     }
@@ -124,9 +124,9 @@ fn nobody_who_does_not_ask_is_told() {
 fn a_calls_own_end_is_never_lost_whatever_way_it_ends() {
     let mut stage = Stage::new(Some(warm::Config::default()));
     stage.next = 1;
-    stage.say(0, Word::Open(Box::new(open("/api/chat"))), b"");
-    stage.say(0, Word::Admitted, b"");
-    stage.say(1_000, Word::End(Ending::ClientGone), b"");
+    stage.say(0, ObserverEvent::RequestHead(Box::new(open("/api/chat"))), b"");
+    stage.say(0, ObserverEvent::Admitted, b"");
+    stage.say(1_000, ObserverEvent::End(Ending::ClientDisconnected), b"");
     for second in [2, 3, 4] {
         stage.chat(second * 1_000, 1);
     }
@@ -140,7 +140,7 @@ fn the_queue_is_exact_while_the_engine_tells_it() {
     let mut stage = Stage::new(None);
     let lane = tokengauge_measure::load::Lane {
         route: Label::known("default"),
-        vantage: tokengauge_types::event::Vantage::Outbound,
+        vantage: tokengauge_types::event::ProxyPosition::Outbound,
     };
     stage.requests.track_route(&lane);
     let mut depth = |millis| {
@@ -153,7 +153,7 @@ fn the_queue_is_exact_while_the_engine_tells_it() {
         numbers: Numbers { waiting: Some(7), ..Numbers::default() },
         implausible: 0,
     };
-    stage.requests.record_engine_reading(at(0), Wall::default(), &Label::known("gpu"), Ok(told));
+    stage.requests.record_engine_reading(at(0), WallTime::default(), &Label::known("gpu"), Ok(told));
     let mut depth = |millis| {
         let lane = stage.requests.reading(at(millis)).0.lanes.remove(0);
         (lane.queue_depth(), lane.bound())

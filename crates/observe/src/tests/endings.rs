@@ -9,9 +9,9 @@ use crate::{InFlightRequests, Sinks};
 use tokengauge_measure::record::Record;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus, span};
 use tokengauge_types::event::{
-    Blocked, Direction, Ending, Entry, ExchangeId, Failure, Head, Limit, Refusal, Word,
+    BackpressureTime, Direction, Ending, TimestampedEvent, ExchangeId, UpstreamFailure, ResponseHead, TimeoutKind, RejectReason, ObserverEvent,
 };
-use tokengauge_types::label::{Gate, Limits, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
 #[path = "../../../tests/it/aborts/table.rs"]
 mod table;
@@ -46,29 +46,29 @@ impl Stage {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let (instruments, collector) = Instruments::new(&config, CardinalityLimits::default(), readings);
         let records = Arc::<Mutex<Vec<Record>>>::default();
         let kept = Arc::clone(&records);
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
         let sinks = Sinks { instruments, record };
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Self { requests: InFlightRequests::new(Vec::new(), gate, sinks), collector, records }
     }
 
-    fn say(&mut self, millis: u64, word: Word) {
+    fn say(&mut self, millis: u64, word: ObserverEvent) {
         self.pass(millis, word, b"");
     }
 
-    fn pass(&mut self, millis: u64, word: Word, bytes: &[u8]) {
-        let entry = Entry { exchange: ExchangeId(1), at: at(millis), word };
+    fn pass(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
+        let entry = TimestampedEvent { exchange: ExchangeId(1), at: at(millis), word };
         self.requests.apply(entry, bytes);
     }
 
     fn body(&mut self, millis: u64, direction: Direction, text: &str) {
-        let word = Word::Arrival {
+        let word = ObserverEvent::Body {
             direction,
             len: u32::try_from(text.len()).unwrap(),
-            blocked: Blocked::default(),
+            blocked: BackpressureTime::default(),
         };
         self.pass(millis, word, text.as_bytes());
     }
@@ -79,22 +79,22 @@ impl Stage {
 
     fn head(&mut self, millis: u64, status: u16, own: bool) {
         let kind = if own { "application/json" } else { "text/event-stream" };
-        let head = Head {
+        let head = ResponseHead {
             status,
             version: http::Version::HTTP_11,
             headers: [("content-type", Name::new(kind).unwrap())].into_iter().collect(),
             length: None,
             own,
         };
-        self.say(millis, Word::Head(Box::new(head)));
+        self.say(millis, ObserverEvent::ResponseHead(Box::new(head)));
     }
 
     /// Everything up to the moment of `cell`, then its end.
     fn play(&mut self, cell: &Cell) {
-        self.say(1_000, Word::Open(Box::new(open("/v1/chat/completions"))));
+        self.say(1_000, ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
         let ending = ending(cell);
         if !matches!(ending, Ending::Rejected(_)) {
-            self.say(ADMITTED, Word::Admitted);
+            self.say(ADMITTED, ObserverEvent::Admitted);
             self.send(ending);
         }
         self.answer(cell.when);
@@ -104,23 +104,23 @@ impl Stage {
         {
             self.head(END, status.parse().unwrap(), true);
         }
-        self.say(END, Word::End(ending));
+        self.say(END, ObserverEvent::End(ending));
     }
 
     /// As much of the request as is sent on.
     fn send(&mut self, ending: Ending) {
         if matches!(
             ending,
-            Ending::UpstreamFailed(Failure::Connect) | Ending::TimedOut(Limit::Connect)
+            Ending::UpstreamFailed(UpstreamFailure::Connect) | Ending::TimedOut(TimeoutKind::Connect)
         ) {
             return;
         }
-        self.say(SENT, Word::Sent);
+        self.say(SENT, ObserverEvent::RequestHeadSent);
         let (part, rest) = STREAMED.split_at(10);
         self.body(SENT, Direction::Request, part);
-        if ending != Ending::ClientBroke {
+        if ending != Ending::RequestBodyFailed {
             self.body(UPLOADED, Direction::Request, rest);
-            self.say(UPLOADED, Word::RequestEnd);
+            self.say(UPLOADED, ObserverEvent::RequestBodySent);
         }
     }
 
@@ -158,20 +158,20 @@ impl Stage {
 fn ending(cell: &Cell) -> Ending {
     let headless = cell.when == "before the head";
     match cell.what {
-        "client leaves" => Ending::ClientGone,
-        "client breaks off its upload" => Ending::ClientBroke,
-        "upstream refuses the connection" => Ending::UpstreamFailed(Failure::Connect),
+        "client leaves" => Ending::ClientDisconnected,
+        "client breaks off its upload" => Ending::RequestBodyFailed,
+        "upstream refuses the connection" => Ending::UpstreamFailed(UpstreamFailure::Connect),
         "upstream closes" | "upstream resets" if headless => {
-            Ending::UpstreamFailed(Failure::BeforeHead)
+            Ending::UpstreamFailed(UpstreamFailure::BeforeResponse)
         }
-        "upstream closes" | "upstream resets" => Ending::UpstreamFailed(Failure::MidBody),
+        "upstream closes" | "upstream resets" => Ending::UpstreamFailed(UpstreamFailure::MidBody),
         "upstream ends its body" => Ending::Complete,
-        "limit `connect`" => Ending::TimedOut(Limit::Connect),
-        "limit `head`" => Ending::TimedOut(Limit::Head),
-        "limit `idle`" => Ending::TimedOut(Limit::Idle),
-        "limit `total`" => Ending::TimedOut(Limit::Total),
+        "limit `connect`" => Ending::TimedOut(TimeoutKind::Connect),
+        "limit `head`" => Ending::TimedOut(TimeoutKind::ResponseHeader),
+        "limit `idle`" => Ending::TimedOut(TimeoutKind::Idle),
+        "limit `total`" => Ending::TimedOut(TimeoutKind::Total),
         "drain" => Ending::Drained,
-        "too many exchanges" => Ending::Rejected(Refusal::Overload),
+        "too many exchanges" => Ending::Rejected(RejectReason::Overload),
         other => panic!("an end that nobody plays: {other}"),
     }
 }

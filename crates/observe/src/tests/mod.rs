@@ -11,12 +11,13 @@ use tokengauge_measure::load::State;
 use tokengauge_measure::record::{Became, Complete, Outcome, Record};
 use tokengauge_measure::timing::Sample;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Headers, Open,
-    RouteFacts, Scheme, Trace, Vantage, Who, Word,
+    BackpressureTime, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId, Headers,
+    LiveState, ObserverEvent, ProxyPosition, RequestHead, ResponseHead, RouteFacts, Scheme,
+    TimestampedEvent, TraceContext, UpstreamFailure,
 };
-use tokengauge_types::label::{Gate, Label, Limits, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
 /// Plays words into an exchange. Every method takes the millisecond at which it happens.
 pub(super) struct Play {
@@ -24,14 +25,14 @@ pub(super) struct Play {
     samples: Vec<Sample>,
 }
 
-pub(super) fn at(millis: u64) -> Moment {
-    Moment::from_millis(millis)
+pub(super) fn at(millis: u64) -> MonotonicInstant {
+    MonotonicInstant::from_millis(millis)
 }
 
-pub(super) fn open(path: &str) -> Open {
+pub(super) fn open(path: &str) -> RequestHead {
     let route = RouteFacts {
         name: Label::known("default"),
-        vantage: Vantage::Outbound,
+        vantage: ProxyPosition::Outbound,
         server_address: Label::known("api.openai.com"),
         server_port: 443,
         provider: None,
@@ -41,8 +42,8 @@ pub(super) fn open(path: &str) -> Open {
         stall_after: Duration::from_secs(2),
         hung_after: Duration::from_secs(30),
     };
-    Open {
-        wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
+    RequestHead {
+        wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
         method: http::Method::POST,
         path: Name::new(path).unwrap(),
         model: None,
@@ -53,11 +54,11 @@ pub(super) fn open(path: &str) -> Open {
         length: None,
         client: None,
         route: Arc::new(route),
-        trace: Trace::default(),
+        trace: TraceContext::default(),
         conversation: None,
-        who: Who::default(),
+        who: CallerIdentity::default(),
         connection: None,
-        cell: Arc::new(Cell::default()),
+        cell: Arc::new(LiveState::default()),
     }
 }
 
@@ -71,15 +72,15 @@ impl Play {
         Self::opened(open(path), body)
     }
 
-    fn opened(open: Open, body: &str) -> Self {
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+    fn opened(open: RequestHead, body: &str) -> Self {
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let exchange =
             Exchange::new(ExchangeId(1), at(100), Box::new(open), gate, &Tokenisers::default());
         let mut play = Self { exchange, samples: Vec::new() };
-        play.word(100, Word::Admitted, b"");
-        play.word(110, Word::Sent, b"");
+        play.word(100, ObserverEvent::Admitted, b"");
+        play.word(110, ObserverEvent::RequestHeadSent, b"");
         play.arrival(110, Direction::Request, body, 0);
-        play.word(110, Word::RequestEnd, b"");
+        play.word(110, ObserverEvent::RequestBodySent, b"");
         play
     }
 
@@ -109,9 +110,9 @@ impl Play {
         body: &str,
         blocked: u64,
     ) -> &mut Self {
-        let blocked = Blocked::from_duration(Duration::from_millis(blocked));
+        let blocked = BackpressureTime::from_duration(Duration::from_millis(blocked));
         let len = u32::try_from(body.len()).unwrap();
-        self.word(millis, Word::Arrival { direction, len, blocked }, body.as_bytes())
+        self.word(millis, ObserverEvent::Body { direction, len, blocked }, body.as_bytes())
     }
 
     /// One server-sent event.
@@ -123,7 +124,7 @@ impl Play {
         self.event(millis, &chunk(delta, "null"))
     }
 
-    fn word(&mut self, millis: u64, word: Word, bytes: &[u8]) -> &mut Self {
+    fn word(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) -> &mut Self {
         let Self { exchange, samples } = self;
         exchange.word(at(millis), word, bytes, &mut |sample| samples.push(sample));
         self
@@ -140,10 +141,10 @@ impl Play {
     }
 }
 
-pub(super) fn head(status: u16, content_type: &str) -> Word {
+pub(super) fn head(status: u16, content_type: &str) -> ObserverEvent {
     let headers: Headers =
         [("content-type", Name::new(content_type).unwrap())].into_iter().collect();
-    Word::Head(Box::new(Head {
+    ObserverEvent::ResponseHead(Box::new(ResponseHead {
         status,
         version: http::Version::HTTP_11,
         headers,
@@ -295,8 +296,11 @@ fn a_client_that_closes_after_the_final_event_is_complete() {
     play.delta(300, r#"{"content":"Hello"}"#)
         .event(310, &chunk("{}", r#""stop""#))
         .event(310, "[DONE]");
-    let (record, _) = play.end(311, Ending::ClientGone);
-    assert_eq!((record.outcome, record.fault, record.error_type), (Outcome::Ok, Fault::None, None));
+    let (record, _) = play.end(311, Ending::ClientDisconnected);
+    assert_eq!(
+        (record.outcome, record.fault, record.error_type),
+        (Outcome::Ok, ErrorSource::None, None)
+    );
     assert_eq!(record.call.unwrap().complete, Complete::True);
 }
 
@@ -304,8 +308,8 @@ fn a_client_that_closes_after_the_final_event_is_complete() {
 fn a_client_that_closes_mid_stream_leaves_the_tokens_seen_so_far() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#).delta(350, r#"{"content":" world"}"#);
-    let (record, _) = play.end(400, Ending::ClientGone);
-    assert_eq!((record.outcome, record.fault), (Outcome::Cancelled, Fault::Client));
+    let (record, _) = play.end(400, Ending::ClientDisconnected);
+    assert_eq!((record.outcome, record.fault), (Outcome::Cancelled, ErrorSource::Client));
     let call = record.call.unwrap();
     assert_eq!((call.complete, call.output.unwrap().counted), (Complete::Cut, 2));
     assert_eq!(call.finish_reasons, [Name::new("error").unwrap()], "one was owed and never came");
@@ -315,8 +319,8 @@ fn a_client_that_closes_mid_stream_leaves_the_tokens_seen_so_far() {
 fn an_upstream_that_dies_mid_stream_is_at_fault() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#);
-    let (record, _) = play.end(400, Ending::UpstreamFailed(Failure::MidBody));
-    assert_eq!((record.outcome, record.fault), (Outcome::Truncated, Fault::Upstream));
+    let (record, _) = play.end(400, Ending::UpstreamFailed(UpstreamFailure::MidBody));
+    assert_eq!((record.outcome, record.fault), (Outcome::Truncated, ErrorSource::Upstream));
     assert_eq!(record.error_type, Name::new("upstream_truncated"));
 }
 
@@ -332,7 +336,7 @@ fn a_stream_whose_format_has_no_end_mark_ends_with_its_body() {
     let record = play().complete(400);
     let call = record.call.as_ref().unwrap();
     assert_eq!((record.outcome, call.complete), (Outcome::Ok, Complete::True));
-    let (record, _) = play().end(400, Ending::UpstreamFailed(Failure::MidBody));
+    let (record, _) = play().end(400, Ending::UpstreamFailed(UpstreamFailure::MidBody));
     let call = record.call.as_ref().unwrap();
     assert_eq!((record.outcome, call.complete), (Outcome::Truncated, Complete::Cut));
 }
@@ -345,7 +349,7 @@ fn the_prompt_of_a_request_tells_which_engine_is_asked() {
         (r#"{"prompt":"Hi"}"#, Some("vllm")),
         (r#"{"query":"Hi"}"#, None),
     ] {
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let mut open = open("/generate");
         let route = Arc::make_mut(&mut open.route);
         route.server_address = Label::known("10.0.0.1");
@@ -354,7 +358,7 @@ fn the_prompt_of_a_request_tells_which_engine_is_asked() {
         let samples = Vec::new();
         let mut play = Play { exchange, samples };
         play.arrival(110, Direction::Request, body, 0);
-        play.word(110, Word::RequestEnd, b"");
+        play.word(110, ObserverEvent::RequestBodySent, b"");
         play.head(200, 200, "application/json");
         let record = play.complete(300);
         let told = record.call.map(|call| call.series.provider.to_string());
@@ -407,7 +411,7 @@ fn an_error_answer_names_its_type_and_generates_nothing() {
     let body = r#"{"error":{"message":"Slow down","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}"#;
     play.arrival(150, Direction::Response, body, 0);
     let record = play.complete(160);
-    assert_eq!((record.outcome, record.fault), (Outcome::Error, Fault::Upstream));
+    assert_eq!((record.outcome, record.fault), (Outcome::Error, ErrorSource::Upstream));
     assert!(record.error_type.is_some_and(|kind| kind.as_str().starts_with("rate_limit")));
     let call = record.call.unwrap();
     assert_eq!((call.output, call.usage), (None, None));
@@ -442,7 +446,7 @@ fn a_client_that_did_not_read_is_not_slow_decode() {
 fn what_the_observer_lost_is_said_and_not_rated() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#);
-    play.word(400, Word::Gap { direction: Direction::Response, bytes: 1_000 }, b"");
+    play.word(400, ObserverEvent::Gap { direction: Direction::Response, bytes: 1_000 }, b"");
     play.delta(500, r#"{"content":" world"}"#).event(510, "[DONE]");
     let record = play.complete(520);
     assert!(record.anomalies.contains(&(Anomaly::Gap, 1)));
@@ -525,22 +529,23 @@ fn a_tool_called_with_half_an_object_is_told() {
 fn a_panic_in_a_sink_ends_the_observation_of_that_exchange_alone() {
     let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
     let readings = SnapshotSource::new(StateSnapshot::default);
-    let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+    let (instruments, collector) =
+        Instruments::new(&config, CardinalityLimits::default(), readings);
     let seen = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&seen);
     let record = Box::new(move |record: &Record| {
         count.fetch_add(1, Ordering::Relaxed);
         assert!(record.exchange != ExchangeId(1), "on purpose");
     });
-    let gate = Arc::new(Gate::new(Limits::default(), []));
+    let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
     let mut requests = InFlightRequests::new(Vec::new(), gate, Sinks { instruments, record });
     for id in [1, 2] {
         let mut say = |word| {
-            let entry = Entry { exchange: ExchangeId(id), at: at(100), word };
+            let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(100), word };
             requests.apply(entry, b"");
         };
-        say(Word::Open(Box::new(open("/v1/chat/completions"))));
-        say(Word::End(Ending::ClientGone));
+        say(ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
+        say(ObserverEvent::End(Ending::ClientDisconnected));
     }
     assert_eq!((seen.load(Ordering::Relaxed), requests.in_flight()), (2, 0));
     let metrics = prometheus::text(&collector.scrape());

@@ -10,9 +10,9 @@ use tokengauge_measure::record::{Outcome, Record};
 use tokengauge_measure::timing::Stage;
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
 use tokengauge_types::event::{
-    Blocked, Direction, Ending, Entry, ExchangeId, Head, Headers, Refusal, Word,
+    BackpressureTime, Direction, Ending, TimestampedEvent, ExchangeId, ResponseHead, Headers, RejectReason, ObserverEvent,
 };
-use tokengauge_types::label::{Gate, Limits, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
 type Pairs<'a> = &'a [(&'static str, &'a str)];
 
@@ -26,19 +26,19 @@ impl Scene {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let (instruments, collector) = Instruments::new(&config, CardinalityLimits::default(), readings);
         let records: Arc<Mutex<Vec<Record>>> = Arc::default();
         let all = Arc::clone(&records);
         let sinks = Sinks {
             instruments,
             record: Box::new(move |record: &Record| all.lock().unwrap().push(record.clone())),
         };
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Self { requests: InFlightRequests::new(Vec::new(), gate, sinks), collector, records }
     }
 
-    fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
-        let entry = Entry { exchange: ExchangeId(id), at: at(millis), word };
+    fn say(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
+        let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), word };
         self.requests.apply(entry, bytes.as_bytes());
     }
 
@@ -46,27 +46,27 @@ impl Scene {
         let mut opened = open("/v1/chat/completions");
         opened.headers = of(headers);
         opened.length = Some(STREAMED.len() as u64);
-        self.say(id, millis, Word::Open(Box::new(opened)), "");
+        self.say(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
     }
 
     fn send(&mut self, id: u64, millis: u64) {
-        self.say(id, millis, Word::Admitted, "");
-        self.say(id, millis, Word::Sent, "");
+        self.say(id, millis, ObserverEvent::Admitted, "");
+        self.say(id, millis, ObserverEvent::RequestHeadSent, "");
         self.say(id, millis, arrival(Direction::Request, STREAMED), STREAMED);
-        self.say(id, millis, Word::RequestEnd, "");
+        self.say(id, millis, ObserverEvent::RequestBodySent, "");
     }
 
     fn head(&mut self, id: u64, millis: u64, status: u16, headers: Pairs<'_>) {
         let mut all = vec![("content-type", "text/event-stream")];
         all.extend(headers);
-        let head = Head {
+        let head = ResponseHead {
             status,
             version: http::Version::HTTP_11,
             headers: of(&all),
             length: None,
             own: false,
         };
-        self.say(id, millis, Word::Head(Box::new(head)), "");
+        self.say(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
     }
 
     fn finish(&mut self, id: u64, millis: u64) {
@@ -77,7 +77,7 @@ impl Scene {
         ];
         let text = text.map(|event| format!("data: {event}\n\n")).concat();
         self.say(id, millis, arrival(Direction::Response, &text), &text);
-        self.say(id, millis, Word::End(Ending::Complete), "");
+        self.say(id, millis, ObserverEvent::End(Ending::Complete), "");
     }
 
     /// Queued, waiting, streaming, unstreamed.
@@ -103,11 +103,11 @@ fn of(headers: Pairs<'_>) -> Headers {
     headers.iter().filter_map(named).collect()
 }
 
-fn arrival(direction: Direction, text: &str) -> Word {
-    Word::Arrival {
+fn arrival(direction: Direction, text: &str) -> ObserverEvent {
+    ObserverEvent::Body {
         direction,
         len: u32::try_from(text.len()).unwrap(),
-        blocked: Blocked::default(),
+        blocked: BackpressureTime::default(),
     }
 }
 
@@ -116,7 +116,7 @@ fn an_exchange_is_queued_from_when_it_must_wait_until_it_is_let_in() {
     let mut scene = Scene::new();
     scene.open(1, 1_000, &[]);
     assert_eq!(scene.active(1_000)[0], 0, "nobody has said that it waits");
-    scene.say(1, 1_000, Word::Queued, "");
+    scene.say(1, 1_000, ObserverEvent::Queued, "");
     assert_eq!(scene.active(1_000), [1, 0, 0, 0]);
     let stream = &scene.requests.streams(at(1_500))[0];
     assert_eq!((stream.phase, stream.stalled), (StreamPhase::Queued, false));
@@ -142,15 +142,15 @@ fn an_exchange_is_queued_from_when_it_must_wait_until_it_is_let_in() {
 #[test]
 fn who_leaves_or_is_sent_away_from_the_queue_ended_in_admission() {
     for (ending, outcome) in [
-        (Ending::ClientGone, Outcome::Cancelled),
-        (Ending::ClientBroke, Outcome::Cancelled),
-        (Ending::Rejected(Refusal::Overload), Outcome::Rejected),
-        (Ending::Rejected(Refusal::Draining), Outcome::Rejected),
+        (Ending::ClientDisconnected, Outcome::Cancelled),
+        (Ending::RequestBodyFailed, Outcome::Cancelled),
+        (Ending::Rejected(RejectReason::Overload), Outcome::Rejected),
+        (Ending::Rejected(RejectReason::Draining), Outcome::Rejected),
     ] {
         let mut scene = Scene::new();
         scene.open(1, 1_000, &[]);
-        scene.say(1, 1_000, Word::Queued, "");
-        scene.say(1, 3_000, Word::End(ending), "");
+        scene.say(1, 1_000, ObserverEvent::Queued, "");
+        scene.say(1, 3_000, ObserverEvent::End(ending), "");
         assert_eq!(scene.active(3_000), [0; 4]);
         let record = scene.records.lock().unwrap().pop().unwrap();
         assert_eq!(record.outcome, outcome);
@@ -219,7 +219,7 @@ fn a_retry_is_counted_once_when_it_begins() {
     }
     scene.send(1, 1_000);
     scene.head(1, 1_100, 503, &[]);
-    scene.say(1, 1_200, Word::End(Ending::Complete), "");
+    scene.say(1, 1_200, ObserverEvent::End(Ending::Complete), "");
     scene.open(2, 2_000, &id);
     assert_eq!(scene.retries("request_id"), Some(1.0));
     scene.send(2, 2_000);

@@ -9,25 +9,25 @@ use tokengauge_measure::load::Silence;
 use tokengauge_measure::record::Record;
 use tokengauge_measure::timing::{Awaited, Stall, Stalls};
 use tokengauge_telemetry::{Instruments, SnapshotSource, StateSnapshot, prometheus};
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    Blocked, Cell, Direction, Ending, Entry, ExchangeId, Head, Headers, Waiting, Word,
+    BackpressureTime, LiveState, Direction, Ending, TimestampedEvent, ExchangeId, ResponseHead, Headers, WaitingFor, ObserverEvent,
 };
-use tokengauge_types::label::{Gate, Limits, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
 /// A requests, its metrics and the records that it made.
 struct Scene {
     requests: InFlightRequests,
     collector: tokengauge_telemetry::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
-    cell: Arc<Cell>,
+    cell: Arc<LiveState>,
 }
 
 impl Scene {
     fn new() -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let (instruments, collector) = Instruments::new(&config, CardinalityLimits::default(), readings);
         let records: Arc<Mutex<Vec<Record>>> = Arc::default();
         let record = {
             let records = Arc::clone(&records);
@@ -35,13 +35,13 @@ impl Scene {
                 records.lock().unwrap().push(record.clone());
             })
         };
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let sinks = Sinks { instruments, record };
         Self {
             requests: InFlightRequests::new(Vec::new(), gate, sinks),
             collector,
             records,
-            cell: Arc::new(Cell::default()),
+            cell: Arc::new(LiveState::default()),
         }
     }
 
@@ -61,27 +61,27 @@ impl Scene {
     fn ask(&mut self, id: u64, millis: u64, body: &str) {
         let mut opened = open("/v1/chat/completions");
         opened.cell = Arc::clone(&self.cell);
-        self.say(id, millis, Word::Open(Box::new(opened)), "");
-        self.say(id, millis, Word::Admitted, "");
-        self.say(id, millis + 5, Word::Sent, "");
+        self.say(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
+        self.say(id, millis, ObserverEvent::Admitted, "");
+        self.say(id, millis + 5, ObserverEvent::RequestHeadSent, "");
         self.upload(id, millis + 5, body);
-        self.say(id, millis + 10, Word::RequestEnd, "");
+        self.say(id, millis + 10, ObserverEvent::RequestBodySent, "");
     }
 
     fn head(&mut self, id: u64, millis: u64, status: u16) {
         let content_type = ("content-type", Name::new("text/event-stream").unwrap());
-        let head = Head {
+        let head = ResponseHead {
             status,
             version: http::Version::HTTP_11,
             headers: Headers::from_iter([content_type]),
             length: None,
             own: false,
         };
-        self.say(id, millis, Word::Head(Box::new(head)), "");
+        self.say(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
     }
 
-    fn say(&mut self, id: u64, millis: u64, word: Word, bytes: &str) {
-        let entry = Entry { exchange: ExchangeId(id), at: at(millis), word };
+    fn say(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
+        let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), word };
         self.requests.apply(entry, bytes.as_bytes());
     }
 
@@ -131,17 +131,17 @@ impl Scene {
     }
 
     fn end(mut self, millis: u64) -> (Stalls, Self) {
-        self.say(1, millis, Word::End(Ending::ClientGone), "");
+        self.say(1, millis, ObserverEvent::End(Ending::ClientDisconnected), "");
         let record = self.records.lock().unwrap().pop().unwrap();
         (record.call.unwrap().stalls, self)
     }
 }
 
-fn arrival(direction: Direction, body: &str, blocked: u64) -> Word {
-    Word::Arrival {
+fn arrival(direction: Direction, body: &str, blocked: u64) -> ObserverEvent {
+    ObserverEvent::Body {
         direction,
         len: u32::try_from(body.len()).unwrap(),
-        blocked: Blocked::from_duration(Duration::from_millis(blocked)),
+        blocked: BackpressureTime::from_duration(Duration::from_millis(blocked)),
     }
 }
 
@@ -227,8 +227,8 @@ fn an_upload_that_goes_on_is_no_silence() {
     let mut scene = Scene::new();
     let mut opened = open("/v1/chat/completions");
     opened.cell = Arc::clone(&scene.cell);
-    scene.say(1, 0, Word::Open(Box::new(opened)), "");
-    scene.say(1, 0, Word::Admitted, "");
+    scene.say(1, 0, ObserverEvent::RequestHead(Box::new(opened)), "");
+    scene.say(1, 0, ObserverEvent::Admitted, "");
     let (begin, rest) = STREAMED.split_at(30);
     scene.upload(1, 10, begin);
     scene.upload(1, 29_000, rest);
@@ -285,7 +285,7 @@ fn what_is_not_streamed_what_failed_and_what_went_by_unseen_is_not_watched() {
 
     let mut scene = Scene::stream();
     scene.token(1_000);
-    let gap = Word::Gap { direction: Direction::Response, bytes: 100 };
+    let gap = ObserverEvent::Gap { direction: Direction::Response, bytes: 100 };
     scene.say(1, 1_100, gap, "");
     scene.sweep(60_000);
     assert!(scene.end(60_000).0.is_empty());
@@ -295,11 +295,11 @@ fn what_is_not_streamed_what_failed_and_what_went_by_unseen_is_not_watched() {
 fn a_stall_while_the_client_does_not_read_is_the_clients() {
     let mut scene = Scene::stream();
     scene.token(1_000);
-    scene.cell.wait_for(Waiting::Client, at(1_000));
+    scene.cell.wait_for(WaitingFor::Client, at(1_000));
     scene.sweep(30_000);
     assert_eq!(scene.silence(30_000)[1].stalled, 0);
     // It reads again: what the backend has had since counts, and only that.
-    scene.cell.wait_for(Waiting::Upstream, at(31_000));
+    scene.cell.wait_for(WaitingFor::Upstream, at(31_000));
     scene.sweep(32_900);
     assert_eq!(scene.silence(32_900)[1].longest, Some(millis(1_900)));
     assert_eq!(scene.stalls(&[]), 0);
@@ -332,7 +332,7 @@ fn a_stall_while_this_process_did_not_run_is_its_own() {
     }
     scene.sweep(63_050);
     assert_eq!(scene.stalls(&["next_token"]), 1);
-    assert!(scene.end(63_100).0.first[0].raised >= Moment::from_secs(63));
+    assert!(scene.end(63_100).0.first[0].raised >= MonotonicInstant::from_secs(63));
 }
 
 #[test]

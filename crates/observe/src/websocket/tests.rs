@@ -10,12 +10,13 @@ use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::record::{Closed, Complete, Outcome, Record};
 use tokengauge_measure::slo::{Counting, Indicator, Objective, Scope};
 use tokengauge_telemetry::{Instruments, MetricsReader, SnapshotSource, StateSnapshot, prometheus};
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    Blocked, Cell, Direction, Ending, Entry, ExchangeId, Failure, Fault, Head, Open, RouteFacts,
-    Scheme, Trace, Vantage, Who, Word,
+    BackpressureTime, CallerIdentity, Direction, Ending, ErrorSource, ExchangeId, LiveState,
+    ObserverEvent, ProxyPosition, RequestHead, ResponseHead, RouteFacts, Scheme, TimestampedEvent,
+    TraceContext, UpstreamFailure,
 };
-use tokengauge_types::label::{Dimension, Gate, Label, Limits, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Dimension, Label, Name};
 
 const CLIENT: Direction = Direction::Request;
 const UPSTREAM: Direction = Direction::Response;
@@ -25,7 +26,7 @@ const MASK: [u8; 4] = [1, 2, 3, 4];
 struct Play {
     requests: InFlightRequests,
     collector: MetricsReader,
-    gate: Arc<Gate>,
+    gate: Arc<CardinalityLimiter>,
     records: Arc<Mutex<Vec<Record>>>,
     millis: u64,
 }
@@ -35,16 +36,21 @@ impl Play {
     fn get(path: &str, model: Option<&str>) -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let (instruments, collector) =
+            Instruments::new(&config, CardinalityLimits::default(), readings);
         let records = Arc::default();
         let kept: Arc<Mutex<Vec<Record>>> = Arc::clone(&records);
         let record = Box::new(move |record: &Record| kept.lock().unwrap().push(record.clone()));
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let sinks = Sinks { instruments, record };
         let requests = InFlightRequests::new(objectives(), Arc::clone(&gate), sinks);
         let mut play = Self { requests, collector, gate, records, millis: 0 };
-        play.say(Word::Open(Box::new(open(path, model))), b"");
-        for word in [Word::Admitted, Word::Sent, Word::RequestEnd] {
+        play.say(ObserverEvent::RequestHead(Box::new(open(path, model))), b"");
+        for word in [
+            ObserverEvent::Admitted,
+            ObserverEvent::RequestHeadSent,
+            ObserverEvent::RequestBodySent,
+        ] {
             play.say(word, b"");
         }
         play
@@ -57,33 +63,37 @@ impl Play {
         play
     }
 
-    fn say(&mut self, word: Word, bytes: &[u8]) -> &mut Self {
+    fn say(&mut self, word: ObserverEvent, bytes: &[u8]) -> &mut Self {
         self.millis += 100;
-        let entry = Entry { exchange: ExchangeId(1), at: Moment::from_millis(self.millis), word };
+        let entry = TimestampedEvent {
+            exchange: ExchangeId(1),
+            at: MonotonicInstant::from_millis(self.millis),
+            word,
+        };
         self.requests.apply(entry, bytes);
         self
     }
 
     fn upgraded(&mut self, protocol: &str) -> &mut Self {
-        self.head(101, "upgrade", protocol).say(Word::Upgraded, b"")
+        self.head(101, "upgrade", protocol).say(ObserverEvent::Upgraded, b"")
     }
 
     fn head(&mut self, status: u16, header: &'static str, value: &str) -> &mut Self {
-        let head = Head {
+        let head = ResponseHead {
             status,
             version: http::Version::HTTP_11,
             headers: [(header, Name::new(value).unwrap())].into_iter().collect(),
             length: None,
             own: false,
         };
-        self.say(Word::Head(Box::new(head)), b"")
+        self.say(ObserverEvent::ResponseHead(Box::new(head)), b"")
     }
 
     fn bytes(&mut self, direction: Direction, bytes: &[u8]) -> &mut Self {
-        let arrival = Word::Arrival {
+        let arrival = ObserverEvent::Body {
             direction,
             len: u32::try_from(bytes.len()).unwrap(),
-            blocked: Blocked::default(),
+            blocked: BackpressureTime::default(),
         };
         self.say(arrival, bytes)
     }
@@ -108,11 +118,13 @@ impl Play {
     /// Both sides end after `first`, as a tunnel tells it.
     fn left(&mut self, first: Direction) -> Record {
         let second = if first == CLIENT { UPSTREAM } else { CLIENT };
-        self.say(Word::Closed(first), b"").say(Word::Closed(second), b"").end(Ending::Complete)
+        self.say(ObserverEvent::Closed(first), b"")
+            .say(ObserverEvent::Closed(second), b"")
+            .end(Ending::Complete)
     }
 
     fn end(&mut self, ending: Ending) -> Record {
-        self.say(Word::End(ending), b"");
+        self.say(ObserverEvent::End(ending), b"");
         self.records.lock().unwrap().pop().unwrap()
     }
 
@@ -149,10 +161,10 @@ fn objectives() -> Vec<Objective> {
     limits.map(objective).into()
 }
 
-fn open(path: &str, model: Option<&str>) -> Open {
+fn open(path: &str, model: Option<&str>) -> RequestHead {
     let route = RouteFacts {
         name: Label::known("default"),
-        vantage: Vantage::Outbound,
+        vantage: ProxyPosition::Outbound,
         server_address: Label::known("api.openai.com"),
         server_port: 443,
         provider: None,
@@ -162,8 +174,8 @@ fn open(path: &str, model: Option<&str>) -> Open {
         stall_after: Duration::from_secs(2),
         hung_after: Duration::from_secs(30),
     };
-    Open {
-        wall: Wall::default(),
+    RequestHead {
+        wall: WallTime::default(),
         method: http::Method::GET,
         path: Name::new(path).unwrap(),
         model: model.and_then(Name::new),
@@ -174,11 +186,11 @@ fn open(path: &str, model: Option<&str>) -> Open {
         length: None,
         client: None,
         route: Arc::new(route),
-        trace: Trace::default(),
+        trace: TraceContext::default(),
         conversation: None,
-        who: Who::default(),
+        who: CallerIdentity::default(),
         connection: None,
-        cell: Arc::new(Cell::default()),
+        cell: Arc::new(LiveState::default()),
     }
 }
 
@@ -243,7 +255,7 @@ fn a_session_is_one_exchange_whose_usage_adds_up_and_whose_time_is_not_rated() {
     let mut play = Play::session();
     talk(&mut play).close(CLIENT, 1000).close(UPSTREAM, 1000);
     let record = play.left(UPSTREAM);
-    assert_eq!((record.outcome, record.fault), (Outcome::Ok, Fault::None));
+    assert_eq!((record.outcome, record.fault), (Outcome::Ok, ErrorSource::None));
     let points = &record.points;
     assert!(points.byte.is_some());
     assert_eq!(
@@ -289,15 +301,15 @@ fn a_session_is_told_while_it_goes_on() {
     talk(&mut play);
     assert_eq!(play.metric(&tokens), 3);
     assert_eq!((messages(&play, "request"), messages(&play, "response")), (1, 6));
-    let at = Moment::from_millis(play.millis);
+    let at = MonotonicInstant::from_millis(play.millis);
     let [view] = play.requests.streams(at).try_into().unwrap();
     assert_eq!((view.phase, view.tokens), (StreamPhase::Unstreamed, 3));
     assert_eq!(view.model, Name::new("gpt-4o-realtime-preview"));
     assert_eq!((view.time_to_first_token, view.output_rate), (None, None));
-    let (load, _) = play.requests.reading(Moment::from_millis(20_000));
+    let (load, _) = play.requests.reading(MonotonicInstant::from_millis(20_000));
     assert_eq!(load.lanes[0].active, [0, 0, 0, 1], "unstreamed, and in no queue");
     assert_eq!(load.flows[0].output.peak, Some(2.0), "two in the second second");
-    play.end(Ending::ClientGone);
+    play.end(Ending::ClientDisconnected);
     assert_eq!(play.metric(&tokens), 3, "nothing is told twice");
     assert_eq!(play.metric(&["tokengauge_usage_total"]), 227);
     assert_eq!(play.metric(&["gen_ai_client_operation_duration_seconds_count"]), 1);
@@ -335,7 +347,7 @@ fn texts_of_two_responses_are_counted_apart() {
         play.server(&delta(response, "to")).server(&delta(response, "ken"));
         play.server(&done(response, "completed", 1));
     }
-    let output = play.end(Ending::ClientGone).call.unwrap().output.unwrap();
+    let output = play.end(Ending::ClientDisconnected).call.unwrap().output.unwrap();
     assert_eq!(output.counted, 2, "token · token, and neither to · ken nor tokentoken");
 }
 
@@ -352,7 +364,7 @@ fn a_model_is_vouched_for_by_the_session_and_not_by_the_upgrade() {
     assert!(!known(&play));
     play.close(UPSTREAM, 3000);
     let record = play.left(UPSTREAM);
-    assert_eq!((record.outcome, record.fault), (Outcome::Error, Fault::Client));
+    assert_eq!((record.outcome, record.fault), (Outcome::Error, ErrorSource::Client));
     assert_eq!(record.error_type, Name::new("invalid_request_error"));
     let call = record.call.unwrap();
     assert_eq!((call.series.model.as_str(), call.output), ("other", None));
@@ -376,7 +388,7 @@ fn a_session_that_breaks_off_says_by_whom_and_owes_a_reason() {
     let mut play = Play::session();
     play.created().server(&delta("r", "Hel"));
     let record = play.left(UPSTREAM);
-    assert_eq!((record.outcome, record.fault), (Outcome::Truncated, Fault::Upstream));
+    assert_eq!((record.outcome, record.fault), (Outcome::Truncated, ErrorSource::Upstream));
     let call = record.call.unwrap();
     assert_eq!(call.complete, Complete::Cut);
     assert_eq!(call.finish_reasons, [Name::new("error").unwrap()]);
@@ -384,11 +396,11 @@ fn a_session_that_breaks_off_says_by_whom_and_owes_a_reason() {
     let mut play = Play::session();
     play.created();
     let record = play.left(CLIENT);
-    assert_eq!((record.outcome, record.fault), (Outcome::Cancelled, Fault::Client));
+    assert_eq!((record.outcome, record.fault), (Outcome::Cancelled, ErrorSource::Client));
 
     let mut play = Play::session();
     play.created().bytes(UPSTREAM, b"\x81\x05Hel");
-    let record = play.end(Ending::UpstreamFailed(Failure::MidBody));
+    let record = play.end(Ending::UpstreamFailed(UpstreamFailure::MidBody));
     assert_eq!(record.outcome, Outcome::Truncated);
     assert_eq!(record.anomalies, [(Anomaly::Unterminated, 1)]);
 }
@@ -407,7 +419,7 @@ fn lost_bytes_and_broken_frames_are_said() {
     let mut play = Play::session();
     let text = frame(0x81, delta("r", "Hello").as_bytes(), None);
     play.created().bytes(UPSTREAM, &text[..20]);
-    let gap = Word::Gap { direction: UPSTREAM, bytes: 10 };
+    let gap = ObserverEvent::Gap { direction: UPSTREAM, bytes: 10 };
     play.say(gap, b"").bytes(UPSTREAM, &text[30..]).server(&delta("r", "Hello"));
     let record = play.left(UPSTREAM);
     assert_eq!(record.websocket.unwrap().response_messages, 3, "the lost one as well");
@@ -453,7 +465,7 @@ fn a_session_that_is_refused_is_a_call_that_failed() {
     play.head(401, "content-type", "application/json");
     play.bytes(UPSTREAM, br#"{"error":{"type":"invalid_api_key","message":"no"}}"#);
     let record = play.end(Ending::Complete);
-    assert_eq!((record.outcome, record.fault), (Outcome::Error, Fault::Client));
+    assert_eq!((record.outcome, record.fault), (Outcome::Error, ErrorSource::Client));
     assert_eq!(record.error_type, Name::new("invalid_api_key"));
     let call = record.call.unwrap();
     assert_eq!(call.series.model.as_str(), "other");

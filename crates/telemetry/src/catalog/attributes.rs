@@ -151,7 +151,7 @@ mod tests {
     use tokengauge_measure::record::{Became, LengthBand, Outcome, Warm};
     use tokengauge_measure::slo::{BURN_WINDOWS, Indicator};
     use tokengauge_measure::timing::{Awaited, Band, Silence, Stage, Unrated};
-    use tokengauge_types::event::{ConnectStage, Fault, Vantage};
+    use tokengauge_types::event::{ConnectStage, ErrorSource, ProxyPosition};
     use tokengauge_types::label::Dimension;
 
     fn closed(attribute: Attribute) -> Vec<&'static str> {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn closed_lists_are_the_words_of_their_enums() {
         assert_eq!(closed(OPERATION), Operation::ALL.map(Operation::as_str));
-        assert_eq!(closed(VANTAGE), Vantage::ALL.map(Vantage::as_str));
+        assert_eq!(closed(VANTAGE), ProxyPosition::ALL.map(ProxyPosition::as_str));
         assert_eq!(closed(STATE)[..4], State::ALL.map(State::as_str));
         assert_eq!(closed(BOUND), Bound::ALL.map(Bound::as_str));
         assert_eq!(closed(ENGINE), Engine::ALL.map(Engine::as_str));
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(closed(STAGE), Stage::ALL.map(Stage::as_str));
         assert_eq!(closed(CONNECT_STAGE), ConnectStage::ALL.map(ConnectStage::as_str));
         assert_eq!(closed(OUTCOME), Outcome::ALL.map(Outcome::as_str));
-        assert_eq!(closed(FAULT), Fault::ALL.map(Fault::as_str));
+        assert_eq!(closed(FAULT), ErrorSource::ALL.map(ErrorSource::as_str));
         assert_eq!(closed(ANOMALY), Anomaly::ALL.map(Anomaly::as_str));
         assert_eq!(closed(DIMENSION)[..6], Dimension::ALL.map(Dimension::as_str));
         assert_eq!(closed(INPUT_BAND), LengthBand::ALL.map(LengthBand::as_str));

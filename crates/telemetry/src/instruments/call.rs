@@ -20,7 +20,7 @@ use tokengauge_llm::dialect::{ByModality, Timings, Usage};
 use tokengauge_measure::record::{Bands, Became, Call, Complete, Cost, Outcome, Output, Record};
 use tokengauge_measure::timing::rates::VOICE_RATE;
 use tokengauge_measure::timing::{Band, Stage, Unrated};
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::Label;
 
 /// In the order of [`by_modality`].
@@ -151,7 +151,7 @@ impl CallInstruments {
         marks: &mut ExemplarRecorder<'_>,
     ) {
         let (points, family, times) = (&record.points, &*self.family, &self.times);
-        let until_end = |from: Option<Moment>| Some(seconds(points.end?.since(from?)));
+        let until_end = |from: Option<MonotonicInstant>| Some(seconds(points.end?.since(from?)));
         // How long a session lasts is no length of any answer.
         let session = record.websocket.is_some();
         if let (Some(server), Some(time), false) = (&family.server, until_end(points.sent), session)
@@ -227,7 +227,7 @@ impl CallInstruments {
     /// The standard's times of a stream: first chunk, first token, and each token after.
     fn first(&self, record: &Record, call: &Call, marks: &mut ExemplarRecorder<'_>) {
         let (points, family, times) = (&record.points, &*self.family, &self.times);
-        let since_sent = |at: Option<Moment>| Some(seconds(at?.since(points.sent?)));
+        let since_sent = |at: Option<MonotonicInstant>| Some(seconds(at?.since(points.sent?)));
         if let Some(time) = since_sent(points.event) {
             if let Some(latest) = &family.latest {
                 times.first_chunk.of(&latest.first_chunk, &self.base, &[]).record(time, marks);

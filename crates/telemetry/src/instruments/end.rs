@@ -19,7 +19,7 @@ use crate::instruments::live::LiveInstruments;
 use crate::span::{failed_for_the_client, method, protocol_version};
 use tokengauge_measure::record::{Bands, Became, Outcome, Record, Series};
 use tokengauge_measure::timing::Stage;
-use tokengauge_types::event::{Fault, Scheme, Vantage};
+use tokengauge_types::event::{ErrorSource, ProxyPosition, Scheme};
 use tokengauge_types::label::{Label, Name};
 
 /// How many ways to end are kept; an exchange that ends in a further one has its instruments bound for itself alone.
@@ -99,14 +99,14 @@ pub struct EndKey<'a> {
 /// The part that is copied.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ScalarKey {
-    vantage: Vantage,
+    vantage: ProxyPosition,
     server_port: u16,
     method: &'static str,
     https: bool,
     version: &'static str,
     status: Option<u16>,
     outcome: Outcome,
-    fault: Fault,
+    fault: ErrorSource,
     stage: Stage,
     failed_for_the_client: bool,
     sent: bool,
@@ -260,7 +260,7 @@ mod tests {
         assert!(differ(|record| record.http.scheme = Scheme::Https));
         assert!(differ(|record| record.http.version = http::Version::HTTP_2));
         assert!(differ(|record| record.outcome = Outcome::Cancelled));
-        assert!(differ(|record| record.fault = Fault::Upstream));
+        assert!(differ(|record| record.fault = ErrorSource::Upstream));
         assert!(differ(|record| record.error_type = Name::new("odd")));
         assert!(differ(|record| record.points.sent = None));
         assert!(differ(|record| record.points.end = None));

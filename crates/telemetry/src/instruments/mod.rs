@@ -29,7 +29,9 @@ use tokengauge_measure::load::{Lane, Sign};
 use tokengauge_measure::record::{Bands, Became, Call, Outcome, Record, Series};
 use tokengauge_measure::timing::Stage;
 use tokengauge_types::event::RouteFacts;
-use tokengauge_types::label::{Dimension, Gate, Label, Limits, Name, OTHER};
+use tokengauge_types::label::{
+    CardinalityLimiter, CardinalityLimits, Dimension, Label, Name, OTHER,
+};
 
 mod call;
 mod end;
@@ -86,7 +88,7 @@ impl Instruments {
     /// starts with.
     pub fn new(
         config: &Config,
-        limits: Limits,
+        limits: CardinalityLimits,
         readings: SnapshotSource,
     ) -> (Arc<Self>, MetricsReader) {
         let bounds = SeriesLimits::of(limits);
@@ -215,7 +217,7 @@ impl Instruments {
 
     /// An exchange is over. Does not touch the counters of output tokens: those move only by [`LiveInstruments::record`], for
     /// whole answers too.
-    pub fn record_end(&self, record: &Record, gate: &Gate) {
+    pub fn record_end(&self, record: &Record, gate: &CardinalityLimiter) {
         for (anomaly, times) in &record.anomalies {
             self.record_anomaly(*anomaly, *times);
         }
@@ -242,12 +244,12 @@ impl Instruments {
     }
 
     /// How often a value or a combination had to be called `other`.
-    fn refusals(&self, gate: &Gate) -> u64 {
+    fn refusals(&self, gate: &CardinalityLimiter) -> u64 {
         let values: u64 = gate.refused().iter().map(|(_, times)| times).sum();
         values + self.folded.load(Ordering::Relaxed)
     }
 
-    fn closing(&self, record: &Record, gate: &Gate) -> EndInstruments {
+    fn closing(&self, record: &Record, gate: &CardinalityLimiter) -> EndInstruments {
         let admitted = |name: &Name| gate.admit(Dimension::ErrorType, name);
         let error = record.error_type.as_ref().map(admitted);
         let [server, client] = self.http(record, error.as_ref());
@@ -268,7 +270,7 @@ impl Instruments {
         &self,
         call: &Call,
         live: Arc<LiveInstruments>,
-        gate: &Gate,
+        gate: &CardinalityLimiter,
         error: Option<Label>,
     ) -> CallEnd {
         let model = call.response_model.as_ref().map(|name| gate.admit(Dimension::Model, name));

@@ -31,9 +31,9 @@ use tokengauge_measure::load::{
 use tokengauge_measure::record::{LengthBand, Warm};
 use tokengauge_measure::slo::{BURN_WINDOWS, Counting, Counts, Indicator, Objective, Scope};
 use tokengauge_measure::timing::{Awaited, Sample, Stall, Stalls, Unrated};
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::Vantage;
-use tokengauge_types::label::Limits;
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::ProxyPosition;
+use tokengauge_types::label::CardinalityLimits;
 
 /// Every point as `name{key="value",…}` with its value; of histograms their count.
 fn points(picture: &MetricsSnapshot) -> BTreeMap<String, f64> {
@@ -179,7 +179,7 @@ fn flow() -> Flow {
         provider: Label::known("openai"),
         model: Label::known("gpt-4o"),
         route: Label::known("default"),
-        vantage: Vantage::Outbound,
+        vantage: ProxyPosition::Outbound,
     }
 }
 
@@ -248,19 +248,19 @@ fn objective(name: &str, indicator: Indicator) -> tokengauge_measure::slo::Readi
 
 fn start(gen_ai: GenAiNames) -> (Arc<Instruments>, MetricsReader) {
     let config = Config { gen_ai, exemplars: ExemplarFilter::AlwaysOn, ..Config::default() };
-    let limits = Limits { length_bands: true, ..Limits::default() };
+    let limits = CardinalityLimits { length_bands: true, ..CardinalityLimits::default() };
     Instruments::new(&config, limits, SnapshotSource::new(snapshot))
 }
 
-fn gate() -> Gate {
-    Gate::new(Limits::default(), [])
+fn gate() -> CardinalityLimiter {
+    CardinalityLimiter::new(CardinalityLimits::default(), [])
 }
 
 const STALL: Stall = Stall {
     awaited: Awaited::NextToken,
     silence: tokengauge_measure::timing::Silence::Pinging,
-    begun: Moment::from_secs(1),
-    raised: Moment::from_secs(3),
+    begun: MonotonicInstant::from_secs(1),
+    raised: MonotonicInstant::from_secs(3),
     lasted: Some(Duration::from_secs(4)),
 };
 
@@ -747,7 +747,7 @@ fn the_snapshot_is_taken_once_per_collection() {
         snapshot()
     });
     let (_instruments, metrics_reader) =
-        Instruments::new(&Config::default(), Limits::default(), readings);
+        Instruments::new(&Config::default(), CardinalityLimits::default(), readings);
     metrics_reader.scrape();
     metrics_reader.collect();
     assert_eq!(taken.load(Ordering::Relaxed), 2);
@@ -774,10 +774,10 @@ fn distinct(n: u16) -> Record {
 
 #[test]
 fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
-    let limits = Limits { models: 1, ..Limits::default() };
+    let limits = CardinalityLimits { models: 1, ..CardinalityLimits::default() };
     let readings = SnapshotSource::new(StateSnapshot::default);
     let (instruments, metrics_reader) = Instruments::new(&Config::default(), limits, readings);
-    let gate = Gate::new(Limits { tenants: 100_000, ..limits }, []);
+    let gate = CardinalityLimiter::new(CardinalityLimits { tenants: 100_000, ..limits }, []);
     for tenant in 0..1_000 {
         let mut record = testing::streamed();
         let call = record.call.as_mut().unwrap();
@@ -797,15 +797,21 @@ fn calls_beyond_the_bound_give_up_their_tenants_and_keep_their_models() {
 
 #[test]
 fn a_flood_of_names_never_overflows_the_sdk_and_is_counted() {
-    let limits = Limits { models: 5, length_bands: true, ..Limits::default() };
+    let limits =
+        CardinalityLimits { models: 5, length_bands: true, ..CardinalityLimits::default() };
     let (instruments, metrics_reader) = Instruments::new(
         &Config { gen_ai: GenAiNames::Both, ..Config::default() },
         limits,
         SnapshotSource::new(StateSnapshot::default),
     );
     // A gate that lets far more through than the instruments were told.
-    let gate = Gate::new(
-        Limits { models: 100_000, error_types: 100_000, finish_reasons: 100_000, ..limits },
+    let gate = CardinalityLimiter::new(
+        CardinalityLimits {
+            models: 100_000,
+            error_types: 100_000,
+            finish_reasons: 100_000,
+            ..limits
+        },
         [],
     );
     for record in (0..3_000).map(distinct) {
@@ -834,7 +840,7 @@ fn deltas_are_sent_beside_sums_that_are_scraped() {
     });
     let config = Config { temporality: Temporality::Delta, ..config };
     let (instruments, metrics_reader) =
-        Instruments::new(&config, Limits::default(), SnapshotSource::new(snapshot));
+        Instruments::new(&config, CardinalityLimits::default(), SnapshotSource::new(snapshot));
     let started =
         |metrics: &MetricsSnapshot| one(&points(metrics), "tokengauge.requests.started", &[]);
     instruments.record_start(&testing::route());
@@ -959,7 +965,7 @@ fn of_all_other_metrics_only_failures_and_stalls_lead_to_a_trace() {
 fn an_exemplar_from_before_the_points_time_is_not_sent() {
     let (instruments, metrics_reader) = start(GenAiNames::Latest);
     let mut record = testing::streamed();
-    record.wall = tokengauge_types::clock::Wall::from_unix_nanos(0);
+    record.wall = tokengauge_types::clock::WallTime::from_unix_nanos(0);
     instruments.record_end(&record, &gate());
     let picture = metrics_reader.collect();
     assert!(prometheus::Format::OpenMetrics.text(&picture).contains(" # {"));

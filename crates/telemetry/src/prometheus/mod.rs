@@ -323,7 +323,7 @@ mod tests {
     use crate::config::{Config, ExemplarFilter};
     use crate::exemplars::Exemplars;
     use crate::testing;
-    use tokengauge_types::clock::Wall;
+    use tokengauge_types::clock::WallTime;
 
     /// One histogram with two records, one counter with two series; an exemplar at the first of each.
     fn picture() -> MetricsSnapshot {
@@ -422,7 +422,7 @@ b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
             trace_id: [0xff; 16],
             span_id: [0xff; 8],
             value: 1.0,
-            time: Wall::from_unix_nanos(0),
+            time: WallTime::from_unix_nanos(0),
         };
         let shown = Mark(Some(&exemplar)).to_string();
         let labels = shown.split(['{', '}']).nth(1).unwrap();

@@ -15,9 +15,10 @@ use crate::request_log::time::rfc3339;
 use crate::span::protocol_version;
 use tokengauge_measure::record::{self, Record};
 use tokengauge_measure::timing::{self, Stage};
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{
-    self, Connected, Direction, Failure, Headers, Limit, Refusal, RouteFacts,
+    self, ConnectTimings, Direction, Headers, RejectReason, RouteFacts, TimeoutKind,
+    UpstreamFailure,
 };
 use tokengauge_types::label::{Label, Name};
 
@@ -100,17 +101,18 @@ fn route(facts: &RouteFacts) -> Route<'_> {
     }
 }
 
-fn who(who: &event::Who) -> Option<Who<'_>> {
-    let event::Who { tenant, session, variant } = who;
-    (*who != event::Who::default()).then(|| Who {
+fn who(who: &event::CallerIdentity) -> Option<Who<'_>> {
+    let event::CallerIdentity { tenant, session, variant } = who;
+    (*who != event::CallerIdentity::default()).then(|| Who {
         tenant: text(tenant.as_ref()),
         session: text(session.as_ref()),
         variant: text(variant.as_ref()),
     })
 }
 
-fn trace(trace: &event::Trace) -> Trace<'_> {
-    let event::Trace { trace_id, parent, parent_sampled, server_span, client_span, state } = trace;
+fn trace(trace: &event::TraceContext) -> Trace<'_> {
+    let event::TraceContext { trace_id, parent, parent_sampled, server_span, client_span, state } =
+        trace;
     Trace {
         trace_id: hex(trace_id),
         server_span_id: hex(server_span),
@@ -170,7 +172,7 @@ fn points(points: &timing::Points) -> Points {
         last,
         end,
     } = points;
-    let since = |at: &Option<Moment>| at.map(|at| at.since(*accept).as_secs_f64());
+    let since = |at: &Option<MonotonicInstant>| at.map(|at| at.since(*accept).as_secs_f64());
     Points {
         admit: since(admit),
         sent: since(sent),
@@ -222,35 +224,35 @@ fn stages(stages: &timing::Stages) -> Stages {
 fn ending(ending: event::Ending) -> Ending {
     let (how, cause) = match ending {
         event::Ending::Complete => ("complete", None),
-        event::Ending::ClientGone => ("client_gone", None),
-        event::Ending::ClientBroke => ("client_broke", None),
+        event::Ending::ClientDisconnected => ("client_gone", None),
+        event::Ending::RequestBodyFailed => ("client_broke", None),
         event::Ending::Drained => ("drained", None),
         event::Ending::UpstreamFailed(failure) => {
             let cause = match failure {
-                Failure::Dns => "dns",
-                Failure::Connect => "connect",
-                Failure::Tls => "tls",
-                Failure::BeforeHead => "before_head",
-                Failure::Protocol => "protocol",
-                Failure::MidBody => "mid_body",
+                UpstreamFailure::Dns => "dns",
+                UpstreamFailure::Connect => "connect",
+                UpstreamFailure::Tls => "tls",
+                UpstreamFailure::BeforeResponse => "before_head",
+                UpstreamFailure::Protocol => "protocol",
+                UpstreamFailure::MidBody => "mid_body",
             };
             ("upstream_failed", Some(cause))
         }
         event::Ending::TimedOut(limit) => {
             let cause = match limit {
-                Limit::Connect => "connect",
-                Limit::Head => "head",
-                Limit::Idle => "idle",
-                Limit::Total => "total",
+                TimeoutKind::Connect => "connect",
+                TimeoutKind::ResponseHeader => "head",
+                TimeoutKind::Idle => "idle",
+                TimeoutKind::Total => "total",
             };
             ("timed_out", Some(cause))
         }
         event::Ending::Rejected(refusal) => {
             let cause = match refusal {
-                Refusal::NoRoute => "no_route",
-                Refusal::BadRequest => "bad_request",
-                Refusal::Overload => "overload",
-                Refusal::Draining => "draining",
+                RejectReason::NoRoute => "no_route",
+                RejectReason::BadRequest => "bad_request",
+                RejectReason::Overload => "overload",
+                RejectReason::Draining => "draining",
             };
             ("rejected", Some(cause))
         }
@@ -258,8 +260,8 @@ fn ending(ending: event::Ending) -> Ending {
     Ending { how, cause }
 }
 
-fn connection(connected: &Connected) -> Connection {
-    let Connected { reused, wait, dns, tcp, tls, connection: _ } = connected;
+fn connection(connected: &ConnectTimings) -> Connection {
+    let ConnectTimings { reused, wait, dns, tcp, tls, connection: _ } = connected;
     Connection {
         reused: *reused,
         wait: seconds(*wait),
@@ -271,8 +273,8 @@ fn connection(connected: &Connected) -> Connection {
 
 fn network(network: &record::Network) -> Option<Network> {
     let record::Network { client, upstream } = network;
-    let side = |connection: &record::Connection| {
-        let record::Connection { rtt, least_rtt, retransmits } = connection;
+    let side = |connection: &record::ConnectionSample| {
+        let record::ConnectionSample { rtt, least_rtt, retransmits } = connection;
         TcpFacts { retransmits: *retransmits, rtt: seconds(*rtt), least_rtt: seconds(*least_rtt) }
     };
     (client.is_some() || upstream.is_some()).then(|| Network {

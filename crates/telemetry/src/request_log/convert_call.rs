@@ -14,10 +14,10 @@ use tokengauge_llm::dialect::{
 };
 use tokengauge_measure::record;
 use tokengauge_measure::timing::{self, rates};
-use tokengauge_types::clock::Moment;
+use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::{Label, Name};
 
-pub(super) fn call(call: &record::Call, accept: Moment) -> Call<'_> {
+pub(super) fn call(call: &record::Call, accept: MonotonicInstant) -> Call<'_> {
     let record::Call {
         series,
         request,
@@ -88,9 +88,9 @@ fn bands(bands: record::Bands) -> Bands {
     }
 }
 
-fn stalls(stalls: &timing::Stalls, accept: Moment) -> Stalls {
+fn stalls(stalls: &timing::Stalls, accept: MonotonicInstant) -> Stalls {
     let timing::Stalls { count, total, first } = stalls;
-    let since = |at: &Moment| at.since(accept).as_secs_f64();
+    let since = |at: &MonotonicInstant| at.since(accept).as_secs_f64();
     let one = |stall: &timing::Stall| {
         let timing::Stall { awaited, silence, begun, raised, lasted } = stall;
         Stall {

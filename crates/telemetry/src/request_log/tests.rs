@@ -9,10 +9,12 @@ use super::*;
 use crate::testing;
 use tokengauge_llm::dialect::{Api, ByModality, RateLimit, RateLimits, Timings};
 use tokengauge_llm::frame::Anomaly;
-use tokengauge_measure::record::{Call, Closed, Connection, Network, Outcome, WebSocket};
+use tokengauge_measure::record::{Call, Closed, ConnectionSample, Network, Outcome, WebSocket};
 use tokengauge_measure::timing::{Awaited, Silence, Stall, Stalls, Unrated};
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::{Connected, Direction, Ending, Failure, Fault, RouteFacts, Who};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::{
+    CallerIdentity, ConnectTimings, Direction, Ending, ErrorSource, RouteFacts, UpstreamFailure,
+};
 use tokengauge_types::label::Label;
 
 /// Everything that can be known is known.
@@ -28,7 +30,7 @@ fn full() -> Record {
         left: Some(Direction::Request),
         ..WebSocket::default()
     });
-    record.connected = Some(Connected {
+    record.connected = Some(ConnectTimings {
         reused: false,
         wait: Some(Duration::from_millis(1)),
         dns: Some(Duration::from_millis(2)),
@@ -36,21 +38,21 @@ fn full() -> Record {
         tls: Some(Duration::from_millis(4)),
         connection: None,
     });
-    let connection = Connection {
+    let connection = ConnectionSample {
         rtt: Some(Duration::from_millis(4)),
         least_rtt: Some(Duration::from_millis(3)),
         retransmits: 1,
     };
     record.network = Network { client: Some(connection), upstream: Some(connection) };
     record.trace.state = Some("a=b".into());
-    record.who = Who {
+    record.who = CallerIdentity {
         tenant: testing::name("tenant"),
         session: testing::name("session"),
         variant: testing::name("variant"),
     };
     record.outcome = Outcome::Truncated;
-    record.ending = Ending::UpstreamFailed(Failure::MidBody);
-    record.fault = Fault::Upstream;
+    record.ending = Ending::UpstreamFailed(UpstreamFailure::MidBody);
+    record.fault = ErrorSource::Upstream;
     record.error_type = testing::name("upstream_truncated");
     record.anomalies = vec![(Anomaly::Gap, 1), (Anomaly::BadJson, 2), (Anomaly::Gap, 1)];
     let header = |name| (name, testing::name("value").unwrap());
@@ -70,8 +72,8 @@ fn complete(call: &mut Call) {
         first: vec![Stall {
             awaited: Awaited::NextToken,
             silence: Silence::Silent,
-            begun: Moment::from_secs(1),
-            raised: Moment::from_secs(3),
+            begun: MonotonicInstant::from_secs(1),
+            raised: MonotonicInstant::from_secs(3),
             lasted: Some(Duration::from_secs(3)),
         }],
     };

@@ -15,7 +15,7 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use crate::catalog::{Attribute, SCOPE};
-use tokengauge_types::clock::Wall;
+use tokengauge_types::clock::WallTime;
 use tokengauge_types::label::Name;
 
 /// What most CLIENT spans of a call need; the rest is given back.
@@ -47,8 +47,8 @@ pub struct SpanHeader<'a> {
     pub remote_parent: bool,
     /// `SPAN_KIND_…`
     pub kind: u64,
-    pub start: Wall,
-    pub end: Wall,
+    pub start: WallTime,
+    pub end: WallTime,
     /// What went wrong, on a span that failed.
     pub error: Option<&'a str>,
 }
@@ -95,7 +95,7 @@ impl SpanEncoder {
         EncodedSpan(self.buffer.into_boxed_slice())
     }
 
-    pub fn event(&mut self, name: &str, at: Wall) {
+    pub fn event(&mut self, name: &str, at: WallTime) {
         self.head(11, TAG_LENGTH + size_of::<u64>() + field(name.len()));
         self.fixed64(1, at.unix_nanos());
         self.bytes(2, name.as_bytes());

@@ -12,10 +12,10 @@ use crate::catalog::{Attribute, spans as key};
 use crate::sampling::{SamplingDecision, SamplingReason};
 use crate::span::encoder::{EncodedSpan, SpanEncoder, SpanHeader};
 use tokengauge_llm::content::Content;
-use tokengauge_measure::record::{Call, Connection, Outcome, Record, WebSocket};
+use tokengauge_measure::record::{Call, ConnectionSample, Outcome, Record, WebSocket};
 use tokengauge_measure::timing::Stalls;
-use tokengauge_types::clock::{Moment, Wall};
-use tokengauge_types::event::{Direction, Ending, Fault};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
+use tokengauge_types::event::{Direction, Ending, ErrorSource};
 use tokengauge_types::label::Name;
 
 pub mod encoder;
@@ -186,7 +186,7 @@ impl SpanEncoder {
         }
     }
 
-    fn network(&mut self, connection: Option<Connection>) {
+    fn network(&mut self, connection: Option<ConnectionSample>) {
         let Some(connection) = connection else { return };
         self.seconds(key::NETWORK_RTT, connection.rtt);
         self.seconds(key::NETWORK_RTT_LEAST, connection.least_rtt);
@@ -393,7 +393,7 @@ fn attribute(attribute: Attribute, value: Value) -> KeyValue {
 /// proxy's 429, and so is leaving early.
 pub fn failed_for_the_client(record: &Record) -> bool {
     let refused = record.http.status.is_some_and(|status| (400..500).contains(&status));
-    let asked_amiss = refused && record.fault != Fault::Proxy;
+    let asked_amiss = refused && record.fault != ErrorSource::Proxy;
     record.error_type.is_some() && !asked_amiss && record.outcome != Outcome::Cancelled
 }
 
@@ -414,16 +414,16 @@ fn what_failed(record: &Record, failed: bool) -> Option<&str> {
     error.map(Name::as_str)
 }
 
-fn time(record: &Record, at: Moment) -> Wall {
+fn time(record: &Record, at: MonotonicInstant) -> WallTime {
     record.wall + at.since(record.points.accept)
 }
 
-fn end_time(record: &Record) -> Wall {
+fn end_time(record: &Record) -> WallTime {
     time(record, record.points.end.unwrap_or(record.points.accept))
 }
 
 /// The clock points that occurred, in their order in time.
-fn events(record: &Record) -> impl Iterator<Item = (&'static str, Moment)> {
+fn events(record: &Record) -> impl Iterator<Item = (&'static str, MonotonicInstant)> {
     let points = &record.points;
     let [admit, sent, uploaded, head, byte, event, token, visible, last] = key::EVENTS;
     let mut events = [
@@ -451,7 +451,7 @@ mod tests {
     use crate::catalog;
     use crate::catalog::attributes::Values;
     use crate::testing;
-    use tokengauge_types::event::Refusal;
+    use tokengauge_types::event::RejectReason;
 
     fn find(span: &Span, key: &str) -> Option<String> {
         let mut found = span.attributes.iter().filter(|kv| kv.key == key);
@@ -686,7 +686,7 @@ mod tests {
     #[test]
     fn a_request_that_was_refused_here_has_no_client_span() {
         let mut record = testing::plain();
-        record.ending = Ending::Rejected(Refusal::NoRoute);
+        record.ending = Ending::Rejected(RejectReason::NoRoute);
         record.outcome = Outcome::Rejected;
         assert_eq!(spans_of(&record, &SpanLimits::new(None), SamplingDecision::default()).len(), 1);
     }

@@ -27,7 +27,7 @@ use crate::sampling::SamplingDecision;
 use crate::snapshot::{SnapshotSource, StateSnapshot};
 use crate::testing;
 use tokengauge_types::clock;
-use tokengauge_types::label::{Gate, Limits};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
 /// Long enough for anything on loopback, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -177,8 +177,11 @@ fn config(address: SocketAddr, further: &[(&str, &str)]) -> Config {
 }
 
 fn start(config: Config) -> (Telemetry, Arc<Instruments>) {
-    let (instruments, metrics_reader) =
-        Instruments::new(&config, Limits::default(), SnapshotSource::new(StateSnapshot::default));
+    let (instruments, metrics_reader) = Instruments::new(
+        &config,
+        CardinalityLimits::default(),
+        SnapshotSource::new(StateSnapshot::default),
+    );
     (Telemetry::start(config, metrics_reader).unwrap(), instruments)
 }
 
@@ -291,7 +294,8 @@ fn exemplars_lead_to_spans_that_were_sent_over_either_protocol() {
                 &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_TRACES_SAMPLER", sampler)],
             ));
             let record = testing::streamed();
-            instruments.record_end(&record, &Gate::new(Limits::default(), []));
+            instruments
+                .record_end(&record, &CardinalityLimiter::new(CardinalityLimits::default(), []));
             telemetry.record(&record);
             assert!(telemetry.shutdown(PATIENCE));
             let [spans, exemplars] = linked(&receiver);
@@ -522,7 +526,7 @@ fn what_cannot_be_built_is_said_at_the_start() {
                 config.metrics.endpoint.map(|url| url.replace("http://", "https://"));
             let (_, metrics_reader) = Instruments::new(
                 &config,
-                Limits::default(),
+                CardinalityLimits::default(),
                 SnapshotSource::new(StateSnapshot::default),
             );
             let error = Telemetry::start(config, metrics_reader).unwrap_err();

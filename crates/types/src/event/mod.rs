@@ -2,13 +2,13 @@
 //!
 //! Only allow-listed headers and the path without its query cross (but for the model that a query may name, and a
 //! conversation's id in the caller's baggage), so no credential can reach the observer by construction. Words are never
-//! lost; body bytes may be, as an explicit [`Word::Gap`].
+//! lost; body bytes may be, as an explicit [`ObserverEvent::Gap`].
 
 mod headers;
 mod who;
 
 pub use headers::{Headers, REQUEST_HEADERS, RESPONSE_HEADERS};
-pub use who::Who;
+pub use who::CallerIdentity;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{Moment, Wall};
+use crate::clock::{MonotonicInstant, WallTime};
 use crate::label::{Label, Name};
-use crate::tcp::Connection;
+use crate::tcp::TcpConnection;
 
 /// Names one exchange (a request and its response) for the life of the process; given out in order from 1.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -41,32 +41,32 @@ pub enum Direction {
 
 /// One happening of one exchange, stamped when it happened.
 #[derive(Debug)]
-pub struct Entry {
+pub struct TimestampedEvent {
     pub exchange: ExchangeId,
-    pub at: Moment,
-    pub word: Word,
+    pub at: MonotonicInstant,
+    pub word: ObserverEvent,
 }
 
 /// What happened. Boxed where large, so that the one that comes with every chunk stays small.
 #[derive(Debug)]
-pub enum Word {
+pub enum ObserverEvent {
     /// The request's head was received. Always the first word of an exchange.
-    Open(Box<Open>),
+    RequestHead(Box<RequestHead>),
     /// No place was free under its route's admission limit: the exchange waits for one.
     Queued,
     /// The exchange passed the admission limit (comes right after `Open` where there is none).
     Admitted,
     /// A connection to the upstream is in hand. Said again, followed by another `Sent`, where a connection used again
     /// turned out closed before anything was written, and a new one took its place: the later one counts.
-    Connected(Box<Connected>),
+    Connected(Box<ConnectTimings>),
     /// The request's head was handed to the upstream connection.
-    Sent,
+    RequestHeadSent,
     /// The last byte of the request's body was handed to the upstream connection.
-    RequestEnd,
+    RequestBodySent,
     /// The response's head was received from the upstream.
-    Head(Box<Head>),
+    ResponseHead(Box<ResponseHead>),
     /// `len` body bytes went by; they stand in the batch's byte buffer, in order.
-    Arrival { direction: Direction, len: u32, blocked: Blocked },
+    Body { direction: Direction, len: u32, blocked: BackpressureTime },
     /// The body of `direction` ended with trailers.
     Trailers(Direction),
     /// Both sides switched protocols (101): what follows is that protocol's bytes in both directions.
@@ -80,14 +80,14 @@ pub enum Word {
 }
 
 /// Shorter pauses between handing a frame on and being asked for the next are scheduling, not a slow client.
-pub const BLOCKED_FROM: Duration = Duration::from_millis(1);
+pub const MIN_BACKPRESSURE: Duration = Duration::from_millis(1);
 
 /// How long the response body had not been polled (the client's side did not take it) before this arrival, in
 /// microseconds; saturates at 71 minutes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Blocked(pub u32);
+pub struct BackpressureTime(pub u32);
 
-impl Blocked {
+impl BackpressureTime {
     pub fn from_duration(time: Duration) -> Self {
         Self(u32::try_from(time.as_micros()).unwrap_or(u32::MAX))
     }
@@ -99,9 +99,9 @@ impl Blocked {
 
 /// The head of a request, as far as it may be known.
 #[derive(Debug)]
-pub struct Open {
+pub struct RequestHead {
     /// Wall-clock time at which the head was received: the anchor of every time stamp that leaves the process.
-    pub wall: Wall,
+    pub wall: WallTime,
     pub method: http::Method,
     /// The path as the client sent it, without its query.
     pub path: Name,
@@ -118,16 +118,16 @@ pub struct Open {
     pub length: Option<u64>,
     pub client: Option<std::net::IpAddr>,
     /// The client's connection, where it is one of TCP.
-    pub connection: Option<Arc<Connection>>,
+    pub connection: Option<Arc<TcpConnection>>,
     pub route: Arc<RouteFacts>,
-    pub trace: Trace,
+    pub trace: TraceContext,
     /// The conversation that the caller's baggage names.
     pub conversation: Option<Name>,
-    pub who: Who,
-    pub cell: Arc<Cell>,
+    pub who: CallerIdentity,
+    pub cell: Arc<LiveState>,
 }
 
-impl Open {
+impl RequestHead {
     /// When proxies before this one received the request, by their own word.
     pub fn starts(&self) -> impl Iterator<Item = &str> {
         let names = ["x-request-start", "x-queue-start"];
@@ -152,7 +152,7 @@ impl Scheme {
 
 /// The head of a response.
 #[derive(Debug)]
-pub struct Head {
+pub struct ResponseHead {
     pub status: u16,
     pub version: http::Version,
     /// The headers of [`RESPONSE_HEADERS`] that were there.
@@ -166,7 +166,7 @@ pub struct Head {
 #[derive(Clone, Debug)]
 pub struct RouteFacts {
     pub name: Label,
-    pub vantage: Vantage,
+    pub vantage: ProxyPosition,
     /// The upstream's host and port, for `server.address` and `server.port`.
     pub server_address: Label,
     pub server_port: u16,
@@ -201,7 +201,7 @@ pub struct RouteFacts {
     clap::ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Vantage {
+pub enum ProxyPosition {
     /// Beside the backend: sees every caller of one engine.
     Inbound,
     /// Beside the application: sees every backend one application calls.
@@ -211,7 +211,7 @@ pub enum Vantage {
     Gateway,
 }
 
-impl Vantage {
+impl ProxyPosition {
     pub const ALL: [Self; 3] = [Self::Inbound, Self::Outbound, Self::Gateway];
 
     pub const fn as_str(self) -> &'static str {
@@ -226,7 +226,7 @@ impl Vantage {
 /// The trace this exchange belongs to. Ids are made when the request is accepted, because the trace header that is
 /// sent on may have to carry ours.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Trace {
+pub struct TraceContext {
     pub trace_id: [u8; 16],
     /// The caller's span, where it sent one.
     pub parent: Option<[u8; 8]>,
@@ -240,10 +240,10 @@ pub struct Trace {
 
 /// What it took to have a connection to the upstream.
 #[derive(Clone, Debug, Default)]
-pub struct Connected {
+pub struct ConnectTimings {
     /// Whether a connection that was there was used again: an idle one, or the one that all HTTP/2 streams share.
     pub reused: bool,
-    /// Waiting that no connecting of this exchange explains: for another exchange that was making the shared HTTP/2
+    /// WaitingFor that no connecting of this exchange explains: for another exchange that was making the shared HTTP/2
     /// connection, or on an idle connection that turned out closed.
     pub wait: Option<Duration>,
     /// Resolving the name; none of an upstream that is given by its address.
@@ -252,10 +252,10 @@ pub struct Connected {
     pub tcp: Option<Duration>,
     pub tls: Option<Duration>,
     /// The connection itself: to the upstream, or to the proxy between.
-    pub connection: Option<Arc<Connection>>,
+    pub connection: Option<Arc<TcpConnection>>,
 }
 
-impl Connected {
+impl ConnectTimings {
     /// The parts that took place, in order and one after the other: together never more than the stage `connect`.
     pub fn stages(&self) -> impl Iterator<Item = (ConnectStage, Duration)> {
         let parts = [self.wait, self.dns, self.tcp, self.tls];
@@ -294,21 +294,21 @@ pub enum Ending {
     /// The response was delivered to its end.
     Complete,
     /// The client closed, or reset its stream, before the response's end.
-    ClientGone,
+    ClientDisconnected,
     /// The client's request body broke off or was malformed.
-    ClientBroke,
+    RequestBodyFailed,
     /// The upstream could not be reached, or failed before or during its response.
-    UpstreamFailed(Failure),
+    UpstreamFailed(UpstreamFailure),
     /// A time limit of this proxy ran out.
-    TimedOut(Limit),
+    TimedOut(TimeoutKind),
     /// This proxy refused the request: nothing was sent upstream.
-    Rejected(Refusal),
+    Rejected(RejectReason),
     /// This proxy was shut down before the exchange's end.
     Drained,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Failure {
+pub enum UpstreamFailure {
     /// The name could not be resolved.
     Dns,
     /// No TCP connection: refused, unreachable, reset.
@@ -316,7 +316,7 @@ pub enum Failure {
     /// The TLS handshake failed.
     Tls,
     /// Closed or reset before the response's head.
-    BeforeHead,
+    BeforeResponse,
     /// What came was not HTTP.
     Protocol,
     /// Closed or reset before the body's end.
@@ -324,15 +324,15 @@ pub enum Failure {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Limit {
+pub enum TimeoutKind {
     Connect,
-    Head,
+    ResponseHeader,
     Idle,
     Total,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Refusal {
+pub enum RejectReason {
     /// No route fits.
     NoRoute,
     /// The request line, its headers or its body are not acceptable.
@@ -345,28 +345,32 @@ pub enum Refusal {
 
 impl Ending {
     /// Whose fault an unfinished exchange is.
-    pub const fn fault(self) -> Fault {
+    pub const fn fault(self) -> ErrorSource {
         match self {
-            Self::Complete => Fault::None,
-            Self::ClientGone
-            | Self::ClientBroke
-            | Self::Rejected(Refusal::NoRoute | Refusal::BadRequest) => Fault::Client,
-            Self::UpstreamFailed(_) | Self::TimedOut(_) => Fault::Upstream,
-            Self::Rejected(Refusal::Overload | Refusal::Draining) | Self::Drained => Fault::Proxy,
+            Self::Complete => ErrorSource::None,
+            Self::ClientDisconnected
+            | Self::RequestBodyFailed
+            | Self::Rejected(RejectReason::NoRoute | RejectReason::BadRequest) => {
+                ErrorSource::Client
+            }
+            Self::UpstreamFailed(_) | Self::TimedOut(_) => ErrorSource::Upstream,
+            Self::Rejected(RejectReason::Overload | RejectReason::Draining) | Self::Drained => {
+                ErrorSource::Proxy
+            }
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Fault {
+pub enum ErrorSource {
     None,
     Client,
     Upstream,
     Proxy,
 }
 
-impl Fault {
+impl ErrorSource {
     pub const ALL: [Self; 4] = [Self::None, Self::Client, Self::Upstream, Self::Proxy];
 
     pub const fn as_str(self) -> &'static str {
@@ -381,34 +385,34 @@ impl Fault {
 
 /// The live part of an exchange that both paths look at: whom the response body is waiting for.
 #[derive(Debug, Default)]
-pub struct Cell {
+pub struct LiveState {
     waiting: AtomicU8,
     since: AtomicU64,
 }
 
 /// Whom a response body is waiting for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Waiting {
+pub enum WaitingFor {
     /// The last poll was pending: nothing has come from the upstream since.
     Upstream,
     /// A frame was handed on and the client's side has not asked for the next: back-pressure.
     Client,
 }
 
-impl Cell {
+impl LiveState {
     /// Two relaxed stores: the reader is a sweep every 250 ms that tolerates a torn pair.
-    pub fn wait_for(&self, whom: Waiting, since: Moment) {
+    pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
         self.since.store(since.nanos(), Ordering::Relaxed);
         self.waiting.store(whom as u8, Ordering::Relaxed);
     }
 
-    pub fn waiting(&self) -> (Waiting, Moment) {
-        let whom = if self.waiting.load(Ordering::Relaxed) == Waiting::Client as u8 {
-            Waiting::Client
+    pub fn waiting(&self) -> (WaitingFor, MonotonicInstant) {
+        let whom = if self.waiting.load(Ordering::Relaxed) == WaitingFor::Client as u8 {
+            WaitingFor::Client
         } else {
-            Waiting::Upstream
+            WaitingFor::Upstream
         };
-        (whom, Moment::from_nanos(self.since.load(Ordering::Relaxed)))
+        (whom, MonotonicInstant::from_nanos(self.since.load(Ordering::Relaxed)))
     }
 }
 
@@ -419,9 +423,9 @@ mod tests {
     #[test]
     fn an_arrival_stays_small() {
         assert!(
-            size_of::<Entry>() <= 48,
+            size_of::<TimestampedEvent>() <= 48,
             "{} bytes are copied for every chunk",
-            size_of::<Entry>()
+            size_of::<TimestampedEvent>()
         );
     }
 }

@@ -5,7 +5,7 @@ use crate::label::Name;
 /// What the configured headers of a request say, hashed where the configuration says so. A claim of the caller's: nobody
 /// has checked it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Who {
+pub struct CallerIdentity {
     /// On whose account it is: a customer, a team.
     pub tenant: Option<Name>,
     /// The conversation or run that it is a part of. Never a metric's attribute: there is no bound on how many there are.

@@ -248,13 +248,13 @@ fn reported(exchanges: &[Exchange<'_>]) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokengauge_types::clock::Moment;
+    use tokengauge_types::clock::MonotonicInstant;
     use tokengauge_types::label::Name;
 
     const TRACE: [u8; 16] = [7; 16];
 
-    fn at(millis: u64) -> Moment {
-        Moment::from_millis(millis)
+    fn at(millis: u64) -> MonotonicInstant {
+        MonotonicInstant::from_millis(millis)
     }
 
     /// Asked at 100, received by the backend at 101, first token written at 150, come at 152; 40 tokens.

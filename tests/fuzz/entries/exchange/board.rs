@@ -12,9 +12,9 @@ use tokengauge_telemetry::span::{self, SpanLimits};
 use tokengauge_telemetry::{
     Config, Instruments, MetricsReader, SamplingDecision, SnapshotSource, StateSnapshot,
 };
-use tokengauge_types::clock::Moment;
-use tokengauge_types::event::{Entry, ExchangeId, Word};
-use tokengauge_types::label::{Gate, Label, Limits};
+use tokengauge_types::clock::MonotonicInstant;
+use tokengauge_types::event::{ExchangeId, ObserverEvent, TimestampedEvent};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label};
 
 use super::words::{ACCEPT, Scene};
 use crate::entries::script::Script;
@@ -33,7 +33,7 @@ pub fn board(input: &[u8]) {
     let moments = scene.moments();
     let end = *moments.last().expect("there is the end's");
     for id in SIDE_BY_SIDE {
-        playing.say(id, ACCEPT, Word::Open(Box::new(scene.open())), b"");
+        playing.say(id, ACCEPT, ObserverEvent::RequestHead(Box::new(scene.open())), b"");
     }
     for (act, at) in scene.acts.iter().zip(&moments) {
         for id in SIDE_BY_SIDE.into_iter().chain([UNKNOWN]) {
@@ -44,10 +44,10 @@ pub fn board(input: &[u8]) {
         playing.look(*at);
     }
     for id in SIDE_BY_SIDE {
-        playing.say(id, end, Word::End(scene.ending), b"");
+        playing.say(id, end, ObserverEvent::End(scene.ending), b"");
         // Words behind the end have nobody to go to.
-        playing.say(id, end, Word::RequestEnd, b"");
-        playing.say(id, end, Word::End(scene.ending), b"");
+        playing.say(id, end, ObserverEvent::RequestBodySent, b"");
+        playing.say(id, end, ObserverEvent::End(scene.ending), b"");
     }
     playing.finish(end);
 }
@@ -70,12 +70,13 @@ impl Playing {
     fn new() -> Self {
         let (config, _) = Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
-        let (instruments, collector) = Instruments::new(&config, Limits::default(), readings);
+        let (instruments, collector) =
+            Instruments::new(&config, CardinalityLimits::default(), readings);
         let records = Arc::default();
         let told = Arc::clone(&records);
         let record = Box::new(move |record: &Record| note(&told, record));
         let sinks = Sinks { instruments, record };
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         Self {
             board: InFlightRequests::new(objectives(), gate, sinks),
             records,
@@ -83,17 +84,23 @@ impl Playing {
         }
     }
 
-    fn say(&mut self, exchange: ExchangeId, at: Moment, word: Word, bytes: &[u8]) {
-        self.board.apply(Entry { exchange, at, word }, bytes);
+    fn say(
+        &mut self,
+        exchange: ExchangeId,
+        at: MonotonicInstant,
+        word: ObserverEvent,
+        bytes: &[u8],
+    ) {
+        self.board.apply(TimestampedEvent { exchange, at, word }, bytes);
     }
 
     /// What whoever asks for a reading does.
-    fn look(&mut self, at: Moment) {
+    fn look(&mut self, at: MonotonicInstant) {
         self.board.sweep(at);
         assert!(self.board.streams(at).len() == SIDE_BY_SIDE.len());
     }
 
-    fn finish(mut self, at: Moment) {
+    fn finish(mut self, at: MonotonicInstant) {
         let (load, _) = self.board.reading(at);
         let active: u64 = load.lanes.iter().flat_map(|lane| lane.active).sum();
         assert_eq!((self.board.in_flight(), active), (0, 0), "still in flight");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_measure::record::{Call, Complete, Outcome, Output, Record};
 use tokengauge_measure::timing::Sample;
-use tokengauge_types::event::{Direction, Ending, Fault};
+use tokengauge_types::event::{Direction, Ending, ErrorSource};
 
 use super::Played;
 use super::words::Scene;
@@ -73,15 +73,15 @@ fn is_in_order(record: &Record) {
 fn outcome_makes_sense(record: &Record) {
     let ok = record.outcome == Outcome::Ok;
     assert_eq!(ok, record.error_type.is_none(), "{record:?}");
-    assert_eq!(ok, record.fault == Fault::None, "{record:?}");
+    assert_eq!(ok, record.fault == ErrorSource::None, "{record:?}");
     let fits = match record.outcome {
         Outcome::Ok => true,
-        Outcome::Cancelled => record.fault == Fault::Client,
-        Outcome::Timeout => record.fault == Fault::Upstream,
-        Outcome::Truncated => matches!(record.fault, Fault::Upstream | Fault::Proxy),
-        Outcome::Rejected => matches!(record.fault, Fault::Client | Fault::Proxy),
-        Outcome::Error if record.ending == Ending::Drained => record.fault != Fault::None,
-        Outcome::Error => matches!(record.fault, Fault::Client | Fault::Upstream),
+        Outcome::Cancelled => record.fault == ErrorSource::Client,
+        Outcome::Timeout => record.fault == ErrorSource::Upstream,
+        Outcome::Truncated => matches!(record.fault, ErrorSource::Upstream | ErrorSource::Proxy),
+        Outcome::Rejected => matches!(record.fault, ErrorSource::Client | ErrorSource::Proxy),
+        Outcome::Error if record.ending == Ending::Drained => record.fault != ErrorSource::None,
+        Outcome::Error => matches!(record.fault, ErrorSource::Client | ErrorSource::Upstream),
     };
     assert!(fits, "{:?} {:?}", record.outcome, record.fault);
     if record.websocket.is_some() {

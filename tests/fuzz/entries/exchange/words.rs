@@ -6,34 +6,35 @@ use std::time::Duration;
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::Family;
 use tokengauge_observe::Exchange;
-use tokengauge_types::clock::{Moment, Wall};
+use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::event::{
-    Blocked, Cell, Connected, Direction, Ending, ExchangeId, Failure, Head, Headers, Limit, Open,
-    RESPONSE_HEADERS, Refusal, RouteFacts, Scheme, Trace, Vantage, Who, Word,
+    BackpressureTime, CallerIdentity, ConnectTimings, Direction, Ending, ExchangeId, Headers,
+    LiveState, ObserverEvent, ProxyPosition, RESPONSE_HEADERS, RejectReason, RequestHead,
+    ResponseHead, RouteFacts, Scheme, TimeoutKind, TraceContext, UpstreamFailure,
 };
-use tokengauge_types::label::{Gate, Label, Limits, Name};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
 use super::Played;
 use crate::entries::script::{Script, in_pieces};
 
 pub const ENDINGS: [Ending; 19] = [
     Ending::Complete,
-    Ending::ClientGone,
-    Ending::ClientBroke,
-    Ending::UpstreamFailed(Failure::Dns),
-    Ending::UpstreamFailed(Failure::Connect),
-    Ending::UpstreamFailed(Failure::Tls),
-    Ending::UpstreamFailed(Failure::BeforeHead),
-    Ending::UpstreamFailed(Failure::Protocol),
-    Ending::UpstreamFailed(Failure::MidBody),
-    Ending::TimedOut(Limit::Connect),
-    Ending::TimedOut(Limit::Head),
-    Ending::TimedOut(Limit::Idle),
-    Ending::TimedOut(Limit::Total),
-    Ending::Rejected(Refusal::NoRoute),
-    Ending::Rejected(Refusal::BadRequest),
-    Ending::Rejected(Refusal::Overload),
-    Ending::Rejected(Refusal::Draining),
+    Ending::ClientDisconnected,
+    Ending::RequestBodyFailed,
+    Ending::UpstreamFailed(UpstreamFailure::Dns),
+    Ending::UpstreamFailed(UpstreamFailure::Connect),
+    Ending::UpstreamFailed(UpstreamFailure::Tls),
+    Ending::UpstreamFailed(UpstreamFailure::BeforeResponse),
+    Ending::UpstreamFailed(UpstreamFailure::Protocol),
+    Ending::UpstreamFailed(UpstreamFailure::MidBody),
+    Ending::TimedOut(TimeoutKind::Connect),
+    Ending::TimedOut(TimeoutKind::ResponseHeader),
+    Ending::TimedOut(TimeoutKind::Idle),
+    Ending::TimedOut(TimeoutKind::Total),
+    Ending::Rejected(RejectReason::NoRoute),
+    Ending::Rejected(RejectReason::BadRequest),
+    Ending::Rejected(RejectReason::Overload),
+    Ending::Rejected(RejectReason::Draining),
     Ending::Drained,
     Ending::Complete,
 ];
@@ -46,7 +47,7 @@ pub const CODINGS: [&str; 8] =
 pub const HEAD_STATUSES: [u16; 10] = [200, 101, 200, 204, 302, 400, 408, 429, 500, 503];
 
 /// The moment at which every exchange is accepted; later than the beginning, so that a word can come too early.
-pub const ACCEPT: Moment = Moment::from_secs(1_000);
+pub const ACCEPT: MonotonicInstant = MonotonicInstant::from_secs(1_000);
 
 /// An exchange as a script tells it.
 #[derive(Debug)]
@@ -70,9 +71,9 @@ pub struct Act {
 
 #[derive(Debug)]
 pub enum What {
-    Say(fn() -> Word),
+    Say(fn() -> ObserverEvent),
     Connected(bool),
-    Head(Answer),
+    ResponseHead(Answer),
     Arrival { direction: Direction, blocked: u32, bytes: Vec<u8> },
     Gap(Direction, u64),
 }
@@ -106,13 +107,13 @@ impl Scene {
     }
 
     /// The moments of the words, the end's last.
-    pub fn moments(&self) -> Vec<Moment> {
+    pub fn moments(&self) -> Vec<MonotonicInstant> {
         let mut now = ACCEPT.nanos();
         let steps = self.acts.iter().map(|act| act.millis).chain([1]);
         steps
             .map(|millis| {
                 now = now.saturating_add_signed(millis * 1_000_000);
-                Moment::from_nanos(now)
+                MonotonicInstant::from_nanos(now)
             })
             .collect()
     }
@@ -127,7 +128,7 @@ impl Scene {
                 && *direction == wanted
                 && !bytes.is_empty()
             {
-                return Some((&bytes[..], Blocked(*blocked).duration()));
+                return Some((&bytes[..], BackpressureTime(*blocked).duration()));
             }
             None
         })
@@ -148,7 +149,7 @@ impl Scene {
 
     pub fn heads(&self) -> impl Iterator<Item = &Answer> {
         self.acts.iter().filter_map(|act| {
-            if let What::Head(answer) = &act.what {
+            if let What::ResponseHead(answer) = &act.what {
                 return Some(answer);
             }
             None
@@ -162,7 +163,7 @@ impl Scene {
 
     /// Says all words; arrivals come in pieces of these sizes, all at their moment.
     pub fn play(&self, cuts: Option<[usize; 2]>) -> Played {
-        let gate = Arc::new(Gate::new(Limits::default(), []));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
         let mut exchange = Exchange::new(
             ExchangeId(7),
             ACCEPT,
@@ -187,10 +188,10 @@ impl Scene {
         Played { record, samples }
     }
 
-    pub fn open(&self) -> Open {
+    pub fn open(&self) -> RequestHead {
         let route = RouteFacts {
             name: Label::known("default"),
-            vantage: Vantage::Outbound,
+            vantage: ProxyPosition::Outbound,
             server_address: Label::known("127.0.0.1"),
             server_port: 443,
             provider: None,
@@ -203,8 +204,8 @@ impl Scene {
         let coding = Name::new(self.request_coding).map(|coding| ("content-encoding", coding));
         let version = Name::new("2023-06-01").filter(|_| self.anthropic);
         let version = version.map(|version| ("anthropic-version", version));
-        Open {
-            wall: Wall::from_unix_nanos(1_800_000_000_000_000_000),
+        RequestHead {
+            wall: WallTime::from_unix_nanos(1_800_000_000_000_000_000),
             method: self.method.clone(),
             path: self.path.clone().unwrap_or_else(slash),
             model: self.model.clone(),
@@ -215,11 +216,11 @@ impl Scene {
             length: None,
             client: None,
             route: Arc::new(route),
-            trace: Trace::default(),
+            trace: TraceContext::default(),
             conversation: None,
-            who: Who::default(),
+            who: CallerIdentity::default(),
             connection: None,
-            cell: Arc::new(Cell::default()),
+            cell: Arc::new(LiveState::default()),
         }
     }
 }
@@ -229,18 +230,20 @@ impl Act {
     pub const MOST: usize = 64;
 
     /// What is said, with the bytes of each arrival.
-    pub fn words(&self, cuts: Option<[usize; 2]>) -> Vec<(Word, &[u8])> {
+    pub fn words(&self, cuts: Option<[usize; 2]>) -> Vec<(ObserverEvent, &[u8])> {
         let word = match &self.what {
             What::Say(word) => word(),
             What::Connected(reused) => connected(*reused),
-            What::Head(answer) => Word::Head(Box::new(answer.head())),
-            What::Gap(direction, bytes) => Word::Gap { direction: *direction, bytes: *bytes },
+            What::ResponseHead(answer) => ObserverEvent::ResponseHead(Box::new(answer.head())),
+            What::Gap(direction, bytes) => {
+                ObserverEvent::Gap { direction: *direction, bytes: *bytes }
+            }
             What::Arrival { direction, blocked, bytes } => {
                 let pieces = in_pieces(bytes, cuts.unwrap_or([bytes.len(); 2]));
-                let blocked = [Blocked(*blocked)].into_iter();
+                let blocked = [BackpressureTime(*blocked)].into_iter();
                 return pieces
                     .into_iter()
-                    .zip(blocked.chain(std::iter::repeat(Blocked::default())))
+                    .zip(blocked.chain(std::iter::repeat(BackpressureTime::default())))
                     .map(|(piece, blocked)| (arrived(*direction, piece, blocked), piece))
                     .collect();
             }
@@ -253,16 +256,16 @@ impl Act {
         let letter = script.byte();
         let millis = i64::from(script.byte().cast_signed());
         let what = match letter {
-            b'w' => What::Say(|| Word::Queued),
-            b'a' => What::Say(|| Word::Admitted),
-            b's' => What::Say(|| Word::Sent),
-            b'r' => What::Say(|| Word::RequestEnd),
-            b'u' => What::Say(|| Word::Upgraded),
-            b't' => What::Say(|| Word::Trailers(Direction::Response)),
-            b'x' => What::Say(|| Word::Closed(Direction::Request)),
-            b'y' => What::Say(|| Word::Closed(Direction::Response)),
+            b'w' => What::Say(|| ObserverEvent::Queued),
+            b'a' => What::Say(|| ObserverEvent::Admitted),
+            b's' => What::Say(|| ObserverEvent::RequestHeadSent),
+            b'r' => What::Say(|| ObserverEvent::RequestBodySent),
+            b'u' => What::Say(|| ObserverEvent::Upgraded),
+            b't' => What::Say(|| ObserverEvent::Trailers(Direction::Response)),
+            b'x' => What::Say(|| ObserverEvent::Closed(Direction::Request)),
+            b'y' => What::Say(|| ObserverEvent::Closed(Direction::Response)),
             b'c' => What::Connected(script.flag()),
-            b'h' => What::Head(Answer::of(script)),
+            b'h' => What::ResponseHead(Answer::of(script)),
             b'g' => What::Gap(Direction::Request, u64::from(script.digit())),
             b'G' => What::Gap(Direction::Response, u64::from(script.digit())),
             b'q' => arrival(Direction::Request, script),
@@ -293,9 +296,9 @@ impl Answer {
         headers.find(|(name, _)| *name == wanted).map(|(_, value)| value.as_str())
     }
 
-    fn head(&self) -> Head {
+    fn head(&self) -> ResponseHead {
         let headers: Headers = self.headers.iter().cloned().collect();
-        Head {
+        ResponseHead {
             status: self.status,
             version: http::Version::HTTP_11,
             headers,
@@ -309,12 +312,16 @@ fn slash() -> Name {
     Name::new("/").expect("it is not empty")
 }
 
-fn connected(reused: bool) -> Word {
-    Word::Connected(Box::new(Connected { reused, ..Connected::default() }))
+fn connected(reused: bool) -> ObserverEvent {
+    ObserverEvent::Connected(Box::new(ConnectTimings { reused, ..ConnectTimings::default() }))
 }
 
-fn arrived(direction: Direction, bytes: &[u8], blocked: Blocked) -> Word {
-    Word::Arrival { direction, len: u32::try_from(bytes.len()).expect("inputs are short"), blocked }
+fn arrived(direction: Direction, bytes: &[u8], blocked: BackpressureTime) -> ObserverEvent {
+    ObserverEvent::Body {
+        direction,
+        len: u32::try_from(bytes.len()).expect("inputs are short"),
+        blocked,
+    }
 }
 
 fn arrival(direction: Direction, script: &mut Script<'_>) -> What {

@@ -14,8 +14,10 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::{RequestObserver, UploadFlush};
-use tokengauge_types::clock::{self, Moment};
-use tokengauge_types::event::{BLOCKED_FROM, Blocked, Direction, Ending, Failure, Limit, Waiting};
+use tokengauge_types::clock::{self, MonotonicInstant};
+use tokengauge_types::event::{
+    BackpressureTime, Direction, Ending, MIN_BACKPRESSURE, TimeoutKind, UpstreamFailure, WaitingFor,
+};
 
 /// A request's body on its way to the upstream.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl<B> RequestBody<B> {
         self.end = written.map_or(End::Here, End::UploadFlush);
     }
 
-    fn ended(&mut self, at: Moment) {
+    fn ended(&mut self, at: MonotonicInstant) {
         match std::mem::replace(&mut self.end, End::Told) {
             End::Here => self.observer.request_end(at),
             End::UploadFlush(written) => written.due(self.observer.clone()),
@@ -68,7 +70,12 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
         match &polled {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    self.observer.arrival(Direction::Request, at, data, Blocked::default());
+                    self.observer.arrival(
+                        Direction::Request,
+                        at,
+                        data,
+                        BackpressureTime::default(),
+                    );
                 } else if frame.is_trailers() {
                     self.observer.trailers(Direction::Request, at);
                 }
@@ -76,7 +83,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
                     self.ended(at);
                 }
             }
-            Some(Err(_)) => self.observer.end(at, Ending::ClientBroke),
+            Some(Err(_)) => self.observer.end(at, Ending::RequestBodyFailed),
             None => self.ended(at),
         }
         Poll::Ready(polled)
@@ -115,9 +122,9 @@ pub struct ResponseBody<B: Body<Data = Bytes> + Unpin> {
     inner: B,
     observer: RequestObserver,
     /// When the last frame was handed on; none while a frame is being asked for.
-    handed: Option<Moment>,
+    handed: Option<MonotonicInstant>,
     /// How long the client's side had not asked, where that is worth telling.
-    blocked: Blocked,
+    blocked: BackpressureTime,
     over: bool,
     /// Boxed, and only where a limit is set: by default a proxy must not cut a thinking model.
     timers: Option<Box<Timers>>,
@@ -126,8 +133,15 @@ pub struct ResponseBody<B: Body<Data = Bytes> + Unpin> {
 impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
     pub fn new(inner: B, observer: RequestObserver, limits: Limits) -> Self {
         let timers = Timers::new(limits).map(Box::new);
-        observer.wait_for(Waiting::Upstream, clock::now());
-        Self { inner, observer, handed: None, blocked: Blocked::default(), over: false, timers }
+        observer.wait_for(WaitingFor::Upstream, clock::now());
+        Self {
+            inner,
+            observer,
+            handed: None,
+            blocked: BackpressureTime::default(),
+            over: false,
+            timers,
+        }
     }
 
     /// A body that says nothing: its exchange goes on, or ended, elsewhere.
@@ -136,7 +150,7 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
             inner,
             observer,
             handed: None,
-            blocked: Blocked::default(),
+            blocked: BackpressureTime::default(),
             over: true,
             timers: None,
         }
@@ -149,9 +163,12 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
         };
         let at = clock::now();
         let pause = at.since(handed);
-        self.blocked =
-            if pause >= BLOCKED_FROM { Blocked::from_duration(pause) } else { Blocked::default() };
-        self.observer.wait_for(Waiting::Upstream, at);
+        self.blocked = if pause >= MIN_BACKPRESSURE {
+            BackpressureTime::from_duration(pause)
+        } else {
+            BackpressureTime::default()
+        };
+        self.observer.wait_for(WaitingFor::Upstream, at);
         if let Some(timers) = &mut self.timers {
             timers.restart_idle();
         }
@@ -166,7 +183,7 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
             self.observer.trailers(Direction::Response, at);
             self.finish(Ending::Complete);
         }
-        self.observer.wait_for(Waiting::Client, at);
+        self.observer.wait_for(WaitingFor::Client, at);
         self.handed = Some(at);
     }
 
@@ -188,7 +205,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
         self.asked();
         // First, or an upstream that always has more, or a client that hardly asks, would never meet it.
         if self.timers.as_mut().is_some_and(|timers| timers.is_over(cx)) {
-            self.finish(Ending::TimedOut(Limit::Total));
+            self.finish(Ending::TimedOut(TimeoutKind::Total));
             return Poll::Ready(Some(Err(Broken::TimedOut)));
         }
         match Pin::new(&mut self.inner).poll_frame(cx) {
@@ -197,7 +214,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                self.finish(Ending::UpstreamFailed(Failure::MidBody));
+                self.finish(Ending::UpstreamFailed(UpstreamFailure::MidBody));
                 Poll::Ready(Some(Err(Broken::Source(error))))
             }
             Poll::Ready(None) => {
@@ -209,7 +226,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
                     return Poll::Pending;
                 };
                 ready!(timers.poll_idle(cx));
-                self.finish(Ending::TimedOut(Limit::Idle));
+                self.finish(Ending::TimedOut(TimeoutKind::Idle));
                 Poll::Ready(Some(Err(Broken::TimedOut)))
             }
         }

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use super::super::tests::{channel, open, open_with, said};
 use super::*;
 use crate::tee::ObservationChannel;
-use tokengauge_types::event::Word;
+use tokengauge_types::event::ObserverEvent;
 
 /// Gives what it was told to; pending once that is used up, unless it was told to end.
 #[derive(Debug, Default)]
@@ -153,7 +153,7 @@ fn wrappers_forward_what_hyper_frames_by() {
 #[test]
 fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
     let channel = channel(1 << 20);
-    let cell = Arc::<tokengauge_types::event::Cell>::default();
+    let cell = Arc::<tokengauge_types::event::LiveState>::default();
     let observer = open_with(&channel, Arc::clone(&cell));
     let mut body = ResponseBody::new(Scripted::of(["a", "b", "c"]), observer, Limits::default());
     let mut cx = Context::from_waker(std::task::Waker::noop());
@@ -162,24 +162,24 @@ fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
     };
     poll(&mut body);
     let (whom, since) = cell.waiting();
-    assert_eq!(whom, Waiting::Client);
-    while clock::now() - since < 2 * BLOCKED_FROM {
+    assert_eq!(whom, WaitingFor::Client);
+    while clock::now() - since < 2 * MIN_BACKPRESSURE {
         std::hint::spin_loop();
     }
     poll(&mut body);
     poll(&mut body);
     poll(&mut body);
-    assert_eq!(cell.waiting().0, Waiting::Upstream, "the last poll was pending");
+    assert_eq!(cell.waiting().0, WaitingFor::Upstream, "the last poll was pending");
     let mut batch = crate::tee::Batch::default();
     channel.drain(0, &mut batch);
     let blocked: Vec<bool> = batch
         .entries
         .iter()
         .filter_map(|entry| {
-            let Word::Arrival { blocked, .. } = entry.word else {
+            let ObserverEvent::Body { blocked, .. } = entry.word else {
                 return None;
             };
-            Some(blocked.duration() >= 2 * BLOCKED_FROM)
+            Some(blocked.duration() >= 2 * MIN_BACKPRESSURE)
         })
         .collect();
     assert_eq!(blocked, [false, true, false]);
@@ -194,7 +194,7 @@ async fn the_idle_limit_runs_only_while_the_upstream_is_waited_for() {
     let mut cx = Context::from_waker(std::task::Waker::noop());
     assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
     let handed = clock::now();
-    while clock::now() - handed < BLOCKED_FROM {
+    while clock::now() - handed < MIN_BACKPRESSURE {
         std::hint::spin_loop();
     }
     let asked = Instant::now();
