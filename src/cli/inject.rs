@@ -2,7 +2,7 @@
 //!
 //! Standard output holds only manifests, so that it can be piped into kubectl. Standard error gets one line for each
 //! change, skipped object and loss. If one object is refused, nothing is written: applying half of the changes would
-//! leave the cluster in a state that nobody planned.
+//! leave the cluster in an unplanned state.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};

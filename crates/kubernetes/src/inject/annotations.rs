@@ -6,12 +6,10 @@ use clap::ValueEnum;
 use serde_json::{Map, Value};
 
 use super::outcome::{InjectError, SkipReason};
-use super::settings::{Mode, OtlpProtocol, Settings, parse_provider};
-use super::value::{ClusterName, ConfigMapName, Image, OtlpUrl, PortName, PortNumber, Quantity};
+use super::settings::{Mode, Settings, parse_provider};
+use super::value::PortNumber;
 use super::{PlanError, record};
-use tokengauge_measure::slo::Preset;
-use tokengauge_types::label::Name;
-use tokengauge_types::{url::UpstreamTarget, value::DurationValue};
+use tokengauge_types::url::UpstreamTarget;
 
 const PREFIX: &str = "tokengauge.dev/";
 
@@ -50,27 +48,15 @@ pub(super) struct SidecarConfig {
     pub(super) mode: Mode,
     /// Whether the pod itself has annotations for the sidecar.
     pub(super) has_annotations: bool,
-    pub(super) image: Image,
-    pub(super) upstream: Vec<UpstreamTarget>,
-    pub(super) port: Option<PortName>,
-    pub(super) provider: Option<Name>,
-    pub(super) objectives: Option<Preset>,
-    pub(super) engine_metrics: Option<bool>,
-    pub(super) config: Option<ConfigMapName>,
     pub(super) listen: u16,
     /// Whether the user chose the port, and so takes care of the Service.
     pub(super) listen_is_explicit: bool,
     pub(super) admin: u16,
-    pub(super) otlp_endpoint: Option<OtlpUrl>,
-    pub(super) otlp_protocol: Option<OtlpProtocol>,
-    pub(super) drain: Option<DurationValue>,
     pub(super) native: bool,
-    pub(super) cluster: Option<ClusterName>,
-    pub(super) cpu_request: Option<Quantity>,
-    pub(super) memory_request: Option<Quantity>,
-    pub(super) memory_limit: Option<Quantity>,
     /// Outbound mode: the containers that get variables. `None` selects all.
     pub(super) containers: Option<Vec<String>>,
+    /// The flags, overridden by the annotations.
+    pub(super) settings: Settings,
 }
 
 impl SidecarConfig {
@@ -83,34 +69,16 @@ impl SidecarConfig {
         let annotations = Annotations::of(template)?;
         check_placement(object, template)?;
         let mode = annotations.mode(template, settings)?;
-        let flags = settings.clone();
-        let listen =
-            annotations.read("listen-port", from_text::<PortNumber>)?.or(flags.listen_port);
-        let admin = annotations.read("admin-port", from_text::<PortNumber>)?.or(flags.admin_port);
+        let settings = annotations.override_settings(settings)?;
         let config = Self {
             mode,
             has_annotations: !annotations.values.is_empty(),
-            image: annotations.read("image", from_text)?.unwrap_or(flags.image),
-            upstream: annotations.read("upstream", parse_targets)?.unwrap_or(flags.upstream),
-            port: annotations.read("port", from_text)?.or(flags.port),
-            provider: annotations.read("provider", parse_provider)?.or(flags.provider),
-            objectives: annotations.read("objectives", parse_choice)?.or(flags.objectives),
-            engine_metrics: annotations
-                .read("engine-metrics", parse_bool)?
-                .or(flags.engine_metrics),
-            config: annotations.read("config", from_text)?.or(flags.config),
-            listen: listen.map_or(DEFAULT_LISTEN_PORT, PortNumber::get),
-            listen_is_explicit: listen.is_some(),
-            admin: admin.map_or(DEFAULT_ADMIN_PORT, PortNumber::get),
-            otlp_endpoint: annotations.read("otlp-endpoint", from_text)?.or(flags.otlp_endpoint),
-            otlp_protocol: annotations.read("otlp-protocol", parse_choice)?.or(flags.otlp_protocol),
-            drain: annotations.read("drain", from_text)?.or(flags.drain),
-            native: annotations.read("native", parse_bool)?.or(flags.native).unwrap_or(true),
-            cluster: flags.cluster,
-            cpu_request: annotations.read("cpu-request", from_text)?.or(flags.cpu_request),
-            memory_request: annotations.read("memory-request", from_text)?.or(flags.memory_request),
-            memory_limit: annotations.read("memory-limit", from_text)?.or(flags.memory_limit),
+            listen: settings.listen_port.map_or(DEFAULT_LISTEN_PORT, PortNumber::get),
+            listen_is_explicit: settings.listen_port.is_some(),
+            admin: settings.admin_port.map_or(DEFAULT_ADMIN_PORT, PortNumber::get),
+            native: settings.native.unwrap_or(true),
             containers: annotations.read("containers", parse_names)?,
+            settings,
         };
         if config.listen == config.admin {
             return Err(InjectError::PortConflict { port: config.listen }.into());
@@ -163,6 +131,31 @@ impl<'a> Annotations<'a> {
         };
         let invalid = |message| InjectError::InvalidAnnotation { name, message };
         parse(text.trim()).map(Some).map_err(invalid)
+    }
+
+    /// Returns the flags with the values of the annotations.
+    fn override_settings(&self, flags: &Settings) -> Result<Settings, InjectError> {
+        let flags = flags.clone();
+        Ok(Settings {
+            listen_port: self.read("listen-port", from_text)?.or(flags.listen_port),
+            admin_port: self.read("admin-port", from_text)?.or(flags.admin_port),
+            upstream: self.read("upstream", parse_targets)?.unwrap_or(flags.upstream),
+            image: self.read("image", from_text)?.unwrap_or(flags.image),
+            port: self.read("port", from_text)?.or(flags.port),
+            provider: self.read("provider", parse_provider)?.or(flags.provider),
+            objectives: self.read("objectives", parse_choice)?.or(flags.objectives),
+            engine_metrics: self.read("engine-metrics", parse_bool)?.or(flags.engine_metrics),
+            config: self.read("config", from_text)?.or(flags.config),
+            otlp_endpoint: self.read("otlp-endpoint", from_text)?.or(flags.otlp_endpoint),
+            otlp_protocol: self.read("otlp-protocol", parse_choice)?.or(flags.otlp_protocol),
+            drain: self.read("drain", from_text)?.or(flags.drain),
+            native: self.read("native", parse_bool)?.or(flags.native),
+            cpu_request: self.read("cpu-request", from_text)?.or(flags.cpu_request),
+            memory_request: self.read("memory-request", from_text)?.or(flags.memory_request),
+            memory_limit: self.read("memory-limit", from_text)?.or(flags.memory_limit),
+            mode: flags.mode,
+            cluster: flags.cluster,
+        })
     }
 
     fn mode(&self, template: &Value, settings: &Settings) -> Result<Mode, PlanError> {

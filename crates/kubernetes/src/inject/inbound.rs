@@ -61,13 +61,13 @@ pub(super) fn take_over_port(
 fn find_engine(edit: &Edit, config: &SidecarConfig) -> Result<Engine, InjectError> {
     let ports = pod::declared_ports(edit, CONTAINERS);
     let choices = || ports.iter().map(DeclaredPort::description).collect::<Vec<_>>();
-    let is_match = |port: &&DeclaredPort| match &config.port {
+    let is_match = |port: &&DeclaredPort| match &config.settings.port {
         None => true,
         Some(PortName::Name(name)) => port.name.as_ref() == Some(name),
         Some(PortName::Number(number)) => port.number == *number,
     };
     let matches: Vec<&DeclaredPort> = ports.iter().filter(is_match).collect();
-    match (matches.as_slice(), &config.port, edit.list(CONTAINERS)) {
+    match (matches.as_slice(), &config.settings.port, edit.list(CONTAINERS)) {
         ([port], _, _) => Ok(Engine {
             pointer: format!("{CONTAINERS}/{}", port.container),
             container: port.container_name.clone(),
@@ -221,8 +221,8 @@ fn pod_context(
     engine: &Engine,
     notes: &mut Vec<ChangeNote>,
 ) -> PodContext {
-    let mut provider = config.provider.as_ref().map(|name| name.as_str().to_owned());
-    if provider.is_none() && config.config.is_none() {
+    let mut provider = config.settings.provider.as_ref().map(|name| name.as_str().to_owned());
+    if provider.is_none() && config.settings.config.is_none() {
         let detected = edit.get(&engine.pointer).and_then(pod::engine_provider);
         if let Some(detected) = detected {
             let container = engine.container.clone();
@@ -231,9 +231,9 @@ fn pod_context(
         provider = detected.map(str::to_owned);
     }
     let url = format!("http://127.0.0.1:{}", engine.port);
-    let upstream = if !config.upstream.is_empty() {
-        Some(providers::upstream_flag(&config.upstream))
-    } else if let Some(name) = &config.config {
+    let upstream = if !config.settings.upstream.is_empty() {
+        Some(providers::upstream_flag(&config.settings.upstream))
+    } else if let Some(name) = &config.settings.config {
         let config = name.to_string();
         notes.push(ChangeNote::ConfigMapRouting { config, upstream: Some(url) });
         None

@@ -89,7 +89,7 @@ pub fn uninject(object: &Value) -> Outcome {
     }
 }
 
-/// Why there is no plan.
+/// Why an object cannot be planned.
 #[derive(Debug)]
 enum PlanError {
     Skip(SkipReason),
@@ -185,7 +185,7 @@ fn plan_new_sidecar(
     let mut notes = vec![ChangeNote::SidecarAdded {
         mode: config.mode,
         native: config.native,
-        image: config.image.to_string(),
+        image: config.settings.image.to_string(),
     }];
     let (mut pod_context, takeover) = match config.mode {
         Mode::Inbound => {
@@ -200,7 +200,7 @@ fn plan_new_sidecar(
         }
     };
     pod_context.owner = sidecar::owner_attributes(object, kind);
-    if let Some(config_map) = &config.config {
+    if let Some(config_map) = &config.settings.config {
         let source = json!({ "name": config_map.as_str() });
         let volume = json!({ "name": sidecar::VOLUME_NAME, "configMap": source });
         edit.insert("/spec/volumes", Position::Last, vec![volume])?;
@@ -247,7 +247,7 @@ fn check_pod(edit: &Edit, kind: Kind, config: &SidecarConfig) -> Result<(), Plan
     if kind.completes() && !config.native {
         return Err(SkipReason::JobNeedsNative.into());
     }
-    if config.config.is_some() && has_item("/spec/volumes", sidecar::VOLUME_NAME) {
+    if config.settings.config.is_some() && has_item("/spec/volumes", sidecar::VOLUME_NAME) {
         return Err(InjectError::VolumeExists { name: sidecar::VOLUME_NAME }.into());
     }
     check_ports(edit, config).map_err(PlanError::from)

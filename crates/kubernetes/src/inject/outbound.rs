@@ -28,13 +28,14 @@ pub(super) fn set_base_urls(
         &["/spec/containers"]
     };
     check_container_names(edit, config, lists)?;
-    let provider = config.provider.as_ref().map(|name| name.as_str().to_owned());
-    let config_map = config.config.as_ref().filter(|_| config.upstream.is_empty());
+    let provider = config.settings.provider.as_ref().map(|name| name.as_str().to_owned());
+    let config_map =
+        config.settings.config.as_ref().filter(|_| config.settings.upstream.is_empty());
     if let Some(name) = config_map {
         notes.push(ChangeNote::ConfigMapRouting { config: name.to_string(), upstream: None });
     } else {
         let (base_urls, unknown) =
-            providers::base_urls(&config.upstream, provider.as_deref(), config.listen);
+            providers::base_urls(&config.settings.upstream, provider.as_deref(), config.listen);
         notes.extend(unknown.into_iter().map(|upstream| ChangeNote::NoVariable { upstream }));
         let application = Application { config, namespace, context, base_urls };
         for list in lists {
@@ -44,7 +45,7 @@ pub(super) fn set_base_urls(
         }
     }
     Ok(PodContext {
-        upstream: config_map.is_none().then(|| providers::upstream_flag(&config.upstream)),
+        upstream: config_map.is_none().then(|| providers::upstream_flag(&config.settings.upstream)),
         provider,
         declares_listen_port: false,
         grace_period: pod::grace_period(edit),

@@ -42,7 +42,7 @@ pub(super) fn container(config: &SidecarConfig, pod: &PodContext) -> Value {
     let probe = |path: &str| json!({ "path": path, "port": config.admin });
     let mut container = json!({
         "name": CONTAINER_NAME,
-        "image": config.image.as_str(),
+        "image": config.settings.image.as_str(),
         "args": ["run"],
         "env": environment(config, pod),
         "ports": ports(config, pod),
@@ -69,7 +69,7 @@ pub(super) fn container(config: &SidecarConfig, pod: &PodContext) -> Value {
         let hook = json!({ "preStop": { "exec": { "command": command } } });
         extend(&mut container, json!({ "lifecycle": hook }));
     }
-    if config.config.is_some() {
+    if config.settings.config.is_some() {
         let mount =
             json!([{ "name": VOLUME_NAME, "mountPath": "/etc/tokengauge", "readOnly": true }]);
         extend(&mut container, json!({ "volumeMounts": mount }));
@@ -89,10 +89,10 @@ fn resources(config: &SidecarConfig) -> Value {
     };
     json!({
         "requests": {
-            "cpu": quantity(&config.cpu_request, "50m"),
-            "memory": quantity(&config.memory_request, "64Mi"),
+            "cpu": quantity(&config.settings.cpu_request, "50m"),
+            "memory": quantity(&config.settings.memory_request, "64Mi"),
         },
-        "limits": { "memory": quantity(&config.memory_limit, "256Mi") },
+        "limits": { "memory": quantity(&config.settings.memory_limit, "256Mi") },
     })
 }
 
@@ -123,7 +123,7 @@ fn pre_stop_command(config: &SidecarConfig, grace_period: u64) -> Option<Vec<Str
 
 /// Returns the drain time in seconds, at least 1.
 pub(super) fn drain_seconds(config: &SidecarConfig) -> u64 {
-    config.drain.map_or(DEFAULT_DRAIN, |drain| drain.0.as_secs().max(1))
+    config.settings.drain.map_or(DEFAULT_DRAIN, |drain| drain.0.as_secs().max(1))
 }
 
 fn environment(config: &SidecarConfig, pod: &PodContext) -> Vec<Value> {
@@ -137,13 +137,13 @@ fn environment(config: &SidecarConfig, pod: &PodContext) -> Vec<Value> {
     ];
     let mut set = |name: &str, value: String| env.push(json!({ "name": name, "value": value }));
     set("OTEL_RESOURCE_ATTRIBUTES", resource_attributes(config, pod));
-    if let Some(url) = &config.otlp_endpoint {
+    if let Some(url) = &config.settings.otlp_endpoint {
         set("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str().to_owned());
     }
-    if let Some(protocol) = config.otlp_protocol {
+    if let Some(protocol) = config.settings.otlp_protocol {
         set("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.as_str().to_owned());
     }
-    if config.config.is_some() {
+    if config.settings.config.is_some() {
         set("TOKENGAUGE_CONFIG", "/etc/tokengauge/tokengauge.yaml".to_owned());
     }
     let listen_host = match config.mode {
@@ -170,12 +170,12 @@ fn set_upstream(config: &SidecarConfig, pod: &PodContext, set: &mut impl FnMut(&
     if let Some(provider) = pod.provider.as_ref().filter(|_| pod.upstream.is_some()) {
         set("TOKENGAUGE_PROVIDER", provider.clone());
     }
-    if let Some(preset) = config.objectives.and_then(|preset| preset.to_possible_value()) {
+    if let Some(preset) = config.settings.objectives.and_then(|preset| preset.to_possible_value()) {
         set("TOKENGAUGE_OBJECTIVES", preset.get_name().to_owned());
     }
     let engine_metrics = match config.mode {
-        Mode::Inbound => Some(config.engine_metrics.unwrap_or(true)),
-        Mode::Outbound => config.engine_metrics,
+        Mode::Inbound => Some(config.settings.engine_metrics.unwrap_or(true)),
+        Mode::Outbound => config.settings.engine_metrics,
     };
     if let Some(enabled) = engine_metrics.filter(|_| pod.upstream.is_some()) {
         set("TOKENGAUGE_ENGINE_METRICS", enabled.to_string());
@@ -189,7 +189,8 @@ fn resource_attributes(config: &SidecarConfig, pod: &PodContext) -> String {
                     k8s.namespace.name=$(K8S_NAMESPACE_NAME),k8s.pod.name=$(K8S_POD_NAME),k8s.pod.uid=$(K8S_POD_UID),\
                     k8s.node.name=$(K8S_NODE_NAME),k8s.container.name=tokengauge"
         .to_owned();
-    let cluster = config.cluster.iter().map(|name| ("k8s.cluster.name", name.as_str().to_owned()));
+    let cluster =
+        config.settings.cluster.iter().map(|name| ("k8s.cluster.name", name.as_str().to_owned()));
     for (name, value) in pod.owner.iter().cloned().chain(cluster) {
         text.push_str(&format!(",{name}={value}"));
     }

@@ -1,13 +1,15 @@
 //! Turns a patch into splices of the text, and checks each splice by reading the resulting text.
 
+use std::ops::Range;
+
 use json_patch::{Patch, PatchOperation, jsonptr::Pointer};
 use serde_json::{Map, Value};
 
 use super::error::Error;
-use super::loss::{Loss, LossKind, Remaining};
+use super::loss::{Loss, LossKind};
 use super::style::{self, Style};
 use super::text::{Splice, line_end, next_line, splice, starts_line};
-use super::tree::{Child, Collection, Kind, Name, Node, Tree};
+use super::tree::{Child, Collection, Kind, MarkKind, Name, Node, Tree};
 use super::{PatchedText, block, flow, read, write};
 
 /// Aliases that one operation replaces by their values. If there are more, the enclosing collection is rewritten.
@@ -17,7 +19,7 @@ pub(super) fn apply(text: &str, value: &Value, patch: &Patch) -> Result<PatchedT
     let (tree, _) = read(text, 0)?;
     let mut editor = Editor {
         text: text.to_owned(),
-        remaining: Remaining::of(&tree),
+        mark_lines: tree.marks.iter().map(|mark| tree.line(mark.range.start)).collect(),
         original: tree.clone(),
         tree,
         value: value.clone(),
@@ -48,7 +50,8 @@ struct Editor {
     /// Whether text of several lines may become a literal block.
     literals: bool,
     original: Tree,
-    remaining: Remaining,
+    /// The original lines of the marks in `tree`.
+    mark_lines: Vec<usize>,
     losses: Vec<Loss>,
 }
 
@@ -141,7 +144,7 @@ impl Editor {
         };
         match read(&text, 0) {
             Ok((tree, value)) if value == *patched => {
-                self.losses.extend(self.remaining.cut(&self.text, &self.tree, splices));
+                self.record_lost_marks(splices);
                 self.text = text;
                 self.tree = tree;
                 self.value = value;
@@ -149,6 +152,27 @@ impl Editor {
             }
             Ok(_) | Err(_) => false,
         }
+    }
+
+    /// Records the marks that the splices cut out. The replacements contain no marks.
+    fn record_lost_marks(&mut self, splices: &[Splice]) {
+        let mut marks = self.tree.marks.iter();
+        self.mark_lines.retain(|line| {
+            let is_cut = |range: &Range<usize>| {
+                splices.iter().any(|(cut, _)| cut.start < range.end && range.start < cut.end)
+            };
+            let Some(mark) = marks.next().filter(|mark| is_cut(&mark.range)) else {
+                return true;
+            };
+            let text = self.text.get(mark.range.clone()).unwrap_or_default().to_owned();
+            let kind = match mark.kind {
+                MarkKind::Comment => LossKind::Comment(text),
+                MarkKind::Anchor => LossKind::Anchor(text),
+                MarkKind::Alias => LossKind::Alias(text),
+            };
+            self.losses.push(Loss { line: *line, kind });
+            false
+        });
     }
 
     fn change(&self, path: &[String], change: Change, patched: &Value) -> Option<Vec<Splice>> {
@@ -282,7 +306,7 @@ impl Editor {
 
     /// Returns the path of an alias whose value the change affects.
     fn affected_alias(&self, path: &[String], change: Change) -> Option<Vec<String>> {
-        if self.tree.aliases.is_empty() {
+        if self.tree.aliased_anchors.is_empty() {
             return None;
         }
         let nodes = nodes_along(&self.tree, path);
@@ -295,7 +319,7 @@ impl Editor {
     }
 }
 
-/// Returns the nodes from the root to `path`, as far as they exist.
+/// Returns the existing nodes on the way from the root to `path`.
 fn nodes_along<'t>(tree: &'t Tree, path: &[String]) -> Vec<&'t Node> {
     let mut nodes: Vec<&Node> = tree.root.iter().collect();
     for token in path {

@@ -1,10 +1,6 @@
 //! What a patched text no longer contains.
 
 use std::fmt;
-use std::ops::Range;
-
-use super::text::Splice;
-use super::tree::Tree;
 
 /// A part of the original text that is missing from the patched text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,49 +48,5 @@ impl fmt::Display for LossKind {
                 write!(f, "order and quotes in {path:?}, which had to be rewritten")
             }
         }
-    }
-}
-
-/// The comments, anchors and aliases that are left of the original text, by their original lines.
-pub(super) struct Remaining {
-    comments: Vec<usize>,
-    anchors: Vec<usize>,
-    aliases: Vec<usize>,
-}
-
-impl Remaining {
-    pub(super) fn of(tree: &Tree) -> Self {
-        let line = |range: &Range<usize>| tree.line(range.start);
-        Self {
-            comments: tree.comments.iter().map(line).collect(),
-            anchors: tree.anchors.iter().map(line).collect(),
-            aliases: tree.aliases.iter().map(|alias| line(&alias.range)).collect(),
-        }
-    }
-
-    /// Removes what the splices cut out of the current text, and returns it. The replacements contain no comments,
-    /// anchors and aliases.
-    pub(super) fn cut(&mut self, text: &str, tree: &Tree, splices: &[Splice]) -> Vec<Loss> {
-        let is_cut = |range: &Range<usize>| {
-            splices.iter().any(|(cut, _)| cut.start < range.end && range.start < cut.end)
-        };
-        let mut losses = Vec::new();
-        let mut cut_kind = |lines: &mut Vec<usize>,
-                            ranges: &mut dyn Iterator<Item = &Range<usize>>,
-                            kind: fn(String) -> LossKind| {
-            lines.retain(|line| match ranges.next() {
-                Some(range) if is_cut(range) => {
-                    let text = text.get(range.clone()).unwrap_or_default().to_owned();
-                    losses.push(Loss { line: *line, kind: kind(text) });
-                    false
-                }
-                Some(_) | None => true,
-            });
-        };
-        cut_kind(&mut self.comments, &mut tree.comments.iter(), LossKind::Comment);
-        cut_kind(&mut self.anchors, &mut tree.anchors.iter(), LossKind::Anchor);
-        let aliases = &mut tree.aliases.iter().map(|alias| &alias.range);
-        cut_kind(&mut self.aliases, aliases, LossKind::Alias);
-        losses
     }
 }

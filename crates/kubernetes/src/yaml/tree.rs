@@ -3,7 +3,7 @@
 //! Between two nodes are only blanks, comments and the indicators that join them. So the indicator before a node is
 //! found by skipping blanks and comments after the previous node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde_json::Value;
@@ -19,18 +19,26 @@ use super::text::{skip_trivia, text_start};
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     pub(super) root: Option<Node>,
-    /// In the order of the text, like `anchors` and `aliases`.
-    pub(super) comments: Vec<Range<usize>>,
-    pub(super) anchors: Vec<Range<usize>>,
-    pub(super) aliases: Vec<Alias>,
+    /// In the order of the text.
+    pub(super) marks: Vec<Mark>,
+    /// Anchors that have aliases.
+    pub(super) aliased_anchors: BTreeSet<usize>,
     line_starts: Vec<usize>,
     lines_before: usize,
 }
 
+/// A part of the text without a value of its own, which a rewrite removes.
 #[derive(Clone, Debug)]
-pub(super) struct Alias {
-    pub(super) anchor: usize,
+pub(super) struct Mark {
+    pub(super) kind: MarkKind,
     pub(super) range: Range<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum MarkKind {
+    Comment,
+    Anchor,
+    Alias,
 }
 
 #[derive(Clone, Debug)]
@@ -120,9 +128,8 @@ pub(super) fn parse(text: &str, lines_before: usize) -> Result<Tree, Error> {
     let line_starts = text.match_indices('\n').map(|(at, _)| at + 1);
     let mut tree = Tree {
         root: None,
-        comments: Vec::new(),
-        anchors: Vec::new(),
-        aliases: Vec::new(),
+        marks: Vec::new(),
+        aliased_anchors: BTreeSet::new(),
         line_starts: std::iter::once(0).chain(line_starts).collect(),
         lines_before,
     };
@@ -131,7 +138,7 @@ pub(super) fn parse(text: &str, lines_before: usize) -> Result<Tree, Error> {
     for event in events(text, true, lines_before) {
         let (event, position) = event?;
         if matches!(event, Event::Comment(..)) {
-            tree.comments.push(position.range());
+            tree.marks.push(Mark { kind: MarkKind::Comment, range: position.range() });
         } else if let Event::DocumentStart(is_explicit, _) = event {
             // Without `---` the parser reports the position of the content.
             start = if is_explicit { position.end } else { start };
@@ -142,8 +149,7 @@ pub(super) fn parse(text: &str, lines_before: usize) -> Result<Tree, Error> {
     let events = content.into_iter().peekable();
     let mut builder = Builder { text, events, tree: &mut tree, keys: BTreeMap::new(), at: start };
     let root = builder.document()?;
-    // The parser reports an anchor after the start of its node.
-    tree.anchors.sort_by_key(|range| range.start);
+    tree.marks.sort_by_key(|mark| mark.range.start);
     tree.root = root;
     Ok(tree)
 }
@@ -200,7 +206,8 @@ impl<'t, I: Iterator<Item = (Event<'t>, Position)>> Builder<'t, '_, I> {
             }
             Event::Alias(anchor) => {
                 let range = position.range();
-                self.tree.aliases.push(Alias { anchor, range: range.clone() });
+                self.tree.marks.push(Mark { kind: MarkKind::Alias, range: range.clone() });
+                self.tree.aliased_anchors.insert(anchor);
                 (Kind::Alias(anchor), range)
             }
             _ => return Err(self.syntax_error(position, "unexpected value")),
@@ -218,8 +225,9 @@ impl<'t, I: Iterator<Item = (Event<'t>, Position)>> Builder<'t, '_, I> {
     /// Reads the anchor of the node that just started.
     fn anchor(&mut self) -> Option<Range<usize>> {
         let (_, position) = self.events.next_if(|(event, _)| matches!(event, Event::Anchor(..)))?;
-        self.tree.anchors.push(position.range());
-        Some(position.range())
+        let range = position.range();
+        self.tree.marks.push(Mark { kind: MarkKind::Anchor, range: range.clone() });
+        Some(range)
     }
 
     fn scalar_range(

@@ -1,6 +1,6 @@
 //! Resolves the aliases and merge keys of a tree to the value that Kubernetes reads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
@@ -16,12 +16,7 @@ const MAX_ALIAS_BYTES: usize = 16 << 20;
 const VALUE_OVERHEAD: usize = 64;
 
 pub(super) fn resolve(tree: &Tree) -> Result<Value, Error> {
-    let mut resolver = Resolver {
-        tree,
-        used_anchors: tree.aliases.iter().map(|alias| alias.anchor).collect(),
-        anchored: BTreeMap::new(),
-        bytes_left: MAX_ALIAS_BYTES,
-    };
+    let mut resolver = Resolver { tree, anchored: BTreeMap::new(), bytes_left: MAX_ALIAS_BYTES };
     match &tree.root {
         Some(root) => resolver.node(root).map(|resolved| resolved.value),
         None => Ok(Value::Null),
@@ -30,8 +25,6 @@ pub(super) fn resolve(tree: &Tree) -> Result<Value, Error> {
 
 struct Resolver<'t> {
     tree: &'t Tree,
-    /// Anchors with aliases.
-    used_anchors: BTreeSet<usize>,
     anchored: BTreeMap<usize, Resolved>,
     bytes_left: usize,
 }
@@ -62,7 +55,9 @@ impl Resolver<'_> {
         if resolved.depth > MAX_DEPTH {
             return Err(Error::TooDeep { line: self.line(node) });
         }
-        if let Some(anchor) = node.anchor.filter(|anchor| self.used_anchors.contains(anchor)) {
+        if let Some(anchor) =
+            node.anchor.filter(|anchor| self.tree.aliased_anchors.contains(anchor))
+        {
             self.spend(resolved.bytes, node)?;
             self.anchored.insert(anchor, resolved.clone());
         }
