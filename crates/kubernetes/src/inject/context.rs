@@ -13,7 +13,7 @@ use super::record::Record;
 use super::settings::Settings;
 
 /// The objects of the input, and which of them get a sidecar.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct InjectionContext {
     /// As they were before any injection.
     services: Vec<Value>,
@@ -65,16 +65,7 @@ impl<'a> PodSet<'a> {
 impl InjectionContext {
     /// Returns a context without other objects, as in the webhook. Existing sidecars stay as they are.
     pub fn standalone() -> Self {
-        Self {
-            services: Vec::new(),
-            variable_sources: Vec::new(),
-            network_policies: Vec::new(),
-            inference_pools: Vec::new(),
-            workloads: Vec::new(),
-            only: Vec::new(),
-            has_several_workloads: false,
-            updates_sidecars: false,
-        }
+        Self::default()
     }
 
     /// Collects all objects of the input.
