@@ -1,4 +1,5 @@
-//! Asking the admin port of a proxy that runs on this machine.
+//! `tokengauge drain` and `tokengauge probe`: clients of the admin port of a running proxy, for container hooks and for
+//! images without a shell or an HTTP client.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,73 +15,118 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::config::value::ListenAddr;
+use crate::config::value::{DurationValue, ListenAddr};
 
-/// What is asked for here is answered by a line.
-const LONGEST_ANSWER: usize = 64 << 10;
+/// The responses of these pages are one line.
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-/// Between two times of asking.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The variable that holds the admin port's bearer token, as for the proxy itself.
+/// How much longer than the drain its response may take.
+const DRAIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The bearer token of the admin port. The proxy reads the same variable.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 
-/// AdminAddress the proxy's admin port is.
 #[derive(Clone, Debug, clap::Args)]
-pub struct AdminAddress {
-    /// The admin port of the proxy: IP:PORT or NAME:PORT. AdminAddress it listens on all interfaces (0.0.0.0, [::]), loopback is
-    /// asked
+pub struct DrainArgs {
+    #[command(flatten)]
+    server: AdminServer,
+
+    /// Keep connections for this long while not ready, until load balancers have noticed, up to 1h
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    delay: DurationValue,
+
+    /// Require that nothing has been in flight for this long at the end, up to 1h
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    quiet: DurationValue,
+
+    /// Wait at most this long for the end of the drain, which also limits requests for /drained. The drain continues
+    /// afterwards
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    timeout: DurationValue,
+
+    /// Wait this much longer, in this command only, for exchanges that end when the backend stops. Use it if nothing else
+    /// keeps the proxy running until then
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    linger: DurationValue,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct ProbeArgs {
+    /// Check whether the proxy runs (livez), or accepts requests and does not drain (readyz)
+    #[arg(value_enum, default_value_t = Page::Livez)]
+    page: Page,
+
+    #[command(flatten)]
+    server: AdminServer,
+
+    /// Wait at most this long for a response
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    timeout: DurationValue,
+
+    /// Repeat twice a second for up to this long until the check succeeds
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    wait: DurationValue,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Page {
+    Livez,
+    Readyz,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct AdminServer {
+    /// Use the admin port at this address: IP:PORT or NAME:PORT. For a port on all interfaces (0.0.0.0, [::]), loopback is
+    /// used
     #[arg(
         long,
         value_name = "ADDRESS",
         env = "TOKENGAUGE_ADMIN",
         default_value = "127.0.0.1:4001"
     )]
-    admin: Place,
+    admin: AdminAddress,
 }
 
-/// A port of a host: as the variable of the proxy itself has it, or of a host that DNS knows, such as a Service.
+/// An address as the proxy's own variable has it, or a DNS name such as that of a Service.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Place {
-    Address(SocketAddr),
+enum AdminAddress {
+    Ip(SocketAddr),
     Name { host: String, port: u16 },
 }
 
-impl FromStr for Place {
+impl FromStr for AdminAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let named = || {
+        if let Ok(ListenAddr(address)) = text.parse() {
+            return Ok(Self::Ip(reachable(address)));
+        }
+        let name = || {
             let (host, port) = text.rsplit_once(':')?;
-            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            // Without a letter it is an address that was mistyped.
-            let named = host.contains(char::is_alphabetic) && host.chars().all(allowed);
-            Some(Self::Name {
-                host: Some(host).filter(|_| named)?.to_owned(),
-                port: port.parse().ok()?,
-            })
+            let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            // Without a letter it is a mistyped IP address.
+            let is_name = host.contains(char::is_alphabetic) && host.chars().all(is_allowed);
+            let port = port.parse().ok()?;
+            is_name.then(|| Self::Name { host: host.to_owned(), port })
         };
-        let address = text.parse().ok();
-        address
-            .map(|ListenAddr(address)| Self::Address(reached(address)))
-            .or_else(named)
-            .ok_or_else(|| {
-                "write an IP address or a name, and a port, such as 127.0.0.1:4001".to_owned()
-            })
+        let hint = "write an IP address or a name, and a port, such as 127.0.0.1:4001";
+        name().ok_or_else(|| hint.to_owned())
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AdminAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(address) => address.fmt(f),
+            Self::Ip(address) => address.fmt(f),
             Self::Name { host, port } => write!(f, "{host}:{port}"),
         }
     }
 }
 
-/// AdminAddress to reach what listens on this address.
-fn reached(address: SocketAddr) -> SocketAddr {
+/// The address to connect to for a server that listens on `address`.
+fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
@@ -89,95 +135,112 @@ fn reached(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// How long somebody who asks has time.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestLimits {
-    /// For an answer.
-    pub limit: Duration,
-    /// While it goes wrong, for asking again.
-    pub wait: Duration,
+pub(super) fn drain(
+    args: &DrainArgs,
+    environment: fn(&str) -> Option<String>,
+) -> anyhow::Result<String> {
+    let DrainArgs { server, delay, quiet, timeout, linger } = args;
+    let request = |within: &DurationValue| AdminRequest {
+        method: Method::POST,
+        path: format!("/drain?delay={delay}&quiet={quiet}&within={within}"),
+        timeout: within.0.saturating_add(DRAIN_RESPONSE_TIMEOUT),
+        retry_for: Duration::ZERO,
+        token: environment(TOKEN_VARIABLE),
+    };
+    match server.send(&request(timeout)) {
+        // Requests for /drained have received their response by then.
+        Err(_) if !linger.0.is_zero() => server.send(&request(linger)),
+        response => response,
+    }
 }
 
-impl AdminAddress {
-    /// Asks for `path`; the line that is answered with 200. Needs no runtime.
-    ///
-    /// # Errors
-    /// AdminAddress anything else than 200 is answered, or nothing in time: of the last time.
-    pub fn ask(
-        &self,
-        method: &Method,
-        path: &str,
-        patience: RequestLimits,
-        environment: fn(&str) -> Option<String>,
-    ) -> anyhow::Result<String> {
-        let RequestLimits { limit, wait } = patience;
+pub(super) fn probe(
+    args: &ProbeArgs,
+    environment: fn(&str) -> Option<String>,
+) -> anyhow::Result<String> {
+    let ProbeArgs { page, server, timeout, wait } = args;
+    let path = match page {
+        Page::Livez => "/livez",
+        Page::Readyz => "/readyz",
+    };
+    server.send(&AdminRequest {
+        method: Method::GET,
+        path: path.to_owned(),
+        timeout: timeout.0,
+        retry_for: wait.0,
+        token: environment(TOKEN_VARIABLE),
+    })
+}
+
+struct AdminRequest {
+    method: Method,
+    path: String,
+    /// For one attempt.
+    timeout: Duration,
+    /// How long to repeat failed attempts.
+    retry_for: Duration,
+    token: Option<String>,
+}
+
+impl AdminServer {
+    /// Sends the request and returns the body of a response with status 200. The error is that of the last attempt.
+    fn send(&self, request: &AdminRequest) -> anyhow::Result<String> {
         let address = self.admin.to_string();
-        let token = environment(TOKEN_VARIABLE);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let answered = runtime.block_on(async {
-            let mut over = pin!(tokio::time::sleep(wait));
+        let response = runtime.block_on(async {
+            let mut deadline = pin!(tokio::time::sleep(request.retry_for));
             loop {
-                let answer = once(&address, method, path, limit, token.clone()).await;
-                if answer.is_ok() {
-                    return answer;
+                let response = request.attempt(&address).await;
+                if response.is_ok() {
+                    return response;
                 }
                 tokio::select! {
                     biased;
-                    () = &mut over => return answer,
-                    () = tokio::time::sleep(PAUSE) => {}
+                    () = &mut deadline => return response,
+                    () = tokio::time::sleep(RETRY_INTERVAL) => {}
                 }
             }
         });
-        // A name that is still being asked for is not waited for.
+        // Does not wait for a DNS query in progress.
         runtime.shutdown_background();
-        answered
+        response
     }
 }
 
-async fn once(
-    address: &str,
-    method: &Method,
-    path: &str,
-    limit: Duration,
-    token: Option<String>,
-) -> anyhow::Result<String> {
-    let (status, text) = tokio::time::timeout(limit, exchange(address, method, path, token))
-        .await
-        .with_context(|| format!("{address}{path} has not answered within {limit:?}"))??;
-    if status != StatusCode::OK {
-        bail!("{address}{path} answers {}: {text}", status.as_u16());
+impl AdminRequest {
+    async fn attempt(&self, address: &str) -> anyhow::Result<String> {
+        let Self { path, timeout, .. } = self;
+        let (status, body) = tokio::time::timeout(*timeout, self.exchange(address))
+            .await
+            .with_context(|| format!("no response from {address}{path} within {timeout:?}"))??;
+        if status != StatusCode::OK {
+            bail!("{address}{path} returned {}: {body}", status.as_u16());
+        }
+        Ok(body)
     }
-    Ok(text)
-}
 
-async fn exchange(
-    address: &str,
-    method: &Method,
-    path: &str,
-    token: Option<String>,
-) -> anyhow::Result<(StatusCode, String)> {
-    let stream = TcpStream::connect(address).await.with_context(|| {
-        format!("nobody listens on {address}; --admin says where the proxy does")
-    })?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
-    let mut request = Request::builder()
-        .method(method.clone())
-        .uri(path)
-        .header(header::HOST, address)
-        .header(header::CONNECTION, "close");
-    if let Some(token) = token {
-        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    async fn exchange(&self, address: &str) -> anyhow::Result<(StatusCode, String)> {
+        let stream = TcpStream::connect(address).await.with_context(|| {
+            format!("cannot connect to {address}; set --admin to the proxy's admin port")
+        })?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let mut request = Request::builder()
+            .method(self.method.clone())
+            .uri(&self.path)
+            .header(header::HOST, address)
+            .header(header::CONNECTION, "close");
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request.body(Empty::<Bytes>::new())?;
+        let incomplete = || format!("{address} closed the connection without a response");
+        let response = sender.send_request(request).await.with_context(incomplete)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
+        let body = body.map_err(anyhow::Error::from_boxed).with_context(incomplete)?;
+        Ok((status, String::from_utf8_lossy(&body.to_bytes()).trim_end().to_owned()))
     }
-    let request = request.body(Empty::<Bytes>::new())?;
-    let broke_off = || format!("{address} ended without an answer");
-    let response = sender.send_request(request).await.with_context(broke_off)?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), LONGEST_ANSWER);
-    let body = body.collect().await;
-    let body = body.map_err(anyhow::Error::from_boxed).with_context(broke_off)?;
-    let text = String::from_utf8_lossy(&body.to_bytes()).trim_end().to_owned();
-    Ok((status, text))
 }
 
 #[cfg(test)]
@@ -185,8 +248,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_interfaces_are_asked_on_loopback_of_their_family() {
-        for (said, asked) in [
+    fn connects_to_loopback_for_all_interfaces() {
+        for (text, expected) in [
             ("0.0.0.0:4001", "127.0.0.1:4001"),
             ("[::]:4001", "[::1]:4001"),
             ("127.0.0.1:5", "127.0.0.1:5"),
@@ -194,13 +257,13 @@ mod tests {
             ("localhost:4001", "localhost:4001"),
             ("tokengauge-admin.chat.svc:4001", "tokengauge-admin.chat.svc:4001"),
         ] {
-            assert_eq!(said.parse::<Place>().unwrap().to_string(), asked);
+            assert_eq!(text.parse::<AdminAddress>().unwrap().to_string(), expected);
         }
     }
 
     #[test]
-    fn what_is_no_host_with_a_port_is_refused() {
-        for said in [
+    fn rejects_invalid_addresses() {
+        for text in [
             "",
             "localhost",
             ":4001",
@@ -212,7 +275,7 @@ mod tests {
             "a b:1",
             "::1:4001",
         ] {
-            assert!(said.parse::<Place>().is_err(), "{said}");
+            assert!(text.parse::<AdminAddress>().is_err(), "{text}");
         }
     }
 }

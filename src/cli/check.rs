@@ -1,4 +1,4 @@
-//! `check` and `schema`: what a configuration file may say, and whether one does.
+//! `tokengauge check` and `tokengauge schema`.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use tokengauge_telemetry::request_log;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Prints one error a line as FILE:LINE:COLUMN: KEY: what is wrong; what to do
-Flags and TOKENGAUGE_* variables play no part: the file is checked alone.
-Exit status: 0 if the file is right, 1 if it is not.")]
+Prints one error per line as FILE:LINE:COLUMN: KEY: error; hint
+Flags and TOKENGAUGE_* variables are ignored: only the file is checked.
+Exit status: 0 if the file is valid, 1 otherwise.")]
 pub struct CheckArgs {
-    /// The configuration file (YAML)
+    /// Check this configuration file (YAML)
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -22,7 +22,7 @@ pub struct CheckArgs {
     print: bool,
 }
 
-/// What a schema is printed of.
+/// The file formats with a schema.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum SchemaOf {
     Config,
@@ -36,7 +36,7 @@ pub enum SchemaOf {
 
 pub(super) fn check(args: &CheckArgs) -> Result<String, ConfigErrors> {
     let config = config::check(&args.file)?;
-    Ok(if args.print { config.to_yaml() } else { format!("{}: all right", args.file.display()) })
+    Ok(if args.print { config.to_yaml() } else { format!("{}: valid", args.file.display()) })
 }
 
 pub(super) fn schema(of: SchemaOf) -> String {
@@ -62,16 +62,16 @@ mod tests {
     }
 
     #[test]
-    fn a_right_file_is_said_to_be_right_and_printed_on_request() {
-        let said = checked("examples/minimal.yaml", false).unwrap();
-        assert!(said.ends_with("minimal.yaml: all right"), "{said}");
+    fn reports_a_valid_file_and_prints_it_on_request() {
+        let message = checked("examples/minimal.yaml", false).unwrap();
+        assert!(message.ends_with("minimal.yaml: valid"), "{message}");
         let printed = checked("examples/minimal.yaml", true).unwrap();
         assert!(printed.contains("url: https://api.openai.com"), "{printed}");
     }
 
     #[test]
-    fn a_wrong_file_is_told_with_its_name() {
-        let told = checked("Cargo.toml", true).unwrap_err().to_string();
-        assert!(told.contains("Cargo.toml:2:1: not valid YAML"), "{told}");
+    fn reports_errors_with_the_file_name() {
+        let message = checked("Cargo.toml", true).unwrap_err().to_string();
+        assert!(message.contains("Cargo.toml:2:1: not valid YAML"), "{message}");
     }
 }

@@ -113,10 +113,10 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let injector = WebhookServer::start(config)?;
     self_telemetry::listening(&injector.address().to_string(), true);
     self_telemetry::admin_listening(&injector.admin_addr().to_string(), false);
-    stop.asked().await;
+    stop.requested().await;
     tokio::select! {
         () = injector.shutdown() => Ok(ExitCode::SUCCESS),
-        () = stop.asked() => Ok(ExitCode::from(SECOND_SIGNAL)),
+        () = stop.requested() => Ok(ExitCode::from(SECOND_SIGNAL)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! AdminAddress log lines go: to standard error, as the configuration says.
+//! The program's own log, on standard error.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::{Log, LogFormat, LogLevel};
 
-/// Logs from here on, for the life of the process. AdminAddress something logs already, that goes on.
+/// Installs the logger for the life of the process. Has no effect if there is one already.
 pub fn start(log: Log) {
     let subscriber = subscriber(log, io::stderr);
     drop(tracing::subscriber::set_global_default(subscriber));
@@ -28,7 +28,7 @@ where
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(writer)
-        // Colours are for people, and only a terminal is one.
+        // Only terminals show colours.
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()));
     match log.format {
         LogFormat::Text => Box::new(lines.finish()),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_the_level_and_the_form_that_were_asked_for() {
+    fn respects_level_and_format() {
         let text = logged(Log::default());
         assert!(
             text.contains("WARN") && text.contains("odd") && !text.contains("detail"),

@@ -1,4 +1,4 @@
-//! The command line: what the program can be asked to do, and how it answers.
+//! The command line: subcommands, and how they print results.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -9,26 +9,22 @@ use clap::{Parser, Subcommand};
 use crate::config::{self, ConfigErrors, RunArgs};
 
 mod admin_client;
-#[cfg(feature = "desk")]
-pub mod alerts;
 mod check;
-#[cfg(feature = "desk")]
-mod dashboards;
 #[cfg(feature = "demo")]
 pub mod demo;
-pub mod drain;
 pub mod inject;
 pub mod injector;
 pub mod log;
-pub mod probe;
+#[cfg(feature = "desk")]
+mod monitoring;
 #[cfg(feature = "desk")]
 pub mod report;
 pub mod run;
 #[cfg(feature = "demo")]
 pub mod simulate;
 
-/// Observes LLM traffic without touching it: forwards every byte, counts tokens on the side, and tells tokens per
-/// second, time to first token, queue depth and error budgets over OpenTelemetry.
+/// OpenTelemetry-native observability proxy for LLM APIs. Forwards traffic unchanged and exports tokens per second,
+/// time to first token, queue depth and error budgets.
 #[derive(Debug, Parser)]
 #[command(name = "tokengauge", version, propagate_version = true, after_help = examples())]
 pub struct Cli {
@@ -36,7 +32,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Of those commands only that this program was built with.
+/// Examples of the commands that this program was built with.
 fn examples() -> String {
     let examples = [
         (cfg!(feature = "demo"), DEMO_EXAMPLE),
@@ -50,140 +46,146 @@ fn examples() -> String {
 }
 
 const DEMO_EXAMPLE: &str = "  \
-  See it work, with everything it needs inside:
+  Try it, without any setup:
     tokengauge demo";
 
 const EXAMPLES: &str = "  \
-  Put it in front of a vendor's API, and point the client at it:
+  Run it in front of a provider's API, and point the client at it:
     tokengauge run --upstream https://api.openai.com
     OPENAI_BASE_URL=http://127.0.0.1:4000/v1 python app.py
 
-  Validate a configuration file and see what it amounts to:
+  Validate a configuration file and print it with all defaults:
     tokengauge check --print tokengauge.yaml";
 
 const DESK_EXAMPLE: &str = "  \
-  Say what a request log amounts to, and whether a release keeps its limits:
+  Summarize a request log, and check a release against limits:
     tokengauge report requests.jsonl
     tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml";
 
 const MORE_EXAMPLES: &str = "  \
-  Put it beside an engine in Kubernetes:
+  Inject it beside an engine in Kubernetes:
     tokengauge inject --mode inbound vllm.yaml | kubectl apply -f -
 
-  Let an editor complete and check the file:
+  Let an editor complete and validate the configuration file:
     tokengauge schema > tokengauge.schema.json";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  One vendor, spans and metrics to a local collector:
+  One provider, spans and metrics to a local collector:
     OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc \\
       tokengauge run --upstream https://api.openai.com
 
   Beside a self-hosted engine:
     tokengauge run --listen 0.0.0.0:8080 --upstream http://127.0.0.1:8000 --vantage inbound
 
-  Two vendors by path prefix:
+  Two providers by path prefix:
     tokengauge run --upstream /openai=https://api.openai.com --upstream /groq=https://api.groq.com/openai";
 
-/// What can be asked for.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the proxy: forward to an upstream, observe on the side, export over OTLP and /metrics
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
-    /// Have a running proxy seen off before it is stopped: it is not ready, serves on, and keeps no connection; returns when
-    /// nothing is in flight any more
-    Drain(drain::Args),
-    /// Ask a running proxy whether it is well; exits with 0 or 1
-    Probe(probe::Args),
-    /// See it work: a simulated backend, a mixed load, the proxy and an OTLP receiver in one process
+    /// Drain a running proxy and wait until it is idle: it reports not ready, closes connections after their current
+    /// request, and still serves every request
+    Drain(admin_client::DrainArgs),
+    /// Check the health of a running proxy; exits with 0 or 1
+    Probe(admin_client::ProbeArgs),
+    /// Run a demo: a simulated backend, a mixed load, the proxy and an OTLP receiver in one process
     #[cfg(feature = "demo")]
     Demo(demo::Args),
     /// Run a simulated LLM backend: OpenAI-compatible, paced like a real engine, with stalls and failures on request
     #[cfg(feature = "demo")]
     Simulate(simulate::Args),
-    /// Evaluate request logs: throughput, latency, errors and cost, A against B, and limits to be kept
+    /// Evaluate request logs: throughput, latency, errors and cost, comparisons of A and B, and limits
     #[cfg(feature = "desk")]
     Report(report::Args),
-    /// Validate a configuration file: every error with its line, its key and its remedy
+    /// Validate a configuration file and print every error with line, key and hint
     Check(check::CheckArgs),
-    /// Run the admission webhook that gives pods their sidecar when they are created
+    /// Run the admission webhook that injects the sidecar into new pods
     Injector(Box<injector::Args>),
-    /// Write Grafana's dashboards, or check that a folder has them as they are generated
+    /// Write the Grafana dashboards, or check that the files in a folder match
     #[cfg(feature = "desk")]
-    Dashboards(dashboards::Args),
-    /// Make Prometheus' rules of alerts, or check that a folder has them
+    Dashboards(monitoring::DashboardsArgs),
+    /// Write the Prometheus alert rules, or check that the files in a folder match
     #[cfg(feature = "desk")]
-    Alerts(alerts::Args),
-    /// Put the sidecar into Kubernetes manifests: beside an engine or beside an application
+    Alerts(monitoring::AlertsArgs),
+    /// Inject the sidecar into Kubernetes manifests, beside an engine or beside an application
     Inject(Box<inject::InjectArgs>),
-    /// Take out of Kubernetes manifests what inject put in
+    /// Remove from Kubernetes manifests what inject added
     Uninject(inject::UninjectArgs),
-    /// Print the JSON Schema of the configuration file, of a line of the request log, of the file of prices, of a report,
-    /// or of the limits that a report is held to
+    /// Print the JSON Schema of the configuration file, a request log line, the price file, a report, or the limits of a
+    /// report
     Schema {
         #[arg(default_value = "config")]
         of: check::SchemaOf,
     },
 }
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub fn main(cli: Cli) -> ExitCode {
     match cli.command {
-        Command::Run(args) => ended(run::run(args, config::environment)),
-        Command::Drain(args) => said(drain::run(&args, config::environment)),
-        Command::Probe(args) => said(probe::run(&args, config::environment)),
+        Command::Run(args) => exit_code(run::run(args, config::environment)),
+        Command::Drain(args) => {
+            print_result(admin_client::drain(&args, config::environment).map_err(describe))
+        }
+        Command::Probe(args) => {
+            print_result(admin_client::probe(&args, config::environment).map_err(describe))
+        }
         #[cfg(feature = "demo")]
-        Command::Demo(args) => ended(demonstrated(args)),
+        Command::Demo(args) => exit_code(run_demo(args)),
         #[cfg(feature = "demo")]
-        Command::Simulate(args) => ended(simulated(args)),
+        Command::Simulate(args) => exit_code(run_simulator(args)),
         #[cfg(feature = "desk")]
         Command::Report(args) => report::run(args),
-        Command::Check(args) => answer(check::check(&args)),
-        Command::Injector(args) => ended(injector::run(*args, config::environment)),
+        Command::Check(args) => print_result(check::check(&args)),
+        Command::Injector(args) => exit_code(injector::run(*args, config::environment)),
         #[cfg(feature = "desk")]
-        Command::Dashboards(args) => answer(dashboards::run(&args)),
+        Command::Dashboards(args) => print_result(monitoring::dashboards(&args)),
         #[cfg(feature = "desk")]
-        Command::Alerts(args) => answer(alerts::run(&args).map_err(|error| format!("{error:#}"))),
+        Command::Alerts(args) => {
+            print_result(monitoring::alerts(&args).map_err(|error| format!("{error:#}")))
+        }
         Command::Inject(args) => inject::inject(&args),
         Command::Uninject(args) => inject::uninject(&args),
-        Command::Schema { of } => answer(Ok::<_, ConfigErrors>(check::schema(of))),
+        Command::Schema { of } => print_result(Ok::<_, ConfigErrors>(check::schema(of))),
     }
 }
 
 #[cfg(feature = "demo")]
-fn demonstrated(args: demo::Args) -> anyhow::Result<ExitCode> {
+fn run_demo(args: demo::Args) -> anyhow::Result<ExitCode> {
     log::start(demo::LOG);
-    // By convention (no-color.org) any value but the empty one counts.
-    let colourless = config::environment("NO_COLOR").is_some_and(|value| !value.is_empty());
-    run::runtime()?.block_on(demo::run(args, colourless))
+    // By convention (no-color.org), any value except an empty one counts.
+    let no_color = config::environment("NO_COLOR").is_some_and(|value| !value.is_empty());
+    run::runtime()?.block_on(demo::run(args, no_color))
 }
 
 #[cfg(feature = "demo")]
-fn simulated(args: simulate::Args) -> anyhow::Result<ExitCode> {
+fn run_simulator(args: simulate::Args) -> anyhow::Result<ExitCode> {
     run::runtime()?.block_on(simulate::run(args))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn said(result: anyhow::Result<String>) -> ExitCode {
-    answer(result.map_err(|error| format!("tokengauge: {error:#}")))
+fn describe(error: anyhow::Error) -> String {
+    format!("tokengauge: {error:#}")
 }
 
-fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
-    result.unwrap_or_else(|error| answer(Err::<String, _>(format!("tokengauge: {error:#}"))))
+fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| print_result(Err::<String, _>(describe(error))))
 }
 
-/// Writes what came out to standard output and succeeds, or what was wrong to standard error and fails.
-fn answer(answer: Result<String, impl Display>) -> ExitCode {
-    match answer {
+/// Prints a result to standard output, or an error to standard error. Returns the exit code.
+fn print_result(result: Result<String, impl Display>) -> ExitCode {
+    match result {
         Ok(text) => match writeln!(io::stdout().lock(), "{}", text.trim_end()) {
-            // A reader that has gone (`| head`) is no failure.
+            // A reader that closed the pipe (`| head`) is not an error.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
             Ok(()) | Err(_) => ExitCode::SUCCESS,
         },
-        Err(wrong) => {
-            // AdminAddress standard error cannot be written to either, there is nobody left to tell.
-            drop(writeln!(io::stderr().lock(), "{wrong}"));
+        Err(error) => {
+            // If standard error is not writable either, the exit code has to do.
+            drop(writeln!(io::stderr().lock(), "{error}"));
             ExitCode::FAILURE
         }
     }
@@ -195,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// `run`'s flags alone.
+    /// The flags of `run`.
     #[derive(Debug, Parser)]
     struct Run {
         #[command(flatten)]
@@ -203,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Cli::command().debug_assert();
         Run::command().debug_assert();
     }
 
     #[test]
-    fn every_flag_has_its_variable_and_its_help() {
+    fn every_run_flag_has_a_variable_and_help() {
         for flag in Run::command().get_arguments() {
             let name = flag.get_long().unwrap();
             let expected = format!("TOKENGAUGE_{}", name.to_uppercase().replace('-', "_"));
@@ -220,21 +222,21 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_read_and_lists_may_be_repeated_or_joined() {
+    fn list_flags_may_be_repeated_or_joined() {
         let line = "run --listen 127.0.0.1:1,unix:/s --listen [::1]:2 --upstream /a=http://a --upstream http://b \
                     --drain 5s --vantage gateway --log-level debug";
         let run = Run::try_parse_from(line.split(' ')).unwrap();
         assert_eq!(run.args.listen.len(), 3);
         let upstreams: Vec<&str> = run.args.upstream.iter().map(|url| url.expose()).collect();
         assert_eq!(upstreams, ["/a=http://a", "http://b"]);
-        for wrong in ["--drain 5", "--listen 4000", "--vantage sideways", "--admin :4001"] {
-            let line = format!("run {wrong}");
-            assert!(Run::try_parse_from(line.split(' ')).is_err(), "{wrong}");
+        for invalid in ["--drain 5", "--listen 4000", "--vantage sideways", "--admin :4001"] {
+            let line = format!("run {invalid}");
+            assert!(Run::try_parse_from(line.split(' ')).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn a_flag_that_is_on_or_off_may_be_written_without_a_value() {
+    fn boolean_flags_need_no_value() {
         for (line, expected) in [
             ("run", None),
             ("run --engine-metrics --upstream http://a", Some(true)),
@@ -244,14 +246,14 @@ mod tests {
             let run = Run::try_parse_from(line.split(' ')).unwrap();
             assert_eq!(run.args.engine_metrics, expected, "{line}");
         }
-        for wrong in ["--engine-metrics=maybe", "--objectives noise"] {
-            let line = format!("run {wrong}");
-            assert!(Run::try_parse_from(line.split(' ')).is_err(), "{wrong}");
+        for invalid in ["--engine-metrics=maybe", "--objectives noise"] {
+            let line = format!("run {invalid}");
+            assert!(Run::try_parse_from(line.split(' ')).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn a_url_with_a_password_is_never_echoed() {
+    fn never_prints_a_url_with_a_password() {
         let line = "run --upstream https://me:s3cret@host";
         let run = Run::try_parse_from(line.split(' ')).unwrap();
         let errors = config::load(&run.args, &|_| None).unwrap_err();

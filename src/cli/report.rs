@@ -1,4 +1,4 @@
-//! `tokengauge report`: figures over request logs, and whether they keep their limits.
+//! `tokengauge report`: evaluates request logs and checks limits.
 
 use std::fmt::Display;
 use std::fs;
@@ -15,19 +15,19 @@ use tokengauge_report::read::{File, sha256};
 use tokengauge_report::window::Cut;
 use tokengauge_report::{Compare, Report, Request, Side};
 
-/// Evaluate request logs: throughput, latency, errors and cost, A against B, and limits to be kept
+/// Evaluate request logs: throughput, latency, errors and cost, comparisons of A and B, and limits
 ///
-/// Reads what `request_log` writes. Cuts off warm-up and ramp-down, finds the steady state and says so, and tells for each group
-/// of requests output TPS, time to first token, inter-token latency (time per output token), duration, errors, tokens and
-/// cost. docs/report.md has the definitions.
+/// Reads the files of `request_log`. Removes warm-up and ramp-down, and reports for each group of requests output TPS, time
+/// to first token, inter-token latency (time per output token), duration, errors, tokens and cost. docs/report.md has the
+/// definitions.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
-    /// Request logs, rotated ones too and in any order; .gz is unpacked, - is standard input
+    /// Read these request logs, in any order, including rotated ones; .gz is decompressed, - is standard input
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
-    /// What requests are grouped by: model, route, variant, tenant, session, conversation, provider, operation, stream,
+    /// Group requests by: model, route, variant, tenant, session, conversation, provider, operation, stream,
     /// server, outcome, error, input_band, output_band
     #[arg(
         long,
@@ -37,56 +37,56 @@ pub struct Args {
     )]
     pub by: Vec<Dimension>,
 
-    /// Only requests of which this holds; may be given several times
+    /// Use only requests that match; may be repeated
     #[arg(long = "where", value_name = "NAME=VALUE")]
     pub only: Vec<Selector>,
 
-    /// Compare two kinds of requests of one run, the first being A
+    /// Compare two kinds of requests of one run; the first is A
     #[arg(long, value_name = "NAME=A,NAME=B", value_parser = pair, conflicts_with = "baseline")]
     pub compare: Option<Pair>,
 
-    /// Compare with another run: its files are A, the others B; may be given several times
+    /// Compare with another run: its files are A, the others B; may be repeated
     #[arg(long, value_name = "FILE")]
     pub baseline: Vec<PathBuf>,
 
-    /// What to cut off the beginning: auto finds the steady state; a time (60s), a number of requests, or none
+    /// Remove this from the start: auto finds the steady state; a time (60s), a number of requests, or none
     #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
     pub warmup: Cut,
 
-    /// What to cut off the end, likewise
+    /// Remove this from the end: as --warmup
     #[arg(long, value_name = "CUT", default_value = "auto", value_parser = cut)]
     pub ramp_down: Cut,
 
-    /// Limits to be kept (YAML); exits with 1 if one is broken
+    /// Check these limits (YAML); exits with 1 if one is broken
     #[arg(long, value_name = "FILE")]
     pub accept: Option<PathBuf>,
 
-    /// Confidence of intervals, as a share or a percentage
-    #[arg(long, value_name = "SHARE", default_value = "95%", value_parser = confidence)]
+    /// Set the confidence of intervals, as a ratio or a percentage
+    #[arg(long, value_name = "RATIO", default_value = "95%", value_parser = confidence)]
     pub confidence: f64,
 
-    /// Resamples of the bootstrap
+    /// Set the number of bootstrap resamples
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     pub resamples: u32,
 
-    /// Of all random numbers: the same seed and the same input give the same report
+    /// Seed random numbers: the same seed and the same input give the same report
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// What is written to standard output
+    /// Print the report in this format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: Format,
 
-    /// Write a page with tables and plots that needs no other file
+    /// Write a self-contained HTML page with tables and plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
-/// A and B.
+/// The two sides of a comparison, A and B.
 #[derive(Clone, Debug)]
 pub struct Pair(Selector, Selector);
 
-/// What is written to standard output.
+/// The format of standard output.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Format {
     Text,
@@ -95,21 +95,21 @@ pub enum Format {
 
 const AFTER: &str = "\
 Examples:
-  How each model did, and each tenant on it:
+  By model and tenant:
     tokengauge report --by model,tenant requests.jsonl requests.jsonl.1
 
-  A page of one benchmark run:
+  An HTML page of one benchmark run:
     tokengauge report run.jsonl --html run.html
 
-  Was variant b as good as a, in the same traffic?
+  Compare two variants of the same traffic:
     tokengauge report requests.jsonl --compare variant=a,variant=b
 
-  May this build be released?
+  Check a release against limits:
     tokengauge report new.jsonl --baseline old.jsonl --accept limits.yaml
 
-Exit status: 0 if all limits are kept, 1 if one is broken, 2 if there is no report.";
+Exit status: 0 if all limits hold, 1 if one is broken, 2 if there is no report.";
 
-/// Exit status where there is no report: clap's own for a wrong command line.
+/// Exit status without a report. clap uses it for an invalid command line.
 const NO_REPORT: u8 = 2;
 
 fn cut(text: &str) -> Result<Cut, String> {
@@ -121,15 +121,15 @@ fn cut(text: &str) -> Result<Cut, String> {
         "none" => Ok(Cut::Nothing),
         text => {
             let length: Result<DurationValue, _> = text.parse();
-            let remedy = "write auto, none, a time such as 60s, or a number of requests";
-            length.map(|DurationValue(length)| Cut::Time(length)).map_err(|_| remedy.to_owned())
+            let hint = "write auto, none, a time such as 60s, or a number of requests";
+            length.map(|DurationValue(length)| Cut::Time(length)).map_err(|_| hint.to_owned())
         }
     }
 }
 
 fn pair(text: &str) -> Result<Pair, String> {
     let sides = text.split_once(',').ok_or("name two sides, such as variant=a,variant=b")?;
-    let side = |text: &str| text.parse().map_err(|wrong: NoSelector| wrong.to_string());
+    let side = |text: &str| text.parse().map_err(|error: NoSelector| error.to_string());
     let (a, b): (Selector, Selector) = (side(sides.0)?, side(sides.1)?);
     if a == b {
         return Err(format!("both sides are {a}; name two that differ"));
@@ -138,24 +138,24 @@ fn pair(text: &str) -> Result<Pair, String> {
 }
 
 fn confidence(text: &str) -> Result<f64, String> {
-    let share: config::value::Ratio =
-        text.parse().map_err(|wrong: config::value::ValueError| wrong.to_string())?;
-    Ok(share.0)
+    let ratio: config::value::Ratio =
+        text.parse().map_err(|error: config::value::ValueError| error.to_string())?;
+    Ok(ratio.0)
 }
 
-/// Evaluates, writes what came out, and says by its status whether the limits are kept.
+/// Evaluates the logs and prints the report. The exit code tells whether the limits hold.
 pub(super) fn run(args: Args) -> ExitCode {
-    match evaluated(args) {
+    match evaluate(args) {
         Ok(status) => status,
-        Err(wrong) => {
-            // AdminAddress standard error cannot be written to either, there is nobody left to tell.
-            drop(writeln!(io::stderr().lock(), "{wrong}"));
+        Err(error) => {
+            // If standard error is not writable either, the exit code has to do.
+            drop(writeln!(io::stderr().lock(), "{error}"));
             ExitCode::from(NO_REPORT)
         }
     }
 }
 
-fn evaluated(args: Args) -> Result<ExitCode, Box<dyn Display>> {
+fn evaluate(args: Args) -> Result<ExitCode, Box<dyn Display>> {
     let (format, html) = (args.format, args.html.clone());
     let request = request(args)?;
     let report = tokengauge_report::evaluate(&request).map_err(boxed)?;
@@ -164,7 +164,7 @@ fn evaluated(args: Args) -> Result<ExitCode, Box<dyn Display>> {
     }
     if let Some(path) = html {
         let written = fs::write(&path, tokengauge_report::html::render(&report));
-        written.map_err(|error| boxed(format!("{} cannot be written: {error}", path.display())))?;
+        written.map_err(|error| boxed(format!("cannot write {}: {error}", path.display())))?;
     }
     print(&report, format)?;
     Ok(match report.accepted() {
@@ -173,8 +173,8 @@ fn evaluated(args: Args) -> Result<ExitCode, Box<dyn Display>> {
     })
 }
 
-fn boxed(wrong: impl Display + 'static) -> Box<dyn Display> {
-    Box::new(wrong)
+fn boxed(error: impl Display + 'static) -> Box<dyn Display> {
+    Box::new(error)
 }
 
 fn request(args: Args) -> Result<Request, Box<dyn Display>> {
@@ -187,9 +187,9 @@ fn request(args: Args) -> Result<Request, Box<dyn Display>> {
     };
     let compares = acceptance.as_ref().is_some_and(|(acceptance, _)| acceptance.compares());
     if compares && matches!(compare, Compare::Nothing) {
-        let wrong = "--accept: the file limits a change or a difference, but nothing is compared; \
-                     give --compare or --baseline";
-        return Err(boxed(wrong));
+        let message = "--accept: the file limits a change or a difference, but nothing is compared; \
+                       add --compare or --baseline";
+        return Err(boxed(message));
     }
     let runs = matches!(compare, Compare::Runs);
     let file = |path, side| File { path, side: if runs { side } else { Side::Neither } };
@@ -216,7 +216,7 @@ fn print(report: &Report, format: Format) -> Result<(), Box<dyn Display>> {
         Format::Json => serde_json::to_string_pretty(report).map_err(boxed)? + "\n",
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // A reader that has gone (`| head`) is no failure.
+        // A reader that closed the pipe (`| head`) is not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(boxed(error)),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_read() {
+    fn parses_arguments() {
         let line = "x a.jsonl b.gz --by session --where model=m --compare variant=a,variant=b --warmup 60s \
                     --ramp-down 5 --confidence 0.9 --seed 7";
         let args = parse(line).unwrap();
@@ -266,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn wrong_ones_are_refused() {
-        for wrong in [
+    fn rejects_invalid_arguments() {
+        for invalid in [
             "x",
             "x log --by colour",
             "x log --compare variant=a",
@@ -278,7 +278,7 @@ mod tests {
             "x log --confidence 2",
             "x log --resamples 1",
         ] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+            assert!(parse(invalid).is_err(), "{invalid}");
         }
     }
 }

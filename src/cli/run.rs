@@ -1,4 +1,4 @@
-//! `tokengauge run`: the proxy, until a signal ends it.
+//! `tokengauge run`: runs the proxy until a signal stops it.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,17 +10,17 @@ use crate::config::{self, Config, ConfigWatcher, ExportOverrides, RunArgs};
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
 
-/// Threads that move bytes: as many as there are cores, up to a number beyond which a relay only pays for stealing.
-const MOST_WORKERS: usize = 16;
+/// Maximum number of worker threads. With more, a relay mostly pays for work stealing.
+const MAX_WORKERS: usize = 16;
 
-/// By this an application says that its own prompts may be captured: not for those of all that are behind a proxy.
+/// Enables content capture in an application. Ignored here, because a proxy serves other applications as well.
 const CAPTURE_VARIABLE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
 
-/// Runs the proxy; `environment` is asked for `OTEL_*` and proxy variables.
+/// Runs the proxy. `environment` provides `OTEL_*` and proxy variables.
 pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Result<ExitCode> {
     process::raise_open_file_limit();
-    let mut watch = ConfigWatcher::new(args, environment);
-    let config = watch.load()?;
+    let mut watcher = ConfigWatcher::new(args, environment);
+    let config = watcher.load()?;
     super::log::start(config.log);
     for word in &config.ignored_propagators {
         self_telemetry::setting_ignored(
@@ -32,34 +32,34 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     }
     let export = export(&config, environment);
     let runtime = runtime()?;
-    let ended = runtime.block_on(serve(config, export, watch));
-    // A flush that a second signal broke off is not waited for.
+    let result = runtime.block_on(serve(config, export, watcher));
+    // Does not wait for a flush that a second signal interrupted.
     runtime.shutdown_background();
-    ended
+    result
 }
 
 /// The runtime of the data path. Telemetry and observation have threads of their own.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(cores.min(MOST_WORKERS)).thread_name("relay").enable_all().build()
+    builder.worker_threads(cores.min(MAX_WORKERS)).thread_name("relay").enable_all().build()
 }
 
-/// What the environment and the file say of export; each setting that is not understood is said once.
+/// Merges the export settings of environment and file. Logs each invalid setting.
 pub fn export(
     config: &Config,
     environment: fn(&str) -> Option<String>,
 ) -> tokengauge_telemetry::Config {
-    let said = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
-    let (mut export, problems) = tokengauge_telemetry::Config::from_env(said);
+    let setting = |name: &str| overridden(&config.export, name).or_else(|| environment(name));
+    let (mut export, problems) = tokengauge_telemetry::Config::from_env(setting);
     for problem in &problems {
         self_telemetry::setting_ignored(&problem.variable, &problem.message);
     }
-    let captures = |value: &String| {
+    let is_enabled = |value: &String| {
         let off = ["", "false", "no_content"];
         !off.contains(&value.to_ascii_lowercase().as_str())
     };
-    if environment(CAPTURE_VARIABLE).filter(captures).is_some() {
+    if environment(CAPTURE_VARIABLE).filter(is_enabled).is_some() {
         self_telemetry::setting_ignored(
             CAPTURE_VARIABLE,
             "content is captured per route only; write `content: {capture: true}` there",
@@ -76,7 +76,7 @@ pub fn export(
     export
 }
 
-/// What the file says in the words of the environment; the per-signal forms would win over it, so they go unheard.
+/// The file's value for a variable. The per-signal variables are cleared, because they would take precedence over it.
 fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
     let setting = name.strip_prefix("OTEL_").unwrap_or(name);
     match setting.strip_prefix("EXPORTER_OTLP_").unwrap_or(setting) {
@@ -95,34 +95,34 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
 async fn serve(
     config: Config,
     export: tokengauge_telemetry::Config,
-    watch: ConfigWatcher,
+    watcher: ConfigWatcher,
 ) -> anyhow::Result<ExitCode> {
-    // Before anything is said of listening: whoever has read that may send a signal.
+    // Before the log reports that the proxy listens, because a reader of the log may then send a signal.
     let mut stop = Stop::listen()?;
     let hang_up = signal(SignalKind::hangup())?;
     let app = App::start(config, export).await?;
-    announce(&app);
+    log_addresses(&app);
     tokio::select! {
-        never = watch.run(hang_up, |loaded| reload(&app, loaded)) => match never {},
-        () = stop.asked() => {}
+        never = watcher.run(hang_up, |loaded| reload(&app, loaded)) => match never {},
+        () = stop.requested() => {}
     }
-    // As the configuration says now, which may have been reloaded since.
-    let drain = app.config().drain;
+    // The configuration may have been reloaded since the start.
+    let grace_period = app.config().drain;
     tokio::select! {
-        _ = app.shutdown(drain) => Ok(ExitCode::SUCCESS),
-        () = stop.asked() => Ok(ExitCode::from(SECOND_SIGNAL)),
+        _ = app.shutdown(grace_period) => Ok(ExitCode::SUCCESS),
+        () = stop.requested() => Ok(ExitCode::from(SECOND_SIGNAL)),
     }
 }
 
-/// 128 + SIGTERM, as shells tell a process that a signal ended.
+/// 128 + SIGTERM, as shells report a process that a signal terminated.
 pub(super) const SECOND_SIGNAL: u8 = 143;
 
-fn announce(app: &App) {
+fn log_addresses(app: &App) {
     let config = app.config();
     for listener in &config.listeners {
         let address = match (&listener.address, app.addresses()) {
-            // With port 0 in the configuration, the port that was given.
-            (tokengauge_listen::Address::Tcp(wanted), [only]) if wanted.port() == 0 => {
+            // For port 0, the port that the kernel assigned.
+            (tokengauge_listen::Address::Tcp(configured), [only]) if configured.port() == 0 => {
                 only.to_string()
             }
             (address, _) => address.to_string(),
@@ -163,7 +163,7 @@ impl Stop {
         })
     }
 
-    pub(super) async fn asked(&mut self) {
+    pub(super) async fn requested(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -1,4 +1,4 @@
-//! `tokengauge simulate`: the simulated backend alone.
+//! `tokengauge simulate`: runs the simulated backend.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -10,25 +10,25 @@ use tokio::net::TcpListener;
 use super::run::Stop;
 use tokengauge_simulator::{Config, Ledger, Profile, profile};
 
-/// Serve a simulated LLM backend that speaks OpenAI's API
+/// Run a simulated LLM backend with OpenAI's API
 ///
-/// Answers POST */chat/completions, */completions and */embeddings and GET */models, streaming or whole, with made-up
-/// text at the pace of its models, GET /health, and GET /metrics with vLLM's names for what the engine is doing. Use it to try tokengauge, or anything else that talks to an LLM, without one.
+/// Serves POST */chat/completions, */completions and */embeddings and GET */models, streaming or not, with generated
+/// text at the pace of its models, GET /health, and GET /metrics with vLLM's metric names. Use it to test tokengauge, or any
+/// other client of an LLM API, without an LLM.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = after_help())]
 pub struct Args {
-    /// AdminAddress to listen
+    /// Listen on this address
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18080")]
     pub listen: SocketAddr,
 
-    /// A model to serve, with options on top of the default model of that name; may be given several times
+    /// Serve this model, with options that override those of the default model of that name; may be repeated
     ///
-    /// Without any: sim-typical, sim-fast, sim-slow and sim-reasoning. A request for another model is answered by the
-    /// first one.
+    /// Without this flag: sim-typical, sim-fast, sim-slow and sim-reasoning. Requests for an unknown model use the first one.
     #[arg(long = "model", value_name = "NAME[:key=value,…]")]
     pub models: Vec<Profile>,
 
-    /// The same seed and the same request give the same answer
+    /// Seed random numbers: the same seed and the same request give the same response
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -43,18 +43,18 @@ Model options:
   step-ms=7.5  batch-ms=1.37                  time per token = step + streams of this model × batch
   tokens=60-240  chunk-tokens=1  jitter=0.02  length, tokens per chunk, variation of the pace
   reasoning=40-120 | hidden=40-120            thinking before the answer, streamed or silent
-  usage=never|on-request|always               when a stream tells its usage
+  usage=never|on-request|always               when a stream reports its usage
   tools=true                                  calls a tool whenever one is offered
-  role-chunk=false                            streams begin without a role-only chunk
+  role-chunk=false                            streams start without a role-only chunk
   ping-ms=500                                 sends comments while it waits
-  slots=8                                     answers generated at once; further requests wait their turn
-  prefix-hits=0.3                             share of each prompt that is found in the prefix cache
-  requests-per-minute=600                     beyond it 429; what is left stands in x-ratelimit-* headers
-  stall=0.1  stall-after=20  stall-ms=3000    one in ten is silent for 3 s after 20 tokens
+  slots=8                                     concurrent responses; further requests are queued
+  prefix-hits=0.3                             ratio of each prompt found in the prefix cache
+  requests-per-minute=600                     beyond it 429; x-ratelimit-* headers report the rest
+  stall=0.1  stall-after=20  stall-ms=3000    one in ten stalls for 3 s after 20 tokens
   fail=0.05  status=429                       one in twenty is an error
-  cut=0.02  cut-after=30                      one in fifty breaks off after 30 tokens
+  cut=0.02  cut-after=30                      one in fifty is cut off after 30 tokens
 
-A request can ask for its own treatment with headers:
+A request can override these with headers:
   x-simulate-tokens, -chunk-tokens, -gap-us, -ttft-us, -stall-after, -stall-ms, -status, -cut-after
 
 Example:
@@ -73,14 +73,16 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if !args.models.is_empty() {
         config.models = args.models;
     }
-    // Before anything is said: whoever has read it may send a signal. As a container's first process it would not end by itself.
+    // Before the address is printed, because a reader may then send a signal. As a container's first process this would
+    // ignore it.
     let mut stop = Stop::listen()?;
-    announce(address, &config)?;
-    tokengauge_simulator::serve(listener, config, Arc::new(Ledger::default()), stop.asked()).await;
+    print_address(address, &config)?;
+    tokengauge_simulator::serve(listener, config, Arc::new(Ledger::default()), stop.requested())
+        .await;
     Ok(())
 }
 
-fn announce(address: SocketAddr, config: &Config) -> std::io::Result<()> {
+fn print_address(address: SocketAddr, config: &Config) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "simulated backend on http://{address}/v1")?;
     for model in &config.models {
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_read_and_bad_ones_explained() {
+    fn parses_arguments_and_explains_errors() {
         let args =
             Alone::parse_from(["x", "--model", "a:step-ms=3", "--model", "b", "--seed", "9"]).args;
         let names: Vec<_> = args.models.iter().map(|it| it.name.as_str()).collect();
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_explains_every_option() {
+    fn help_documents_every_option() {
         let help = after_help();
         for key in profile::KEYS.split(", ") {
             assert!(help.contains(&format!("{key}=")), "{key}");

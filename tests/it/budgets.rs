@@ -187,7 +187,7 @@ async fn a_budget_outlives_its_process_and_a_file_that_is_not_whole_is_put_aside
     bytes.truncate(bytes.len() - 1);
     fs::write(&file, &bytes).unwrap();
     let process = keeping(folder.path(), &backend).await;
-    process.logged(&["refused and put aside", "its checksum is wrong", "slo.refused.1"]).await;
+    process.logged(&["rejected and renamed", "wrong checksum", "slo.refused.1"]).await;
     assert_eq!(budget(&process).await, None);
     assert_eq!(fs::read(folder.path().join("slo.refused.1")).unwrap(), bytes);
     assert_ne!(fs::read(&file).unwrap(), bytes);
@@ -213,7 +213,7 @@ async fn a_place_that_cannot_be_written_is_told_at_the_start() {
         String::from_utf8(ended.stderr).unwrap()
     };
     let told = start("/no/folder/slo");
-    assert!(told.contains("slo_state: /no/folder/slo cannot be written"), "{told}");
+    assert!(told.contains("slo_state: cannot write /no/folder/slo"), "{told}");
     let told = start(folder.path().to_str().unwrap());
-    assert!(told.contains("is no regular file"), "{told}");
+    assert!(told.contains("is not a regular file"), "{told}");
 }

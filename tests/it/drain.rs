@@ -394,7 +394,7 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     let hasty = ["drain", "--admin", &admin, "--delay", "0s", "--timeout", "1ms"];
     let (code, said) = told(&command(&hasty, &[]).await);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("answers 503: not drained in time"), "{said}");
+    assert!(said.contains("returned 503: not drained in time"), "{said}");
 
     // Who lingers asks anew when the time is over.
     let lingering = format!("drain --admin {admin} --timeout 1ms --linger 1h");
@@ -406,7 +406,7 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     assert_eq!(probe("livez").await, (Some(0), "live\n".to_owned()));
     let (code, said) = probe("readyz").await;
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.ends_with("/readyz answers 503: draining\n"), "{said}");
+    assert!(said.ends_with("/readyz returned 503: draining\n"), "{said}");
     assert!(!draining.is_finished(), "a stream is open");
     upstream.write(DONE).await;
     assert_eq!(client.read_to_end().await, DONE.as_bytes());
@@ -417,7 +417,7 @@ async fn the_commands_ask_and_say_what_they_are_told() {
     assert_eq!(process.ended().await.code(), Some(0));
     let (code, said) = probe("livez").await;
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("nobody listens on 127.0.0.1:"), "{said}");
+    assert!(said.contains("cannot connect to 127.0.0.1:"), "{said}");
 }
 
 /// The address of a Service is known before what is behind it.
@@ -434,7 +434,7 @@ async fn a_probe_that_may_wait_asks_until_all_is_well() {
     };
     let (code, said) = probe("600ms").await;
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("nobody listens on 127.0.0.1:"), "{said}");
+    assert!(said.contains("cannot connect to 127.0.0.1:"), "{said}");
     let upstream = format!("http://{}", backend.address);
     let later = async {
         tokio::time::sleep(Duration::from_secs(1)).await;

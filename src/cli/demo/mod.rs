@@ -85,7 +85,7 @@ pub async fn run(args: Args, colourless: bool) -> anyhow::Result<ExitCode> {
             show.say(&report.0)?;
             Ok(if report.1 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        () = stop.asked() => anyhow::bail!("interrupted before anything could be compared"),
+        () = stop.requested() => anyhow::bail!("interrupted before anything could be compared"),
     }
 }
 
@@ -128,7 +128,7 @@ async fn over(stop: &mut Stop, length: Option<DurationValue>) {
     };
     tokio::select! {
         () = ended => {}
-        () = stop.asked() => {}
+        () = stop.requested() => {}
     }
 }
 
