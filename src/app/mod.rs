@@ -21,6 +21,7 @@ use tokengauge_listen::{Connections, Listener, Peer};
 use tokengauge_measure::record::Record;
 use tokengauge_observe::tee::{self, ObservationChannel};
 use tokengauge_observe::{InFlightRequests, Observer, Sinks, StreamPhase};
+use tokengauge_telemetry::logs::LogEmitter;
 use tokengauge_telemetry::self_telemetry;
 use tokengauge_telemetry::{Instruments, RequestLog, StateSnapshot, Telemetry, request_log};
 use tokengauge_types::clock;
@@ -175,6 +176,11 @@ impl App {
         &self.addresses
     }
 
+    /// Returns the emitter of OTLP log records, if logs are exported.
+    pub fn log_emitter(&self) -> Option<&LogEmitter> {
+        self.core.telemetry.logs()
+    }
+
     pub const fn admin_addr(&self) -> SocketAddr {
         self.admin
     }
@@ -285,6 +291,9 @@ impl Core {
             config.routes.iter().map(|route| Arc::clone(&route.facts)).collect();
         instruments.initialize_routes(&facts);
         let telemetry = Arc::new(Telemetry::start(export, collector)?);
+        if let Some(emitter) = telemetry.logs() {
+            request_log.export_to(emitter.clone());
+        }
         let spans = Arc::clone(&telemetry);
         let lines = Arc::clone(&request_log);
         let record = Box::new(move |record: &Record| {
@@ -434,7 +443,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flush_timeout_fits_the_two_seconds_of_a_sidecar() {
-        assert!(FLUSH_TIMEOUT + tokengauge_telemetry::telemetry::GRACE < Duration::from_secs(2));
+    fn a_flush_is_over_within_the_two_seconds_that_a_sidecar_has_at_worst() {
+        assert!(
+            FLUSH_TIMEOUT + tokengauge_telemetry::telemetry::SHUTDOWN_GRACE
+                < Duration::from_secs(2)
+        );
     }
 }

@@ -1,20 +1,35 @@
-//! The program's own log, on standard error.
+//! Installs the process log: lines on standard error, and OTLP if configured.
 
 use std::io;
 
+use tokengauge_telemetry::logs::{LogEmitter, TracingLayer};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::config::{Log, LogFormat, LogLevel};
 
-/// Installs the logger for the life of the process. Has no effect if there is one already.
-pub fn start(log: Log) {
-    let subscriber = subscriber(log, io::stderr);
-    drop(tracing::subscriber::set_global_default(subscriber));
+/// Adds OTLP export to the installed log once telemetry has started.
+#[expect(missing_debug_implementations, reason = "the tracing layer has no Debug")]
+pub struct LogExport(reload::Handle<Option<TracingLayer>, Registry>);
+
+impl LogExport {
+    pub fn enable(&self, emitter: &LogEmitter) {
+        // Fails only if the subscriber is gone; then there is no log to export.
+        drop(self.0.reload(Some(emitter.tracing_layer())));
+    }
 }
 
-fn subscriber<W>(log: Log, writer: W) -> Box<dyn Subscriber + Send + Sync>
+/// Installs the log for the life of the process. An already installed log stays.
+pub fn start(log: Log) -> LogExport {
+    let (subscriber, export) = subscriber(log, io::stderr);
+    drop(tracing::subscriber::set_global_default(subscriber));
+    export
+}
+
+fn subscriber<W>(log: Log, writer: W) -> (impl Subscriber + Send + Sync, LogExport)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -25,15 +40,16 @@ where
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(level)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
-        // Only terminals show colours.
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()));
-    match log.format {
-        LogFormat::Text => Box::new(lines.finish()),
-        LogFormat::Json => Box::new(lines.json().flatten_event(true).finish()),
-    }
+    let lines = match log.format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let (otlp, handle) = reload::Layer::new(None);
+    let subscriber = tracing_subscriber::registry().with(otlp).with(lines).with(level);
+    (subscriber, LogExport(handle))
 }
 
 #[cfg(test)]
@@ -59,7 +75,7 @@ mod tests {
     fn logged(log: Log) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
-        let subscriber = subscriber(log, move || writer.clone());
+        let (subscriber, _) = subscriber(log, move || writer.clone());
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(n = 7, "odd");
             tracing::debug!("detail");

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::App;
+use crate::cli::log::LogExport;
 use crate::config::{self, Config, ConfigWatcher, ExportOverrides, RunArgs};
 use tokengauge_telemetry::process;
 use tokengauge_telemetry::self_telemetry;
@@ -21,7 +22,7 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     process::raise_open_file_limit();
     let mut watcher = ConfigWatcher::new(args, environment);
     let config = watcher.load()?;
-    super::log::start(config.log);
+    let log_export = super::log::start(config.log);
     for word in &config.ignored_propagators {
         self_telemetry::setting_ignored(
             "OTEL_PROPAGATORS",
@@ -32,7 +33,7 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     }
     let export = export(&config, environment);
     let runtime = runtime()?;
-    let result = runtime.block_on(serve(config, export, watcher));
+    let result = runtime.block_on(serve(config, export, watcher, &log_export));
     // Does not wait for a flush that a second signal interrupted.
     runtime.shutdown_background();
     result
@@ -70,7 +71,7 @@ pub fn export(
     }
     let headers =
         config.export.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
-    for signal in [&mut export.metrics, &mut export.traces] {
+    for signal in [&mut export.logs, &mut export.metrics, &mut export.traces] {
         signal.headers.0.extend(headers.clone());
     }
     export
@@ -81,12 +82,16 @@ fn overridden(file: &ExportOverrides, name: &str) -> Option<String> {
     let setting = name.strip_prefix("OTEL_").unwrap_or(name);
     match setting.strip_prefix("EXPORTER_OTLP_").unwrap_or(setting) {
         "ENDPOINT" => file.endpoint.clone(),
-        "TRACES_ENDPOINT" | "METRICS_ENDPOINT" => file.endpoint.as_ref().map(|_| String::new()),
+        "TRACES_ENDPOINT" | "METRICS_ENDPOINT" | "LOGS_ENDPOINT" => {
+            file.endpoint.as_ref().map(|_| String::new())
+        }
         "PROTOCOL" => file.protocol.map(|protocol| match protocol {
             config::ExportProtocol::Grpc => "grpc".to_owned(),
             config::ExportProtocol::HttpProtobuf => "http/protobuf".to_owned(),
         }),
-        "TRACES_PROTOCOL" | "METRICS_PROTOCOL" => file.protocol.map(|_| String::new()),
+        "TRACES_PROTOCOL" | "METRICS_PROTOCOL" | "LOGS_PROTOCOL" => {
+            file.protocol.map(|_| String::new())
+        }
         "METRIC_EXPORT_INTERVAL" => file.interval.map(|interval| interval.as_millis().to_string()),
         _ => None,
     }
@@ -96,11 +101,15 @@ async fn serve(
     config: Config,
     export: tokengauge_telemetry::Config,
     watcher: ConfigWatcher,
+    log_export: &LogExport,
 ) -> anyhow::Result<ExitCode> {
     // Before the log reports that the proxy listens, because a reader of the log may then send a signal.
     let mut stop = Stop::listen()?;
     let hang_up = signal(SignalKind::hangup())?;
     let app = App::start(config, export).await?;
+    if let Some(emitter) = app.log_emitter() {
+        log_export.enable(emitter);
+    }
     log_addresses(&app);
     tokio::select! {
         never = watcher.run(hang_up, |loaded| reload(&app, loaded)) => match never {},

@@ -337,7 +337,7 @@ fn export(export: &ExportOverrides) -> raw::Export {
 }
 
 fn request_log(config: &request_log::Config) -> raw::RequestLog {
-    let path = match &config.place {
+    let path = match &config.destination {
         Destination::Stdout => PathBuf::from(STDOUT),
         Destination::File(path) => path.clone(),
     };

@@ -910,7 +910,7 @@ fn checks_the_request_log() {
     assert!(message("{path: a, rotate: {keep: 1001}}").contains("from 0 to 1000"));
     let place = |path: &str| {
         let config = text(&format!("{base}{{path: {path}}}\n")).unwrap();
-        config.request_log.unwrap().place
+        config.request_log.unwrap().destination
     };
     assert_eq!(place("stdout"), Destination::Stdout);
     assert_eq!(place("./stdout"), Destination::File("./stdout".into()));

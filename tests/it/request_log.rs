@@ -181,5 +181,5 @@ async fn a_log_that_cannot_be_opened_is_told_at_the_start() {
         .unwrap();
     let told = String::from_utf8(ended.stderr).unwrap();
     assert!(!ended.status.success());
-    assert!(told.contains("request_log: /no/folder/log cannot be opened"), "{told}");
+    assert!(told.contains("request_log: cannot open /no/folder/log"), "{told}");
 }

@@ -111,7 +111,7 @@ impl Exemplars {
             places: self.places(),
             exemplar: Exemplar {
                 trace_id: record.trace.trace_id,
-                span_id: span::exemplar_span_id(record),
+                span_id: span::innermost_span_id(record),
                 value: 0.0,
                 time: record.wall + end.since(record.points.accept),
             },
@@ -198,7 +198,7 @@ pub struct ExemplarSnapshot {
 
 impl ExemplarSnapshot {
     /// Those of one series, each with its bucket, in their order.
-    pub fn of<'a>(
+    pub fn of_series<'a>(
         &self,
         metric: &str,
         attributes: impl IntoIterator<Item = &'a KeyValue>,
@@ -253,7 +253,7 @@ mod tests {
     fn values(exemplars: &Exemplars, of: &'static str) -> Vec<(usize, f64)> {
         let taken = exemplars.taken();
         let attributes = attributes(of);
-        let found = taken.of(tokengauge::TIME_TO.name, &attributes);
+        let found = taken.of_series(tokengauge::TIME_TO.name, &attributes);
         found.map(|(bucket, exemplar)| (bucket, exemplar.value)).collect()
     }
 
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(values(&exemplars, "b"), [(0, 1.0)]);
         assert_eq!(values(&exemplars, "c"), []);
         let taken = exemplars.taken();
-        assert_eq!(taken.of("other", &attributes("a")).count(), 0);
+        assert_eq!(taken.of_series("other", &attributes("a")).count(), 0);
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
         let left = |record: &Record| {
             exemplars.marks(record).one(series);
             let taken = exemplars.taken();
-            let (_, exemplar) = taken.of(tokengauge::TIME_TO.name, []).next().unwrap();
+            let (_, exemplar) = taken.of_series(tokengauge::TIME_TO.name, []).next().unwrap();
             *exemplar
         };
         let mut record = testing::streamed();

@@ -1,4 +1,4 @@
-//! Counters of what was exported and what was dropped, by signal.
+//! Counts exports and dropped items by signal, and reports them as metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,14 +9,14 @@ use opentelemetry::metrics::Meter;
 use crate::catalog::attributes as key;
 use crate::catalog::health;
 
-/// What is exported, for counting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Signal {
+    Logs,
     Metrics,
     Traces,
 }
 
-/// Why something was never delivered.
+/// Why an item was never delivered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DropReason {
     QueueFull,
@@ -24,44 +24,40 @@ pub enum DropReason {
     Shutdown,
 }
 
-/// What became of exports, by signal.
 #[derive(Debug, Default)]
-pub struct ExportCounters {
-    metrics: Outcomes,
-    traces: Outcomes,
-}
+pub struct ExportCounters([SignalCounters; Signal::ALL.len()]);
 
 #[derive(Debug, Default)]
-struct Outcomes {
-    ok: AtomicU64,
+struct SignalCounters {
+    succeeded: AtomicU64,
     failed: AtomicU64,
-    lost: [AtomicU64; DropReason::ALL.len()],
+    dropped: [AtomicU64; DropReason::ALL.len()],
 }
 
 impl ExportCounters {
-    /// One export request came to its end.
-    pub fn ended(&self, signal: Signal, delivered: bool) {
-        let outcomes = self.of(signal);
-        let counter = if delivered { &outcomes.ok } else { &outcomes.failed };
+    /// Counts one finished export request, whatever its number of attempts.
+    pub fn count_export(&self, signal: Signal, succeeded: bool) {
+        let counters = self.of(signal);
+        let counter = if succeeded { &counters.succeeded } else { &counters.failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many spans, or collections of metrics, will never be delivered.
-    pub fn lost(&self, signal: Signal, reason: DropReason, items: usize) {
-        self.of(signal).lost(reason).fetch_add(items as u64, Ordering::Relaxed);
+    /// Counts spans, log records or collections of metrics that are never delivered.
+    pub fn count_dropped(&self, signal: Signal, reason: DropReason, items: usize) {
+        self.dropped_counter(signal, reason).fetch_add(items as u64, Ordering::Relaxed);
     }
 
     pub fn dropped(&self, signal: Signal, reason: DropReason) -> u64 {
-        self.of(signal).lost(reason).load(Ordering::Relaxed)
+        self.dropped_counter(signal, reason).load(Ordering::Relaxed)
     }
 
-    /// Shows the counts among the metrics.
+    /// Registers the counters as metrics.
     pub fn register(self: &Arc<Self>, meter: &Meter) {
         let counters = Arc::clone(self);
         health::SELF_EXPORTS.observe_counter(meter, move |counter| {
             for signal in Signal::ALL {
-                let outcomes = counters.of(signal);
-                for (result, count) in [("failed", &outcomes.failed), ("ok", &outcomes.ok)] {
+                let of = counters.of(signal);
+                for (result, count) in [("failed", &of.failed), ("ok", &of.succeeded)] {
                     let attributes = [
                         KeyValue::new(key::RESULT.key, result),
                         KeyValue::new(key::SIGNAL.key, signal.as_str()),
@@ -84,17 +80,17 @@ impl ExportCounters {
         });
     }
 
-    const fn of(&self, signal: Signal) -> &Outcomes {
+    const fn of(&self, signal: Signal) -> &SignalCounters {
+        let [logs, metrics, traces] = &self.0;
         match signal {
-            Signal::Metrics => &self.metrics,
-            Signal::Traces => &self.traces,
+            Signal::Logs => logs,
+            Signal::Metrics => metrics,
+            Signal::Traces => traces,
         }
     }
-}
 
-impl Outcomes {
-    const fn lost(&self, reason: DropReason) -> &AtomicU64 {
-        let [queue_full, failed, shutdown] = &self.lost;
+    const fn dropped_counter(&self, signal: Signal, reason: DropReason) -> &AtomicU64 {
+        let [queue_full, failed, shutdown] = &self.of(signal).dropped;
         match reason {
             DropReason::QueueFull => queue_full,
             DropReason::Failed => failed,
@@ -104,10 +100,11 @@ impl Outcomes {
 }
 
 impl Signal {
-    pub const ALL: [Self; 2] = [Self::Metrics, Self::Traces];
+    pub const ALL: [Self; 3] = [Self::Logs, Self::Metrics, Self::Traces];
 
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Logs => "logs",
             Self::Metrics => "metrics",
             Self::Traces => "traces",
         }

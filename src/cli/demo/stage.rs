@@ -111,6 +111,6 @@ fn exporting_to(otlp: SocketAddr) -> tokengauge_telemetry::Config {
     config.metrics.endpoint = Some(format!("http://{otlp}/v1/metrics"));
     config.traces.endpoint = Some(format!("http://{otlp}/v1/traces"));
     config.metric_interval = METRIC_INTERVAL;
-    config.batch.delay = SPAN_DELAY;
+    config.span_batch.delay = SPAN_DELAY;
     config
 }

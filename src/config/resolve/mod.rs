@@ -200,7 +200,7 @@ fn request_log(
     let default = request_log::Rotation::default();
     let default_size = ByteSize(usize::try_from(default.size).unwrap_or(usize::MAX));
     Some(request_log::Config {
-        place: request_log_destination(path),
+        destination: request_log_destination(path),
         rotate: request_log::Rotation {
             size: rotate.size.or(default_size).0 as u64,
             keep: rotate.keep.or(default.keep),

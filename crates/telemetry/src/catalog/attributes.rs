@@ -103,7 +103,7 @@ attributes! {
     RESULT "tokengauge.result" Closed(&["good", "bad", "ok", "failed"]), "Of `tokengauge.slo.events`: good, bad. Of `tokengauge.self.export.requests`: ok, failed.";
     ANOMALY "tokengauge.anomaly" Closed(&["oversize", "bad_frame", "bad_json", "bad_text", "unterminated", "gap", "encoding", "inflation", "panic"]), "What was odd in what went by.";
     DIMENSION "tokengauge.dimension" Closed(&["error_type", "finish_reason", "model", "provider", "tenant", "variant", "series"]), "Which kind of label value had to be called `other`; `series`: a combination of admitted values was one too many.";
-    SIGNAL "tokengauge.signal" Closed(&["metrics", "traces"]), "Which export.";
+    SIGNAL "tokengauge.signal" Closed(&["logs", "metrics", "traces"]), "Exported signal.";
     DROP_REASON "tokengauge.reason" Closed(&["queue_full", "failed", "shutdown"]), "Why it was dropped.";
     OMISSION "tokengauge.omission" Closed(&["not_understood", "truncated"]), "Why content was left out.";
     UPSTREAM "tokengauge.upstream" Configured, "The upstream's name.";

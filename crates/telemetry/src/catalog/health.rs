@@ -85,18 +85,18 @@ pub static SELF_REFUSED: Metric = Metric {
 pub static SELF_EXPORTS: Metric = Metric {
     name: "tokengauge.self.export.requests",
     unit: "{request}",
-    description: "Export requests over OTLP, retries not counted.",
+    description: "OTLP export requests. Retries of a request are not counted.",
     attributes: &[&[SIGNAL, RESULT]],
-    combinations: 4,
+    combinations: 6,
     ..ROW
 };
 
 pub static SELF_DROPPED: Metric = Metric {
     name: "tokengauge.self.export.dropped",
     unit: "{item}",
-    description: "Spans, or collections of metrics, that were never delivered. Cumulative metrics heal with the next delivery.",
+    description: "Spans, log records or collections of metrics that were never delivered. Cumulative metrics recover on the next export.",
     attributes: &[&[SIGNAL, DROP_REASON]],
-    combinations: 6,
+    combinations: 9,
     ..ROW
 };
 

@@ -1,7 +1,7 @@
-//! The `OTEL_*` variables.
+//! Reads the `OTEL_*` variables.
 //!
-//! As the specification says: an empty value is unset, a signal's own variable goes before the general one, enumerated
-//! values ignore case, and a value that is not understood is reported and ignored.
+//! As the specification requires, an empty value is unset, a signal's own variable takes precedence over the general one,
+//! keywords ignore case, and an invalid value is reported and ignored.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -14,61 +14,107 @@ use crate::config::{
 use crate::sampling::{RootSampler, Sampler};
 
 impl Config {
-    /// Reads the `OTEL_*` variables, and `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES`, through
-    /// `get`. A configuration file is laid under the environment by a `get` that falls back on the file's values.
+    /// Reads the `OTEL_*` variables, `TOKENGAUGE_GEN_AI_NAMES` and `TOKENGAUGE_KEEP_UNSAMPLED_FAILURES` through `get`. A
+    /// caller applies a configuration file by a `get` that returns the file's values.
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> (Self, Vec<IgnoredSetting>) {
-        let environment = Environment { get: &get, problems: RefCell::default() };
+        let environment = Environment { get: &get, ignored: RefCell::default() };
         let config = Self {
-            disabled: environment.flag("OTEL_SDK_DISABLED"),
+            disabled: environment.flag("OTEL_SDK_DISABLED", false),
             resource: environment.resource(),
-            metrics: environment.signal("METRICS", "/v1/metrics"),
+            logs: environment.logs(),
+            metrics: environment.metrics(),
             traces: environment.signal("TRACES", "/v1/traces"),
             metric_interval: environment
-                .positive_millis("OTEL_METRIC_EXPORT_INTERVAL")
+                .millis("OTEL_METRIC_EXPORT_INTERVAL")
                 .unwrap_or(Self::METRIC_INTERVAL),
-            temporality: environment.temporality(),
-            batch: environment.batch(),
+            temporality: environment
+                .keyword(
+                    "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
+                    &[
+                        ("cumulative", Temporality::Cumulative),
+                        ("delta", Temporality::Delta),
+                        ("lowmemory", Temporality::LowMemory),
+                    ],
+                )
+                .unwrap_or_default(),
+            span_batch: environment.batch("OTEL_BSP", BatchConfig::SPANS),
+            log_batch: environment.batch("OTEL_BLRP", BatchConfig::LOGS),
             sampler: environment.sampler(),
             max_value_chars: environment
                 .number("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
                 .or_else(|| environment.number("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")),
-            gen_ai: environment.gen_ai(),
-            exemplars: environment.exemplars(),
+            gen_ai: environment
+                .keyword(
+                    "TOKENGAUGE_GEN_AI_NAMES",
+                    &[
+                        ("latest", GenAiNames::Latest),
+                        ("legacy", GenAiNames::Legacy),
+                        ("both", GenAiNames::Both),
+                        ("off", GenAiNames::Off),
+                    ],
+                )
+                .unwrap_or_default(),
+            exemplars: environment
+                .keyword(
+                    "OTEL_METRICS_EXEMPLAR_FILTER",
+                    &[
+                        ("trace_based", ExemplarFilter::TraceBased),
+                        ("always_on", ExemplarFilter::AlwaysOn),
+                        ("always_off", ExemplarFilter::AlwaysOff),
+                    ],
+                )
+                .unwrap_or_default(),
         };
-        (config, environment.problems.into_inner())
+        (config, environment.ignored.into_inner())
     }
 }
 
 struct Environment<'a> {
     get: &'a dyn Fn(&str) -> Option<String>,
-    problems: RefCell<Vec<IgnoredSetting>>,
+    ignored: RefCell<Vec<IgnoredSetting>>,
 }
 
 impl Environment<'_> {
-    fn signal(&self, signal: &str, path: &str) -> SignalConfig {
-        let own = |what: &str| format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
-        let either = |what: &str| {
-            let general = format!("OTEL_EXPORTER_OTLP_{what}");
-            [own(what), general].into_iter().find_map(|name| Some((self.text(&name)?, name)))
+    /// Logs are exported only on request: `OTEL_LOGS_EXPORTER=otlp`, or an endpoint of their own.
+    fn logs(&self) -> SignalConfig {
+        let requested = match self.text("OTEL_LOGS_EXPORTER") {
+            Some(list) => {
+                let mut words = list.split(',').map(str::trim);
+                self.exports("LOGS") && words.any(|word| word.eq_ignore_ascii_case("otlp"))
+            }
+            None => self.text("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT").is_some(),
         };
-        let protocol = either("PROTOCOL").and_then(|(value, name)| self.protocol(&name, &value));
-        let endpoint = self.exports(signal).then(|| self.endpoint(signal, path, protocol));
-        let mut timeout = either("TIMEOUT")
-            .and_then(|(value, name)| self.parse_millis(&name, &value))
-            .unwrap_or(Config::TIMEOUT);
-        if signal == "METRICS" {
-            let bound = self.positive_millis("OTEL_METRIC_EXPORT_TIMEOUT");
-            timeout = bound.map_or(timeout, |bound| bound.min(timeout));
+        if requested { self.signal("LOGS", "/v1/logs") } else { SignalConfig::default() }
+    }
+
+    fn metrics(&self) -> SignalConfig {
+        let mut config = self.signal("METRICS", "/v1/metrics");
+        if let Some(limit) = self.millis("OTEL_METRIC_EXPORT_TIMEOUT") {
+            config.timeout = config.timeout.min(limit);
         }
-        let file = |what| either(what).map(|(value, _)| PathBuf::from(value));
+        config
+    }
+
+    fn signal(&self, signal: &str, path: &str) -> SignalConfig {
+        let name = |what: &str| self.signal_variable(signal, what);
+        let protocol = self.keyword(
+            &name("PROTOCOL"),
+            &[("grpc", Protocol::Grpc), ("http/protobuf", Protocol::HttpProtobuf)],
+        );
+        let endpoint =
+            if self.exports(signal) { self.endpoint(signal, path, protocol) } else { None };
+        let file = |what| self.text(&name(what)).map(PathBuf::from);
+        let headers = name("HEADERS");
         SignalConfig {
-            endpoint: endpoint.flatten(),
+            endpoint,
             protocol: protocol.unwrap_or_default(),
-            headers: either("HEADERS")
-                .map(|(value, name)| ExportHeaders(self.pairs(&name, &value)))
-                .unwrap_or_default(),
-            timeout,
-            gzip: either("COMPRESSION").is_some_and(|(value, name)| self.gzip(&name, &value)),
+            headers: ExportHeaders(
+                self.text(&headers).map(|list| self.pairs(&headers, &list)).unwrap_or_default(),
+            ),
+            timeout: self.millis(&name("TIMEOUT")).unwrap_or(Config::TIMEOUT),
+            gzip: self
+                .keyword(&name("COMPRESSION"), &[("gzip", true), ("none", false)])
+                .unwrap_or(false),
             tls: TlsFiles {
                 certificate: file("CERTIFICATE"),
                 client_key: file("CLIENT_KEY"),
@@ -77,22 +123,26 @@ impl Environment<'_> {
         }
     }
 
-    /// The signal's own endpoint is taken as it is; over HTTP the general one gets the signal's path.
+    /// Returns the name of the signal's own variable if it is set, else of the general one.
+    fn signal_variable(&self, signal: &str, what: &str) -> String {
+        let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
+        if self.text(&own).is_some() { own } else { format!("OTEL_EXPORTER_OTLP_{what}") }
+    }
+
+    /// Uses the signal's own endpoint unchanged. Over HTTP, the signal's path is appended to the general one.
     fn endpoint(&self, signal: &str, path: &str, protocol: Option<Protocol>) -> Option<String> {
-        let own = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
-        let (endpoint, name, path) = match self.text(&own) {
-            Some(endpoint) => (endpoint, own, ""),
-            None => {
-                let name = "OTEL_EXPORTER_OTLP_ENDPOINT";
-                (self.text(name)?, name.to_owned(), path)
-            }
-        };
+        let name = self.signal_variable(signal, "ENDPOINT");
+        let endpoint = self.text(&name)?;
+        let path = if name == "OTEL_EXPORTER_OTLP_ENDPOINT" { path } else { "" };
         let Some(url) = self.with_scheme(signal, &name, &endpoint) else {
-            self.complain(&name, format!("`{endpoint}` is not a URL like http://localhost:4318"));
+            self.ignore(
+                &name,
+                format!("\"{endpoint}\" is not a URL such as http://localhost:4318"),
+            );
             return None;
         };
         if protocol.is_none() && url.trim_end_matches('/').ends_with(":4317") {
-            self.complain(&name, "port 4317 is commonly gRPC, but http/protobuf is the default: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc if so".into());
+            self.ignore(&name, "port 4317 is usually gRPC, but the protocol defaults to http/protobuf; for gRPC set OTEL_EXPORTER_OTLP_PROTOCOL=grpc".into());
         }
         Some(match protocol.unwrap_or_default() {
             Protocol::Grpc => url,
@@ -101,18 +151,14 @@ impl Environment<'_> {
         })
     }
 
-    /// Without a scheme, `…_INSECURE` decides which it is.
+    /// Adds a missing scheme, which `…_INSECURE` selects.
     fn with_scheme(&self, signal: &str, name: &str, endpoint: &str) -> Option<String> {
         let url = if endpoint.contains("://") {
             endpoint.to_owned()
         } else {
-            let own = format!("OTEL_EXPORTER_OTLP_{signal}_INSECURE");
-            let own_or_general = match self.text(&own) {
-                Some(_) => own.as_str(),
-                None => "OTEL_EXPORTER_OTLP_INSECURE",
-            };
-            let scheme = if self.flag(own_or_general) { "http" } else { "https" };
-            self.complain(name, format!("`{endpoint}` has no scheme; taken as {scheme}://"));
+            let insecure = self.flag(&self.signal_variable(signal, "INSECURE"), false);
+            let scheme = if insecure { "http" } else { "https" };
+            self.ignore(name, format!("\"{endpoint}\" has no scheme; using {scheme}://"));
             format!("{scheme}://{endpoint}")
         };
         let uri: http::Uri = url.parse().ok()?;
@@ -120,7 +166,7 @@ impl Environment<'_> {
         (known && uri.host().is_some_and(|host| !host.is_empty())).then_some(url)
     }
 
-    /// `OTEL_METRICS_EXPORTER` and `OTEL_TRACES_EXPORTER`: `none` turns the signal off. Prometheus is always served.
+    /// Reads `OTEL_<signal>_EXPORTER`. `none` turns the signal off. `/metrics` is served in any case.
     fn exports(&self, signal: &str) -> bool {
         let name = format!("OTEL_{signal}_EXPORTER");
         let Some(value) = self.text(&name) else {
@@ -129,62 +175,34 @@ impl Environment<'_> {
         let words: Vec<_> = value.split(',').map(|word| word.trim().to_ascii_lowercase()).collect();
         for word in &words {
             if !matches!(word.as_str(), "otlp" | "none" | "prometheus") {
-                self.complain(&name, format!("`{word}` is not supported; use otlp or none"));
+                self.ignore(&name, format!("\"{word}\" is not supported; use otlp or none"));
             }
         }
         words.iter().any(|word| word == "otlp")
             || !words.iter().any(|word| matches!(word.as_str(), "none" | "prometheus"))
     }
 
-    fn protocol(&self, name: &str, value: &str) -> Option<Protocol> {
-        match value.to_ascii_lowercase().as_str() {
-            "grpc" => Some(Protocol::Grpc),
-            "http/protobuf" => Some(Protocol::HttpProtobuf),
-            _ => self.reject(name, value, "grpc or http/protobuf"),
-        }
-    }
-
-    fn gzip(&self, name: &str, value: &str) -> bool {
-        match value.to_ascii_lowercase().as_str() {
-            "gzip" => true,
-            "none" => false,
-            _ => self.reject(name, value, "gzip or none").unwrap_or(false),
-        }
-    }
-
-    fn temporality(&self) -> Temporality {
-        let name = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
-        let Some(value) = self.text(name) else {
-            return Temporality::default();
-        };
-        match value.to_ascii_lowercase().as_str() {
-            "cumulative" => Temporality::Cumulative,
-            "delta" => Temporality::Delta,
-            "lowmemory" => Temporality::LowMemory,
-            _ => self.reject(name, &value, "cumulative, delta or lowmemory").unwrap_or_default(),
-        }
-    }
-
-    fn batch(&self) -> BatchConfig {
-        let default = BatchConfig::default();
-        let at_least_one = |name| {
-            self.number(name).filter(|&number| {
-                number > 0 || self.reject::<()>(name, "0", "a number above 0").is_some()
+    fn batch(&self, prefix: &str, default: BatchConfig) -> BatchConfig {
+        let name = |what: &str| format!("{prefix}_{what}");
+        let at_least_one = |what| {
+            let name = name(what);
+            self.number(&name).filter(|&number| {
+                number > 0 || self.reject::<()>(&name, "0", "a number above 0").is_some()
             })
         };
-        let queue = at_least_one("OTEL_BSP_MAX_QUEUE_SIZE").unwrap_or(default.queue);
-        let size = at_least_one("OTEL_BSP_MAX_EXPORT_BATCH_SIZE").unwrap_or(default.size);
+        let queue = at_least_one("MAX_QUEUE_SIZE").unwrap_or(default.queue);
+        let size = at_least_one("MAX_EXPORT_BATCH_SIZE").unwrap_or(default.size);
         BatchConfig {
-            delay: self.positive_millis("OTEL_BSP_SCHEDULE_DELAY").unwrap_or(default.delay),
+            delay: self.millis(&name("SCHEDULE_DELAY")).unwrap_or(default.delay),
             queue,
             size: size.min(queue),
-            timeout: self.positive_millis("OTEL_BSP_EXPORT_TIMEOUT").unwrap_or(default.timeout),
+            timeout: self.millis(&name("EXPORT_TIMEOUT")).unwrap_or(default.timeout),
         }
     }
 
     fn sampler(&self) -> Sampler {
         let default = Sampler {
-            against_parent: self.switch("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", true),
+            against_parent: self.flag("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", true),
             ..Sampler::default()
         };
         let name = "OTEL_TRACES_SAMPLER";
@@ -201,9 +219,8 @@ impl Environment<'_> {
             "always_off" => RootSampler::AlwaysOff,
             "traceidratio" => RootSampler::Ratio(self.ratio()),
             _ => {
-                let words =
-                    "always_on, always_off, traceidratio, or one of them after parentbased_";
-                return self.reject(name, &value, words).unwrap_or(default);
+                let expected = "always_on, always_off, traceidratio, or one of these with the prefix parentbased_";
+                return self.reject(name, &value, expected).unwrap_or(default);
             }
         };
         Sampler { root, parent_based, ..default }
@@ -220,36 +237,7 @@ impl Environment<'_> {
         }
     }
 
-    fn gen_ai(&self) -> GenAiNames {
-        let name = "TOKENGAUGE_GEN_AI_NAMES";
-        let Some(value) = self.text(name) else {
-            return GenAiNames::default();
-        };
-        match value.to_ascii_lowercase().as_str() {
-            "latest" => GenAiNames::Latest,
-            "legacy" => GenAiNames::Legacy,
-            "both" => GenAiNames::Both,
-            "off" => GenAiNames::Off,
-            _ => self.reject(name, &value, "latest, legacy, both or off").unwrap_or_default(),
-        }
-    }
-
-    fn exemplars(&self) -> ExemplarFilter {
-        let name = "OTEL_METRICS_EXEMPLAR_FILTER";
-        let Some(value) = self.text(name) else {
-            return ExemplarFilter::default();
-        };
-        match value.to_ascii_lowercase().as_str() {
-            "trace_based" => ExemplarFilter::TraceBased,
-            "always_on" => ExemplarFilter::AlwaysOn,
-            "always_off" => ExemplarFilter::AlwaysOff,
-            _ => self
-                .reject(name, &value, "trace_based, always_on or always_off")
-                .unwrap_or_default(),
-        }
-    }
-
-    /// `OTEL_SERVICE_NAME` goes before `service.name` in `OTEL_RESOURCE_ATTRIBUTES`.
+    /// `OTEL_SERVICE_NAME` takes precedence over `service.name` in `OTEL_RESOURCE_ATTRIBUTES`.
     fn resource(&self) -> Vec<(String, String)> {
         let name = "OTEL_RESOURCE_ATTRIBUTES";
         let given = self.text(name).map(|value| self.pairs(name, &value)).unwrap_or_default();
@@ -266,7 +254,7 @@ impl Environment<'_> {
         if let Some(service) = self.text("OTEL_SERVICE_NAME") {
             put("service.name", service);
         }
-        // Without one, replicas collide: Prometheus makes its `instance` of it.
+        // Without an id, replicas collide: Prometheus uses it as `instance`.
         if let Some((_, id)) =
             resource.iter_mut().find(|(key, id)| key == "service.instance.id" && id.is_empty())
         {
@@ -275,7 +263,7 @@ impl Environment<'_> {
         resource
     }
 
-    /// `key=value,key=value`, both percent-encoded.
+    /// Parses `key=value,key=value` with percent-encoding.
     fn pairs(&self, name: &str, list: &str) -> Vec<(String, String)> {
         let mut pairs = Vec::new();
         for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
@@ -284,32 +272,30 @@ impl Environment<'_> {
             });
             match decoded {
                 Some((key, value)) if !key.is_empty() => pairs.push((key, value)),
-                // The value may be a credential: say which place, not what stands there.
-                Some(_) | None => self.complain(
+                // The value may be a credential, so the message has the position only.
+                Some(_) | None => self.ignore(
                     name,
-                    format!(
-                        "entry {} is not key=value, percent-encoded; it is ignored",
-                        pairs.len() + 1
-                    ),
+                    format!("entry {} is ignored: not key=value, percent-encoded", pairs.len() + 1),
                 ),
             }
         }
         pairs
     }
 
-    fn flag(&self, name: &str) -> bool {
-        self.switch(name, false)
+    /// Parses one of the given keywords.
+    fn keyword<T: Copy>(&self, name: &str, known: &[(&str, T)]) -> Option<T> {
+        let value = self.text(name)?;
+        match known.iter().find(|(word, _)| word.eq_ignore_ascii_case(&value)) {
+            Some((_, meaning)) => Some(*meaning),
+            None => {
+                let words: Vec<_> = known.iter().map(|(word, _)| *word).collect();
+                self.reject(name, &value, &format!("one of {}", words.join(", ")))
+            }
+        }
     }
 
-    fn switch(&self, name: &str, default: bool) -> bool {
-        let Some(value) = self.text(name) else {
-            return default;
-        };
-        match value.to_ascii_lowercase().as_str() {
-            "true" => true,
-            "false" => false,
-            _ => self.reject(name, &value, "true or false").unwrap_or(default),
-        }
+    fn flag(&self, name: &str, default: bool) -> bool {
+        self.keyword(name, &[("true", true), ("false", false)]).unwrap_or(default)
     }
 
     fn number(&self, name: &str) -> Option<usize> {
@@ -317,41 +303,38 @@ impl Environment<'_> {
         value.parse().ok().or_else(|| self.reject(name, &value, "a whole number"))
     }
 
-    fn positive_millis(&self, name: &str) -> Option<Duration> {
-        self.parse_millis(name, &self.text(name)?)
-    }
-
-    fn parse_millis(&self, name: &str, value: &str) -> Option<Duration> {
+    fn millis(&self, name: &str) -> Option<Duration> {
+        let value = self.text(name)?;
         match value.parse() {
             Ok(millis) if millis > 0 => Some(Duration::from_millis(millis)),
-            Ok(_) | Err(_) => self.reject(name, value, "milliseconds above 0"),
+            Ok(_) | Err(_) => self.reject(name, &value, "milliseconds above 0"),
         }
     }
 
-    /// An empty value is an unset one.
+    /// Returns the value of a variable. An empty value is unset.
     fn text(&self, name: &str) -> Option<String> {
         let value = (self.get)(name)?;
         let value = value.trim();
         (!value.is_empty()).then(|| value.to_owned())
     }
 
-    /// Reports a value that is not understood; there is nothing to put in its place.
-    fn reject<T>(&self, name: &str, value: &str, wanted: &str) -> Option<T> {
-        self.complain(name, format!("`{value}` is ignored: it should be {wanted}"));
+    /// Reports an invalid value.
+    fn reject<T>(&self, name: &str, value: &str, expected: &str) -> Option<T> {
+        self.ignore(name, format!("\"{value}\" is ignored; expected {expected}"));
         None
     }
 
-    /// Once for each: general variables are read for every signal.
-    fn complain(&self, name: &str, message: String) {
-        let problem = IgnoredSetting { variable: name.to_owned(), message };
-        let mut problems = self.problems.borrow_mut();
-        if !problems.contains(&problem) {
-            problems.push(problem);
+    /// Reports each problem once, although general variables are read for each signal.
+    fn ignore(&self, name: &str, message: String) {
+        let setting = IgnoredSetting { variable: name.to_owned(), message };
+        let mut ignored = self.ignored.borrow_mut();
+        if !ignored.contains(&setting) {
+            ignored.push(setting);
         }
     }
 }
 
-/// `None` where an escape is broken or what comes out is not UTF-8.
+/// Decodes percent-encoding. Returns `None` for a malformed escape or if the result is not UTF-8.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
@@ -367,14 +350,14 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// A UUID of version 4. Uniqueness is all that matters here, so any random source will do.
+/// Returns a UUID of version 4. It must be unique, not secret, so any random source does.
 fn random_uuid() -> String {
     let bits = fastrand::u128(..);
     let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
     let mut uuid = String::with_capacity(36);
-    for (place, digit) in hex.chars().enumerate() {
-        if matches!(place, 8 | 12 | 16 | 20) {
+    for (position, digit) in hex.chars().enumerate() {
+        if matches!(position, 8 | 12 | 16 | 20) {
             uuid.push('-');
         }
         uuid.push(digit);
@@ -401,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_environment_sends_nothing_and_asks_for_nothing() {
+    fn an_empty_environment_exports_nothing() {
         let config = quiet(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]);
         assert!(!config.sends());
         assert!(config.summary().contains("no endpoint is configured"));
@@ -415,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_general_endpoint_gets_the_signals_path_over_http_only() {
+    fn appends_the_signal_path_to_the_general_http_endpoint() {
         let http = quiet(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/")]);
         assert_eq!(http.metrics.endpoint.as_deref(), Some("http://collector:4318/v1/metrics"));
         assert_eq!(http.traces.endpoint.as_deref(), Some("http://collector:4318/v1/traces"));
@@ -428,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signals_own_variable_goes_before_the_general_one() {
+    fn a_signals_own_variable_takes_precedence() {
         let config = quiet(&[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://general:4318"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://own:4318/custom"),
@@ -454,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn one_signal_can_be_sent_without_the_other() {
+    fn each_signal_can_be_exported_alone() {
         let traces = quiet(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://own:4318")]);
         assert_eq!((traces.sends_metrics(), traces.sends_traces()), (false, true));
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://general:4318");
@@ -468,7 +451,28 @@ mod tests {
     }
 
     #[test]
-    fn resource_attributes_are_percent_decoded_and_the_service_name_goes_first() {
+    fn logs_are_exported_only_on_request() {
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://general:4318");
+        assert!(!quiet(&[endpoint]).sends_logs());
+        let requested =
+            quiet(&[endpoint, ("OTEL_LOGS_EXPORTER", "otlp"), ("OTEL_BLRP_MAX_QUEUE_SIZE", "9")]);
+        assert_eq!(requested.logs.endpoint.as_deref(), Some("http://general:4318/v1/logs"));
+        assert!(
+            requested.summary().ends_with("logs to http://general:4318/v1/logs (http/protobuf)")
+        );
+        assert_eq!((requested.log_batch.queue, requested.log_batch.size), (9, 9));
+        let own = ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://own:4318/logs");
+        let own_only = quiet(&[own, ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "a=1")]);
+        assert_eq!((own_only.sends_logs(), own_only.sends_metrics()), (true, false));
+        assert_eq!(own_only.logs.endpoint.as_deref(), Some("http://own:4318/logs"));
+        assert_eq!(own_only.logs.headers.0, [("a".to_owned(), "1".to_owned())]);
+        assert!(!quiet(&[own, ("OTEL_LOGS_EXPORTER", "none")]).sends_logs());
+        assert!(!quiet(&[own, ("OTEL_SDK_DISABLED", "true")]).sends_logs());
+        assert!(!quiet(&[("OTEL_LOGS_EXPORTER", "otlp")]).sends_logs(), "there is no endpoint");
+    }
+
+    #[test]
+    fn decodes_resource_attributes_and_prefers_the_service_name() {
         let config = quiet(&[
             (
                 "OTEL_RESOURCE_ATTRIBUTES",
@@ -490,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_id_is_made_where_none_is_given() {
+    fn generates_a_missing_instance_id() {
         let id = |config: &Config| config.resource[2].1.clone();
         let (one, other) = (id(&quiet(&[])), id(&quiet(&[])));
         assert_ne!(one, other);
@@ -500,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn samplers() {
+    fn parses_samplers() {
         let sampler = |name, argument| {
             quiet(&[("OTEL_TRACES_SAMPLER", name), ("OTEL_TRACES_SAMPLER_ARG", argument)]).sampler
         };
@@ -518,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_and_limits() {
+    fn parses_batches_and_limits() {
         let config = quiet(&[
             ("OTEL_BSP_SCHEDULE_DELAY", "200"),
             ("OTEL_BSP_MAX_QUEUE_SIZE", "100"),
@@ -531,7 +535,7 @@ mod tests {
         ]);
         let millis = Duration::from_millis;
         assert_eq!(
-            config.batch,
+            config.span_batch,
             BatchConfig { delay: millis(200), queue: 100, size: 100, timeout: millis(700) }
         );
         assert_eq!((config.metric_interval, config.metrics.timeout), (millis(1_000), millis(400)));
@@ -541,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_reported_and_ignored() {
+    fn reports_and_ignores_invalid_values() {
         for (variable, value) in [
             ("OTEL_SDK_DISABLED", "yes"),
             ("OTEL_METRIC_EXPORT_INTERVAL", "0"),
@@ -561,6 +565,8 @@ mod tests {
             ("TOKENGAUGE_GEN_AI_NAMES", "newest"),
             ("TOKENGAUGE_KEEP_UNSAMPLED_FAILURES", "no"),
             ("OTEL_METRICS_EXEMPLAR_FILTER", "sampled"),
+            ("OTEL_LOGS_EXPORTER", "console"),
+            ("OTEL_BLRP_SCHEDULE_DELAY", "soon"),
         ] {
             let (mut config, problems) = read(&[(variable, value)]);
             assert_eq!(problems, [variable], "{variable}={value}");
@@ -578,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_a_scheme_is_secure_unless_said_otherwise() {
+    fn an_endpoint_without_scheme_defaults_to_https() {
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318");
         let (config, problems) = read(&[endpoint]);
         assert_eq!(config.traces.endpoint.as_deref(), Some("https://collector:4318/v1/traces"));
@@ -588,13 +594,13 @@ mod tests {
     }
 
     #[test]
-    fn the_port_of_grpc_without_its_protocol_is_pointed_out() {
+    fn warns_about_the_grpc_port_without_the_grpc_protocol() {
         let (_, problems) = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317")]);
         assert_eq!(problems, ["OTEL_EXPORTER_OTLP_ENDPOINT"]);
     }
 
     #[test]
-    fn credentials_are_never_shown() {
+    fn never_shows_credentials() {
         let config = quiet(&[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20hunter2")]);
         assert_eq!(
             config.metrics.headers.0,

@@ -1,4 +1,4 @@
-//! Everything that export can be told, and how the environment says it.
+//! The configuration of telemetry.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,34 +8,36 @@ use crate::sampling::Sampler;
 
 mod environment;
 
-/// Everything that export can be told. Made by [`Config::from_env`], which is pure: who reads the environment is not
-/// decided here.
+/// The configuration of telemetry. [`Config::from_env`] builds it from variables; the caller decides where those come
+/// from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Nothing is sent; `/metrics` goes on.
+    /// Nothing is exported; `/metrics` is still served.
     pub disabled: bool,
     /// `service.name`, `service.version` and `service.instance.id` first.
     pub resource: Vec<(String, String)>,
+    pub logs: SignalConfig,
     pub metrics: SignalConfig,
     pub traces: SignalConfig,
     pub metric_interval: Duration,
     pub temporality: Temporality,
-    pub batch: BatchConfig,
+    pub span_batch: BatchConfig,
+    pub log_batch: BatchConfig,
     pub sampler: Sampler,
-    /// The longest text of a span attribute, in characters.
+    /// Longest text of a span attribute, in characters.
     pub max_value_chars: Option<usize>,
     pub gen_ai: GenAiNames,
     pub exemplars: ExemplarFilter,
 }
 
-/// How one signal is sent.
+/// How one signal is exported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignalConfig {
-    /// Where to, complete: with the path over HTTP, with the scheme in any case. `None`: nowhere.
+    /// Complete URL: with the path over HTTP, and always with the scheme. `None`: not exported.
     pub endpoint: Option<String>,
     pub protocol: Protocol,
     pub headers: ExportHeaders,
-    /// For one export with all its retries.
+    /// Time limit of one export with all its retries.
     pub timeout: Duration,
     pub gzip: bool,
     pub tls: TlsFiles,
@@ -48,14 +50,14 @@ pub enum Protocol {
     HttpProtobuf,
 }
 
-/// Sent with every export. Often credentials: only the names are ever shown.
+/// Headers of each export. They often hold credentials, so `Debug` shows only the names.
 #[derive(Clone, Default, PartialEq)]
 pub struct ExportHeaders(pub Vec<(String, String)>);
 
-/// PEM files.
+/// PEM files for TLS.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TlsFiles {
-    /// What the collector's certificate must be signed by, in place of the system's roots.
+    /// Authorities that must have signed the collector's certificate, instead of the system's roots.
     pub certificate: Option<PathBuf>,
     pub client_key: Option<PathBuf>,
     pub client_certificate: Option<PathBuf>,
@@ -69,20 +71,20 @@ pub enum Temporality {
     LowMemory,
 }
 
-/// How spans are gathered.
+/// How spans or log records are batched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BatchConfig {
-    /// The longest time for which a span waits for others.
+    /// Longest time that an item waits for others.
     pub delay: Duration,
-    /// Spans that wait at most; further ones are dropped and counted.
+    /// Most items that wait; further ones are dropped and counted.
     pub queue: usize,
-    /// Spans in one export at most.
+    /// Most items in one export.
     pub size: usize,
-    /// For one export with all its retries.
+    /// Time limit of one export with all its retries.
     pub timeout: Duration,
 }
 
-/// Which names of the standard's GenAI metrics are emitted.
+/// Which names of the GenAI metrics of the semantic conventions are used.
 #[derive(
     Clone,
     Copy,
@@ -105,18 +107,18 @@ pub enum GenAiNames {
     Off,
 }
 
-/// Which exchanges leave exemplars at the metrics, by the specification's words.
+/// Which exchanges leave exemplars. Names as in the specification.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ExemplarFilter {
-    /// Those whose traces are kept and exported.
+    /// Exchanges whose traces are sampled and exported.
     #[default]
     TraceBased,
-    /// All, also where this process exports no traces: then the caller's may be somewhere.
+    /// All, even if this process exports no traces: the caller's trace may exist elsewhere.
     AlwaysOn,
     AlwaysOff,
 }
 
-/// A setting that was not understood and is ignored.
+/// A setting that is invalid and ignored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IgnoredSetting {
     pub variable: String,
@@ -124,44 +126,54 @@ pub struct IgnoredSetting {
 }
 
 impl Config {
-    /// 60 s, the specification's default, is too long for an alert on tokens per second.
+    /// The specification's default of 60 s is too long for alerts on tokens per second.
     pub const METRIC_INTERVAL: Duration = Duration::from_secs(10);
     /// The specification's default.
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// Whether anything is sent over OTLP.
-    pub fn sends(&self) -> bool {
-        self.sends_metrics() || self.sends_traces()
+    /// Returns whether any signal is exported over OTLP.
+    pub const fn sends(&self) -> bool {
+        self.sends_logs() || self.sends_metrics() || self.sends_traces()
     }
 
-    pub fn sends_metrics(&self) -> bool {
+    pub const fn sends_logs(&self) -> bool {
+        !self.disabled && self.logs.endpoint.is_some()
+    }
+
+    pub const fn sends_metrics(&self) -> bool {
         !self.disabled && self.metrics.endpoint.is_some()
     }
 
-    pub fn sends_traces(&self) -> bool {
+    pub const fn sends_traces(&self) -> bool {
         !self.disabled && self.traces.endpoint.is_some()
     }
 
-    /// What to tell the user once, at the start.
+    /// Describes in one line what is exported where.
     pub fn summary(&self) -> String {
-        let signal = |name: &str, signal: &SignalConfig, on: bool| match &signal.endpoint {
-            Some(endpoint) if on => format!("{name} to {endpoint} ({})", signal.protocol.as_str()),
-            Some(_) | None => format!("{name} nowhere"),
-        };
         if self.disabled {
             return "OTLP export is off (OTEL_SDK_DISABLED); metrics are served on /metrics".into();
         }
         if !self.sends() {
             return "OTLP export is off: no endpoint is configured (OTEL_EXPORTER_OTLP_ENDPOINT); metrics are served on /metrics".into();
         }
-        let metrics = signal("metrics", &self.metrics, self.sends_metrics());
-        let traces = signal("traces", &self.traces, self.sends_traces());
-        format!("OTLP export: {metrics}, {traces}")
+        let signal = |name: &str, signal: &SignalConfig| match &signal.endpoint {
+            Some(endpoint) => format!("{name} to {endpoint} ({})", signal.protocol.as_str()),
+            None => format!("{name} nowhere"),
+        };
+        let mut summary = format!(
+            "OTLP export: {}, {}",
+            signal("metrics", &self.metrics),
+            signal("traces", &self.traces)
+        );
+        if self.sends_logs() {
+            summary = format!("{summary}, {}", signal("logs", &self.logs));
+        }
+        summary
     }
 }
 
 impl Default for Config {
-    /// What [`Config::from_env`] makes of an empty environment.
+    /// Returns the configuration of an empty environment.
     fn default() -> Self {
         Self::from_env(|_| None).0
     }
@@ -180,17 +192,24 @@ impl Default for SignalConfig {
     }
 }
 
-impl Default for BatchConfig {
-    /// Delay and timeout are the specification's. Its queue of 2,048 and batch of 512 hold 1,024 and 256 exchanges (two
-    /// spans each), which a busy gateway makes in a second; these are four times that, some 8 MB in a full queue (a span of a call takes about 1 KB).
-    fn default() -> Self {
-        Self {
-            delay: Duration::from_secs(5),
-            queue: 8_192,
-            size: 2_048,
-            timeout: Duration::from_secs(30),
-        }
-    }
+impl BatchConfig {
+    /// Delay and timeout are the specification's. Its queue of 2,048 and batch of 512 hold 1,024 and 256 exchanges of two
+    /// spans, which a busy gateway reaches in a second. These are four times that: about 8 MB in a full queue, as the span
+    /// of a call takes about 1 KB.
+    pub const SPANS: Self = Self {
+        delay: Duration::from_secs(5),
+        queue: 8_192,
+        size: 2_048,
+        timeout: Duration::from_secs(30),
+    };
+
+    /// The specification's defaults.
+    pub const LOGS: Self = Self {
+        delay: Duration::from_secs(1),
+        queue: 2_048,
+        size: 512,
+        timeout: Duration::from_secs(30),
+    };
 }
 
 impl Protocol {

@@ -968,7 +968,7 @@ fn an_exemplar_from_before_the_points_time_is_not_sent() {
     record.wall = tokengauge_types::clock::WallTime::from_unix_nanos(0);
     instruments.record_end(&record, &gate());
     let picture = metrics_reader.collect();
-    assert!(prometheus::Format::OpenMetrics.text(&picture).contains(" # {"));
+    assert!(prometheus::Format::OpenMetrics.render(&picture).contains(" # {"));
     for metric in sent(&picture) {
         if let Some(Data::Histogram(histogram)) = &metric.data {
             assert!(histogram.data_points.iter().all(|point| point.exemplars.is_empty()));
@@ -979,7 +979,7 @@ fn an_exemplar_from_before_the_points_time_is_not_sent() {
 /// Prometheus refuses a scrape in which a family or a series stands twice.
 #[test]
 fn no_two_families_of_open_metrics_share_a_name() {
-    let text = prometheus::Format::OpenMetrics.text(&representative());
+    let text = prometheus::Format::OpenMetrics.render(&representative());
     let mut families = BTreeSet::new();
     let mut series = BTreeSet::new();
     for line in text.lines() {

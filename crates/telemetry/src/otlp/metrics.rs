@@ -1,10 +1,10 @@
-//! The request that carries metrics over OTLP: what the SDK aggregated, and the exemplars that belong to it.
+//! Encodes metrics export requests: what the SDK aggregated, with exemplars added.
 
 use opentelemetry::KeyValue;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::metrics::v1::metric::Data as Sent;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data as ProtoData;
 use opentelemetry_proto::tonic::metrics::v1::{
-    Exemplar as SentExemplar, Metric as SentMetric, exemplar,
+    Exemplar as ProtoExemplar, Metric as ProtoMetric, exemplar,
 };
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
 use prost::Message;
@@ -12,39 +12,50 @@ use prost::Message;
 use crate::exemplars::{Exemplar, ExemplarSnapshot};
 use crate::metrics_reader::MetricsSnapshot;
 
-/// An `ExportMetricsServiceRequest`, encoded.
-pub fn request(picture: &MetricsSnapshot) -> Vec<u8> {
-    let mut request = ExportMetricsServiceRequest::from(&picture.metrics);
-    let sent = request
+/// Encodes an `ExportMetricsServiceRequest`.
+pub fn request(snapshot: &MetricsSnapshot) -> Vec<u8> {
+    let mut request = ExportMetricsServiceRequest::from(&snapshot.metrics);
+    let encoded = request
         .resource_metrics
         .iter_mut()
         .flat_map(|resource| &mut resource.scope_metrics)
         .flat_map(|scope| &mut scope.metrics);
-    let scopes = picture.metrics.scope_metrics();
-    // The request was made of these, so both come in the same order.
-    for (sent, metric) in sent.zip(scopes.flat_map(|scope| scope.metrics())) {
+    let scopes = snapshot.metrics.scope_metrics();
+    // The request was converted from these metrics, so both have the same order.
+    for (encoded, metric) in encoded.zip(scopes.flat_map(|scope| scope.metrics())) {
         match metric.data() {
-            AggregatedMetrics::F64(data) => add(sent, metric, data, &picture.exemplars),
-            AggregatedMetrics::U64(data) => add(sent, metric, data, &picture.exemplars),
-            AggregatedMetrics::I64(data) => add(sent, metric, data, &picture.exemplars),
+            AggregatedMetrics::F64(data) => {
+                add_exemplars(encoded, metric, data, &snapshot.exemplars)
+            }
+            AggregatedMetrics::U64(data) => {
+                add_exemplars(encoded, metric, data, &snapshot.exemplars)
+            }
+            AggregatedMetrics::I64(data) => {
+                add_exemplars(encoded, metric, data, &snapshot.exemplars)
+            }
         }
     }
     request.encode_to_vec()
 }
 
-/// Gives each point of `sent`, which was made of `data`, its exemplars.
-fn add<T>(sent: &mut SentMetric, metric: &Metric, data: &MetricData<T>, taken: &ExemplarSnapshot) {
-    match (data, &mut sent.data) {
-        (MetricData::Histogram(histogram), Some(Sent::Histogram(sent))) => {
-            for (point, sent) in histogram.data_points().zip(&mut sent.data_points) {
-                let since = sent.start_time_unix_nano;
-                sent.exemplars = of_series(metric, point.attributes(), since, taken);
+/// Adds its exemplars to each point of `encoded`, which was converted from `data`.
+fn add_exemplars<T>(
+    encoded: &mut ProtoMetric,
+    metric: &Metric,
+    data: &MetricData<T>,
+    exemplars: &ExemplarSnapshot,
+) {
+    match (data, &mut encoded.data) {
+        (MetricData::Histogram(histogram), Some(ProtoData::Histogram(encoded))) => {
+            for (point, encoded) in histogram.data_points().zip(&mut encoded.data_points) {
+                let since = encoded.start_time_unix_nano;
+                encoded.exemplars = of_series(metric, point.attributes(), since, exemplars);
             }
         }
-        (MetricData::Sum(sum), Some(Sent::Sum(sent))) if sum.is_monotonic() => {
-            for (point, sent) in sum.data_points().zip(&mut sent.data_points) {
-                let since = sent.start_time_unix_nano;
-                sent.exemplars = of_series(metric, point.attributes(), since, taken);
+        (MetricData::Sum(sum), Some(ProtoData::Sum(encoded))) if sum.is_monotonic() => {
+            for (point, encoded) in sum.data_points().zip(&mut encoded.data_points) {
+                let since = encoded.start_time_unix_nano;
+                encoded.exemplars = of_series(metric, point.attributes(), since, exemplars);
             }
         }
         (
@@ -57,23 +68,24 @@ fn add<T>(sent: &mut SentMetric, metric: &Metric, data: &MetricData<T>, taken: &
     }
 }
 
-/// `since`: when the point's time begins, in ns since 1970. A delta carries no exemplar of what an earlier one counted.
+/// Returns the exemplars of one series from `since` on, the start of the point in ns since 1970: a delta carries no
+/// exemplar of an earlier one.
 fn of_series<'a>(
     metric: &Metric,
     attributes: impl Iterator<Item = &'a KeyValue>,
     since: u64,
-    taken: &ExemplarSnapshot,
-) -> Vec<SentExemplar> {
-    let exemplars = taken.of(metric.name(), attributes);
+    exemplars: &ExemplarSnapshot,
+) -> Vec<ProtoExemplar> {
+    let exemplars = exemplars.of_series(metric.name(), attributes);
     exemplars
         .map(|(_, exemplar)| exemplar)
         .filter(|exemplar| exemplar.time.unix_nanos() >= since)
-        .map(sent)
+        .map(encode)
         .collect()
 }
 
-fn sent(exemplar: &Exemplar) -> SentExemplar {
-    SentExemplar {
+fn encode(exemplar: &Exemplar) -> ProtoExemplar {
+    ProtoExemplar {
         filtered_attributes: Vec::new(),
         time_unix_nano: exemplar.time.unix_nanos(),
         span_id: exemplar.span_id.to_vec(),

@@ -1,8 +1,7 @@
-//! Sends encoded exports by either transport of OTLP, and again where the protocol says that it may help.
+//! Sends encoded export requests over OTLP/HTTP or OTLP/gRPC, and retries where the protocol allows it.
 //!
-//! What may be sent again, and when, is the OTLP specification's: over HTTP after 429, 502, 503, 504 or no answer, over
-//! gRPC after the codes that say so; a time that the collector asks for is kept to. How long all of it may take is the
-//! caller's to limit.
+//! Retries follow the OTLP specification: over HTTP after 429, 502, 503, 504 or a network error, over gRPC after the
+//! retryable codes. A delay that the collector asks for is kept. The caller bounds the total time.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -11,7 +10,7 @@ use bytes::{Buf, BufMut, Bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
@@ -22,117 +21,130 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
-use crate::config::{Protocol, SignalConfig};
+use crate::config::{ExportHeaders, Protocol, SignalConfig};
 use crate::export_counters::Signal;
-use crate::otlp::tls::{Client, tonic_config};
-use crate::otlp::{BuildError, header_map};
+use crate::otlp::http_client::{HttpClient, TlsError, tonic_config};
 use crate::self_telemetry;
 
-/// The same as the stock exporters of the SDK: three more attempts, 100 ms before the first, each twice as long as the one before.
-const MORE_ATTEMPTS: u32 = 3;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Retries after the first attempt, as in the SDK's exporters. The first delay is 100 ms, and each is twice the one
+/// before.
+const RETRIES: u32 = 3;
+const FIRST_DELAY: Duration = Duration::from_millis(100);
 
-/// Added at random to each pause, so that many proxies do not come back at the same moment.
-const MOST_JITTER_MILLIS: u64 = 100;
+/// Most milliseconds added at random to each delay, so that many proxies do not retry at the same moment.
+const MAX_JITTER_MILLIS: u64 = 100;
 
 const USER_AGENT: &str = concat!("tokengauge/", env!("CARGO_PKG_VERSION"));
 
-/// Sends requests of one signal to its collector.
+/// Why an exporter cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("\"{0}\" is not a valid HTTP header")]
+    Header(String),
+    #[error(transparent)]
+    Endpoint(#[from] http::uri::InvalidUri),
+    #[error(transparent)]
+    Grpc(#[from] tonic::transport::Error),
+    #[error(transparent)]
+    Logs(#[from] opentelemetry_otlp::ExporterBuildError),
+}
+
+/// Sends export requests of one signal to its collector.
 #[derive(Debug)]
 pub struct Transport {
     signal: Signal,
-    way: Way,
+    connection: Connection,
 }
 
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one for each signal in the process, and they are not moved"
-)]
-enum Way {
-    Http { client: Client, endpoint: Uri, headers: HeaderMap, gzip: bool },
+#[expect(clippy::large_enum_variant, reason = "a process has one per signal and never moves it")]
+enum Connection {
+    Http { client: HttpClient, endpoint: Uri, headers: HeaderMap, gzip: bool },
     Grpc { client: Grpc<Channel>, metadata: MetadataMap },
 }
 
-/// Why an export was not accepted.
+/// A failed attempt.
 #[derive(Debug)]
-pub struct Refused {
-    why: String,
-    /// Whether to send it again, and no earlier than when.
-    again: Option<Duration>,
+struct Failure {
+    message: String,
+    /// Least time to wait before a retry. `None`: retrying does not help.
+    retry_after: Option<Duration>,
 }
 
 impl Transport {
-    /// Must be called inside the runtime that will export.
-    pub fn new(signal: Signal, to: &SignalConfig) -> Result<Self, BuildError> {
-        let way = match to.protocol {
-            Protocol::HttpProtobuf => Way::http(to),
-            Protocol::Grpc => Way::grpc(to),
+    /// Must be called inside the runtime that exports.
+    pub fn new(signal: Signal, config: &SignalConfig) -> Result<Self, BuildError> {
+        let connection = match config.protocol {
+            Protocol::HttpProtobuf => Connection::http(config),
+            Protocol::Grpc => Connection::grpc(config),
         };
-        Ok(Self { signal, way: way? })
+        Ok(Self { signal, connection: connection? })
     }
 
-    /// Sends an export request of the signal until it is accepted or refused for good.
+    /// Sends an encoded export request until it is accepted, rejected for good, or all retries failed.
     pub async fn send(&self, request: Vec<u8>) -> Result<(), String> {
-        let body = self.way.body(request).map_err(|error| error.to_string())?;
-        let mut pause = FIRST_PAUSE;
-        for _ in 0..MORE_ATTEMPTS {
+        let body = self.connection.body(request).map_err(|error| error.to_string())?;
+        let mut delay = FIRST_DELAY;
+        for _ in 0..RETRIES {
             match self.attempt(body.clone()).await {
                 Ok(()) => return Ok(()),
-                Err(Refused { why, again: None }) => return Err(why),
-                Err(Refused { again: Some(at_least), .. }) => {
-                    let jitter = Duration::from_millis(fastrand::u64(..=MOST_JITTER_MILLIS));
-                    tokio::time::sleep(pause.max(at_least) + jitter).await;
-                    pause *= 2;
+                Err(Failure { message, retry_after: None }) => return Err(message),
+                Err(Failure { retry_after: Some(at_least), .. }) => {
+                    let jitter = Duration::from_millis(fastrand::u64(..=MAX_JITTER_MILLIS));
+                    tokio::time::sleep(delay.max(at_least) + jitter).await;
+                    delay *= 2;
                 }
             }
         }
-        self.attempt(body).await.map_err(|refused| refused.why)
+        self.attempt(body).await.map_err(|failure| failure.message)
     }
 
-    async fn attempt(&self, body: Bytes) -> Result<(), Refused> {
-        let response = match &self.way {
-            Way::Http { client, endpoint, headers, .. } => {
+    async fn attempt(&self, body: Bytes) -> Result<(), Failure> {
+        let response = match &self.connection {
+            Connection::Http { client, endpoint, headers, .. } => {
                 post(client, endpoint, headers, body).await?
             }
-            Way::Grpc { client, metadata } => {
-                let path = PathAndQuery::from_static(method(self.signal));
-                call(client.clone(), metadata, path, body).await?
+            Connection::Grpc { client, metadata } => {
+                call(client.clone(), metadata, grpc_method(self.signal), body).await?
             }
         };
-        if let Some((items, why)) = rejected(self.signal, response) {
-            self_telemetry::export_partially_rejected(self.signal.as_str(), items, &why);
+        if let Some((items, message)) = rejected_items(self.signal, response) {
+            self_telemetry::export_partially_rejected(self.signal.as_str(), items, &message);
         }
         Ok(())
     }
 }
 
-impl Way {
-    fn http(to: &SignalConfig) -> Result<Self, BuildError> {
+impl Connection {
+    fn http(config: &SignalConfig) -> Result<Self, BuildError> {
+        let mut headers = header_map(&config.headers)?;
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
+        if config.gzip {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         Ok(Self::Http {
-            client: Client::new(&to.tls)?,
-            endpoint: to.endpoint.as_deref().unwrap_or_default().parse()?,
-            headers: with_content(header_map(&to.headers)?, to.gzip),
-            gzip: to.gzip,
+            client: HttpClient::new(&config.tls)?,
+            endpoint: config.endpoint.as_deref().unwrap_or_default().parse()?,
+            headers,
+            gzip: config.gzip,
         })
     }
 
-    fn grpc(to: &SignalConfig) -> Result<Self, BuildError> {
-        let mut endpoint = Endpoint::from_shared(to.endpoint.clone().unwrap_or_default())?;
-        if endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS) {
-            endpoint = endpoint.tls_config(tonic_config(&to.tls)?)?;
-        }
-        let endpoint = endpoint.user_agent(USER_AGENT)?.timeout(to.timeout);
-        let mut client = Grpc::new(endpoint.connect_lazy());
-        if to.gzip {
+    fn grpc(config: &SignalConfig) -> Result<Self, BuildError> {
+        let mut client = Grpc::new(channel(config)?);
+        if config.gzip {
             client = client
                 .send_compressed(CompressionEncoding::Gzip)
                 .accept_compressed(CompressionEncoding::Gzip);
         }
-        Ok(Self::Grpc { client, metadata: MetadataMap::from_headers(header_map(&to.headers)?) })
+        let metadata = MetadataMap::from_headers(header_map(&config.headers)?);
+        Ok(Self::Grpc { client, metadata })
     }
 
-    /// Over gRPC the transport itself compresses.
+    /// Compresses the request over HTTP. Over gRPC, tonic compresses.
     fn body(&self, request: Vec<u8>) -> io::Result<Bytes> {
         if !matches!(self, Self::Http { gzip: true, .. }) {
             return Ok(request.into());
@@ -143,67 +155,80 @@ impl Way {
     }
 }
 
-const fn method(signal: Signal) -> &'static str {
-    match signal {
-        Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+/// Builds a lazily connecting gRPC channel with the configured TLS.
+pub(super) fn channel(config: &SignalConfig) -> Result<Channel, BuildError> {
+    let mut endpoint = Endpoint::from_shared(config.endpoint.clone().unwrap_or_default())?;
+    if endpoint.uri().scheme() == Some(&http::uri::Scheme::HTTPS) {
+        endpoint = endpoint.tls_config(tonic_config(&config.tls)?)?;
     }
+    Ok(endpoint.user_agent(USER_AGENT)?.timeout(config.timeout).connect_lazy())
 }
 
-/// How many spans, or points of metrics, an answer that accepts an export says were refused all the same, and why. Any
-/// such answer is good enough; what it says more is for the log.
-fn rejected(signal: Signal, response: Bytes) -> Option<(i64, String)> {
-    let (items, why) = match signal {
+pub(super) fn header_map(headers: &ExportHeaders) -> Result<HeaderMap, BuildError> {
+    let mut map = HeaderMap::new();
+    for (name, value) in &headers.0 {
+        let header = HeaderName::try_from(name.as_str())
+            .ok()
+            .zip(HeaderValue::try_from(value.as_str()).ok());
+        let (key, value) = header.ok_or_else(|| BuildError::Header(name.clone()))?;
+        map.insert(key, value);
+    }
+    Ok(map)
+}
+
+/// Log records go through `opentelemetry-otlp`, not through this transport.
+fn grpc_method(signal: Signal) -> PathAndQuery {
+    PathAndQuery::from_static(match signal {
+        Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    })
+}
+
+/// Returns how many spans or data points an accepting response rejected, and why. An unreadable response counts as full
+/// acceptance: it is read for the log only.
+fn rejected_items(signal: Signal, response: Bytes) -> Option<(i64, String)> {
+    let (items, message) = match signal {
         Signal::Metrics => {
-            let partial = ExportMetricsServiceResponse::decode(response).ok()?;
-            let partial = partial.partial_success?;
+            let partial = ExportMetricsServiceResponse::decode(response).ok()?.partial_success?;
             (partial.rejected_data_points, partial.error_message)
         }
         Signal::Traces => {
-            let partial = ExportTraceServiceResponse::decode(response).ok()?;
-            let partial = partial.partial_success?;
+            let partial = ExportTraceServiceResponse::decode(response).ok()?.partial_success?;
             (partial.rejected_spans, partial.error_message)
         }
+        Signal::Logs => return None,
     };
-    (items > 0).then_some((items, why))
-}
-
-fn with_content(mut headers: HeaderMap, gzip: bool) -> HeaderMap {
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-    headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
-    if gzip {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    headers
+    (items > 0).then_some((items, message))
 }
 
 async fn post(
-    client: &Client,
+    client: &HttpClient,
     endpoint: &Uri,
     headers: &HeaderMap,
     body: Bytes,
-) -> Result<Bytes, Refused> {
+) -> Result<Bytes, Failure> {
     let mut request = http::Request::new(body);
     *request.method_mut() = http::Method::POST;
     *request.uri_mut() = endpoint.clone();
     *request.headers_mut() = headers.clone();
-    let response = client.send(request).await.map_err(|error| Refused {
-        why: format!("no answer: {error}"),
-        again: Some(Duration::ZERO),
+    let response = client.send(request).await.map_err(|error| Failure {
+        message: format!("no response: {error}"),
+        retry_after: Some(Duration::ZERO),
     })?;
     if response.status().is_success() {
         return Ok(response.into_body());
     }
-    Err(refused_by_http(response.status(), response.headers()))
+    Err(http_failure(response.status(), response.headers()))
 }
 
-fn refused_by_http(status: StatusCode, headers: &HeaderMap) -> Refused {
-    let asked =
+fn http_failure(status: StatusCode, headers: &HeaderMap) -> Failure {
+    let requested =
         headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    Refused {
-        why: format!("HTTP status {status}"),
-        again: match status.as_u16() {
-            429 | 503 => Some(asked.map_or(Duration::ZERO, Duration::from_secs)),
+    Failure {
+        message: format!("HTTP status {status}"),
+        retry_after: match status.as_u16() {
+            429 | 503 => Some(requested.map_or(Duration::ZERO, Duration::from_secs)),
             502 | 504 => Some(Duration::ZERO),
             _ => None,
         },
@@ -215,30 +240,30 @@ async fn call(
     metadata: &MetadataMap,
     path: PathAndQuery,
     body: Bytes,
-) -> Result<Bytes, Refused> {
-    client
-        .ready()
-        .await
-        .map_err(|error| Refused { why: error.to_string(), again: Some(Duration::ZERO) })?;
+) -> Result<Bytes, Failure> {
+    client.ready().await.map_err(|error| Failure {
+        message: error.to_string(),
+        retry_after: Some(Duration::ZERO),
+    })?;
     let mut request = Request::new(body);
     *request.metadata_mut() = metadata.clone();
-    match client.unary(request, path, Raw).await {
+    match client.unary(request, path, BytesCodec).await {
         Ok(response) => Ok(response.into_inner()),
-        Err(status) => Err(refused_by_grpc(&status)),
+        Err(status) => Err(grpc_failure(&status)),
     }
 }
 
-fn refused_by_grpc(status: &Status) -> Refused {
-    let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
-    let again = match status.code() {
-        // The collector says that it will not last by saying when to come back.
-        Code::ResourceExhausted => asked,
+fn grpc_failure(status: &Status) -> Failure {
+    let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    let retry_after = match status.code() {
+        // Retryable only if the collector says when, which signals that the condition is temporary.
+        Code::ResourceExhausted => requested,
         Code::Cancelled
         | Code::DeadlineExceeded
         | Code::Aborted
         | Code::OutOfRange
         | Code::Unavailable
-        | Code::DataLoss => Some(asked.unwrap_or_default()),
+        | Code::DataLoss => Some(requested.unwrap_or_default()),
         Code::Ok
         | Code::Unknown
         | Code::InvalidArgument
@@ -250,14 +275,17 @@ fn refused_by_grpc(status: &Status) -> Refused {
         | Code::Internal
         | Code::Unauthenticated => None,
     };
-    Refused { why: format!("gRPC status {:?}: {}", status.code(), status.message()), again }
+    Failure {
+        message: format!("gRPC status {:?}: {}", status.code(), status.message()),
+        retry_after,
+    }
 }
 
-/// Messages that are encoded already, and are decoded elsewhere.
+/// Passes messages through as bytes: requests are already encoded, responses are decoded later.
 #[derive(Clone, Copy, Debug)]
-struct Raw;
+struct BytesCodec;
 
-impl Codec for Raw {
+impl Codec for BytesCodec {
     type Encode = Bytes;
     type Decode = Bytes;
     type Encoder = Self;
@@ -272,7 +300,7 @@ impl Codec for Raw {
     }
 }
 
-impl Encoder for Raw {
+impl Encoder for BytesCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -282,7 +310,7 @@ impl Encoder for Raw {
     }
 }
 
-impl Decoder for Raw {
+impl Decoder for BytesCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -303,7 +331,7 @@ mod tests {
     const IN_A_MINUTE: Option<Duration> = Some(Duration::from_secs(60));
 
     #[test]
-    fn over_http_four_codes_are_sent_again_and_two_may_say_when() {
+    fn http_retries_four_statuses_and_two_set_the_delay() {
         let minute = HeaderMap::from_iter([(header::RETRY_AFTER, "60".parse().unwrap())]);
         for (status, without, with) in [
             (400, None, None),
@@ -315,14 +343,14 @@ mod tests {
             (504, AT_ONCE, AT_ONCE),
         ] {
             let code = StatusCode::from_u16(status).unwrap();
-            let again = |headers: &HeaderMap| refused_by_http(code, headers).again;
-            assert_eq!(again(&HeaderMap::new()), without, "{status}");
-            assert_eq!(again(&minute), with, "{status}");
+            let retry_after = |headers: &HeaderMap| http_failure(code, headers).retry_after;
+            assert_eq!(retry_after(&HeaderMap::new()), without, "{status}");
+            assert_eq!(retry_after(&minute), with, "{status}");
         }
     }
 
     #[test]
-    fn over_grpc_an_exhausted_collector_is_left_alone_unless_it_says_when() {
+    fn grpc_retries_resource_exhausted_only_with_retry_info() {
         let minute = ErrorDetails::with_retry_info(IN_A_MINUTE);
         for (code, without, with) in [
             (Code::Unavailable, AT_ONCE, IN_A_MINUTE),
@@ -331,14 +359,14 @@ mod tests {
             (Code::Unauthenticated, None, None),
         ] {
             let plain = Status::new(code, "no");
-            assert_eq!(refused_by_grpc(&plain).again, without, "{code:?}");
+            assert_eq!(grpc_failure(&plain).retry_after, without, "{code:?}");
             let detailed = Status::with_error_details(code, "no", minute.clone());
-            assert_eq!(refused_by_grpc(&detailed).again, with, "{code:?}");
+            assert_eq!(grpc_failure(&detailed).retry_after, with, "{code:?}");
         }
     }
 
     #[test]
-    fn what_a_collector_refused_of_an_export_is_read_for_either_signal() {
+    fn reads_partial_success_of_either_signal() {
         let why = || "too old".to_owned();
         let metrics = ExportMetricsServiceResponse {
             partial_success: Some(ExportMetricsPartialSuccess {
@@ -352,7 +380,7 @@ mod tests {
                 error_message: why(),
             }),
         };
-        let read = |signal, body: Vec<u8>| rejected(signal, body.into());
+        let read = |signal, body: Vec<u8>| rejected_items(signal, body.into());
         assert_eq!(read(Signal::Metrics, metrics.encode_to_vec()), Some((3, why())));
         assert_eq!(read(Signal::Traces, traces.encode_to_vec()), Some((4, why())));
         assert_eq!(read(Signal::Metrics, Vec::new()), None);

@@ -24,12 +24,12 @@ pub use naming::{Kind, label_name, name};
 
 /// In the text format.
 pub fn text(picture: &MetricsSnapshot) -> String {
-    Format::Text.text(picture)
+    Format::Text.render(picture)
 }
 
 impl Format {
     /// All of it.
-    pub fn text(self, picture: &MetricsSnapshot) -> String {
+    pub fn render(self, picture: &MetricsSnapshot) -> String {
         let metrics = &picture.metrics;
         let taken = match self {
             Self::Text => None,
@@ -245,7 +245,7 @@ impl<'a> Points<'a> {
     fn one(self, attributes: impl Iterator<Item = &'a KeyValue>, sample: Sample<'a>) -> Series<'a> {
         let attributes: Vec<_> = attributes.collect();
         let name = self.metric.name();
-        let exemplars = self.taken.map(|taken| taken.of(name, attributes.iter().copied()));
+        let exemplars = self.taken.map(|taken| taken.of_series(name, attributes.iter().copied()));
         Series {
             exemplars: exemplars.into_iter().flatten().collect(),
             labels: labels(attributes.into_iter()),
@@ -407,7 +407,7 @@ b_wait_seconds_sum{n="3",x_y="a\"b\\c\nd"} 7.25
 b_wait_seconds_count{n="3",x_y="a\"b\\c\nd"} 2
 # EOF
 "##;
-        let (open, plain) = (Format::OpenMetrics.text(&picture()), text(&picture()));
+        let (open, plain) = (Format::OpenMetrics.render(&picture()), text(&picture()));
         assert_eq!(open, expected);
         let series = |text: &str| -> Vec<String> {
             let samples = text.lines().filter(|line| !line.starts_with('#'));

@@ -1,7 +1,7 @@
-//! The request log: one JSON line for each finished exchange, with every fact of its record and none of its text.
+//! The request log: one JSON line per finished exchange, with all facts of its record and none of its text.
 //!
-//! It is the raw material of audits, so what is lost of it is counted and said. The observer only ever appends to a
-//! bounded buffer; a thread of its own writes. Lines stand in the order in which exchanges ended.
+//! Audits rely on it, so lost lines are counted and logged. The observer only appends to a bounded buffer; a separate
+//! thread writes. Lines are in the order in which exchanges ended.
 
 mod convert;
 mod convert_call;
@@ -13,55 +13,54 @@ mod writer;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tokengauge_measure::record::Record;
 
 pub use schema::{schema, table};
 pub use sink::{Destination, Rotation};
 pub use time::rfc3339;
 
 use crate::export_counters::DropReason;
+use crate::logs::LogEmitter;
 use sink::Sink;
-use tokengauge_measure::record::Record;
 use writer::Writer;
 
 /// How long a log that is turned off may take to write what is left.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
-/// What is logged, and where to.
+/// Initial capacity in bytes of a line: that of a streamed call.
+const TYPICAL_LINE_BYTES: usize = 3_072;
+
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
-    pub place: Destination,
+    pub destination: Destination,
     pub rotate: Rotation,
 }
 
-/// The log, if there is one.
+/// The request log. Without a configuration it writes nothing.
 #[derive(Debug)]
 pub struct RequestLog {
-    /// Of the configuration in force.
+    /// Hash of the configuration in force.
     fingerprint: ArcSwap<String>,
-    running: ArcSwapOption<Running>,
-    counters: Arc<Counters>,
-}
-
-#[derive(Debug)]
-struct Running {
-    writer: Writer,
+    writer: ArcSwapOption<Writer>,
+    counters: Arc<LineCounters>,
+    exporter: OnceLock<LogEmitter>,
 }
 
 /// Why the log cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("request_log: {place} cannot be opened: {problem}", place = place.display())]
-    Open { place: PathBuf, problem: io::Error },
-    #[error("request_log: its thread cannot be started: {0}")]
+    #[error("request_log: cannot open {path}: {problem}", path = path.display())]
+    Open { path: PathBuf, problem: io::Error },
+    #[error("request_log: cannot start the thread: {0}")]
     Thread(io::Error),
 }
 
-/// Lines, since the start.
+/// Number of lines since the start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LineCounts {
     pub written: u64,
@@ -75,89 +74,101 @@ impl Default for LineCounts {
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct LineCounters {
     written: AtomicU64,
     dropped: [AtomicU64; DropReason::ALL.len()],
 }
 
-impl Counters {
-    fn wrote(&self, lines: usize) {
+impl LineCounters {
+    fn count_written(&self, lines: usize) {
         self.written.fetch_add(lines as u64, Ordering::Relaxed);
     }
 
-    fn lost(&self, reason: DropReason, lines: usize) {
-        let place = DropReason::ALL.iter().position(|known| *known == reason);
-        if let Some(counter) = place.and_then(|place| self.dropped.get(place)) {
+    fn count_dropped(&self, reason: DropReason, lines: usize) {
+        let index = DropReason::ALL.iter().position(|known| *known == reason);
+        if let Some(counter) = index.and_then(|index| self.dropped.get(index)) {
             counter.fetch_add(lines as u64, Ordering::Relaxed);
         }
     }
 }
 
 impl RequestLog {
-    /// `fingerprint`: of the configuration, which each line carries.
+    /// Opens the log. Each line carries `fingerprint`, the hash of the configuration.
     ///
     /// # Errors
-    /// Where the file cannot be opened, or the thread not be started.
+    /// If the file cannot be opened, or the thread cannot be started.
     pub fn start(config: Option<&Config>, fingerprint: &str) -> Result<Self, Error> {
         let log = Self {
             fingerprint: ArcSwap::default(),
-            running: ArcSwapOption::empty(),
+            writer: ArcSwapOption::empty(),
             counters: Arc::default(),
+            exporter: OnceLock::new(),
         };
         log.reload(config, fingerprint)?;
         Ok(log)
     }
 
-    /// Logs a finished exchange. Never waits for anything.
+    /// Exports each record over OTLP as well, whether or not lines are written. Only the first call has an effect.
+    pub fn export_to(&self, exporter: LogEmitter) {
+        self.exporter.get_or_init(|| exporter);
+    }
+
+    /// Logs a finished exchange. Never blocks.
     pub fn record(&self, record: &Record) {
-        let running = self.running.load();
-        let Some(running) = &*running else { return };
-        let mut line = Vec::with_capacity(USUAL_LINE);
-        // Of texts, numbers and maps with texts as keys nothing can fail to be written.
-        if serde_json::to_writer(&mut line, &convert::line(record, &self.fingerprint.load()))
-            .is_ok()
-        {
-            line.push(b'\n');
-            running.writer.offer(&line);
+        if let Some(writer) = &*self.writer.load() {
+            let mut line = Vec::with_capacity(TYPICAL_LINE_BYTES);
+            let fingerprint = self.fingerprint.load();
+            let fields = convert::line(record, &fingerprint);
+            // Texts, numbers, and maps with text keys always serialize.
+            if serde_json::to_writer(&mut line, &fields).is_ok() {
+                line.push(b'\n');
+                writer.offer(&line);
+            }
+        }
+        if let Some(exporter) = self.exporter.get() {
+            let line =
+                || serde_json::to_value(convert::line(record, &self.fingerprint.load())).ok();
+            exporter.emit_request(record, line);
         }
     }
 
-    /// Puts a new configuration in force, or opens the file of the same one anew.
+    /// Applies a new configuration, or reopens the file of an unchanged one.
     ///
     /// # Errors
-    /// As at the start; then all goes on as before.
+    /// As [`RequestLog::start`]. The previous configuration then stays in force.
     pub fn reload(&self, config: Option<&Config>, fingerprint: &str) -> Result<(), Error> {
-        let before = self.running.load_full();
+        let previous = self.writer.load_full();
         let Some(config) = config else {
-            self.running.store(None);
-            if let Some(before) = before {
-                before.writer.stop(LAST_WRITE);
+            self.fingerprint.store(Arc::new(fingerprint.to_owned()));
+            self.writer.store(None);
+            if let Some(previous) = previous {
+                previous.stop(LAST_WRITE);
             }
             return Ok(());
         };
-        let target = Sink::open(&config.place, config.rotate).map_err(|problem| {
-            let place = match &config.place {
+        let sink = Sink::open(&config.destination, config.rotate).map_err(|problem| {
+            let path = match &config.destination {
                 Destination::File(path) => path.clone(),
                 Destination::Stdout => "stdout".into(),
             };
-            Error::Open { place, problem }
+            Error::Open { path, problem }
         })?;
-        // Before the first line that may carry it.
+        // Before the first line that carries it.
         self.fingerprint.store(Arc::new(fingerprint.to_owned()));
-        match before {
-            Some(before) => before.writer.switch_to(target),
+        match previous {
+            Some(previous) => previous.switch_to(sink),
             None => {
                 let writer =
-                    Writer::start(target, Arc::clone(&self.counters)).map_err(Error::Thread)?;
-                self.running.store(Some(Arc::new(Running { writer })));
+                    Writer::start(sink, Arc::clone(&self.counters)).map_err(Error::Thread)?;
+                self.writer.store(Some(Arc::new(writer)));
             }
         }
         Ok(())
     }
 
-    /// Writes what is left, within `bound`; true where all of it was written. Blocks.
-    pub fn stop(&self, bound: Duration) -> bool {
-        self.running.swap(None).is_none_or(|running| running.writer.stop(bound))
+    /// Writes what is left, within `limit`. Returns true if all of it was written. Blocks.
+    pub fn stop(&self, limit: Duration) -> bool {
+        self.writer.swap(None).is_none_or(|writer| writer.stop(limit))
     }
 
     pub fn counts(&self) -> LineCounts {
@@ -171,9 +182,6 @@ impl RequestLog {
         counts
     }
 }
-
-/// What a line of a streamed call has; longer ones grow.
-const USUAL_LINE: usize = 3_072;
 
 #[cfg(test)]
 mod tests;

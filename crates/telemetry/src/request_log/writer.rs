@@ -1,194 +1,194 @@
-//! The thread that writes lines, and the buffer that it takes them from.
+//! The thread that writes lines, and its buffer.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::export_counters::DropReason;
-use crate::request_log::Counters;
+use crate::request_log::LineCounters;
 use crate::request_log::sink::{Sink, WriteFailure};
 use crate::self_telemetry;
 
-/// Bytes that may wait: a disk that hangs for a second while a thousand calls end.
-const MOST_WAITING: usize = 8 << 20;
+/// Most bytes that wait: enough for a disk that hangs for a second while a thousand calls end.
+const MAX_WAITING_BYTES: usize = 8 << 20;
 
-/// From so many bytes on they are written at once.
-const WORTH_WRITING: usize = 256 << 10;
+/// Bytes from which waiting lines are written at once.
+const FULL_BATCH_BYTES: usize = 256 << 10;
 
-/// How long a line may wait for others to be written with.
-const LONGEST_WAIT: Duration = Duration::from_millis(200);
+/// Longest time that a line waits for others.
+const MAX_DELAY: Duration = Duration::from_millis(200);
 
-/// Between two batches the buffer keeps no more room than this.
-const KEPT_ROOM: usize = 1 << 20;
+/// Capacity that the buffer keeps between two batches.
+const KEPT_CAPACITY: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: Arc<Queue>,
+    buffer: Arc<Buffer>,
 }
 
 #[derive(Debug)]
-struct Queue {
+struct Buffer {
     state: Mutex<State>,
-    /// Notified at the first line, when many wait, and when there is something else to do.
-    news: Condvar,
+    /// Notified for the first line, a full batch, a new sink, and a stop.
+    changed: Condvar,
     /// Notified when the thread has ended.
     ended: Condvar,
-    counters: Arc<Counters>,
+    counters: Arc<LineCounters>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     lines: Vec<u8>,
-    number: usize,
-    /// From which byte of `lines` on they go elsewhere.
-    turns: Vec<(usize, Sink)>,
+    line_count: usize,
+    /// Sinks to switch to, each with the offset in `lines` from which on it applies.
+    switches: Vec<(usize, Sink)>,
     stopping: bool,
     /// Lines that the thread has taken and not yet written.
-    in_hand: usize,
+    in_progress: usize,
     ended: bool,
 }
 
 impl State {
-    fn has_news(&self) -> bool {
-        self.stopping || !self.turns.is_empty()
+    fn has_request(&self) -> bool {
+        self.stopping || !self.switches.is_empty()
     }
 }
 
-/// What the thread takes at a time, beside the lines themselves.
+/// What the thread takes at a time, beside the lines.
 struct Batch {
-    turns: Vec<(usize, Sink)>,
+    switches: Vec<(usize, Sink)>,
     stopping: bool,
 }
 
 impl Writer {
-    pub(super) fn start(target: Sink, counters: Arc<Counters>) -> io::Result<Self> {
-        let queue = Arc::new(Queue {
+    pub(super) fn start(sink: Sink, counters: Arc<LineCounters>) -> io::Result<Self> {
+        let buffer = Arc::new(Buffer {
             state: Mutex::default(),
-            news: Condvar::new(),
+            changed: Condvar::new(),
             ended: Condvar::new(),
             counters,
         });
-        let ending = Ending(Arc::clone(&queue));
+        let guard = EndGuard(Arc::clone(&buffer));
         std::thread::Builder::new()
             .name("tokengauge-request-log".into())
-            .spawn(move || ending.0.write(target))?;
-        Ok(Self { queue })
+            .spawn(move || guard.0.run(sink))?;
+        Ok(Self { buffer })
     }
 
-    /// Takes a line, or counts it where there is no room. Holds its lock only to copy.
+    /// Appends a line, or drops and counts it if the buffer is full. Holds the lock only to copy.
     pub(super) fn offer(&self, line: &[u8]) {
-        let queue = &self.queue;
-        let mut state = queue.state();
+        let buffer = &self.buffer;
+        let mut state = buffer.state();
         if state.stopping {
-            return queue.counters.lost(DropReason::Shutdown, 1);
+            return buffer.counters.count_dropped(DropReason::Shutdown, 1);
         }
-        if state.lines.len() + line.len() > MOST_WAITING {
-            return queue.counters.lost(DropReason::QueueFull, 1);
+        if state.lines.len() + line.len() > MAX_WAITING_BYTES {
+            return buffer.counters.count_dropped(DropReason::QueueFull, 1);
         }
         let before = state.lines.len();
         state.lines.extend_from_slice(line);
-        state.number += 1;
+        state.line_count += 1;
         let after = state.lines.len();
         drop(state);
-        if before == 0 || (before < WORTH_WRITING && after >= WORTH_WRITING) {
-            queue.news.notify_one();
+        if before == 0 || (before < FULL_BATCH_BYTES && after >= FULL_BATCH_BYTES) {
+            buffer.changed.notify_one();
         }
     }
 
-    /// Lines from here on go to `target`; those that wait still go where they would have gone.
-    pub(super) fn switch_to(&self, target: Sink) {
-        let mut state = self.queue.state();
+    /// Writes later lines to `sink`. Lines that already wait go to the previous one.
+    pub(super) fn switch_to(&self, sink: Sink) {
+        let mut state = self.buffer.state();
         let from = state.lines.len();
-        state.turns.push((from, target));
+        state.switches.push((from, sink));
         drop(state);
-        self.queue.news.notify_one();
+        self.buffer.changed.notify_one();
     }
 
-    /// Writes what is left and ends the thread; what is not written within `bound` is counted. True where all was.
-    pub(super) fn stop(&self, bound: Duration) -> bool {
-        let queue = &self.queue;
-        let mut state = queue.state();
+    /// Writes what is left and ends the thread. Lines not written within `limit` are counted as dropped. Returns true if
+    /// all were written.
+    pub(super) fn stop(&self, limit: Duration) -> bool {
+        let buffer = &self.buffer;
+        let mut state = buffer.state();
         state.stopping = true;
-        queue.news.notify_one();
-        let (mut state, _) = queue
+        buffer.changed.notify_one();
+        let (mut state, _) = buffer
             .ended
-            .wait_timeout_while(state, bound, |state| !state.ended)
+            .wait_timeout_while(state, limit, |state| !state.ended)
             .unwrap_or_else(PoisonError::into_inner);
-        let left = state.number + state.in_hand;
-        (state.number, state.in_hand) = (0, 0);
-        queue.counters.lost(DropReason::Shutdown, left);
+        let left = state.line_count + state.in_progress;
+        (state.line_count, state.in_progress) = (0, 0);
+        buffer.counters.count_dropped(DropReason::Shutdown, left);
         left == 0
     }
 }
 
-/// Tells that the thread is over even if it panicked.
-struct Ending(Arc<Queue>);
+/// Reports the end of the thread even if it panicked.
+struct EndGuard(Arc<Buffer>);
 
-impl Drop for Ending {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.state().ended = true;
         self.0.ended.notify_all();
     }
 }
 
-impl Queue {
+impl Buffer {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread.
-    fn write(&self, mut target: Sink) {
+    fn run(&self, mut sink: Sink) {
         let mut lines = Vec::new();
-        let mut failures = Failures::default();
+        let mut failure = FailureLog::default();
         loop {
-            let Batch { turns, stopping } = self.take(&mut lines);
+            let Batch { switches, stopping } = self.take(&mut lines);
             let mut rest = lines.as_slice();
-            let mut gone = 0;
-            for (from, next) in turns {
-                let (before, after) = rest.split_at_checked(from - gone).unwrap_or((rest, b""));
-                self.put(&mut target, before, &mut failures);
-                (rest, gone, target) = (after, from, next);
+            let mut offset = 0;
+            for (from, next) in switches {
+                let (before, after) = rest.split_at_checked(from - offset).unwrap_or((rest, b""));
+                self.write(&mut sink, before, &mut failure);
+                (rest, offset, sink) = (after, from, next);
             }
-            self.put(&mut target, rest, &mut failures);
+            self.write(&mut sink, rest, &mut failure);
             if stopping {
                 return;
             }
             lines.clear();
-            lines.shrink_to(KEPT_ROOM);
+            lines.shrink_to(KEPT_CAPACITY);
         }
     }
 
-    /// Waits for lines, and for a moment more for others that go with them.
+    /// Waits for a line, and then a little longer for others to write with it.
     fn take(&self, lines: &mut Vec<u8>) -> Batch {
-        let idle = |state: &mut State| state.lines.is_empty() && !state.has_news();
-        let few = |state: &mut State| state.lines.len() < WORTH_WRITING && !state.has_news();
+        let idle = |state: &mut State| state.lines.is_empty() && !state.has_request();
+        let few = |state: &mut State| state.lines.len() < FULL_BATCH_BYTES && !state.has_request();
         let state =
-            self.news.wait_while(self.state(), idle).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait_while(self.state(), idle).unwrap_or_else(PoisonError::into_inner);
         let (mut state, _) = self
-            .news
-            .wait_timeout_while(state, LONGEST_WAIT, few)
+            .changed
+            .wait_timeout_while(state, MAX_DELAY, few)
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut state.lines, lines);
-        state.in_hand = std::mem::take(&mut state.number);
-        Batch { turns: std::mem::take(&mut state.turns), stopping: state.stopping }
+        state.in_progress = std::mem::take(&mut state.line_count);
+        Batch { switches: std::mem::take(&mut state.switches), stopping: state.stopping }
     }
 
-    /// Writes lines and counts each of them once: those that a stop has given up in the meantime are counted by it.
-    fn put(&self, target: &mut Sink, lines: &[u8], failures: &mut Failures) {
+    /// Writes lines and counts each once. Lines that [`Writer::stop`] has given up in the meantime were counted there.
+    fn write(&self, sink: &mut Sink, lines: &[u8], failure: &mut FailureLog) {
         if lines.is_empty() {
             return;
         }
-        let result = target.write(lines);
+        let result = sink.write(lines);
         let unwritten = result.as_ref().err().map_or(0, |failed| count(failed.rest));
         let all = count(lines);
         let mut state = self.state();
-        if state.in_hand >= all {
-            state.in_hand -= all;
-            self.counters.wrote(all - unwritten);
-            self.counters.lost(DropReason::Failed, unwritten);
+        if state.in_progress >= all {
+            state.in_progress -= all;
+            self.counters.count_written(all - unwritten);
+            self.counters.count_dropped(DropReason::Failed, unwritten);
         }
         drop(state);
-        failures.tell(&result, unwritten);
+        failure.update(&result, unwritten);
     }
 }
 
@@ -196,23 +196,23 @@ fn count(lines: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', lines).count()
 }
 
-/// Said when writing begins to fail and when it works again, not at every attempt in between.
+/// Logs when writing begins to fail and when it recovers, not each attempt in between.
 #[derive(Debug, Default)]
-struct Failures {
-    lines: Option<usize>,
+struct FailureLog {
+    lost_lines: Option<usize>,
 }
 
-impl Failures {
-    fn tell(&mut self, result: &Result<(), WriteFailure<'_>>, lines: usize) {
-        match (result, &mut self.lines) {
+impl FailureLog {
+    fn update(&mut self, result: &Result<(), WriteFailure<'_>>, lines: usize) {
+        match (result, &mut self.lost_lines) {
             (Err(_), Some(lost)) => *lost += lines,
             (Err(failed), None) => {
-                self.lines = Some(lines);
+                self.lost_lines = Some(lines);
                 self_telemetry::request_log_write_failed(&failed.problem.to_string());
             }
             (Ok(()), Some(lost)) => {
                 self_telemetry::request_log_write_recovered(*lost);
-                self.lines = None;
+                self.lost_lines = None;
             }
             (Ok(()), None) => {}
         }

@@ -1,37 +1,37 @@
-//! The spans of one finished exchange, written with explicit times when it ends, whatever way it ends.
+//! The spans of one finished exchange, encoded with explicit times when the exchange ends, however it ends.
 //!
-//! A SERVER span for the client's request (accept … end) and, where anything was tried upstream, a CLIENT child
-//! (admit … end) that follows the standard's inference span for calls of a known API and its HTTP client span for
-//! everything else. Wall-clock times are one reading at accept plus monotonic distances. Both ids were made at accept.
+//! A SERVER span covers the client's request (accept to end). If anything was tried upstream, it has a CLIENT child
+//! (admit to end): the semantic conventions' inference span for calls of a known API, else their HTTP client span.
+//! Wall-clock times are one reading at accept plus monotonic offsets. Both span ids were generated at accept.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::span::Event;
-
-use crate::catalog::{Attribute, spans as key};
-use crate::sampling::{SamplingDecision, SamplingReason};
-use crate::span::encoder::{EncodedSpan, SpanEncoder, SpanHeader};
-use tokengauge_llm::content::Content;
-use tokengauge_measure::record::{Call, ConnectionSample, Outcome, Record, WebSocket};
+use tokengauge_measure::record::{Call, Outcome, Record};
 use tokengauge_measure::timing::Stalls;
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
-use tokengauge_types::event::{Direction, Ending, ErrorSource};
+use tokengauge_types::event::{Ending, ErrorSource};
 use tokengauge_types::label::Name;
 
-pub mod encoder;
-mod words;
+use crate::catalog::{Attribute, spans as key};
+use crate::sampling::SamplingDecision;
 
-pub use self::words::{method, protocol_version};
-use self::words::{of_stage, without_port};
+pub(crate) mod attributes;
+pub(crate) mod encoder;
+
+use self::attributes::AttributeWriter;
+pub use self::attributes::{method, protocol_version};
+pub use self::encoder::EncodedSpan;
+use self::encoder::{SpanEncoder, SpanHeader};
 
 /// `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` of the protocol.
 const SERVER: u64 = 2;
 const CLIENT: u64 = 3;
 
-/// What every span follows and no record knows.
+/// Limits of every span, from the configuration.
 #[derive(Clone, Debug)]
 pub struct SpanLimits {
-    /// The longest text of an attribute, in characters.
+    /// Longest text of an attribute, in characters.
     max_value_chars: Option<usize>,
 }
 
@@ -41,40 +41,52 @@ impl SpanLimits {
     }
 }
 
-/// The SERVER span, and the CLIENT span unless this proxy refused the request or never came to let it in; each says
-/// why the trace is kept.
+/// Encodes the SERVER span, and the CLIENT span unless this proxy rejected the request or never admitted it. Each
+/// records why the trace is kept.
 pub fn encode_spans(
     record: &Record,
-    style: &SpanLimits,
-    kept: SamplingDecision,
+    limits: &SpanLimits,
+    decision: SamplingDecision,
 ) -> Vec<EncodedSpan> {
-    let client = has_client(record).then(|| client(record, style));
-    let spans = [Some(server(record, style)), client];
+    let client = has_client(record).then(|| client(record, limits));
+    let spans = [Some(server(record, limits)), client];
     let finish = |mut span: SpanEncoder| {
-        span.sampling(kept);
+        attributes::sampling(&mut span, decision);
         span.finish()
     };
     spans.into_iter().flatten().map(finish).collect()
 }
 
-/// How many [`spans`] would make.
+/// Returns how many spans [`encode_spans`] returns.
 pub fn span_count(record: &Record) -> usize {
     1 + usize::from(has_client(record))
 }
 
-/// The span that tells of the call itself: CLIENT, or SERVER where there is no other.
-pub const fn exemplar_span_id(record: &Record) -> [u8; 8] {
+/// Returns the id of the span that describes the call: CLIENT, or SERVER where there is no other.
+pub const fn innermost_span_id(record: &Record) -> [u8; 8] {
     if has_client(record) { record.trace.client_span } else { record.trace.server_span }
+}
+
+/// Returns whether the exchange failed from the client's point of view. A 4xx response is the client's own error, except
+/// for this proxy's 429, and so is leaving early.
+pub fn failed_for_the_client(record: &Record) -> bool {
+    let client_error = record.http.status.is_some_and(|status| (400..500).contains(&status));
+    let client_at_fault = client_error && record.fault != ErrorSource::Proxy;
+    record.error_type.is_some() && !client_at_fault && record.outcome != Outcome::Cancelled
+}
+
+/// Returns the wall-clock time at which the exchange ended.
+pub fn end_time(record: &Record) -> WallTime {
+    wall_time(record, record.points.end.unwrap_or(record.points.accept))
 }
 
 const fn has_client(record: &Record) -> bool {
     record.points.admit.is_some() && !matches!(record.ending, Ending::Rejected(_))
 }
 
-fn server(record: &Record, style: &SpanLimits) -> SpanEncoder {
+fn server(record: &Record, limits: &SpanLimits) -> SpanEncoder {
     let failed = failed_for_the_client(record);
-    let http = &record.http;
-    let frame = SpanHeader {
+    let header = SpanHeader {
         trace: record.trace.trace_id,
         span: record.trace.server_span,
         state: record.trace.state.as_deref(),
@@ -83,37 +95,19 @@ fn server(record: &Record, style: &SpanLimits) -> SpanEncoder {
         kind: SERVER,
         start: record.wall,
         end: end_time(record),
-        error: what_failed(record, failed),
+        error: error_message(record, failed),
     };
-    let mut span = SpanEncoder::new(&frame, &[method(&http.method)], style.max_value_chars);
-    span.http(record, failed);
-    span.text(key::SCHEME, http.scheme.as_str());
-    span.text(key::PATH, http.path.as_str());
-    span.text(key::PROTOCOL_VERSION, protocol_version(http.version));
-    if let Some(agent) = http.request_headers.get("user-agent") {
-        span.text(key::USER_AGENT, agent);
-    }
-    span.address(key::CLIENT_ADDRESS, http.client);
-    if let Some(host) = &http.host {
-        span.text(key::SERVER_ADDRESS, without_port(host.as_str()));
-    }
-    span.count(key::REQUEST_SIZE, Some(http.request_bytes));
-    span.count(key::RESPONSE_SIZE, Some(http.response_bytes));
-    if let Some(socket) = &record.websocket {
-        span.websocket(socket);
-    }
-    span.seconds(key::QUEUE_EDGE, record.edge_wait);
-    if http.own {
-        span.truth(key::OWN_RESPONSE, true);
-    }
-    span.network(record.network.client);
+    let name = [method(&record.http.method)];
+    let mut span = SpanEncoder::new(&header, &name, limits.max_value_chars);
+    attributes::exchange(&mut span, record, failed);
+    attributes::server(&mut span, record);
     span
 }
 
-fn client(record: &Record, style: &SpanLimits) -> SpanEncoder {
+fn client(record: &Record, limits: &SpanLimits) -> SpanEncoder {
     let failed = record.error_type.is_some();
-    let start = time(record, record.points.admit.unwrap_or(record.points.accept));
-    let frame = SpanHeader {
+    let start = wall_time(record, record.points.admit.unwrap_or(record.points.accept));
+    let header = SpanHeader {
         trace: record.trace.trace_id,
         span: record.trace.client_span,
         state: record.trace.state.as_deref(),
@@ -122,266 +116,61 @@ fn client(record: &Record, style: &SpanLimits) -> SpanEncoder {
         kind: CLIENT,
         start,
         end: end_time(record).max(start),
-        error: what_failed(record, failed),
+        error: error_message(record, failed),
     };
-    let mut span = SpanEncoder::new(&frame, &client_name(record), style.max_value_chars);
+    let mut span = SpanEncoder::new(&header, &client_name(record), limits.max_value_chars);
     for (name, at) in events(record) {
-        span.event(name, time(record, at));
+        span.event(name, wall_time(record, at));
     }
-    span.http(record, failed);
-    span.text(key::SERVER_ADDRESS, record.route.server_address.as_str());
-    span.integer(key::SERVER_PORT, Some(record.route.server_port));
-    if let Some(connected) = &record.connected {
-        span.truth(key::CONNECTION_REUSED, connected.reused);
-        span.seconds(key::CONNECT_WAIT, connected.wait);
-        span.seconds(key::CONNECT_DNS, connected.dns);
-        span.seconds(key::CONNECT_TCP, connected.tcp);
-        span.seconds(key::CONNECT_TLS, connected.tls);
-    }
-    span.network(record.network.upstream);
+    attributes::exchange(&mut span, record, failed);
+    attributes::upstream(&mut span, record);
     if let Some(call) = &record.call {
-        span.request(call);
-        span.response(record, call);
-        span.usage(call);
-        span.cost(call);
-        span.backend(call);
-        span.measured(record, call);
-        if let Some(content) = &call.content {
-            span.content(content);
-        }
+        write_call(&mut span, record, call);
     }
     span
 }
 
-/// Which attributes a span has, in the order in which they are written.
-impl SpanEncoder {
-    fn seconds(&mut self, attribute: Attribute, value: Option<std::time::Duration>) {
-        self.number(attribute, value.map(|time| time.as_secs_f64()));
-    }
-
-    /// What both spans say.
-    fn http(&mut self, record: &Record, failed: bool) {
-        self.text(key::METHOD, method(&record.http.method));
-        self.integer(key::STATUS, record.http.status);
-        if failed {
-            self.name(key::ERROR_TYPE, record.error_type.as_ref());
+fn write_call(span: &mut SpanEncoder, record: &Record, call: &Call) {
+    attributes::request(span, call);
+    attributes::response(span, record, call);
+    attributes::usage(span, call);
+    attributes::cost(span, call);
+    attributes::backend(span, call);
+    attributes::timings(span, record, call);
+    write_stalls(span, record, &call.stalls);
+    attributes::conditions(span, record, call);
+    if let Some(content) = &call.content {
+        for (attribute, text) in attributes::content_texts(content) {
+            span.text(attribute, text);
         }
-        self.text(key::ROUTE, record.route.name.as_str());
-        self.text(key::VANTAGE, record.route.vantage.as_str());
-        let who = &record.who;
-        self.name(key::TENANT, who.tenant.as_ref());
-        self.name(key::SESSION, who.session.as_ref());
-        self.name(key::VARIANT, who.variant.as_ref());
-        self.text(key::OUTCOME, record.outcome.as_str());
-        self.text(key::FAULT, record.fault.as_str());
-    }
-
-    fn sampling(&mut self, kept: SamplingDecision) {
-        self.text(key::SAMPLING_REASON, kept.reason.as_str());
-        if let SamplingReason::Ratio(share) = kept.reason {
-            self.number(key::SAMPLING_RATIO, Some(share));
-        }
-        if kept.against_parent {
-            self.truth(key::SAMPLING_AGAINST_PARENT, true);
-        }
-    }
-
-    fn network(&mut self, connection: Option<ConnectionSample>) {
-        let Some(connection) = connection else { return };
-        self.seconds(key::NETWORK_RTT, connection.rtt);
-        self.seconds(key::NETWORK_RTT_LEAST, connection.least_rtt);
-        self.integer(key::NETWORK_RETRANSMITS, Some(connection.retransmits));
-    }
-
-    fn websocket(&mut self, socket: &WebSocket) {
-        self.count(key::REQUEST_MESSAGES, Some(socket.request_messages));
-        self.count(key::RESPONSE_MESSAGES, Some(socket.response_messages));
-        if let Some(closed) = &socket.closed {
-            let by = match closed.by {
-                Direction::Request => "client",
-                Direction::Response => "upstream",
-            };
-            self.text(key::CLOSED_BY, by);
-            self.integer(key::CLOSE_CODE, closed.code);
-        }
-    }
-
-    fn request(&mut self, call: &Call) {
-        let request = &call.request;
-        self.text(key::OPERATION, call.series.operation.as_str());
-        self.text(key::PROVIDER, call.series.provider.as_str());
-        self.name(key::REQUEST_MODEL, request.model.as_ref());
-        if call.streamed {
-            self.truth(key::REQUEST_STREAM, true);
-        }
-        self.integer(key::MAX_TOKENS, request.max_tokens);
-        self.number(key::TEMPERATURE, request.temperature);
-        self.number(key::TOP_P, request.top_p);
-        self.integer(key::TOP_K, request.top_k);
-        self.number(key::FREQUENCY_PENALTY, request.frequency_penalty);
-        self.number(key::PRESENCE_PENALTY, request.presence_penalty);
-        self.integer(key::SEED, request.seed);
-        self.integer(key::CHOICE_COUNT, request.choices);
-        self.name(key::PREVIOUS_RESPONSE, request.previous_response.as_ref());
-        self.name(key::REASONING_LEVEL, request.reasoning_level.as_ref());
-        if let Some(format) = &request.encoding_format {
-            self.names(key::ENCODING_FORMATS, std::slice::from_ref(format));
-        }
-        self.integer(key::DIMENSIONS, request.dimensions);
-        if let Some(output) = request.output_type {
-            self.text(key::OUTPUT_TYPE, output);
-        }
-        self.name(key::REQUEST_TIER, request.service_tier.as_ref());
-    }
-
-    fn response(&mut self, record: &Record, call: &Call) {
-        let asked = call.request.conversation.as_ref();
-        // The id of a session names a conversation and no response.
-        let (response, conversation) = match &record.websocket {
-            Some(_) => (None, call.response_id.as_ref().or(asked)),
-            None => (call.response_id.as_ref(), asked),
-        };
-        self.name(key::RESPONSE_ID, response);
-        self.name(key::CONVERSATION_ID, conversation);
-        self.name(key::RESPONSE_MODEL, call.response_model.as_ref());
-        if !call.finish_reasons.is_empty() {
-            self.names(key::FINISH_REASONS, &call.finish_reasons);
-        }
-        self.name(key::RESPONSE_TIER, call.service_tier.as_ref());
-        self.name(key::FINGERPRINT, call.system_fingerprint.as_ref());
-        let (event, sent) = (record.points.event, record.points.sent);
-        let first_chunk = event.zip(sent).map(|(event, sent)| event.since(sent));
-        self.seconds(key::FIRST_CHUNK, first_chunk.filter(|_| call.streamed));
-    }
-
-    fn cost(&mut self, call: &Call) {
-        let Some(cost) = &call.cost else { return };
-        self.number(key::COST, Some(cost.amount));
-        self.text(key::CURRENCY, cost.currency.as_str());
-        self.text(key::COST_SOURCE, cost.source.as_str());
-    }
-
-    fn usage(&mut self, call: &Call) {
-        let Some(usage) = &call.usage else { return };
-        self.count(key::INPUT_TOKENS, usage.input);
-        self.count(key::OUTPUT_TOKENS, usage.output);
-        self.count(key::CACHE_READ, usage.cache_read);
-        self.count(key::CACHE_WRITE, usage.cache_write);
-        self.count(key::REASONING_TOKENS, usage.reasoning);
-        let some = |tokens: Option<u64>| tokens.filter(|tokens| *tokens > 0);
-        self.count(key::INPUT_IMAGE, some(usage.input_by.image));
-        self.count(key::INPUT_AUDIO, some(usage.input_by.audio));
-        self.count(key::OUTPUT_IMAGE, some(usage.output_by.image));
-        self.count(key::OUTPUT_AUDIO, some(usage.output_by.audio));
-    }
-
-    /// What the backend and the provider say of themselves.
-    fn backend(&mut self, call: &Call) {
-        if let Some(timings) = &call.timings {
-            self.seconds(key::BACKEND_QUEUE, timings.queue);
-            self.seconds(key::BACKEND_LOAD, timings.load);
-            self.seconds(key::BACKEND_PREFILL, timings.prefill);
-            self.seconds(key::BACKEND_DECODE, timings.decode);
-            self.seconds(key::BACKEND_TOTAL, timings.total);
-        }
-        if let Some(quota) = &call.quota {
-            self.count(key::QUOTA_REQUESTS, quota.requests.remaining);
-            self.count(key::QUOTA_TOKENS, quota.tokens.remaining);
-            self.count(key::QUOTA_INPUT, quota.input_tokens.remaining);
-            self.count(key::QUOTA_OUTPUT, quota.output_tokens.remaining);
-        }
-    }
-
-    fn content(&mut self, content: &Content) {
-        let Content {
-            input_messages,
-            output_messages,
-            system_instructions,
-            tool_definitions,
-            truncated,
-            left_out,
-        } = content;
-        for (attribute, text) in [
-            (key::INPUT_MESSAGES, input_messages),
-            (key::OUTPUT_MESSAGES, output_messages),
-            (key::SYSTEM_INSTRUCTIONS, system_instructions),
-            (key::TOOL_DEFINITIONS, tool_definitions),
-        ] {
-            if let Some(text) = text {
-                self.text(attribute, text);
-            }
-        }
-        if *truncated {
-            self.truth(key::CONTENT_TRUNCATED, true);
-        }
-        self.count(key::CONTENT_LEFT_OUT, Some(*left_out).filter(|parts| *parts > 0));
-    }
-
-    fn stalls(&mut self, record: &Record, stalls: &Stalls) {
-        if stalls.is_empty() {
-            return;
-        }
-        self.integer(key::STALLS, Some(stalls.count));
-        self.seconds(key::STALLED, Some(stalls.total));
-        for stall in &stalls.first {
-            let word = |text: &str| Value::StringValue(text.to_owned());
-            let mut attributes = vec![
-                attribute(key::AWAITED, word(stall.awaited.as_str())),
-                attribute(key::SILENCE, word(stall.silence.as_str())),
-            ];
-            let lasted = stall.lasted.map(|time| Value::DoubleValue(time.as_secs_f64()));
-            attributes.extend(lasted.map(|lasted| attribute(key::STALL_TIME, lasted)));
-            self.event_with(&Event {
-                time_unix_nano: time(record, stall.raised).unix_nanos(),
-                name: key::STALL_EVENT.to_owned(),
-                attributes,
-                ..Event::default()
-            });
-        }
-    }
-
-    fn measured(&mut self, record: &Record, call: &Call) {
-        let points = &record.points;
-        for (attribute, point) in [
-            (key::TIME_TO_HEAD, points.head),
-            (key::TIME_TO_BYTE, points.byte),
-            (key::TIME_TO_EVENT, points.event),
-            (key::TIME_TO_TOKEN, points.token),
-            (key::TIME_TO_VISIBLE, points.visible),
-        ] {
-            self.seconds(attribute, point.map(|at| at.since(points.accept)));
-        }
-        for (stage, length) in record.stages.iter() {
-            self.seconds(of_stage(stage), Some(length));
-        }
-        self.number(key::OUTPUT_RATE, call.rates.output);
-        self.number(key::TOTAL_RATE, call.rates.total);
-        if let Some(tokenizer) = &call.tokenizer {
-            self.text(key::TOKENIZER, tokenizer.as_str());
-        }
-        if let Some(output) = &call.output {
-            self.count(key::COUNTED, Some(output.counted));
-            self.count(key::STANDARD, Some(output.standard));
-            if let Some(source) = output.source {
-                self.text(key::TOKEN_SOURCE, source.as_str());
-            }
-        }
-        self.text(key::COMPLETE, call.complete.as_str());
-        self.stalls(record, &call.stalls);
-        self.integer(key::QUEUE_DEPTH, Some(call.queue_depth));
-        if let Some(warm) = call.warm {
-            self.text(key::WARM, warm.as_str());
-        }
-        self.seconds(key::BLOCKED, Some(record.blocked).filter(|time| !time.is_zero()));
-        for (objective, verdict) in &call.verdicts {
-            let start = key::VERDICT.key.trim_end_matches('*');
-            self.text_under(&[start, objective.as_str()], verdict.as_str());
-        }
+        attributes::content_gaps(span, content);
     }
 }
 
-/// An attribute of an event.
-fn attribute(attribute: Attribute, value: Value) -> KeyValue {
+fn write_stalls(span: &mut SpanEncoder, record: &Record, stalls: &Stalls) {
+    if stalls.is_empty() {
+        return;
+    }
+    span.integer(key::STALLS, Some(stalls.count));
+    span.seconds(key::STALLED, Some(stalls.total));
+    for stall in &stalls.first {
+        let text = |text: &str| Value::StringValue(text.to_owned());
+        let mut attributes = vec![
+            event_attribute(key::AWAITED, text(stall.awaited.as_str())),
+            event_attribute(key::SILENCE, text(stall.silence.as_str())),
+        ];
+        let lasted = stall.lasted.map(|time| Value::DoubleValue(time.as_secs_f64()));
+        attributes.extend(lasted.map(|lasted| event_attribute(key::STALL_TIME, lasted)));
+        span.event_with(&Event {
+            time_unix_nano: wall_time(record, stall.raised).unix_nanos(),
+            name: key::STALL_EVENT.to_owned(),
+            attributes,
+            ..Event::default()
+        });
+    }
+}
+
+fn event_attribute(attribute: Attribute, value: Value) -> KeyValue {
     KeyValue {
         key: attribute.key.to_owned(),
         value: Some(AnyValue { value: Some(value) }),
@@ -389,15 +178,7 @@ fn attribute(attribute: Attribute, value: Value) -> KeyValue {
     }
 }
 
-/// Whether the exchange failed as the client's request sees it: a 4xx answer is the client's own doing, but for this
-/// proxy's 429, and so is leaving early.
-pub fn failed_for_the_client(record: &Record) -> bool {
-    let refused = record.http.status.is_some_and(|status| (400..500).contains(&status));
-    let asked_amiss = refused && record.fault != ErrorSource::Proxy;
-    record.error_type.is_some() && !asked_amiss && record.outcome != Outcome::Cancelled
-}
-
-/// In parts.
+/// Returns the parts of the CLIENT span's name.
 fn client_name(record: &Record) -> [&str; 3] {
     let Some(call) = &record.call else {
         return [method(&record.http.method), "", ""];
@@ -409,20 +190,16 @@ fn client_name(record: &Record) -> [&str; 3] {
     }
 }
 
-fn what_failed(record: &Record, failed: bool) -> Option<&str> {
+fn error_message(record: &Record, failed: bool) -> Option<&str> {
     let error = record.error_type.as_ref().filter(|_| failed);
     error.map(Name::as_str)
 }
 
-fn time(record: &Record, at: MonotonicInstant) -> WallTime {
+fn wall_time(record: &Record, at: MonotonicInstant) -> WallTime {
     record.wall + at.since(record.points.accept)
 }
 
-fn end_time(record: &Record) -> WallTime {
-    time(record, record.points.end.unwrap_or(record.points.accept))
-}
-
-/// The clock points that occurred, in their order in time.
+/// Returns the timestamps that were reached, in chronological order.
 fn events(record: &Record) -> impl Iterator<Item = (&'static str, MonotonicInstant)> {
     let points = &record.points;
     let [admit, sent, uploaded, head, byte, event, token, visible, last] = key::EVENTS;
@@ -450,13 +227,14 @@ mod tests {
     use super::*;
     use crate::catalog;
     use crate::catalog::attributes::Values;
+    use crate::sampling::SamplingReason;
     use crate::testing;
     use tokengauge_types::event::RejectReason;
 
     fn find(span: &Span, key: &str) -> Option<String> {
         let mut found = span.attributes.iter().filter(|kv| kv.key == key);
         let first = found.next();
-        assert!(found.next().is_none(), "{key} stands twice");
+        assert!(found.next().is_none(), "{key} appears twice");
         first.map(shown)
     }
 
@@ -477,7 +255,7 @@ mod tests {
             other @ (Value::KvlistValue(_)
             | Value::BytesValue(_)
             | Value::StringValueStrindex(_)) => {
-                panic!("{other:?} is of a kind that is not written")
+                panic!("{other:?} has an unexpected type")
             }
         }
     }
@@ -617,7 +395,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_stall_is_an_event_at_the_instant_at_which_patience_ended() {
+    fn writes_a_stall_as_an_event_at_the_time_it_was_raised() {
         let mut record = testing::streamed();
         let stall = tokengauge_measure::timing::Stall {
             awaited: tokengauge_measure::timing::Awaited::NextToken,
@@ -641,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streamed_chat_is_written_in_full() {
+    fn writes_all_attributes_of_a_streamed_chat() {
         let [server, client] = of(&testing::streamed());
         assert_eq!(written(&server), SERVER);
         assert_eq!(written(&client), CLIENT);
@@ -651,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_status_fails_the_client_span_and_not_the_server_span() {
+    fn an_error_status_fails_only_the_client_span() {
         let [server, client] = of(&testing::refused());
         assert_eq!(client.status, failed("rate_limit_exceeded"));
         assert_eq!(find(&client, "error.type").unwrap(), "rate_limit_exceeded");
@@ -665,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_breaks_off_fails_both_spans() {
+    fn a_truncated_stream_fails_both_spans() {
         let mut record = testing::streamed();
         record.outcome = Outcome::Truncated;
         record.error_type = testing::name("truncated");
@@ -676,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_has_an_http_client_span_only() {
+    fn plain_http_has_no_gen_ai_attributes() {
         let [server, client] = of(&testing::plain());
         assert_eq!((server.name.as_str(), client.name.as_str()), ("GET", "GET"));
         assert!(client.attributes.iter().all(|kv| !kv.key.starts_with("gen_ai.")));
@@ -684,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_refused_here_has_no_client_span() {
+    fn a_request_rejected_by_the_proxy_has_no_client_span() {
         let mut record = testing::plain();
         record.ending = Ending::Rejected(RejectReason::NoRoute);
         record.outcome = Outcome::Rejected;
@@ -692,27 +470,27 @@ mod tests {
     }
 
     #[test]
-    fn both_spans_say_why_the_trace_is_kept() {
-        let said = |reason, against_parent| {
+    fn both_spans_record_the_sampling_reason() {
+        let attributes = |reason, against_parent| {
             let kept = SamplingDecision { reason, against_parent };
             let [server, client] =
                 spans_of(&testing::streamed(), &SpanLimits::new(None), kept).try_into().unwrap();
-            let said = |span| {
+            let sampling = |span| {
                 ["reason", "ratio", "against_parent"]
                     .map(|word| find(span, &format!("tokengauge.sampling.{word}")))
             };
-            assert_eq!(said(&server), said(&client));
-            said(&server)
+            assert_eq!(sampling(&server), sampling(&client));
+            sampling(&server)
         };
         let words =
             |words: [&str; 3]| words.map(|word| (!word.is_empty()).then(|| word.to_owned()));
-        assert_eq!(said(SamplingReason::Parent, false), words(["parent", "", ""]));
-        assert_eq!(said(SamplingReason::Ratio(0.25), false), words(["ratio", "0.25", ""]));
-        assert_eq!(said(SamplingReason::Error, true), words(["error", "", "true"]));
+        assert_eq!(attributes(SamplingReason::Parent, false), words(["parent", "", ""]));
+        assert_eq!(attributes(SamplingReason::Ratio(0.25), false), words(["ratio", "0.25", ""]));
+        assert_eq!(attributes(SamplingReason::Error, true), words(["error", "", "true"]));
     }
 
     #[test]
-    fn without_a_caller_the_server_span_is_a_root() {
+    fn without_a_parent_the_server_span_is_a_root() {
         let mut record = testing::plain();
         record.trace.parent = None;
         let [server, _] = of(&record);
@@ -720,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_cut_at_the_configured_length() {
+    fn truncates_values_at_the_configured_length() {
         let mut record = testing::streamed();
         record.call.as_mut().unwrap().response_id = testing::name("ééééé");
         let spans = spans_of(&record, &SpanLimits::new(Some(3)), SamplingDecision::default());
@@ -729,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn only_registered_attributes_with_registered_values_stand_on_spans() {
+    fn writes_only_attributes_and_values_of_the_catalog() {
         let registered = |key: &str| {
             catalog::spans::ALL.iter().find(|known| {
                 known.key == key
@@ -743,25 +521,13 @@ mod tests {
                 .iter()
                 .flat_map(|span| &span.attributes)
             {
-                let known =
-                    registered(&kv.key).unwrap_or_else(|| panic!("{} is not registered", kv.key));
+                let known = registered(&kv.key)
+                    .unwrap_or_else(|| panic!("{} is not in the catalog", kv.key));
                 if let Values::Closed(values) = known.values {
                     let value = shown(kv);
                     assert!(values.contains(&value.as_str()), "{}={value}", kv.key);
                 }
             }
-        }
-    }
-
-    #[test]
-    fn a_host_loses_its_port_only() {
-        for (host, name) in [
-            ("a.example:80", "a.example"),
-            ("a.example", "a.example"),
-            ("[::1]:80", "[::1]"),
-            ("[::1]", "[::1]"),
-        ] {
-            assert_eq!(without_port(host), name);
         }
     }
 }

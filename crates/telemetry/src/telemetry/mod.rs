@@ -1,149 +1,188 @@
-//! The thread on which all sending happens.
+//! The thread on which all OTLP exports happen.
 //!
-//! It has a runtime of its own, so a collector that hangs, or a machine with one core, can slow or dead-lock nothing
-//! else. The SDK's own periodic reader and span processor are not used: they wait without bound at shutdown, and what they
-//! lose is only logged. Here each export has its time limit, what is lost is counted, the queue is bounded, and shutdown
-//! keeps to its bound whatever the collector does.
-
-mod queue;
+//! The thread has its own runtime, so a collector that hangs, or a machine with one core, cannot slow or deadlock anything
+//! else. The SDK's periodic reader and batch processors are not used: they wait without limit at shutdown, and only log
+//! what they lose. Here each export has a time limit, drops are counted, queues are bounded, and shutdown ends in time
+//! whatever the collector does.
 
 use std::cell::Cell;
-use std::future::Future;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use opentelemetry::Context;
+use tokengauge_measure::record::Record;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::MetricsReader;
-use crate::config::Config;
+use crate::config::{BatchConfig, Config, SignalConfig};
 use crate::export_counters::{DropReason, ExportCounters, Signal};
-use crate::otlp::{BuildError, MetricExporter, SpanExporter};
+use crate::logs::{LogEmitter, QueuedLog};
+use crate::otlp::{BuildError, LogExporter, MetricExporter, SpanExporter};
 use crate::prometheus::Format;
+use crate::queue::Queue;
 use crate::sampling::Sampler;
 use crate::self_telemetry;
-use crate::span::{self, SpanLimits};
-use queue::Queue;
-use tokengauge_measure::record::Record;
+use crate::span::{self, EncodedSpan, SpanLimits};
 
-/// How much longer than its bound a shutdown waits for the thread to notice: scheduling on a busy single core.
-pub const GRACE: Duration = Duration::from_millis(200);
+/// How much longer than its limit a shutdown waits for the thread: scheduling delay on a busy single core.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(200);
 
-/// The thread that sends, and the queue to it. Without an endpoint there is neither: metrics can be scraped, spans go
-/// nowhere.
+/// Records spans and log records, and owns the thread that exports. Without an endpoint there is no thread: metrics can
+/// be scraped, spans and log records are discarded.
 #[derive(Debug)]
 pub struct Telemetry {
     metrics_reader: Arc<MetricsReader>,
     sampler: Sampler,
-    style: SpanLimits,
-    /// `None` where spans go nowhere.
-    queue: Option<Arc<Queue>>,
-    thread: Option<Thread>,
+    span_limits: SpanLimits,
+    queues: Queues,
+    logs: Option<LogEmitter>,
+    thread: Option<ExportThread>,
 }
 
-/// Why telemetry could not be started.
+/// Why telemetry cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("the telemetry thread could not be started: {0}")]
+    #[error("telemetry thread: {0}")]
     Thread(#[from] std::io::Error),
     #[error("OTLP export of {signal} to {endpoint}: {source}")]
     Exporter { signal: &'static str, endpoint: String, source: BuildError },
-    #[error("the telemetry thread broke off while starting")]
-    BrokeOff,
+    #[error("the telemetry thread ended during startup")]
+    Ended,
 }
 
 impl Telemetry {
-    /// Says once, in the log, what will be sent where; fails where an exporter cannot be built as configured.
+    /// Starts exporting as configured, and logs once what is sent where.
+    ///
+    /// # Errors
+    /// If an exporter cannot be built, or the thread cannot be started.
     pub fn start(config: Config, metrics_reader: MetricsReader) -> Result<Self, StartError> {
         self_telemetry::export_configured(&config.summary());
         let metrics_reader = Arc::new(metrics_reader);
         let sampler = config.sampler;
-        let style = SpanLimits::new(config.max_value_chars);
-        let counters = Arc::clone(metrics_reader.counters());
-        let queue = config.sends_traces().then(|| Arc::new(Queue::new(config.batch, counters)));
+        let span_limits = SpanLimits::new(config.max_value_chars);
+        let queues = Queues::new(&config, metrics_reader.counters());
+        let logs = queues.logs.as_ref();
+        let logs = logs.map(|queue| LogEmitter::new(Arc::clone(queue), metrics_reader.resource()));
         let thread = if config.sends() {
-            Some(Thread::start(config, Arc::clone(&metrics_reader), queue.clone())?)
+            Some(ExportThread::start(config, Arc::clone(&metrics_reader), queues.clone())?)
         } else {
             None
         };
-        Ok(Self { metrics_reader, sampler, style, queue, thread })
+        Ok(Self { metrics_reader, sampler, span_limits, queues, logs, thread })
     }
 
-    /// Makes the spans of a finished exchange, if its trace is kept, and queues them. Never blocks.
+    /// Encodes and queues the spans of a finished exchange if its trace is sampled. Never blocks.
     pub fn record(&self, record: &Record) {
-        let Some(queue) = &self.queue else { return };
-        let Some(kept) = self.sampler.decide(record) else {
+        let Some(queue) = &self.queues.spans else { return };
+        let Some(decision) = self.sampler.decide(record) else {
             return;
         };
-        // What will not be sent is not made.
-        if let Some(refused) = queue.refuses() {
-            queue.lost(refused, span::span_count(record));
-            return;
+        if let Some(reason) = queue.refusal() {
+            return queue.count_dropped(reason, span::span_count(record));
         }
-        for span in span::encode_spans(record, &self.style, kept) {
-            queue.offer(span);
+        for span in span::encode_spans(record, &self.span_limits, decision) {
+            let bytes = span.len();
+            queue.offer(span, bytes);
         }
     }
 
-    /// All metrics now, as a scrape shows them.
+    /// Returns the emitter of log records, if logs are exported.
+    pub const fn logs(&self) -> Option<&LogEmitter> {
+        self.logs.as_ref()
+    }
+
+    /// Renders all current metrics for a scrape.
     pub fn prometheus(&self, format: Format) -> String {
-        format.text(&self.metrics_reader.scrape())
+        format.render(&self.metrics_reader.scrape())
     }
 
-    /// Sends what is left and ends the thread, within `bound`; true where everything was delivered in time. May be
-    /// called from any thread and more than once. It blocks: on a runtime, call it in `spawn_blocking`.
-    pub fn shutdown(&self, bound: Duration) -> bool {
-        self.thread.as_ref().is_none_or(|thread| thread.stop(bound))
+    /// Exports what is left and ends the thread within `limit`. Returns true if everything was delivered in time. Can be
+    /// called from any thread and more than once. Blocks: on a runtime, call it in `spawn_blocking`.
+    pub fn shutdown(&self, limit: Duration) -> bool {
+        self.thread.as_ref().is_none_or(|thread| thread.stop(limit))
     }
 }
 
-/// The way to tell the thread to stop, and to hear that it has.
+/// The queues of the signals that are exported.
+#[derive(Clone, Debug)]
+struct Queues {
+    spans: Option<Arc<Queue<EncodedSpan>>>,
+    logs: Option<Arc<Queue<QueuedLog>>>,
+}
+
+impl Queues {
+    fn new(config: &Config, counters: &Arc<ExportCounters>) -> Self {
+        fn queue<T>(
+            signal: Signal,
+            batch: BatchConfig,
+            counters: &Arc<ExportCounters>,
+        ) -> Arc<Queue<T>> {
+            Arc::new(Queue::new(signal, batch, Arc::clone(counters)))
+        }
+        Self {
+            spans: config
+                .sends_traces()
+                .then(|| queue(Signal::Traces, config.span_batch, counters)),
+            logs: config.sends_logs().then(|| queue(Signal::Logs, config.log_batch, counters)),
+        }
+    }
+
+    /// Closes all queues. Returns how many items were left.
+    fn close(&self) -> usize {
+        self.spans.as_ref().map_or(0, |queue| queue.close())
+            + self.logs.as_ref().map_or(0, |queue| queue.close())
+    }
+}
+
+/// Handle of the export thread.
 #[derive(Debug)]
-struct Thread {
+struct ExportThread {
     stop: watch::Sender<Option<Duration>>,
-    ended: Arc<Ended>,
+    end: Arc<ThreadEnd>,
 }
 
-/// Set when the thread is over: whether everything was delivered.
+/// Set when the thread ends: whether everything was delivered.
 #[derive(Debug, Default)]
-struct Ended {
+struct ThreadEnd {
     delivered: Mutex<Option<bool>>,
     changed: Condvar,
 }
 
-impl Thread {
+impl ExportThread {
     fn start(
         config: Config,
         metrics_reader: Arc<MetricsReader>,
-        queue: Option<Arc<Queue>>,
+        queues: Queues,
     ) -> Result<Self, StartError> {
         let (stop, stopping) = watch::channel(None);
-        let ended = Arc::new(Ended::default());
+        let end = Arc::new(ThreadEnd::default());
         let (ready, started) = mpsc::sync_channel(1);
-        let over = Over(Arc::clone(&ended));
+        let guard = EndGuard(Arc::clone(&end));
         std::thread::Builder::new().name("tokengauge-telemetry".into()).spawn(move || {
-            let delivered = run(config, metrics_reader, queue, stopping, &ready);
-            over.0.set(delivered);
+            // Log records that an export causes would cause the next export.
+            let _suppressed = Context::enter_telemetry_suppressed_scope();
+            let delivered = run(config, metrics_reader, queues, stopping, &ready);
+            guard.0.set(delivered);
         })?;
-        started.recv().map_err(|_| StartError::BrokeOff)??;
-        Ok(Self { stop, ended })
+        started.recv().map_err(|_| StartError::Ended)??;
+        Ok(Self { stop, end })
     }
 
-    fn stop(&self, bound: Duration) -> bool {
-        // The first bound counts.
-        self.stop.send_if_modified(|stop| stop.is_none() && stop.replace(bound).is_none());
-        let delivered = self.ended.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+    fn stop(&self, limit: Duration) -> bool {
+        // The limit of the first call applies.
+        self.stop.send_if_modified(|stop| stop.is_none() && stop.replace(limit).is_none());
+        let delivered = self.end.delivered.lock().unwrap_or_else(PoisonError::into_inner);
         let (delivered, _) = self
-            .ended
+            .end
             .changed
-            .wait_timeout_while(delivered, bound + GRACE, |delivered| delivered.is_none())
+            .wait_timeout_while(delivered, limit + SHUTDOWN_GRACE, |delivered| delivered.is_none())
             .unwrap_or_else(PoisonError::into_inner);
         delivered.unwrap_or(false)
     }
 }
 
-impl Ended {
+impl ThreadEnd {
     fn set(&self, delivered: bool) {
         let mut slot = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
         slot.get_or_insert(delivered);
@@ -151,29 +190,28 @@ impl Ended {
     }
 }
 
-/// Tells that the thread is over even if it panicked.
-struct Over(Arc<Ended>);
+/// Reports the end of the thread even if it panicked.
+struct EndGuard(Arc<ThreadEnd>);
 
-impl Drop for Over {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.set(false);
     }
 }
 
-/// The thread. True where everything was delivered.
+/// Runs the thread. Returns true if everything was delivered.
 fn run(
     config: Config,
     metrics_reader: Arc<MetricsReader>,
-    queue: Option<Arc<Queue>>,
+    queues: Queues,
     stopping: watch::Receiver<Option<Duration>>,
     ready: &mpsc::SyncSender<Result<(), StartError>>,
 ) -> bool {
-    let answer = |result| ready.send(result).is_ok();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = match runtime {
+    let report = |result| ready.send(result).is_ok();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            answer(Err(error.into()));
+            report(Err(error.into()));
             return false;
         }
     };
@@ -184,120 +222,135 @@ fn run(
     let exporters = match exporters {
         Ok(exporters) => exporters,
         Err(error) => {
-            answer(Err(error));
+            report(Err(error));
             return false;
         }
     };
-    answer(Ok(()));
-    let sender = Sender {
-        counters: Arc::clone(metrics_reader.counters()),
-        config,
-        metrics_reader,
-        queue,
-        stopping,
-    };
+    report(Ok(()));
+    let counters = Arc::clone(metrics_reader.counters());
+    let sender = Sender { config, metrics_reader, queues, counters, stopping };
     let delivered = runtime.block_on(sender.send(exporters));
-    // A name lookup may still hang on a thread of the pool: leave it behind.
+    // A name lookup may still block a thread of the pool; do not wait for it.
     runtime.shutdown_background();
     delivered
 }
 
 struct Exporters {
+    logs: Option<LogExporter>,
     metrics: Option<MetricExporter>,
     traces: Option<SpanExporter>,
 }
 
 impl Exporters {
-    fn build(config: &Config, metrics_reader: &MetricsReader) -> Result<Self, StartError> {
-        let metrics = config
-            .sends_metrics()
-            .then(|| MetricExporter::new(&config.metrics))
-            .transpose()
-            .map_err(|source| StartError::Exporter {
-                signal: "metrics",
-                endpoint: config.metrics.endpoint.clone().unwrap_or_default(),
+    fn build(config: &Config, reader: &MetricsReader) -> Result<Self, StartError> {
+        fn build<T>(
+            signal: Signal,
+            enabled: bool,
+            config: &SignalConfig,
+            build: impl FnOnce(&SignalConfig) -> Result<T, BuildError>,
+        ) -> Result<Option<T>, StartError> {
+            enabled.then(|| build(config)).transpose().map_err(|source| StartError::Exporter {
+                signal: signal.as_str(),
+                endpoint: config.endpoint.clone().unwrap_or_default(),
                 source,
-            })?;
-        let traces = config
-            .sends_traces()
-            .then(|| SpanExporter::new(&config.traces, metrics_reader.resource()))
-            .transpose()
-            .map_err(|source| StartError::Exporter {
-                signal: "traces",
-                endpoint: config.traces.endpoint.clone().unwrap_or_default(),
-                source,
-            })?;
-        Ok(Self { metrics, traces })
+            })
+        }
+        let resource = reader.resource();
+        let (logs, metrics, traces) = (&config.logs, &config.metrics, &config.traces);
+        Ok(Self {
+            logs: build(Signal::Logs, config.sends_logs(), logs, |to| {
+                LogExporter::new(to, resource)
+            })?,
+            metrics: build(Signal::Metrics, config.sends_metrics(), metrics, MetricExporter::new)?,
+            traces: build(Signal::Traces, config.sends_traces(), traces, |to| {
+                SpanExporter::new(to, resource)
+            })?,
+        })
     }
 }
 
 struct Sender {
     config: Config,
     metrics_reader: Arc<MetricsReader>,
-    queue: Option<Arc<Queue>>,
+    queues: Queues,
     counters: Arc<ExportCounters>,
     stopping: watch::Receiver<Option<Duration>>,
 }
 
 impl Sender {
-    /// Until the end, and at most as long after it as it allows.
+    /// Exports all signals until the stop signal, and afterwards for at most the time that the stop signal allows.
     async fn send(&self, exporters: Exporters) -> bool {
         let last_metrics = Cell::new(exporters.metrics.is_none());
         let metrics = async {
             if let Some(exporter) = exporters.metrics {
-                last_metrics.set(self.metrics(&exporter).await);
+                last_metrics.set(self.send_metrics(&exporter).await);
             }
             last_metrics.get()
         };
         let spans = async {
-            match (&self.queue, exporters.traces) {
-                (Some(queue), Some(exporter)) => self.spans(queue, &exporter).await,
+            match (&self.queues.spans, exporters.traces) {
+                (Some(queue), Some(exporter)) => {
+                    let link = self.link(Signal::Traces, self.config.traces.timeout);
+                    self.send_batches(link, queue, async |batch| exporter.export(batch).await).await
+                }
                 _ => true,
             }
         };
-        let all = async { tokio::join!(metrics, spans) };
-        let delivered = tokio::select! {
-            (metrics, spans) = all => metrics && spans,
-            () = self.time_is_up() => false,
+        let logs = async {
+            match (&self.queues.logs, exporters.logs) {
+                (Some(queue), Some(exporter)) => {
+                    let link = self.link(Signal::Logs, self.config.logs.timeout);
+                    self.send_batches(link, queue, async |batch| exporter.export(batch).await).await
+                }
+                _ => true,
+            }
         };
-        let left = self.queue.as_ref().map_or(0, |queue| queue.close());
-        let lost = |reason| self.counters.dropped(Signal::Traces, reason);
-        let spans = DropReason::ALL.into_iter().map(lost).sum();
+        let all = async { tokio::join!(metrics, spans, logs) };
+        let delivered = tokio::select! {
+            (metrics, spans, logs) = all => metrics && spans && logs,
+            () = self.shutdown_limit() => false,
+        };
+        let left = self.queues.close();
+        let dropped = |reason| self.counters.dropped(Signal::Traces, reason);
+        let spans = DropReason::ALL.into_iter().map(dropped).sum();
         if spans > 0 || !last_metrics.get() {
             self_telemetry::telemetry_lost(spans, last_metrics.get());
         }
         delivered && left == 0
     }
 
-    /// Each interval, and once more at the end.
-    async fn metrics(&self, exporter: &MetricExporter) -> bool {
+    /// Exports metrics at each interval, and once more at the end.
+    async fn send_metrics(&self, exporter: &MetricExporter) -> bool {
         let interval = self.config.metric_interval;
         let mut ticks = interval_at(Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut link = Link::new(Signal::Metrics, &self.counters);
+        let mut link = self.link(Signal::Metrics, self.config.metrics.timeout);
         loop {
             let last = tokio::select! {
                 _ = ticks.tick() => false,
-                () = self.told_to_stop() => true,
+                () = self.stop_requested() => true,
             };
-            let picture = self.metrics_reader.collect();
-            let limit = self.config.metrics.timeout;
-            let delivered = link.export(limit, 1, exporter.export(&picture)).await;
+            let snapshot = self.metrics_reader.collect();
+            let delivered = link.export(1, exporter.export(&snapshot)).await;
             if last {
                 return delivered;
             }
         }
     }
 
-    /// Whenever a batch is full or has waited long enough, and until the queue is empty at the end.
-    async fn spans(&self, queue: &Queue, exporter: &SpanExporter) -> bool {
-        let mut link = Link::new(Signal::Traces, &self.counters);
-        let limit = self.config.traces.timeout.min(queue.batch.timeout);
+    /// Exports a batch when it is full or has waited long enough, and the rest of the queue at the end.
+    async fn send_batches<T>(
+        &self,
+        mut link: Link<'_>,
+        queue: &Queue<T>,
+        export: impl AsyncFn(Vec<T>) -> Result<(), String>,
+    ) -> bool {
+        link.limit = link.limit.min(queue.batch.timeout);
         loop {
             let last = tokio::select! {
                 () = sleep(queue.batch.delay) => false,
-                () = queue.full.notified() => false,
-                () = self.told_to_stop() => true,
+                () = queue.batch_full.notified() => false,
+                () = self.stop_requested() => true,
             };
             let mut delivered = true;
             loop {
@@ -305,10 +358,8 @@ impl Sender {
                 if batch.is_empty() {
                     break;
                 }
-                let spans = batch.len();
-                queue.in_flight.store(spans, Ordering::Relaxed);
-                delivered &= link.export(limit, spans, exporter.export(batch)).await;
-                queue.in_flight.store(0, Ordering::Relaxed);
+                delivered &= link.export(batch.len(), export(batch)).await;
+                queue.finish_batch();
             }
             if last {
                 return delivered;
@@ -316,48 +367,48 @@ impl Sender {
         }
     }
 
-    /// The handle being dropped is an end too.
-    async fn told_to_stop(&self) {
+    fn link(&self, signal: Signal, limit: Duration) -> Link<'_> {
+        Link { signal, limit, counters: &self.counters, failures: 0 }
+    }
+
+    /// Returns when a stop is requested or the handle is dropped.
+    async fn stop_requested(&self) {
         let mut stopping = self.stopping.clone();
-        // An error says that the handle is gone.
+        // An error means that the handle was dropped.
         drop(stopping.wait_for(Option::is_some).await);
     }
 
-    async fn time_is_up(&self) {
-        self.told_to_stop().await;
-        let bound = *self.stopping.borrow();
-        sleep(bound.unwrap_or_default()).await;
+    async fn shutdown_limit(&self) {
+        self.stop_requested().await;
+        let limit = *self.stopping.borrow();
+        sleep(limit.unwrap_or_default()).await;
     }
 }
 
-/// The connection of one signal to its collector, as far as the log is concerned: told when it breaks and when it is
-/// back, not at every attempt in between.
+/// The exports of one signal. Failures are logged when they begin and when they end, not at each attempt.
 struct Link<'a> {
     signal: Signal,
+    /// Time limit of one export with all its retries.
+    limit: Duration,
     counters: &'a ExportCounters,
     failures: u64,
 }
 
-impl<'a> Link<'a> {
-    const fn new(signal: Signal, counters: &'a ExportCounters) -> Self {
-        Self { signal, counters, failures: 0 }
-    }
-
+impl Link<'_> {
     async fn export(
         &mut self,
-        limit: Duration,
         items: usize,
         export: impl Future<Output = Result<(), String>>,
     ) -> bool {
-        let problem = match timeout(limit, export).await {
+        let problem = match timeout(self.limit, export).await {
             Ok(Ok(())) => None,
             Ok(Err(problem)) => Some(problem),
-            Err(_) => Some(format!("no answer within {limit:?}")),
+            Err(_) => Some(format!("no response within {:?}", self.limit)),
         };
         let delivered = problem.is_none();
-        self.counters.ended(self.signal, delivered);
+        self.counters.count_export(self.signal, delivered);
         if let Some(problem) = problem {
-            self.counters.lost(self.signal, DropReason::Failed, items);
+            self.counters.count_dropped(self.signal, DropReason::Failed, items);
             if self.failures == 0 {
                 self_telemetry::export_failed(self.signal.as_str(), &problem);
             }

@@ -1,7 +1,7 @@
-//! Against receivers on loopback: one that answers, one that refuses, one that is silent, one that is not there.
+//! Tests against receivers on loopback: one that accepts, one that rejects, one that never answers, one that is down.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -21,6 +21,8 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
+
+mod logs;
 use crate::config::BatchConfig;
 use crate::instruments::Instruments;
 use crate::sampling::SamplingDecision;
@@ -29,8 +31,8 @@ use crate::testing;
 use tokengauge_types::clock;
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
-/// Long enough for anything on loopback, on however busy a machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Long enough for anything on loopback, even on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy)]
 enum Behaviour {
@@ -50,7 +52,7 @@ struct Seen {
     body: Bytes,
 }
 
-/// An OTLP receiver for both transports: which one it is the content type says.
+/// An OTLP receiver for both transports, which it recognizes by the content type.
 struct Receiver {
     address: SocketAddr,
     seen: Inbox<Seen>,
@@ -84,16 +86,16 @@ impl Receiver {
     }
 
     fn next(&self) -> Seen {
-        self.seen.recv_timeout(PATIENCE).expect("an export arrives")
+        self.seen.recv_timeout(DEADLINE).expect("an export arrives")
     }
 
-    /// All that arrived until now, metrics and traces apart.
+    /// Returns all metrics and traces received so far.
     fn all(&self) -> (Vec<ExportMetricsServiceRequest>, Vec<ExportTraceServiceRequest>) {
         let (mut metrics, mut traces) = (Vec::new(), Vec::new());
         for seen in self.seen.try_iter() {
             if seen.path.to_lowercase().contains("metrics") {
                 metrics.push(ExportMetricsServiceRequest::decode(seen.body).unwrap());
-            } else {
+            } else if seen.path.to_lowercase().contains("trace") {
                 traces.push(ExportTraceServiceRequest::decode(seen.body).unwrap());
             }
         }
@@ -101,7 +103,7 @@ impl Receiver {
     }
 }
 
-/// One connection. That a client goes away is no failure of the receiver.
+/// Serves one connection. A client may disconnect at any time.
 async fn serve(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
@@ -214,7 +216,7 @@ fn arrives_over(protocol: &str) {
     ));
     instruments.record_start(&testing::route());
     telemetry.record(&testing::streamed());
-    assert!(telemetry.shutdown(PATIENCE), "everything was delivered");
+    assert!(telemetry.shutdown(DEADLINE), "everything was delivered");
     let seen: Vec<_> = receiver.seen.try_iter().collect();
     assert_eq!(seen.len(), 2);
     for seen in &seen {
@@ -285,7 +287,7 @@ fn linked(receiver: &Receiver) -> [Vec<(Vec<u8>, Vec<u8>)>; 2] {
 }
 
 #[test]
-fn exemplars_lead_to_spans_that_were_sent_over_either_protocol() {
+fn exemplars_refer_to_exported_spans() {
     for protocol in ["http/protobuf", "grpc"] {
         for (sampler, number) in [("always_on", 1), ("always_off", 0)] {
             let receiver = Receiver::start(Behaviour::Answer);
@@ -297,7 +299,7 @@ fn exemplars_lead_to_spans_that_were_sent_over_either_protocol() {
             instruments
                 .record_end(&record, &CardinalityLimiter::new(CardinalityLimits::default(), []));
             telemetry.record(&record);
-            assert!(telemetry.shutdown(PATIENCE));
+            assert!(telemetry.shutdown(DEADLINE));
             let [spans, exemplars] = linked(&receiver);
             assert_eq!(spans, exemplars, "{protocol} {sampler}");
             assert_eq!(spans.len(), number, "{protocol} {sampler}");
@@ -308,7 +310,7 @@ fn exemplars_lead_to_spans_that_were_sent_over_either_protocol() {
 }
 
 #[test]
-fn metrics_arrive_at_each_interval_and_spans_when_a_batch_is_full() {
+fn exports_metrics_at_each_interval_and_spans_when_a_batch_is_full() {
     let receiver = Receiver::start(Behaviour::Answer);
     let interval = ("OTEL_METRIC_EXPORT_INTERVAL", "20");
     let (telemetry, _instruments) = start(config(
@@ -327,18 +329,18 @@ fn metrics_arrive_at_each_interval_and_spans_when_a_batch_is_full() {
             missing.remove(place);
         }
     }
-    assert!(telemetry.shutdown(PATIENCE));
+    assert!(telemetry.shutdown(DEADLINE));
 }
 
 #[test]
-fn bodies_are_compressed_on_request() {
+fn compresses_if_configured() {
     for (protocol, header) in [("http/protobuf", "content-encoding"), ("grpc", "grpc-encoding")] {
         let receiver = Receiver::start(Behaviour::Answer);
         let gzip = ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip");
         let (telemetry, _) =
             start(config(receiver.address, &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), gzip]));
         telemetry.record(&testing::streamed());
-        assert!(telemetry.shutdown(PATIENCE));
+        assert!(telemetry.shutdown(DEADLINE));
         for seen in [receiver.next(), receiver.next()] {
             assert_eq!(seen.headers[header], "gzip");
             assert_eq!(seen.body[..2], [0x1f, 0x8b], "{protocol} {}", seen.path);
@@ -347,7 +349,7 @@ fn bodies_are_compressed_on_request() {
 }
 
 #[test]
-fn a_silent_collector_holds_up_shutdown_no_longer_than_its_bound() {
+fn shutdown_ends_in_time_if_the_collector_hangs() {
     for protocol in ["http/protobuf", "grpc"] {
         let receiver = Receiver::start(Behaviour::Silent);
         let batch = ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2");
@@ -374,32 +376,32 @@ fn a_silent_collector_holds_up_shutdown_no_longer_than_its_bound() {
 }
 
 #[test]
-fn an_export_without_an_answer_ends_at_its_own_limit() {
+fn an_export_without_response_times_out() {
     let receiver = Receiver::start(Behaviour::Silent);
     let limits = [("OTEL_EXPORTER_OTLP_TIMEOUT", "50"), ("OTEL_METRIC_EXPORT_INTERVAL", "20")];
     let (telemetry, _) = start(config(receiver.address, &limits));
     // A second one can only come when the first was given up.
     receiver.next();
     receiver.next();
-    assert!(!telemetry.shutdown(PATIENCE));
+    assert!(!telemetry.shutdown(DEADLINE));
 }
 
 #[test]
-fn where_nobody_listens_spans_are_lost_and_counted() {
+fn counts_spans_dropped_while_the_collector_is_down() {
     // Bound and not listening: connections are refused, and nobody else can take the port.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     let (telemetry, _) = start(config(address, &[("OTEL_EXPORTER_OTLP_TIMEOUT", "200")]));
     telemetry.record(&testing::streamed());
-    assert!(!telemetry.shutdown(PATIENCE));
+    assert!(!telemetry.shutdown(DEADLINE));
     assert_eq!(lost(&telemetry, DropReason::Failed), 2);
     let text = telemetry.prometheus(Format::Text);
     assert!(text.contains("tokengauge_self_export_requests_total{tokengauge_result=\"failed\",tokengauge_signal=\"metrics\"} 1"), "{text}");
 }
 
 #[test]
-fn metrics_heal_when_the_collector_is_back() {
+fn metrics_recover_with_the_next_export() {
     let receiver = Receiver::start(Behaviour::RefuseOnce);
     let interval = ("OTEL_METRIC_EXPORT_INTERVAL", "20");
     let (telemetry, instruments) =
@@ -407,7 +409,7 @@ fn metrics_heal_when_the_collector_is_back() {
     instruments.record_start(&testing::route());
     receiver.next();
     instruments.record_start(&testing::route());
-    assert!(telemetry.shutdown(PATIENCE), "the last export is delivered");
+    assert!(telemetry.shutdown(DEADLINE), "the last export is delivered");
     let (metrics, _) = receiver.all();
     let last = metrics.last().unwrap();
     assert_eq!(
@@ -419,7 +421,7 @@ fn metrics_heal_when_the_collector_is_back() {
 }
 
 #[test]
-fn spans_are_sent_again_where_that_may_help_and_only_there() {
+fn retries_spans_only_after_retryable_errors() {
     for (behaviour, protocol, delivered) in [
         (Behaviour::BusyOnce, "http/protobuf", true),
         (Behaviour::BusyOnce, "grpc", true),
@@ -432,7 +434,7 @@ fn spans_are_sent_again_where_that_may_help_and_only_there() {
             &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_METRICS_EXPORTER", "none")],
         ));
         telemetry.record(&testing::streamed());
-        assert_eq!(telemetry.shutdown(PATIENCE), delivered, "{protocol}");
+        assert_eq!(telemetry.shutdown(DEADLINE), delivered, "{protocol}");
         let (_, traces) = receiver.all();
         assert_eq!(traces.len(), if delivered { 2 } else { 1 }, "{protocol}");
         assert!(traces.windows(2).all(|pair| pair[0] == pair[1]));
@@ -442,14 +444,14 @@ fn spans_are_sent_again_where_that_may_help_and_only_there() {
 }
 
 #[test]
-fn metrics_are_sent_again_where_that_may_help() {
+fn retries_metrics_after_retryable_errors() {
     for protocol in ["http/protobuf", "grpc"] {
         let receiver = Receiver::start(Behaviour::BusyOnce);
         let (telemetry, _) = start(config(
             receiver.address,
             &[("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_TRACES_EXPORTER", "none")],
         ));
-        assert!(telemetry.shutdown(PATIENCE), "{protocol}");
+        assert!(telemetry.shutdown(DEADLINE), "{protocol}");
         let (metrics, _) = receiver.all();
         assert_eq!(metrics.len(), 2, "{protocol}");
         assert_eq!(metrics[0], metrics[1], "{protocol}");
@@ -457,28 +459,28 @@ fn metrics_are_sent_again_where_that_may_help() {
 }
 
 #[test]
-fn a_full_queue_drops_and_counts_and_never_waits() {
+fn a_full_queue_drops_and_counts() {
     let counters = Arc::new(ExportCounters::default());
-    let batch = BatchConfig { queue: 4, size: 3, ..BatchConfig::default() };
-    let queue = Queue::new(batch, Arc::clone(&counters));
+    let batch = BatchConfig { queue: 4, size: 3, ..BatchConfig::SPANS };
+    let queue = Queue::new(Signal::Traces, batch, Arc::clone(&counters));
     let spans = span::encode_spans(
         &testing::streamed(),
         &SpanLimits::new(None),
         SamplingDecision::default(),
     );
     for span in spans.iter().cycle().take(6) {
-        queue.offer(span.clone());
+        queue.offer(span.clone(), span.len());
     }
-    assert_eq!(queue.refuses(), Some(DropReason::QueueFull));
+    assert_eq!(queue.refusal(), Some(DropReason::QueueFull));
     assert_eq!(counters.dropped(Signal::Traces, DropReason::QueueFull), 2);
     assert_eq!([queue.take().len(), queue.take().len(), queue.take().len()], [3, 1, 0]);
-    assert_eq!(queue.refuses(), None);
-    queue.offer(spans[0].clone());
+    assert_eq!(queue.refusal(), None);
+    queue.offer(spans[0].clone(), spans[0].len());
     assert_eq!(queue.take().len(), 1, "there is room again");
 }
 
 #[test]
-fn what_is_not_sampled_is_not_sent() {
+fn exports_only_sampled_traces() {
     let receiver = Receiver::start(Behaviour::Answer);
     let (telemetry, _) = start(config(
         receiver.address,
@@ -486,7 +488,7 @@ fn what_is_not_sampled_is_not_sent() {
     ));
     telemetry.record(&testing::streamed());
     telemetry.record(&testing::refused());
-    assert!(telemetry.shutdown(PATIENCE));
+    assert!(telemetry.shutdown(DEADLINE));
     let (_, traces) = receiver.all();
     let spans: Vec<_> = traces
         .iter()
@@ -503,7 +505,7 @@ fn what_is_not_sampled_is_not_sent() {
 }
 
 #[test]
-fn without_an_endpoint_metrics_are_scraped_and_nothing_is_sent() {
+fn without_an_endpoint_nothing_is_exported() {
     let (telemetry, instruments) = start(Config::default());
     instruments.record_start(&testing::route());
     telemetry.record(&testing::streamed());
@@ -513,7 +515,7 @@ fn without_an_endpoint_metrics_are_scraped_and_nothing_is_sent() {
 }
 
 #[test]
-fn what_cannot_be_built_is_said_at_the_start() {
+fn invalid_exporter_settings_fail_the_start() {
     let unused = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (variable, value, part) in [
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem", "/nowhere/ca.pem"),
@@ -536,7 +538,7 @@ fn what_cannot_be_built_is_said_at_the_start() {
 }
 
 #[test]
-fn both_sides_show_their_certificates_on_both_transports() {
+fn mutual_tls_works_on_both_transports() {
     let folder = tempfile::tempdir().unwrap();
     let acceptor = mutual_tls(folder.path());
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -562,7 +564,7 @@ fn both_sides_show_their_certificates_on_both_transports() {
             }
             let (telemetry, _) = start(config);
             telemetry.record(&testing::streamed());
-            assert_eq!(telemetry.shutdown(PATIENCE), delivered, "{protocol}");
+            assert_eq!(telemetry.shutdown(DEADLINE), delivered, "{protocol}");
             let (metrics, traces) = receiver.all();
             let one = usize::from(delivered);
             assert_eq!((metrics.len(), traces.len()), (one, one), "{protocol}");

@@ -1,6 +1,4 @@
-//! TLS to a collector, and the HTTP client for OTLP over HTTP.
-//!
-//! Both transports get their TLS from here.
+//! The HTTP client of OTLP/HTTP, and TLS for both OTLP transports.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client as Hyper;
+use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::pem::PemObject;
@@ -20,35 +18,35 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::config::TlsFiles;
 
-/// An answer to an export is a few bytes; an error page is cut.
-const LONGEST_ANSWER: usize = 1 << 20;
+/// Most bytes of a response. The response to an export is a few bytes; longer error pages are rejected.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// Why there is no TLS to the collector.
+/// Why TLS to the collector cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{path}: {source}")]
     Unreadable { path: PathBuf, source: std::io::Error },
-    #[error("{path} holds no usable PEM certificate or key: {problem}")]
+    #[error("{path}: no usable PEM certificate or key: {problem}")]
     Malformed { path: PathBuf, problem: String },
     #[error(
-        "a client certificate needs its key, and a key its certificate (OTEL_EXPORTER_OTLP_CLIENT_KEY, …_CLIENT_CERTIFICATE)"
+        "a client certificate needs its key and a key its certificate; set both OTEL_EXPORTER_OTLP_CLIENT_KEY and OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"
     )]
-    HalfIdentity,
-    #[error("the client certificate and key cannot be used: {0}")]
+    IncompleteIdentity,
+    #[error("unusable client certificate or key: {0}")]
     Identity(#[from] rustls::Error),
 }
 
-/// Sends whole requests and reads whole answers; must be used inside the telemetry thread's runtime.
-pub struct Client(Hyper<HttpsConnector<HttpConnector>, Full<Bytes>>);
+/// Sends complete requests and reads complete responses. Works only inside the telemetry thread's runtime.
+pub struct HttpClient(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 
-impl Client {
+impl HttpClient {
     pub fn new(tls: &TlsFiles) -> Result<Self, TlsError> {
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(client_config(tls)?)
             .https_or_http()
             .enable_http1()
             .build();
-        Ok(Self(Hyper::builder(TokioExecutor::new()).build(connector)))
+        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
     }
 
     pub async fn send(
@@ -57,19 +55,29 @@ impl Client {
     ) -> Result<http::Response<Bytes>, Box<dyn Error + Send + Sync>> {
         let response = self.0.request(request.map(Full::new)).await?;
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
+        let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await?.to_bytes();
         Ok(http::Response::from_parts(head, body))
     }
 }
 
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Client")
+#[async_trait::async_trait]
+impl opentelemetry_http::HttpClient for HttpClient {
+    async fn send_bytes(
+        &self,
+        request: http::Request<Bytes>,
+    ) -> Result<http::Response<Bytes>, opentelemetry_http::HttpError> {
+        self.send(request).await
     }
 }
 
-/// The same for gRPC.
-pub fn tonic_config(tls: &TlsFiles) -> Result<ClientTlsConfig, TlsError> {
+impl fmt::Debug for HttpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HttpClient")
+    }
+}
+
+/// Returns the TLS configuration of a gRPC channel.
+pub(super) fn tonic_config(tls: &TlsFiles) -> Result<ClientTlsConfig, TlsError> {
     let mut config = ClientTlsConfig::new();
     config = match &tls.certificate {
         Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
@@ -106,15 +114,16 @@ fn client_config(tls: &TlsFiles) -> Result<ClientConfig, TlsError> {
     })
 }
 
+/// Returns the files of the client certificate and its key.
 fn identity(tls: &TlsFiles) -> Result<Option<(&Path, &Path)>, TlsError> {
     match (&tls.client_certificate, &tls.client_key) {
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
         (None, None) => Ok(None),
-        (Some(_), None) | (None, Some(_)) => Err(TlsError::HalfIdentity),
+        (Some(_), None) | (None, Some(_)) => Err(TlsError::IncompleteIdentity),
     }
 }
 
-/// The system's roots; those of Mozilla where it has none, as in a container without certificates.
+/// Returns the system's trusted roots, or Mozilla's if there are none, as in a container without certificates.
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -129,7 +138,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = certificates.map_err(|error| malformed(path, &error))?;
     if certificates.is_empty() {
-        return Err(malformed(path, &"no certificate in it"));
+        return Err(malformed(path, &"no certificate found"));
     }
     Ok(certificates)
 }
@@ -147,21 +156,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unusable_files_are_named() {
+    fn errors_name_the_unusable_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.pem");
         let tls = TlsFiles { certificate: Some(path.clone()), ..TlsFiles::default() };
-        assert!(matches!(Client::new(&tls), Err(TlsError::Unreadable { .. })));
+        assert!(matches!(HttpClient::new(&tls), Err(TlsError::Unreadable { .. })));
         std::fs::write(&path, "not a certificate").unwrap();
-        let error = Client::new(&tls).unwrap_err();
+        let error = HttpClient::new(&tls).unwrap_err();
         assert!(matches!(error, TlsError::Malformed { .. }));
         assert!(error.to_string().contains("ca.pem"));
     }
 
     #[test]
-    fn half_an_identity_is_refused_on_both_transports() {
+    fn rejects_a_client_key_without_certificate_on_both_transports() {
         let tls = TlsFiles { client_key: Some("/key.pem".into()), ..TlsFiles::default() };
-        assert!(matches!(Client::new(&tls), Err(TlsError::HalfIdentity)));
-        assert!(matches!(tonic_config(&tls), Err(TlsError::HalfIdentity)));
+        assert!(matches!(HttpClient::new(&tls), Err(TlsError::IncompleteIdentity)));
+        assert!(matches!(tonic_config(&tls), Err(TlsError::IncompleteIdentity)));
     }
 }

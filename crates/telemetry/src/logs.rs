@@ -1,0 +1,211 @@
+//! OTLP logs: the proxy's own log, one record per finished request, and the content of calls as GenAI events.
+//!
+//! The SDK's batch processor is not used: it reports losses only as log lines and flushes without our time limit. Records
+//! wait in the same kind of bounded queue as spans and are sent by the telemetry thread. Emitting never blocks. The
+//! telemetry thread suppresses telemetry, so that the exporter's own log lines are not exported.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::logs::{AnyValue, LogRecord, Logger, LoggerProvider, Severity};
+use opentelemetry::{InstrumentationScope, Key, SpanId, TraceId};
+use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::logs::{LogProcessor, SdkLogRecord, SdkLogger, SdkLoggerProvider};
+use serde_json::Value;
+use tokengauge_llm::content::Content;
+use tokengauge_measure::record::{Call, Outcome, Record};
+use tokengauge_types::label::Name;
+
+use crate::catalog::{Attribute, SCOPE};
+use crate::queue::Queue;
+use crate::span::attributes::{self, AttributeWriter};
+use crate::span::{end_time, innermost_span_id};
+
+/// Event name of the record of a finished request. Its body has the fields of a line of the request log.
+pub const REQUEST_EVENT: &str = "tokengauge.request";
+
+/// Event name of the semantic conventions for the content of a call.
+pub const CONTENT_EVENT: &str = "gen_ai.client.inference.operation.details";
+
+/// Targets of the proxy's own log events start with this; events of libraries are not exported.
+const OWN_TARGETS: &str = "tokengauge";
+
+/// Estimated bytes of a record beside its texts.
+const RECORD_BYTES: usize = 256;
+
+pub type QueuedLog = (SdkLogRecord, InstrumentationScope);
+
+/// The layer that exports the proxy's own log.
+pub type TracingLayer = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
+
+/// Emits log records to the export queue.
+#[derive(Clone, Debug)]
+pub struct LogEmitter {
+    provider: SdkLoggerProvider,
+    logger: SdkLogger,
+    queue: Arc<Queue<QueuedLog>>,
+}
+
+impl LogEmitter {
+    pub(crate) fn new(queue: Arc<Queue<QueuedLog>>, resource: &Resource) -> Self {
+        let provider = SdkLoggerProvider::builder()
+            .with_resource(resource.clone())
+            .with_log_processor(QueueProcessor(Arc::clone(&queue)))
+            .build();
+        let scope =
+            InstrumentationScope::builder(SCOPE).with_version(env!("CARGO_PKG_VERSION")).build();
+        let logger = provider.logger_with_scope(scope);
+        Self { provider, logger, queue }
+    }
+
+    /// Returns a layer that exports the events of the `tracing` log.
+    pub fn tracing_layer(&self) -> TracingLayer {
+        OpenTelemetryTracingBridge::new(&self.provider)
+    }
+
+    /// Emits the record of a finished request, and its content if the route captures content. `line` returns the request
+    /// log's line; it is called only if the queue has room.
+    pub(crate) fn emit_request(&self, record: &Record, line: impl FnOnce() -> Option<Value>) {
+        let content = record.call.as_ref().and_then(|call| Some((call, call.content.as_deref()?)));
+        if let Some(reason) = self.queue.refusal() {
+            return self.queue.count_dropped(reason, 1 + usize::from(content.is_some()));
+        }
+        if let Some(body) = line().and_then(any_value) {
+            let mut request = self.log_record(record, REQUEST_EVENT);
+            request.set_body(body);
+            self.logger.emit(request);
+        }
+        if let Some((call, content)) = content {
+            self.emit_content(record, call, content);
+        }
+    }
+
+    fn emit_content(&self, record: &Record, call: &Call, content: &Content) {
+        let mut event = self.log_record(record, CONTENT_EVENT);
+        attributes::inference(&mut event, record, call);
+        for (attribute, text) in attributes::content_texts(content) {
+            // On events the conventions require structured values; spans have the same content as JSON text.
+            if let Some(value) = serde_json::from_str(text).ok().and_then(any_value) {
+                event.add_attribute(attribute.key, value);
+            }
+        }
+        attributes::content_gaps(&mut event, content);
+        self.logger.emit(event);
+    }
+
+    /// Starts a record with the exchange's end time, trace id and span id.
+    fn log_record(&self, record: &Record, event: &'static str) -> SdkLogRecord {
+        let severity = match record.outcome {
+            Outcome::Ok | Outcome::Cancelled => Severity::Info,
+            Outcome::Error | Outcome::Timeout | Outcome::Truncated | Outcome::Rejected => {
+                Severity::Warn
+            }
+        };
+        let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(end_time(record).unix_nanos());
+        let mut log = self.logger.create_log_record();
+        log.set_event_name(event);
+        log.set_severity_number(severity);
+        log.set_severity_text(severity.name());
+        log.set_timestamp(time);
+        log.set_observed_timestamp(time);
+        log.set_trace_context(
+            TraceId::from_bytes(record.trace.trace_id),
+            SpanId::from_bytes(innermost_span_id(record)),
+            None,
+        );
+        log
+    }
+}
+
+/// Moves records to the export queue.
+#[derive(Debug)]
+struct QueueProcessor(Arc<Queue<QueuedLog>>);
+
+impl LogProcessor for QueueProcessor {
+    fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
+        let bytes = approximate_bytes(record);
+        self.0.offer((record.clone(), scope.clone()), bytes);
+    }
+
+    fn event_enabled(&self, _level: Severity, target: &str, _name: Option<&str>) -> bool {
+        target.starts_with(OWN_TARGETS)
+    }
+
+    /// The telemetry thread flushes when it stops.
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _timeout: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+impl AttributeWriter for SdkLogRecord {
+    fn text_under(&mut self, key: &[&str], value: &str) {
+        self.add_attribute(key.concat(), value.to_owned());
+    }
+
+    fn names(&mut self, attribute: Attribute, values: &[Name]) {
+        let values = values.iter().map(|name| AnyValue::from(name.as_str().to_owned())).collect();
+        self.add_attribute(attribute.key, AnyValue::ListAny(Box::new(values)));
+    }
+
+    fn flag(&mut self, attribute: Attribute, value: bool) {
+        self.add_attribute(attribute.key, value);
+    }
+
+    fn int(&mut self, attribute: Attribute, value: i64) {
+        self.add_attribute(attribute.key, value);
+    }
+
+    fn double(&mut self, attribute: Attribute, value: f64) {
+        self.add_attribute(attribute.key, value);
+    }
+}
+
+/// Converts JSON to a log value. `null` has no counterpart and is left out.
+fn any_value(json: Value) -> Option<AnyValue> {
+    Some(match json {
+        Value::Null => return None,
+        Value::Bool(flag) => flag.into(),
+        Value::Number(number) => match number.as_i64() {
+            Some(integer) => integer.into(),
+            None => number.as_f64()?.into(),
+        },
+        Value::String(text) => text.into(),
+        Value::Array(values) => {
+            AnyValue::ListAny(Box::new(values.into_iter().filter_map(any_value).collect()))
+        }
+        Value::Object(fields) => {
+            let fields = fields.into_iter();
+            let fields: HashMap<Key, AnyValue> =
+                fields.filter_map(|(key, value)| Some((key.into(), any_value(value)?))).collect();
+            AnyValue::Map(Box::new(fields))
+        }
+    })
+}
+
+/// Estimates the memory of a record, for the queue's byte limit.
+fn approximate_bytes(record: &SdkLogRecord) -> usize {
+    let attributes = record.attributes_iter();
+    let attributes: usize =
+        attributes.map(|(key, value)| key.as_str().len() + value_bytes(value)).sum();
+    RECORD_BYTES + record.body().map_or(0, value_bytes) + attributes
+}
+
+fn value_bytes(value: &AnyValue) -> usize {
+    size_of::<AnyValue>()
+        + match value {
+            AnyValue::String(text) => text.as_str().len(),
+            AnyValue::Bytes(bytes) => bytes.len(),
+            AnyValue::ListAny(values) => values.iter().map(value_bytes).sum(),
+            AnyValue::Map(fields) => {
+                fields.iter().map(|(key, value)| key.as_str().len() + value_bytes(value)).sum()
+            }
+            _ => 0,
+        }
+}

@@ -1,0 +1,360 @@
+//! Attributes of a finished exchange, written to a span or to a log record.
+
+use std::time::Duration;
+
+use tokengauge_llm::content::Content;
+use tokengauge_measure::record::{Call, ConnectionSample, Record, WebSocket};
+use tokengauge_measure::timing::Stage;
+use tokengauge_types::event::Direction;
+use tokengauge_types::label::Name;
+
+use crate::catalog::{Attribute, spans as key};
+use crate::sampling::{SamplingDecision, SamplingReason};
+
+/// Receives attributes one by one. Unknown values are left out.
+pub(crate) trait AttributeWriter {
+    /// Writes a text attribute whose key is the concatenation of `key`.
+    fn text_under(&mut self, key: &[&str], value: &str);
+    fn names(&mut self, attribute: Attribute, values: &[Name]);
+    fn flag(&mut self, attribute: Attribute, value: bool);
+    fn int(&mut self, attribute: Attribute, value: i64);
+    fn double(&mut self, attribute: Attribute, value: f64);
+
+    fn text(&mut self, attribute: Attribute, value: &str) {
+        self.text_under(&[attribute.key], value);
+    }
+
+    fn name(&mut self, attribute: Attribute, value: Option<&Name>) {
+        if let Some(value) = value {
+            self.text(attribute, value.as_str());
+        }
+    }
+
+    fn integer(&mut self, attribute: Attribute, value: Option<impl Into<i64>>) {
+        if let Some(value) = value {
+            self.int(attribute, value.into());
+        }
+    }
+
+    fn count(&mut self, attribute: Attribute, value: Option<u64>) {
+        self.integer(attribute, value.map(|count| i64::try_from(count).unwrap_or(i64::MAX)));
+    }
+
+    fn number(&mut self, attribute: Attribute, value: Option<f64>) {
+        if let Some(value) = value {
+            self.double(attribute, value);
+        }
+    }
+
+    fn seconds(&mut self, attribute: Attribute, value: Option<Duration>) {
+        self.number(attribute, value.map(|time| time.as_secs_f64()));
+    }
+}
+
+/// The method as a label and span name: one that the semantic conventions know, else `_OTHER`.
+pub fn method(method: &http::Method) -> &'static str {
+    const KNOWN: [&str; 9] =
+        ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+    let known = KNOWN.into_iter().find(|known| *known == method.as_str());
+    known.unwrap_or("_OTHER")
+}
+
+pub fn protocol_version(version: http::Version) -> &'static str {
+    match version {
+        http::Version::HTTP_09 => "0.9",
+        http::Version::HTTP_10 => "1.0",
+        http::Version::HTTP_2 => "2",
+        http::Version::HTTP_3 => "3",
+        _ => "1.1",
+    }
+}
+
+/// Attributes of both spans.
+pub(super) fn exchange(to: &mut impl AttributeWriter, record: &Record, failed: bool) {
+    to.text(key::METHOD, method(&record.http.method));
+    to.integer(key::STATUS, record.http.status);
+    if failed {
+        to.name(key::ERROR_TYPE, record.error_type.as_ref());
+    }
+    to.text(key::ROUTE, record.route.name.as_str());
+    to.text(key::VANTAGE, record.route.vantage.as_str());
+    let who = &record.who;
+    to.name(key::TENANT, who.tenant.as_ref());
+    to.name(key::SESSION, who.session.as_ref());
+    to.name(key::VARIANT, who.variant.as_ref());
+    to.text(key::OUTCOME, record.outcome.as_str());
+    to.text(key::FAULT, record.fault.as_str());
+}
+
+/// Attributes of the SERVER span alone.
+pub(super) fn server(to: &mut impl AttributeWriter, record: &Record) {
+    let http = &record.http;
+    to.text(key::SCHEME, http.scheme.as_str());
+    to.text(key::PATH, http.path.as_str());
+    to.text(key::PROTOCOL_VERSION, protocol_version(http.version));
+    if let Some(agent) = http.request_headers.get("user-agent") {
+        to.text(key::USER_AGENT, agent);
+    }
+    if let Some(address) = http.client {
+        to.text(key::CLIENT_ADDRESS, &address.to_string());
+    }
+    if let Some(host) = &http.host {
+        to.text(key::SERVER_ADDRESS, without_port(host.as_str()));
+    }
+    to.count(key::REQUEST_SIZE, Some(http.request_bytes));
+    to.count(key::RESPONSE_SIZE, Some(http.response_bytes));
+    if let Some(socket) = &record.websocket {
+        websocket(to, socket);
+    }
+    to.seconds(key::QUEUE_EDGE, record.edge_wait);
+    if http.own {
+        to.flag(key::OWN_RESPONSE, true);
+    }
+    network(to, record.network.client);
+}
+
+/// Attributes of the CLIENT span alone, without those of a call.
+pub(super) fn upstream(to: &mut impl AttributeWriter, record: &Record) {
+    server_address(to, record);
+    if let Some(connected) = &record.connected {
+        to.flag(key::CONNECTION_REUSED, connected.reused);
+        to.seconds(key::CONNECT_WAIT, connected.wait);
+        to.seconds(key::CONNECT_DNS, connected.dns);
+        to.seconds(key::CONNECT_TCP, connected.tcp);
+        to.seconds(key::CONNECT_TLS, connected.tls);
+    }
+    network(to, record.network.upstream);
+}
+
+fn server_address(to: &mut impl AttributeWriter, record: &Record) {
+    to.text(key::SERVER_ADDRESS, record.route.server_address.as_str());
+    to.integer(key::SERVER_PORT, Some(record.route.server_port));
+}
+
+/// Attributes of the semantic conventions' inference span, for the event with the content of a call.
+pub(crate) fn inference(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
+    to.name(key::ERROR_TYPE, record.error_type.as_ref());
+    server_address(to, record);
+    request(to, call);
+    response(to, record, call);
+    usage(to, call);
+}
+
+pub(super) fn request(to: &mut impl AttributeWriter, call: &Call) {
+    let request = &call.request;
+    to.text(key::OPERATION, call.series.operation.as_str());
+    to.text(key::PROVIDER, call.series.provider.as_str());
+    to.name(key::REQUEST_MODEL, request.model.as_ref());
+    if call.streamed {
+        to.flag(key::REQUEST_STREAM, true);
+    }
+    to.integer(key::MAX_TOKENS, request.max_tokens);
+    to.number(key::TEMPERATURE, request.temperature);
+    to.number(key::TOP_P, request.top_p);
+    to.integer(key::TOP_K, request.top_k);
+    to.number(key::FREQUENCY_PENALTY, request.frequency_penalty);
+    to.number(key::PRESENCE_PENALTY, request.presence_penalty);
+    to.integer(key::SEED, request.seed);
+    to.integer(key::CHOICE_COUNT, request.choices);
+    to.name(key::PREVIOUS_RESPONSE, request.previous_response.as_ref());
+    to.name(key::REASONING_LEVEL, request.reasoning_level.as_ref());
+    if let Some(format) = &request.encoding_format {
+        to.names(key::ENCODING_FORMATS, std::slice::from_ref(format));
+    }
+    to.integer(key::DIMENSIONS, request.dimensions);
+    if let Some(output) = request.output_type {
+        to.text(key::OUTPUT_TYPE, output);
+    }
+    to.name(key::REQUEST_TIER, request.service_tier.as_ref());
+}
+
+pub(super) fn response(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
+    let requested = call.request.conversation.as_ref();
+    // The id of a Realtime session identifies a conversation, not a response.
+    let (response, conversation) = match &record.websocket {
+        Some(_) => (None, call.response_id.as_ref().or(requested)),
+        None => (call.response_id.as_ref(), requested),
+    };
+    to.name(key::RESPONSE_ID, response);
+    to.name(key::CONVERSATION_ID, conversation);
+    to.name(key::RESPONSE_MODEL, call.response_model.as_ref());
+    if !call.finish_reasons.is_empty() {
+        to.names(key::FINISH_REASONS, &call.finish_reasons);
+    }
+    to.name(key::RESPONSE_TIER, call.service_tier.as_ref());
+    to.name(key::FINGERPRINT, call.system_fingerprint.as_ref());
+    let (event, sent) = (record.points.event, record.points.sent);
+    let first_chunk = event.zip(sent).map(|(event, sent)| event.since(sent));
+    to.seconds(key::FIRST_CHUNK, first_chunk.filter(|_| call.streamed));
+}
+
+pub(super) fn usage(to: &mut impl AttributeWriter, call: &Call) {
+    let Some(usage) = &call.usage else { return };
+    to.count(key::INPUT_TOKENS, usage.input);
+    to.count(key::OUTPUT_TOKENS, usage.output);
+    to.count(key::CACHE_READ, usage.cache_read);
+    to.count(key::CACHE_WRITE, usage.cache_write);
+    to.count(key::REASONING_TOKENS, usage.reasoning);
+    let positive = |tokens: Option<u64>| tokens.filter(|tokens| *tokens > 0);
+    to.count(key::INPUT_IMAGE, positive(usage.input_by.image));
+    to.count(key::INPUT_AUDIO, positive(usage.input_by.audio));
+    to.count(key::OUTPUT_IMAGE, positive(usage.output_by.image));
+    to.count(key::OUTPUT_AUDIO, positive(usage.output_by.audio));
+}
+
+pub(super) fn cost(to: &mut impl AttributeWriter, call: &Call) {
+    let Some(cost) = &call.cost else { return };
+    to.number(key::COST, Some(cost.amount));
+    to.text(key::CURRENCY, cost.currency.as_str());
+    to.text(key::COST_SOURCE, cost.source.as_str());
+}
+
+/// Timings that the backend reports and rate limits that the provider reports.
+pub(super) fn backend(to: &mut impl AttributeWriter, call: &Call) {
+    if let Some(timings) = &call.timings {
+        to.seconds(key::BACKEND_QUEUE, timings.queue);
+        to.seconds(key::BACKEND_LOAD, timings.load);
+        to.seconds(key::BACKEND_PREFILL, timings.prefill);
+        to.seconds(key::BACKEND_DECODE, timings.decode);
+        to.seconds(key::BACKEND_TOTAL, timings.total);
+    }
+    if let Some(quota) = &call.quota {
+        to.count(key::QUOTA_REQUESTS, quota.requests.remaining);
+        to.count(key::QUOTA_TOKENS, quota.tokens.remaining);
+        to.count(key::QUOTA_INPUT, quota.input_tokens.remaining);
+        to.count(key::QUOTA_OUTPUT, quota.output_tokens.remaining);
+    }
+}
+
+/// Timings and counts that this proxy measured, without stalls.
+pub(super) fn timings(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
+    let points = &record.points;
+    for (attribute, point) in [
+        (key::TIME_TO_HEAD, points.head),
+        (key::TIME_TO_BYTE, points.byte),
+        (key::TIME_TO_EVENT, points.event),
+        (key::TIME_TO_TOKEN, points.token),
+        (key::TIME_TO_VISIBLE, points.visible),
+    ] {
+        to.seconds(attribute, point.map(|at| at.since(points.accept)));
+    }
+    for (stage, length) in record.stages.iter() {
+        to.seconds(stage_attribute(stage), Some(length));
+    }
+    to.number(key::OUTPUT_RATE, call.rates.output);
+    to.number(key::TOTAL_RATE, call.rates.total);
+    if let Some(tokenizer) = &call.tokenizer {
+        to.text(key::TOKENIZER, tokenizer.as_str());
+    }
+    if let Some(output) = &call.output {
+        to.count(key::COUNTED, Some(output.counted));
+        to.count(key::STANDARD, Some(output.standard));
+        if let Some(source) = output.source {
+            to.text(key::TOKEN_SOURCE, source.as_str());
+        }
+    }
+    to.text(key::COMPLETE, call.complete.as_str());
+}
+
+/// State of the proxy and the backend, and SLO verdicts.
+pub(super) fn conditions(to: &mut impl AttributeWriter, record: &Record, call: &Call) {
+    to.integer(key::QUEUE_DEPTH, Some(call.queue_depth));
+    if let Some(warm) = call.warm {
+        to.text(key::WARM, warm.as_str());
+    }
+    to.seconds(key::BLOCKED, Some(record.blocked).filter(|time| !time.is_zero()));
+    for (objective, verdict) in &call.verdicts {
+        let prefix = key::VERDICT.key.trim_end_matches('*');
+        to.text_under(&[prefix, objective.as_str()], verdict.as_str());
+    }
+}
+
+/// The captured content that is text, with its attributes, in the order in which a span lists it.
+pub(crate) fn content_texts(content: &Content) -> impl Iterator<Item = (Attribute, &str)> {
+    [
+        (key::INPUT_MESSAGES, &content.input_messages),
+        (key::OUTPUT_MESSAGES, &content.output_messages),
+        (key::SYSTEM_INSTRUCTIONS, &content.system_instructions),
+        (key::TOOL_DEFINITIONS, &content.tool_definitions),
+    ]
+    .into_iter()
+    .filter_map(|(attribute, text)| Some((attribute, text.as_deref()?)))
+}
+
+/// Whether the captured content is incomplete, and how many parts are missing.
+pub(crate) fn content_gaps(to: &mut impl AttributeWriter, content: &Content) {
+    if content.truncated {
+        to.flag(key::CONTENT_TRUNCATED, true);
+    }
+    to.count(key::CONTENT_LEFT_OUT, Some(content.left_out).filter(|parts| *parts > 0));
+}
+
+pub(super) fn sampling(to: &mut impl AttributeWriter, decision: SamplingDecision) {
+    to.text(key::SAMPLING_REASON, decision.reason.as_str());
+    if let SamplingReason::Ratio(ratio) = decision.reason {
+        to.number(key::SAMPLING_RATIO, Some(ratio));
+    }
+    if decision.against_parent {
+        to.flag(key::SAMPLING_AGAINST_PARENT, true);
+    }
+}
+
+fn network(to: &mut impl AttributeWriter, connection: Option<ConnectionSample>) {
+    let Some(connection) = connection else { return };
+    to.seconds(key::NETWORK_RTT, connection.rtt);
+    to.seconds(key::NETWORK_RTT_LEAST, connection.least_rtt);
+    to.integer(key::NETWORK_RETRANSMITS, Some(connection.retransmits));
+}
+
+fn websocket(to: &mut impl AttributeWriter, socket: &WebSocket) {
+    to.count(key::REQUEST_MESSAGES, Some(socket.request_messages));
+    to.count(key::RESPONSE_MESSAGES, Some(socket.response_messages));
+    if let Some(closed) = &socket.closed {
+        let by = match closed.by {
+            Direction::Request => "client",
+            Direction::Response => "upstream",
+        };
+        to.text(key::CLOSED_BY, by);
+        to.integer(key::CLOSE_CODE, closed.code);
+    }
+}
+
+const fn stage_attribute(stage: Stage) -> Attribute {
+    match stage {
+        Stage::Admission => key::STAGE_ADMISSION,
+        Stage::Connect => key::STAGE_CONNECT,
+        Stage::Upload => key::STAGE_UPLOAD,
+        Stage::Headers => key::STAGE_HEADERS,
+        Stage::FirstByte => key::STAGE_FIRST_BYTE,
+        Stage::FirstEvent => key::STAGE_FIRST_EVENT,
+        Stage::FirstToken => key::STAGE_FIRST_TOKEN,
+        Stage::Thinking => key::STAGE_THINKING,
+        Stage::Decode => key::STAGE_DECODE,
+        Stage::Tail => key::STAGE_TAIL,
+    }
+}
+
+/// Returns the host of a `Host` header. An IPv6 address keeps its brackets.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !name.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
+        Some(_) | None => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removes_only_the_port_of_a_host() {
+        for (host, name) in [
+            ("a.example:80", "a.example"),
+            ("a.example", "a.example"),
+            ("[::1]:80", "[::1]"),
+            ("[::1]", "[::1]"),
+        ] {
+            assert_eq!(without_port(host), name);
+        }
+    }
+}
