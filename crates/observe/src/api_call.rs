@@ -234,7 +234,7 @@ impl ApiCall {
     pub(super) fn is_named(&self) -> bool {
         self.asked().is_some()
             || self.answer.model.is_some()
-            || self.session.as_deref().is_none_or(Realtime::has_spoken)
+            || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
 
     /// The answer's head. `false`: the request's body showed that this is no call of any known API.

@@ -1,7 +1,7 @@
-//! Text that comes in pieces of bytes, cut anywhere.
+//! Text in pieces of bytes that may be cut anywhere.
 
-/// How many of these bytes can be taken as text before more come: all but the first bytes of a character, and a
-/// carriage return, which may be half of a line's end.
+/// Returns how many of these bytes are complete: all but an incomplete character at the end, or a carriage return, which
+/// may be half of a line end.
 pub fn whole_characters(bytes: &[u8]) -> usize {
     if bytes.ends_with(b"\r") {
         return bytes.len() - 1;
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_waits() {
+    fn holds_back_an_incomplete_end() {
         for (bytes, whole) in [
             (&b""[..], 0),
             (b"ab", 2),

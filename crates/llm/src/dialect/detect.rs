@@ -1,107 +1,53 @@
-//! Which API a request is for: by the route's setting, else by method, host, path and headers.
+//! Detects the API of a request by the setting of its route, method, host, path and headers.
 //!
-//! A path alone is not always enough: `/generate` is TGI's, SGLang's and vLLM's, and anybody's. Then the first API that
-//! fits is taken until the request's body says which one it is ([`RequestFacts::api`](super::RequestFacts)), or none.
+//! A path alone may be ambiguous: TGI, SGLang, vLLM and other servers share `/generate`. Then one of these APIs is
+//! assumed until the body of the request shows which one it is ([`RequestFacts::api`](super::RequestFacts)), or none.
 
-use super::api::{Api, Family};
+use super::{Api, Family};
 use tokengauge_types::label::Name;
 
-/// What an API is told by.
+/// The parts of a request that show its API.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestTarget<'a> {
-    /// The dialect that the configuration names for the route, if any: a family, or one API of it.
+    /// The `dialect` of the route, if configured: a family or one of its APIs.
     pub hint: Option<&'a str>,
     pub method: &'a http::Method,
-    /// The upstream's host, or the one the client asked for.
+    /// Host of the upstream, or of the request.
     pub host: Option<&'a str>,
     /// Without the query.
     pub path: &'a str,
-    /// Whether the request has an `anthropic-version` header, which only that API has.
+    /// Whether the request has the header `anthropic-version`.
     pub anthropic: bool,
 }
 
 impl RequestTarget<'_> {
-    /// Whether the configuration leaves room for the API.
+    /// Returns whether the configuration allows the API.
     fn admits(&self, api: Api) -> bool {
         self.hint.is_none_or(|hint| hint == api.family().as_str() || hint == api.as_str())
     }
 }
 
-/// What a request's head says of the call.
+/// What the request line and the headers show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectedApi {
     pub api: Api,
-    /// The model, where the path names it.
+    /// The model, if the path names it.
     pub model: Option<Name>,
-    /// Whether the answer is to be streamed, where the path says so.
+    /// Whether a streamed response is requested, if the path shows it.
     pub stream: Option<bool>,
-    /// The path is one that others have too: the body decides which API it is, or that it is none.
+    /// Other APIs share the path, so the body decides which API it is, or that it is none.
     pub body_decides: bool,
 }
 
 impl DetectedApi {
-    /// The same with the model that the query names, where the path names none.
+    /// Adds the model from the query, unless the path names one.
     pub fn or_model(self, queried: Option<&Name>) -> Self {
         let model = self.model.or_else(|| queried.cloned());
         Self { model, ..self }
     }
 }
 
-/// Paths by their end, because what stands before is the provider's own: `/v1`, `/api/v1`, `/openai/deployments/NAME`.
-/// Of several that fit the first holds that the configuration admits.
-const POSTED: [(&str, Api); 49] = [
-    ("/chat/completions", Api::OpenAiChat),
-    ("/text/chatcompletion_v2", Api::OpenAiChat),
-    ("/completions", Api::OpenAiCompletions),
-    ("/responses/input_tokens", Api::OpenAiInputTokens),
-    ("/responses", Api::OpenAiResponses),
-    ("/audio/transcriptions", Api::OpenAiTranscription),
-    ("/audio/translations", Api::OpenAiTranscription),
-    ("/audio/speech", Api::OpenAiSpeech),
-    ("/images/generations", Api::OpenAiImages),
-    ("/images/edits", Api::OpenAiImages),
-    ("/images/variations", Api::OpenAiImages),
-    ("/moderations", Api::OpenAiModerations),
-    ("/messages/count_tokens", Api::AnthropicCountTokens),
-    ("/v1/messages", Api::AnthropicMessages),
-    ("/anthropic/messages", Api::AnthropicMessages),
-    ("/v1/complete", Api::AnthropicComplete),
-    ("/interactions", Api::GeminiInteractions),
-    ("/api/chat", Api::OllamaChat),
-    ("/api/generate", Api::OllamaGenerate),
-    ("/api/embed", Api::OllamaEmbed),
-    ("/api/embeddings", Api::OllamaEmbed),
-    ("/embeddings", Api::OpenAiEmbeddings),
-    ("/v1/chat", Api::CohereV1Chat),
-    ("/v1/chat", Api::OpenAiChat),
-    ("/v2/chat", Api::CohereV2Chat),
-    ("/v1/generate", Api::CohereV1Generate),
-    ("/v1/embed", Api::CohereEmbed),
-    ("/v2/embed", Api::CohereEmbed),
-    ("/rerank", Api::Rerank),
-    ("/ml/v1/text/generation", Api::WatsonxGeneration),
-    ("/ml/v1/text/generation_stream", Api::WatsonxGeneration),
-    ("/generation/text", Api::WatsonxGeneration),
-    ("/generation/text_stream", Api::WatsonxGeneration),
-    ("/text/chat", Api::WatsonxChat),
-    ("/text/chat_stream", Api::WatsonxChat),
-    ("/text-generation/generation", Api::DashScopeGeneration),
-    ("/multimodal-generation/generation", Api::DashScopeGeneration),
-    ("/text-embedding/text-embedding", Api::DashScopeEmbeddings),
-    ("/generate_stream", Api::TgiGenerate),
-    ("/generate", Api::VllmGenerate),
-    ("/generate", Api::SglangGenerate),
-    ("/generate", Api::TgiGenerate),
-    ("/completion", Api::LlamaCppCompletion),
-    ("/infill", Api::LlamaCppCompletion),
-    ("/complete", Api::AlephAlphaComplete),
-    ("/invocations", Api::SageMakerInvocations),
-    ("/invocations-response-stream", Api::SageMakerInvocations),
-    ("/count-tokens", Api::BedrockCountTokens),
-    ("/messages", Api::AnthropicMessages),
-];
-
-/// What stands after the colon of a Google path, `…/models/NAME:VERB`.
+/// Google: verbs after the colon of a path, `…/models/NAME:VERB`.
 const VERBS: [(&str, Api, Option<bool>); 10] = [
     ("generateContent", Api::GeminiGenerateContent, Some(false)),
     ("streamGenerateContent", Api::GeminiGenerateContent, Some(true)),
@@ -115,7 +61,7 @@ const VERBS: [(&str, Api, Option<bool>); 10] = [
     ("streamRawPredict", Api::AnthropicMessages, Some(true)),
 ];
 
-/// What stands after the model of a Bedrock path, `/model/NAME/ACTION`.
+/// Bedrock: actions after the model, `/model/NAME/ACTION`.
 const ACTIONS: [(&str, Api, Option<bool>); 5] = [
     ("converse", Api::BedrockConverse, Some(false)),
     ("converse-stream", Api::BedrockConverse, Some(true)),
@@ -124,7 +70,7 @@ const ACTIONS: [(&str, Api, Option<bool>); 5] = [
     ("count-tokens", Api::BedrockCountTokens, None),
 ];
 
-/// Ends of paths that say little: others have them too.
+/// Ends of paths that other servers share.
 const SHARED: [&str; 11] = [
     "/v1/chat",
     "/v1/generate",
@@ -139,16 +85,16 @@ const SHARED: [&str; 11] = [
     "/messages",
 ];
 
-/// Where sessions over a WebSocket are opened: `/v1/realtime`, Azure's `/openai/realtime`.
+/// Last segment of paths that open a WebSocket session: `/v1/realtime`, Azure's `/openai/realtime`.
 const SESSIONS: &str = "realtime";
 
-/// The API that a request is for; `None` for plain HTTP.
+/// Returns the API of a request, `None` for plain HTTP.
 pub fn detect(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
     let found = by_path(facts);
     let Some(hint) = facts.hint else {
         return found;
     };
-    // One API by name is taken at its word, wherever a gateway may have put it.
+    // A configured API holds for any path: a gateway may have moved it.
     if let Some(api) = Api::ALL.iter().find(|api| api.as_str() == hint) {
         let posted = facts.method == http::Method::POST;
         let same = found.filter(|found| found.api == *api);
@@ -157,7 +103,7 @@ pub fn detect(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
     found.filter(|found| found.api.family().as_str() == hint)
 }
 
-/// Whether a route's `dialect` may say so.
+/// Returns whether a route may have this `dialect`.
 pub fn is_hint(hint: &str) -> bool {
     let family = Family::ALL.iter().any(|family| family.as_str() == hint);
     family || Api::ALL.iter().any(|api| api.as_str() == hint)
@@ -179,8 +125,8 @@ fn by_path(facts: &RequestTarget<'_>) -> Option<DetectedApi> {
         .or_else(|| posted(facts, path))
 }
 
-/// `…/models/NAME:VERB`, `…/tunedModels/NAME:VERB`, `…/endpoints/NAME:VERB`; `/v1internal:VERB` of Code Assist, whose
-/// requests name the model themselves.
+/// Parses `…/models/NAME:VERB`, `…/tunedModels/NAME:VERB`, `…/endpoints/NAME:VERB` and `/v1internal:VERB` of Code Assist,
+/// whose requests name the model in the body.
 fn google(path: &str) -> Option<DetectedApi> {
     let (before, last) = path.rsplit_once('/')?;
     let (model, verb) = last.rsplit_once(':').or_else(|| last.split_once("%3A"))?;
@@ -189,14 +135,14 @@ fn google(path: &str) -> Option<DetectedApi> {
         before.rsplit_once("/publishers/").and_then(|(_, after)| after.split('/').next());
     let raw = matches!(api, Api::AnthropicMessages);
     let api = match publisher {
-        // Other publishers' models answer a raw prediction in the format that they are served in, which is OpenAI's.
+        // Models of other publishers answer a raw prediction in OpenAI's format.
         Some(publisher) if raw && publisher != "anthropic" => Api::OpenAiChat,
-        // The body names the model whose tokens are counted.
+        // The body names the model.
         Some(_) if raw && model == "count-tokens" => return Some(plain(Api::AnthropicCountTokens)),
         _ => *api,
     };
     let (api, body_decides) =
-        if api == Api::VertexPredict { predicted(model) } else { (api, false) };
+        if api == Api::VertexPredict { prediction_api(model) } else { (api, false) };
     let named = ["/models", "/tunedModels", "/endpoints"];
     let named = named.iter().any(|parent| before.ends_with(parent));
     Some(DetectedApi {
@@ -207,8 +153,8 @@ fn google(path: &str) -> Option<DetectedApi> {
     })
 }
 
-/// What a prediction is shows in Google's own names of models. What a model of someone's own predicts its input may show.
-fn predicted(model: &str) -> (Api, bool) {
+/// Returns the API of a prediction by the name of the model. For a custom model the body decides.
+fn prediction_api(model: &str) -> (Api, bool) {
     if model.starts_with("imagen") || model.starts_with("imagegeneration") {
         return (Api::VertexImages, false);
     }
@@ -216,30 +162,30 @@ fn predicted(model: &str) -> (Api, bool) {
     (Api::VertexPredict, !embeds)
 }
 
-/// `/model/NAME/ACTION`.
+/// Parses `/model/NAME/ACTION`.
 fn bedrock(path: &str) -> Option<DetectedApi> {
     let (before, action) = path.rsplit_once('/')?;
     let (_, api, stream) = ACTIONS.iter().find(|(known, _, _)| *known == action)?;
     let (_, model) = before.rsplit_once("/model/")?;
-    // The slash in an ARN should be written otherwise, but not everyone does.
+    // Not every client escapes the slash in an ARN.
     if model.contains('/') && !model.starts_with("arn:") {
         return None;
     }
     let model = name(model);
     let invoked = *api == Api::BedrockInvoke;
     let known = model.as_ref().filter(|_| invoked);
-    let known = known.and_then(|model| by_kind(model.as_str()));
+    let known = known.and_then(|model| bedrock_api(model.as_str()));
     Some(DetectedApi {
         model,
         stream: *stream,
-        // A model may embed, rank or draw as well as write; its name may hide which.
+        // Models also embed, rank and draw, and a profile name hides which.
         body_decides: invoked && known.is_none(),
         ..plain(known.unwrap_or(*api))
     })
 }
 
-/// What a model of Bedrock does, where its name tells that it does not write.
-fn by_kind(model: &str) -> Option<Api> {
+/// Returns the API of a Bedrock model whose name shows that it does not generate text.
+fn bedrock_api(model: &str) -> Option<Api> {
     const KINDS: [(&str, Api); 6] = [
         ("embed", Api::BedrockEmbeddings),
         ("rerank", Api::BedrockRerank),
@@ -252,7 +198,7 @@ fn by_kind(model: &str) -> Option<Api> {
     kind.map(|(_, api)| *api)
 }
 
-/// `/v2/models/NAME/generate`, also with `/versions/NUMBER` before the last step.
+/// Parses `/v2/models/NAME/generate`, also with `/versions/NUMBER` before the last segment.
 fn triton(path: &str) -> Option<DetectedApi> {
     let stream = path.ends_with("/generate_stream");
     let before =
@@ -265,14 +211,14 @@ fn triton(path: &str) -> Option<DetectedApi> {
     })
 }
 
-/// `/serving-endpoints/NAME/invocations`: what SageMaker has, too, is OpenAI's format here.
+/// Parses `/serving-endpoints/NAME/invocations`. SageMaker shares the last segment, Databricks has OpenAI's format.
 fn databricks(path: &str) -> Option<DetectedApi> {
     let before = path.strip_suffix("/invocations")?;
     let (_, model) = before.rsplit_once("/serving-endpoints/")?;
     Some(DetectedApi { model: name(model), body_decides: true, ..plain(Api::OpenAiChat) })
 }
 
-/// `…/ai/run/@cf/OWNER/NAME`, behind a gateway `…/workers-ai/@cf/OWNER/NAME`.
+/// Parses `…/ai/run/@cf/OWNER/NAME` and, behind a gateway, `…/workers-ai/@cf/OWNER/NAME`.
 fn cloudflare(path: &str) -> Option<DetectedApi> {
     let (_, model) = path.split_once("/ai/run/@").or_else(|| path.split_once("/workers-ai/@"))?;
     Some(DetectedApi {
@@ -286,7 +232,11 @@ fn posted(facts: &RequestTarget<'_>, path: &str) -> Option<DetectedApi> {
     if facts.anthropic && path.ends_with("/messages") {
         return Some(plain(Api::AnthropicMessages));
     }
-    let by_end = POSTED.iter().find(|(suffix, api)| path.ends_with(suffix) && facts.admits(*api));
+    // The prefix is the provider's own: `/v1`, `/api/v1`, `/openai/deployments/NAME`. The longest end that matches
+    // wins, and of APIs that share it the last one.
+    let admitted = Api::ALL.iter().filter(|api| facts.admits(**api));
+    let ends = admitted.flat_map(|api| api.paths().iter().map(move |end| (*end, *api)));
+    let by_end = ends.filter(|(end, _)| path.ends_with(end)).max_by_key(|(end, _)| end.len());
     let Some((suffix, api)) = by_end else {
         return hugging_face(path);
     };
@@ -295,20 +245,21 @@ fn posted(facts: &RequestTarget<'_>, path: &str) -> Option<DetectedApi> {
     Some(DetectedApi {
         model: deployment(before),
         stream: (suffix.ends_with("stream") || api.streams_by_default()).then_some(true),
-        // llama.cpp has its own completions where others have OpenAI's only under `/v1`.
-        body_decides: (SHARED.contains(suffix) && !cohere) || path == "/completions",
-        ..plain(*api)
+        // llama.cpp serves its own completions here. Other servers serve OpenAI's only under `/v1`.
+        body_decides: (SHARED.contains(&suffix) && !cohere) || path == "/completions",
+        ..plain(api)
     })
 }
 
-/// A model that a path names as `/deployments/NAME`, `/engines/NAME` or `/endpoints/NAME`, if it ends so.
+/// Returns the model of a path that ends in `/deployments/NAME`, `/engines/NAME` or `/endpoints/NAME`.
 fn deployment(before: &str) -> Option<Name> {
     let (before, model) = before.rsplit_once('/')?;
     let (_, kind) = before.rsplit_once('/')?;
     matches!(kind, "deployments" | "engines" | "endpoints").then(|| name(model)).flatten()
 }
 
-/// Hosted TGI: an endpoint's root, or `/models/OWNER/NAME`, behind Hugging Face's router `/hf-inference/models/…`.
+/// Parses the paths of hosted TGI: the root of an endpoint, `/models/OWNER/NAME`, and `/hf-inference/models/…` of Hugging
+/// Face's router.
 fn hugging_face(path: &str) -> Option<DetectedApi> {
     let path = path.strip_prefix("/hf-inference").unwrap_or(path);
     let model = path.strip_prefix("/models/");
@@ -317,7 +268,7 @@ fn hugging_face(path: &str) -> Option<DetectedApi> {
     })
 }
 
-/// What can be fetched that is an answer.
+/// Returns the API of a response that is fetched.
 fn fetched(path: &str) -> Option<DetectedApi> {
     let (before, last) = path.rsplit_once('/')?;
     let stored = ["/responses", "/chat/completions"];
@@ -338,13 +289,13 @@ const fn plain(api: Api) -> DetectedApi {
     DetectedApi { api, model: None, stream: None, body_decides: false }
 }
 
-/// A step of a path, percent-decoded.
+/// Returns a segment of a path, percent-decoded.
 fn name(step: &str) -> Option<Name> {
     let decoded = percent_decoded(step)?;
     Name::new(&decoded)
 }
 
-/// `None` where it is not well-formed.
+/// Returns `None` if an escape is malformed.
 fn percent_decoded(step: &str) -> Option<String> {
     let mut bytes = step.bytes();
     let mut decoded = Vec::with_capacity(step.len());
@@ -417,7 +368,7 @@ mod tests {
     ];
 
     #[test]
-    fn paths_are_told_by_their_end() {
+    fn detects_apis_by_the_end_of_the_path() {
         for (path, expected) in PATHS {
             assert_eq!(api(path), Some(*expected), "{path}");
         }
@@ -435,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_may_name_the_model_and_whether_it_streams() {
+    fn reads_model_and_streaming_from_the_path() {
         for (path, expected, model, stream) in [
             (
                 "/v1beta/models/gemini-2.5-flash:streamGenerateContent",
@@ -484,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn amazons_models_and_endpoints_have_names_of_many_kinds() {
+    fn reads_model_names_of_amazon() {
         for (path, expected, model, stream) in [
             (
                 "/model/us.amazon.nova-lite-v1%3A0/converse-stream",
@@ -526,14 +477,14 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_named_in_its_place_only() {
+    fn reads_no_model_from_other_segments() {
         let found = post("/v1internal:streamGenerateContent").unwrap();
         let known = (found.api, found.model, found.stream);
         assert_eq!(known, (Api::GeminiGenerateContent, None, Some(true)));
     }
 
     #[test]
-    fn what_is_predicted_shows_in_the_name_of_the_model() {
+    fn detects_predictions_by_the_model() {
         let told = |model| {
             let found = post(&format!("/v1/publishers/google/models/{model}:predict")).unwrap();
             assert_eq!(found.model, Name::new(model));
@@ -546,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn where_others_have_the_path_the_body_decides() {
+    fn lets_the_body_decide_on_shared_paths() {
         let decides = |path| post(path).unwrap().body_decides;
         for path in [
             "/",
@@ -579,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_headers_decide_too() {
+    fn detects_apis_by_host_and_header() {
         let method = http::Method::POST;
         let cohere = RequestTarget { host: Some("api.cohere.com"), ..asked(&method, "/v1/chat") };
         let found = detect(&cohere).unwrap();
@@ -590,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fetched() {
+    fn detects_fetched_responses() {
         let fetch = |path| detect(&asked(&http::Method::GET, path)).map(|found| found.api);
         assert_eq!(fetch("/v1/responses/resp_1"), Some(Api::OpenAiStoredResponse));
         assert_eq!(fetch("/v1/chat/completions/chatcmpl-1"), Some(Api::OpenAiStoredResponse));
@@ -607,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_restricts_to_its_family_or_names_the_api() {
+    fn restricts_to_the_configured_dialect() {
         let method = http::Method::POST;
         let hinted = |hint, path| {
             let facts = RequestTarget { hint: Some(hint), ..asked(&method, path) };

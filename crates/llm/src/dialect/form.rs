@@ -1,19 +1,20 @@
-//! Forms (`multipart/form-data`), read as they go by: the short fields, not the files.
+//! Incremental reader of forms (`multipart/form-data`): the short fields, not the files.
 //!
-//! A field is handed out as if it stood at the top of a JSON body, so that one function takes the facts of both.
+//! A field is delivered like a key of the root of a JSON body, so that the same rows read both.
 
 use memchr::memchr;
 
 use super::characters::whole_characters;
-use super::json::{Step, Value};
+use super::json::{Meaning, Position, Value};
+use super::request::{RequestField, RequestPaths};
 
-/// The longest boundary that is read. The standard allows 70 characters and two hyphens before them.
+/// The longest boundary that is read. The standard allows 70 characters after two hyphens.
 const LONGEST_BOUNDARY: usize = 256;
 
-/// How much of a header line is read; a field's name stands at its beginning.
+/// How much of a header line is read. The name of a field stands at its start.
 const LONGEST_HEADER: usize = 1_024;
 
-/// How much of a field is held to be handed out in one piece; only prompts are longer than a name.
+/// How much of a field is delivered in one piece. Only prompts are longer than a name.
 const LONGEST_PIECE: usize = 4_096;
 
 /// The longest field that may be a number or a flag.
@@ -21,57 +22,64 @@ const LONGEST_SCALAR: usize = 32;
 
 #[derive(Debug)]
 pub struct Form {
-    keys: &'static [&'static str],
+    paths: &'static RequestPaths,
     state: State,
-    /// A line end and what stands after it between two fields. A line end stands nowhere else in it, so that after a
-    /// part of it was found in vain the search goes on from there.
+    /// The line end and the boundary between two fields. The line end occurs only at its start, so that a search that
+    /// fails within the delimiter goes on from there.
     delimiter: Vec<u8>,
-    /// How much of the delimiter was found.
+    /// Bytes of the delimiter that were found.
     found: usize,
-    /// The line that is being read, or the piece of the field.
+    /// The current line, or the current piece of a field.
     held: Vec<u8>,
-    field: Option<&'static str>,
-    /// Whether a piece of the field was handed out.
-    begun: bool,
+    /// Rows that match the current field, none if it is skipped.
+    field: u128,
+    /// A piece of the field was delivered.
+    has_piece: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     /// In the first line.
     Boundary,
-    /// In a line of a field's head.
-    Head,
+    /// In a header line of a field.
+    Headers,
     Field,
-    /// In the rest of the line that ends a field.
+    /// In the rest of the boundary line.
     Between,
-    Over,
+    Done,
 }
 
 impl Form {
-    /// Whether a body that begins so is a form: no JSON body of a request begins with a hyphen.
-    pub const fn begins(byte: u8) -> bool {
+    /// Returns whether a body that starts with this byte is a form. No JSON request starts with a hyphen.
+    pub const fn starts_with(byte: u8) -> bool {
         byte == b'-'
     }
 
-    /// `keys`: the names of the fields that are wanted are among them.
-    pub fn new(keys: &'static [&'static str]) -> Self {
+    pub const fn new(paths: &'static RequestPaths) -> Self {
         Self {
-            keys,
+            paths,
             state: State::Boundary,
             delimiter: Vec::new(),
             found: 0,
             held: Vec::new(),
-            field: None,
-            begun: false,
+            field: 0,
+            has_piece: false,
         }
     }
 
-    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[Step], Value<'_>)) {
+    /// Reads the next bytes.
+    pub fn push(
+        &mut self,
+        bytes: &[u8],
+        out: &mut impl FnMut(Meaning<RequestField>, Position<'_>, Value<'_>),
+    ) {
         let mut rest = bytes;
-        while !rest.is_empty() && self.state != State::Over {
+        while !rest.is_empty() && self.state != State::Done {
             rest = match self.state {
                 State::Field => self.in_field(rest, out),
-                State::Boundary | State::Head | State::Between | State::Over => self.in_line(rest),
+                State::Boundary | State::Headers | State::Between | State::Done => {
+                    self.in_line(rest)
+                }
             };
         }
     }
@@ -82,9 +90,9 @@ impl Form {
         let room = LONGEST_HEADER.saturating_sub(self.held.len());
         self.held.extend(line.iter().take(room));
         if self.state == State::Boundary && self.held.len() > LONGEST_BOUNDARY {
-            self.state = State::Over;
+            self.state = State::Done;
         }
-        if end.is_some() && self.state != State::Over {
+        if end.is_some() && self.state != State::Done {
             let line = std::mem::take(&mut self.held);
             self.line(line.trim_ascii_end());
         }
@@ -95,25 +103,25 @@ impl Form {
         self.state = match self.state {
             State::Boundary if line.starts_with(b"--") => {
                 self.delimiter = [b"\n", line].concat();
-                State::Head
+                State::Headers
             }
-            State::Head if line.is_empty() => {
-                self.begun = false;
+            State::Headers if line.is_empty() => {
+                self.has_piece = false;
                 State::Field
             }
-            State::Head => {
+            State::Headers => {
                 self.header(line);
-                State::Head
+                State::Headers
             }
             State::Between if line.is_empty() => {
-                self.field = None;
-                State::Head
+                self.field = 0;
+                State::Headers
             }
-            State::Boundary | State::Between | State::Field | State::Over => State::Over,
+            State::Boundary | State::Between | State::Field | State::Done => State::Done,
         };
     }
 
-    /// Reads a header; that of a field names it.
+    /// Reads a header line. `Content-Disposition` names the field.
     fn header(&mut self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
         let Some((name, value)) = line.split_once(':') else {
@@ -127,16 +135,13 @@ impl Form {
             .find(|(name, _)| name.eq_ignore_ascii_case("name"))
             .map(|(_, value)| value.trim_matches('"'));
         let is_file = parameters.any(|(name, _)| name.eq_ignore_ascii_case("filename"));
-        self.field = field
-            .filter(|_| !is_file)
-            .and_then(|field| self.keys.iter().find(|known| **known == field))
-            .copied();
+        self.field = field.filter(|_| !is_file).map_or(0, |field| self.paths.key(field).ended);
     }
 
     fn in_field<'a>(
         &mut self,
         rest: &'a [u8],
-        out: &mut impl FnMut(&[Step], Value<'_>),
+        out: &mut impl FnMut(Meaning<RequestField>, Position<'_>, Value<'_>),
     ) -> &'a [u8] {
         let Some(wanted) = self.delimiter.get(self.found).filter(|_| self.found > 0) else {
             let end = memchr(b'\n', rest);
@@ -155,18 +160,22 @@ impl Form {
             }
             return rest.get(1..).unwrap_or_default();
         }
-        // What was found was a part of the field.
+        // These bytes belong to the field.
         let found = std::mem::take(&mut self.found);
         let part: Vec<u8> = self.delimiter.iter().take(found).copied().collect();
         self.hold(&part, out);
         rest
     }
 
-    /// Takes a piece of the field.
-    fn hold(&mut self, piece: &[u8], out: &mut impl FnMut(&[Step], Value<'_>)) {
-        let Some(field) = self.field else {
+    /// Adds a piece of the field.
+    fn hold(
+        &mut self,
+        piece: &[u8],
+        out: &mut impl FnMut(Meaning<RequestField>, Position<'_>, Value<'_>),
+    ) {
+        if self.field == 0 {
             return;
-        };
+        }
         for piece in piece.chunks(LONGEST_PIECE) {
             self.held.extend_from_slice(piece);
             if self.held.len() <= LONGEST_PIECE {
@@ -175,31 +184,42 @@ impl Form {
             let whole = whole_characters(&self.held);
             let rest = self.held.split_off(whole);
             let piece = std::mem::replace(&mut self.held, rest);
-            self.begun = true;
+            self.has_piece = true;
             let text = String::from_utf8_lossy(&piece);
-            out(&[Step::Key(field)], Value::Text(&text));
+            self.emit(Value::Text(&text), out);
         }
     }
 
-    fn end_field(&mut self, out: &mut impl FnMut(&[Step], Value<'_>)) {
+    fn end_field(&mut self, out: &mut impl FnMut(Meaning<RequestField>, Position<'_>, Value<'_>)) {
         let held = std::mem::take(&mut self.held);
-        let Some(field) = self.field.take() else {
+        if self.field == 0 {
             return;
-        };
+        }
         let value = held.strip_suffix(b"\r").unwrap_or(&held);
         let text = String::from_utf8_lossy(value);
-        let path = &[Step::Key(field)];
-        if let Some(scalar) = scalar(&text).filter(|_| !self.begun) {
-            return out(path, scalar);
+        if let Some(scalar) = scalar(&text).filter(|_| !self.has_piece) {
+            self.emit(scalar, out);
+        } else {
+            if !text.is_empty() {
+                self.emit(Value::Text(&text), out);
+            }
+            self.emit(Value::TextEnd, out);
         }
-        if !text.is_empty() {
-            out(path, Value::Text(&text));
+        self.field = 0;
+    }
+
+    fn emit(
+        &self,
+        value: Value<'_>,
+        out: &mut impl FnMut(Meaning<RequestField>, Position<'_>, Value<'_>),
+    ) {
+        for meaning in self.paths.meanings(self.field) {
+            out(meaning, Position::default(), value);
         }
-        out(path, Value::TextEnd);
     }
 }
 
-/// A flag or a number, if the text is one.
+/// Returns a text that is a flag or a number as such.
 fn scalar(text: &str) -> Option<Value<'_>> {
     let number = |text: &str| text.parse::<f64>().is_ok_and(f64::is_finite);
     match text {
@@ -215,20 +235,26 @@ fn scalar(text: &str) -> Option<Value<'_>> {
 mod tests {
     use super::*;
 
-    const KEYS: &[&str] = &["model", "stream", "temperature", "prompt", "file"];
+    static PATHS: RequestPaths = RequestPaths::new(&[
+        ("model", RequestField::Model),
+        ("stream", RequestField::Stream),
+        ("temperature", RequestField::Temperature),
+        ("prompt", RequestField::Prompt),
+        ("file", RequestField::Prompt),
+    ]);
 
-    /// What is handed out of a form, however it is cut.
+    /// Returns what a form delivers, the same for every cut.
     fn read(body: &[u8]) -> Vec<String> {
         let cut = |pieces: &[&[u8]]| {
-            let mut form = Form::new(KEYS);
+            let mut form = Form::new(&PATHS);
             let mut said: Vec<String> = Vec::new();
             let mut open = String::new();
-            let mut take = |path: &[Step], value: Value<'_>| {
+            let mut take = |meaning: Meaning<RequestField>, _: Position<'_>, value: Value<'_>| {
                 if let Value::Text(text) = value {
                     open.push_str(text);
                 } else {
                     let text = std::mem::take(&mut open);
-                    said.push(format!("{path:?} {value:?} {text}"));
+                    said.push(format!("{meaning:?} {value:?} {text}"));
                 }
             };
             pieces.iter().for_each(|piece| form.push(piece, &mut take));
@@ -253,10 +279,10 @@ mod tests {
         assert_eq!(
             read(body),
             [
-                "[Key(\"model\")] TextEnd whisper-x",
-                "[Key(\"stream\")] Bool(true) ",
-                "[Key(\"temperature\")] Number(\"0.5\") ",
-                "[Key(\"prompt\")] TextEnd one\r\ntwo é",
+                "Field(Model) TextEnd whisper-x",
+                "Field(Stream) Bool(true) ",
+                "Field(Temperature) Number(\"0.5\") ",
+                "Field(Prompt) TextEnd one\r\ntwo é",
             ]
         );
     }
@@ -264,7 +290,7 @@ mod tests {
     #[test]
     fn bare_line_ends_and_empty_fields_are_read_too() {
         let body = b"--b\nContent-Disposition: form-data; name=\"prompt\"\n\n\n--b\nContent-Disposition: form-data; name=\"model\"\n\nm\n--b--";
-        let said = ["[Key(\"prompt\")] TextEnd ", "[Key(\"model\")] TextEnd m"];
+        let said = ["Field(Prompt) TextEnd ", "Field(Model) TextEnd m"];
         assert_eq!(read(body), said);
     }
 
@@ -284,10 +310,10 @@ mod tests {
 
     #[test]
     fn what_is_held_is_bounded() {
-        let mut form = Form::new(KEYS);
+        let mut form = Form::new(&PATHS);
         let mut bytes = 0;
         let mut push = |form: &mut Form, piece: &[u8]| {
-            form.push(piece, &mut |_, value| {
+            form.push(piece, &mut |_, _, value| {
                 if let Value::Text(text) = value {
                     bytes += text.len();
                 }
@@ -303,9 +329,9 @@ mod tests {
         }
         push(&mut form, b"\r\n--b--\r\n");
         assert_eq!(bytes, 300_000);
-        let mut endless = Form::new(KEYS);
-        endless.push(&[b'-'; 100_000], &mut |_, _| {});
-        assert!(endless.held.len() <= LONGEST_HEADER && endless.state == State::Over);
+        let mut endless = Form::new(&PATHS);
+        endless.push(&[b'-'; 100_000], &mut |_, _, _| {});
+        assert!(endless.held.len() <= LONGEST_HEADER && endless.state == State::Done);
     }
 
     proptest::proptest! {

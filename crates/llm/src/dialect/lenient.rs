@@ -1,27 +1,24 @@
-//! Serde types that read what they can and call the rest absent.
+//! Serde types that read a value of the wrong type as absent.
 //!
-//! Dozens of providers speak each format, and each has fields of its own make: a number where another has text, null
-//! where an object belongs. A type that refused such a field would lose the whole message, and with it the text that
-//! stands beside it. So a field of a wrong type is no field; only what is not JSON at all is an error.
+//! Dozens of providers implement each format and deviate from it: a number instead of text, null instead of an object. A
+//! type that rejected such a field would lose the whole message and the text in it. Only malformed JSON is an error.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::asked;
-use super::json::{Value, compact};
+use super::json::compact;
 
-/// A string; empty where there is none. Borrowed unless it has escapes: serde's own `Cow` is always copied.
+/// A string, empty if absent. Borrowed unless it has escapes. Serde's own `Cow` is always copied.
 #[derive(Debug, Default, PartialEq)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
 impl Text<'_> {
-    /// The string, unless it is empty.
+    /// Returns the string unless it is empty.
     pub fn some(&self) -> Option<&str> {
         Some(&*self.0).filter(|text| !text.is_empty())
     }
@@ -31,7 +28,7 @@ impl Text<'_> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Count(pub Option<u64>);
 
-/// A number of any kind, also one that is written as a string.
+/// A number, also if it is written as a string.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Number(pub Option<f64>);
 
@@ -39,8 +36,8 @@ pub struct Number(pub Option<f64>);
 #[derive(Debug, PartialEq)]
 pub struct Object<T>(pub Option<T>);
 
-/// A list whose elements are objects; others are left out. The first stands inline: most lists have one element, and
-/// it should not cost an allocation.
+/// A list of objects. Other elements are skipped. The first element is inline: most lists have one element, which then
+/// needs no allocation.
 #[derive(Debug, PartialEq)]
 pub struct List<T> {
     first: Option<T>,
@@ -53,13 +50,13 @@ impl<T> List<T> {
     }
 }
 
-/// A yes or no; no where there is none.
+/// A boolean, false if absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flag(pub bool);
 
-/// What a tool is called with: a string, or a value of any other type as compact JSON. Empty where there is none.
+/// The arguments of a tool call: a string, or any other value as compact JSON. Empty if absent.
 #[derive(Debug, Default, PartialEq)]
-pub struct Written(pub String);
+pub struct JsonText(pub String);
 
 /// A short identifier: a string or a number.
 #[derive(Debug, Default, PartialEq)]
@@ -106,7 +103,7 @@ impl FromAny<'_> for Flag {
     }
 }
 
-impl<'de> Deserialize<'de> for Written {
+impl<'de> Deserialize<'de> for JsonText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(from)?;
         let json = raw.get();
@@ -124,38 +121,13 @@ impl FromAny<'_> for Number {
         Self(number.filter(|number: &f64| number.is_finite()))
     }
 
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "no count or clock is so large that its last digit matters"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "counts and durations are far below 2^53")]
     fn number(number: u64) -> Self {
         Self(Some(number as f64))
     }
 
     fn float(number: f64) -> Self {
         Self(Some(number))
-    }
-}
-
-impl Number {
-    /// The same of a value that is read piecemeal.
-    pub fn of(value: Value<'_>) -> Self {
-        Self(asked::float(value))
-    }
-
-    pub fn milliseconds(self) -> Option<Duration> {
-        Duration::try_from_secs_f64(self.0? / 1e3).ok()
-    }
-
-    pub fn seconds(self) -> Option<Duration> {
-        Duration::try_from_secs_f64(self.0?).ok()
-    }
-}
-
-impl Count {
-    /// The same of a value that is read piecemeal.
-    pub fn of(value: Value<'_>) -> Self {
-        Self(asked::float(value).and_then(whole))
     }
 }
 
@@ -191,7 +163,7 @@ impl<'de, T: Deserialize<'de>> FromAny<'de> for List<T> {
     }
 }
 
-/// What a type makes of each JSON type; by default nothing.
+/// Conversion from each JSON type, by default to an absent value.
 pub trait FromAny<'de>: Default {
     fn borrowed(text: &'de str) -> Self {
         Self::copied(text)
@@ -225,7 +197,7 @@ pub trait FromAny<'de>: Default {
     }
 }
 
-/// Reads whatever value stands next as a `T`.
+/// Reads a value of any type as a `T`.
 pub fn read_any<'de, T: FromAny<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     from.deserialize_any(Any(PhantomData))
 }
@@ -276,17 +248,17 @@ impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
     }
 }
 
-/// A float that is a count.
+/// Returns a float as a count, unless it has a fraction or is out of range.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the range is checked, and a fraction is refused"
+    reason = "the range and the fraction are checked"
 )]
 pub fn whole(number: f64) -> Option<u64> {
     (number.fract().abs() < f64::EPSILON && (0.0..=9e15).contains(&number)).then_some(number as u64)
 }
 
-macro_rules! read_leniently {
+macro_rules! impl_lenient {
     ($(impl[$($generic:tt)*] $type:ty $(where $bound:tt: $outlived:tt)?;)*) => {$(
         impl<'de, $($generic)*> serde::Deserialize<'de> for $type $(where $bound: $outlived)? {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -295,9 +267,9 @@ macro_rules! read_leniently {
         }
     )*};
 }
-pub(in crate::dialect) use read_leniently;
+pub(in crate::dialect) use impl_lenient;
 
-read_leniently! {
+impl_lenient! {
     impl['a] Text<'a> where 'de: 'a;
     impl['a] Code<'a> where 'de: 'a;
     impl[] Count;

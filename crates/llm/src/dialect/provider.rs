@@ -1,57 +1,95 @@
-//! Whose flavour of an API is spoken: the standard's `gen_ai.provider.name`.
+//! Detects the provider of a call (`gen_ai.provider.name`).
 
 use super::Api;
 use tokengauge_types::event::Headers;
 use tokengauge_types::label::Label;
 
-/// Hosts by their end, and the provider each belongs to: the standard's own words where it has one, else ours.
-const HOSTS: [(&str, &str); 42] = [
-    ("api.openai.com", "openai"),
-    ("chatgpt.com", "openai"),
-    ("openai.azure.com", "azure.ai.openai"),
-    ("cognitiveservices.azure.com", "azure.ai.openai"),
-    ("services.ai.azure.com", "azure.ai.inference"),
-    ("models.ai.azure.com", "azure.ai.inference"),
-    ("inference.ai.azure.com", "azure.ai.inference"),
-    ("api.anthropic.com", "anthropic"),
-    ("cohere.com", "cohere"),
-    ("cohere.ai", "cohere"),
-    ("api.deepseek.com", "deepseek"),
-    ("generativelanguage.googleapis.com", "gcp.gemini"),
-    ("aiplatform.googleapis.com", "gcp.vertex_ai"),
-    ("api.groq.com", "groq"),
-    ("ml.cloud.ibm.com", "ibm.watsonx.ai"),
-    ("mistral.ai", "mistral_ai"),
-    ("api.moonshot.ai", "moonshot_ai"),
-    ("api.moonshot.cn", "moonshot_ai"),
-    ("api.perplexity.ai", "perplexity"),
-    ("api.x.ai", "x_ai"),
-    ("api.ai21.com", "ai21"),
-    ("aliyuncs.com", "alibaba"),
-    ("api.cerebras.ai", "cerebras"),
-    ("gateway.ai.cloudflare.com", "cloudflare"),
-    ("api.cloudflare.com", "cloudflare"),
-    ("databricks.com", "databricks"),
-    ("api.fireworks.ai", "fireworks"),
-    ("api.githubcopilot.com", "github_copilot"),
-    ("huggingface.co", "hugging_face"),
-    ("api.jina.ai", "jina_ai"),
-    ("huggingface.cloud", "hugging_face"),
-    ("ollama.com", "ollama"),
-    ("replicate.com", "replicate"),
-    ("integrate.api.nvidia.com", "nvidia"),
-    ("openrouter.ai", "openrouter"),
-    ("snowflakecomputing.com", "snowflake"),
-    ("api.together.ai", "together_ai"),
-    ("api.together.xyz", "together_ai"),
-    ("api.venice.ai", "venice"),
-    ("api.voyageai.com", "voyage_ai"),
-    ("api.writer.com", "writer"),
-    ("api.z.ai", "z_ai"),
+/// A provider and what identifies it. An OpenAI-compatible provider needs no more than a row of [`PROVIDERS`].
+#[derive(Clone, Copy, Debug)]
+pub struct Provider {
+    /// Name in OpenTelemetry's conventions, or our own.
+    name: &'static str,
+    /// Ends of its host names.
+    hosts: &'static [&'static str],
+    /// Response headers that no other provider or engine sends.
+    headers: &'static [&'static str],
+    /// Its `Server` header. Most engines have that of a general web server.
+    server: Option<&'static str>,
+}
+
+const PROVIDERS: &[Provider] = &[
+    Provider::new("openai", &["api.openai.com", "chatgpt.com"]),
+    Provider::new("azure.ai.openai", &["openai.azure.com", "cognitiveservices.azure.com"])
+        .with_headers(&["x-ms-deployment-name", "azureml-model-session"]),
+    Provider::new(
+        "azure.ai.inference",
+        &["services.ai.azure.com", "models.ai.azure.com", "inference.ai.azure.com"],
+    ),
+    Provider::new("anthropic", &["api.anthropic.com"]),
+    Provider::new("cohere", &["cohere.com", "cohere.ai"]),
+    Provider::new("deepseek", &["api.deepseek.com"]).with_headers(&["x-ds-trace-id"]),
+    Provider::new("gcp.gemini", &["generativelanguage.googleapis.com"]),
+    Provider::new("gcp.vertex_ai", &["aiplatform.googleapis.com"]),
+    Provider::new("groq", &["api.groq.com"]).with_headers(&["x-groq-region"]),
+    Provider::new("ibm.watsonx.ai", &["ml.cloud.ibm.com"]),
+    Provider::new("mistral_ai", &["mistral.ai"]),
+    Provider::new("moonshot_ai", &["api.moonshot.ai", "api.moonshot.cn"]),
+    Provider::new("perplexity", &["api.perplexity.ai"]),
+    Provider::new("x_ai", &["api.x.ai"]),
+    Provider::new("ai21", &["api.ai21.com"]),
+    Provider::new("alibaba", &["aliyuncs.com"]),
+    Provider::new("cerebras", &["api.cerebras.ai"]),
+    Provider::new("cloudflare", &["gateway.ai.cloudflare.com", "api.cloudflare.com"]),
+    Provider::new("databricks", &["databricks.com"]),
+    Provider::new("fireworks", &["api.fireworks.ai"]),
+    Provider::new("github_copilot", &["api.githubcopilot.com"]),
+    Provider::new("hugging_face", &["huggingface.co", "huggingface.cloud"]),
+    Provider::new("jina_ai", &["api.jina.ai"]),
+    Provider::new("ollama", &["ollama.com"]),
+    Provider::new("replicate", &["replicate.com"]),
+    Provider::new("nvidia", &["integrate.api.nvidia.com"]),
+    Provider::new("openrouter", &["openrouter.ai"]),
+    Provider::new("snowflake", &["snowflakecomputing.com"]),
+    Provider::new("together_ai", &["api.together.ai", "api.together.xyz"]),
+    Provider::new("venice", &["api.venice.ai"]),
+    Provider::new("voyage_ai", &["api.voyageai.com"]),
+    Provider::new("writer", &["api.writer.com"]),
+    Provider::new("z_ai", &["api.z.ai"]),
+    Provider::new("tgi", &[]).with_headers(&["x-compute-type"]),
+    Provider::new("llama_cpp", &[]).with_server("llama.cpp"),
 ];
 
-/// The provider of a call: as configured, else by the host that answers, else by what the answer's head gives
-/// away, else by the format that is spoken.
+impl Provider {
+    const fn new(name: &'static str, hosts: &'static [&'static str]) -> Self {
+        Self { name, hosts, headers: &[], server: None }
+    }
+
+    const fn with_headers(self, headers: &'static [&'static str]) -> Self {
+        Self { headers, ..self }
+    }
+
+    const fn with_server(self, server: &'static str) -> Self {
+        Self { server: Some(server), ..self }
+    }
+
+    fn has_host(&self, host: &str) -> bool {
+        self.hosts.iter().any(|suffix| {
+            let before = host.strip_suffix(suffix);
+            before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
+        })
+    }
+
+    fn has_header(&self, headers: &Headers) -> bool {
+        self.headers.iter().any(|name| headers.get(name).is_some())
+    }
+
+    fn has_server(&self, headers: &Headers) -> bool {
+        let server = headers.get("server");
+        self.server.zip(server).is_some_and(|(known, server)| server.eq_ignore_ascii_case(known))
+    }
+}
+
+/// Returns the provider of a call: the configured one, or that of the host, of the response headers or of the API.
 pub fn provider(
     api: Api,
     configured: Option<&Label>,
@@ -61,34 +99,41 @@ pub fn provider(
     if let Some(configured) = configured {
         return configured.clone();
     }
-    let known = host
-        .and_then(by_host)
-        .or_else(|| headers.and_then(super::headers::provider))
-        .unwrap_or(api.provider());
-    Label::known(known)
+    Label::known(detect(PROVIDERS, host, headers).unwrap_or(api.provider()))
 }
 
-fn by_host(host: &str) -> Option<&'static str> {
+fn detect(
+    providers: &[Provider],
+    host: Option<&str>,
+    headers: Option<&Headers>,
+) -> Option<&'static str> {
+    let by_headers = |headers| {
+        let by_header = providers.iter().find(|provider| provider.has_header(headers));
+        by_header.or_else(|| providers.iter().find(|provider| provider.has_server(headers)))
+    };
+    host.and_then(|host| by_host(providers, host))
+        .or_else(|| headers.and_then(by_headers).map(|provider| provider.name))
+}
+
+fn by_host(providers: &[Provider], host: &str) -> Option<&'static str> {
     let host = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     if host.starts_with("bedrock-") && host.ends_with(".amazonaws.com") {
         return Some("aws.bedrock");
     }
-    // A region's, as us-central1-aiplatform.googleapis.com, and a continent's, as aiplatform.eu.rep.googleapis.com.
+    // Of a region, us-central1-aiplatform.googleapis.com, and of a continent, aiplatform.eu.rep.googleapis.com.
     if host.ends_with("-aiplatform.googleapis.com")
         || host.starts_with("aiplatform.") && host.ends_with(".rep.googleapis.com")
     {
         return Some("gcp.vertex_ai");
     }
-    let fits = |suffix: &str| {
-        host.strip_suffix(suffix).is_some_and(|before| before.is_empty() || before.ends_with('.'))
-    };
-    HOSTS.iter().find(|(suffix, _)| fits(suffix)).map(|(_, name)| *name)
+    providers.iter().find(|provider| provider.has_host(&host)).map(|provider| provider.name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::testing::{Answer, STREAM, asked, events, stopped};
     use tokengauge_types::label::Name;
 
     fn of(host: &str) -> String {
@@ -96,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_tell_the_provider() {
+    fn detects_providers_by_host() {
         for (host, name) in [
             ("api.openai.com", "openai"),
             ("API.OpenAI.com.:443", "openai"),
@@ -128,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_comes_first_and_the_server_header_last() {
+    fn prefers_configuration_then_host_then_headers() {
         let configured = Label::known("vllm");
         let api = Api::OpenAiChat;
         let host = Some("api.groq.com");
@@ -142,5 +187,46 @@ mod tests {
         assert_eq!(of(None, host, engine), "groq");
         assert_eq!(of(None, Some("10.0.0.1"), engine), "llama_cpp");
         assert_eq!(of(None, None, Some("uvicorn")), "openai");
+    }
+
+    #[test]
+    fn detects_providers_by_headers() {
+        let of = |name: &'static str, value: &str| {
+            let headers: Headers =
+                Name::new(value).map(|value| (name, value)).into_iter().collect();
+            detect(PROVIDERS, None, Some(&headers))
+        };
+        assert_eq!(of("server", "llama.cpp"), Some("llama_cpp"));
+        assert_eq!(of("server", "uvicorn"), None);
+        assert_eq!(of("x-groq-region", "us-west-1"), Some("groq"));
+        assert_eq!(of("x-compute-type", "1-a10g"), Some("tgi"));
+    }
+
+    /// A provider that speaks OpenAI's formats is one row: its path, requests and responses need no code.
+    #[test]
+    fn adds_an_openai_compatible_provider_with_one_row() {
+        let row = Provider::new("example_ai", &["api.example.ai"]).with_headers(&["x-example-id"]);
+        let providers = [PROVIDERS, &[row]].concat();
+        assert_eq!(detect(&providers, Some("eu.api.example.ai:443"), None), Some("example_ai"));
+        let headers: Headers = Name::new("1").map(|id| ("x-example-id", id)).into_iter().collect();
+        assert_eq!(detect(&providers, Some("10.0.0.1"), Some(&headers)), Some("example_ai"));
+
+        let target = crate::dialect::RequestTarget {
+            hint: None,
+            method: &http::Method::POST,
+            host: Some("eu.api.example.ai"),
+            path: "/serverless/v3/chat/completions",
+            anthropic: false,
+        };
+        let api = crate::dialect::detect(&target).map(|detected| detected.api);
+        assert_eq!(api, Some(Api::OpenAiChat));
+        let request =
+            r#"{"model":"m","messages":[{"role":"user","content":"four"}],"stream":true}"#;
+        assert_eq!(asked(Api::OpenAiChat, request).prompt_bytes, 4);
+        let chunk =
+            r#"{"model":"m","choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}"#;
+        let stream = events(&[chunk, "[DONE]"]);
+        let read = Answer::of(Api::OpenAiChat, STREAM).read(stream.as_bytes());
+        assert_eq!(read[1..], [r#"0 Text "Hi""#.to_owned(), stopped(0, "stop"), "Done".to_owned()]);
     }
 }

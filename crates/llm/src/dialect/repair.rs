@@ -1,6 +1,5 @@
-//! Reads JSON whose only faults are in its text: half a surrogate pair (`"\ud83d"`), which serde_json refuses, bytes
-//! that are no UTF-8, keys that stand twice, which only a tree of values allows, and `NaN` and `Infinity`, which Python
-//! writes where a number is none (log probabilities).
+//! Parses JSON with minor faults: half a surrogate pair (`"\ud83d"`), which serde_json rejects, invalid UTF-8, duplicate
+//! keys, which only a tree of values allows, and `NaN` and `Infinity`, which Python writes for log probabilities.
 
 use std::borrow::Cow;
 
@@ -9,17 +8,17 @@ use serde_json::Value;
 
 const REPLACEMENT: &str = "\\ufffd";
 
-const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
+const NOT_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// A message that was read in spite of its faults.
+/// A message that was parsed after a repair.
 #[derive(Debug)]
 pub struct Repaired {
     pub tree: Value,
-    /// Text was lost: U+FFFD stands in its place.
+    /// Text was replaced by U+FFFD.
     pub lossy: bool,
 }
 
-/// Reads a message, with its faults repaired in `room` where it must be; says, too, whether text was lost.
+/// Parses a message, after repairing it in `room` if necessary. Also returns whether text was lost.
 pub fn read<'d, Message: Deserialize<'d>>(
     data: &'d [u8],
     room: &'d mut Option<Repaired>,
@@ -33,29 +32,30 @@ pub fn read<'d, Message: Deserialize<'d>>(
     Some((message, repaired.lossy))
 }
 
-/// Reads a message that could not be read as it is; `None` if it is not JSON either way.
+/// Repairs a message. Returns `None` if it is not JSON then either.
 pub fn tree(data: &[u8]) -> Option<Repaired> {
     let utf8 = String::from_utf8_lossy(data);
-    let json = lone_surrogates(&utf8);
+    let json = replace_lone_surrogates(&utf8);
     let lossy = matches!((&utf8, &json), (Cow::Owned(_), _) | (_, Cow::Owned(_)));
-    let tree =
-        serde_json::from_str(&json).or_else(|_| serde_json::from_str(&no_numbers(&json))).ok()?;
+    let tree = serde_json::from_str(&json)
+        .or_else(|_| serde_json::from_str(&replace_not_numbers(&json)))
+        .ok()?;
     Some(Repaired { tree, lossy })
 }
 
-/// Replaces what Python writes for what is no number by null.
-fn no_numbers(json: &str) -> String {
+/// Replaces `NaN` and `Infinity` by null.
+fn replace_not_numbers(json: &str) -> String {
     let mut repaired = String::with_capacity(json.len());
     let mut rest = json;
     let mut in_text = false;
     while let Some(at) = rest.find(['"', '\\', 'N', 'I', '-']) {
         let (before, found) = rest.split_at(at);
         repaired.push_str(before);
-        let no_number = NO_NUMBERS.iter().find(|word| found.starts_with(**word));
-        let (kept, length) = match (no_number, in_text) {
+        let not_number = NOT_NUMBERS.iter().find(|word| found.starts_with(**word));
+        let (kept, length) = match (not_number, in_text) {
             (Some(word), false) => ("null", word.len()),
             _ => {
-                // The character after a backslash belongs to it, quote or not.
+                // The character after a backslash belongs to the escape, quote or not.
                 let characters = if found.starts_with('\\') { 2 } else { 1 };
                 let length = found.chars().take(characters).map(char::len_utf8).sum();
                 in_text ^= found.starts_with('"');
@@ -69,15 +69,15 @@ fn no_numbers(json: &str) -> String {
     repaired
 }
 
-/// Replaces every escape of half a pair by that of U+FFFD.
-fn lone_surrogates(json: &str) -> Cow<'_, str> {
+/// Replaces every escape of half a surrogate pair by that of U+FFFD.
+fn replace_lone_surrogates(json: &str) -> Cow<'_, str> {
     let mut repaired = String::new();
     let mut kept = 0;
     let mut at = 0;
     while let Some(found) = json.get(at..).and_then(|rest| rest.find('\\')) {
         at += found;
         let Some(unit) = unit(json, at) else {
-            // Another escape: its second character may be a backslash, too.
+            // The second character of another escape may be a backslash, too.
             at += 2;
             continue;
         };
@@ -106,7 +106,7 @@ fn unit_after(json: &str, at: usize) -> Option<u16> {
     unit(json, at + 6)
 }
 
-/// The UTF-16 unit whose escape stands at `at`.
+/// Returns the UTF-16 unit whose escape is at `at`.
 fn unit(json: &str, at: usize) -> Option<u16> {
     let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
     u16::from_str_radix(digits, 16).ok()

@@ -1,314 +1,250 @@
-//! Reads a request's facts as its body goes by, whatever the API.
+//! The values that a request format reads, and the facts that they become.
 
-use super::api::{Api, Family};
-use super::asked::{Asked, Format};
-use super::form::Form;
-use super::json::{Skimmer, Step, Value};
-use super::{DetectedApi, RequestFacts};
-use super::{
-    aleph_alpha, anthropic, bedrock, cloudflare, cohere, dashscope, engines, google, ollama,
-    openai, replicate, watsonx,
-};
+use super::json::{Paths, Position, Row, ShortText, Value};
+use super::{Api, DetectedApi, RequestFacts, lenient};
+use tokengauge_types::label::Name;
 
-/// Reads what a request asks for from its body, as it comes, keeping none of it.
-#[derive(Debug)]
-pub struct RequestReader {
-    format: Format,
-    body: Body,
-    asked: Asked,
-    lost: bool,
+/// The values of a request format.
+pub type RequestPaths = Paths<RequestField>;
+
+/// A row of a request format.
+pub type RequestRow = Row<RequestField>;
+
+/// The settings that most formats have, each under a name or two.
+pub const SETTINGS: &[RequestRow] = &[
+    ("max_tokens|max_new_tokens|max_output_tokens|maximum_tokens", RequestField::MaxTokens),
+    ("num_predict|n_predict", RequestField::MaxTokens),
+    ("temperature", RequestField::Temperature),
+    ("top_p", RequestField::TopP),
+    ("top_k", RequestField::TopK),
+    ("frequency_penalty", RequestField::FrequencyPenalty),
+    ("presence_penalty", RequestField::PresencePenalty),
+    ("dimensions", RequestField::Dimensions),
+    ("seed|random_seed|sampling_seed", RequestField::Seed),
+    ("n|n_cmpl", RequestField::Choices),
+    ("stop|stop_sequences|stop_words", RequestField::Stop),
+    ("stop|stop_sequences|stop_words.*", RequestField::Stop),
+];
+
+/// Meaning of a value in a request.
+#[derive(Clone, Copy, Debug)]
+pub enum RequestField {
+    Model,
+    /// A model that does not replace the one in the path.
+    ModelUnlessInPath,
+    Stream,
+    StreamUnlessInPath,
+    /// A flag that only streams have.
+    StreamIfSet,
+    /// Text of the prompt.
+    Prompt,
+    MaxTokens,
+    /// A newer name of the limit, which takes precedence over [`Self::MaxTokens`].
+    MaxCompletionTokens,
+    Temperature,
+    TopP,
+    TopK,
+    FrequencyPenalty,
+    PresencePenalty,
+    Seed,
+    Choices,
+    Dimensions,
+    /// A stop sequence, or a list of them.
+    Stop,
+    /// A level or a budget of reasoning.
+    ReasoningLevel,
+    ReasoningLevelUnlessGiven,
+    /// A switch or a level of reasoning.
+    Reasoning,
+    ServiceTier,
+    PreviousResponse,
+    Conversation,
+    EncodingFormat,
+    /// Each object is a tool.
+    Tools,
+    /// Type of the output format.
+    OutputFormat,
+    /// `json` or a schema.
+    JsonOutput,
+    /// A schema.
+    OutputSchema,
+    OutputModality,
+    /// Media type or modality, in Google's format.
+    OutputMedia,
+    /// Whether the response repeats the prompt.
+    Echo,
+    NoEcho,
+    /// A value that only this API has.
+    Api(Api),
+    /// A list that only this API has.
+    ApiOfList(Api),
+    /// A rule of one format.
+    Rule(fn(&mut RequestState, Position<'_>, Value<'_>)),
 }
 
-/// How the body is written: the APIs that take files take forms.
-#[derive(Debug)]
-enum Body {
-    /// None of it was seen.
-    Unknown,
-    Json(Skimmer),
-    Form(Form),
+/// The facts of a request so far, and what it takes to collect them.
+#[derive(Debug, Default)]
+pub struct RequestState {
+    pub facts: RequestFacts,
+    text: ShortText,
+    /// The limit on tokens was given by its newer name.
+    has_newer_limit: bool,
+    /// The API by the path of the request, if other APIs share the path.
+    pub shared_path: Option<Api>,
+    /// The part of the prompt that is being read is not text, or the request is not for text.
+    pub is_not_text: bool,
 }
 
-impl RequestReader {
-    pub fn new(found: &DetectedApi) -> Self {
-        let format = format(found.api);
-        let mut asked = Asked::default();
-        asked.facts.model.clone_from(&found.model);
-        asked.facts.stream = found.stream;
-        asked.by_path = found.body_decides.then_some(found.api);
-        asked.facts.output_type = found.api.output_type();
-        Self { format, body: Body::Unknown, asked, lost: false }
+impl RequestState {
+    /// Starts with what the path of the request shows.
+    pub fn new(detected: &DetectedApi) -> Self {
+        let mut state = Self::default();
+        state.facts.model.clone_from(&detected.model);
+        state.facts.stream = detected.stream;
+        state.facts.output_type = detected.api.output_type();
+        state.shared_path = detected.body_decides.then_some(detected.api);
+        state
     }
 
-    /// Takes the next bytes of the body.
-    pub fn push(&mut self, bytes: &[u8]) {
-        if self.lost {
-            return;
-        }
-        let bytes = match self.body {
-            Body::Unknown => bytes.trim_ascii_start(),
-            Body::Json(_) | Body::Form(_) => bytes,
-        };
-        let Some(first) = bytes.first() else {
-            return;
-        };
-        let (asked, take) = (&mut self.asked, self.format.take);
-        let take = &mut |path: &[Step], value: Value<'_>| take(asked, path, value);
-        match &mut self.body {
-            Body::Json(skimmer) => skimmer.push(bytes, take),
-            Body::Form(form) => form.push(bytes, take),
-            Body::Unknown => {
-                self.body = Body::of(*first, self.format.keys);
-                self.push(bytes);
+    /// Reads one value.
+    pub fn read(&mut self, field: RequestField, position: Position<'_>, value: Value<'_>) {
+        match field {
+            RequestField::Prompt => self.prompt(value),
+            RequestField::Tools => self.facts.tools |= value == Value::Object,
+            RequestField::OutputSchema if matches!(value, Value::Object | Value::Text(_)) => {
+                self.facts.output_type = Some("json");
+            }
+            RequestField::OutputSchema => {}
+            RequestField::JsonOutput if value == Value::Object => {
+                self.facts.output_type = Some("json");
+            }
+            RequestField::Api(api) => {
+                if !matches!(value, Value::Null | Value::End | Value::TextEnd) {
+                    self.facts.api = Some(api);
+                }
+            }
+            RequestField::ApiOfList(api) => {
+                if value == Value::Array {
+                    self.facts.api = Some(api);
+                }
+            }
+            RequestField::Rule(rule) => rule(self, position, value),
+            _ => {
+                self.flag(field, value);
+                self.number(field, value);
+                self.word(field, value);
             }
         }
     }
 
-    /// Bytes were lost: what follows is not read, what was understood before still counts.
-    pub fn gap(&mut self) {
-        self.lost = true;
+    /// Counts a piece of the prompt.
+    pub fn prompt(&mut self, value: Value<'_>) {
+        if let Value::Text(text) = value {
+            let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
+            self.facts.prompt_bytes = self.facts.prompt_bytes.saturating_add(bytes);
+        }
     }
 
-    /// What is known so far.
-    pub fn facts(&self) -> &RequestFacts {
-        &self.asked.facts
+    /// Returns a string once it is complete and not empty.
+    pub fn string(&mut self, value: Value<'_>) -> Option<String> {
+        if let Value::Number(_) = value { None } else { self.text.feed(value) }
     }
 
-    pub fn finish(self) -> RequestFacts {
-        self.asked.facts
+    fn flag(&mut self, field: RequestField, value: Value<'_>) {
+        let Value::Bool(flag) = value else {
+            return;
+        };
+        let facts = &mut self.facts;
+        match field {
+            RequestField::Stream => facts.stream = Some(flag),
+            RequestField::StreamUnlessInPath => facts.stream = facts.stream.or(Some(flag)),
+            RequestField::StreamIfSet if flag => facts.stream = Some(true),
+            RequestField::Reasoning => facts.reasoning |= flag,
+            RequestField::Echo => facts.echo = facts.echo.or(Some(flag)),
+            RequestField::NoEcho => facts.echo = facts.echo.or(Some(!flag)),
+            _ => {}
+        }
+    }
+
+    /// Reads a number. A fraction where a count belongs is ignored.
+    fn number(&mut self, field: RequestField, value: Value<'_>) {
+        let Value::Number(number) = value else {
+            return;
+        };
+        let facts = &mut self.facts;
+        let (integer, float) = (integer(number), number.parse::<f64>().ok());
+        // Some clients send -1 for no limit.
+        let limit = integer.filter(|limit| *limit >= 0);
+        match field {
+            RequestField::MaxTokens if !self.has_newer_limit => facts.max_tokens = limit,
+            RequestField::MaxCompletionTokens => {
+                facts.max_tokens = limit;
+                self.has_newer_limit = true;
+            }
+            RequestField::Temperature => facts.temperature = float,
+            RequestField::TopP => facts.top_p = float,
+            RequestField::TopK => facts.top_k = integer,
+            RequestField::FrequencyPenalty => facts.frequency_penalty = float,
+            RequestField::PresencePenalty => facts.presence_penalty = float,
+            RequestField::Seed => facts.seed = integer,
+            RequestField::Choices => facts.choices = integer.filter(|choices| *choices != 1),
+            RequestField::Dimensions => facts.dimensions = integer.or(facts.dimensions),
+            RequestField::ReasoningLevel => facts.reasoning_level = Name::new(number),
+            RequestField::ReasoningLevelUnlessGiven => {
+                facts.reasoning_level = facts.reasoning_level.take().or_else(|| Name::new(number));
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads a short string.
+    fn word(&mut self, field: RequestField, value: Value<'_>) {
+        let Some(word) = self.string(value) else {
+            return;
+        };
+        let name = Name::new(&word);
+        let facts = &mut self.facts;
+        match field {
+            RequestField::Model => facts.model = name.or(facts.model.take()),
+            RequestField::ModelUnlessInPath => facts.model = facts.model.take().or(name),
+            RequestField::Stop => *facts.stop_sequences.get_or_insert_default() += 1,
+            RequestField::ReasoningLevel | RequestField::Reasoning => facts.reasoning_level = name,
+            RequestField::ReasoningLevelUnlessGiven => {
+                facts.reasoning_level = facts.reasoning_level.take().or(name);
+            }
+            RequestField::ServiceTier => facts.service_tier = name,
+            RequestField::PreviousResponse => facts.previous_response = name,
+            RequestField::Conversation => facts.conversation = name,
+            RequestField::EncodingFormat => {
+                facts.encoding_format = facts.encoding_format.take().or(name);
+            }
+            RequestField::OutputModality if word == "audio" => facts.output_type = Some("speech"),
+            RequestField::OutputFormat if facts.output_type != Some("speech") => {
+                facts.output_type = match &*word {
+                    "text" => Some("text"),
+                    "json_object" | "json_schema" => Some("json"),
+                    _ => None,
+                };
+            }
+            RequestField::OutputMedia => {
+                let media = match &*word.to_ascii_lowercase() {
+                    "application/json" => Some("json"),
+                    "image" => Some("image"),
+                    "audio" => Some("speech"),
+                    // Another modality beside text says more.
+                    "text" | "text/plain" | "text/x.enum" => facts.output_type.or(Some("text")),
+                    _ => None,
+                };
+                facts.output_type = media.or(facts.output_type);
+            }
+            RequestField::JsonOutput if word == "json" => facts.output_type = Some("json"),
+            _ => {}
+        }
     }
 }
 
-impl Body {
-    fn of(first: u8, keys: &'static [&'static str]) -> Self {
-        if Form::begins(first) {
-            Self::Form(Form::new(keys))
-        } else {
-            Self::Json(Skimmer::new(keys))
-        }
-    }
-}
-
-const fn format(api: Api) -> Format {
-    match api.family() {
-        Family::OpenAi => openai::REQUEST,
-        Family::Anthropic => anthropic::REQUEST,
-        Family::Google => google::REQUEST,
-        Family::Bedrock => bedrock::request(api),
-        Family::Cohere => cohere::REQUEST,
-        Family::Ollama => ollama::REQUEST,
-        Family::Tgi | Family::LlamaCpp | Family::Sglang | Family::Vllm | Family::Triton => {
-            engines::REQUEST
-        }
-        Family::Watsonx => watsonx::REQUEST,
-        Family::Replicate => replicate::REQUEST,
-        Family::DashScope => dashscope::REQUEST,
-        Family::Cloudflare => cloudflare::REQUEST,
-        Family::AlephAlpha => aleph_alpha::REQUEST,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokengauge_types::label::Name;
-
-    fn chat() -> DetectedApi {
-        DetectedApi { api: Api::OpenAiChat, model: None, stream: None, body_decides: false }
-    }
-
-    /// The facts of a request, however its body is cut.
-    fn facts(body: &str) -> RequestFacts {
-        let read = |pieces: &[&[u8]]| {
-            let mut reader = RequestReader::new(&chat());
-            pieces.iter().for_each(|piece| reader.push(piece));
-            reader.finish()
-        };
-        let body = body.as_bytes();
-        let whole = read(&[body]);
-        assert_eq!(read(&body.chunks(1).collect::<Vec<_>>()), whole);
-        for at in 0..=body.len() {
-            let (first, second) = body.split_at(at);
-            assert_eq!(read(&[first, second]), whole, "cut at {at}");
-        }
-        whole
-    }
-
-    #[test]
-    fn everything_a_chat_request_may_ask_for() {
-        let asked = facts(
-            r#"{"messages":[{"role":"system","content":"b\u00e9"},{"role":"user","content":[{"type":"text","text":"four"},
-              {"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}],"model":"no"}],
-              "temperature":0.5,"top_p":1,"top_k":40,"frequency_penalty":-1.5,"presence_penalty":0.25,"seed":7,"n":3,
-              "max_tokens":10,"max_completion_tokens":20,"stop":["a","b"],"reasoning_effort":"high","service_tier":"flex",
-              "response_format":{"type":"json_schema","json_schema":{"type":"text","model":"no"}},"stream":true,
-              "tools":[{"type":"function","function":{"name":"f","stream":false}}],"metadata":{"model":"no"},"model":"gpt-x"}"#,
-        );
-        let expected = RequestFacts {
-            api: Some(Api::OpenAiChat),
-            model: Name::new("gpt-x"),
-            stream: Some(true),
-            max_tokens: Some(20),
-            temperature: Some(0.5),
-            top_p: Some(1.0),
-            top_k: Some(40),
-            frequency_penalty: Some(-1.5),
-            presence_penalty: Some(0.25),
-            seed: Some(7),
-            choices: Some(3),
-            stop_sequences: Some(2),
-            previous_response: None,
-            conversation: None,
-            reasoning_level: Name::new("high"),
-            reasoning: false,
-            service_tier: Name::new("flex"),
-            output_type: Some("json"),
-            dimensions: None,
-            encoding_format: None,
-            prompt_bytes: 7,
-            tools: true,
-            echo: None,
-        };
-        assert_eq!(asked, expected);
-    }
-
-    #[test]
-    fn prompts_and_inputs_are_measured_unescaped() {
-        assert_eq!(facts(r#"{"prompt":"\n\ud83d\ude00"}"#).prompt_bytes, 5);
-        assert_eq!(facts(r#"{"prompt":["ab","c"]}"#).prompt_bytes, 3);
-        let embeddings =
-            facts(r#"{"input":["ab",[1,2]],"dimensions":256,"encoding_format":"base64"}"#);
-        let format = embeddings.encoding_format.as_ref().map(Name::as_str);
-        let known = (embeddings.prompt_bytes, embeddings.dimensions, format);
-        assert_eq!(known, (2, Some(256), Some("base64")));
-    }
-
-    #[test]
-    fn other_spellings() {
-        let asked = facts(
-            r#"{"stop":"x","reasoning":{"effort":"low"},"modalities":["text","audio"],"functions":[{}],"n":1}"#,
-        );
-        assert_eq!(asked.stop_sequences, Some(1));
-        assert_eq!(asked.reasoning_level, Name::new("low"));
-        assert_eq!(asked.output_type, Some("speech"));
-        assert!(asked.tools);
-        assert_eq!(asked.choices, None);
-        let limits = facts(
-            r#"{"max_completion_tokens":20,"max_tokens":10,"response_format":{"type":"text"}}"#,
-        );
-        assert_eq!((limits.max_tokens, limits.output_type), (Some(20), Some("text")));
-    }
-
-    #[test]
-    fn what_a_response_is_asked_for() {
-        let asked = facts(
-            r#"{"instructions":"abc","input":[{"role":"user","content":"four"},{"type":"message","content":[{"type":"input_text","text":"six"},{"type":"input_image","image_url":"data:AAAA"}]},
-              {"type":"reasoning","encrypted_content":"zzzz","summary":[]},{"type":"function_call","name":"f","arguments":"{}"},{"type":"function_call_output","output":"ok"},
-              {"type":"custom_tool_call","input":"ls"}],"max_output_tokens":9,"reasoning":{"effort":"low","summary":"auto"},"text":{"verbosity":"low","format":{"type":"json_schema","schema":{"type":"text"}}},
-              "tools":[{"type":"web_search"}],"previous_response_id":"resp_0","stream":true,"model":"gpt-x"}"#,
-        );
-        let expected = RequestFacts {
-            model: Name::new("gpt-x"),
-            stream: Some(true),
-            max_tokens: Some(9),
-            previous_response: Name::new("resp_0"),
-            reasoning_level: Name::new("low"),
-            output_type: Some("json"),
-            prompt_bytes: 16,
-            tools: true,
-            ..RequestFacts::default()
-        };
-        assert_eq!(asked, expected);
-        assert_eq!(facts(r#"{"input":"four"}"#).prompt_bytes, 4);
-        let parts = r#"{"input":[{"type":"text","text":"four"},{"type":"image_url","image_url":{"url":"x"}}]}"#;
-        assert_eq!(facts(parts).prompt_bytes, 4);
-    }
-
-    #[test]
-    fn a_conversation_is_named_by_its_id_alone_or_in_an_object() {
-        for (body, conversation) in [
-            (r#"{"conversation":"conv_1","input":"x"}"#, Some("conv_1")),
-            (r#"{"conversation":{"id":"conv_1"},"input":"x"}"#, Some("conv_1")),
-            (r#"{"conversation":null,"input":"x"}"#, None),
-            (r#"{"conversation":{"id":7,"name":"x"}}"#, None),
-            (r#"{"input":[{"id":"msg_1","content":"x"}],"id":"no"}"#, None),
-        ] {
-            assert_eq!(facts(body).conversation, conversation.and_then(Name::new), "{body}");
-        }
-    }
-
-    #[test]
-    fn a_form_is_read_like_a_body_of_json() {
-        let field = |name: &str, value: &str| {
-            format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
-        };
-        let file = "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n{\"model\":\"no\"}\r\n";
-        let fields = [
-            ("prompt", "four"),
-            ("temperature", "0"),
-            ("stream", "true"),
-            ("n", "2"),
-            ("model", "m"),
-        ];
-        let fields: String = fields.map(|(name, value)| field(name, value)).concat();
-        let asked = facts(&format!("\r\n{file}{fields}--x--\r\n"));
-        let expected = RequestFacts {
-            model: Name::new("m"),
-            stream: Some(true),
-            temperature: Some(0.0),
-            choices: Some(2),
-            prompt_bytes: 4,
-            ..RequestFacts::default()
-        };
-        assert_eq!(asked, expected);
-    }
-
-    #[test]
-    fn some_apis_say_what_comes_out() {
-        for (api, output_type) in [
-            (Api::OpenAiImages, Some("image")),
-            (Api::OpenAiSpeech, Some("speech")),
-            (Api::OpenAiChat, None),
-        ] {
-            let found = DetectedApi { api, ..chat() };
-            assert_eq!(RequestReader::new(&found).finish().output_type, output_type);
-        }
-    }
-
-    #[test]
-    fn wrong_types_and_absent_fields_are_nothing() {
-        let nothing = RequestFacts::default();
-        for body in [
-            "",
-            "{}",
-            "[]",
-            "not json",
-            "{\"model\":null,\"stream\":\"yes\",\"seed\":1.5,\"stop\":null,\"tools\":[]}",
-            r#"{"model":["m"],"temperature":"hot","messages":"hi","input":[[1]],"n":true,"stop":[1]}"#,
-        ] {
-            assert_eq!(facts(body), nothing, "{body}");
-        }
-    }
-
-    #[test]
-    fn a_model_after_megabytes_of_messages_is_found() {
-        let mut reader = RequestReader::new(&chat());
-        reader.push(b"{\"messages\":[{\"content\":\"");
-        for _ in 0..1000 {
-            reader.push(&[b'x'; 4096]);
-        }
-        assert_eq!(reader.facts().model, None);
-        reader.push(b"\"}],\"model\":\"m\"}");
-        let found = reader.finish();
-        assert_eq!((found.model, found.prompt_bytes), (Name::new("m"), 4_096_000));
-    }
-
-    #[test]
-    fn after_a_gap_what_was_understood_counts_and_nothing_else() {
-        let mut reader = RequestReader::new(&chat());
-        reader.push(b"{\"seed\":1,\"n\":");
-        reader.gap();
-        reader.push(b"2,\"model\":\"m\"}");
-        let found = reader.finish();
-        assert_eq!((found.seed, found.choices, found.model), (Some(1), None, None));
-    }
+/// Returns an integer, also if it is written as `40.0`: some schemas make every number a float.
+fn integer(number: &str) -> Option<i64> {
+    let whole = || i64::try_from(lenient::whole(number.parse().ok()?)?).ok();
+    number.parse().ok().or_else(whole)
 }

@@ -1,62 +1,51 @@
-//! Amazon's formats: Bedrock's Converse and Invoke, and SageMaker's invocations.
+//! Amazon: Converse and Invoke of Bedrock, and invocations of SageMaker.
 //!
-//! Converse is one format for all models. Invoke and SageMaker hand on what the model itself writes: Bedrock wraps each
-//! message of it in `{"bytes": BASE64}`, SageMaker cuts a stream of it into parts wherever it likes.
+//! Converse is one format for all models. Invoke and SageMaker pass on the format of the model: Bedrock wraps each
+//! message in `{"bytes": BASE64}`, and SageMaker cuts a stream into parts anywhere.
 
 mod converse;
-mod counts;
-mod inner;
-mod native;
+mod model_format;
+mod models;
 mod request;
+
+pub use request::request_paths;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memchr::memmem;
 use serde::Deserialize;
 
-use counts::RawUsage;
-use inner::Inner;
-
-use super::asked::Format;
+use super::emit::emit_timings;
 use super::lenient::{Object, Text};
-use super::{Api, Event, Usage};
+use super::response::FormatReader;
+use super::{Api, Event, RequestFacts, Usage};
 use crate::frame::{Anomaly, Frame, Framer, Json};
+use converse::{Converse, RawUsage};
+use model_format::ModelReader;
 
-/// How the request of an API is read. Where the path leaves open which API it is for, the body tells.
-pub const fn request(api: Api) -> Format {
-    let take = if matches!(api, Api::BedrockConverse | Api::BedrockCountTokens) {
-        request::take
-    } else if matches!(api, Api::SageMakerInvocations | Api::SageMakerChat) {
-        request::take_sagemaker
-    } else {
-        request::take_invoke
-    };
-    Format { keys: request::KEYS, take }
-}
-
-/// What Bedrock adds to the last message of a model's stream.
+/// Key that Bedrock adds to the last message of the stream of a model.
 const METRICS: &str = "amazon-bedrock-invocationMetrics";
 
-/// Reads the answer of one call.
+/// Reads the response of one call.
 #[derive(Debug)]
-pub enum Response {
-    Converse(Box<converse::Response>),
-    Own(Box<Own>),
+pub enum Reader {
+    Converse(Box<FormatReader<Converse>>),
+    Invoke(Box<Invoke>),
 }
 
-/// Reads what a model itself writes.
+/// Reads a response in the format of the model.
 #[derive(Debug)]
-pub struct Own {
-    inner: Inner,
-    /// Takes apart what SageMaker cut.
+pub struct Invoke {
+    model: ModelReader,
+    /// Frames the stream that SageMaker cuts.
     framer: Option<Box<Framer>>,
-    /// The message that was last unwrapped; kept for its room.
+    /// The last message that was decoded. Kept to reuse its memory.
     message: Vec<u8>,
     /// Finds [`METRICS`] in it.
     metrics: memmem::Finder<'static>,
-    /// What the model's own format told of its tokens.
-    told: Usage,
-    /// The status says that the answer is an error: then nobody says what it took.
+    /// Usage that the format of the model reported.
+    usage: Usage,
+    /// The status says that the response is an error.
     failed: bool,
 }
 
@@ -73,32 +62,31 @@ struct Measured {
     metrics: Object<RawUsage>,
 }
 
-impl Response {
-    /// `failed`: the status says that the answer is an error.
-    pub fn new(api: Api, failed: bool) -> Self {
-        if matches!(api, Api::BedrockConverse | Api::BedrockCountTokens) {
-            Self::Converse(Box::new(converse::Response::new(failed)))
-        } else {
-            Self::Own(Box::new(Own::new(failed)))
-        }
+pub fn reader(api: Api, _: &RequestFacts, failed: bool) -> Reader {
+    if matches!(api, Api::BedrockConverse | Api::BedrockCountTokens) {
+        Reader::Converse(Box::new(FormatReader::new(Converse::default(), failed)))
+    } else {
+        Reader::Invoke(Box::new(Invoke::new(failed)))
     }
+}
 
+impl Reader {
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
         match self {
-            Self::Converse(response) => response.read(frame, out),
-            Self::Own(own) => own.read(frame, out),
+            Self::Converse(reader) => reader.read(frame, out),
+            Self::Invoke(reader) => reader.read(frame, out),
         }
     }
 }
 
-impl Own {
+impl Invoke {
     fn new(failed: bool) -> Self {
         Self {
-            inner: Inner::new(failed),
+            model: ModelReader::new(failed),
             framer: None,
             message: Vec::new(),
             metrics: memmem::Finder::new(METRICS),
-            told: Usage::default(),
+            usage: Usage::default(),
             failed,
         }
     }
@@ -112,30 +100,30 @@ impl Own {
             | Frame::Stray(_)
             | Frame::Piece(_)
             | Frame::Whole
-            | Frame::Odd(_) => self.inner.read(frame, out),
+            | Frame::Odd(_) => self.model.read(frame, out),
         }
     }
 
-    /// SageMaker: the next bytes of a stream, cut anywhere.
+    /// Reads a part of a stream of SageMaker.
     fn part(&mut self, bytes: &[u8], out: &mut impl FnMut(Event<'_>)) {
-        let inner = &mut self.inner;
+        let model = &mut self.model;
         let framer = || Box::new(Framer::new(None, Json::Lines));
-        self.framer.get_or_insert_with(framer).push(bytes, &mut |frame| inner.read(&frame, out));
+        self.framer.get_or_insert_with(framer).push(bytes, &mut |frame| model.read(&frame, out));
     }
 
-    /// Bedrock: one message.
+    /// Reads a message of a stream of Bedrock.
     fn wrapped(&mut self, data: &[u8], out: &mut impl FnMut(Event<'_>)) {
         let wrapped = serde_json::from_slice::<Wrapped<'_>>(data).unwrap_or_default();
         self.message.clear();
-        let read = STANDARD.decode_vec(wrapped.bytes.0.as_bytes(), &mut self.message);
-        if read.is_err() || self.message.is_empty() {
+        let decoded = STANDARD.decode_vec(wrapped.bytes.0.as_bytes(), &mut self.message);
+        if decoded.is_err() || self.message.is_empty() {
             return out(Event::Odd(Anomaly::BadJson));
         }
-        let (inner, told) = (&mut self.inner, &mut self.told);
+        let (model, known) = (&mut self.model, &mut self.usage);
         let frame = Frame::Event { name: b"", data: &self.message };
-        inner.read(&frame, &mut |event| {
+        model.read(&frame, &mut |event| {
             if let Event::Usage(usage) = &event {
-                told.merge(*usage);
+                known.merge(*usage);
             }
             out(event);
         });
@@ -144,23 +132,20 @@ impl Own {
         }
     }
 
-    /// What Bedrock itself says of the call that the last message ended. Its counts stand in for those that the model's
-    /// own format does not tell; where both are there, the model's hold: they come from what generated.
+    /// Reads the metrics of Bedrock in the last message. They complete the counts of the model, which take precedence:
+    /// they come from the generator.
     fn measured(&self, out: &mut impl FnMut(Event<'_>)) {
         let measured = serde_json::from_slice::<Measured>(&self.message).unwrap_or_default();
         let Some(metrics) = measured.metrics.0 else {
             return;
         };
-        if let Some(counted) = metrics.tally().usage() {
-            let mut usage = counted;
-            usage.merge(self.told);
-            if usage != self.told {
+        if let Some(mut usage) = metrics.usage() {
+            usage.merge(self.usage);
+            if usage != self.usage {
                 out(Event::Usage(usage));
             }
         }
-        if let Some(timings) = metrics.timings() {
-            out(Event::Timings(timings));
-        }
+        emit_timings(metrics.timings(), out);
         out(Event::Done);
     }
 }

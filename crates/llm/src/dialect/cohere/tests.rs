@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use crate::dialect::testing::{Answer, JSON, STREAM, events, failed, started, stopped, usage};
 use crate::dialect::*;
+use tokengauge_types::label::Name;
 
 const LINES: Option<&str> = Some("application/stream+json");
 const NOTHING: [String; 0] = [];

@@ -1,27 +1,31 @@
-//! Numbers the calls of tools that each candidate makes: the format does not.
+//! Numbers the tool calls of each candidate, which the format does not.
 
 use crate::dialect::Part;
 
-/// The most candidates whose calls are numbered apart; Google gives 8 at most.
+/// The most candidates with calls of their own. Google allows 8.
 const MOST_CANDIDATES: usize = 128;
 
-/// How many calls each candidate has begun.
+/// How many calls each candidate has.
 #[derive(Debug, Default)]
-pub struct Calls(Vec<u32>);
+pub struct CandidateCalls(Vec<u32>);
 
-impl Calls {
-    /// The part that the next call's text belongs to.
+impl CandidateCalls {
+    /// Begins a call and returns the part of its arguments.
     pub fn begin(&mut self, choice: u32) -> Part {
-        if let Some(begun) = self.of(choice) {
-            *begun = begun.saturating_add(1);
+        if let Some(calls) = self.of(choice) {
+            *calls = calls.saturating_add(1);
         }
         self.current(choice)
     }
 
-    /// The part that more text of the latest call belongs to.
+    /// Returns the part of the arguments of the latest call.
     pub fn current(&mut self, choice: u32) -> Part {
-        let begun = self.of(choice).map_or(0, |begun| *begun);
-        Part::Tool(begun.saturating_sub(1))
+        Part::Tool(self.number(choice))
+    }
+
+    /// Returns the number of the latest call.
+    pub fn number(&mut self, choice: u32) -> u32 {
+        self.of(choice).map_or(0, |calls| calls.saturating_sub(1))
     }
 
     fn of(&mut self, choice: u32) -> Option<&mut u32> {

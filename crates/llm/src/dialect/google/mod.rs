@@ -1,102 +1,104 @@
-//! Google's formats, of Gemini and of Vertex AI alike: generateContent, interactions, embeddings and what stands beside
-//! them.
+//! Google: generateContent, interactions, embeddings and predictions of Gemini and Vertex AI.
 //!
-//! A streamed generateContent is server-sent events or one array, of the same messages; it has no end mark, so that it
-//! came to its end is known by the finish reason of each candidate.
+//! A streamed generateContent is server-sent events or one list of the same messages. It has no end mark: the finish
+//! reason of each candidate shows the end.
 
-mod body;
 mod calls;
-mod chunk;
-mod parts;
+mod generate;
+mod interactions;
 mod request;
-mod steps;
-mod stray;
-mod stream;
 mod usage;
-mod words;
 
-use body::Body;
-use steps::Steps;
-use stray::Stray;
-use stream::Stream;
+pub use request::request_paths;
 
-use super::asked::Format;
-use super::failure::Told;
-use super::{Api, Event};
+use super::error_field::ERROR_ROWS;
+use super::errors::ErrorScanner;
+use super::json::{JsonScanner, Meaning, Paths, Value};
+use super::response::FormatReader;
+use super::{Api, Event, RequestFacts};
 use crate::frame::Frame;
-use tokengauge_types::label::Name;
+use generate::Generate;
+use interactions::Interactions;
 
-pub const REQUEST: Format = Format { keys: request::KEYS, take: request::take };
-
-/// Reads the answer of one call.
+/// Reads the response of one call.
 #[derive(Debug)]
-pub struct Response {
-    api: Api,
-    /// The status says that the answer is an error.
-    failed: bool,
-    told: Told,
-    /// Each made when the first frame of its kind comes.
-    stream: Option<Box<Stream>>,
-    steps: Option<Box<Steps>>,
-    stray: Option<Box<Stray>>,
-    body: Option<Box<Body>>,
+pub struct Reader {
+    format: Format,
+    bare_error: Option<Box<BareError>>,
 }
 
-impl Response {
-    /// `failed`: the status says that the answer is an error.
-    pub const fn new(api: Api, _model: Option<&Name>, failed: bool) -> Self {
-        Self {
-            api,
-            failed,
-            told: Told::Nothing,
-            stream: None,
-            steps: None,
-            stray: None,
-            body: None,
-        }
-    }
+#[derive(Debug)]
+enum Format {
+    Generate(Box<FormatReader<Generate>>),
+    Interactions(Box<FormatReader<Interactions>>),
+}
 
+/// An error among server-sent events as plain JSON, spread over lines: Google reports that way that a stream cannot go
+/// on.
+#[derive(Debug)]
+struct BareError {
+    scanner: JsonScanner<()>,
+    errors: ErrorScanner,
+}
+
+/// The root, whose end completes the error.
+static BARE_ERROR: Paths<()> = Paths::new(&[("", ())]).with_errors(ERROR_ROWS);
+
+pub fn reader(api: Api, _: &RequestFacts, failed: bool) -> Reader {
+    let format = match api {
+        Api::GeminiInteractions | Api::GeminiStoredInteraction => {
+            let is_stored = api == Api::GeminiStoredInteraction;
+            let interactions = FormatReader::new(Interactions::new(is_stored), failed);
+            Format::Interactions(Box::new(interactions))
+        }
+        _ => Format::Generate(Box::new(FormatReader::new(Generate::default(), failed))),
+    };
+    Reader { format, bare_error: None }
+}
+
+impl Reader {
     pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
-        let mut told = self.told;
-        let stored = self.api == Api::GeminiStoredInteraction;
-        self.frame(frame, &mut |event| {
-            // What is fetched was generated before, and counted then.
-            if stored && matches!(event, Event::Text { .. } | Event::Usage(_)) {
-                return;
-            }
-            if told.admits(&event) {
-                out(event);
-            }
-        });
-        self.told = told;
+        if let Frame::Stray(line) = frame {
+            return self.bare_line(line, out);
+        }
+        match &mut self.format {
+            Format::Generate(reader) => reader.read(frame, out),
+            Format::Interactions(reader) => reader.read(frame, out),
+        }
     }
 
-    fn frame(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
-        let failed = self.failed;
-        let interaction =
-            matches!(self.api, Api::GeminiInteractions | Api::GeminiStoredInteraction);
-        match frame {
-            Frame::Event { data, .. } if interaction => {
-                let steps = || Box::new(Steps::new(failed));
-                self.steps.get_or_insert_with(steps).read(data, out);
-            }
-            Frame::Event { data, .. } => {
-                let stream = || Box::new(Stream::new(failed));
-                self.stream.get_or_insert_with(stream).read(data, out);
-            }
-            Frame::Exception { .. } => out(Event::Failed { kind: None }),
-            Frame::Stray(line) => self.stray.get_or_insert_default().line(line, out),
-            Frame::Piece(bytes) => {
-                let body = || Box::new(Body::new(interaction, failed));
-                self.body.get_or_insert_with(body).piece(bytes, out);
-            }
-            Frame::Whole => {
-                if let Some(body) = self.body.take() {
-                    body.end(out);
-                }
-            }
-            Frame::Odd(anomaly) => out(Event::Odd(*anomaly)),
+    fn bare_line(&mut self, line: &[u8], out: &mut impl FnMut(Event<'_>)) {
+        let error = self.bare_error.get_or_insert_with(|| Box::new(BareError::new()));
+        if !error.is_complete_after(line) {
+            return;
         }
+        let error = self.bare_error.take().filter(|error| error.errors.is_error());
+        let Some(error) = error else {
+            return;
+        };
+        match &mut self.format {
+            Format::Generate(reader) => reader.fail(error.errors.kind(), out),
+            Format::Interactions(reader) => reader.fail(error.errors.kind(), out),
+        }
+    }
+}
+
+impl BareError {
+    fn new() -> Self {
+        Self { scanner: JsonScanner::new(&BARE_ERROR), errors: ErrorScanner::default() }
+    }
+
+    /// Reads the next line, which has no line end. Returns whether the error is complete.
+    fn is_complete_after(&mut self, line: &[u8]) -> bool {
+        let errors = &mut self.errors;
+        let mut is_complete = false;
+        for piece in [line, b"\n"] {
+            self.scanner.push(piece, &mut |meaning, _, value| match meaning {
+                Meaning::Error(field) => errors.read(field, value),
+                Meaning::Field(()) => is_complete |= value == Value::End,
+            });
+        }
+        is_complete
     }
 }
 

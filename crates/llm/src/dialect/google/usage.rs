@@ -1,11 +1,10 @@
-//! Token counts, of generateContent and of interactions: the same counts under other names.
+//! Token counts of generateContent and of interactions: the same counts under other names.
 
 use serde::Deserialize;
 
 use crate::dialect::lenient::{Code, Count, List};
 use crate::dialect::{ByModality, Usage};
 
-/// A usage object as it stands in a message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 pub struct RawUsage<'a> {
@@ -25,9 +24,10 @@ pub struct RawUsage<'a> {
     tool_use_prompt_tokens_details: List<Detail<'a>>,
     #[serde(alias = "output_tokens_by_modality")]
     candidates_tokens_details: List<Detail<'a>>,
-    /// Gemini's name for the tier that answered, and Vertex AI's.
-    pub service_tier: Code<'a>,
-    pub traffic_type: Code<'a>,
+    /// Service tier in Gemini.
+    service_tier: Code<'a>,
+    /// Service tier in Vertex AI.
+    traffic_type: Code<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -39,112 +39,66 @@ struct Detail<'a> {
 }
 
 impl RawUsage<'_> {
-    pub fn harmonised(&self) -> Option<Usage> {
-        let mut counts = Counts {
-            prompt: self.prompt_token_count.0,
-            cached: self.cached_content_token_count.0,
-            candidates: self.candidates_token_count.0,
-            thoughts: self.thoughts_token_count.0,
-            tool_use: self.tool_use_prompt_token_count.0,
-            ..Counts::default()
-        };
-        for (list, details) in [
-            ("promptTokensDetails", &self.prompt_tokens_details),
-            ("toolUsePromptTokensDetails", &self.tool_use_prompt_tokens_details),
-            ("candidatesTokensDetails", &self.candidates_tokens_details),
-        ] {
-            for detail in details.iter() {
-                let tokens = detail.token_count.0.unwrap_or_default();
-                counts.add(list, &detail.modality.0, tokens);
-            }
-        }
-        counts.harmonised()
-    }
-}
-
-/// The counts of one message.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
-    prompt: Option<u64>,
-    cached: Option<u64>,
-    candidates: Option<u64>,
-    thoughts: Option<u64>,
-    tool_use: Option<u64>,
-    input_by: ByModality,
-    output_by: ByModality,
-}
-
-impl Counts {
-    /// Takes one number of a usage object that is read piecemeal.
-    pub fn set(&mut self, key: &str, number: u64) {
-        let field = match key {
-            "promptTokenCount" | "total_input_tokens" => &mut self.prompt,
-            "cachedContentTokenCount" | "total_cached_tokens" => &mut self.cached,
-            "candidatesTokenCount" | "total_output_tokens" => &mut self.candidates,
-            "thoughtsTokenCount" | "total_thought_tokens" => &mut self.thoughts,
-            "toolUsePromptTokenCount" | "total_tool_use_tokens" => &mut self.tool_use,
-            _ => return,
-        };
-        *field = Some(number);
-    }
-
-    /// Takes one entry of a list of counts by modality.
-    pub fn add(&mut self, list: &str, modality: &str, tokens: u64) {
-        let by = match list {
-            "promptTokensDetails"
-            | "input_tokens_by_modality"
-            | "toolUsePromptTokensDetails"
-            | "tool_use_tokens_by_modality" => &mut self.input_by,
-            "candidatesTokensDetails" | "output_tokens_by_modality" => &mut self.output_by,
-            _ => return,
-        };
-        if let Some(field) = field(by, modality) {
-            *field = plus(*field, Some(tokens));
-        }
-    }
-
-    /// The counts by the standard's meaning; `None` where there are none. Google counts apart what tools added to the
-    /// prompt and what was thought.
-    pub fn harmonised(&self) -> Option<Usage> {
-        let mut output_by = self.output_by;
+    /// Returns the counts as OpenTelemetry defines them, `None` if there are none. Google excludes what tools added to
+    /// the prompt, and what was thought.
+    pub fn usage(&self) -> Option<Usage> {
+        let thoughts = self.thoughts_token_count.0;
+        let mut input_by = ByModality::default();
+        let tools = self.tool_use_prompt_tokens_details.iter();
+        self.prompt_tokens_details.iter().chain(tools).for_each(|detail| detail.add(&mut input_by));
+        let mut output_by = ByModality::default();
+        self.candidates_tokens_details.iter().for_each(|detail| detail.add(&mut output_by));
         if output_by != ByModality::default() {
-            output_by.text = plus(output_by.text, self.thoughts);
+            output_by.text = sum(output_by.text, thoughts);
         }
         let usage = Usage {
-            input: plus(self.prompt, self.tool_use),
-            output: plus(self.candidates, self.thoughts),
-            cache_read: self.cached,
+            input: sum(self.prompt_token_count.0, self.tool_use_prompt_token_count.0),
+            output: sum(self.candidates_token_count.0, thoughts),
+            cache_read: self.cached_content_token_count.0,
             cache_write: None,
-            reasoning: self.thoughts,
-            input_by: self.input_by,
+            reasoning: thoughts,
+            input_by,
             output_by,
         };
         (usage != Usage::default()).then_some(usage)
     }
-}
 
-/// Both, as far as they are known: Google leaves out what is zero.
-fn plus(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.saturating_add(other)),
-        (one, other) => one.or(other),
+    /// Returns the service tier, unless it is a number.
+    pub fn tier(&self) -> Option<&str> {
+        let is_name = |tier: &&str| {
+            !tier.is_empty() && tier.parse::<u64>().is_err() && !tier.ends_with("_UNSPECIFIED")
+        };
+        [&*self.service_tier.0, &*self.traffic_type.0].into_iter().find(is_name)
     }
 }
 
-/// Modalities are words of either case, or the numbers of the enum.
-fn field<'a>(by: &'a mut ByModality, modality: &str) -> Option<&'a mut Option<u64>> {
-    let is = |word: &str, number: &str| modality.eq_ignore_ascii_case(word) || modality == number;
-    if is("text", "1") {
-        Some(&mut by.text)
-    } else if is("image", "2") {
-        Some(&mut by.image)
-    } else if is("video", "3") {
-        Some(&mut by.video)
-    } else if is("audio", "4") {
-        Some(&mut by.audio)
-    } else if is("document", "5") {
-        Some(&mut by.document)
-    } else {
-        None
+impl Detail<'_> {
+    /// Adds the tokens. The modality is a word in either case, or the number of the enum.
+    fn add(&self, by: &mut ByModality) {
+        let is = |word: &str, number: &str| {
+            self.modality.0.eq_ignore_ascii_case(word) || self.modality.0 == number
+        };
+        let tokens = if is("text", "1") {
+            &mut by.text
+        } else if is("image", "2") {
+            &mut by.image
+        } else if is("video", "3") {
+            &mut by.video
+        } else if is("audio", "4") {
+            &mut by.audio
+        } else if is("document", "5") {
+            &mut by.document
+        } else {
+            return;
+        };
+        *tokens = sum(*tokens, self.token_count.0.or(Some(0)));
+    }
+}
+
+/// Adds two counts. Google omits zeros.
+fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.saturating_add(other)),
+        (one, other) => one.or(other),
     }
 }

@@ -1,104 +1,85 @@
-//! JSON of any size, read as it goes by: the values at the paths one wants to know, nothing kept.
+//! Incremental JSON scanner: delivers the values at the paths that a format reads and keeps nothing.
 //!
-//! A request's `model` may stand after megabytes of messages, an answer's usage after megabytes of vectors; holding a
-//! body only to read three fields of it would cost memory by the body's size. So bytes go through here, cut anywhere,
-//! and every value whose keys are all known is handed out with its path; everything else is passed over at the speed of
-//! a search for quotes.
+//! The `model` of a request may follow megabytes of messages, and the usage of a response megabytes of vectors. Bytes
+//! may be cut anywhere. Values at other paths are skipped at the speed of a search for quotes.
 
-mod raw;
-mod short;
+mod bounded_text;
+mod compact;
+mod path;
 mod text;
+mod value;
 
-pub use raw::{Compact, compact};
-pub use short::Short;
+pub use bounded_text::{ShortText, SmallObject};
+pub use compact::{Compact, compact};
+pub use path::{Meaning, Paths, Row};
+pub use value::{Outcome, Position, Value};
 
 use memchr::memchr2;
 
+use path::Matches;
 use text::{Decoder, Progress};
 
-/// The deepest value that is handed out. The deepest that any dialect reads stands nine steps down
-/// (`choices[].delta.content[].thinking[].text`).
+/// The deepest value that is delivered. The deepest path of any format has nine steps
+/// (`choices.*.delta.content.*.thinking.*.text`).
 const DEEPEST: usize = 12;
 
-/// The longest key that is compared: no key that any dialect reads is longer.
+/// The longest key that is compared. No key of any format is longer.
 const LONGEST_KEY: usize = 40;
 
-/// The longest number that is read; a double takes 25 characters at most.
+/// The longest number that is read. A double takes at most 25 characters.
 const LONGEST_SCALAR: usize = 40;
 
-/// One step from the root towards a value.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Step {
-    Key(&'static str),
-    At(u32),
-}
-
-/// A value, or a piece of one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value<'a> {
-    Object,
-    Array,
-    /// The object or array at this path is over.
-    End,
-    /// A piece of a string, unescaped; never empty.
-    Text(&'a str),
-    /// The string at this path is over.
-    TextEnd,
-    Number(&'a str),
-    Bool(bool),
-    Null,
-}
-
-/// How the whole came out.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Outcome {
-    Complete,
-    /// It ended before its end.
-    Cut,
-    /// It is not JSON.
-    Broken,
-}
-
+/// Scans one document. The callback gets the meaning of each value, its position and the value.
 #[derive(Debug)]
-pub struct Skimmer {
-    keys: &'static [&'static str],
-    /// The keys whose objects and arrays are handed out as text.
-    raw: &'static [&'static str],
-    /// The path of the value that is being read; a step that is not known is an empty key.
-    path: Vec<Step>,
+pub struct JsonScanner<F: 'static> {
+    paths: &'static Paths<F>,
+    /// The objects and lists that are open, outermost first.
+    levels: Vec<Level>,
+    /// The position in each open list.
+    positions: Vec<u32>,
+    /// How many of these lists are around the root.
+    roots: usize,
     state: State,
-    /// Whether the value that comes next is handed out.
-    wanted: bool,
+    /// The rows that match the next value.
+    next: Matches,
     key: Key,
     scalar: Vec<u8>,
     text: Decoder,
 }
 
+/// An open object or list.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    is_list: bool,
+    matches: Matches,
+    /// Steps from the root. Wrappers and lists around the root do not count.
+    depth: usize,
+}
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
-    /// Before a value; `first` in an array, where it may also end.
+    /// Before a value. An empty list may end here if `first`.
     Value {
         first: bool,
     },
-    /// Before a key; `first` in an object, where it may also end.
+    /// Before a key. An empty object may end here if `first`.
     Key {
         first: bool,
     },
     InKey,
     Colon,
     InText,
-    /// In an object or array that is handed out as text.
+    /// In an object or list that is delivered as text.
     InRaw(Compact),
     InScalar,
-    /// In a value that nobody wants, so many brackets deep.
+    /// In a value that no row wants, `depth` brackets deep.
     Skip {
         depth: u32,
         string: Skipped,
     },
-    /// After a value.
-    After,
+    AfterValue,
     Done,
-    Broken,
+    Malformed,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -108,34 +89,34 @@ enum Skipped {
     Escape,
 }
 
-/// The key that is being read, as far as it is compared.
+/// The key that is being read, up to the length that is compared.
 #[derive(Debug, Default)]
 struct Key {
     text: String,
     too_long: bool,
 }
 
-impl Skimmer {
-    /// `keys`: every key that stands in a wanted path.
-    pub fn new(keys: &'static [&'static str]) -> Self {
+impl<F: Copy> JsonScanner<F> {
+    pub fn new(paths: &'static Paths<F>) -> Self {
         Self {
-            keys,
-            raw: &[],
-            path: Vec::new(),
+            paths,
+            levels: Vec::new(),
+            positions: Vec::new(),
+            roots: 0,
             state: State::Value { first: false },
-            wanted: true,
+            next: paths.root(),
             key: Key::default(),
             scalar: Vec::new(),
             text: Decoder::default(),
         }
     }
 
-    /// Hands out an object or array under one of these keys as if a string that holds it stood there, compactly written.
-    pub fn raw(self, keys: &'static [&'static str]) -> Self {
-        Self { raw: keys, ..self }
-    }
-
-    pub fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[Step], Value<'_>)) {
+    /// Scans the next bytes.
+    pub fn push(
+        &mut self,
+        bytes: &[u8],
+        out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>),
+    ) {
         let mut rest = bytes;
         while let Some((byte, after)) = rest.split_first() {
             rest = match self.state {
@@ -144,11 +125,11 @@ impl Skimmer {
                 State::InRaw(compact) => self.in_raw(rest, compact, out),
                 State::InScalar => self.in_scalar(rest, out),
                 State::Skip { depth, string } => self.skip(rest, depth, string),
-                State::Broken => return,
+                State::Malformed => return,
                 State::Value { .. }
                 | State::Key { .. }
                 | State::Colon
-                | State::After
+                | State::AfterValue
                 | State::Done => {
                     if !byte.is_ascii_whitespace() {
                         self.structure(*byte, out);
@@ -159,15 +140,15 @@ impl Skimmer {
         }
     }
 
-    /// There is no more.
-    pub fn finish(&mut self, out: &mut impl FnMut(&[Step], Value<'_>)) -> Outcome {
-        if self.state == State::InScalar && self.path.is_empty() {
+    /// Ends the document.
+    pub fn finish(&mut self, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) -> Outcome {
+        if self.state == State::InScalar && self.levels.is_empty() {
             self.end_scalar(out);
         }
         match self.state {
             State::Done => Outcome::Complete,
-            State::After if self.path.is_empty() => Outcome::Complete,
-            State::Broken => Outcome::Broken,
+            State::AfterValue if self.levels.is_empty() => Outcome::Complete,
+            State::Malformed => Outcome::Malformed,
             State::Value { .. }
             | State::Key { .. }
             | State::InKey
@@ -176,17 +157,17 @@ impl Skimmer {
             | State::InRaw(_)
             | State::InScalar
             | State::Skip { .. }
-            | State::After => Outcome::Cut,
+            | State::AfterValue => Outcome::Cut,
         }
     }
 
-    /// Whether some text had to be replaced by U+FFFD.
-    pub fn lossy(&self) -> bool {
-        self.text.lossy()
+    /// Whether some text was replaced by U+FFFD.
+    pub const fn is_lossy(&self) -> bool {
+        self.text.is_lossy()
     }
 
-    /// Takes a byte that stands between values.
-    fn structure(&mut self, byte: u8, out: &mut impl FnMut(&[Step], Value<'_>)) {
+    /// Reads a byte between values.
+    fn structure(&mut self, byte: u8, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) {
         self.state = match (self.state, byte) {
             (State::Value { first: true }, b']') | (State::Key { first: true }, b'}') => {
                 return self.close(byte, out);
@@ -197,86 +178,107 @@ impl Skimmer {
                 State::InKey
             }
             (State::Colon, b':') => State::Value { first: false },
-            (State::After, b',') => self.next(),
-            (State::After, b']' | b'}') => return self.close(byte, out),
-            _ => State::Broken,
+            (State::AfterValue, b',') => self.next_item(),
+            (State::AfterValue, b']' | b'}') => return self.close(byte, out),
+            _ => State::Malformed,
         };
     }
 
     /// Begins a value.
-    fn begin(&mut self, byte: u8, out: &mut impl FnMut(&[Step], Value<'_>)) {
+    fn begin(&mut self, byte: u8, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) {
         let skip = |depth, string| State::Skip { depth, string };
-        let enter = self.wanted && self.path.len() < DEEPEST;
-        let raw = matches!(self.path.last(), Some(Step::Key(key)) if self.raw.contains(key));
         self.state = match byte {
-            b'"' if self.wanted => State::InText,
+            b'"' if self.next.ended != 0 => State::InText,
             b'"' => skip(0, Skipped::Inside),
-            b'{' | b'[' if self.wanted && raw => {
+            b'{' | b'[' if self.next.is_raw => {
                 let bracket = if byte == b'{' { "{" } else { "[" };
-                out(&self.path, Value::Text(bracket));
+                self.emit(Value::Text(bracket), out);
                 State::InRaw(Compact::opened())
             }
-            b'{' if enter => {
-                out(&self.path, Value::Object);
-                self.path.push(Step::Key(""));
-                State::Key { first: true }
-            }
-            b'[' if enter => {
-                out(&self.path, Value::Array);
-                self.path.push(Step::At(0));
-                State::Value { first: true }
+            b'{' | b'[' if self.levels.len() < DEEPEST => {
+                let is_list = byte == b'[';
+                self.emit(if is_list { Value::Array } else { Value::Object }, out);
+                if self.next.open == 0 { skip(1, Skipped::Outside) } else { self.open(is_list) }
             }
             b'{' | b'[' => skip(1, Skipped::Outside),
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
                 self.scalar.push(byte);
                 State::InScalar
             }
-            // NaN and Infinity are no JSON, but some write them, in fields that nobody reads.
-            b'N' | b'I' if !self.wanted => State::InScalar,
-            _ => State::Broken,
+            // Python writes NaN and Infinity, which are not JSON. They are accepted where the value is not read.
+            b'N' | b'I' if self.next.is_none() => State::InScalar,
+            _ => State::Malformed,
         };
     }
 
-    /// After a comma.
-    fn next(&mut self) -> State {
-        match self.path.last_mut() {
-            Some(Step::At(index)) => {
-                *index = index.saturating_add(1);
-                self.wanted = true;
+    fn open(&mut self, is_list: bool) -> State {
+        let matches = self.next;
+        let depth = match self.levels.last() {
+            Some(level) if !matches.is_root => level.depth + 1,
+            _ => 0,
+        };
+        self.levels.push(Level { is_list, matches, depth });
+        if !is_list {
+            return State::Key { first: true };
+        }
+        self.positions.push(0);
+        self.roots += usize::from(matches.is_root);
+        self.next = self.element();
+        State::Value { first: true }
+    }
+
+    /// Returns the matches of an element of the innermost list. A list around the root is read as if each element were
+    /// the root.
+    fn element(&self) -> Matches {
+        match self.levels.last() {
+            Some(list) if list.matches.is_root => list.matches,
+            Some(list) => self.paths.step(list.matches.open, list.depth, None),
+            None => Matches::default(),
+        }
+    }
+
+    /// Reads on after a comma.
+    fn next_item(&mut self) -> State {
+        match self.levels.last() {
+            Some(level) if level.is_list => {
+                if let Some(position) = self.positions.last_mut() {
+                    *position = position.saturating_add(1);
+                }
+                self.next = self.element();
                 State::Value { first: false }
             }
-            Some(Step::Key(_)) => State::Key { first: false },
-            None => State::Broken,
+            Some(_) => State::Key { first: false },
+            None => State::Malformed,
         }
     }
 
-    fn close(&mut self, bracket: u8, out: &mut impl FnMut(&[Step], Value<'_>)) {
-        let fits = match self.path.pop() {
-            Some(Step::At(_)) => bracket == b']',
-            Some(Step::Key(_)) => bracket == b'}',
-            None => false,
+    fn close(&mut self, bracket: u8, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) {
+        let closed = self.levels.pop().filter(|level| level.is_list == (bracket == b']'));
+        let Some(level) = closed else {
+            self.state = State::Malformed;
+            return;
         };
-        if fits {
-            out(&self.path, Value::End);
+        if level.is_list {
+            self.positions.pop();
+            self.roots -= usize::from(level.matches.is_root);
         }
-        self.state = match (fits, self.path.is_empty()) {
-            (false, _) => State::Broken,
-            (true, true) => State::Done,
-            (true, false) => State::After,
-        };
+        self.next = level.matches;
+        self.emit(Value::End, out);
+        self.state = if self.levels.is_empty() { State::Done } else { State::AfterValue };
     }
 
     fn in_key<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
         let key = &mut self.key;
         match self.text.push(rest, &mut |piece| key.push(piece)) {
             Progress::More => b"",
-            Progress::Bad => self.broken(),
+            Progress::Bad => self.malformed(),
             Progress::Closed(after) => {
-                let known = self.keys.iter().find(|known| key.is(known));
-                self.wanted = known.is_some();
-                if let Some(step) = self.path.last_mut() {
-                    *step = Step::Key(known.copied().unwrap_or_default());
-                }
+                self.next = match self.levels.last() {
+                    Some(level) if !self.key.too_long => {
+                        self.paths.step(level.matches.open, level.depth, Some(&self.key.text))
+                    }
+                    _ => Matches::default(),
+                };
                 self.state = State::Colon;
                 after
             }
@@ -286,15 +288,21 @@ impl Skimmer {
     fn in_text<'a>(
         &mut self,
         rest: &'a [u8],
-        out: &mut impl FnMut(&[Step], Value<'_>),
+        out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>),
     ) -> &'a [u8] {
-        let path = &self.path;
-        match self.text.push(rest, &mut |piece| out(path, Value::Text(piece))) {
+        let (paths, ended) = (self.paths, self.next.ended);
+        let position = Position::new(&self.positions, self.roots);
+        let mut emit = |piece: &str| {
+            for meaning in paths.meanings(ended) {
+                out(meaning, position, Value::Text(piece));
+            }
+        };
+        match self.text.push(rest, &mut emit) {
             Progress::More => b"",
-            Progress::Bad => self.broken(),
+            Progress::Bad => self.malformed(),
             Progress::Closed(after) => {
-                out(&self.path, Value::TextEnd);
-                self.state = State::After;
+                self.emit(Value::TextEnd, out);
+                self.state = State::AfterValue;
                 after
             }
         }
@@ -304,23 +312,29 @@ impl Skimmer {
         &mut self,
         rest: &'a [u8],
         mut compact: Compact,
-        out: &mut impl FnMut(&[Step], Value<'_>),
+        out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>),
     ) -> &'a [u8] {
-        let (path, text) = (&self.path, &mut self.text);
-        let mut piece = |piece: &str| out(path, Value::Text(piece));
-        let after = compact.push(rest, &mut |kept| text.plain(kept, &mut piece));
+        let (paths, ended) = (self.paths, self.next.ended);
+        let position = Position::new(&self.positions, self.roots);
+        let mut emit = |piece: &str| {
+            for meaning in paths.meanings(ended) {
+                out(meaning, position, Value::Text(piece));
+            }
+        };
+        let text = &mut self.text;
+        let after = compact.push(rest, &mut |kept| text.plain(kept, &mut emit));
         if after.is_some() {
-            text.end_partial(&mut piece);
-            out(path, Value::TextEnd);
+            text.end_partial(&mut emit);
+            self.emit(Value::TextEnd, out);
         }
-        self.state = after.map_or(State::InRaw(compact), |_| State::After);
+        self.state = after.map_or(State::InRaw(compact), |_| State::AfterValue);
         after.unwrap_or_default()
     }
 
     fn in_scalar<'a>(
         &mut self,
         rest: &'a [u8],
-        out: &mut impl FnMut(&[Step], Value<'_>),
+        out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>),
     ) -> &'a [u8] {
         let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n');
         let end = rest.iter().position(ends).unwrap_or(rest.len());
@@ -333,11 +347,11 @@ impl Skimmer {
         after
     }
 
-    fn end_scalar(&mut self, out: &mut impl FnMut(&[Step], Value<'_>)) {
+    fn end_scalar(&mut self, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) {
         let scalar = std::mem::take(&mut self.scalar);
         let text = std::str::from_utf8(&scalar).unwrap_or_default();
-        self.state = State::After;
-        if !self.wanted {
+        self.state = State::AfterValue;
+        if self.next.is_none() {
             return;
         }
         let value = match text {
@@ -347,14 +361,14 @@ impl Skimmer {
             _ if scalar.len() > LONGEST_SCALAR => return,
             _ if is_number(text) => Value::Number(text),
             _ => {
-                self.state = State::Broken;
+                self.state = State::Malformed;
                 return;
             }
         };
-        out(&self.path, value);
+        self.emit(value, out);
     }
 
-    /// Passes over a value.
+    /// Skips a value.
     fn skip<'a>(&mut self, rest: &'a [u8], depth: u32, string: Skipped) -> &'a [u8] {
         match string {
             Skipped::Escape => {
@@ -371,7 +385,7 @@ impl Skimmer {
                 };
                 self.state = match (byte, depth) {
                     (b'\\', _) => State::Skip { depth, string: Skipped::Escape },
-                    (_, 0) => State::After,
+                    (_, 0) => State::AfterValue,
                     _ => State::Skip { depth, string: Skipped::Outside },
                 };
                 after
@@ -380,7 +394,7 @@ impl Skimmer {
         }
     }
 
-    /// Passes over what stands between the strings of a value.
+    /// Skips what stands between the strings of a value.
     fn skip_structure<'a>(&mut self, rest: &'a [u8], mut depth: u32) -> &'a [u8] {
         let mut bytes = rest.iter();
         for byte in bytes.by_ref() {
@@ -395,7 +409,7 @@ impl Skimmer {
                 _ => {}
             }
             if depth == 0 {
-                self.state = State::After;
+                self.state = State::AfterValue;
                 return bytes.as_slice();
             }
         }
@@ -404,8 +418,15 @@ impl Skimmer {
         b""
     }
 
-    fn broken(&mut self) -> &'static [u8] {
-        self.state = State::Broken;
+    /// Delivers a value to every row that ends here.
+    fn emit(&self, value: Value<'_>, out: &mut impl FnMut(Meaning<F>, Position<'_>, Value<'_>)) {
+        for meaning in self.paths.meanings(self.next.ended) {
+            out(meaning, Position::new(&self.positions, self.roots), value);
+        }
+    }
+
+    const fn malformed(&mut self) -> &'static [u8] {
+        self.state = State::Malformed;
         b""
     }
 }
@@ -417,10 +438,6 @@ impl Key {
         } else {
             self.too_long = true;
         }
-    }
-
-    fn is(&self, known: &str) -> bool {
-        !self.too_long && self.text == known
     }
 }
 

@@ -1,52 +1,66 @@
-//! Values come out with their paths, however the bytes are cut, and JSON that is none never panics.
+//! Values are delivered with their meanings however the bytes are cut, and no input panics.
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
 
-const KEYS: [&str; 5] = ["a", "b", "list", "text", "é\"\n"];
+const ROWS: &[Row<&str>] = &[
+    ("", "root"),
+    ("a", "a"),
+    ("a.a|b", "a.a|b"),
+    ("b.*", "b.*"),
+    ("b.*.text", "b.*.text"),
+    ("b.*.*", "b.*.*"),
+    ("list{}", "list"),
+    ("b.*.list{}", "b.*.list"),
+    ("text", "text"),
+    ("é\"\n", "escaped"),
+];
 
-/// Everything handed out, one line each, pieces of a string joined.
-fn skim(pieces: &[&[u8]]) -> (Vec<String>, Outcome, bool) {
+static PATHS: Paths<&str> = Paths::new(ROWS).unwraps(&["wrapped"]);
+
+/// Returns every value, one per line, with the pieces of strings joined.
+fn scan(pieces: &[&[u8]]) -> (Vec<String>, Outcome, bool) {
     let mut lines: Vec<String> = Vec::new();
     let mut text = String::new();
-    let mut skimmer = Skimmer::new(&KEYS).raw(&["list"]);
-    let mut out = |path: &[Step], value: Value<'_>| {
-        let path: String = path
-            .iter()
-            .map(|step| match step {
-                Step::Key(key) => format!(".{key}"),
-                Step::At(index) => format!("[{index}]"),
-            })
-            .collect();
+    let mut scanner = JsonScanner::new(&PATHS);
+    let mut out = |meaning: Meaning<&str>, position: Position<'_>, value: Value<'_>| {
+        let Meaning::Field(label) = meaning else {
+            panic!("there are no errors");
+        };
+        let lists = [position.roots, position.lists].concat();
         match value {
             Value::Text(piece) => {
                 assert!(!piece.is_empty());
                 text.push_str(piece);
             }
-            Value::TextEnd => lines.push(format!("{path} {:?}", std::mem::take(&mut text))),
-            Value::Object | Value::Array | Value::End => lines.push(format!("{path} {value:?}")),
-            Value::Number(_) | Value::Bool(_) | Value::Null => {
-                lines.push(format!("{path} {value:?}"));
+            Value::TextEnd => {
+                let text = std::mem::take(&mut text);
+                lines.push(line(label, &lists, &format!("{text:?}")));
             }
+            value => lines.push(line(label, &lists, &format!("{value:?}"))),
         }
     };
     for piece in pieces {
-        skimmer.push(piece, &mut out);
+        scanner.push(piece, &mut out);
     }
-    let outcome = skimmer.finish(&mut out);
-    assert!(skimmer.path.len() <= DEEPEST && skimmer.scalar.len() <= LONGEST_SCALAR + 1);
-    assert!(skimmer.key.text.len() <= LONGEST_KEY);
-    (lines, outcome, skimmer.lossy())
+    let outcome = scanner.finish(&mut out);
+    assert!(scanner.levels.len() <= DEEPEST && scanner.scalar.len() <= LONGEST_SCALAR + 1);
+    assert!(scanner.key.text.len() <= LONGEST_KEY);
+    (lines, outcome, scanner.is_lossy())
+}
+
+fn line(label: &str, lists: &[u32], value: &str) -> String {
+    format!("{label}{lists:?} {value}").replace("[]", "")
 }
 
 fn every_cut(body: &[u8]) -> (Vec<String>, Outcome, bool) {
-    let whole = skim(&[body]);
-    assert_eq!(skim(&body.chunks(1).collect::<Vec<_>>()), whole);
+    let whole = scan(&[body]);
+    assert_eq!(scan(&body.chunks(1).collect::<Vec<_>>()), whole);
     for at in 0..=body.len() {
         let (first, second) = body.split_at(at);
-        assert_eq!(skim(&[first, second]), whole, "cut at {at}");
+        assert_eq!(scan(&[first, second]), whole, "cut at {at}");
     }
     whole
 }
@@ -58,79 +72,84 @@ fn lines(body: &str) -> Vec<String> {
 }
 
 #[test]
-fn values_come_with_their_paths() {
+fn delivers_values_with_their_positions() {
     assert_eq!(
-        lines(r#" {"a": "x", "b":[1,-2.5e3,{"text":null},[true]], "list":[] , "text":false} "#),
+        lines(r#" {"a": "x", "b":[1,-2.5e3,{"text":null},[true]], "text":false} "#),
         [
-            " Object",
-            ".a \"x\"",
-            ".b Array",
-            ".b[0] Number(\"1\")",
-            ".b[1] Number(\"-2.5e3\")",
-            ".b[2] Object",
-            ".b[2].text Null",
-            ".b[2] End",
-            ".b[3] Array",
-            ".b[3][0] Bool(true)",
-            ".b[3] End",
-            ".b End",
-            ".list \"[]\"",
-            ".text Bool(false)",
-            " End",
+            "root Object",
+            "a \"x\"",
+            "b.*[0] Number(\"1\")",
+            "b.*[1] Number(\"-2.5e3\")",
+            "b.*[2] Object",
+            "b.*.text[2] Null",
+            "b.*[2] End",
+            "b.*[3] Array",
+            "b.*.*[3, 0] Bool(true)",
+            "b.*[3] End",
+            "text Bool(false)",
+            "root End",
         ]
     );
-    assert_eq!(lines("17"), [" Number(\"17\")"]);
-    assert_eq!(lines("\"\""), [" \"\""]);
+    assert_eq!(lines(r#"{"a":{"b":1,"c":2}}"#)[2], "a.a|b Number(\"1\")");
+    assert_eq!(lines("17"), ["root Number(\"17\")"]);
+    assert_eq!(lines("\"\""), ["root \"\""]);
 }
 
 #[test]
-fn an_object_may_be_handed_out_as_the_text_that_it_is() {
+fn reads_lists_and_wrappers_of_the_root_as_the_root() {
+    let expected = ["root Object", "root[0] Array", "root[0] Object", "text[0] Number(\"1\")"];
+    let wrapped = lines(r#"{"wrapped":[{"text":1}]}"#);
+    assert_eq!(wrapped[1], "root Array");
+    assert_eq!(wrapped[2..4], expected[2..]);
+    assert_eq!(lines(r#"[{"b":[7]},{"text":1}]"#)[2], "b.*[0, 0] Number(\"7\")");
+}
+
+#[test]
+fn delivers_an_object_as_text() {
     assert_eq!(
         lines(
-            "{\"list\" : { \"k y\" :\n[ 1, \"\\\" ] }\\u00e9 é\" ]\t} , \"a\":[{\"list\":\"x\"},{\"list\":3}]}"
+            "{\"list\" : { \"k y\" :\n[ 1, \"\\\" ] \" ]\t} , \"b\":[{\"list\":\"x\"},{\"list\":3}]}"
         ),
         [
-            " Object",
-            r#".list "{\"k y\":[1,\"\\\" ] }\\u00e9 é\"]}""#,
-            ".a Array",
-            ".a[0] Object",
-            ".a[0].list \"x\"",
-            ".a[0] End",
-            ".a[1] Object",
-            ".a[1].list Number(\"3\")",
-            ".a[1] End",
-            ".a End",
-            " End",
+            "root Object",
+            r#"list "{\"k y\":[1,\"\\\" ] \"]}""#,
+            "b.*[0] Object",
+            "b.*.list[0] \"x\"",
+            "b.*[0] End",
+            "b.*[1] Object",
+            "b.*.list[1] Number(\"3\")",
+            "b.*[1] End",
+            "root End",
         ]
     );
     let (lines, outcome, lossy) = every_cut(b"{\"list\":[\"\xF0\x9F\"]}");
-    assert_eq!(lines[1], ".list \"[\\\"\u{FFFD}\\\"]\"");
+    assert_eq!(lines[1], "list \"[\\\"\u{FFFD}\\\"]\"");
     assert_eq!((outcome, lossy), (Outcome::Complete, true));
     assert_eq!(every_cut(b"{\"list\":[[1]").1, Outcome::Cut);
 }
 
 #[test]
-fn what_nobody_asked_for_is_passed_over() {
+fn skips_values_that_no_row_wants() {
     let body = r#"{"x":{"a":["}\"]{",{"a":1}]},"y":"\\","z":12,"w":NaN,"v":[[],{}],"a":1}"#;
-    assert_eq!(lines(body), [" Object", ".a Number(\"1\")", " End"]);
+    assert_eq!(lines(body), ["root Object", "a Number(\"1\")", "root End"]);
     let long = format!("{{\"{}\":1,\"a\":2}}", "a".repeat(LONGEST_KEY * 3));
-    assert_eq!(lines(&long), [" Object", ".a Number(\"2\")", " End"]);
+    assert_eq!(lines(&long), ["root Object", "a Number(\"2\")", "root End"]);
 }
 
 #[test]
-fn keys_and_texts_are_unescaped() {
+fn unescapes_keys_and_strings() {
     assert_eq!(
         lines(r#"{"\u00e9\"\n":"\u0041\b\f\r\t\/\\ \ud83d\ude00 é 😀","\u0061":"b"}"#),
-        [" Object", ".é\"\n \"A\\u{8}\\u{c}\\r\\t/\\\\ 😀 é 😀\"", ".a \"b\"", " End"]
+        ["root Object", "escaped \"A\\u{8}\\u{c}\\r\\t/\\\\ 😀 é 😀\"", "a \"b\"", "root End"]
     );
 }
 
 #[test]
-fn half_a_character_becomes_the_replacement_character() {
+fn replaces_incomplete_characters() {
     for text in
         ["\\ud83d", "\\ude00", "\\ud83d\\ud83d\\ude00", "\\ud83dx", "\\ud83d\\n", "\\ud83d\\u0041"]
     {
-        let (lines, outcome, lossy) = every_cut(format!("[\"{text}\"]").as_bytes());
+        let (lines, outcome, lossy) = every_cut(format!("{{\"a\":\"{text}\"}}").as_bytes());
         assert_eq!(lines[1].matches('\u{FFFD}').count(), 1, "{text}: {lines:?}");
         assert_eq!((outcome, lossy), (Outcome::Complete, true));
     }
@@ -142,17 +161,17 @@ fn half_a_character_becomes_the_replacement_character() {
         b"\x80\\n",
         b"\xC3\\u0041",
     ] {
-        let body = [b"[\"", bytes, b"\"]"].concat();
+        let body = [b"{\"a\":\"", bytes, b"\"}"].concat();
         let expected = String::from_utf8_lossy(bytes).replace("\\n", "\n").replace("\\u0041", "A");
         let (lines, outcome, lossy) = every_cut(&body);
-        assert_eq!(lines[1], format!("[0] {expected:?}"));
+        assert_eq!(lines[1], format!("a {expected:?}"));
         assert_eq!((outcome, lossy), (Outcome::Complete, true));
     }
 }
 
 #[test]
-fn what_is_not_json_is_a_state() {
-    for broken in [
+fn reports_malformed_and_cut_documents() {
+    for malformed in [
         "{a:1}",
         "[1,]x",
         "{\"a\" 1}",
@@ -171,7 +190,7 @@ fn what_is_not_json_is_a_state() {
         "]",
         ",",
     ] {
-        assert_eq!(every_cut(broken.as_bytes()).1, Outcome::Broken, "{broken}");
+        assert_eq!(every_cut(malformed.as_bytes()).1, Outcome::Malformed, "{malformed}");
     }
     for cut in
         ["", " ", "{", "{\"a\"", "{\"a\":", "[1", "\"x", "[\"\\", "{\"x\":[", "{\"x\":\"", "[1,"]
@@ -181,40 +200,85 @@ fn what_is_not_json_is_a_state() {
 }
 
 #[test]
-fn depth_keys_and_numbers_are_bounded() {
+fn bounds_depth_keys_and_numbers() {
     let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
-    let (lines, outcome, _) = skim(&[deep.as_bytes()]);
+    let (lines, outcome, _) = scan(&[deep.as_bytes()]);
     assert_eq!((lines.len(), outcome), (2 * DEEPEST, Outcome::Complete));
     let long = format!("[{},2]", "1".repeat(100_000));
-    assert_eq!(skim(&[long.as_bytes()]).0, [" Array", "[1] Number(\"2\")", " End"]);
+    assert_eq!(scan(&[long.as_bytes()]).0, ["root Array", "root[1] Number(\"2\")", "root End"]);
 }
 
-/// What the skimmer should say of a parsed value whose keys are all known.
-fn expect(path: &str, value: &Json, lines: &mut Vec<String>) {
+/// A step of a path: a key, or a position in a list.
+#[derive(Clone, Debug)]
+enum Step {
+    Key(String),
+    At(u32),
+}
+
+/// Returns whether a row matches a path, by comparing step by step.
+fn matches(row: &str, path: &[Step]) -> bool {
+    let row: Vec<&str> = row.split('.').filter(|step| !step.is_empty()).collect();
+    let same = |(row, step): (&&str, &Step)| match step {
+        Step::Key(key) => row.trim_end_matches("{}").split('|').any(|known| known == key),
+        Step::At(_) => *row == "*",
+    };
+    row.len() == path.len() && row.iter().zip(path).all(same)
+}
+
+/// Adds the lines that the scanner shall deliver for a parsed value.
+fn expect(roots: &[u32], path: &[Step], value: &Json, lines: &mut Vec<String>) {
+    let rows: Vec<_> = ROWS.iter().filter(|(row, _)| matches(row, path)).collect();
+    let positions = path.iter().filter_map(|step| match step {
+        Step::At(position) => Some(*position),
+        Step::Key(_) => None,
+    });
+    let positions: Vec<u32> = roots.iter().copied().chain(positions).collect();
+    let mut add = |value: &str| {
+        lines.extend(rows.iter().map(|(_, label)| line(label, &positions, value)));
+    };
+    let is_raw = rows.iter().any(|(row, _)| row.ends_with("{}"));
     match value {
-        Json::Null => lines.push(format!("{path} Null")),
-        Json::Bool(flag) => lines.push(format!("{path} Bool({flag})")),
-        Json::Number(number) => lines.push(format!("{path} Number(\"{number}\")")),
-        Json::String(text) => lines.push(format!("{path} {text:?}")),
+        Json::Null => add("Null"),
+        Json::Bool(flag) => add(&format!("Bool({flag})")),
+        Json::Number(number) => add(&format!("Number(\"{number}\")")),
+        Json::String(text) => add(&format!("{text:?}")),
+        Json::Array(_) | Json::Object(_) if is_raw => add(&format!("{:?}", value.to_string())),
         Json::Array(values) => {
-            lines.push(format!("{path} Array"));
-            for (index, value) in values.iter().enumerate() {
-                expect(&format!("{path}[{index}]"), value, lines);
-            }
-            lines.push(format!("{path} End"));
-        }
-        Json::Object(values) => {
-            lines.push(format!("{path} Object"));
-            for (key, value) in values {
-                if key == "list" && (value.is_object() || value.is_array()) {
-                    lines.push(format!("{path}.list {:?}", value.to_string()));
+            add("Array");
+            for (index, value) in (0..).zip(values) {
+                if path.is_empty() {
+                    expect(&[roots, &[index]].concat(), path, value, lines);
                 } else {
-                    expect(&format!("{path}.{key}"), value, lines);
+                    expect(roots, &[path, &[Step::At(index)]].concat(), value, lines);
                 }
             }
-            lines.push(format!("{path} End"));
+            if continues(path) {
+                end(&rows, &positions, lines);
+            }
+        }
+        Json::Object(values) => {
+            add("Object");
+            for (key, value) in values {
+                expect(roots, &[path, &[Step::Key(key.clone())]].concat(), value, lines);
+            }
+            if continues(path) {
+                end(&rows, &positions, lines);
+            }
         }
     }
+}
+
+fn end(rows: &[&Row<&str>], positions: &[u32], lines: &mut Vec<String>) {
+    lines.extend(rows.iter().map(|(_, label)| line(label, positions, "End")));
+}
+
+/// Returns whether some row goes on below this path.
+fn continues(path: &[Step]) -> bool {
+    path.is_empty()
+        || ROWS.iter().any(|(row, _)| {
+            let steps: Vec<&str> = row.split('.').collect();
+            steps.len() > path.len() && matches(&steps[..path.len()].join("."), path)
+        })
 }
 
 fn json() -> impl Strategy<Value = Json> {
@@ -225,7 +289,8 @@ fn json() -> impl Strategy<Value = Json> {
         any::<String>().prop_map(Json::from),
     ];
     leaf.prop_recursive(4, 40, 5, |inner| {
-        let key = prop::sample::select(KEYS.to_vec()).prop_map(str::to_owned);
+        let key = prop::sample::select(vec!["a", "b", "list", "text", "other", "é\"\n"]);
+        let key = key.prop_map(str::to_owned);
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..5).prop_map(Json::from),
             prop::collection::btree_map(key, inner, 0..4)
@@ -236,20 +301,20 @@ fn json() -> impl Strategy<Value = Json> {
 
 proptest! {
     #[test]
-    fn it_reads_what_serde_reads(value in json(), pretty: bool, size in 1..7_usize) {
+    fn delivers_what_serde_parses(value in json(), pretty: bool, size in 1..7_usize) {
         let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
         let mut expected = Vec::new();
-        expect("", &value, &mut expected);
+        expect(&[], &[], &value, &mut expected);
         let pieces: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
-        prop_assert_eq!(skim(&pieces), (expected, Outcome::Complete, false));
+        prop_assert_eq!(scan(&pieces), (expected, Outcome::Complete, false));
     }
 
     #[test]
-    fn no_bytes_make_it_panic_and_no_cut_matters(words in prop::collection::vec(prop::sample::select(vec![
+    fn never_panics_and_ignores_cuts(words in prop::collection::vec(prop::sample::select(vec![
         "{", "}", "[", "]", ",", ":", "\"", "\\", "\\u", "d83d", "\"a\"", "1", "true", " ", "é", "\"list\":", "\u{1}",
     ]), 0..40), noise in prop::collection::vec(any::<u8>(), 0..4), size in 1..5_usize) {
         let mut body = words.concat().into_bytes();
         body.extend(noise);
-        prop_assert_eq!(skim(&body.chunks(size).collect::<Vec<_>>()), skim(&[&body]));
+        prop_assert_eq!(scan(&body.chunks(size).collect::<Vec<_>>()), scan(&[&body]));
     }
 }

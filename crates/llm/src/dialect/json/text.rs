@@ -1,26 +1,25 @@
-//! The inside of a JSON string: escapes undone and UTF-8 checked, cut anywhere.
+//! Incremental decoder of a JSON string: resolves escapes and validates UTF-8. The input may be cut anywhere.
 //!
-//! What is no text (half a surrogate pair, bytes that are no UTF-8: backends cut emoji in the middle) becomes U+FFFD,
-//! as everywhere else.
+//! Half a surrogate pair and invalid UTF-8 become U+FFFD: backends cut emoji in the middle.
 
 use memchr::memchr2;
 
 const REPLACEMENT: &str = "\u{FFFD}";
 
-/// How far a string has been read.
+/// Result of reading a piece of a string.
 #[derive(Debug, Eq, PartialEq)]
 pub enum Progress<'a> {
-    /// It goes on after these bytes.
+    /// The string continues after these bytes.
     More,
-    /// Its closing quote was found; this comes after it.
+    /// The closing quote was found. These bytes follow it.
     Closed(&'a [u8]),
-    /// An escape that JSON does not have.
+    /// An escape that JSON does not define.
     Bad,
 }
 
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// The first bytes of a character that was cut.
+    /// The first bytes of a character that is incomplete.
     partial: Vec<u8>,
     escape: Escape,
     /// The first half of a surrogate pair.
@@ -31,24 +30,24 @@ pub struct Decoder {
 #[derive(Clone, Copy, Debug, Default)]
 enum Escape {
     #[default]
-    None,
+    No,
     /// After the backslash.
-    Begun,
+    Backslash,
     /// After `\u` and some digits.
     Unicode { digits: u8, unit: u16 },
 }
 
 impl Decoder {
-    /// Whether something was replaced since the start.
-    pub fn lossy(&self) -> bool {
+    /// Returns whether any text was replaced by U+FFFD.
+    pub const fn is_lossy(&self) -> bool {
         self.lossy
     }
 
-    /// Reads on from within a string; `out` gets its text in pieces that are never empty.
+    /// Reads bytes within a string and passes its text to `out` in pieces that are never empty.
     pub fn push<'a>(&mut self, bytes: &'a [u8], out: &mut impl FnMut(&str)) -> Progress<'a> {
         let mut rest = bytes;
         loop {
-            if let Escape::None = self.escape {
+            if let Escape::No = self.escape {
                 let end = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
                 let (run, after) = rest.split_at_checked(end).unwrap_or((rest, b""));
                 self.plain(run, out);
@@ -60,7 +59,7 @@ impl Decoder {
                     self.end_high(out);
                     return Progress::Closed(after);
                 }
-                self.escape = Escape::Begun;
+                self.escape = Escape::Backslash;
                 rest = after;
             }
             let Some((byte, after)) = rest.split_first() else {
@@ -73,13 +72,13 @@ impl Decoder {
         }
     }
 
-    /// Takes one byte of an escape; `None` where it cannot stand there.
+    /// Reads one byte of an escape. Returns `None` if it is not valid there.
     fn escaped(&mut self, byte: u8, out: &mut impl FnMut(&str)) -> Option<()> {
         if let Escape::Unicode { digits, unit } = self.escape {
             let digit = u16::try_from(char::from(byte).to_digit(16)?).ok()?;
             let unit = unit << 4 | digit;
             self.escape = match digits {
-                3 => Escape::None,
+                3 => Escape::No,
                 _ => Escape::Unicode { digits: digits + 1, unit },
             };
             if digits == 3 {
@@ -87,7 +86,7 @@ impl Decoder {
             }
             return Some(());
         }
-        self.escape = Escape::None;
+        self.escape = Escape::No;
         let text = match byte {
             b'u' => {
                 self.escape = Escape::Unicode { digits: 0, unit: 0 };
@@ -108,7 +107,7 @@ impl Decoder {
         Some(())
     }
 
-    /// Takes one UTF-16 unit.
+    /// Reads one UTF-16 unit.
     fn unit(&mut self, unit: u16, out: &mut impl FnMut(&str)) {
         if let Some(high) = self.high {
             let pair = char::decode_utf16([high, unit]).next();
@@ -126,7 +125,7 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes in which nothing is escaped.
+    /// Reads bytes without escapes.
     pub fn plain(&mut self, run: &[u8], out: &mut impl FnMut(&str)) {
         if run.is_empty() {
             return;
@@ -145,7 +144,7 @@ impl Decoder {
                 }
                 Err(error) if error.error_len().is_none() => {}
                 Err(_) => {
-                    // The byte is not of this character: it is read again as the start of the next.
+                    // The byte does not continue this character, so it starts the next one.
                     self.end_partial(out);
                     break;
                 }
@@ -166,7 +165,7 @@ impl Decoder {
         emit(rest, out);
     }
 
-    /// No more comes of a character that was cut.
+    /// Replaces a character that stayed incomplete.
     pub fn end_partial(&mut self, out: &mut impl FnMut(&str)) {
         if !self.partial.is_empty() {
             self.partial = Vec::new();
@@ -186,7 +185,7 @@ impl Decoder {
     }
 }
 
-/// Hands out bytes that were found to be UTF-8.
+/// Passes on bytes that are valid UTF-8.
 fn emit(valid: &[u8], out: &mut impl FnMut(&str)) {
     if let Ok(text) = std::str::from_utf8(valid)
         && !text.is_empty()

@@ -181,7 +181,7 @@ fn faults_of_text_and_of_types() {
         ["Odd(BadText)".to_owned(), started(None, Some("m")), "0 Text \"a\u{FFFD}\"".to_owned()]
     );
     let odd = r#"{"model":7,"message":{"content":["a"],"tool_calls":[3,{"function":"f"},{"function":{"arguments":"{\"a\": 1}"}}]},"done":"yes","eval_count":"many","response":null}"#;
-    assert_eq!(lines(Api::OllamaChat, &[odd]), [r#"0 Tool(1) "{\"a\": 1}""#]);
+    assert_eq!(lines(Api::OllamaChat, &[odd]), [r#"0 Tool(2) "{\"a\": 1}""#]);
     assert_eq!(lines(Api::OllamaChat, &["{\"model\" \"m\"}"]), ["Odd(BadJson)"]);
 }
 

@@ -1,5 +1,5 @@
-//! One message of a stream, as far as it is read. Strings are borrowed from the frame; what few messages have is boxed,
-//! so that the many stay small.
+//! A message of a chat or completions stream. Strings are borrowed from the frame. Rare fields are boxed to keep the
+//! struct small.
 
 use std::borrow::Cow;
 
@@ -8,20 +8,22 @@ use serde::de::SeqAccess;
 use serde::de::value::SeqAccessDeserializer;
 
 use super::usage::RawUsage;
-use crate::dialect::failure::{Failure, FailureObject};
-use crate::dialect::lenient::{Code, Count, FromAny, List, Object, Text, read_leniently};
+use crate::dialect::errors::{ErrorObject, ErrorValue};
+use crate::dialect::lenient::{Code, Count, FromAny, List, Object, Text, impl_lenient};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Chunk<'a> {
     pub id: Text<'a>,
     pub model: Text<'a>,
+    /// watsonx.
+    pub model_id: Text<'a>,
     pub service_tier: Text<'a>,
     pub system_fingerprint: Text<'a>,
     pub choices: List<Choice<'a>>,
     pub usage: Object<Box<RawUsage>>,
     pub x_groq: Object<Box<Groq<'a>>>,
-    /// The backend's clocks: llama.cpp.
+    /// Durations: llama.cpp.
     pub timings: Object<Box<RawUsage>>,
     /// Cerebras.
     pub time_info: Object<Box<RawUsage>>,
@@ -29,14 +31,14 @@ pub struct Chunk<'a> {
     pub perf_metrics: Object<Box<RawUsage>>,
     /// LM Studio.
     pub stats: Object<Box<RawUsage>>,
-    /// Writer's completions are nothing but this.
+    /// The only field of Writer's completions.
     pub value: Text<'a>,
-    pub error: Failure<'a>,
+    pub error: ErrorValue<'a>,
     /// Cloudflare.
-    pub errors: Many<FailureObject<'a>>,
-    /// MiniMax says how it went in every message.
+    pub errors: Many<ErrorObject<'a>>,
+    /// MiniMax: status, in every message.
     pub base_resp: Object<Box<BaseResponse<'a>>>,
-    /// Old shapes of errors name themselves and their kind at the top.
+    /// Old error objects have these at the root.
     pub object: Text<'a>,
     #[serde(rename = "type")]
     pub kind: Text<'a>,
@@ -47,7 +49,7 @@ pub struct Chunk<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct BaseResponse<'a> {
-    /// Zero where all went well.
+    /// 0 for success.
     pub status_code: Code<'a>,
 }
 
@@ -55,27 +57,27 @@ pub struct BaseResponse<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Groq<'a> {
     pub usage: Object<Box<RawUsage>>,
-    /// Why a stream stops early.
-    pub error: Failure<'a>,
+    /// Why the stream stops early.
+    pub error: ErrorValue<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct Choice<'a> {
     pub index: Count,
-    pub delta: Object<Message<'a>>,
-    pub message: Object<Box<Message<'a>>>,
+    pub delta: Object<ChatMessage<'a>>,
+    pub message: Object<Box<ChatMessage<'a>>>,
     pub text: Text<'a>,
     pub finish_reason: Text<'a>,
-    /// What Mistral and DeepSeek call it on Bedrock. Elsewhere it is what the text ended with, beside the reason.
+    /// What Mistral and DeepSeek call the finish reason on Bedrock. Elsewhere the text that stopped the choice.
     pub stop_reason: Text<'a>,
     pub usage: Object<Box<RawUsage>>,
-    pub error: Failure<'a>,
+    pub error: ErrorValue<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub struct Message<'a> {
+pub struct ChatMessage<'a> {
     pub content: Content<'a>,
     pub reasoning_content: Text<'a>,
     pub reasoning: Text<'a>,
@@ -109,7 +111,7 @@ pub struct ToolCall<'a> {
 pub struct Function<'a> {
     pub name: Text<'a>,
     pub arguments: Text<'a>,
-    /// What a custom tool is called with.
+    /// Arguments of a custom tool.
     pub input: Text<'a>,
 }
 
@@ -119,7 +121,7 @@ pub struct Audio<'a> {
     pub transcript: Text<'a>,
 }
 
-/// The text of a message, or of one of its parts: a string or a list.
+/// The text of a message or of one of its parts: a string or a list.
 #[derive(Debug, Default)]
 pub enum Content<'a> {
     #[default]
@@ -132,9 +134,9 @@ pub enum Content<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub struct ContentPart<'a> {
     pub text: Text<'a>,
-    /// Mistral: reasoning as a part, itself a list of parts.
+    /// Mistral: reasoning, itself a list of parts.
     pub thinking: Box<Content<'a>>,
-    /// Databricks: reasoning as a part, with a list of its own.
+    /// Databricks: reasoning, with a list of its own.
     pub summary: Many<Detail<'a>>,
 }
 
@@ -175,7 +177,7 @@ impl<'de, T: Deserialize<'de>> FromAny<'de> for Many<T> {
     }
 }
 
-read_leniently! {
+impl_lenient! {
     impl['a] Content<'a> where 'de: 'a;
     impl[T: Deserialize<'de>] Many<T>;
 }

@@ -1,105 +1,170 @@
-//! Streams of the APIs for sound and images, whose messages are of many kinds, as those of Responses are.
+//! The APIs for sound and images.
 
 use serde::Deserialize;
 
-use super::named::kind;
-use super::stream::Stream as Chat;
+use super::chat::{Chat, ChatField};
+use super::message_type::message_type;
+use super::transcript::Transcript;
 use super::usage::RawUsage;
+use crate::dialect::emit::emit_text;
+use crate::dialect::json::{Paths, Position, Value};
 use crate::dialect::lenient::{Object, Text};
-use crate::dialect::repair;
+use crate::dialect::response::{ErrorReport, Format, FormatReader, Message};
 use crate::dialect::{Api, Event, Part};
-use crate::frame::Anomaly;
+use crate::frame::{Anomaly, Frame};
+
+/// Reads a response whose body need not be JSON.
+#[derive(Debug)]
+pub struct MediaReader {
+    api: Api,
+    failed: bool,
+    json: FormatReader<Media>,
+    /// Content of a body, once its first byte has arrived.
+    content: Option<Content>,
+}
 
 #[derive(Debug)]
-pub struct Stream {
+enum Content {
+    Json,
+    Transcript(Transcript),
+    Sound,
+}
+
+/// Streams, whose messages have types, and JSON bodies.
+#[derive(Debug)]
+pub struct Media {
     api: Api,
-    /// Whether any of the transcript came.
-    spoken: bool,
-    /// vLLM streams transcripts in the form of a chat, and errors have one form everywhere.
+    /// Some text of the transcript has arrived.
+    has_text: bool,
+    /// vLLM streams transcripts as chat. Errors and bodies have the same form everywhere.
     chat: Chat,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-struct Message<'a> {
+struct TypedMessage<'a> {
     model: Text<'a>,
     delta: Text<'a>,
-    /// The whole transcript; in Mistral's pieces, the piece.
+    /// The whole transcript, or the piece in Mistral's messages.
     text: Text<'a>,
     usage: Object<Box<RawUsage>>,
 }
 
-impl Stream {
+impl MediaReader {
     pub fn new(api: Api, failed: bool) -> Self {
-        Self { api, spoken: false, chat: Chat::new(api, failed) }
+        let media = Media { api, has_text: false, chat: Chat::new(api) };
+        Self { api, failed, json: FormatReader::new(media, failed), content: None }
     }
 
-    /// Reads one event of the stream.
-    pub fn read(&mut self, name: &[u8], data: &[u8], out: &mut impl FnMut(Event<'_>)) {
-        let data = data.trim_ascii();
-        let kind = kind(name, data);
-        match (self.api, &*kind) {
-            // A failed answer has errors only.
-            _ if self.chat.failed() => self.chat.read(name, data, out),
-            (Api::OpenAiTranscription, "transcript.text.delta" | "transcription.text.delta") => {
-                self.piece(data, out)
-            }
-            (Api::OpenAiTranscription, "transcript.text.done" | "transcription.done")
-            | (Api::OpenAiSpeech, "speech.audio.done")
-            | (Api::OpenAiImages, "image_generation.completed" | "image_edit.completed") => {
-                self.last(data, out)
-            }
-            (_, "error") => self.chat.read(b"error", data, out),
-            (_, "") => self.chat.read(name, data, out),
-            _ => {}
-        }
-    }
-
-    fn piece(&mut self, data: &[u8], out: &mut impl FnMut(Event<'_>)) {
-        self.message(data, out, |message, out| {
-            let piece = message.delta.some().or(message.text.some());
-            say(piece, out);
-        });
-        self.spoken = true;
-    }
-
-    /// Reads the last message, which repeats the whole.
-    fn last(&mut self, data: &[u8], out: &mut impl FnMut(Event<'_>)) {
-        let spoken = self.spoken;
-        self.message(data, out, |message, out| {
-            if let Some(model) = message.model.some() {
-                let model = Some(model);
-                out(Event::Started { id: None, model });
-            }
-            say(message.text.some().filter(|_| !spoken), out);
-            if let Some(usage) = message.usage.0.as_ref().and_then(|raw| raw.harmonised()) {
-                out(Event::Usage(usage));
-            }
-            out(Event::Done);
-        });
-    }
-
-    fn message<Out: FnMut(Event<'_>)>(
-        &self,
-        data: &[u8],
-        out: &mut Out,
-        take: impl FnOnce(&Message<'_>, &mut Out),
-    ) {
-        match repair::read(data, &mut None) {
-            Some((message, lossy)) => {
-                if lossy {
-                    out(Event::Odd(Anomaly::BadText));
+    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
+        match frame {
+            Frame::Piece(bytes) => {
+                let is_json = self.failed || bytes.first() == Some(&b'{');
+                let content = match self.api {
+                    Api::OpenAiTranscription if !is_json => {
+                        Content::Transcript(Transcript::default())
+                    }
+                    Api::OpenAiSpeech if !is_json => Content::Sound,
+                    _ => Content::Json,
+                };
+                match self.content.get_or_insert(content) {
+                    Content::Json => self.json.read(frame, out),
+                    Content::Transcript(transcript) => {
+                        transcript
+                            .push(bytes, &mut |text| emit_text(0, Part::Transcript, text, out));
+                    }
+                    Content::Sound => {}
                 }
-                take(&message, out);
             }
-            None => out(Event::Odd(Anomaly::BadJson)),
+            Frame::Whole => match self.content.take() {
+                Some(Content::Transcript(mut transcript)) => {
+                    transcript.finish(&mut |text| emit_text(0, Part::Transcript, text, out));
+                }
+                Some(Content::Json) => self.json.read(frame, &mut |event| {
+                    // Sound may start with any byte.
+                    let is_sound = self.api == Api::OpenAiSpeech
+                        && matches!(event, Event::Odd(Anomaly::BadJson | Anomaly::Unterminated));
+                    if !is_sound {
+                        out(event);
+                    }
+                }),
+                Some(Content::Sound) | None => {}
+            },
+            Frame::Event { .. } | Frame::Exception { .. } | Frame::Stray(_) | Frame::Odd(_) => {
+                self.json.read(frame, out);
+            }
         }
     }
 }
 
-fn say(text: Option<&str>, out: &mut impl FnMut(Event<'_>)) {
-    if let Some(text) = text {
-        let (choice, part) = (0, Part::Transcript);
-        out(Event::Text { choice, part, text });
+impl Format for Media {
+    type Field = ChatField;
+
+    const BARE_OBJECT_IS_ERROR: bool = false;
+
+    fn paths(&self) -> &'static Paths<ChatField> {
+        self.chat.paths()
+    }
+
+    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let kind = message_type(message.name, message.data);
+        match (self.api, &*kind) {
+            _ if message.is_error => self.chat.message(message, out),
+            (Api::OpenAiTranscription, "transcript.text.delta" | "transcription.text.delta") => {
+                self.has_text = true;
+                message.parse::<TypedMessage<'_>, _>(&mut None, out, |message, out| {
+                    let piece = message.delta.some().or(message.text.some());
+                    emit_text(0, Part::Transcript, piece.unwrap_or_default(), out);
+                });
+            }
+            (Api::OpenAiTranscription, "transcript.text.done" | "transcription.done")
+            | (Api::OpenAiSpeech, "speech.audio.done")
+            | (Api::OpenAiImages, "image_generation.completed" | "image_edit.completed") => {
+                let is_new = !self.has_text;
+                message.parse::<TypedMessage<'_>, _>(&mut None, out, |message, out| {
+                    message.emit_last(is_new, out);
+                });
+            }
+            (_, "error") => self.chat.message(Message { is_error: true, ..message }, out),
+            (_, "") => self.chat.message(message, out),
+            _ => {}
+        }
+    }
+
+    fn value(
+        &mut self,
+        field: ChatField,
+        position: Position<'_>,
+        value: Value<'_>,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        self.chat.value(field, position, value, out);
+    }
+}
+
+impl TypedMessage<'_> {
+    /// Reads the last message, which repeats the whole transcript.
+    fn emit_last(&self, is_new: bool, out: &mut impl FnMut(Event<'_>)) {
+        if let Some(model) = self.model.some() {
+            out(Event::Started { id: None, model: Some(model) });
+        }
+        if is_new {
+            emit_text(0, Part::Transcript, &self.text.0, out);
+        }
+        if let Some(usage) = self.usage.0.as_ref().and_then(|raw| raw.usage()) {
+            out(Event::Usage(usage));
+        }
+        out(Event::Done);
+    }
+}
+
+/// Errors have a type of their own.
+impl ErrorReport for TypedMessage<'_> {
+    fn is_error(&self) -> bool {
+        false
+    }
+
+    fn error_kind(&self) -> Option<&str> {
+        None
     }
 }

@@ -1,17 +1,18 @@
-//! Which tool call of a choice a fragment of arguments belongs to.
+//! Numbers the tool calls of a stream.
 //!
-//! The format numbers calls by `index`, but some providers leave it out and some send every call under the same one.
-//! Then a new id beside a name tells where the next call begins.
+//! Fragments have an `index`, but some providers leave it out and others send every call with the same one. Then a new id
+//! beside a name begins the next call.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::chunk::ToolCall;
 
-/// The most calls that are told apart in one answer; more are counted with the last. Agents ask for a few dozen.
+/// The most calls of one response with a number of their own. Agents request a few dozen; further calls are counted with
+/// the last.
 const MOST_CALLS: usize = 256;
 
 #[derive(Debug, Default)]
-pub struct Tools {
+pub struct ToolCalls {
     calls: Vec<Call>,
 }
 
@@ -19,22 +20,23 @@ pub struct Tools {
 struct Call {
     choice: u32,
     index: Option<u64>,
-    /// A hash: only whether it is the same is asked.
+    /// Hash of the id, which is only compared.
     id: Option<u64>,
 }
 
-impl Tools {
-    /// The number of the call within its choice, from 0.
+impl ToolCalls {
+    /// Returns the number of the call within its choice, from 0.
     pub fn number(&mut self, choice: u32, fragment: &ToolCall<'_>) -> u32 {
         let index = fragment.index.0;
         let id = fragment.id.some().map(hash);
         let function = fragment.function.0.as_ref().or(fragment.custom.0.as_ref());
-        let named = function.is_some_and(|function| function.name.some().is_some());
-        let same = |call: &Call| call.choice == choice && (index.is_none() || call.index == index);
-        let another = |call: &Call| named && id.is_some() && call.id.is_some() && call.id != id;
+        let is_named = function.is_some_and(|function| function.name.some().is_some());
+        let is_same =
+            |call: &Call| call.choice == choice && (index.is_none() || call.index == index);
+        let is_other = |call: &Call| is_named && id.is_some() && call.id.is_some() && call.id != id;
 
-        let known = self.calls.iter().rposition(same);
-        let continued = known.filter(|at| !self.calls.get(*at).is_some_and(another));
+        let known = self.calls.iter().rposition(is_same);
+        let continued = known.filter(|at| !self.calls.get(*at).is_some_and(is_other));
         let position = match continued {
             None if self.calls.len() < MOST_CALLS => {
                 self.calls.push(Call { choice, index, id });

@@ -1,18 +1,16 @@
-//! Token counts, and the clocks that some backends put beside them, in all the places where providers of this format
-//! have them.
+//! Token counts, and the durations that some backends report with them, under the names of all providers.
 
 use std::time::Duration;
 
 use serde::de::MapAccess;
 
-use crate::dialect::json::Step;
-use crate::dialect::lenient::{FromAny, Number, Object, Text, read_leniently, whole};
-use crate::dialect::{ByModality, Timings, Usage};
+use crate::dialect::lenient::{FromAny, Number, Object, Text, impl_lenient, whole};
+use crate::dialect::{ByModality, Event, Timings, Usage};
 
-/// What a usage object says, by meaning; so too the objects of clocks that some send beside it (llama.cpp's `timings`,
-/// Cerebras' `time_info`, Fireworks' `perf_metrics`, LM Studio's `stats`).
+/// A usage object, or an object of durations: llama.cpp's `timings`, Cerebras' `time_info`, Fireworks' `perf_metrics`, LM
+/// Studio's `stats`.
 ///
-/// One number may stand under several names, and some providers leave zero in all but one: the largest holds.
+/// One number may have several names, all but one of them 0 at some providers, so the largest value holds.
 #[derive(Debug, Default, PartialEq)]
 pub struct RawUsage {
     input: Option<u64>,
@@ -26,7 +24,7 @@ pub struct RawUsage {
     timings: Timings,
 }
 
-/// Which number the details are of.
+/// The count that an object of details splits.
 #[derive(Clone, Copy, Debug)]
 enum Side {
     Input,
@@ -34,24 +32,35 @@ enum Side {
 }
 
 impl RawUsage {
-    /// Takes one number of an object that is read piecemeal; `path` is the way to it from that object.
-    pub fn set(&mut self, path: &[Step], number: f64) {
-        match path {
-            [Step::Key(key)] => self.number(key, number),
-            [Step::Key(details), Step::Key(key)] => {
-                if let Some(side) = side(details) {
-                    self.detail(side, key, number);
-                }
-            }
-            _ => {}
+    /// Parses the usage object of a body and emits its counts and durations. `is_input`: nothing is generated.
+    pub fn emit(json: &str, is_input: bool, out: &mut impl FnMut(Event<'_>)) {
+        let raw: Self = serde_json::from_str(json).unwrap_or_default();
+        let usage = if is_input { raw.input_usage() } else { raw.usage() };
+        if let Some(usage) = usage {
+            out(Event::Usage(usage));
+        }
+        if let Some(timings) = raw.timings() {
+            out(Event::Timings(timings));
         }
     }
 
-    /// The counts by the standard's meaning; `None` where there are none.
+    /// Returns the counts as OpenTelemetry defines them, `None` if there are none.
     ///
-    /// xAI's chat format leaves reasoning out of the completion. No field says so, but the sum does: then the total is
-    /// prompt + completion + reasoning, where everyone else's is prompt + completion.
-    pub fn harmonised(&self) -> Option<Usage> {
+    /// xAI's chat excludes reasoning from the completion. Only the total shows it: prompt + completion + reasoning,
+    /// elsewhere prompt + completion.
+    ///
+    /// Chat reports zeros for modalities that the model does not support. They are left out.
+    pub fn usage(&self) -> Option<Usage> {
+        let usage = self.usage_by_all_modalities().map(|usage| Usage {
+            input_by: without_zeros(usage.input_by),
+            output_by: without_zeros(usage.output_by),
+            ..usage
+        });
+        usage.filter(|usage| *usage != Usage::default())
+    }
+
+    /// Returns the same counts with zeros for modalities that were not used.
+    pub fn usage_by_all_modalities(&self) -> Option<Usage> {
         let mut output = self.output;
         if let (Some(input), Some(visible), Some(reasoning), Some(total)) =
             (self.input, output, self.reasoning, self.total)
@@ -72,9 +81,9 @@ impl RawUsage {
         (usage != Usage::default()).then_some(usage)
     }
 
-    /// What went in, where nothing came out: some embeddings give only the total.
-    pub fn harmonised_input(&self) -> Option<Usage> {
-        let usage = self.harmonised().unwrap_or_default();
+    /// Returns the counts of an API that generates nothing. Some embeddings report only the total.
+    fn input_usage(&self) -> Option<Usage> {
+        let usage = self.usage().unwrap_or_default();
         let usage = Usage { input: usage.input.or(self.total), ..usage };
         (usage != Usage::default()).then_some(usage)
     }
@@ -84,7 +93,7 @@ impl RawUsage {
     }
 
     fn number(&mut self, key: &str, number: f64) {
-        let clocks = &mut self.timings;
+        let timings = &mut self.timings;
         match key {
             "prompt_tokens" | "input_tokens" => largest(&mut self.input, number),
             "completion_tokens" | "output_tokens" => largest(&mut self.output, number),
@@ -97,15 +106,15 @@ impl RawUsage {
             // GitHub Copilot.
             "reasoning_tokens" => largest(&mut self.reasoning, number),
             // Groq, Cerebras and TabbyAPI; mistral.rs; llama.cpp; LM Studio; SambaNova and Fireworks.
-            "queue_time" => clocks.queue = seconds(number),
-            "prompt_time" | "total_prompt_time_sec" => clocks.prefill = seconds(number),
+            "queue_time" => timings.queue = seconds(number),
+            "prompt_time" | "total_prompt_time_sec" => timings.prefill = seconds(number),
             "completion_time" | "total_completion_time_sec" | "generation_time" => {
-                clocks.decode = seconds(number);
+                timings.decode = seconds(number);
             }
-            "prompt_ms" => clocks.prefill = seconds(number / 1e3),
-            "predicted_ms" => clocks.decode = seconds(number / 1e3),
+            "prompt_ms" => timings.prefill = seconds(number / 1e3),
+            "predicted_ms" => timings.decode = seconds(number / 1e3),
             "total_time" | "total_time_sec" | "total_latency" | "server-processing-time" => {
-                clocks.total = seconds(number);
+                timings.total = seconds(number);
             }
             _ => {}
         }
@@ -123,8 +132,6 @@ impl RawUsage {
                 largest(&mut self.cache_write, number);
             }
             (Side::Output, "reasoning_tokens") => largest(&mut self.reasoning, number),
-            // Every model has zeros there for what it cannot read or write: they are no split.
-            _ if number <= 0.0 => {}
             (_, "text_tokens") => largest(&mut by.text, number),
             (_, "image_tokens") => largest(&mut by.image, number),
             (_, "audio_tokens") => largest(&mut by.audio, number),
@@ -146,16 +153,27 @@ fn side(key: &str) -> Option<Side> {
     }
 }
 
+fn without_zeros(by: ByModality) -> ByModality {
+    let used = |count: Option<u64>| count.filter(|count| *count > 0);
+    ByModality {
+        text: used(by.text),
+        image: used(by.image),
+        audio: used(by.audio),
+        video: used(by.video),
+        document: used(by.document),
+    }
+}
+
 fn largest(place: &mut Option<u64>, number: f64) {
     *place = (*place).max(whole(number));
 }
 
-/// `None` for what no clock can show.
+/// Returns `None` for negative and infinite durations.
 fn seconds(number: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(number).ok()
 }
 
-/// The numbers of an object of details, in the order in which they stand.
+/// The numbers of an object of details, in order.
 #[derive(Debug, Default)]
 struct Details<'a>(Vec<(Text<'a>, f64)>);
 
@@ -186,7 +204,7 @@ impl<'de> FromAny<'de> for RawUsage {
     }
 }
 
-read_leniently! {
+impl_lenient! {
     impl['a] Details<'a> where 'de: 'a;
     impl[] RawUsage;
 }

@@ -41,8 +41,8 @@ fn generation_counts_as_it_goes_and_its_input_once() {
             counts(None, 1),
             r#"0 Text " tide""#.to_owned(),
             counts(None, 2),
-            counts(None, 3),
             stopped(0, "eos_token"),
+            counts(None, 3),
         ]
     );
     let closed =
@@ -72,7 +72,7 @@ fn chat_is_openais_but_for_the_model() {
         r#"{"id":"chat-1","model_id":"ibm/granite-3-8b","created":1,"choices":[{"index":0,"finish_reason":"stop","delta":{"content":""}}]}"#,
         r#"{"id":"chat-1","model_id":"ibm/granite-3-8b","created":1,"choices":[],"usage":{"completion_tokens":2,"prompt_tokens":9,"total_tokens":11}}"#,
     ];
-    let first = [started(Some("chat-1"), None), started(None, Some("ibm/granite-3-8b"))];
+    let first = [started(Some("chat-1"), Some("ibm/granite-3-8b"))];
     let end = [
         r#"0 Text "High""#.to_owned(),
         stopped(0, "stop"),
@@ -80,8 +80,8 @@ fn chat_is_openais_but_for_the_model() {
     ];
     assert_eq!(stream(Api::WatsonxChat, &messages), [&first[..], &end].concat());
     let whole = r#"{"id":"chat-1","choices":[{"index":0,"message":{"role":"assistant","content":"High"},"finish_reason":"stop"}],"usage":{"completion_tokens":2,"prompt_tokens":9},"model_id":"m"}"#;
-    let named = [started(None, Some("m"))];
-    assert_eq!(body(Api::WatsonxChat, whole), [&first[..1], &end, &named].concat());
+    let (id, model) = (started(Some("chat-1"), None), started(None, Some("m")));
+    assert_eq!(body(Api::WatsonxChat, whole), [&[id][..], &end, &[model]].concat());
     assert_eq!(stream(Api::WatsonxChat, &["{\"a\" 1}"]), ["Odd(BadJson)"]);
 }
 

@@ -139,12 +139,3 @@ fn counting_says_nothing_that_counts() {
     let answer = Answer::of(api, JSON).status(400);
     assert_eq!(answer.read(br#"{"message":"No."}"#), [failed(None)]);
 }
-
-#[test]
-fn the_keys_of_errors_are_read_in_every_body() {
-    use super::super::{converse, native};
-    for key in fault::KEYS {
-        assert!(converse::keys().contains(&key), "{key}");
-        assert!(native::keys().contains(&key), "{key}");
-    }
-}

@@ -70,7 +70,7 @@ fn a_container_may_speak_openais_format() {
 #[test]
 fn an_error_may_come_in_the_stream() {
     let cut_off = [TGI[0], r#"{"error":"Out of memory.","error_type":"generation"}"#];
-    assert_eq!(cut(&events(&cut_off)), [r#"0 Text " Hi""#.to_owned(), failed(None)]);
+    assert_eq!(cut(&events(&cut_off)), [r#"0 Text " Hi""#.to_owned(), failed(Some("generation"))]);
     let thrown = encode::exception("ModelStreamError", r#"{"Message":"No."}"#);
     let lines = Answer::of(API, AWS).read(&thrown);
     assert_eq!(lines, [failed(Some("ModelStreamError"))]);

@@ -1,52 +1,52 @@
-//! Messages of a Realtime session → events.
+//! Realtime API: sessions over a WebSocket.
 //!
-//! A session is many responses over one connection, some side by side, told apart by their ids; each is a choice of its
-//! own here, numbered in the order in which they begin. What each reports of its usage adds up. Speech that the session
-//! writes down for the client (input transcription) was generated too and is counted, under numbers from the other end,
-//! since it is nobody's answer. Events have had two sets of names (`response.text.delta` became
-//! `response.output_text.delta`); both are read, and what is unknown is passed over.
+//! A session has many responses, some in parallel, which ids distinguish. Each is a choice, numbered in order of its
+//! start, and their usage adds up. Input transcription is generated too and counted, as choices numbered down from the
+//! maximum, because it belongs to no response. Both sets of event names are read (`response.text.delta` became
+//! `response.output_text.delta`). Unknown events are skipped.
 
 mod message;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use message::{Message, RawUsage, read};
+use message::{Message, parse};
 
-use crate::dialect::failure::Failure;
+use super::usage::RawUsage;
+use crate::dialect::errors::ErrorValue;
 use crate::dialect::{Event, Part, RequestFacts, Usage};
 use tokengauge_types::label::Name;
 
-/// The most responses and transcriptions going on at once that are told apart; of more, the oldest is taken for over.
-/// A voice session has two or three.
-const MOST_GOING: usize = 64;
+/// The most responses and transcriptions in progress. If there are more, the oldest counts as ended. A voice session has
+/// two or three.
+const MOST_ACTIVE: usize = 64;
 
-/// The most texts of one response of which it is known whether they came piece by piece.
+/// The most texts of one response that are known to arrive in pieces.
 const MOST_TEXTS: usize = 64;
 
-/// The one type of error that is the client's mistake and leaves the session as it was.
-const CLIENTS_MISTAKE: &str = "invalid_request_error";
+/// Type of errors of the client, which do not affect the session.
+const CLIENT_ERROR: &str = "invalid_request_error";
 
 /// Reads both sides of one session.
 #[derive(Debug, Default)]
 pub struct Realtime {
     facts: RequestFacts,
     accepted: bool,
-    /// Of all responses so far.
+    /// Sum of all responses so far.
     usage: Usage,
-    going: Vec<Going>,
+    active: Vec<ActiveResponse>,
     responses: u32,
     transcriptions: u32,
-    spoken: bool,
+    has_generated: bool,
     failed: bool,
     error: Option<Name>,
 }
 
-/// A response, or a transcription, that has begun and is not over.
+/// A response or a transcription in progress.
 #[derive(Debug)]
-struct Going {
+struct ActiveResponse {
     key: u64,
     choice: u32,
-    /// The texts of which pieces came.
+    /// The texts that arrive in pieces.
     pieces: Vec<u64>,
 }
 
@@ -57,58 +57,57 @@ impl Realtime {
 
     /// Reads a message of the client.
     pub fn client(&mut self, message: &[u8], out: &mut impl FnMut(Event<'_>)) {
-        read(message, out, |message, _| {
+        parse(message, out, |message, _| {
             if let "session.update" | "transcription_session.update" = &*message.kind.0
                 && let Some(session) = &message.session.0
             {
-                session.ask(&mut self.facts);
+                session.add_to(&mut self.facts);
             }
         });
     }
 
     /// Reads a message of the server.
     pub fn server(&mut self, message: &[u8], out: &mut impl FnMut(Event<'_>)) {
-        read(message, out, |message, out| self.said(message, out));
+        parse(message, out, |message, out| self.server_message(message, out));
     }
 
-    /// What the client asked for, as far as its messages say.
+    /// Returns what the client requested so far.
     pub const fn facts(&self) -> &RequestFacts {
         &self.facts
     }
 
-    /// Whether the server has taken the session up: it has said something other than that something is wrong.
+    /// Whether the server has accepted the session: it has sent a message other than an error.
     pub const fn is_accepted(&self) -> bool {
         self.accepted
     }
 
     /// Whether anything was generated.
-    pub const fn has_spoken(&self) -> bool {
-        self.spoken
+    pub const fn has_generated(&self) -> bool {
+        self.has_generated
     }
 
-    /// Whether nothing is being generated: what comes next is text of its own.
+    /// Whether no response is in progress.
     pub const fn is_idle(&self) -> bool {
-        self.going.is_empty()
+        self.active.is_empty()
     }
 
-    /// Whether the server's last word on its work was an error of its own. A response that ends well after it makes it
-    /// good, and what the client did wrong is none.
+    /// Whether the last response or server error was a failure. Errors of the client do not count.
     pub const fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// The kind of the last error, whoever's it was.
+    /// Returns the kind of the last error of either side.
     pub const fn error(&self) -> Option<&Name> {
         self.error.as_ref()
     }
 
-    fn said(&mut self, message: &Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+    fn server_message(&mut self, message: &Message<'_>, out: &mut impl FnMut(Event<'_>)) {
         let kind = &*message.kind.0;
         self.accepted |= !kind.is_empty() && kind != "error";
         match kind {
             "error" => {
                 let kind = self.note_error(&message.error);
-                self.failed |= kind.as_deref() != Some(CLIENTS_MISTAKE);
+                self.failed |= kind.as_deref() != Some(CLIENT_ERROR);
             }
             "session.created"
             | "session.updated"
@@ -124,31 +123,31 @@ impl Realtime {
             }
             "response.done" => self.response_done(message, out),
             "conversation.item.input_audio_transcription.delta" => {
-                let going = self.transcription(message);
-                self.say(going, &Piece::of_speech(message, false), out);
+                let active = self.transcription(message);
+                self.emit(active, &Piece::of_speech(message, false), out);
             }
             "conversation.item.input_audio_transcription.completed" => {
-                let going = self.transcription(message);
-                self.say(going, &Piece::of_speech(message, true), out);
-                self.going.remove(going);
+                let active = self.transcription(message);
+                self.emit(active, &Piece::of_speech(message, true), out);
+                self.active.remove(active);
                 self.report(message.usage.0.as_deref(), out);
             }
             "conversation.item.input_audio_transcription.failed" => {
-                let going = self.transcription(message);
-                self.going.remove(going);
+                let active = self.transcription(message);
+                self.active.remove(active);
             }
             _ => {
                 if let Some(piece) = Piece::of_response(message) {
-                    let going = self.response(message);
-                    self.say(going, &piece, out);
+                    let active = self.response(message);
+                    self.emit(active, &piece, out);
                 }
             }
         }
     }
 
     fn response_done(&mut self, message: &Message<'_>, out: &mut impl FnMut(Event<'_>)) {
-        let going = self.response(message);
-        let choice = self.going.remove(going).choice;
+        let active = self.response(message);
+        let choice = self.active.remove(active).choice;
         let Some(response) = &message.response.0 else {
             return;
         };
@@ -157,28 +156,28 @@ impl Realtime {
         if let (true, Some(details)) = (self.failed, &response.status_details.0) {
             self.note_error(&details.error);
         }
-        self.report(response.usage.0.as_ref(), out);
+        self.report(response.usage.0.as_deref(), out);
         if let Some(reason) = status {
             out(Event::Stopped { choice, reason });
         }
     }
 
-    fn say(&mut self, going: usize, piece: &Piece<'_>, out: &mut impl FnMut(Event<'_>)) {
-        let Some(going) = self.going.get_mut(going) else {
+    fn emit(&mut self, active: usize, piece: &Piece<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let Some(active) = self.active.get_mut(active) else {
             return;
         };
-        if piece.text.is_empty() || (piece.whole && going.has_pieces(piece.place)) {
+        if piece.text.is_empty() || (piece.is_complete && active.has_pieces(piece.place)) {
             return;
         }
-        going.note_piece(piece.place);
-        self.spoken = true;
-        let (choice, part, text) = (going.choice, piece.part, piece.text);
+        active.note_piece(piece.place);
+        self.has_generated = true;
+        let (choice, part, text) = (active.choice, piece.part, piece.text);
         out(Event::Text { choice, part, text });
     }
 
-    /// Adds up what is reported of one response, and tells the sum.
+    /// Adds the usage of one response and emits the sum.
     fn report(&mut self, usage: Option<&RawUsage>, out: &mut impl FnMut(Event<'_>)) {
-        let Some(usage) = usage.map(RawUsage::harmonised) else {
+        let Some(usage) = usage.and_then(RawUsage::usage_by_all_modalities) else {
             return;
         };
         let sum = &mut self.usage;
@@ -202,13 +201,13 @@ impl Realtime {
         }
     }
 
-    fn note_error(&mut self, failure: &Failure<'_>) -> Option<String> {
+    fn note_error(&mut self, failure: &ErrorValue<'_>) -> Option<String> {
         let kind = failure.kind()?;
         self.error = Name::new(kind);
         Some(kind.to_owned())
     }
 
-    /// Where the response that `message` belongs to stands in the list of those going on.
+    /// Returns the position of the response that `message` belongs to among the active ones.
     fn response(&mut self, message: &Message<'_>) -> usize {
         let own = message.response.0.as_ref();
         let id = own.and_then(|response| response.id.some());
@@ -230,19 +229,19 @@ impl Realtime {
     }
 
     fn place(&self, key: u64) -> Option<usize> {
-        self.going.iter().position(|going| going.key == key)
+        self.active.iter().position(|active| active.key == key)
     }
 
     fn begin(&mut self, key: u64, choice: u32) -> usize {
-        if self.going.len() == MOST_GOING {
-            self.going.remove(0);
+        if self.active.len() == MOST_ACTIVE {
+            self.active.remove(0);
         }
-        self.going.push(Going { key, choice, pieces: Vec::new() });
-        self.going.len() - 1
+        self.active.push(ActiveResponse { key, choice, pieces: Vec::new() });
+        self.active.len() - 1
     }
 }
 
-impl Going {
+impl ActiveResponse {
     fn has_pieces(&self, text: u64) -> bool {
         self.pieces.len() == MOST_TEXTS || self.pieces.contains(&text)
     }
@@ -254,24 +253,24 @@ impl Going {
     }
 }
 
-/// Generated text: a piece of it, or all of it once more when it is done, which counts where no pieces came.
+/// Generated text: a piece, or the complete text when it is done, which counts only if no piece arrived.
 struct Piece<'a> {
     part: Part,
     text: &'a str,
-    whole: bool,
-    /// Which text of its response it belongs to.
+    is_complete: bool,
+    /// Identifies the text within its response.
     place: u64,
 }
 
 impl<'a> Piece<'a> {
     fn of_response(message: &'a Message<'_>) -> Option<Self> {
         let kind = message.kind.0.strip_prefix("response.")?;
-        let (stem, whole) = match kind.strip_suffix(".delta") {
+        let (stem, is_complete) = match kind.strip_suffix(".delta") {
             Some(stem) => (stem, false),
             None => (kind.strip_suffix(".done")?, true),
         };
         let output = message.output_index.0.unwrap_or(0);
-        let (part, all) = match stem {
+        let (part, complete) = match stem {
             "output_text" | "text" => (Part::Text, &message.text),
             "output_audio_transcript" | "audio_transcript" => {
                 (Part::Transcript, &message.transcript)
@@ -284,17 +283,17 @@ impl<'a> Piece<'a> {
         };
         Some(Self {
             part,
-            text: if whole { &all.0 } else { &message.delta.0 },
-            whole,
+            text: if is_complete { &complete.0 } else { &message.delta.0 },
+            is_complete,
             place: hash(&(part, output, message.content_index.0.unwrap_or(0))),
         })
     }
 
-    fn of_speech(message: &'a Message<'_>, whole: bool) -> Self {
+    fn of_speech(message: &'a Message<'_>, is_complete: bool) -> Self {
         Self {
             part: Part::Transcript,
-            text: if whole { &message.transcript.0 } else { &message.delta.0 },
-            whole,
+            text: if is_complete { &message.transcript.0 } else { &message.delta.0 },
+            is_complete,
             place: 0,
         }
     }

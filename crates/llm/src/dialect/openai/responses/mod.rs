@@ -1,15 +1,372 @@
-//! The Responses API: an answer is a list of items (messages, reasoning, tool calls), each with texts of its own.
+//! Responses API: a response is a list of items (messages, reasoning, tool calls), each with texts of its own.
 //!
-//! A stream tells a text up to four times over: in pieces, whole when the text is done, within its item when that is
-//! done, and within the answer at the end. Some producers leave out some of these. [`Heard`] knows what was told, so
-//! that each text counts once, at the first telling that it had.
+//! A stream sends a text up to four times: in pieces, complete when the text is done, within its item when that is done,
+//! and within the response at the end. Some producers leave out some of these. [`ResponseTexts`] knows the texts so far,
+//! so that each is counted once, at its first occurrence.
 
-mod heard;
-mod output;
-mod stream;
+mod items;
+mod texts;
 
-pub use output::Output;
-pub use stream::Stream;
+use serde::Deserialize;
+
+use super::message_type::message_type;
+use super::usage::RawUsage;
+use crate::dialect::emit::{Preamble, emit_text};
+use crate::dialect::error_field::ERROR_ROWS;
+use crate::dialect::error_field::ErrorField;
+use crate::dialect::errors::{ErrorScanner, ErrorValue, identifier};
+use crate::dialect::json::{
+    JsonScanner, Meaning, Outcome, Paths, Position, Row, ShortText, SmallObject, Value,
+};
+use crate::dialect::lenient::{Code, Count, Text};
+use crate::dialect::response::{ErrorReport, Format, Message};
+use crate::dialect::{Api, Event};
+use crate::frame::Anomaly;
+use items::{ITEM_ROWS, ItemField, Items, OUTPUT_ROWS};
+use texts::{TextId, TextLocation};
+
+/// Reads a response. Only pieces of text are parsed into a struct. The messages that carry the whole response, which
+/// repeats the request with its instructions and tools, and whole items are scanned.
+#[derive(Debug)]
+pub struct Responses {
+    /// The response was generated, and counted, earlier and is only fetched.
+    is_stored: bool,
+    preamble: Preamble,
+    text: ShortText,
+    object: SmallObject,
+    items: Items,
+    /// The start of the response was read.
+    has_begun: bool,
+    /// The response has a final status.
+    has_ended: bool,
+    status_failed: bool,
+}
+
+/// Meaning of a value of a response object.
+#[derive(Clone, Copy, Debug)]
+pub enum ResponseField {
+    Id,
+    Model,
+    ServiceTier,
+    SystemFingerprint,
+    Usage,
+    Status,
+    Item(ItemField),
+}
+
+/// A response that is a body.
+static RESPONSE: Paths<ResponseField> =
+    Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors(ERROR_ROWS);
+
+const RESPONSE_ROWS: &[Row<ResponseField>] = &[
+    ("id", ResponseField::Id),
+    ("model", ResponseField::Model),
+    ("service_tier", ResponseField::ServiceTier),
+    ("system_fingerprint", ResponseField::SystemFingerprint),
+    ("usage{}", ResponseField::Usage),
+    ("status", ResponseField::Status),
+];
+
+/// A message that carries a response.
+static RESPONSE_MESSAGE: Paths<ResponseField> =
+    Paths::new(RESPONSE_ROWS).extends(OUTPUT_ROWS).with_errors(ERROR_ROWS).unwraps(&["response"]);
+
+/// A message that carries an item.
+static ITEM_MESSAGE: Paths<ResponseField> = Paths::new(ITEM_ROWS);
+
+/// A message with a piece of text, a complete text or an error.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct TextMessage<'a> {
+    output_index: Count,
+    content_index: Count,
+    summary_index: Count,
+    delta: Text<'a>,
+    /// The complete text, under the key that it has in an item.
+    text: Text<'a>,
+    refusal: Text<'a>,
+    transcript: Text<'a>,
+    arguments: Text<'a>,
+    input: Text<'a>,
+    diff: Text<'a>,
+    /// Of an error, or the code for a code interpreter.
+    code: Code<'a>,
+    error: ErrorValue<'a>,
+}
+
+/// How much of a text a message has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Extent {
+    Piece,
+    Complete,
+}
+
+impl Responses {
+    pub fn new(api: Api) -> Self {
+        Self {
+            is_stored: api == Api::OpenAiStoredResponse,
+            preamble: Preamble::default(),
+            text: ShortText::default(),
+            object: SmallObject::default(),
+            items: Items::default(),
+            has_begun: false,
+            has_ended: false,
+            status_failed: false,
+        }
+    }
+
+    /// Reads the last message: how the response ended, and the response once more.
+    fn last(&mut self, kind: &str, data: &[u8], out: &mut impl FnMut(Event<'_>)) {
+        self.items.texts.begin_repetition();
+        let errors = self.response(data, out);
+        if self.is_stored {
+            return out(Event::Done);
+        }
+        if !self.has_ended {
+            let reason = match kind.rsplit('.').next() {
+                None | Some("done") => "completed",
+                Some(reason) => reason,
+            };
+            out(Event::Stopped { choice: 0, reason });
+        }
+        if errors.is_error() || self.status_failed || kind == "response.failed" {
+            let kind = errors.kind();
+            out(Event::Failed { kind });
+        }
+    }
+
+    /// Reads the response that a message carries.
+    fn response(&mut self, data: &[u8], out: &mut impl FnMut(Event<'_>)) -> ErrorScanner {
+        let mut errors = ErrorScanner::default();
+        scan(&RESPONSE_MESSAGE, data, out, |meaning, position, value, out| match meaning {
+            // The type of the message is not that of an error.
+            Meaning::Error(ErrorField::TopType) => {}
+            Meaning::Error(field) => errors.read(field, value),
+            Meaning::Field(field) => self.value(field, position, value, out),
+        });
+        errors
+    }
+
+    /// Reads an item that is done, unless its text is known.
+    fn item(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let mut item = None;
+        message.parse::<TextMessage<'_>, _>(&mut None, out, |message, _| {
+            item = Some(index(message.output_index));
+        });
+        let Some(item) = item else {
+            return;
+        };
+        let items = &mut self.items;
+        let is_known_call = items.texts.call(item).is_some();
+        if !is_known_call && items.texts.knows_item(item) {
+            return;
+        }
+        scan(&ITEM_MESSAGE, message.data, out, |meaning, position, value, out| {
+            if let Meaning::Field(ResponseField::Item(field)) = meaning {
+                items.read(field, (item, position.last()), value, is_known_call, out);
+            }
+        });
+    }
+
+    fn text_message(&mut self, kind: &str, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let is_stored = self.is_stored;
+        message.parse::<TextMessage<'_>, _>(&mut None, out, |message, out| {
+            if let Some((location, extent)) = text_type(kind).filter(|_| !is_stored) {
+                self.text(message, location, extent, out);
+            }
+        });
+    }
+
+    fn text(
+        &mut self,
+        message: &TextMessage<'_>,
+        location: TextLocation,
+        extent: Extent,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        let piece = match location {
+            TextLocation::Summary => message.summary_index,
+            TextLocation::Tool => Count(None),
+            TextLocation::Text
+            | TextLocation::Refusal
+            | TextLocation::Reasoning
+            | TextLocation::Transcript => message.content_index,
+        };
+        let id = TextId { item: index(message.output_index), location, piece: index(piece) };
+        let texts = &mut self.items.texts;
+        let text = match extent {
+            Extent::Piece => message.delta.some(),
+            Extent::Complete => message.complete().filter(|_| !texts.knows(id)),
+        };
+        if let Some(text) = text
+            && let Some(part) = texts.part(id)
+        {
+            emit_text(0, part, text, out);
+        }
+    }
+
+    /// Reads a short string of a response object.
+    fn word(&mut self, field: ResponseField, word: &str, out: &mut impl FnMut(Event<'_>)) {
+        match field {
+            ResponseField::Id => self.preamble.started(Some(word), None, out),
+            ResponseField::Model => self.preamble.started(None, Some(word), out),
+            // The requested tier. A later message names the one that answers.
+            ResponseField::ServiceTier if word == "auto" => {}
+            ResponseField::ServiceTier => self.preamble.tier(Some(word), None, out),
+            ResponseField::SystemFingerprint => self.preamble.tier(None, Some(word), out),
+            ResponseField::Status if matches!(word, "queued" | "in_progress") => {}
+            ResponseField::Status if !self.is_stored => {
+                self.has_ended = true;
+                self.status_failed |= word == "failed";
+                out(Event::Stopped { choice: 0, reason: word });
+            }
+            ResponseField::Status | ResponseField::Usage | ResponseField::Item(_) => {}
+        }
+    }
+}
+
+impl Format for Responses {
+    type Field = ResponseField;
+
+    const BARE_OBJECT_IS_ERROR: bool = false;
+
+    fn paths(&self) -> &'static Paths<ResponseField> {
+        &RESPONSE
+    }
+
+    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let kind = message_type(message.name, message.data);
+        match &*kind {
+            "error" => self.text_message(&kind, Message { is_error: true, ..message }, out),
+            _ if message.is_error => self.text_message(&kind, message, out),
+            // Each of the first messages has all that is known at the start.
+            "response.created" | "response.queued" | "response.in_progress" => {
+                if !std::mem::replace(&mut self.has_begun, true) {
+                    self.response(message.data, out);
+                }
+            }
+            "response.completed"
+            | "response.incomplete"
+            | "response.failed"
+            | "response.cancelled"
+            | "response.done" => self.last(&kind, message.data, out),
+            "response.output_item.done" if !self.is_stored => self.item(message, out),
+            kind if text_type(kind).is_some() || !kind.starts_with("response.") => {
+                self.text_message(kind, message, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn value(
+        &mut self,
+        field: ResponseField,
+        position: Position<'_>,
+        value: Value<'_>,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        match field {
+            ResponseField::Usage => {
+                if let Some(json) = self.object.feed(value)
+                    && !self.is_stored
+                {
+                    RawUsage::emit(&json, false, out);
+                }
+            }
+            ResponseField::Item(field) => {
+                if !self.is_stored {
+                    let id = (position.list(0), position.last());
+                    self.items.read(field, id, value, false, out);
+                }
+            }
+            field => {
+                if let Some(word) = self.text.feed(value) {
+                    self.word(field, &word, out);
+                }
+            }
+        }
+    }
+
+    /// A stored response that failed was fetched all the same.
+    fn end(&mut self, is_error: &mut bool, _: &mut impl FnMut(Event<'_>)) {
+        *is_error = (*is_error || self.status_failed) && !self.is_stored;
+    }
+}
+
+impl TextMessage<'_> {
+    /// Returns the complete text, if the message has one.
+    fn complete(&self) -> Option<&str> {
+        [
+            &*self.text.0,
+            &*self.refusal.0,
+            &*self.arguments.0,
+            &*self.input.0,
+            &*self.transcript.0,
+            &*self.code.0,
+            &*self.diff.0,
+        ]
+        .into_iter()
+        .find(|text| !text.is_empty())
+    }
+}
+
+impl ErrorReport for TextMessage<'_> {
+    fn is_error(&self) -> bool {
+        !self.error.is_none()
+    }
+
+    fn error_kind(&self) -> Option<&str> {
+        self.error.kind().or(identifier(&self.code.0))
+    }
+}
+
+/// Returns the location and the extent of the text in messages of a type. Includes former names.
+fn text_type(kind: &str) -> Option<(TextLocation, Extent)> {
+    let (what, extent) = kind.strip_prefix("response.")?.rsplit_once('.')?;
+    let extent = match extent {
+        "delta" => Extent::Piece,
+        "done" => Extent::Complete,
+        _ => return None,
+    };
+    let location = match what {
+        "output_text" => TextLocation::Text,
+        "refusal" => TextLocation::Refusal,
+        "reasoning_text" | "reasoning" => TextLocation::Reasoning,
+        "reasoning_summary_text" | "reasoning_summary" => TextLocation::Summary,
+        "function_call_arguments"
+        | "custom_tool_call_input"
+        | "mcp_call_arguments"
+        | "mcp_call.arguments"
+        | "code_interpreter_call_code"
+        | "code_interpreter_call.code"
+        | "apply_patch_call_operation_diff"
+        | "shell_call_command" => TextLocation::Tool,
+        "audio.transcript" | "output_audio_transcript" => TextLocation::Transcript,
+        _ => return None,
+    };
+    Some((location, extent))
+}
+
+/// Scans a message and reports malformed text.
+fn scan<Out: FnMut(Event<'_>)>(
+    paths: &'static Paths<ResponseField>,
+    data: &[u8],
+    out: &mut Out,
+    mut read: impl FnMut(Meaning<ResponseField>, Position<'_>, Value<'_>, &mut Out),
+) {
+    let mut scanner = JsonScanner::new(paths);
+    scanner.push(data, &mut |meaning, position, value| read(meaning, position, value, out));
+    match scanner.finish(&mut |meaning, position, value| read(meaning, position, value, out)) {
+        Outcome::Complete if scanner.is_lossy() => out(Event::Odd(Anomaly::BadText)),
+        Outcome::Complete => {}
+        Outcome::Cut | Outcome::Malformed => out(Event::Odd(Anomaly::BadJson)),
+    }
+}
+
+/// Returns an index, 0 if it is absent.
+fn index(count: Count) -> u32 {
+    u32::try_from(count.0.unwrap_or_default()).unwrap_or(u32::MAX)
+}
 
 #[cfg(test)]
 mod tests;

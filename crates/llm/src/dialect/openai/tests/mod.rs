@@ -243,7 +243,7 @@ fn errors_of_all_shapes() {
         assert_eq!(read(Api::OpenAiEmbeddings, 400, shape.as_bytes()), [failed(kind)], "{shape}");
     }
     let listed = r#"[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}]"#;
-    assert_eq!(body(Api::OpenAiChat, listed), [failed(Some("429"))]);
+    assert_eq!(body(Api::OpenAiChat, listed), [failed(Some("RESOURCE_EXHAUSTED"))]);
     for other in [
         r#"{"detail":"Unauthorized"}"#,
         r#"{"message":"no"}"#,
@@ -373,7 +373,8 @@ fn what_was_understood_of_a_broken_body_counts() {
     assert_eq!(body(Api::OpenAiChat, cut_off), [&understood[..], &["Odd(Unterminated)"]].concat());
     let broken = format!("{cut_off}\" oops");
     assert_eq!(body(Api::OpenAiChat, &broken), [&understood[..], &["Odd(BadJson)"]].concat());
-    assert_eq!(body(Api::OpenAiChat, "[\"\\ud83d\"]"), ["Odd(BadText)"]);
+    let half = r#"{"choices":[{"message":{"content":"\ud83d"}}]}"#;
+    assert_eq!(body(Api::OpenAiChat, half), ["0 Text \"\u{FFFD}\"", "Odd(BadText)"]);
 }
 
 #[test]

@@ -1,0 +1,390 @@
+//! Anthropic: Messages and the older Complete, as served by Anthropic, Vertex AI, Bedrock and gateways, and token
+//! counting, whose response is not read.
+//!
+//! A message is a list of content blocks, numbered alike whatever they hold. There is one choice.
+
+use serde::Deserialize;
+
+use super::emit::{Preamble, ToolBlocks, emit_call, emit_text};
+use super::error_field::ERROR_ROWS;
+use super::errors::ErrorValue;
+use super::json::{Paths, Position, ShortText, SmallObject, Value};
+use super::lenient::{Count, JsonText, Object, Text};
+use super::request::{RequestField, RequestPaths, RequestState};
+use super::response::{ErrorReport, Format, FormatReader, Message};
+use super::uncached_usage::UncachedUsage;
+use super::{Api, Event, Part, RequestFacts, Usage};
+
+/// The only choice.
+const CHOICE: u32 = 0;
+
+/// Reads the response of one call.
+pub type Reader = FormatReader<Messages>;
+
+#[derive(Debug, Default)]
+pub struct Messages {
+    preamble: Preamble,
+    blocks: ToolBlocks,
+    /// The block whose tool call was complete at its start. Its deltas repeat it.
+    complete_block: Option<u64>,
+    usage: UncachedUsage,
+    /// Output at the start of the message. It counts only if no other is reported.
+    first_output: Option<u64>,
+    text: ShortText,
+    object: SmallObject,
+    /// Id and name of the current tool call of a body.
+    call: [Option<String>; 2],
+}
+
+/// Meaning of a value of a JSON body.
+#[derive(Clone, Copy, Debug)]
+pub enum MessageField {
+    Id,
+    Model,
+    StopReason,
+    Usage,
+    Text,
+    Thinking,
+    Block,
+    CallId,
+    CallName,
+    Input,
+}
+
+static PATHS: Paths<MessageField> = Paths::new(&[
+    ("id", MessageField::Id),
+    ("model", MessageField::Model),
+    ("stop_reason", MessageField::StopReason),
+    ("usage{}", MessageField::Usage),
+    ("completion|content", MessageField::Text),
+    ("content.*", MessageField::Block),
+    ("content.*.text", MessageField::Text),
+    ("content.*.thinking", MessageField::Thinking),
+    ("content.*.id", MessageField::CallId),
+    ("content.*.name", MessageField::CallName),
+    ("content.*.input{}", MessageField::Input),
+])
+.with_errors(ERROR_ROWS);
+
+static REQUEST: RequestPaths = RequestPaths::new(&[
+    ("model", RequestField::Model),
+    ("stream", RequestField::Stream),
+    ("messages.*.content", RequestField::Prompt),
+    ("messages.*.content.*.text|content", RequestField::Prompt),
+    // Results of tools.
+    ("messages.*.content.*.content.*.text", RequestField::Prompt),
+    ("system|prompt", RequestField::Prompt),
+    ("system.*.text", RequestField::Prompt),
+    ("max_tokens|max_tokens_to_sample", RequestField::MaxTokens),
+    ("max_tokens", RequestField::Rule(messages_limit)),
+    ("max_tokens_to_sample", RequestField::Rule(complete_limit)),
+    ("temperature", RequestField::Temperature),
+    ("top_p", RequestField::TopP),
+    ("top_k", RequestField::TopK),
+    ("stop_sequences.*", RequestField::Stop),
+    ("service_tier", RequestField::ServiceTier),
+    ("thinking.type", RequestField::Rule(thinking)),
+    ("output_config.effort", RequestField::ReasoningLevel),
+    ("output_config.format.type", RequestField::OutputFormat),
+    ("output_format.type", RequestField::OutputFormat),
+    ("tools.*", RequestField::Tools),
+]);
+
+/// A message of a stream, of the newer format and of the older one, which share only the type.
+///
+/// The fields of a delta show what it holds, because new types appear often: generated text is always `text`, `thinking`
+/// or `partial_json`. Signatures, citations and compacted contexts are not generated text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Chunk<'a> {
+    #[serde(rename = "type")]
+    kind: Text<'a>,
+    message: Object<Box<MessageStart<'a>>>,
+    index: Count,
+    content_block: Object<Box<Block<'a>>>,
+    delta: Object<Delta<'a>>,
+    usage: Object<Box<RawUsage<'a>>>,
+    error: ErrorValue<'a>,
+    /// The older format.
+    completion: Text<'a>,
+    stop_reason: Text<'a>,
+    id: Text<'a>,
+    model: Text<'a>,
+}
+
+/// The message before it has content.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct MessageStart<'a> {
+    id: Text<'a>,
+    model: Text<'a>,
+    usage: Object<RawUsage<'a>>,
+}
+
+/// The start of a block, mostly empty.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Block<'a> {
+    id: Text<'a>,
+    /// Of the tool.
+    name: Text<'a>,
+    text: Text<'a>,
+    thinking: Text<'a>,
+    input: JsonText,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Delta<'a> {
+    text: Text<'a>,
+    thinking: Text<'a>,
+    partial_json: Text<'a>,
+    stop_reason: Text<'a>,
+}
+
+/// Usage of a message. The billed parts of `iterations` are in these counts already.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct RawUsage<'a> {
+    input_tokens: Count,
+    output_tokens: Count,
+    cache_read_input_tokens: Count,
+    cache_creation_input_tokens: Count,
+    cache_creation: Object<CacheCreation>,
+    output_tokens_details: Object<OutputDetails>,
+    service_tier: Text<'a>,
+}
+
+/// Cache writes by lifetime.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CacheCreation {
+    ephemeral_5m_input_tokens: Count,
+    ephemeral_1h_input_tokens: Count,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OutputDetails {
+    thinking_tokens: Count,
+}
+
+pub fn reader(_: Api, _: &RequestFacts, failed: bool) -> Reader {
+    FormatReader::new(Messages::default(), failed)
+}
+
+pub const fn request_paths(_: Api) -> &'static RequestPaths {
+    &REQUEST
+}
+
+impl Format for Messages {
+    type Field = MessageField;
+
+    fn paths(&self) -> &'static Paths<MessageField> {
+        &PATHS
+    }
+
+    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+        message.parse::<Chunk<'_>, _>(&mut None, out, |chunk, out| {
+            self.chunk(message.name, chunk, out);
+        });
+    }
+
+    fn value(
+        &mut self,
+        field: MessageField,
+        position: Position<'_>,
+        value: Value<'_>,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        let block = u64::from(position.list(0));
+        let part = match field {
+            MessageField::Text => Part::Text,
+            MessageField::Thinking => Part::Reasoning,
+            MessageField::Input => Part::Tool(self.blocks.call(block)),
+            MessageField::Usage => {
+                if let Some(json) = self.object.feed(value) {
+                    let raw: RawUsage<'_> = serde_json::from_str(&json).unwrap_or_default();
+                    self.usage(&raw, raw.counts(), out);
+                }
+                return;
+            }
+            MessageField::Block => {
+                if value == Value::End {
+                    self.end_block(block, out);
+                }
+                return;
+            }
+            MessageField::Id
+            | MessageField::Model
+            | MessageField::StopReason
+            | MessageField::CallId
+            | MessageField::CallName => {
+                if let Some(word) = self.text.feed(value) {
+                    self.word(field, word, out);
+                }
+                return;
+            }
+        };
+        if let Value::Text(text) = value {
+            emit_text(CHOICE, part, text, out);
+        }
+    }
+}
+
+impl Messages {
+    fn chunk(&mut self, name: &[u8], chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let index = chunk.index.0.unwrap_or_default();
+        if let Some(delta) = &chunk.delta.0 {
+            self.delta(index, delta, out);
+        }
+        if let Some(block) = &chunk.content_block.0 {
+            self.begin_block(index, block, out);
+        }
+        if let Some(start) = &chunk.message.0 {
+            self.preamble.started(start.id.some(), start.model.some(), out);
+            if let Some(usage) = &start.usage.0 {
+                let counts = usage.counts();
+                self.first_output = counts.output;
+                self.usage(usage, UncachedUsage { output: None, ..counts }, out);
+            }
+        }
+        self.preamble.started(chunk.id.some(), chunk.model.some(), out);
+        emit_text(CHOICE, Part::Text, &chunk.completion.0, out);
+        emit_stopped(chunk.stop_reason.some(), out);
+        if let Some(usage) = &chunk.usage.0 {
+            self.usage(usage, usage.counts(), out);
+        }
+        if chunk.kind.0 == "message_stop" || name == b"message_stop" {
+            if let Some(output) = self.first_output.filter(|_| self.usage.output.is_none()) {
+                out(Event::Usage(Usage { output: Some(output), ..Usage::default() }));
+            }
+            out(Event::Done);
+        }
+    }
+
+    fn begin_block(&mut self, index: u64, block: &Block<'_>, out: &mut impl FnMut(Event<'_>)) {
+        self.blocks.begin(index);
+        self.complete_block = self.complete_block.filter(|known| *known != index);
+        if let Some(name) = block.name.some() {
+            let number = self.blocks.call(index);
+            emit_call((CHOICE, number), block.id.some(), Some(name), out);
+        }
+        emit_text(CHOICE, Part::Reasoning, &block.thinking.0, out);
+        emit_text(CHOICE, Part::Text, &block.text.0, out);
+        // Mostly empty: the deltas hold it.
+        let input = block.input.0.as_str();
+        if !matches!(input, "" | "{}") {
+            emit_text(CHOICE, Part::Tool(self.blocks.call(index)), input, out);
+            self.complete_block = Some(index);
+        }
+    }
+
+    fn delta(&mut self, index: u64, delta: &Delta<'_>, out: &mut impl FnMut(Event<'_>)) {
+        emit_text(CHOICE, Part::Reasoning, &delta.thinking.0, out);
+        emit_text(CHOICE, Part::Text, &delta.text.0, out);
+        if let Some(input) = delta.partial_json.some()
+            && self.complete_block != Some(index)
+        {
+            emit_text(CHOICE, Part::Tool(self.blocks.call(index)), input, out);
+        }
+        emit_stopped(delta.stop_reason.some(), out);
+    }
+
+    /// Ends a block of a body.
+    fn end_block(&mut self, block: u64, out: &mut impl FnMut(Event<'_>)) {
+        let [id, name] = std::mem::take(&mut self.call);
+        if let Some(name) = name {
+            let number = self.blocks.call(block);
+            emit_call((CHOICE, number), id.as_deref(), Some(&name), out);
+        }
+    }
+
+    /// Reads a short string of a body.
+    fn word(&mut self, field: MessageField, word: String, out: &mut impl FnMut(Event<'_>)) {
+        let [id, name] = &mut self.call;
+        match field {
+            MessageField::CallId => *id = Some(word),
+            MessageField::CallName => *name = Some(word),
+            MessageField::Id => self.preamble.started(Some(&word), None, out),
+            MessageField::Model => self.preamble.started(None, Some(&word), out),
+            MessageField::StopReason => emit_stopped(Some(&word), out),
+            MessageField::Usage
+            | MessageField::Text
+            | MessageField::Thinking
+            | MessageField::Block
+            | MessageField::Input => {}
+        }
+    }
+
+    /// Emits usage. Counts are cumulative, and later ones overwrite earlier ones field by field.
+    fn usage(
+        &mut self,
+        raw: &RawUsage<'_>,
+        counts: UncachedUsage,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        self.preamble.tier(raw.service_tier.some(), None, out);
+        self.usage.merge(counts);
+        if let Some(usage) = self.usage.usage() {
+            out(Event::Usage(usage));
+        }
+    }
+}
+
+impl RawUsage<'_> {
+    fn counts(&self) -> UncachedUsage {
+        let creation = self.cache_creation.0.as_ref();
+        let written = creation.and_then(|creation| {
+            let parts =
+                [creation.ephemeral_5m_input_tokens.0, creation.ephemeral_1h_input_tokens.0];
+            parts.into_iter().flatten().reduce(u64::saturating_add)
+        });
+        let details = self.output_tokens_details.0.as_ref();
+        UncachedUsage {
+            input: self.input_tokens.0,
+            output: self.output_tokens.0,
+            cache_read: self.cache_read_input_tokens.0,
+            cache_write: self.cache_creation_input_tokens.0.or(written),
+            reasoning: details.and_then(|details| details.thinking_tokens.0),
+        }
+    }
+}
+
+impl ErrorReport for Chunk<'_> {
+    fn is_error(&self) -> bool {
+        !self.error.is_none()
+    }
+
+    fn error_kind(&self) -> Option<&str> {
+        self.error.kind()
+    }
+}
+
+fn emit_stopped(reason: Option<&str>, out: &mut impl FnMut(Event<'_>)) {
+    if let Some(reason) = reason {
+        out(Event::Stopped { choice: CHOICE, reason });
+    }
+}
+
+/// Of the formats whose prompt is in `messages`, only this one requires a limit.
+fn messages_limit(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+    if let Value::Number(_) = value {
+        state.facts.api.get_or_insert(Api::AnthropicMessages);
+    }
+}
+
+fn complete_limit(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+    if let Value::Number(_) = value {
+        state.facts.api.get_or_insert(Api::AnthropicComplete);
+    }
+}
+
+fn thinking(state: &mut RequestState, _: Position<'_>, value: Value<'_>) {
+    if let Some(word) = state.string(value) {
+        state.facts.reasoning = word != "disabled";
+    }
+}
+
+#[cfg(test)]
+mod tests;

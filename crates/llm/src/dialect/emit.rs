@@ -1,0 +1,142 @@
+//! Helpers that emit events, shared by all formats.
+
+use super::{Event, Part, Timings, Usage};
+
+/// The most tool calls of one response with a number of their own. Agents request a few dozen; further calls are counted
+/// with the last.
+const MOST_CALLS: usize = 256;
+
+/// Emits a piece of generated text unless it is empty.
+pub fn emit_text(choice: u32, part: Part, text: &str, out: &mut impl FnMut(Event<'_>)) {
+    if !text.is_empty() {
+        out(Event::Text { choice, part, text });
+    }
+}
+
+/// Emits the id and the name of a tool call, as far as there are any.
+pub fn emit_call(
+    (choice, number): (u32, u32),
+    id: Option<&str>,
+    name: Option<&str>,
+    out: &mut impl FnMut(Event<'_>),
+) {
+    if id.or(name).is_some() {
+        out(Event::Call { choice, number, id, name });
+    }
+}
+
+/// Emits token counts unless there are none.
+pub fn emit_usage(usage: Usage, out: &mut impl FnMut(Event<'_>)) {
+    if usage != Usage::default() {
+        out(Event::Usage(usage));
+    }
+}
+
+/// Emits durations unless there are none.
+pub fn emit_timings(timings: Timings, out: &mut impl FnMut(Event<'_>)) {
+    if timings != Timings::default() {
+        out(Event::Timings(timings));
+    }
+}
+
+/// Returns the index that a message gives, if it fits.
+pub fn index(count: super::lenient::Count) -> Option<u32> {
+    u32::try_from(count.0?).ok()
+}
+
+/// Emits values that every message of a response repeats only once.
+#[derive(Debug, Default)]
+pub struct Preamble {
+    id: bool,
+    model: bool,
+    service_tier: bool,
+    system_fingerprint: bool,
+}
+
+impl Preamble {
+    pub fn started(
+        &mut self,
+        id: Option<&str>,
+        model: Option<&str>,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        let id = first(&mut self.id, id);
+        let model = first(&mut self.model, model);
+        if id.or(model).is_some() {
+            out(Event::Started { id, model });
+        }
+    }
+
+    pub fn tier(
+        &mut self,
+        service_tier: Option<&str>,
+        system_fingerprint: Option<&str>,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        let service_tier = first(&mut self.service_tier, service_tier);
+        let system_fingerprint = first(&mut self.system_fingerprint, system_fingerprint);
+        if service_tier.or(system_fingerprint).is_some() {
+            out(Event::Tier { service_tier, system_fingerprint });
+        }
+    }
+}
+
+fn first<'v>(known: &mut bool, value: Option<&'v str>) -> Option<&'v str> {
+    let value = value.filter(|_| !*known);
+    *known |= value.is_some();
+    value
+}
+
+/// Numbers the tool calls among the content blocks of a message, for formats that number all blocks alike.
+#[derive(Debug, Default)]
+pub struct ToolBlocks {
+    /// The block index of each call, in order of arrival, until another block reuses it.
+    calls: Vec<Option<u64>>,
+}
+
+impl ToolBlocks {
+    /// Begins a block. An earlier block with the same index has ended.
+    pub fn begin(&mut self, index: u64) {
+        for call in &mut self.calls {
+            *call = call.filter(|known| *known != index);
+        }
+    }
+
+    /// Returns the number, from 0, of the tool call in the block with this index.
+    pub fn call(&mut self, index: u64) -> u32 {
+        let known = self.calls.iter().position(|known| *known == Some(index));
+        let number = known.unwrap_or_else(|| {
+            if self.calls.len() < MOST_CALLS {
+                self.calls.push(Some(index));
+            }
+            self.calls.len() - 1
+        });
+        u32::try_from(number).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_calls_in_order_of_arrival() {
+        let mut blocks = ToolBlocks::default();
+        blocks.begin(0);
+        blocks.begin(1);
+        assert_eq!((blocks.call(1), blocks.call(1)), (0, 0));
+        assert_eq!((blocks.call(3), blocks.call(1), blocks.call(3)), (1, 0, 1));
+        blocks.begin(1);
+        assert_eq!((blocks.call(1), blocks.call(3)), (2, 1));
+    }
+
+    #[test]
+    fn bounds_the_number_of_calls() {
+        let mut blocks = ToolBlocks::default();
+        for index in 0..1000 {
+            blocks.call(index);
+        }
+        assert_eq!(blocks.calls.len(), MOST_CALLS);
+        assert_eq!(blocks.call(5000), 255);
+    }
+}

@@ -1,0 +1,165 @@
+//! Errors that a response reports. Only the kind is read: an error message is content.
+//!
+//! Errors in a message of a stream are parsed ([`ErrorValue`]), those in a body are scanned ([`ErrorScanner`]).
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess};
+
+use super::Event;
+use super::error_field::ErrorField;
+use super::json::{ShortText, Value};
+use super::lenient::{Code, FromAny, Text, impl_lenient};
+
+/// The longest kind of an error. Longer texts are sentences.
+const LONGEST_KIND: usize = 64;
+
+/// The value of `error` in a message of a stream.
+#[derive(Debug, Default)]
+pub enum ErrorValue<'a> {
+    #[default]
+    None,
+    /// Only a message.
+    Message,
+    Object(Box<ErrorObject<'a>>),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub struct ErrorObject<'a> {
+    #[serde(rename = "type")]
+    pub kind: Text<'a>,
+    /// Google's name of the kind.
+    pub status: Text<'a>,
+    pub code: Code<'a>,
+}
+
+impl<'de: 'a, 'a> FromAny<'de> for ErrorValue<'a> {
+    fn copied(text: &str) -> Self {
+        if text.is_empty() { Self::None } else { Self::Message }
+    }
+
+    /// Reads the first of several errors.
+    fn seq<A: SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
+        let first = seq.next_element()?.unwrap_or_default();
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(first)
+    }
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        Box::deserialize(MapAccessDeserializer::new(map)).map(Self::Object)
+    }
+}
+
+impl ErrorValue<'_> {
+    pub const fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// Returns the type, the status or the code, whichever is the first identifier.
+    pub fn kind(&self) -> Option<&str> {
+        let Self::Object(object) = self else {
+            return None;
+        };
+        [&*object.kind.0, &*object.status.0, &*object.code.0].into_iter().find_map(identifier)
+    }
+}
+
+/// Collects what a body says about an error.
+#[derive(Debug, Default)]
+pub struct ErrorScanner {
+    text: ShortText,
+    is_error: bool,
+    /// The most specific kind so far.
+    kind: Option<(ErrorField, String)>,
+}
+
+impl ErrorScanner {
+    /// Reads one value of the body.
+    pub fn read(&mut self, field: ErrorField, value: Value<'_>) {
+        if field == ErrorField::Error {
+            self.is_error |= matches!(value, Value::Object | Value::Text(_));
+            return;
+        }
+        let Some(word) = self.text.feed(value) else {
+            return;
+        };
+        let kind = match field {
+            ErrorField::ObjectType | ErrorField::TopType if word == "error" => {
+                self.is_error = true;
+                return;
+            }
+            ErrorField::ObjectType => return,
+            ErrorField::ResponseStatus if word == "0" => return,
+            // An HTTP status, which says less than a code.
+            ErrorField::Status if word.parse::<u64>().is_ok() => return,
+            ErrorField::AwsName => unqualified(&word),
+            ErrorField::Error
+            | ErrorField::Type
+            | ErrorField::Status
+            | ErrorField::Code
+            | ErrorField::ResponseStatus
+            | ErrorField::ServerType
+            | ErrorField::TopType
+            | ErrorField::TopCode => &word,
+        };
+        self.is_error |= matches!(
+            field,
+            ErrorField::ResponseStatus | ErrorField::AwsName | ErrorField::ServerType
+        );
+        let is_better = self.kind.as_ref().is_none_or(|(best, _)| field < *best);
+        if is_better && identifier(kind).is_some() {
+            self.kind = Some((field, kind.to_owned()));
+        }
+    }
+
+    /// Returns whether the body is an error, whatever its status.
+    pub const fn is_error(&self) -> bool {
+        self.is_error
+    }
+
+    pub fn kind(&self) -> Option<&str> {
+        self.kind.as_ref().map(|(_, kind)| kind.as_str())
+    }
+}
+
+/// How much was reported of the error of a response. Several messages may report it, the first with less detail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub enum ErrorDetail {
+    #[default]
+    None,
+    Failure,
+    Kind,
+}
+
+impl ErrorDetail {
+    /// Returns whether an error adds detail. Events that are not errors always pass.
+    pub fn admits(&mut self, event: &Event<'_>) -> bool {
+        let Event::Failed { kind } = event else {
+            return true;
+        };
+        let detail = kind.map_or(Self::Failure, |_| Self::Kind);
+        let adds = detail > *self;
+        if adds {
+            *self = detail;
+        }
+        adds
+    }
+}
+
+/// Returns the kind of an error, if it is an identifier and not a message.
+pub fn identifier(kind: &str) -> Option<&str> {
+    let is_word = kind.bytes().all(|byte| byte.is_ascii_graphic());
+    (is_word && !kind.is_empty() && kind.len() <= LONGEST_KIND).then_some(kind)
+}
+
+/// Returns an AWS name without its namespace: `com.amazon.coral.service#ThrottlingException`,
+/// `ThrottlingException:http://…`.
+fn unqualified(name: &str) -> &str {
+    let name = name.rsplit_once('#').map_or(name, |(_, name)| name);
+    name.split_once(':').map_or(name, |(name, _)| name)
+}
+
+impl_lenient! {
+    impl['a] ErrorValue<'a> where 'de: 'a;
+}

@@ -1,0 +1,390 @@
+//! generateContent, embeddings and predictions.
+
+use serde::Deserialize;
+
+use super::calls::CandidateCalls;
+use super::usage::RawUsage;
+use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_usage, index};
+use crate::dialect::error_field::ERROR_ROWS;
+use crate::dialect::errors::ErrorValue;
+use crate::dialect::json::{Paths, Position, ShortText, SmallObject, Value};
+use crate::dialect::lenient::{Code, Count, Flag, JsonText, List, Object, Text};
+use crate::dialect::response::{ErrorReport, Format, Message};
+use crate::dialect::{Event, Part, Usage};
+
+/// How much text of a part is held back until the flag behind it shows whether it is a thought. Summaries of thoughts
+/// have a few kilobytes. Longer text belongs to the answer.
+const LONGEST_HELD: usize = 64 << 10;
+
+/// Names of the finish reasons that Gemini and Vertex AI number alike. A client may request enums as integers
+/// (`enum-encoding=int`), as some of Google's libraries do. Other numbers have two meanings and stay digits.
+const FINISH_REASONS: [&str; 6] =
+    ["FINISH_REASON_UNSPECIFIED", "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER"];
+
+/// The same for the reasons to refuse a prompt.
+const BLOCK_REASONS: [&str; 5] =
+    ["BLOCK_REASON_UNSPECIFIED", "SAFETY", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT"];
+
+#[derive(Debug, Default)]
+pub struct Generate {
+    preamble: Preamble,
+    calls: CandidateCalls,
+    text: ShortText,
+    object: SmallObject,
+    /// The candidate whose part of a body is being read.
+    choice: u32,
+    held: String,
+    is_thought: Option<bool>,
+    /// Tokens of all instances that were embedded.
+    embedded: Option<u64>,
+}
+
+/// Meaning of a value of a JSON body.
+#[derive(Clone, Copy, Debug)]
+pub enum GenerateField {
+    Id,
+    Model,
+    FinishReason,
+    BlockReason,
+    Usage,
+    EmbeddedTokens,
+    Part,
+    Text,
+    Thought,
+    Call,
+    CallId,
+    CallName,
+    Arguments,
+}
+
+/// Code Assist wraps responses in an object.
+static PATHS: Paths<GenerateField> = Paths::new(&[
+    ("responseId", GenerateField::Id),
+    ("modelVersion", GenerateField::Model),
+    ("candidates.*.finishReason", GenerateField::FinishReason),
+    ("promptFeedback.blockReason", GenerateField::BlockReason),
+    ("usageMetadata{}", GenerateField::Usage),
+    ("predictions.*.embeddings.statistics.token_count", GenerateField::EmbeddedTokens),
+    ("candidates.*.content.parts.*", GenerateField::Part),
+    ("candidates.*.content.parts.*.text", GenerateField::Text),
+    ("candidates.*.content.parts.*.thought", GenerateField::Thought),
+    ("candidates.*.content.parts.*.functionCall|toolCall|executableCode", GenerateField::Call),
+    ("candidates.*.content.parts.*.functionCall|toolCall.id", GenerateField::CallId),
+    ("candidates.*.content.parts.*.functionCall|toolCall.name", GenerateField::CallName),
+    ("candidates.*.content.parts.*.functionCall|toolCall.args{}", GenerateField::Arguments),
+    ("candidates.*.content.parts.*.executableCode.code", GenerateField::Arguments),
+])
+.with_errors(ERROR_ROWS)
+.unwraps(&["response"]);
+
+/// A message of a stream. Strings are borrowed from the frame. Rare fields are boxed to keep the struct small.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Chunk<'a> {
+    candidates: List<Candidate<'a>>,
+    prompt_feedback: Object<Feedback<'a>>,
+    usage_metadata: Object<RawUsage<'a>>,
+    model_version: Text<'a>,
+    response_id: Text<'a>,
+    error: ErrorValue<'a>,
+    /// The message itself, if it is wrapped: Code Assist adds a trace.
+    response: Object<Box<Chunk<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Feedback<'a> {
+    block_reason: Code<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Candidate<'a> {
+    index: Count,
+    content: Object<Content<'a>>,
+    finish_reason: Code<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Content<'a> {
+    parts: List<ContentPart<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct ContentPart<'a> {
+    text: Text<'a>,
+    /// The text is a summary of a thought.
+    thought: Flag,
+    function_call: Object<Box<Call<'a>>>,
+    /// Call of a tool that Google runs.
+    tool_call: Object<Box<Call<'a>>>,
+    executable_code: Object<Box<Executable<'a>>>,
+}
+
+/// A call of a function. If arguments are streamed, the first message has the name and the next ones have `partialArgs`,
+/// until one is not marked `willContinue`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Call<'a> {
+    id: Text<'a>,
+    name: Text<'a>,
+    args: JsonText,
+    partial_args: List<Argument<'a>>,
+}
+
+/// One value of the arguments, or a piece of a string. The path of the value is not what the model wrote.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Argument<'a> {
+    string_value: Text<'a>,
+    number_value: JsonText,
+    bool_value: JsonText,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct Executable<'a> {
+    code: Text<'a>,
+}
+
+impl Format for Generate {
+    type Field = GenerateField;
+
+    fn paths(&self) -> &'static Paths<GenerateField> {
+        &PATHS
+    }
+
+    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+        // An error may be wrapped in a list.
+        message.parse_all::<Chunk<'_>, _>(&mut None, out, |chunk, out| {
+            self.chunk(chunk.unwrapped(), out);
+        });
+    }
+
+    fn value(
+        &mut self,
+        field: GenerateField,
+        position: Position<'_>,
+        value: Value<'_>,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        let choice = position.list(0);
+        match (field, value) {
+            (GenerateField::Part, Value::Object) => {
+                self.choice = choice;
+                self.is_thought = None;
+            }
+            (GenerateField::Part, Value::End) => self.end_part(out),
+            (GenerateField::Thought, Value::Bool(true)) => {
+                self.is_thought.get_or_insert(true);
+                self.flush(out);
+            }
+            (GenerateField::Text, Value::Text(text)) => self.hold(text, out),
+            (GenerateField::Call, Value::Object) => {
+                self.calls.begin(choice);
+            }
+            (GenerateField::Arguments, Value::Text(text)) => {
+                emit_text(choice, self.calls.current(choice), text, out);
+            }
+            (GenerateField::Usage, value) => {
+                if let Some(json) = self.object.feed(value) {
+                    self.usage(&serde_json::from_str(&json).unwrap_or_default(), out);
+                }
+            }
+            (
+                GenerateField::Part
+                | GenerateField::Thought
+                | GenerateField::Text
+                | GenerateField::Call
+                | GenerateField::Arguments,
+                _,
+            ) => {}
+            (field, value) => {
+                if let Some(word) = self.text.feed(value) {
+                    self.word(field, choice, &word, out);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, _: &mut bool, out: &mut impl FnMut(Event<'_>)) {
+        self.end_part(out);
+        emit_usage(Usage { input: self.embedded, ..Usage::default() }, out);
+    }
+}
+
+impl Generate {
+    fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
+        self.preamble.started(chunk.response_id.some(), chunk.model_version.some(), out);
+        let mut has_candidates = false;
+        for (position, candidate) in (0..).zip(chunk.candidates.iter()) {
+            has_candidates = true;
+            let choice = index(candidate.index).unwrap_or(position);
+            let content = candidate.content.0.iter();
+            for part in content.flat_map(|content| content.parts.iter()) {
+                self.part(choice, part, out);
+            }
+            if let Some(reason) = enum_name(&candidate.finish_reason.0, &FINISH_REASONS) {
+                out(Event::Stopped { choice, reason });
+            }
+        }
+        // A refused prompt has no candidates.
+        let feedback = chunk.prompt_feedback.0.as_ref().filter(|_| !has_candidates);
+        if let Some(feedback) = feedback
+            && let Some(reason) = enum_name(&feedback.block_reason.0, &BLOCK_REASONS)
+        {
+            out(Event::Stopped { choice: 0, reason });
+        }
+        if let Some(usage) = &chunk.usage_metadata.0 {
+            self.usage(usage, out);
+        }
+    }
+
+    /// Reads a part of a candidate. The model wrote the code that Google runs, as the arguments of a tool, but not its
+    /// output.
+    fn part(&mut self, choice: u32, part: &ContentPart<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let text_part = if part.thought.0 { Part::Reasoning } else { Part::Text };
+        emit_text(choice, text_part, &part.text.0, out);
+        if let Some(call) = &part.function_call.0 {
+            // If arguments are streamed, only the first message of a call has its name.
+            if call.name.some().is_some() {
+                self.calls.begin(choice);
+            }
+            call.emit((choice, self.calls.number(choice)), out);
+        }
+        if let Some(call) = &part.tool_call.0 {
+            self.calls.begin(choice);
+            call.emit((choice, self.calls.number(choice)), out);
+        }
+        if let Some(executable) = &part.executable_code.0 {
+            let part = self.calls.begin(choice);
+            emit_text(choice, part, &executable.code.0, out);
+        }
+    }
+
+    /// Emits usage, which is cumulative and part of nearly every message.
+    fn usage(&mut self, usage: &RawUsage<'_>, out: &mut impl FnMut(Event<'_>)) {
+        self.preamble.tier(usage.tier(), None, out);
+        if let Some(usage) = usage.usage() {
+            out(Event::Usage(usage));
+        }
+    }
+
+    /// Reads a short value of a body.
+    fn word(
+        &mut self,
+        field: GenerateField,
+        choice: u32,
+        word: &str,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        match field {
+            GenerateField::Id => self.preamble.started(Some(word), None, out),
+            GenerateField::Model => self.preamble.started(None, Some(word), out),
+            GenerateField::FinishReason => {
+                if let Some(reason) = enum_name(word, &FINISH_REASONS) {
+                    out(Event::Stopped { choice, reason });
+                }
+            }
+            GenerateField::BlockReason => {
+                if let Some(reason) = enum_name(word, &BLOCK_REASONS) {
+                    out(Event::Stopped { choice: 0, reason });
+                }
+            }
+            GenerateField::EmbeddedTokens => {
+                if let Some(tokens) = word.parse().ok().and_then(crate::dialect::lenient::whole) {
+                    self.embedded = Some(self.embedded.unwrap_or(0).saturating_add(tokens));
+                }
+            }
+            GenerateField::CallId => {
+                emit_call((choice, self.calls.number(choice)), Some(word), None, out);
+            }
+            GenerateField::CallName => {
+                emit_call((choice, self.calls.number(choice)), None, Some(word), out);
+            }
+            GenerateField::Usage
+            | GenerateField::Part
+            | GenerateField::Text
+            | GenerateField::Thought
+            | GenerateField::Call
+            | GenerateField::Arguments => {}
+        }
+    }
+
+    /// Holds back text of a part until its kind is known.
+    fn hold(&mut self, text: &str, out: &mut impl FnMut(Event<'_>)) {
+        self.held.push_str(text);
+        if self.held.len() > LONGEST_HELD {
+            self.is_thought.get_or_insert(false);
+        }
+        if self.is_thought.is_some() {
+            self.flush(out);
+        }
+    }
+
+    fn end_part(&mut self, out: &mut impl FnMut(Event<'_>)) {
+        self.flush(out);
+        self.is_thought = None;
+    }
+
+    fn flush(&mut self, out: &mut impl FnMut(Event<'_>)) {
+        let part = if self.is_thought == Some(true) { Part::Reasoning } else { Part::Text };
+        emit_text(self.choice, part, &self.held, out);
+        self.held.clear();
+    }
+}
+
+impl Chunk<'_> {
+    fn unwrapped(&self) -> &Self {
+        self.response.0.as_deref().unwrap_or(self)
+    }
+}
+
+impl ErrorReport for Chunk<'_> {
+    fn is_error(&self) -> bool {
+        !self.unwrapped().error.is_none()
+    }
+
+    fn error_kind(&self) -> Option<&str> {
+        self.unwrapped().error.kind()
+    }
+}
+
+impl Call<'_> {
+    fn emit(&self, (choice, number): (u32, u32), out: &mut impl FnMut(Event<'_>)) {
+        emit_call((choice, number), self.id.some(), self.name.some(), out);
+        let part = Part::Tool(number);
+        emit_text(choice, part, &self.args.0, out);
+        for argument in self.partial_args.iter() {
+            emit_text(choice, part, &argument.string_value.0, out);
+            emit_text(choice, part, &argument.number_value.0, out);
+            emit_text(choice, part, &argument.bool_value.0, out);
+        }
+    }
+}
+
+/// Returns the name of an enum value that may be a number, `None` for the unspecified one.
+fn enum_name<'a>(value: &'a str, names: &[&'static str]) -> Option<&'a str> {
+    let number = value.parse::<usize>().ok();
+    let name = number.and_then(|number| names.get(number).copied()).unwrap_or(value);
+    (!name.is_empty() && !name.ends_with("_UNSPECIFIED")).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_numbers_that_both_apis_share() {
+        let names = |value| (enum_name(value, &FINISH_REASONS), enum_name(value, &BLOCK_REASONS));
+        assert_eq!(names("1"), (Some("STOP"), Some("SAFETY")));
+        assert_eq!(names("5"), (Some("OTHER"), Some("5")));
+        assert_eq!(names("12"), (Some("12"), Some("12")));
+        assert_eq!(names("NEW_WORD"), (Some("NEW_WORD"), Some("NEW_WORD")));
+        for none in ["", "0", "FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED"] {
+            assert_eq!(names(none), (None, None), "{none}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The paths of the values that a format reads, each with the meaning of the value.
+
+use crate::dialect::error_field::ErrorField;
+
+/// The most rows of one format: the scanner keeps one bit for each.
+const MOST_ROWS: usize = 128;
+
+/// Ends a path whose objects and lists are delivered as the JSON text that they are.
+const AS_TEXT: &str = "{}";
+
+/// A path and the meaning of the value there.
+///
+/// The path lists the keys from the root, separated by dots. `a|b` matches either key, `*` any element of a list. The
+/// empty path is the root. A path that ends in `{}` delivers an object or a list as compact JSON text.
+pub type Row<F> = (&'static str, F);
+
+/// Every value that a format reads. Two rows may have the same path: both apply.
+#[derive(Debug)]
+pub struct Paths<F: 'static> {
+    /// Rows of another format that this one extends. They apply first.
+    base: &'static [Row<F>],
+    own: &'static [Row<F>],
+    errors: &'static [Row<ErrorField>],
+    /// Keys of the root whose object is read as if it were the root.
+    wrappers: &'static [&'static str],
+}
+
+/// The meaning of a value.
+#[derive(Clone, Copy, Debug)]
+pub enum Meaning<F> {
+    Field(F),
+    Error(ErrorField),
+}
+
+/// Rows that match the path so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Matches {
+    /// Rows that match and may go on.
+    pub open: u128,
+    /// Rows that end here.
+    pub ended: u128,
+    /// An object or a list here is delivered as text.
+    pub is_raw: bool,
+    /// The value is the root, or is read as if it were.
+    pub is_root: bool,
+}
+
+impl<F: Copy> Paths<F> {
+    pub const fn new(own: &'static [Row<F>]) -> Self {
+        let paths = Self { own, base: &[], errors: &[], wrappers: &[] };
+        paths.checked()
+    }
+
+    /// Adds the rows of another format.
+    pub const fn extends(self, base: &'static [Row<F>]) -> Self {
+        Self { base, ..self }.checked()
+    }
+
+    /// Adds the rows of error objects.
+    pub const fn with_errors(self, errors: &'static [Row<ErrorField>]) -> Self {
+        Self { errors, ..self }.checked()
+    }
+
+    /// Reads an object under one of these keys of the root as if it were the root.
+    pub const fn unwraps(self, wrappers: &'static [&'static str]) -> Self {
+        Self { wrappers, ..self }
+    }
+
+    const fn checked(self) -> Self {
+        assert!(self.len() <= MOST_ROWS, "more rows than the scanner has bits");
+        self
+    }
+
+    const fn len(&self) -> usize {
+        self.own.len() + self.base.len() + self.errors.len()
+    }
+
+    /// Returns the matches of the root.
+    pub fn root(&self) -> Matches {
+        let mut root = Matches { is_root: true, ..Matches::default() };
+        for row in 0..u32::try_from(self.len()).unwrap_or_default() {
+            let bit = 1 << row;
+            if self.path(row).is_empty() {
+                root.ended |= bit;
+            } else {
+                root.open |= bit;
+            }
+        }
+        root
+    }
+
+    /// Returns the matches of a key, or of a list element if there is none, below a value `depth` steps from the root.
+    pub fn step(&self, open: u128, depth: usize, key: Option<&str>) -> Matches {
+        let is_wrapper = depth == 0 && key.is_some_and(|key| self.wrappers.contains(&key));
+        let mut matches = if is_wrapper { self.root() } else { Matches::default() };
+        for row in bits(open) {
+            let path = self.path(row);
+            let is_raw = path.ends_with(AS_TEXT);
+            let mut steps = path.strip_suffix(AS_TEXT).unwrap_or(path).split('.').skip(depth);
+            let Some(step) = steps.next().filter(|step| !step.is_empty()) else {
+                continue;
+            };
+            let fits = key.map_or(step == "*", |key| step.split('|').any(|known| known == key));
+            if !fits {
+                continue;
+            }
+            if steps.next().is_some() {
+                matches.open |= 1 << row;
+            } else {
+                matches.ended |= 1 << row;
+                matches.is_raw |= is_raw;
+            }
+        }
+        matches
+    }
+
+    /// Returns the matches of a key of the root.
+    pub fn key(&self, key: &str) -> Matches {
+        self.step(self.root().open, 0, Some(key))
+    }
+
+    /// Returns the meanings of the rows that end here.
+    pub fn meanings(&self, ended: u128) -> impl Iterator<Item = Meaning<F>> + '_ {
+        bits(ended).filter_map(|row| {
+            let row = usize::try_from(row).ok()?;
+            let fields = self.base.iter().chain(self.own).map(|(_, field)| Meaning::Field(*field));
+            let errors = self.errors.iter().map(|(_, field)| Meaning::Error(*field));
+            fields.chain(errors).nth(row)
+        })
+    }
+
+    fn path(&self, row: u32) -> &'static str {
+        let row = usize::try_from(row).unwrap_or(usize::MAX);
+        let fields = self.base.iter().chain(self.own).map(|(path, _)| *path);
+        let errors = self.errors.iter().map(|(path, _)| *path);
+        fields.chain(errors).nth(row).unwrap_or_default()
+    }
+}
+
+impl Matches {
+    /// Whether no row wants the value or anything in it.
+    pub const fn is_none(self) -> bool {
+        self.open == 0 && self.ended == 0
+    }
+}
+
+/// Returns the positions of the bits that are set.
+fn bits(mut set: u128) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let lowest = set.trailing_zeros();
+        (set != 0).then(|| {
+            set &= set - 1;
+            lowest
+        })
+    })
+}

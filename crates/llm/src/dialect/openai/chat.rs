@@ -1,0 +1,460 @@
+//! Chat completions and completions, and every other API whose response is one object: embeddings, moderations.
+
+use super::chunk::{ChatMessage, Choice, Chunk, Content, ContentPart};
+use super::tools::ToolCalls;
+use super::usage::RawUsage;
+use crate::dialect::emit::{Preamble, emit_call, emit_text, emit_timings, index};
+use crate::dialect::error_field::ERROR_ROWS;
+use crate::dialect::errors::{ErrorValue, identifier};
+use crate::dialect::json::{Paths, Position, ShortText, SmallObject, Value};
+use crate::dialect::response::{ErrorReport, Format, Message};
+use crate::dialect::result_usage::ResultUsage;
+use crate::dialect::{Api, Event, Part, Timings};
+
+#[derive(Debug)]
+pub struct Chat {
+    api: Api,
+    preamble: Preamble,
+    tools: ToolCalls,
+    /// Usage that was reported beside the end of each choice.
+    by_choice: ResultUsage,
+    /// Some text of the stream came as `delta` or `text`.
+    has_pieces: bool,
+    text: ShortText,
+    object: SmallObject,
+    /// Which of two keys the text of a choice of a body stands under.
+    text_key: Option<(u32, TextKey)>,
+    /// Where the reasoning of a choice of a body stands. Some providers repeat it in several places.
+    reasoning_key: Option<(u32, ReasoningKey)>,
+    /// The choice of a body whose reason to stop was read last.
+    stopped: Option<u32>,
+}
+
+/// Meaning of a value of a JSON body.
+#[derive(Clone, Copy, Debug)]
+pub enum ChatField {
+    Id,
+    Model,
+    ServiceTier,
+    SystemFingerprint,
+    /// Token counts or durations.
+    Usage,
+    FinishReason,
+    /// What Mistral and DeepSeek call the finish reason on Bedrock. Elsewhere the text that stopped the choice.
+    StopReason,
+    /// Text of a transcription.
+    Transcription,
+    /// Text of a choice of a completion.
+    CompletionText,
+    Content,
+    Reasoning(ReasoningKey),
+    Refusal,
+    CallId,
+    CallName,
+    Arguments,
+    /// The call of the older API, of which a message has at most one.
+    FunctionName,
+    FunctionArguments,
+    AudioTranscript,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum TextKey {
+    Text,
+    Message,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReasoningKey {
+    ReasoningContent,
+    Reasoning,
+    /// GitHub Copilot.
+    ReasoningText,
+    Details,
+    /// A part of the content: Mistral and Databricks.
+    Content,
+}
+
+static PATHS: Paths<ChatField> = Paths::new(&[
+    ("id", ChatField::Id),
+    // `model_id`: watsonx.
+    ("model|model_id", ChatField::Model),
+    ("service_tier", ChatField::ServiceTier),
+    ("system_fingerprint", ChatField::SystemFingerprint),
+    ("usage|timings|time_info|perf_metrics|stats{}", ChatField::Usage),
+    ("x_groq.usage{}", ChatField::Usage),
+    ("choices.*.usage{}", ChatField::Usage),
+    ("text", ChatField::Transcription),
+    ("choices.*.finish_reason", ChatField::FinishReason),
+    ("choices.*.stop_reason", ChatField::StopReason),
+    ("choices.*.text", ChatField::CompletionText),
+    ("choices.*.message.content", ChatField::Content),
+    ("choices.*.message.content.*.text", ChatField::Content),
+    ("choices.*.message.reasoning_content", ChatField::Reasoning(ReasoningKey::ReasoningContent)),
+    ("choices.*.message.reasoning", ChatField::Reasoning(ReasoningKey::Reasoning)),
+    ("choices.*.message.reasoning_text", ChatField::Reasoning(ReasoningKey::ReasoningText)),
+    (
+        "choices.*.message.reasoning_details.*.text|summary",
+        ChatField::Reasoning(ReasoningKey::Details),
+    ),
+    ("choices.*.message.content.*.thinking", ChatField::Reasoning(ReasoningKey::Content)),
+    (
+        "choices.*.message.content.*.thinking|summary.*.text",
+        ChatField::Reasoning(ReasoningKey::Content),
+    ),
+    ("choices.*.message.refusal", ChatField::Refusal),
+    ("choices.*.message.tool_calls.*.id", ChatField::CallId),
+    ("choices.*.message.tool_calls.*.function|custom.name", ChatField::CallName),
+    ("choices.*.message.tool_calls.*.function.arguments", ChatField::Arguments),
+    ("choices.*.message.tool_calls.*.custom.input", ChatField::Arguments),
+    ("choices.*.message.function_call.name", ChatField::FunctionName),
+    ("choices.*.message.function_call.arguments", ChatField::FunctionArguments),
+    ("choices.*.message.audio.transcript", ChatField::AudioTranscript),
+])
+.with_errors(ERROR_ROWS);
+
+impl Chat {
+    pub fn new(api: Api) -> Self {
+        Self {
+            api,
+            preamble: Preamble::default(),
+            tools: ToolCalls::default(),
+            by_choice: ResultUsage::default(),
+            has_pieces: false,
+            text: ShortText::default(),
+            object: SmallObject::default(),
+            text_key: None,
+            reasoning_key: None,
+            stopped: None,
+        }
+    }
+
+    fn chunk(&mut self, chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let model = chunk.model.some().or(chunk.model_id.some());
+        self.preamble.started(chunk.id.some(), model, out);
+        let tier = chunk.service_tier.some();
+        self.preamble.tier(tier, chunk.system_fingerprint.some(), out);
+        for (position, choice) in (0..).zip(chunk.choices.iter()) {
+            self.choice(index(choice.index).unwrap_or(position), choice, out);
+        }
+        self.usage(chunk, out);
+        emit_timings(timings(chunk), out);
+        if let Some(text) = chunk.value.some() {
+            // Writer's completions have no end mark, so every message counts as the last.
+            emit_text(0, Part::Text, text, out);
+            out(Event::Done);
+        }
+    }
+
+    fn choice(&mut self, index: u32, choice: &Choice<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let delta = choice.delta.0.as_ref();
+        // Some providers send the message so far beside each delta. It is read only if no delta has text.
+        let whole = choice.message.0.as_deref().filter(|_| !self.has_pieces);
+        // Others send each piece in the forms of both APIs.
+        let text = choice.text.some();
+        match (self.api, delta, text) {
+            (Api::OpenAiCompletions, _, Some(text)) | (_, None, Some(text)) => {
+                self.has_pieces = true;
+                emit_text(index, Part::Text, text, out);
+            }
+            (_, Some(delta), _) => {
+                self.has_pieces = true;
+                self.chat_message(index, delta, out);
+            }
+            (_, None, None) => {
+                if let Some(whole) = whole {
+                    self.chat_message(index, whole, out);
+                }
+            }
+        }
+        if let Some(reason) = choice.finish_reason.some().or(choice.stop_reason.some()) {
+            out(Event::Stopped { choice: index, reason });
+        }
+    }
+
+    fn chat_message(
+        &mut self,
+        choice: u32,
+        message: &ChatMessage<'_>,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        emit_reasoning(choice, message, out);
+        match &message.content {
+            Content::None => {}
+            Content::Text(text) => emit_text(choice, self.content_part(), text, out),
+            Content::Parts(parts) => {
+                for part in parts {
+                    part.reasoning(&mut |text| emit_text(choice, Part::Reasoning, text, out));
+                    emit_text(choice, self.content_part(), &part.text.0, out);
+                }
+            }
+        }
+        emit_text(choice, Part::Refusal, &message.refusal.0, out);
+        for call in &message.tool_calls.0 {
+            let number = self.tools.number(choice, call);
+            let mut functions = call.function.0.iter().chain(&call.custom.0);
+            let name = functions.find_map(|function| function.name.some());
+            emit_call((choice, number), call.id.some(), name, out);
+            let part = Part::Tool(number);
+            for function in call.function.0.iter().chain(&call.custom.0) {
+                emit_text(choice, part, &function.arguments.0, out);
+                emit_text(choice, part, &function.input.0, out);
+            }
+        }
+        if let Some(function) = &message.function_call.0 {
+            emit_call((choice, 0), None, function.name.some(), out);
+            emit_text(choice, Part::Tool(0), &function.arguments.0, out);
+        }
+        if let Some(audio) = &message.audio.0 {
+            emit_text(choice, Part::Transcript, &audio.transcript.0, out);
+        }
+    }
+
+    /// Returns the part that the content belongs to: vLLM streams transcripts as chat.
+    fn content_part(&self) -> Part {
+        if self.api == Api::OpenAiTranscription { Part::Transcript } else { Part::Text }
+    }
+
+    /// Emits usage. It is cumulative wherever it stands, so that the last one holds. One exception: TGI answers
+    /// completions of several prompts with usage for each, beside the end of its choice, and the sum is the response's.
+    fn usage(&mut self, chunk: &Chunk<'_>, out: &mut impl FnMut(Event<'_>)) {
+        let mut choices = chunk.choices.iter();
+        let only = match (choices.next(), choices.next()) {
+            (Some(choice), None) => Some(choice),
+            _ => None,
+        };
+        let of_groq = chunk.x_groq.0.as_ref().and_then(|groq| groq.usage.0.as_deref());
+        let of_choice = only.and_then(|choice| choice.usage.0.as_deref());
+        let raw = chunk.usage.0.as_deref().or(of_groq).or(of_choice);
+        let Some(usage) = raw.and_then(RawUsage::usage) else {
+            return;
+        };
+        let ended = only
+            .filter(|choice| choice.finish_reason.some().is_some())
+            .and_then(|choice| index(choice.index));
+        match ended {
+            Some(choice) if self.api == Api::OpenAiCompletions => {
+                self.by_choice.add(choice, usage, out);
+            }
+            _ => out(Event::Usage(usage)),
+        }
+    }
+
+    /// Emits a piece of generated text of a body, unless the choice has its text elsewhere.
+    fn generated(
+        &mut self,
+        (choice, part): (u32, Part),
+        key: TextKey,
+        text: &str,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        let is_read = match self.api {
+            // Mistral answers completions with messages.
+            Api::OpenAiCompletions => is_first(&mut self.text_key, choice, key),
+            Api::OpenAiChat => key == TextKey::Message,
+            _ => false,
+        };
+        if is_read {
+            emit_text(choice, part, text, out);
+        }
+    }
+
+    /// Reads a short string of a body.
+    fn word(
+        &mut self,
+        field: ChatField,
+        position: Position<'_>,
+        word: &str,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        let choice = position.list(0);
+        let generates = matches!(self.api, Api::OpenAiChat | Api::OpenAiCompletions);
+        match field {
+            ChatField::Id => self.preamble.started(Some(word), None, out),
+            ChatField::Model => self.preamble.started(None, Some(word), out),
+            // The requested tier. A later message names the one that answers.
+            ChatField::ServiceTier if word == "auto" => {}
+            ChatField::ServiceTier => self.preamble.tier(Some(word), None, out),
+            ChatField::SystemFingerprint => self.preamble.tier(None, Some(word), out),
+            _ if !generates => {}
+            ChatField::FinishReason | ChatField::StopReason => {
+                let is_finish_reason = matches!(field, ChatField::FinishReason);
+                if is_finish_reason || self.stopped != Some(choice) {
+                    self.stopped = Some(choice);
+                    out(Event::Stopped { choice, reason: word });
+                }
+            }
+            ChatField::CallId => emit_call((choice, position.last()), Some(word), None, out),
+            ChatField::CallName => emit_call((choice, position.last()), None, Some(word), out),
+            ChatField::FunctionName => emit_call((choice, 0), None, Some(word), out),
+            ChatField::Usage
+            | ChatField::Transcription
+            | ChatField::CompletionText
+            | ChatField::Content
+            | ChatField::Reasoning(_)
+            | ChatField::Refusal
+            | ChatField::Arguments
+            | ChatField::FunctionArguments
+            | ChatField::AudioTranscript => {}
+        }
+    }
+}
+
+impl Format for Chat {
+    type Field = ChatField;
+
+    const BARE_OBJECT_IS_ERROR: bool = false;
+
+    fn paths(&self) -> &'static Paths<ChatField> {
+        &PATHS
+    }
+
+    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>)) {
+        message.parse::<Chunk<'_>, _>(&mut None, out, |chunk, out| self.chunk(chunk, out));
+    }
+
+    fn value(
+        &mut self,
+        field: ChatField,
+        position: Position<'_>,
+        value: Value<'_>,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        if let ChatField::Usage = field {
+            if let Some(json) = self.object.feed(value)
+                && self.api != Api::OpenAiInputTokens
+            {
+                RawUsage::emit(&json, self.api == Api::OpenAiEmbeddings, out);
+            }
+            return;
+        }
+        let choice = position.list(0);
+        let call = Part::Tool(position.last());
+        let (part, key) = match field {
+            ChatField::Transcription if self.api == Api::OpenAiTranscription => {
+                if let Value::Text(text) = value {
+                    emit_text(0, Part::Transcript, text, out);
+                }
+                return;
+            }
+            ChatField::CompletionText => (Part::Text, TextKey::Text),
+            ChatField::Content => (Part::Text, TextKey::Message),
+            ChatField::Reasoning(_) => (Part::Reasoning, TextKey::Message),
+            ChatField::Refusal => (Part::Refusal, TextKey::Message),
+            ChatField::Arguments => (call, TextKey::Message),
+            ChatField::FunctionArguments => (Part::Tool(0), TextKey::Message),
+            ChatField::AudioTranscript => (Part::Transcript, TextKey::Message),
+            _ => {
+                if let Some(word) = self.text.feed(value) {
+                    self.word(field, position, &word, out);
+                }
+                return;
+            }
+        };
+        let Value::Text(text) = value else {
+            return;
+        };
+        if let ChatField::Reasoning(key) = field
+            && !is_first(&mut self.reasoning_key, choice, key)
+        {
+            return;
+        }
+        self.generated((choice, part), key, text, out);
+    }
+}
+
+impl ErrorReport for Chunk<'_> {
+    fn is_error(&self) -> bool {
+        self.first_error().is_some()
+            || !self.errors.0.is_empty()
+            || self.response_status().is_some()
+            || self.object.0 == "error"
+    }
+
+    /// Returns the first identifier, from the most to the least specific place.
+    fn error_kind(&self) -> Option<&str> {
+        let object = match self.first_error() {
+            Some(ErrorValue::Object(object)) => Some(&**object),
+            Some(ErrorValue::None | ErrorValue::Message) | None => self.errors.0.first(),
+        };
+        [
+            object.map(|object| &*object.kind.0),
+            object.map(|object| &*object.status.0),
+            object.map(|object| &*object.code.0),
+            self.response_status(),
+            Some(&*self.error_type.0),
+            Some(&*self.kind.0).filter(|kind| *kind != "error"),
+            Some(&*self.code.0),
+        ]
+        .into_iter()
+        .flatten()
+        .find_map(identifier)
+    }
+}
+
+impl Chunk<'_> {
+    fn first_error(&self) -> Option<&ErrorValue<'_>> {
+        let of_choices = self.choices.iter().map(|choice| &choice.error);
+        let of_groq = self.x_groq.0.iter().map(|groq| &groq.error);
+        std::iter::once(&self.error).chain(of_choices).chain(of_groq).find(|error| !error.is_none())
+    }
+
+    /// Returns MiniMax's status code unless it is 0, which is success.
+    fn response_status(&self) -> Option<&str> {
+        let code = &*self.base_resp.0.as_ref()?.status_code.0;
+        (!matches!(code, "" | "0")).then_some(code)
+    }
+}
+
+impl ContentPart<'_> {
+    /// Passes the reasoning of this part to `out`.
+    fn reasoning(&self, out: &mut impl FnMut(&str)) {
+        match &*self.thinking {
+            Content::None => {}
+            Content::Text(text) => out(text),
+            Content::Parts(parts) => parts.iter().for_each(|part| out(&part.text.0)),
+        }
+        self.summary.0.iter().for_each(|part| out(&part.text.0));
+    }
+}
+
+/// Emits reasoning. It has four places, and some providers repeat it in several: the first that is not empty is read.
+fn emit_reasoning(choice: u32, message: &ChatMessage<'_>, out: &mut impl FnMut(Event<'_>)) {
+    if let Content::Parts(parts) = &message.content
+        && parts.iter().any(ContentPart::is_reasoning)
+    {
+        return;
+    }
+    let plain = message
+        .reasoning_content
+        .some()
+        .or(message.reasoning.some())
+        .or(message.reasoning_text.some());
+    if let Some(text) = plain {
+        return emit_text(choice, Part::Reasoning, text, out);
+    }
+    for detail in &message.reasoning_details.0 {
+        let text = detail.text.some().or(detail.summary.some());
+        emit_text(choice, Part::Reasoning, text.unwrap_or_default(), out);
+    }
+}
+
+/// Returns the durations of the backend, which stand beside the counts or in an object of their own.
+fn timings(chunk: &Chunk<'_>) -> Timings {
+    let places =
+        [&chunk.timings, &chunk.time_info, &chunk.perf_metrics, &chunk.stats, &chunk.usage];
+    let of_groq = chunk.x_groq.0.iter().map(|groq| &groq.usage);
+    let mut all = places.into_iter().chain(of_groq).filter_map(|place| place.0.as_deref());
+    all.find_map(RawUsage::timings).unwrap_or_default()
+}
+
+/// Returns whether the first text of a choice had this key.
+fn is_first<K: Copy + PartialEq>(known: &mut Option<(u32, K)>, choice: u32, key: K) -> bool {
+    match known {
+        Some((of, first)) if *of == choice => *first == key,
+        _ => {
+            *known = Some((choice, key));
+            true
+        }
+    }
+}

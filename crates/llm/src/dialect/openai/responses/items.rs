@@ -1,0 +1,142 @@
+//! The items of a response that is scanned.
+
+use super::ResponseField;
+use super::texts::{ResponseTexts, TextId, TextLocation};
+use crate::dialect::Event;
+use crate::dialect::emit::{emit_call, emit_text};
+use crate::dialect::json::{Row, ShortText, Value};
+
+/// Meaning of a value of an item.
+#[derive(Clone, Copy, Debug)]
+pub enum ItemField {
+    /// The item itself.
+    Item,
+    CallId,
+    CallName,
+    Type,
+    /// A part of the content.
+    Part,
+    PartType,
+    /// The content as one string.
+    Content,
+    /// The text of a part.
+    Text,
+    Refusal,
+    Transcript,
+    Summary,
+    /// What a tool is called with.
+    Arguments,
+}
+
+macro_rules! item_rows {
+    ($item:literal) => {
+        &[
+            ($item, ResponseField::Item(ItemField::Item)),
+            (concat!($item, ".call_id"), ResponseField::Item(ItemField::CallId)),
+            (concat!($item, ".name"), ResponseField::Item(ItemField::CallName)),
+            (concat!($item, ".type"), ResponseField::Item(ItemField::Type)),
+            (concat!($item, ".content.*"), ResponseField::Item(ItemField::Part)),
+            (concat!($item, ".content.*.type"), ResponseField::Item(ItemField::PartType)),
+            (concat!($item, ".content"), ResponseField::Item(ItemField::Content)),
+            (concat!($item, ".content.*.text"), ResponseField::Item(ItemField::Text)),
+            (concat!($item, ".content.*.refusal"), ResponseField::Item(ItemField::Refusal)),
+            (concat!($item, ".content.*.transcript"), ResponseField::Item(ItemField::Transcript)),
+            (concat!($item, ".summary.*.text"), ResponseField::Item(ItemField::Summary)),
+            (concat!($item, ".arguments|input|code"), ResponseField::Item(ItemField::Arguments)),
+            (concat!($item, ".operation.diff"), ResponseField::Item(ItemField::Arguments)),
+        ]
+    };
+}
+
+/// The items of a response.
+pub const OUTPUT_ROWS: &[Row<ResponseField>] = item_rows!("output.*");
+
+/// The item of a message.
+pub const ITEM_ROWS: &[Row<ResponseField>] = item_rows!("item");
+
+#[derive(Debug, Default)]
+pub struct Items {
+    pub texts: ResponseTexts,
+    /// The current item, or the current part of it, has the type of reasoning. If the type follows the text (keys in
+    /// alphabetical order), reasoning counts as text: holding it back would delay it.
+    item_is_reasoning: bool,
+    part_is_reasoning: bool,
+    text: ShortText,
+    /// Id and name of the tool call that the current item is.
+    call: [Option<String>; 2],
+}
+
+impl Items {
+    /// Reads a value. `is_known`: the text of the item was read before, so that only the name of its call is new.
+    pub fn read(
+        &mut self,
+        field: ItemField,
+        (item, piece): (u32, u32),
+        value: Value<'_>,
+        is_known: bool,
+        out: &mut impl FnMut(Event<'_>),
+    ) {
+        match (field, value) {
+            (ItemField::Item, Value::Object) => {
+                self.item_is_reasoning = false;
+                self.call = [None, None];
+            }
+            (ItemField::Item, Value::End) => self.end(item, out),
+            (ItemField::CallId | ItemField::CallName, value) => {
+                let [id, name] = &mut self.call;
+                if let Some(word) = self.text.feed(value) {
+                    *(if matches!(field, ItemField::CallId) { id } else { name }) = Some(word);
+                }
+            }
+            (ItemField::Part, Value::Object) => self.part_is_reasoning = false,
+            (ItemField::Type | ItemField::PartType, value) => {
+                if let Some(word) = self.text.feed(value) {
+                    match field {
+                        ItemField::Type => self.item_is_reasoning = word == "reasoning",
+                        _ => self.part_is_reasoning = word == "reasoning_text",
+                    }
+                }
+            }
+            (field, Value::Text(text)) if !is_known => {
+                let id = self.location(field).map(|(location, has_pieces)| TextId {
+                    item,
+                    location,
+                    piece: if has_pieces { piece } else { 0 },
+                });
+                if let Some(part) = id.and_then(|id| self.texts.part(id)) {
+                    emit_text(0, part, text, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, item: u32, out: &mut impl FnMut(Event<'_>)) {
+        let [id, name] = std::mem::take(&mut self.call);
+        if let Some(number) = self.texts.call(item) {
+            emit_call((0, number), id.as_deref(), name.as_deref(), out);
+        }
+    }
+
+    /// Returns the location of a text, and whether there may be several.
+    const fn location(&self, field: ItemField) -> Option<(TextLocation, bool)> {
+        let text = match self.item_is_reasoning || self.part_is_reasoning {
+            true => TextLocation::Reasoning,
+            false => TextLocation::Text,
+        };
+        Some(match field {
+            ItemField::Content => (text, false),
+            ItemField::Text => (text, true),
+            ItemField::Refusal => (TextLocation::Refusal, true),
+            ItemField::Transcript => (TextLocation::Transcript, true),
+            ItemField::Summary => (TextLocation::Summary, true),
+            ItemField::Arguments => (TextLocation::Tool, false),
+            ItemField::Item
+            | ItemField::CallId
+            | ItemField::CallName
+            | ItemField::Type
+            | ItemField::Part
+            | ItemField::PartType => return None,
+        })
+    }
+}

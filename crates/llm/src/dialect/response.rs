@@ -1,0 +1,274 @@
+//! Reads a response in one format, whether it is a stream of messages or one JSON body.
+//!
+//! [`FormatReader`] handles what all formats share: frames, end marks, malformed text, error statuses and repeated
+//! errors.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::Event;
+use super::errors::{ErrorDetail, ErrorScanner, identifier};
+use super::json::{JsonScanner, Meaning, Outcome, Paths, Position, Value};
+use super::lenient::List;
+use super::repair;
+use crate::frame::{Anomaly, Frame};
+
+/// One API format: how a message of a stream and a value of a JSON body become events.
+pub trait Format: fmt::Debug {
+    /// The meaning of a value of a JSON body.
+    type Field: Copy + fmt::Debug + 'static;
+
+    /// Whether a JSON object among server-sent events is an error, whatever its keys.
+    const BARE_OBJECT_IS_ERROR: bool = true;
+
+    /// Returns the values of a JSON body that are read.
+    fn paths(&self) -> &'static Paths<Self::Field>;
+
+    /// Reads one message of a stream. Errors in it are emitted as [`Event::Failed`].
+    fn message(&mut self, message: Message<'_>, out: &mut impl FnMut(Event<'_>));
+
+    /// Reads one value of a JSON body.
+    fn value(
+        &mut self,
+        field: Self::Field,
+        position: Position<'_>,
+        value: Value<'_>,
+        out: &mut impl FnMut(Event<'_>),
+    );
+
+    /// Ends a JSON body. `is_error`: the body describes an error.
+    fn end(&mut self, _is_error: &mut bool, _out: &mut impl FnMut(Event<'_>)) {}
+}
+
+/// A message of a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'m> {
+    /// Name of the server-sent event, empty if it has none.
+    pub name: &'m [u8],
+    /// Trimmed, not empty.
+    pub data: &'m [u8],
+    /// Only an error is read: the status of the response is one, or the event is named `error`.
+    pub is_error: bool,
+}
+
+/// A message that may report an error.
+pub trait ErrorReport {
+    fn is_error(&self) -> bool;
+
+    /// Returns the kind of the error, if known.
+    fn error_kind(&self) -> Option<&str>;
+}
+
+impl<'m> Message<'m> {
+    /// Parses the message into a struct and passes it to `read`, unless only an error is read. Reports its error.
+    /// Malformed text is repaired in `room`.
+    pub fn parse<M: Deserialize<'m> + ErrorReport, Out: FnMut(Event<'_>)>(
+        self,
+        room: &'m mut Option<repair::Repaired>,
+        out: &mut Out,
+        read: impl FnOnce(&M, &mut Out),
+    ) {
+        // Serde also reads a list as a struct, its first element as the first field.
+        let is_object = self.data.first() == Some(&b'{');
+        match is_object.then(|| repair::read::<M>(self.data, room)).flatten() {
+            Some((message, is_lossy)) => {
+                report_lossy(is_lossy, out);
+                self.deliver(&message, out, read);
+            }
+            None => self.malformed(out),
+        }
+    }
+
+    /// Parses a message that may be a list of messages.
+    pub fn parse_all<M: Deserialize<'m> + ErrorReport, Out: FnMut(Event<'_>)>(
+        self,
+        room: &'m mut Option<repair::Repaired>,
+        out: &mut Out,
+        mut read: impl FnMut(&M, &mut Out),
+    ) {
+        if !self.data.starts_with(b"[") {
+            return self.parse(room, out, read);
+        }
+        match repair::read::<List<M>>(self.data, room) {
+            Some((messages, is_lossy)) => {
+                report_lossy(is_lossy, out);
+                messages.iter().for_each(|message| self.deliver(message, out, &mut read));
+            }
+            None => self.malformed(out),
+        }
+    }
+
+    fn deliver<M: ErrorReport, Out: FnMut(Event<'_>)>(
+        self,
+        message: &M,
+        out: &mut Out,
+        read: impl FnOnce(&M, &mut Out),
+    ) {
+        if !self.is_error {
+            read(message, out);
+        }
+        if self.is_error || message.is_error() {
+            let kind = message.error_kind();
+            out(Event::Failed { kind });
+        }
+    }
+
+    fn malformed(self, out: &mut impl FnMut(Event<'_>)) {
+        if !self.is_error {
+            out(Event::Odd(Anomaly::BadJson));
+        }
+    }
+}
+
+fn report_lossy(is_lossy: bool, out: &mut impl FnMut(Event<'_>)) {
+    if is_lossy {
+        out(Event::Odd(Anomaly::BadText));
+    }
+}
+
+/// Reads one response in the format `F`.
+#[derive(Debug)]
+pub struct FormatReader<F: Format> {
+    format: F,
+    body: Option<Box<Body<F::Field>>>,
+    /// The status says that the response is an error and nothing else.
+    failed: bool,
+    detail: ErrorDetail,
+    /// The stream has ended.
+    is_done: bool,
+}
+
+/// A JSON body that is being read.
+#[derive(Debug)]
+struct Body<T: 'static> {
+    scanner: JsonScanner<T>,
+    errors: ErrorScanner,
+}
+
+impl<F: Format> FormatReader<F> {
+    /// `failed`: the status says that the response is an error.
+    pub const fn new(format: F, failed: bool) -> Self {
+        Self { format, body: None, failed, detail: ErrorDetail::None, is_done: false }
+    }
+
+    /// Reads the next frame.
+    pub fn read(&mut self, frame: &Frame<'_>, out: &mut impl FnMut(Event<'_>)) {
+        match frame {
+            Frame::Event { name, data } => self.message(name, data.trim_ascii(), out),
+            Frame::Exception { name, .. } => {
+                let kind = std::str::from_utf8(name).ok().and_then(identifier);
+                self.fail(kind, out);
+            }
+            Frame::Stray(line) => self.bare(line.trim_ascii(), out),
+            Frame::Piece(bytes) => self.piece(bytes, out),
+            Frame::Whole => self.end(out),
+            Frame::Odd(anomaly) => out(Event::Odd(*anomaly)),
+        }
+    }
+
+    fn message(&mut self, name: &[u8], data: &[u8], out: &mut impl FnMut(Event<'_>)) {
+        if data.is_empty() {
+            return;
+        }
+        let (detail, is_done) = (&mut self.detail, &mut self.is_done);
+        if data == b"[DONE]" {
+            if !self.failed && !*is_done {
+                out(Event::Done);
+            }
+            return;
+        }
+        let mut out = |event: Event<'_>| {
+            *is_done |= matches!(event, Event::Done);
+            if detail.admits(&event) {
+                out(event);
+            }
+        };
+        let is_error = self.failed || name == b"error";
+        self.format.message(Message { name, data, is_error }, &mut out);
+        if is_error {
+            out(Event::Failed { kind: None });
+        }
+    }
+
+    /// Reads a line among server-sent events that is none: a server or a gateway reports an error there.
+    fn bare(&mut self, line: &[u8], out: &mut impl FnMut(Event<'_>)) {
+        if !line.starts_with(b"{") {
+            return;
+        }
+        if F::BARE_OBJECT_IS_ERROR {
+            return self.message(b"error", line, out);
+        }
+        self.message(b"", line, &mut |event| {
+            if let Event::Failed { .. } = event {
+                out(event);
+            }
+        });
+    }
+
+    /// Reports an error outside the messages of the format.
+    pub fn fail(&mut self, kind: Option<&str>, out: &mut impl FnMut(Event<'_>)) {
+        let event = Event::Failed { kind };
+        if self.detail.admits(&event) {
+            out(event);
+        }
+    }
+
+    fn piece(&mut self, bytes: &[u8], out: &mut impl FnMut(Event<'_>)) {
+        let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
+        let body = || Box::new(Body::new(format.paths()));
+        let Body { scanner, errors } = &mut **self.body.get_or_insert_with(body);
+        let mut out = |event: Event<'_>| {
+            if detail.admits(&event) {
+                out(event);
+            }
+        };
+        scanner.push(bytes, &mut |meaning, position, value| match meaning {
+            Meaning::Error(field) => errors.read(field, value),
+            Meaning::Field(field) if !failed => format.value(field, position, value, &mut out),
+            Meaning::Field(_) => {}
+        });
+    }
+
+    fn end(&mut self, out: &mut impl FnMut(Event<'_>)) {
+        let Some(mut body) = self.body.take() else {
+            return;
+        };
+        let (format, failed, detail) = (&mut self.format, self.failed, &mut self.detail);
+        let Body { scanner, errors } = &mut *body;
+        let mut admitted = |event: Event<'_>| {
+            if detail.admits(&event) {
+                out(event);
+            }
+        };
+        let outcome = scanner.finish(&mut |meaning, position, value| match meaning {
+            Meaning::Error(field) => errors.read(field, value),
+            Meaning::Field(field) if !failed => {
+                format.value(field, position, value, &mut admitted);
+            }
+            Meaning::Field(_) => {}
+        });
+        let mut is_error = failed || errors.is_error();
+        if !failed {
+            format.end(&mut is_error, &mut admitted);
+        }
+        if is_error {
+            let kind = errors.kind();
+            admitted(Event::Failed { kind });
+        }
+        // The body of an error status may be a web page or empty. Neither is malformed.
+        match outcome {
+            _ if failed => {}
+            Outcome::Malformed => out(Event::Odd(Anomaly::BadJson)),
+            Outcome::Cut => out(Event::Odd(Anomaly::Unterminated)),
+            Outcome::Complete if scanner.is_lossy() => out(Event::Odd(Anomaly::BadText)),
+            Outcome::Complete => {}
+        }
+    }
+}
+
+impl<T: Copy> Body<T> {
+    fn new(paths: &'static Paths<T>) -> Self {
+        Self { scanner: JsonScanner::new(paths), errors: ErrorScanner::default() }
+    }
+}

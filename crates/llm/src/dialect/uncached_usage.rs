@@ -1,0 +1,94 @@
+//! Token counts of formats whose input excludes cache reads and cache writes.
+
+use super::Usage;
+
+/// Counts as the provider reports them, possibly in parts.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct UncachedUsage {
+    /// Without cache reads and cache writes.
+    pub input: Option<u64>,
+    pub output: Option<u64>,
+    pub cache_read: Option<u64>,
+    pub cache_write: Option<u64>,
+    /// Part of `output`.
+    pub reasoning: Option<u64>,
+}
+
+impl UncachedUsage {
+    /// Overwrites every field that `later` has. No prompt is empty, so that an input of 0, with which gateways fill the
+    /// field, replaces no count.
+    pub fn merge(&mut self, later: Self) {
+        let is_filler = later.prompt() == Some(0) && self.prompt().is_some();
+        if !is_filler {
+            self.input = later.input.or(self.input);
+            self.cache_read = later.cache_read.or(self.cache_read);
+            self.cache_write = later.cache_write.or(self.cache_write);
+        }
+        self.output = later.output.or(self.output);
+        self.reasoning = later.reasoning.or(self.reasoning);
+    }
+
+    /// Returns the counts as OpenTelemetry defines them, `None` if there are none.
+    pub fn usage(&self) -> Option<Usage> {
+        let usage = Usage {
+            input: self.prompt(),
+            output: self.output,
+            cache_read: self.cache_read,
+            cache_write: self.cache_write,
+            reasoning: self.reasoning,
+            ..Usage::default()
+        };
+        (usage != Usage::default()).then_some(usage)
+    }
+
+    /// Returns the whole input, unknown without the uncached part.
+    fn prompt(&self) -> Option<u64> {
+        let read = self.cache_read.unwrap_or(0);
+        let written = self.cache_write.unwrap_or(0);
+        Some(self.input?.saturating_add(read).saturating_add(written))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(input: u64, cache_read: u64, output: u64) -> UncachedUsage {
+        UncachedUsage {
+            input: Some(input),
+            cache_read: Some(cache_read),
+            output: Some(output),
+            ..UncachedUsage::default()
+        }
+    }
+
+    #[test]
+    fn adds_the_cache_and_overwrites_earlier_counts() {
+        let mut known = UncachedUsage { cache_write: Some(3), ..usage(2, 10, 1) };
+        assert_eq!(known.usage().unwrap().input, Some(15));
+        known.merge(usage(6, 0, 40));
+        let usage = known.usage().unwrap();
+        let counts = (usage.input, usage.cache_read, usage.cache_write);
+        assert_eq!((counts, usage.output), ((Some(9), Some(0), Some(3)), Some(40)));
+        known.merge(UncachedUsage { output: Some(41), ..UncachedUsage::default() });
+        assert_eq!(known.usage(), Some(Usage { output: Some(41), ..usage }));
+    }
+
+    #[test]
+    fn ignores_a_zero_input_after_a_count() {
+        let mut known = UncachedUsage::default();
+        assert_eq!(known.usage(), None);
+        known.merge(usage(0, 0, 0));
+        assert_eq!(known.usage().unwrap().input, Some(0));
+        known.merge(usage(17, 0, 1));
+        known.merge(usage(0, 0, 9));
+        let usage = known.usage().unwrap();
+        assert_eq!((usage.input, usage.output), (Some(17), Some(9)));
+    }
+
+    #[test]
+    fn saturates() {
+        let known = usage(u64::MAX, u64::MAX, u64::MAX);
+        assert_eq!(known.usage().unwrap().input, Some(u64::MAX));
+    }
+}
