@@ -1,8 +1,8 @@
 //! tokengauge: an OpenTelemetry-native observability proxy for LLM APIs.
 //!
-//! The data path forwards bytes and never waits for observation: [`route`] picks the upstream, [`forward`] sends the
-//! request there and streams the response back. `tokengauge-observe` copies what passes and measures it on its own
-//! thread. [`app`] builds everything from a [`config`] and owns the tasks.
+//! The data path never waits for observation: [`route`] selects the upstream, and [`forward`] sends the request there and
+//! streams the response back. `tokengauge-observe` copies the bytes and measures them on its own thread. [`app`] builds
+//! all parts from a [`config`] and owns their tasks.
 
 pub mod admin;
 pub mod app;

@@ -1,4 +1,4 @@
-//! The program: reads the command line and does what it says. Everything else is in the library.
+//! The binary. Parses the command line and runs the subcommand; everything else is in the library.
 
 use std::process::ExitCode;
 

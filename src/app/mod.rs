@@ -384,7 +384,7 @@ fn requests(
 fn enable_tcp_info(requests: &mut InFlightRequests) {
     match Kernel::open() {
         Ok(mut kernel) => {
-            requests.set_tcp_info_query(Box::new(move |connection| kernel.ask(connection)))
+            requests.set_tcp_info_query(Box::new(move |connection| kernel.query(connection)))
         }
         Err(error) => self_telemetry::tcp_info_unavailable(&error),
     }

@@ -1,4 +1,4 @@
-//! The live view in the terminal: what is going through, how fast, and what is left of the error budgets.
+//! The live view in the terminal: throughput, latency and error budgets.
 
 mod render;
 mod screen;
@@ -12,7 +12,7 @@ use tokengauge_measure::slo;
 pub use render::{render, render_lines};
 pub use screen::Screen;
 
-/// What the console shows at one moment. Undefined is `None`, and shown as `–`, never as 0.
+/// The content of the console. Undefined values are `None` and are shown as `–`, never as 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     /// By model, busiest first.
@@ -25,23 +25,23 @@ pub struct View {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     pub model: String,
-    /// Output tokens per second of all its streams together, over the last 10 s.
+    /// Output tokens per second of all its streams, over the last 10 s.
     pub output: Option<f64>,
-    /// The same, in the best second of the last 5 min.
+    /// The highest output rate of any second of the last 5 min.
     pub peak: Option<f64>,
     /// Median output tokens per second of one stream.
     pub per_stream: Option<f64>,
     /// Time to first token, in seconds.
     pub first_token_p50: Option<f64>,
     pub first_token_p95: Option<f64>,
-    /// Awaiting their first token.
+    /// Exchanges without a first token.
     pub queue: u64,
     pub in_flight: u64,
     pub finished: u64,
     pub failed: u64,
 }
 
-/// All models together.
+/// Totals of all models.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     pub output: Option<f64>,
@@ -58,27 +58,28 @@ pub struct Budget {
     pub target: f64,
     pub good: u64,
     pub bad: u64,
-    /// The share that is left; below 0 it is overspent.
-    pub left: Option<f64>,
+    /// Remaining ratio of the error budget; negative if overspent.
+    pub remaining: Option<f64>,
     /// Burn rates over 5 min and 1 h.
     pub burn_5m: Option<f64>,
     pub burn_1h: Option<f64>,
     pub exhaustion: Option<Duration>,
 }
 
-/// One exchange in flight; its model where it is known by now.
+/// One exchange in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Live<'a> {
+    /// `None` if the model is not known yet.
     pub model: Option<&'a str>,
-    /// Whether it has not brought its first token yet; false for what brings none.
+    /// Whether its first token is still expected.
     pub waiting: bool,
 }
 
-/// Where a model is not known yet, or never will be (plain HTTP).
+/// Exchanges whose model is not known yet, and plain HTTP.
 const UNKNOWN: &str = "(unknown)";
 
 impl View {
-    /// Puts together what load, objectives and the exchanges in flight say.
+    /// Builds the view from load, objectives and the exchanges in flight.
     pub fn of<'a>(
         load: &load::Reading,
         objectives: &[slo::Reading],
@@ -105,15 +106,17 @@ impl View {
 }
 
 impl Row {
-    /// A model may come by several routes: rates and counts add up. Percentiles do not, so those of the flow with the
-    /// most exchanges stand for all.
+    /// Adds one route of the model. Rates and counts add up; percentiles are those of the route with the most exchanges.
     fn add(&mut self, flow: &load::FlowReading) {
         let recent = &flow.recent;
         if recent.finished >= self.finished || self.first_token_p50.is_none() {
             let first = recent.time_to_first_token;
-            self.first_token_p50 = first.map(|it| it.p50).or(self.first_token_p50);
-            self.first_token_p95 = first.map(|it| it.p95).or(self.first_token_p95);
-            self.per_stream = recent.output_rate.map(|it| it.p50).or(self.per_stream);
+            self.first_token_p50 =
+                first.map(|percentiles| percentiles.p50).or(self.first_token_p50);
+            self.first_token_p95 =
+                first.map(|percentiles| percentiles.p95).or(self.first_token_p95);
+            self.per_stream =
+                recent.output_rate.map(|percentiles| percentiles.p50).or(self.per_stream);
         }
         self.output = sum(self.output, flow.output.latest);
         self.peak = sum(self.peak, flow.output.peak);
@@ -146,7 +149,7 @@ impl Budget {
             target: reading.objective.target,
             good: reading.good,
             bad: reading.bad,
-            left: reading.budget,
+            remaining: reading.budget,
             burn_5m: burn("5m"),
             burn_1h: burn("1h"),
             exhaustion: reading.exhaustion,
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_of_one_model_make_one_row_and_the_busiest_comes_first() {
+    fn merges_routes_of_a_model_and_sorts_by_output() {
         let lane = Lane { route: Label::known("a"), vantage: ProxyPosition::Outbound };
         let load = load::Reading {
             quotas: Vec::new(),
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn burn_rates_are_taken_from_their_windows() {
+    fn reads_burn_rates_of_their_windows() {
         let objective = slo::Objective {
             name: Label::known("o"),
             indicator: slo::Indicator::Availability,
@@ -251,7 +254,7 @@ mod tests {
         let view = View::of(&load::Reading::default(), &[reading], []);
         let budget = &view.budgets[0];
         assert_eq!(
-            (budget.burn_5m, budget.burn_1h, budget.left),
+            (budget.burn_5m, budget.burn_1h, budget.remaining),
             (Some(1.0), Some(3.0), Some(0.5))
         );
         assert_eq!(view.totals.output, None);

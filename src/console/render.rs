@@ -1,40 +1,40 @@
-//! A view as text: a table that fits the terminal, or plain lines.
+//! Renders a view as a table that fits the terminal, or as plain lines.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use crate::console::{Budget, Row, View};
 
-/// What stands where there is no value.
+/// Shown for missing values.
 const UNDEFINED: &str = "–";
 
-/// Models shown at most, so that the view fits a screen.
-const MOST_ROWS: usize = 12;
+/// Maximum number of models, so that the view fits a screen.
+const MAX_ROWS: usize = 12;
 
-/// Objectives shown at most.
-const MOST_BUDGETS: usize = 8;
+/// Maximum number of objectives.
+const MAX_BUDGETS: usize = 8;
 
-/// Narrower than this, names are cut rather than columns dropped.
-const NARROWEST_NAME: usize = 10;
+/// Minimum width of the name column. Columns are dropped to keep it.
+const MIN_NAME_WIDTH: usize = 10;
 
-/// The view as a table of at most `width` characters per line.
+/// Renders the view as a table of at most `width` characters per line.
 pub fn render(view: &View, width: usize, colour: bool) -> String {
     let models = Table {
         name: "MODEL",
         columns: &MODEL_COLUMNS,
-        rows: view.rows.iter().take(MOST_ROWS).map(model_row).collect(),
-        hidden: view.rows.len().saturating_sub(MOST_ROWS),
+        rows: view.rows.iter().take(MAX_ROWS).map(model_row).collect(),
+        hidden: view.rows.len().saturating_sub(MAX_ROWS),
     };
     let objectives = Table {
         name: "OBJECTIVE",
         columns: &BUDGET_COLUMNS,
-        rows: view.budgets.iter().take(MOST_BUDGETS).map(budget_row).collect(),
-        hidden: view.budgets.len().saturating_sub(MOST_BUDGETS),
+        rows: view.budgets.iter().take(MAX_BUDGETS).map(budget_row).collect(),
+        hidden: view.budgets.len().saturating_sub(MAX_BUDGETS),
     };
     let totals = &view.totals;
     let mut out = String::new();
     let summary = format!(
-        "all models: {} tok/s · {} in flight · {} awaiting a first token · {} finished · {} failed",
+        "all models: {} tok/s · {} in flight · {} waiting for the first token · {} finished · {} failed",
         rate(totals.output),
         totals.in_flight,
         totals.queue,
@@ -51,19 +51,19 @@ pub fn render(view: &View, width: usize, colour: bool) -> String {
     out
 }
 
-/// The view as one line per model and objective, for a log or a pipe.
+/// Renders one line per model and objective, for a log or a pipe.
 pub fn render_lines(view: &View, since_start: Duration) -> String {
     let mut out = String::new();
     let at = since_start.as_secs();
-    for row in view.rows.iter().take(MOST_ROWS) {
+    for row in view.rows.iter().take(MAX_ROWS) {
         let text = format!(
             "t={at}s model={} tps={} peak={} tps_per_stream={} ttft_p50={} ttft_p95={} queue={} in_flight={} finished={} failed={}",
             row.model,
             rate(row.output),
             rate(row.peak),
             rate(row.per_stream),
-            dense(&seconds(row.first_token_p50)),
-            dense(&seconds(row.first_token_p95)),
+            without_spaces(&seconds(row.first_token_p50)),
+            without_spaces(&seconds(row.first_token_p95)),
             row.queue,
             row.in_flight,
             row.finished,
@@ -71,25 +71,25 @@ pub fn render_lines(view: &View, since_start: Duration) -> String {
         );
         line(&mut out, &text);
     }
-    for budget in view.budgets.iter().take(MOST_BUDGETS) {
+    for budget in view.budgets.iter().take(MAX_BUDGETS) {
         let text = format!(
             "t={at}s objective={} good={} bad={} budget_left={}",
             budget.objective,
             budget.good,
             budget.bad,
-            dense(&percent(budget.left))
+            without_spaces(&percent(budget.remaining))
         );
         line(&mut out, &text);
     }
     out
 }
 
-/// Without spaces, so that a line splits into its words.
-fn dense(text: &str) -> String {
+/// Removes spaces, so that a line can be split at spaces.
+fn without_spaces(text: &str) -> String {
     text.replace(' ', "")
 }
 
-/// One column: its title, its width, and how dearly it is kept when the terminal is narrow (1 longest).
+/// One column. In a narrow terminal, columns with a high rank are dropped first.
 struct Column {
     title: &'static str,
     width: usize,
@@ -119,11 +119,11 @@ const BUDGET_COLUMNS: [Column; 7] = [
     column("BUDGET LEFT", 12, 1),
     column("BURN 5M", 8, 2),
     column("BURN 1H", 8, 6),
-    column("SPENT IN", 9, 7),
+    column("EXHAUSTED IN", 13, 7),
 ];
 
 #[derive(Clone, Copy, PartialEq)]
-enum Mood {
+enum Tint {
     Plain,
     Warning,
     Bad,
@@ -131,14 +131,14 @@ enum Mood {
 
 struct Cells<const N: usize> {
     name: String,
-    cells: [(String, Mood); N],
+    cells: [(String, Tint); N],
 }
 
 struct Table<'a, const N: usize> {
     name: &'static str,
     columns: &'a [Column; N],
     rows: Vec<Cells<N>>,
-    /// Rows left out.
+    /// Number of rows that are not shown.
     hidden: usize,
 }
 
@@ -163,15 +163,15 @@ impl<const N: usize> Table<'_, N> {
         line(out, &paint(&clip(&head, width), "1", colour));
         for row in &self.rows {
             let mut text = pad_right(&clip(&row.name, name_width), name_width);
-            for ((column, (cell, mood)), _) in
+            for ((column, (cell, tint_of_cell)), _) in
                 self.columns.iter().zip(&row.cells).zip(shown()).filter(|(_, shown)| *shown)
             {
-                text.push_str(&tint(&pad_left(cell, column.width), *mood, colour));
+                text.push_str(&tint(&pad_left(cell, column.width), *tint_of_cell, colour));
             }
             line(out, &text);
         }
         if self.rows.is_empty() {
-            line(out, "nothing yet");
+            line(out, "no data yet");
         }
         if self.hidden > 0 {
             line(out, &format!("and {} more", self.hidden));
@@ -185,15 +185,15 @@ impl<const N: usize> Table<'_, N> {
                 .iter()
                 .filter(|column| column.rank <= *rank)
                 .map(|column| column.width);
-            taken.sum::<usize>() + NARROWEST_NAME <= width
+            taken.sum::<usize>() + MIN_NAME_WIDTH <= width
         };
         (1..=9).rev().find(fits).unwrap_or(1)
     }
 }
 
 fn model_row(row: &Row) -> Cells<9> {
-    let plain = |text: String| (text, Mood::Plain);
-    let failed = if row.failed > 0 { Mood::Bad } else { Mood::Plain };
+    let plain = |text: String| (text, Tint::Plain);
+    let failed = if row.failed > 0 { Tint::Bad } else { Tint::Plain };
     Cells {
         name: row.model.clone(),
         cells: [
@@ -211,15 +211,16 @@ fn model_row(row: &Row) -> Cells<9> {
 }
 
 fn budget_row(budget: &Budget) -> Cells<7> {
-    let plain = |text: String| (text, Mood::Plain);
-    let left = match budget.left {
-        Some(left) if left <= 0.0 => Mood::Bad,
-        Some(left) if left < 0.25 => Mood::Warning,
-        Some(_) | None => Mood::Plain,
+    let plain = |text: String| (text, Tint::Plain);
+    let left = match budget.remaining {
+        Some(left) if left <= 0.0 => Tint::Bad,
+        Some(left) if left < 0.25 => Tint::Warning,
+        Some(_) | None => Tint::Plain,
     };
     let burn = |burn: Option<f64>| {
-        let mood = if burn.is_some_and(|burn| burn > 1.0) { Mood::Warning } else { Mood::Plain };
-        (burn.map_or(UNDEFINED.to_owned(), |burn| format!("{burn:.1}×")), mood)
+        let tint_of_cell =
+            if burn.is_some_and(|burn| burn > 1.0) { Tint::Warning } else { Tint::Plain };
+        (burn.map_or(UNDEFINED.to_owned(), |burn| format!("{burn:.1}×")), tint_of_cell)
     };
     Cells {
         name: budget.objective.clone(),
@@ -227,7 +228,7 @@ fn budget_row(budget: &Budget) -> Cells<7> {
             plain(target(budget.target)),
             plain(budget.good.to_string()),
             plain(budget.bad.to_string()),
-            (percent(budget.left), left),
+            (percent(budget.remaining), left),
             burn(budget.burn_5m),
             burn(budget.burn_1h),
             plain(budget.exhaustion.map_or(UNDEFINED.to_owned(), span)),
@@ -272,7 +273,7 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-/// At most `width` characters, the last one `…` where some are missing.
+/// Cuts text to `width` characters, ending in `…`.
 fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -290,15 +291,15 @@ fn pad_right(text: &str, width: usize) -> String {
     format!("{text:<width$}")
 }
 
-fn tint(text: &str, mood: Mood, colour: bool) -> String {
-    match mood {
-        Mood::Plain => text.to_owned(),
-        Mood::Warning => paint(text, "33", colour),
-        Mood::Bad => paint(text, "31", colour),
+fn tint(text: &str, tint_of_cell: Tint, colour: bool) -> String {
+    match tint_of_cell {
+        Tint::Plain => text.to_owned(),
+        Tint::Warning => paint(text, "33", colour),
+        Tint::Bad => paint(text, "31", colour),
     }
 }
 
-/// SGR colours; the text's own width is not touched.
+/// Adds SGR colours, which have no width.
 fn paint(text: &str, code: &str, colour: bool) -> String {
     let mut out = String::with_capacity(text.len() + 9);
     let painted =
@@ -346,7 +347,7 @@ mod tests {
                     target: 0.999,
                     good: 118,
                     bad: 2,
-                    left: Some(-15.5),
+                    remaining: Some(-15.5),
                     burn_5m: Some(16.7),
                     burn_1h: None,
                     exhaustion: None,
@@ -356,7 +357,7 @@ mod tests {
                     target: 0.95,
                     good: 119,
                     bad: 1,
-                    left: Some(0.2),
+                    remaining: Some(0.2),
                     burn_5m: Some(0.5),
                     burn_1h: Some(0.5),
                     exhaustion: Some(Duration::from_secs(7_300)),
@@ -366,22 +367,22 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_terminal_sees_everything() {
+    fn renders_all_columns_on_a_wide_terminal() {
         insta::assert_snapshot!(render(&view(), 130, false));
     }
 
     #[test]
-    fn a_narrow_one_sees_what_matters_most() {
+    fn drops_columns_on_a_narrow_terminal() {
         insta::assert_snapshot!(render(&view(), 60, false));
     }
 
     #[test]
-    fn a_pipe_sees_lines() {
+    fn renders_lines() {
         insta::assert_snapshot!(render_lines(&view(), Duration::from_secs(7)));
     }
 
     #[test]
-    fn nothing_yet_is_said() {
+    fn renders_an_empty_view() {
         insta::assert_snapshot!(render(&View::default(), 80, false));
     }
 
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_change_nothing_but_colour() {
+    fn colours_do_not_change_the_text() {
         let painted = render(&view(), 130, true);
         assert!(
             painted.contains("\x1b[31m")

@@ -1,23 +1,23 @@
-//! Drawing over what was drawn before.
+//! Redraws a part of the terminal.
 
 use std::io::{self, Write};
 
-/// A part of the terminal that is drawn anew each time.
+/// A part of the terminal that is redrawn in place.
 #[derive(Debug, Default)]
 pub struct Screen {
-    /// Lines that stand there now.
+    /// Number of lines drawn last.
     lines: usize,
 }
 
 impl Screen {
-    /// Replaces what was drawn before by `text`, in one write so that it does not flicker.
+    /// Replaces the previous drawing by `text`, in one write to avoid flicker.
     ///
     /// # Errors
-    /// Where `out` cannot be written to.
+    /// Returns an error if `out` is not writable.
     pub fn draw(&mut self, text: &str, out: &mut impl Write) -> io::Result<()> {
         let mut frame = String::with_capacity(text.len() + 16);
         if self.lines > 0 {
-            // Cursor up to the first line, its first column; erase from there to the end.
+            // Moves the cursor to the first line; then everything below it is erased.
             frame.push_str(&format!("\x1b[{}F", self.lines));
         }
         frame.push_str("\x1b[J");
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_drawing_covers_the_first() {
+    fn replaces_the_previous_drawing() {
         let (mut screen, mut out) = (Screen::default(), Vec::new());
         screen.draw("one\ntwo\n", &mut out).unwrap();
         screen.draw("three\n", &mut out).unwrap();

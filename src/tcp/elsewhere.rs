@@ -1,4 +1,4 @@
-//! Where this program does not know how to ask: nothing is known, and nothing recorded.
+//! A stub for systems without support: no statistics are recorded.
 
 use std::io;
 
@@ -9,12 +9,12 @@ pub enum Kernel {}
 
 impl Kernel {
     /// # Errors
-    /// Always.
+    /// Always returns an error.
     pub fn open() -> io::Result<Self> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
 
-    pub fn ask(&mut self, _: &TcpConnection) -> Option<TcpInfo> {
+    pub fn query(&mut self, _: &TcpConnection) -> Option<TcpInfo> {
         match *self {}
     }
 }

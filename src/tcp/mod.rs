@@ -1,4 +1,4 @@
-//! Reads TCP statistics of open connections from the kernel.
+//! Reads the statistics of open TCP connections from the kernel.
 
 #[cfg(target_os = "linux")]
 mod linux;

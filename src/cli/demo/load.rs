@@ -1,4 +1,5 @@
-//! The demo's clients: each asks, reads, sometimes leaves, pauses and asks again, and keeps a receipt of everything.
+//! The demo's clients: each sends a request, reads the response, pauses and repeats. Some disconnect early. Each exchange
+//! is recorded.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,54 +18,54 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cli::demo::answer::Answer;
+use crate::cli::demo::response::ResponseText;
 use crate::cli::demo::scenario::Scenario;
 use tokengauge_types::clock::{self, MonotonicInstant};
 
-/// Receipts kept: as many as the backend's ledger keeps entries.
-pub const MOST_RECEIPTS: usize = tokengauge_simulator::ledger::LONGEST;
+/// As many records as the backend's ledger has entries.
+pub const MAX_RECORDS: usize = tokengauge_simulator::ledger::LONGEST;
 
-/// What a client knows of one exchange.
+/// One exchange as the client saw it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Receipt {
-    /// Sent as `traceparent`, and in hexadecimal as `x-request-id`.
+pub struct ClientRecord {
+    /// Sent in `traceparent`, and in hexadecimal as `x-request-id`.
     pub trace_id: TraceId,
     pub scenario: &'static str,
     pub stream: bool,
-    /// Just before the request was handed to the connection.
-    pub asked: MonotonicInstant,
+    /// Just before the request was sent.
+    pub sent_at: MonotonicInstant,
     /// When the first generated text was received.
     pub first_token: Option<MonotonicInstant>,
-    /// Tokens of the text received, in o200k_base.
+    /// Received tokens, counted in o200k_base.
     pub tokens: u64,
     pub status: Option<u16>,
-    pub ended: Ended,
+    pub outcome: Outcome,
 }
 
 pub type TraceId = [u8; 16];
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Ended {
+pub enum Outcome {
     Complete,
-    /// The client left.
-    Left,
-    /// The connection broke before the answer's end.
-    Broken,
-    /// No connection could be had: nothing was sent.
+    /// The client disconnected.
+    Disconnected,
+    /// The connection closed before the end of the response.
+    Truncated,
+    /// No connection: nothing was sent.
     Unsent,
 }
 
-/// How far the clients shall go.
+/// What the clients should do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
-    Ask,
-    /// Finish what is under way.
+    Send,
+    /// Finish the current request.
     Finish,
-    /// Leave now.
-    Leave,
+    /// Disconnect now.
+    Disconnect,
 }
 
-/// Clients at work.
+/// The running clients.
 #[derive(Debug)]
 pub struct Load {
     clients: JoinSet<()>,
@@ -75,23 +76,23 @@ pub struct Load {
 #[derive(Debug)]
 struct Shared {
     target: SocketAddr,
-    asked: AtomicUsize,
-    receipts: Mutex<Receipts>,
+    sent: AtomicUsize,
+    records: Mutex<ClientRecords>,
 }
 
-/// What the clients know, oldest forgotten first.
+/// The newest records of the clients.
 #[derive(Clone, Debug, Default)]
-pub struct Receipts {
-    pub kept: VecDeque<Receipt>,
-    pub forgotten: u64,
+pub struct ClientRecords {
+    pub kept: VecDeque<ClientRecord>,
+    pub dropped: u64,
 }
 
 impl Load {
-    /// `clients` of them ask `target`, each one thing at a time and at least once.
+    /// Starts `clients` clients. Each sends at least one request to `target`, one at a time.
     pub fn start(target: SocketAddr, clients: usize, seed: u64) -> Self {
-        let (phase, watched) = watch::channel(Phase::Ask);
+        let (phase, watched) = watch::channel(Phase::Send);
         let shared =
-            Arc::new(Shared { target, asked: AtomicUsize::new(0), receipts: Mutex::default() });
+            Arc::new(Shared { target, sent: AtomicUsize::new(0), records: Mutex::default() });
         let mut random = Rng::with_seed(seed);
         let mut tasks = JoinSet::new();
         for _ in 0..clients {
@@ -106,34 +107,34 @@ impl Load {
         Self { clients: tasks, phase, shared }
     }
 
-    /// Lets every client finish what it is doing, for up to `grace`; then those that are left hang up.
-    pub async fn stop(mut self, grace: Duration) -> Receipts {
+    /// Lets every client finish its request for up to `timeout`, then disconnects the others.
+    pub async fn stop(mut self, timeout: Duration) -> ClientRecords {
         self.phase.send_replace(Phase::Finish);
-        let finished = tokio::time::timeout(grace, self.drain()).await.is_ok();
+        let finished = tokio::time::timeout(timeout, self.join_all()).await.is_ok();
         if !finished {
-            self.phase.send_replace(Phase::Leave);
-            self.drain().await;
+            self.phase.send_replace(Phase::Disconnect);
+            self.join_all().await;
         }
-        std::mem::take(&mut *self.shared.receipts())
+        std::mem::take(&mut *self.shared.records())
     }
 
-    async fn drain(&mut self) {
+    async fn join_all(&mut self) {
         while self.clients.join_next().await.is_some() {}
     }
 }
 
 impl Shared {
-    fn receipts(&self) -> std::sync::MutexGuard<'_, Receipts> {
-        self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn records(&self) -> std::sync::MutexGuard<'_, ClientRecords> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, receipt: Receipt) {
-        let mut receipts = self.receipts();
-        if receipts.kept.len() >= MOST_RECEIPTS {
-            receipts.kept.pop_front();
-            receipts.forgotten += 1;
+    fn keep(&self, record: ClientRecord) {
+        let mut records = self.records();
+        if records.kept.len() >= MAX_RECORDS {
+            records.kept.pop_front();
+            records.dropped += 1;
         }
-        receipts.kept.push_back(receipt);
+        records.kept.push_back(record);
     }
 }
 
@@ -144,65 +145,65 @@ struct Client {
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// Between two questions a client waits, up to this long: a person reads, a program works.
-const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+/// Maximum pause between two requests of a client.
+const MAX_PAUSE: Duration = Duration::from_millis(400);
 
 impl Client {
     async fn run(mut self) {
         loop {
-            let nth = self.shared.asked.fetch_add(1, Ordering::Relaxed);
+            let nth = self.shared.sent.fetch_add(1, Ordering::Relaxed);
             let scenario = Scenario::choose(nth, &mut self.random);
-            let receipt = self.ask(scenario, nth).await;
-            self.shared.keep(receipt);
-            let pause = LONGEST_PAUSE.mul_f64(self.random.f64());
-            let stopped = self.phase.wait_for(|phase| *phase != Phase::Ask);
+            let record = self.send(scenario, nth).await;
+            self.shared.keep(record);
+            let pause = MAX_PAUSE.mul_f64(self.random.f64());
+            let stopped = self.phase.wait_for(|phase| *phase != Phase::Send);
             if tokio::time::timeout(pause, stopped).await.is_ok() {
                 return;
             }
         }
     }
 
-    async fn ask(&mut self, scenario: Scenario, nth: usize) -> Receipt {
+    async fn send(&mut self, scenario: Scenario, nth: usize) -> ClientRecord {
         let trace_id = self.random.u128(1..).to_be_bytes();
-        let mut receipt = Receipt {
+        let mut record = ClientRecord {
             trace_id,
             scenario: scenario.name,
             stream: scenario.stream,
-            asked: clock::now(),
+            sent_at: clock::now(),
             first_token: None,
             tokens: 0,
             status: None,
-            ended: Ended::Unsent,
+            outcome: Outcome::Unsent,
         };
         let Some(mut sender) = self.connect().await else {
-            return receipt;
+            return record;
         };
         let request = self.request(&scenario, nth, trace_id);
-        receipt.asked = clock::now();
-        receipt.ended = Ended::Broken;
+        record.sent_at = clock::now();
+        record.outcome = Outcome::Truncated;
         let mut phase = self.phase.clone();
         let response = tokio::select! {
             response = sender.send_request(request) => response,
-            _ = phase.wait_for(|phase| *phase == Phase::Leave) => {
-                receipt.ended = Ended::Left;
-                return receipt;
+            _ = phase.wait_for(|phase| *phase == Phase::Disconnect) => {
+                record.outcome = Outcome::Disconnected;
+                return record;
             }
         };
         let Ok(response) = response else {
-            return receipt;
+            return record;
         };
-        receipt.status = Some(response.status().as_u16());
-        let mut answer = Answer::default();
-        receipt.ended = read(response, &scenario, &mut answer, &mut phase).await;
-        receipt.first_token = answer.first_token;
-        receipt.tokens = answer.tokens();
-        if receipt.ended == Ended::Complete {
+        record.status = Some(response.status().as_u16());
+        let mut answer = ResponseText::default();
+        record.outcome = read(response, &scenario, &mut answer, &mut phase).await;
+        record.first_token = answer.first_token;
+        record.tokens = answer.tokens();
+        if record.outcome == Outcome::Complete {
             self.connection = Some(sender);
         }
-        receipt
+        record
     }
 
-    /// The connection used before where it is still good, else a new one.
+    /// Reuses the previous connection if possible.
     async fn connect(&mut self) -> Option<SendRequest<Full<Bytes>>> {
         if let Some(mut sender) = self.connection.take()
             && sender.ready().await.is_ok()
@@ -212,7 +213,7 @@ impl Client {
         let socket = TcpStream::connect(self.shared.target).await.ok()?;
         socket.set_nodelay(true).ok()?;
         let (sender, connection) = http1::handshake(TokioIo::new(socket)).await.ok()?;
-        // What becomes of the connection shows in the answer.
+        // A connection error shows in the response.
         tokio::spawn(async move { drop(connection.await) });
         Some(sender)
     }
@@ -223,7 +224,7 @@ impl Client {
         nth: usize,
         trace_id: TraceId,
     ) -> Request<Full<Bytes>> {
-        let trace = hexadecimal(&trace_id);
+        let trace = to_hex(&trace_id);
         let span = self.random.u64(1..);
         let mut request = Request::new(Full::new(Bytes::from(scenario.body(nth))));
         *request.method_mut() = http::Method::POST;
@@ -235,8 +236,9 @@ impl Client {
             ("traceparent", format!("00-{trace}-{span:016x}-01")),
             ("x-request-id", trace),
         ];
-        let treatment = scenario.treatment.iter().map(|(name, value)| (*name, (*value).to_owned()));
-        for (name, value) in headers.into_iter().chain(treatment) {
+        let simulator_headers =
+            scenario.simulator_headers.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        for (name, value) in headers.into_iter().chain(simulator_headers) {
             if let Ok(value) = value.parse() {
                 request.headers_mut().insert(name, value);
             }
@@ -248,16 +250,16 @@ impl Client {
 async fn read(
     response: Response<Incoming>,
     scenario: &Scenario,
-    answer: &mut Answer,
+    answer: &mut ResponseText,
     phase: &mut watch::Receiver<Phase>,
-) -> Ended {
+) -> Outcome {
     let streamed = scenario.stream && response.status().is_success();
     let mut body = response.into_body();
     let mut whole = Vec::new();
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
-            _ = phase.wait_for(|phase| *phase == Phase::Leave) => return Ended::Left,
+            _ = phase.wait_for(|phase| *phase == Phase::Disconnect) => return Outcome::Disconnected,
         };
         let at = clock::now();
         match frame {
@@ -266,24 +268,24 @@ async fn read(
                     continue;
                 };
                 if streamed {
-                    answer.stream(bytes, at);
+                    answer.add_stream(bytes, at);
                 } else {
                     whole.extend_from_slice(bytes);
                 }
             }
-            Some(Err(_)) => return Ended::Broken,
+            Some(Err(_)) => return Outcome::Truncated,
             None => {
-                answer.whole(&whole, at);
-                return Ended::Complete;
+                answer.add_body(&whole, at);
+                return Outcome::Complete;
             }
         }
-        if scenario.leaves_after.is_some_and(|after| answer.pieces >= after) {
-            return Ended::Left;
+        if scenario.leaves_after.is_some_and(|after| answer.chunks >= after) {
+            return Outcome::Disconnected;
         }
     }
 }
 
-pub fn hexadecimal(bytes: &[u8]) -> String {
+pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -296,7 +298,7 @@ mod tests {
     use crate::cli::demo::scenario::{self, SCENARIOS};
     use tokengauge_simulator::Ledger;
 
-    /// Straight against the backend: what the clients say agrees with its ledger.
+    /// Without the proxy, the records of the clients agree with the backend's ledger.
     #[tokio::test]
     async fn receipts_agree_with_the_ledger() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -318,37 +320,37 @@ mod tests {
             },
         ));
         let load = Load::start(address, SCENARIOS.len(), 1);
-        let receipts = load.stop(Duration::from_secs(20)).await;
-        ledger.settled(receipts.kept.len() as u64).await;
+        let records = load.stop(Duration::from_secs(20)).await;
+        ledger.settled(records.kept.len() as u64).await;
         let entries = ledger.entries();
-        assert_eq!(entries.len(), receipts.kept.len());
-        for receipt in &receipts.kept {
-            let id = hexadecimal(&receipt.trace_id);
+        assert_eq!(entries.len(), records.kept.len());
+        for record in &records.kept {
+            let id = to_hex(&record.trace_id);
             let entry = entries.iter().find(|entry| entry.request_id.as_str() == id).unwrap();
-            let text = format!("{receipt:?} {entry:?}");
-            match (receipt.ended, entry.ended) {
-                (Ended::Complete, tokengauge_simulator::Ended::Complete) => {
-                    assert_eq!(receipt.tokens, entry.tokens, "{text}")
+            let text = format!("{record:?} {entry:?}");
+            match (record.outcome, entry.ended) {
+                (Outcome::Complete, tokengauge_simulator::Ended::Complete) => {
+                    assert_eq!(record.tokens, entry.tokens, "{text}")
                 }
-                (Ended::Complete, tokengauge_simulator::Ended::Failed(status)) => {
-                    assert_eq!(receipt.status, Some(status))
+                (Outcome::Complete, tokengauge_simulator::Ended::Failed(status)) => {
+                    assert_eq!(record.status, Some(status))
                 }
                 (
-                    Ended::Left,
+                    Outcome::Disconnected,
                     tokengauge_simulator::Ended::ClientGone | tokengauge_simulator::Ended::Complete,
                 )
-                | (Ended::Broken, tokengauge_simulator::Ended::Cut) => {
-                    assert!(receipt.tokens <= entry.tokens, "{text}")
+                | (Outcome::Truncated, tokengauge_simulator::Ended::Cut) => {
+                    assert!(record.tokens <= entry.tokens, "{text}")
                 }
                 _ => panic!("{text}"),
             }
-            if let (Some(received), Some(sent)) = (receipt.first_token, entry.first_token) {
-                assert!(receipt.asked <= entry.received && sent <= received, "{text}");
+            if let (Some(received), Some(sent)) = (record.first_token, entry.first_token) {
+                assert!(record.sent_at <= entry.received && sent <= received, "{text}");
             }
         }
         for scenario in SCENARIOS {
             assert!(
-                receipts.kept.iter().any(|it| it.scenario == scenario.name),
+                records.kept.iter().any(|record| record.scenario == scenario.name),
                 "{}",
                 scenario.name
             );

@@ -1,6 +1,5 @@
-//! An OTLP/HTTP receiver: proves that what the proxy says has arrived.
-//!
-//! It keeps of every span the few numbers that can be checked, and of every metric series its newest point.
+//! An OTLP/HTTP receiver. It keeps the values of each span that the demo checks, and the newest point of each counter
+//! series.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -29,19 +28,19 @@ use tokio::task::JoinSet;
 
 use crate::cli::demo::load::TraceId;
 
-/// Two spans per exchange, as many exchanges as the backend's ledger remembers; about 40 MB.
-const MOST_SPANS: usize = 2 * tokengauge_simulator::ledger::LONGEST;
+/// Two spans for each exchange in the backend's ledger; about 40 MB.
+const MAX_SPANS: usize = 2 * tokengauge_simulator::ledger::LONGEST;
 
-/// The SDK keeps 2,000 series per instrument at most; the demo makes a few hundred in all.
-const MOST_SERIES: usize = 50_000;
+/// The SDK keeps at most 2,000 series per instrument; the demo has a few hundred in total.
+const MAX_SERIES: usize = 50_000;
 
-/// What one export may weigh: the OTLP default of most collectors is 4 to 20 MiB.
-const LARGEST_EXPORT: usize = 20 << 20;
+/// Most collectors limit an export to 4 to 20 MiB by default.
+const MAX_EXPORT_BYTES: usize = 20 << 20;
 
 /// The exporter uses one or two.
-const MOST_CONNECTIONS: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 
-/// What of a span can be checked.
+/// The checked values of a span.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Span {
     pub server: bool,
@@ -53,51 +52,51 @@ pub struct Span {
     pub time_to_token: Option<f64>,
 }
 
-/// Everything that has arrived.
+/// All received telemetry.
 #[derive(Debug, Default)]
-pub struct Arrived {
+pub struct ReceivedTelemetry {
     spans: HashMap<TraceId, Vec<Span>>,
     span_count: usize,
-    /// SERVER spans, those without a place included.
+    /// SERVER spans, including dropped ones.
     pub server_spans: u64,
-    /// Spans that found no place.
+    /// Spans beyond [`MAX_SPANS`].
     pub dropped: u64,
-    /// Newest value of every series of a sum, by metric and attributes.
+    /// The newest value of each counter series, by metric and attributes.
     sums: HashMap<(String, String), f64>,
     pub exports: u64,
 }
 
-impl Arrived {
+impl ReceivedTelemetry {
     /// The spans of one trace.
     pub fn spans(&self, trace: &TraceId) -> &[Span] {
         self.spans.get(trace).map_or(&[], Vec::as_slice)
     }
 
-    /// The newest value of a counter, over all its series; `None` where it never arrived.
+    /// The value of a counter, summed over its series. `None` if it was never received.
     pub fn sum(&self, metric: &str) -> Option<f64> {
         let series = self.sums.iter().filter(|((name, _), _)| name == metric);
         series.map(|(_, value)| *value).reduce(|a, b| a + b)
     }
 
-    /// What has arrived, as a test says.
+    /// Telemetry for tests.
     #[cfg(test)]
     pub fn of(
         spans: impl IntoIterator<Item = (TraceId, Span)>,
         sums: impl IntoIterator<Item = (&'static str, f64)>,
     ) -> Self {
-        let mut arrived = Self::default();
+        let mut telemetry = Self::default();
         for (trace, span) in spans {
-            arrived.server_spans += u64::from(span.server);
-            arrived.spans.entry(trace).or_default().push(span);
+            telemetry.server_spans += u64::from(span.server);
+            telemetry.spans.entry(trace).or_default().push(span);
         }
         let series = |(metric, value): (&str, f64)| ((metric.to_owned(), String::new()), value);
-        arrived.sums = sums.into_iter().map(series).collect();
-        arrived
+        telemetry.sums = sums.into_iter().map(series).collect();
+        telemetry
     }
 
     fn traces(&mut self, export: ExportTraceServiceRequest) {
-        let scopes = export.resource_spans.into_iter().flat_map(|it| it.scope_spans);
-        for span in scopes.flat_map(|it| it.spans) {
+        let scopes = export.resource_spans.into_iter().flat_map(|item| item.scope_spans);
+        for span in scopes.flat_map(|item| item.spans) {
             self.span(&span);
         }
     }
@@ -106,7 +105,7 @@ impl Arrived {
         let server = received.kind == i32::from(SpanKind::Server);
         self.server_spans += u64::from(server);
         let trace = TraceId::try_from(received.trace_id.as_slice());
-        let (Ok(trace), true) = (trace, self.span_count < MOST_SPANS) else {
+        let (Ok(trace), true) = (trace, self.span_count < MAX_SPANS) else {
             self.dropped += 1;
             return;
         };
@@ -120,8 +119,8 @@ impl Arrived {
     }
 
     fn metrics(&mut self, export: ExportMetricsServiceRequest) {
-        let scopes = export.resource_metrics.into_iter().flat_map(|it| it.scope_metrics);
-        for metric in scopes.flat_map(|it| it.metrics) {
+        let scopes = export.resource_metrics.into_iter().flat_map(|item| item.scope_metrics);
+        for metric in scopes.flat_map(|item| item.metrics) {
             let Some(Data::Sum(sum)) = metric.data else {
                 continue;
             };
@@ -141,15 +140,15 @@ impl Arrived {
             Some(number_data_point::Value::AsInt(value)) => value as f64,
             None => return,
         };
-        let series = (metric.to_owned(), key(&point.attributes));
-        if self.sums.len() < MOST_SERIES || self.sums.contains_key(&series) {
+        let series = (metric.to_owned(), series_key(&point.attributes));
+        if self.sums.len() < MAX_SERIES || self.sums.contains_key(&series) {
             self.sums.insert(series, value);
         }
     }
 }
 
-/// The attributes as one text; the exporter writes them in a fixed order, sorting makes sure.
-fn key(attributes: &[KeyValue]) -> String {
+/// A key of sorted attributes.
+fn series_key(attributes: &[KeyValue]) -> String {
     let mut sorted: Vec<_> = attributes.iter().collect();
     sorted.sort_by(|a, b| a.key.cmp(&b.key));
     let mut text = String::new();
@@ -162,7 +161,7 @@ fn key(attributes: &[KeyValue]) -> String {
 }
 
 fn attribute<'a>(span: &'a Received, name: &str) -> Option<&'a Value> {
-    let found = span.attributes.iter().find(|it| it.key == name)?;
+    let found = span.attributes.iter().find(|item| item.key == name)?;
     let AnyValue { value } = found.value.as_ref()?;
     value.as_ref()
 }
@@ -181,52 +180,52 @@ fn seconds(span: &Received, name: &str) -> Option<f64> {
     Some(*seconds)
 }
 
-/// What has arrived so far, shared with the server.
+/// The telemetry so far, shared with the server.
 #[derive(Clone, Debug, Default)]
-pub struct Receiver(Arc<Mutex<Arrived>>);
+pub struct Receiver(Arc<Mutex<ReceivedTelemetry>>);
 
 impl Receiver {
-    /// Looks at what has arrived.
-    pub fn look<T>(&self, at: impl FnOnce(&Arrived) -> T) -> T {
-        at(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Reads the telemetry so far.
+    pub fn read<T>(&self, read: impl FnOnce(&ReceivedTelemetry) -> T) -> T {
+        read(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Serves `POST /v1/traces` and `/v1/metrics` in protobuf until `shutdown`.
+    /// Serves `POST /v1/traces` and `/v1/metrics` with protobuf bodies until `shutdown`.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         let mut connections = JoinSet::new();
         tokio::pin!(shutdown);
         loop {
-            let full = connections.len() >= MOST_CONNECTIONS;
+            let full = connections.len() >= MAX_CONNECTIONS;
             tokio::select! {
                 () = &mut shutdown => return,
                 Some(_) = connections.join_next() => {}
                 Ok((socket, _)) = listener.accept(), if !full => {
-                    connections.spawn(self.clone().converse(socket));
+                    connections.spawn(self.clone().serve_connection(socket));
                 }
             }
         }
     }
 
-    async fn converse(self, socket: TcpStream) {
+    async fn serve_connection(self, socket: TcpStream) {
         let service = service_fn(move |request| {
             let receiver = self.clone();
-            async move { Ok::<_, Infallible>(receiver.answer(request).await) }
+            async move { Ok::<_, Infallible>(receiver.respond(request).await) }
         });
         let server = hyper::server::conn::http1::Builder::new();
-        // An exporter whose connection broke sends again or counts a loss: it shows in the comparison.
+        // After a failed connection the exporter retries or counts a loss, which the comparison shows.
         drop(server.serve_connection(TokioIo::new(socket), service).await);
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let encoded = head.headers.get(CONTENT_ENCODING).is_some_and(|it| it != "identity");
         let status = match body_of(body).await {
             _ if head.method != Method::POST => StatusCode::METHOD_NOT_ALLOWED,
             _ if encoded => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             None => StatusCode::PAYLOAD_TOO_LARGE,
-            Some(body) => self.take(head.uri.path(), body),
+            Some(body) => self.receive(head.uri.path(), body),
         };
-        // An empty message is the protobuf form of full success.
+        // An empty protobuf message means full success.
         let mut response = Response::new(Full::default());
         *response.status_mut() = status;
         response
@@ -235,22 +234,22 @@ impl Receiver {
         response
     }
 
-    fn take(&self, path: &str, body: Bytes) -> StatusCode {
-        let mut arrived = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        arrived.exports += 1;
-        let taken = match path {
-            "/v1/traces" => ExportTraceServiceRequest::decode(body).map(|it| arrived.traces(it)),
+    fn receive(&self, path: &str, body: Bytes) -> StatusCode {
+        let mut telemetry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        telemetry.exports += 1;
+        let decoded = match path {
+            "/v1/traces" => ExportTraceServiceRequest::decode(body).map(|it| telemetry.traces(it)),
             "/v1/metrics" => {
-                ExportMetricsServiceRequest::decode(body).map(|it| arrived.metrics(it))
+                ExportMetricsServiceRequest::decode(body).map(|it| telemetry.metrics(it))
             }
             _ => return StatusCode::NOT_FOUND,
         };
-        if taken.is_ok() { StatusCode::OK } else { StatusCode::BAD_REQUEST }
+        if decoded.is_ok() { StatusCode::OK } else { StatusCode::BAD_REQUEST }
     }
 }
 
 async fn body_of(body: Incoming) -> Option<Bytes> {
-    Some(Limited::new(body, LARGEST_EXPORT).collect().await.ok()?.to_bytes())
+    Some(Limited::new(body, MAX_EXPORT_BYTES).collect().await.ok()?.to_bytes())
 }
 
 #[cfg(test)]
@@ -303,44 +302,47 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_found_by_their_trace() {
+    fn finds_spans_by_trace() {
         let receiver = Receiver::default();
         assert_eq!(
-            receiver.take("/v1/traces", spans(&[SpanKind::Server, SpanKind::Client])),
+            receiver.receive("/v1/traces", spans(&[SpanKind::Server, SpanKind::Client])),
             StatusCode::OK
         );
-        receiver.look(|arrived| {
-            let found = arrived.spans(&[7; 16]);
+        receiver.read(|telemetry| {
+            let found = telemetry.spans(&[7; 16]);
             assert_eq!((found.len(), found[0].server, found[1].server), (2, true, false));
             assert_eq!(
                 (found[1].counted, found[1].reported, found[1].time_to_token),
                 (Some(42), Some(43), Some(0.25))
             );
-            assert_eq!((arrived.server_spans, arrived.dropped), (1, 0));
-            assert!(arrived.spans(&[8; 16]).is_empty());
+            assert_eq!((telemetry.server_spans, telemetry.dropped), (1, 0));
+            assert!(telemetry.spans(&[8; 16]).is_empty());
         });
     }
 
     #[test]
-    fn of_each_series_the_newest_point_counts_once() {
+    fn counts_the_newest_point_of_each_series() {
         let receiver = Receiver::default();
-        receiver.take("/v1/metrics", counter("c", &[(1, 10), (2, 5)]));
-        receiver.take("/v1/metrics", counter("c", &[(1, 12)]));
-        receiver.look(|arrived| {
-            assert_eq!(arrived.sum("c"), Some(17.0));
-            assert_eq!(arrived.sum("d"), None);
+        receiver.receive("/v1/metrics", counter("c", &[(1, 10), (2, 5)]));
+        receiver.receive("/v1/metrics", counter("c", &[(1, 12)]));
+        receiver.read(|telemetry| {
+            assert_eq!(telemetry.sum("c"), Some(17.0));
+            assert_eq!(telemetry.sum("d"), None);
         });
     }
 
     #[test]
-    fn what_is_no_export_is_refused() {
+    fn rejects_other_requests() {
         let receiver = Receiver::default();
-        assert_eq!(receiver.take("/v1/logs", Bytes::new()), StatusCode::NOT_FOUND);
-        assert_eq!(receiver.take("/v1/traces", Bytes::from_static(b"{}")), StatusCode::BAD_REQUEST);
+        assert_eq!(receiver.receive("/v1/logs", Bytes::new()), StatusCode::NOT_FOUND);
+        assert_eq!(
+            receiver.receive("/v1/traces", Bytes::from_static(b"{}")),
+            StatusCode::BAD_REQUEST
+        );
     }
 
     #[tokio::test]
-    async fn exports_arrive_over_http() {
+    async fn receives_exports_over_http() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let receiver = Receiver::default();
@@ -354,8 +356,11 @@ mod tests {
         };
         assert_eq!(post("/v1/traces", spans(&[SpanKind::Server])).await, StatusCode::OK);
         assert_eq!(post("/v1/metrics", counter("c", &[(1, 3)])).await, StatusCode::OK);
-        receiver.look(|arrived| {
-            assert_eq!((arrived.exports, arrived.server_spans, arrived.sum("c")), (2, 1, Some(3.0)))
+        receiver.read(|telemetry| {
+            assert_eq!(
+                (telemetry.exports, telemetry.server_spans, telemetry.sum("c")),
+                (2, 1, Some(3.0))
+            )
         });
     }
 }

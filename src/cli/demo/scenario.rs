@@ -1,4 +1,4 @@
-//! What the demo's clients ask for: a modest mix of everything that happens to a proxy.
+//! The requests of the demo's clients: a mix of everything that a proxy encounters.
 
 use fastrand::Rng;
 use serde_json::json;
@@ -12,13 +12,13 @@ pub struct Scenario {
     pub model: &'static str,
     pub api: Api,
     pub stream: bool,
-    /// How often it is chosen, relative to the others.
+    /// Relative frequency.
     weight: u32,
-    /// Tokens asked for at most.
-    most_tokens: u32,
-    /// How the backend is to treat it.
-    pub treatment: &'static [(&'static str, &'static str)],
-    /// The client hangs up after so many pieces of text.
+    /// `max_tokens` of the request.
+    max_tokens: u32,
+    /// Headers that control the simulated backend.
+    pub simulator_headers: &'static [(&'static str, &'static str)],
+    /// The client disconnects after this many text chunks.
     pub leaves_after: Option<u32>,
     feature: Feature,
 }
@@ -43,7 +43,7 @@ impl Api {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Feature {
     None,
-    /// Asks for usage in the stream.
+    /// Requests usage in the stream.
     Usage,
     Tool,
     TwoChoices,
@@ -55,28 +55,22 @@ const STREAM: Scenario = Scenario {
     api: Api::Chat,
     stream: true,
     weight: 1,
-    most_tokens: 120,
-    treatment: &[],
+    max_tokens: 120,
+    simulator_headers: &[],
     leaves_after: None,
     feature: Feature::None,
 };
 
-/// Every one of them takes place at least once in a run of some seconds: clients begin with the first ones in turn.
+/// Each occurs at least once within a few seconds, because the first requests use them in order.
 pub const SCENARIOS: [Scenario; 15] = [
     Scenario { weight: 24, feature: Feature::Usage, ..STREAM },
     Scenario { name: "fast", weight: 30, model: "sim-fast", ..STREAM },
-    Scenario { name: "slow", weight: 4, model: "sim-slow", most_tokens: 40, ..STREAM },
+    Scenario { name: "slow", weight: 4, model: "sim-slow", max_tokens: 40, ..STREAM },
     Scenario { name: "reasoning", weight: 12, model: "sim-reasoning", ..STREAM },
     Scenario { name: "hidden", weight: 4, model: "sim-hidden", feature: Feature::Usage, ..STREAM },
     Scenario { name: "whole", weight: 18, stream: false, ..STREAM },
-    Scenario { name: "tool", weight: 6, feature: Feature::Tool, most_tokens: 60, ..STREAM },
-    Scenario {
-        name: "choices",
-        weight: 6,
-        feature: Feature::TwoChoices,
-        most_tokens: 60,
-        ..STREAM
-    },
+    Scenario { name: "tool", weight: 6, feature: Feature::Tool, max_tokens: 60, ..STREAM },
+    Scenario { name: "choices", weight: 6, feature: Feature::TwoChoices, max_tokens: 60, ..STREAM },
     Scenario { name: "completion", weight: 6, api: Api::Completion, ..STREAM },
     Scenario {
         name: "embeddings",
@@ -91,26 +85,31 @@ pub const SCENARIOS: [Scenario; 15] = [
         name: "stalled",
         weight: 3,
         model: "sim-fast",
-        treatment: &[("x-simulate-stall-after", "20"), ("x-simulate-stall-ms", "2500")],
+        simulator_headers: &[("x-simulate-stall-after", "20"), ("x-simulate-stall-ms", "2500")],
         ..STREAM
     },
     Scenario {
         name: "truncated",
         weight: 2,
-        treatment: &[("x-simulate-cut-after", "15")],
+        simulator_headers: &[("x-simulate-cut-after", "15")],
         ..STREAM
     },
-    Scenario { name: "limited", weight: 2, treatment: &[("x-simulate-status", "429")], ..STREAM },
+    Scenario {
+        name: "limited",
+        weight: 2,
+        simulator_headers: &[("x-simulate-status", "429")],
+        ..STREAM
+    },
     Scenario {
         name: "failed",
         weight: 1,
-        treatment: &[("x-simulate-status", "503")],
+        simulator_headers: &[("x-simulate-status", "503")],
         stream: false,
         ..STREAM
     },
 ];
 
-/// The models that the scenarios ask for.
+/// The models of the scenarios.
 pub fn models() -> Vec<Profile> {
     let mut models = Profile::defaults();
     models.extend("sim-hidden:hidden=20-60".parse::<Profile>());
@@ -118,12 +117,12 @@ pub fn models() -> Vec<Profile> {
 }
 
 impl Scenario {
-    /// The `nth` request of a client: the first ones go through all scenarios in turn, later ones are drawn.
+    /// The scenario of the `nth` request: the first ones use all scenarios in order, later ones are random.
     pub fn choose(nth: usize, random: &mut Rng) -> Self {
         if let Some(scenario) = SCENARIOS.get(nth) {
             return *scenario;
         }
-        let total: u32 = SCENARIOS.iter().map(|it| it.weight).sum();
+        let total: u32 = SCENARIOS.iter().map(|scenario| scenario.weight).sum();
         let mut drawn = random.u32(0..total);
         let mut chosen = STREAM;
         for scenario in SCENARIOS {
@@ -136,9 +135,9 @@ impl Scenario {
         chosen
     }
 
-    /// The request's body; `nth` makes its prompt, and so its answer, differ from all others.
+    /// The request body. `nth` makes its prompt, and so its response, unique.
     pub fn body(&self, nth: usize) -> String {
-        let prompt = format!("Question {nth}: what goes through here?");
+        let prompt = format!("Question {nth}: what does a proxy see?");
         let mut body = match self.api {
             Api::Chat => json!({"messages": [{"role": "user", "content": prompt}]}),
             Api::Completion => json!({"prompt": prompt}),
@@ -151,7 +150,7 @@ impl Scenario {
         };
         set("model", json!(self.model));
         set("stream", json!(self.stream));
-        set("max_tokens", json!(self.most_tokens));
+        set("max_tokens", json!(self.max_tokens));
         match self.feature {
             Feature::None => {}
             Feature::Usage => set("stream_options", json!({"include_usage": true})),
@@ -173,22 +172,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scenario_has_its_turn_and_then_its_share() {
+    fn uses_every_scenario_and_then_its_weight() {
         let mut random = Rng::with_seed(1);
         let first: Vec<_> =
             (0..SCENARIOS.len()).map(|nth| Scenario::choose(nth, &mut random).name).collect();
-        assert_eq!(first, SCENARIOS.map(|it| it.name));
+        assert_eq!(first, SCENARIOS.map(|scenario| scenario.name));
         let drawn: Vec<_> =
             (100..3_000).map(|nth| Scenario::choose(nth, &mut random).name).collect();
-        let share = |name| drawn.iter().filter(|it| **it == name).count();
-        assert!(SCENARIOS.iter().all(|it| share(it.name) > 0));
+        let share = |name| drawn.iter().filter(|drawn_name| **drawn_name == name).count();
+        assert!(SCENARIOS.iter().all(|scenario| share(scenario.name) > 0));
         assert!(share("fast") > 3 * share("slow"));
         let faults = share("limited") + share("failed") + share("truncated");
-        assert!(faults < drawn.len() / 15, "most of the load goes well");
+        assert!(faults < drawn.len() / 15, "most requests succeed");
     }
 
     #[test]
-    fn every_model_asked_for_is_served() {
+    fn every_model_exists() {
         let models = models();
         for scenario in SCENARIOS {
             assert!(models.iter().any(|model| model.name == scenario.model), "{}", scenario.name);

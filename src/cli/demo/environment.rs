@@ -1,4 +1,4 @@
-//! The demo's stage: a simulated backend, the proxy before it and an OTLP receiver behind it, all in this process.
+//! The parts of the demo: a simulated backend, the proxy and an OTLP receiver, all in this process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::cli::demo::scenario;
 use crate::config::{self, RunArgs, Secret};
 use tokengauge_simulator::Ledger;
 
-/// Everything that runs. Dropped, the backend and the receiver end with it.
+/// The running parts. Dropping this stops the backend and the receiver.
 #[derive(Debug)]
-pub struct Stage {
+pub struct DemoEnvironment {
     pub app: App,
     pub proxy: SocketAddr,
     pub backend: SocketAddr,
@@ -25,24 +25,24 @@ pub struct Stage {
     serving: [JoinHandle<()>; 2],
 }
 
-/// Where the proxy shall listen.
+/// Addresses of the proxy. `None` is the default port, or any if that is in use.
 #[derive(Clone, Copy, Debug)]
-pub struct Places {
+pub struct ListenAddresses {
     pub listen: Option<SocketAddr>,
     pub admin: Option<SocketAddr>,
 }
 
-/// Often enough for the last second to be seen arriving, and seldom enough to be no load.
+/// Short enough to show the last second, and long enough to cause no load.
 const METRIC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Spans wait this long for others.
+/// How long spans are batched.
 const SPAN_DELAY: Duration = Duration::from_millis(500);
 
-/// What is still open when the clients have gone is over at once.
-const DRAIN: Duration = Duration::from_secs(2);
+/// Exchanges that are open after the clients have disconnected end at once.
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-impl Stage {
-    pub async fn start(places: Places, seed: u64) -> anyhow::Result<Self> {
+impl DemoEnvironment {
+    pub async fn start(addresses: ListenAddresses, seed: u64) -> anyhow::Result<Self> {
         let (backend_listener, backend) = bind().await?;
         let (otlp_listener, otlp) = bind().await?;
         let ledger = Arc::new(Ledger::default());
@@ -58,55 +58,55 @@ impl Stage {
         );
         let receive = receiver.clone().serve(otlp_listener, std::future::pending());
         let serving = [tokio::spawn(serve), tokio::spawn(receive)];
-        let args = arguments(places, backend)?;
+        let args = run_args(addresses, backend)?;
         let config = config::load(&args, &|_| None)?;
-        let app = App::start(config, exporting_to(otlp)).await?;
-        let proxy = app.listen_addr().context("the proxy listens nowhere")?;
+        let app = App::start(config, export_config(otlp)).await?;
+        let proxy = app.listen_addr().context("the proxy has no TCP listener")?;
         Ok(Self { app, proxy, backend, ledger, receiver, serving })
     }
 
-    /// Stops the proxy, so that all it has to say is said; `true` where it was delivered in time.
+    /// Stops the proxy and exports all telemetry. Returns whether that succeeded in time.
     pub async fn close(self) -> (bool, Arc<Ledger>, Receiver) {
-        let ended = self.app.shutdown(DRAIN).await;
+        let outcome = self.app.shutdown(GRACE_PERIOD).await;
         for task in self.serving {
             task.abort();
         }
-        (ended.flushed, self.ledger, self.receiver)
+        (outcome.flushed, self.ledger, self.receiver)
     }
 }
 
 async fn bind() -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port can be had")?;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port is available")?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }
 
-/// The flags of `tokengauge run` that put it before the backend. Neither the environment nor a file plays a part: the
-/// demo is the same everywhere.
-fn arguments(places: Places, backend: SocketAddr) -> anyhow::Result<RunArgs> {
-    let place = |wanted: Option<SocketAddr>, usual: u16| {
-        wanted.unwrap_or_else(|| free_or_any(usual)).to_string()
+/// The flags of `tokengauge run` for this backend. Environment variables and files are ignored, so that the demo is the
+/// same everywhere.
+fn run_args(addresses: ListenAddresses, backend: SocketAddr) -> anyhow::Result<RunArgs> {
+    let address = |requested: Option<SocketAddr>, default: u16| {
+        requested.unwrap_or_else(|| default_or_any(default)).to_string()
     };
     Ok(RunArgs {
-        listen: vec![place(places.listen, 4_000).parse().map_err(anyhow::Error::msg)?],
-        admin: Some(place(places.admin, 4_001).parse().map_err(anyhow::Error::msg)?),
+        listen: vec![address(addresses.listen, 4_000).parse().map_err(anyhow::Error::msg)?],
+        admin: Some(address(addresses.admin, 4_001).parse().map_err(anyhow::Error::msg)?),
         upstream: vec![Secret::new(&format!("http://{backend}"))],
         ..RunArgs::default()
     })
 }
 
-/// The usual port where nobody has it, else any: a demo beside a running proxy still works.
-fn free_or_any(usual: u16) -> SocketAddr {
-    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, usual));
-    match std::net::TcpListener::bind(usual) {
-        Ok(_) => usual,
+/// The default port if it is free, otherwise any, so that the demo works beside a running proxy.
+fn default_or_any(default: u16) -> SocketAddr {
+    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, default));
+    match std::net::TcpListener::bind(default) {
+        Ok(_) => default,
         Err(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
     }
 }
 
-/// OTLP over HTTP in protobuf to the receiver.
-fn exporting_to(otlp: SocketAddr) -> tokengauge_telemetry::Config {
+/// Exports to the receiver over OTLP/HTTP.
+fn export_config(otlp: SocketAddr) -> tokengauge_telemetry::Config {
     let mut config = tokengauge_telemetry::Config::default();
     config.metrics.endpoint = Some(format!("http://{otlp}/v1/metrics"));
     config.traces.endpoint = Some(format!("http://{otlp}/v1/traces"));
