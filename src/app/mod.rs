@@ -132,8 +132,8 @@ impl App {
             ..StateSnapshot::default()
         });
         let core = Core::start(&config, export, others)?;
-        let forwarder = Forwarder::new(forward::Parts {
-            ways: Arc::clone(&routes),
+        let forwarder = Forwarder::new(forward::Dependencies {
+            routes: Arc::clone(&routes),
             channel: Arc::clone(&core.channel),
             unrouted: Arc::new(unrouted(&config)),
             propagation,
@@ -228,7 +228,7 @@ impl App {
         });
         let routes = Arc::new(routes);
         let previous = self.routes.swap(Arc::clone(&routes));
-        routes.enforce(&previous);
+        routes.apply_limits(&previous);
         self.config.store(Arc::new(new));
         Ok(())
     }
@@ -253,7 +253,7 @@ impl App {
             }
         }
         let aborted = core.channel.open_exchanges();
-        forwarder.cut();
+        forwarder.abort();
         for connections in open {
             connections.cut().await;
         }

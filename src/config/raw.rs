@@ -473,7 +473,7 @@ pub(super) struct RequestLog {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Rotation {
-    /// Rotate a file when it reaches this size.
+    /// Rotation a file when it reaches this size.
     // Files below 1 MiB rotate faster than anything can read them. 1 TiB limits nothing.
     pub(super) size: Field<BoundedSize<{ 1 << 20 }, { 1 << 40 }>>,
     /// How many rotated files to keep; path.1 is the newest.

@@ -1,126 +1,263 @@
-//! Where a response's body comes from.
+//! The body of a response: relayed from the upstream, or written by the proxy.
+//!
+//! Everything that must live as long as the body is in it: the upstream connection, the permit of the concurrency
+//! limiter, and the time limits.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::admission::Permit;
 use super::http1::Http1Connection;
+use super::limiter::Permit;
 use super::upstream::Upstream;
+use tokengauge_observe::tee::RequestObserver;
+use tokengauge_types::clock;
+use tokengauge_types::event::{Ending, TimeoutKind};
 
-/// The body of a response: from the upstream, or the proxy's own.
 #[derive(Debug)]
 pub struct RelayBody {
-    kind: Kind,
-    /// The exchange's place under the limit; free again when the body is gone.
-    _place: Option<Permit>,
+    source: Source,
+    /// `None` unless a limit is configured: by default a proxy must not cut a model that thinks for long.
+    timers: Option<Box<Timers>>,
+    /// Held until the body is dropped.
+    _permit: Option<Permit>,
 }
 
 #[derive(Debug)]
-enum Kind {
-    Own(Option<Bytes>),
-    /// Fed by a task of its own: HTTP/2, or a link that was detached.
-    Fed(Incoming),
-    /// Fed by the link that is polled here.
-    Linked {
-        incoming: Incoming,
-        lease: Option<Lease>,
-    },
+enum Source {
+    /// Written by the proxy.
+    Local(Option<Bytes>),
+    /// Read from a connection that a task of its own drives: HTTP/2, or a detached HTTP/1.1 connection.
+    Driven(Incoming),
+    /// Read from a connection that this body drives.
+    Leased { incoming: Incoming, lease: Option<ConnectionLease> },
 }
 
-/// A link and the pool it goes back to once the body was read to its end.
-pub(super) struct Lease {
-    pub(super) link: Box<Http1Connection>,
+/// A connection, and the pool to which it returns once the body is complete.
+pub(super) struct ConnectionLease {
+    pub(super) connection: Box<Http1Connection>,
     pub(super) upstream: Arc<Upstream>,
 }
 
+/// Time limits of a response body.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BodyTimeouts {
+    /// Between two frames, while the client waits for the upstream.
+    pub(super) idle: Option<Duration>,
+    /// For the whole exchange.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// Why a response body ends early. The client sees a truncated body, never a clean end.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error(transparent)]
+    Upstream(hyper::Error),
+    #[error("a time limit of the proxy ran out")]
+    TimedOut,
+}
+
 impl RelayBody {
-    pub(super) fn own(body: Bytes) -> Self {
-        Self { kind: Kind::Own((!body.is_empty()).then_some(body)), _place: None }
+    pub(super) fn local(body: Bytes) -> Self {
+        let source = Source::Local((!body.is_empty()).then_some(body));
+        Self { source, timers: None, _permit: None }
     }
 
     pub(super) fn upstream(
         incoming: Incoming,
-        lease: Option<Lease>,
-        place: Option<Permit>,
+        lease: Option<ConnectionLease>,
+        permit: Option<Permit>,
     ) -> Self {
-        let kind = match lease {
-            None => Kind::Fed(incoming),
+        let source = match lease {
+            None => Source::Driven(incoming),
             Some(lease) if incoming.is_end_stream() => {
                 lease.give_back();
-                Kind::Fed(incoming)
+                Source::Driven(incoming)
             }
-            lease @ Some(_) => Kind::Linked { incoming, lease },
+            lease @ Some(_) => Source::Leased { incoming, lease },
         };
-        Self { kind, _place: place }
+        Self { source, timers: None, _permit: permit }
+    }
+
+    /// Ends the body when a limit is exceeded, and reports that to `observer`.
+    pub(super) fn with_timeouts(
+        mut self,
+        limits: BodyTimeouts,
+        observer: &RequestObserver,
+    ) -> Self {
+        self.timers = Timers::new(limits, observer).map(Box::new);
+        self
     }
 }
 
 impl Body for RelayBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        match &mut self.kind {
-            Kind::Own(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
-            Kind::Fed(incoming) => Pin::new(incoming).poll_frame(cx),
-            Kind::Linked { incoming, lease } => poll_linked(incoming, lease, cx),
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Self { source, timers, .. } = &mut *self;
+        let Some(timers) = timers else {
+            return source.poll_frame(cx).map_err(BodyError::Upstream);
+        };
+        // The total limit is checked first: a busy upstream or a slow client must not postpone it.
+        if timers.poll_total(cx).is_ready() {
+            return Poll::Ready(Some(Err(timers.expire(TimeoutKind::Total))));
         }
+        if let Poll::Ready(polled) = source.poll_frame(cx) {
+            timers.is_waiting = false;
+            return Poll::Ready(polled.map(|result| result.map_err(BodyError::Upstream)));
+        }
+        ready!(timers.poll_idle(cx));
+        Poll::Ready(Some(Err(timers.expire(TimeoutKind::Idle))))
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            Kind::Own(body) => body.is_none(),
-            Kind::Fed(incoming) | Kind::Linked { incoming, .. } => incoming.is_end_stream(),
+        match &self.source {
+            Source::Local(body) => body.is_none(),
+            Source::Driven(incoming) | Source::Leased { incoming, .. } => incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
-            Kind::Own(body) => SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64),
-            Kind::Fed(incoming) | Kind::Linked { incoming, .. } => incoming.size_hint(),
+        match &self.source {
+            Source::Local(body) => SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64),
+            Source::Driven(incoming) | Source::Leased { incoming, .. } => incoming.size_hint(),
         }
     }
 }
 
-fn poll_linked(
+impl Source {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        match self {
+            Self::Local(body) => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
+            Self::Driven(incoming) => Pin::new(incoming).poll_frame(cx),
+            Self::Leased { incoming, lease } => poll_leased(incoming, lease, cx),
+        }
+    }
+}
+
+fn poll_leased(
     incoming: &mut Incoming,
-    lease: &mut Option<Lease>,
+    lease: &mut Option<ConnectionLease>,
     cx: &mut Context<'_>,
 ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
     let polled = match lease {
-        Some(Lease { link, .. }) => {
-            link.poll_with(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))
+        Some(ConnectionLease { connection, .. }) => {
+            connection.poll_with(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))
         }
         None => Pin::new(&mut *incoming).poll_frame(cx),
     };
-    let whole = match &polled {
+    let is_complete = match &polled {
         Poll::Ready(None) => true,
         Poll::Ready(Some(Ok(frame))) => frame.is_trailers() || incoming.is_end_stream(),
         Poll::Ready(Some(Err(_))) | Poll::Pending => false,
     };
-    if whole && let Some(lease) = lease.take() {
+    if is_complete && let Some(lease) = lease.take() {
         lease.give_back();
     }
     polled
 }
 
-impl Lease {
+impl ConnectionLease {
     fn give_back(self) {
-        let Self { link, upstream } = self;
-        upstream.keep(link);
+        let Self { connection, upstream } = self;
+        upstream.keep(connection);
     }
 }
 
-impl std::fmt::Debug for Lease {
+impl std::fmt::Debug for ConnectionLease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lease").finish_non_exhaustive()
+        f.debug_struct("ConnectionLease").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Timers {
+    idle: Option<(Duration, Pin<Box<Sleep>>)>,
+    total: Option<Pin<Box<Sleep>>>,
+    /// Whether the client waits for a frame. While the client does not poll, the idle limit does not run.
+    is_waiting: bool,
+    observer: RequestObserver,
+}
+
+impl Timers {
+    fn new(limits: BodyTimeouts, observer: &RequestObserver) -> Option<Self> {
+        let BodyTimeouts { idle, deadline } = limits;
+        if idle.is_none() && deadline.is_none() {
+            return None;
+        }
+        Some(Self {
+            idle: idle.map(|limit| (limit, Box::pin(sleep(limit)))),
+            total: deadline.map(|at| Box::pin(sleep_until(at))),
+            is_waiting: true,
+            observer: observer.clone(),
+        })
+    }
+
+    fn poll_total(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.total {
+            Some(total) => total.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some((limit, idle)) = &mut self.idle else {
+            return Poll::Pending;
+        };
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            idle.as_mut().reset(Instant::now() + *limit);
+        }
+        idle.as_mut().poll(cx)
+    }
+
+    fn expire(&self, limit: TimeoutKind) -> BodyError {
+        self.observer.end(clock::now(), Ending::TimedOut(limit));
+        BodyError::TimedOut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forward::testing::observer;
+
+    #[tokio::test]
+    async fn idle_limit_runs_only_while_the_client_waits() {
+        const LIMIT: Duration = Duration::from_secs(3_600);
+        let limits = BodyTimeouts { idle: Some(LIMIT), deadline: None };
+        let mut timers = Timers::new(limits, &observer()).unwrap();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let created = Instant::now();
+        timers.is_waiting = false;
+        sleep(Duration::from_millis(2)).await;
+        let polled = Instant::now();
+        assert!(timers.poll_idle(&mut cx).is_pending());
+        let (_, idle) = timers.idle.as_ref().unwrap();
+        assert!(polled > created && idle.deadline() >= polled + LIMIT, "the pause does not count");
+    }
+
+    /// Otherwise the limit would never end a stream whose upstream never pauses, or whose client hardly polls.
+    #[tokio::test]
+    async fn total_limit_ends_a_body_that_has_more_data() {
+        let observer = observer();
+        let deadline = Instant::now();
+        sleep_until(deadline).await;
+        let limits = BodyTimeouts { deadline: Some(deadline), ..BodyTimeouts::default() };
+        let body = RelayBody::local(Bytes::from_static(b"a"));
+        let mut body = body.with_timeouts(limits, &observer);
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        assert!(matches!(frame, Some(Err(BodyError::TimedOut))));
+        assert!(observer.is_ended());
     }
 }

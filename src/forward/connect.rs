@@ -1,5 +1,5 @@
-//! A new connection to an upstream: name, address by address, proxy, TLS. Names are resolved anew for each one, so a
-//! moved service is found without a restart.
+//! Opens connections to an upstream: DNS, TCP, proxy, TLS. Every connection resolves the name again, so a service that
+//! moves is found without a restart.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,18 +20,18 @@ use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 use tokengauge_types::tcp::TcpConnection;
 
-/// Why an upstream cannot be set up.
+/// Why the configuration of an upstream cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     #[error("upstream {0}: {1:?} is not a host name")]
     Host(String, String),
     #[error("upstream {0}: cannot read certificates from {1}: {2}")]
     CaFile(String, String, String),
-    #[error("upstream {0}: TLS cannot be set up: {1}")]
+    #[error("upstream {0}: cannot set up TLS: {1}")]
     Tls(String, rustls::Error),
 }
 
-/// Why there is no connection.
+/// Why a connection cannot be opened.
 #[derive(Debug)]
 pub(super) enum Error {
     Failed(UpstreamFailure, String),
@@ -43,7 +43,7 @@ pub(super) struct Connector {
     host: String,
     port: u16,
     tls: Option<Tls>,
-    pub(super) via: Option<Proxy>,
+    pub(super) proxy: Option<Proxy>,
     limit: Option<Duration>,
 }
 
@@ -54,13 +54,12 @@ struct Tls {
 
 impl Connector {
     pub(super) fn new(config: &Config) -> Result<Self, SetupError> {
-        let via = config.proxy.clone();
         let tls = if config.tls { Some(Tls::new(config)?) } else { None };
         Ok(Self {
-            host: bare(&config.host).to_owned(),
+            host: without_brackets(&config.host).to_owned(),
             port: config.port,
             tls,
-            via,
+            proxy: config.proxy.clone(),
             limit: config.timeouts.connect,
         })
     }
@@ -77,19 +76,20 @@ impl Connector {
 
     async fn connect_without_limit(&self) -> Result<(UpstreamStream, ConnectTimings), Error> {
         let begun = clock::now();
-        let (host, port) = match &self.via {
-            Some(via) => (via.host.as_str(), via.port),
+        let (host, port) = match &self.proxy {
+            Some(proxy) => (proxy.host.as_str(), proxy.port),
             None => (self.host.as_str(), self.port),
         };
         let addresses = lookup_host((host, port))
             .await
             .map_err(|error| Error::Failed(UpstreamFailure::Dns, error.to_string()))?;
         let resolved = clock::now();
-        let mut stream = first_that_answers(addresses).await?;
-        if let Some(via) = &self.via
+        let mut stream = connect_first(addresses).await?;
+        if let Some(proxy) = &self.proxy
             && self.tls.is_some()
         {
-            via.tunnel(&mut stream, &self.host, self.port)
+            proxy
+                .tunnel(&mut stream, &self.host, self.port)
                 .await
                 .map_err(|error| Error::Failed(UpstreamFailure::Connect, error.to_string()))?;
         }
@@ -97,7 +97,7 @@ impl Connector {
         let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
         let stream = match &self.tls {
             None => Transport::Plain(stream),
-            Some(tls) => tls.over(stream).await?,
+            Some(tls) => tls.handshake(stream).await?,
         };
         let connected = ConnectTimings {
             reused: false,
@@ -109,18 +109,18 @@ impl Connector {
                 .ok()
                 .map(|(local, remote)| Arc::new(TcpConnection::new(local, remote))),
         };
-        Ok((UpstreamStream::over(stream), connected))
+        Ok((UpstreamStream::new(stream), connected))
     }
 }
 
-async fn first_that_answers(
+async fn connect_first(
     addresses: impl Iterator<Item = std::net::SocketAddr>,
 ) -> Result<TcpStream, Error> {
     let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => {
-                // Each chunk is a small write that must leave at once. Failing is no reason not to go on.
+                // Every chunk is a small write that must not be delayed. A failure to set this is harmless.
                 drop(stream.set_nodelay(true));
                 return Ok(stream);
             }
@@ -143,13 +143,13 @@ impl Tls {
             Protocol::Http1 => vec![b"http/1.1".to_vec()],
             Protocol::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         };
-        let host = bare(&config.host).to_owned();
+        let host = without_brackets(&config.host).to_owned();
         let server =
             ServerName::try_from(host.clone()).map_err(|_| SetupError::Host(name, host))?;
         Ok(Self { connector: TlsConnector::from(Arc::new(tls)), name: server })
     }
 
-    async fn over(&self, stream: TcpStream) -> Result<Transport, Error> {
+    async fn handshake(&self, stream: TcpStream) -> Result<Transport, Error> {
         match self.connector.connect(self.name.clone(), stream).await {
             Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
             Err(error) => Err(Error::Failed(UpstreamFailure::Tls, error.to_string())),
@@ -164,7 +164,7 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// The system's roots (or those of `SSL_CERT_FILE`); in an image that has none, Mozilla's. And the configured ones.
+/// Returns the root certificates of the system or of `SSL_CERT_FILE`, or else Mozilla's, and the configured ones.
 fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -185,16 +185,16 @@ fn roots(config: &Config) -> Result<RootCertStore, SetupError> {
         added += 1;
     }
     if added == 0 {
-        return Err(unreadable("there is none in it".to_owned()));
+        return Err(unreadable("the file contains no certificate".to_owned()));
     }
     Ok(roots)
 }
 
-/// `host`, and the port where it is not the scheme's own.
+/// Returns the value of `Host`: the host, and the port unless it is the scheme's default.
 pub(super) fn host_header(config: &Config) -> Result<HeaderValue, SetupError> {
-    let usual = if config.tls { 443 } else { 80 };
+    let default_port = if config.tls { 443 } else { 80 };
     let host = &config.host;
-    let text = match (config.port == usual, host.contains(':') && !host.starts_with('[')) {
+    let text = match (config.port == default_port, host.contains(':') && !host.starts_with('[')) {
         (true, false) => host.clone(),
         (true, true) => format!("[{host}]"),
         (false, false) => format!("{host}:{}", config.port),
@@ -207,7 +207,7 @@ pub(super) fn host_header(config: &Config) -> Result<HeaderValue, SetupError> {
     HeaderValue::try_from(text).map_err(|_| refused())
 }
 
-/// An IPv6 address without its brackets.
-fn bare(host: &str) -> &str {
+/// Removes the brackets of an IPv6 address.
+fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }

@@ -1,8 +1,8 @@
-//! What of a message's head is not passed on as it came: hop-by-hop headers, the host, the path's prefix.
+//! Changes that forwarding makes to the head of a message: hop-by-hop headers, host, path prefix and version.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme as UriScheme};
-use http::{Method, Request, Uri, Version, request, response};
+use http::{Method, Request, Response, Uri, Version, request};
 
 use super::Protocol;
 use super::upstream::Upstream;
@@ -10,7 +10,7 @@ use super::upstream::Upstream;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// Headers of one hop, apart from those that `Connection` names, `TE` and `Upgrade`.
+/// Headers of a single hop. Those named in `Connection`, `TE` and `Upgrade` have their own rules.
 const HOP_BY_HOP: [HeaderName; 6] = [
     header::CONNECTION,
     KEEP_ALIVE,
@@ -20,11 +20,11 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     header::TRANSFER_ENCODING,
 ];
 
-/// The target of this request cannot be sent on.
+/// The request target cannot be forwarded.
 #[derive(Debug)]
 pub(super) struct BadTarget;
 
-/// Whether the request asks for another protocol that may be passed through. Not h2c: HTTP/2 is spoken hop by hop.
+/// Whether the request asks for a protocol that can be tunnelled. h2c cannot, because HTTP/2 applies to a single hop.
 pub(super) fn wants_upgrade(parts: &request::Parts) -> bool {
     parts.version == Version::HTTP_11
         && names(&parts.headers, &header::CONNECTION)
@@ -32,7 +32,7 @@ pub(super) fn wants_upgrade(parts: &request::Parts) -> bool {
         && names(&parts.headers, &header::UPGRADE).any(|name| !name.eq_ignore_ascii_case("h2c"))
 }
 
-/// Makes `parts` what is sent to `upstream`.
+/// Rewrites `parts` for `upstream`. Removes `stripped` bytes from the beginning of the path.
 pub(super) fn readdress(
     parts: &mut request::Parts,
     upstream: &Upstream,
@@ -41,18 +41,18 @@ pub(super) fn readdress(
 ) -> Result<(), BadTarget> {
     strip_hop_by_hop(&mut parts.headers, upgrade);
     let path = path_and_query(parts, &upstream.config.base_path, stripped)?;
-    let asked = parts.uri.authority().cloned();
+    let requested = parts.uri.authority().cloned();
     let host = if upstream.config.keep_host {
-        asked
+        requested
             .as_ref()
-            .and_then(|asked| HeaderValue::try_from(asked.as_str()).ok())
+            .and_then(|authority| HeaderValue::try_from(authority.as_str()).ok())
             .or_else(|| parts.headers.get(header::HOST).cloned())
             .unwrap_or_else(|| upstream.host.clone())
     } else {
         upstream.host.clone()
     };
     let absolute = match upstream.config.protocol {
-        Protocol::Http1 => upstream.speaks_to_proxy(),
+        Protocol::Http1 => upstream.is_behind_plain_proxy(),
         Protocol::Http2 => true,
     };
     parts.uri =
@@ -73,8 +73,8 @@ pub(super) fn readdress(
     Ok(())
 }
 
-/// Rewrites a request that was meant for HTTP/2 where the upstream chose HTTP/1.1 by ALPN.
-pub(super) fn speak_http1<B>(request: &mut Request<B>) {
+/// Converts a request for HTTP/2 if the upstream chose HTTP/1.1 by ALPN.
+pub(super) fn convert_to_http1<B>(request: &mut Request<B>) {
     if request.version() != Version::HTTP_2 {
         return;
     }
@@ -89,18 +89,19 @@ pub(super) fn speak_http1<B>(request: &mut Request<B>) {
     }
 }
 
-/// Makes `parts` what is sent to the client.
-pub(super) fn hand_back(parts: &mut response::Parts, upgrade: bool) {
-    strip_hop_by_hop(&mut parts.headers, upgrade);
-    // An upstream that speaks 1.0 must not make the client's connection one.
-    parts.version = Version::HTTP_11;
+/// Rewrites the head of a response for the client.
+pub(super) fn hand_back<B>(mut response: Response<B>, upgrade: bool) -> Response<B> {
+    strip_hop_by_hop(response.headers_mut(), upgrade);
+    // A response in HTTP/1.0 must not downgrade the client's connection.
+    *response.version_mut() = Version::HTTP_11;
+    response
 }
 
 fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     if headers.contains_key(header::CONNECTION) {
         let named: Vec<HeaderName> = names(headers, &header::CONNECTION)
             .filter_map(|name| HeaderName::try_from(name).ok())
-            .filter(|name| !is_kept_though_named(name))
+            .filter(|name| !is_protected(name))
             .collect();
         for name in named {
             headers.remove(name);
@@ -124,8 +125,9 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
     }
 }
 
-/// Naming one of these in `Connection` would change what the message is; the last two have their own rules.
-fn is_kept_though_named(name: &HeaderName) -> bool {
+/// Whether `Connection` cannot remove the header: without it the message would change its meaning, or the header has a rule
+/// of its own.
+fn is_protected(name: &HeaderName) -> bool {
     [
         header::HOST,
         header::CONTENT_LENGTH,
@@ -137,7 +139,7 @@ fn is_kept_though_named(name: &HeaderName) -> bool {
     .contains(name)
 }
 
-/// The comma-separated names in all values of a header.
+/// Returns the comma-separated names in all values of a header.
 fn names<'a>(headers: &'a HeaderMap, header: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers
         .get_all(header)

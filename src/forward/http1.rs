@@ -1,9 +1,9 @@
-//! One HTTP/1.1 connection to an upstream, driven by whoever uses it.
+//! One HTTP/1.1 connection to an upstream, driven by the task that uses it.
 //!
-//! hyper's client hands out a sender and a connection that wants a task of its own. Here the connection is polled by
-//! the task that reads the response instead: a chunk needs no second task, no wake from one to the other, and when the
-//! client goes away, dropping the response closes the socket at once. An idle link in the pool is polled by nobody; it
-//! is looked at when it is taken out again.
+//! hyper's client returns a sender and a connection that needs a task of its own. Here, the task that reads the response
+//! polls the connection instead. A chunk then needs no second task and no wake between two tasks. When the client
+//! leaves, dropping the response closes the socket at once. An idle connection in the pool is not polled; it is checked
+//! when it is taken out.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -16,7 +16,7 @@ use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 
-use super::Upload;
+use super::buffered_body::Upload;
 use super::stream::UpstreamStream;
 use tokengauge_observe::tee::UploadFlush;
 use tokengauge_types::clock::MonotonicInstant;
@@ -25,28 +25,30 @@ use tokengauge_types::tcp::TcpConnection;
 
 pub(super) struct Http1Connection {
     sender: SendRequest<Upload>,
-    /// None once it is over.
+    /// `None` once the connection has ended.
     connection: Option<Connection<TokioIo<UpstreamStream>, Upload>>,
     bell: Arc<Notifier>,
     waker: Waker,
-    /// Since when it lies in the pool.
+    /// When it was returned to the pool.
     pub(super) idle_since: MonotonicInstant,
-    pub(super) ends: Option<Arc<TcpConnection>>,
-    /// For the body of each request.
-    pub(super) written: Arc<UploadFlush>,
+    pub(super) tcp: Option<Arc<TcpConnection>>,
+    /// Reports the end of each request body.
+    pub(super) flush: Arc<UploadFlush>,
 }
 
 pub(super) type Sent = Result<Response<Incoming>, TrySendError<Request<Upload>>>;
 
 impl Http1Connection {
-    /// `ends`: the connection that `wire` goes over.
-    pub(super) async fn over(
-        wire: UpstreamStream,
-        ends: Option<Arc<TcpConnection>>,
+    /// Starts HTTP/1.1 on `stream`, whose TCP connection is `tcp`.
+    pub(super) async fn handshake(
+        stream: UpstreamStream,
+        tcp: Option<Arc<TcpConnection>>,
     ) -> hyper::Result<Box<Self>> {
-        let written = wire.written();
-        let (sender, connection) =
-            http1::Builder::new().preserve_header_case(true).handshake(TokioIo::new(wire)).await?;
+        let flush = stream.flush();
+        let (sender, connection) = http1::Builder::new()
+            .preserve_header_case(true)
+            .handshake(TokioIo::new(stream))
+            .await?;
         let (bell, waker) = Notifier::new();
         Ok(Box::new(Self {
             sender,
@@ -54,32 +56,32 @@ impl Http1Connection {
             bell,
             waker,
             idle_since: MonotonicInstant::ZERO,
-            ends,
-            written,
+            tcp,
+            flush,
         }))
     }
 
-    /// Whether a request may be sent, as far as this side knows.
-    pub(super) fn is_fit(&mut self) -> bool {
+    /// Whether a request may be sent, as far as this side can tell.
+    pub(super) fn is_usable(&mut self) -> bool {
         self.poll_connection(&mut Context::from_waker(Waker::noop()));
-        // Polled for nobody, it will ring for nobody.
+        // This poll registered no waker, so the next one must not wait for a wake.
         self.bell.remind();
         self.connection.is_some() && self.sender.is_ready()
     }
 
-    /// Sends `request` and waits for the response's head.
+    /// Sends `request` and waits for the head of the response.
     pub(super) async fn send(&mut self, request: Request<Upload>) -> Sent {
         let mut head = pin!(self.sender.try_send_request(request));
         poll_fn(|cx| self.poll_with(cx, |cx| head.as_mut().poll(cx))).await
     }
 
-    /// Polls `wanted`, which can only become ready by what the connection does, and the connection.
+    /// Polls the connection and `wanted`, which only the connection can make ready.
     pub(super) fn poll_with<T>(
         &mut self,
         cx: &mut Context<'_>,
         mut wanted: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        // The connection is the only one to wake `wanted`, and it runs right here.
+        // Only the connection wakes `wanted`, and it is polled right here.
         let quiet = &mut Context::from_waker(Waker::noop());
         let mut due = self.bell.enter(cx.waker());
         for _ in 0..MOST_ROUNDS {
@@ -101,15 +103,15 @@ impl Http1Connection {
         Poll::Pending
     }
 
-    /// Lets the connection run by itself from here on: for an upload that goes on while the response is read, because
-    /// a response that is not being read must not stop it.
+    /// Moves the connection to a task of its own. Needed for an upload that continues beside the response, because a
+    /// response that nobody reads must not stop it.
     pub(super) fn detach(self) {
         if let Some(connection) = self.connection {
             tokio::spawn(connection);
         }
     }
 
-    /// The same with an upgrade in view; the sender is left to send the request with.
+    /// Moves the connection to a task that supports an upgrade. Returns the sender for the request.
     pub(super) fn detach_for_upgrade(self) -> SendRequest<Upload> {
         if let Some(connection) = self.connection {
             tokio::spawn(connection.with_upgrades());
@@ -121,7 +123,7 @@ impl Http1Connection {
         if let Some(connection) = &mut self.connection
             && Pin::new(connection).poll(cx).is_ready()
         {
-            // Its error, if any, went to whoever waited for the head or for the body.
+            // The future of the head or the body has received its error, if any.
             self.connection = None;
         }
     }

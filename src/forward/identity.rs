@@ -1,7 +1,7 @@
 //! Tenant, session and variant of a request, from the headers that the configuration names.
 //!
-//! The headers are read and go on as they came. A header that holds a credential (an API key tells tenants apart as well
-//! as any name) may be named only where its value is hashed, and then nothing but the hash leaves this file.
+//! The headers are forwarded unchanged. A header with a credential, such as an API key, can identify tenants only as a
+//! hash; nothing but the hash leaves this file.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use ring::hmac;
 use tokengauge_types::event::CallerIdentity;
 use tokengauge_types::label::Name;
 
-/// Hexadecimal digits that are kept of a hash: 64 bits, of which 100 values collide once in 10¹⁵ times.
-const DIGITS: usize = 16;
+/// Hexadecimal digits that are kept of a hash: 64 bits. The probability of a collision among 100 values is 10⁻¹⁵.
+const HASH_DIGITS: usize = 16;
 
-/// Where each of the three is read from; `None` where it is not.
+/// The source of each value; `None` if it is not read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Config {
     pub tenant: Option<Source>,
@@ -22,7 +22,7 @@ pub struct Config {
     pub variant: Option<Source>,
 }
 
-/// Headers that may say it: the first one that is there and not empty does.
+/// Headers in order of preference. The first that is present and not empty is used.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Source {
     pub headers: Vec<HeaderName>,
@@ -30,14 +30,14 @@ pub struct Source {
     pub hash: bool,
 }
 
-/// Reads whom a request is for.
+/// Reads tenant, session and variant of a request.
 pub struct Identity {
     config: Config,
     key: hmac::Key,
 }
 
 impl Identity {
-    /// Values are hashed by HMAC-SHA-256 with `key`, or an empty one: whoever has no key can try names, but not API keys.
+    /// Hashes values by HMAC-SHA-256 with `key`. With an empty key, names can be guessed from their hashes; API keys cannot.
     pub fn new(config: Config, key: &[u8]) -> Self {
         Self { config, key: hmac::Key::new(hmac::HMAC_SHA256, key) }
     }
@@ -49,23 +49,23 @@ impl Identity {
     }
 
     fn value(&self, source: &Source, headers: &HeaderMap) -> Option<Name> {
-        let said = |name: &HeaderName| {
+        let present = |name: &HeaderName| {
             let value = headers.get(name)?.as_bytes().trim_ascii();
             (!value.is_empty()).then_some(value)
         };
-        let value = source.headers.iter().find_map(said)?;
+        let value = source.headers.iter().find_map(present)?;
         if source.hash { self.hashed(value) } else { Name::new(std::str::from_utf8(value).ok()?) }
     }
 
     fn hashed(&self, value: &[u8]) -> Option<Name> {
         let tag = hmac::sign(&self.key, value);
         let digits = tag.as_ref().iter().map(|byte| format!("{byte:02x}"));
-        let digits: String = digits.take(DIGITS / 2).collect();
+        let digits: String = digits.take(HASH_DIGITS / 2).collect();
         Name::new(&digits)
     }
 }
 
-/// The key is nobody's business.
+/// Omits the key.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity").field("config", &self.config).finish_non_exhaustive()
@@ -98,28 +98,28 @@ mod tests {
     }
 
     #[test]
-    fn the_first_header_that_says_something_counts() {
+    fn uses_first_header_with_a_value() {
         let source = || source(&["x-tenant", "x-team"], false);
-        let told = |sent: &[(&'static str, &'static str)]| tenant(source(), b"", &headers(sent));
-        assert_eq!(told(&[("x-team", "b"), ("x-tenant", "a")]).as_deref(), Some("a"));
-        assert_eq!(told(&[("x-team", " b "), ("x-tenant", "  ")]).as_deref(), Some("b"));
-        assert_eq!(told(&[("x-other", "c")]), None);
+        let read = |sent: &[(&'static str, &'static str)]| tenant(source(), b"", &headers(sent));
+        assert_eq!(read(&[("x-team", "b"), ("x-tenant", "a")]).as_deref(), Some("a"));
+        assert_eq!(read(&[("x-team", " b "), ("x-tenant", "  ")]).as_deref(), Some("b"));
+        assert_eq!(read(&[("x-other", "c")]), None);
         assert_eq!(tenant(None, b"", &headers(&[("x-tenant", "a")])), None);
     }
 
     /// RFC 4231, test case 2: key `Jefe`, data `what do ya want for nothing?`.
     #[test]
-    fn a_hash_is_the_first_half_of_the_hmac_and_nothing_of_the_value() {
+    fn hash_is_the_beginning_of_the_hmac() {
         let sent = headers(&[("x-tenant", "what do ya want for nothing?")]);
-        let told = tenant(source(&["x-tenant"], true), b"Jefe", &sent).unwrap();
-        assert_eq!(told, "5bdcc146bf60754e");
+        let hash = tenant(source(&["x-tenant"], true), b"Jefe", &sent).unwrap();
+        assert_eq!(hash, "5bdcc146bf60754e");
         let other = tenant(source(&["x-tenant"], true), b"", &sent).unwrap();
-        assert_ne!(other, told, "another key");
-        assert_eq!(other.len(), DIGITS);
+        assert_ne!(other, hash, "another key");
+        assert_eq!(other.len(), HASH_DIGITS);
     }
 
     #[test]
-    fn each_is_read_from_its_own_headers() {
+    fn reads_each_value_from_its_own_headers() {
         let config = Config {
             tenant: source(&["x-tenant"], false),
             session: source(&["x-session"], false),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_no_text_is_none() {
+    fn ignores_a_value_that_is_not_text() {
         let mut sent = HeaderMap::new();
         let value = HeaderValue::from_bytes(b"\xff\xfe").unwrap();
         sent.insert("x-tenant", value);

@@ -1,78 +1,91 @@
-//! Sending on and streaming back, untouched.
+//! Forwards requests to upstreams and streams responses back, unchanged.
 //!
-//! **What a dropped future means.** hyper drops the future that answers a request, and later the response's body, as
-//! soon as it sees that the client is gone. Both own the connection to the upstream, so it is closed in the same
-//! moment; that is what makes an engine stop generating. The observer is dropped with them and says how the exchange ended.
+//! [`Forwarder`] is a stack of tower services: route → observe → respond → admission → relay.
 //!
-//! **What is repeated.** Nothing that wrote a byte. hyper gives a request back where its idle connection turned out
-//! closed before anything was written, and only then a new connection gets it, once.
+//! **Cancellation.** hyper drops the future of a request, and later the response body, as soon as it detects that the
+//! client is gone. Both own the connection to the upstream, which closes in the same moment; that makes an engine stop
+//! generating. The observer is dropped with them and reports how the exchange ended.
+//!
+//! **Retries.** A request is repeated only if nothing of it was written. If an idle connection turns out to be closed,
+//! hyper returns the request, and it is sent once more on a new connection.
 
 mod admission;
-mod answer;
 mod body;
+mod buffered_body;
 mod connect;
-mod exchange;
+mod error;
 mod forwarder;
 mod headers;
 mod http1;
 pub mod identity;
+mod limiter;
+mod open;
 mod probe;
 mod proxy;
-mod query;
+mod relay;
+mod respond;
+mod route;
 mod route_table;
 mod stream;
-mod trace;
+#[cfg(test)]
+mod testing;
 mod tunnel;
 mod upstream;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::admission::BufferedBody;
-pub use self::body::RelayBody;
+pub use self::body::{BodyError, RelayBody};
 pub use self::connect::SetupError;
-pub use self::forwarder::{Client, ForwardService, Forwarder, Parts};
+pub use self::forwarder::{Dependencies, ForwardService, Forwarder};
 pub use self::identity::Identity;
 pub use self::probe::{HttpProbe, ProbeError};
 pub use self::proxy::Proxy;
+pub use self::route::Client;
 pub use self::route_table::RouteTable;
-pub use self::trace::{Carried, Propagation, Propagator, Sample};
 pub use self::upstream::Upstream;
+pub use tokengauge_observe::trace::{Propagation, Propagator};
 
-use tokengauge_observe::tee::body::{RequestBody, ResponseBody};
+use tokengauge_observe::tee::body::ResponseBody;
 use tokengauge_types::label::Label;
 
-/// The body of every response this proxy gives.
-pub type Answer = ResponseBody<RelayBody>;
+/// The body of every response of the proxy.
+pub type ProxyBody = ResponseBody<RelayBody>;
 
-/// The body of every request it sends.
-type Upload = RequestBody<BufferedBody>;
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum ShutdownState {
+    Serving,
+    /// Running exchanges may finish; queued ones are rejected.
+    Draining,
+    /// Running exchanges are ended.
+    Aborting,
+}
 
-/// One upstream.
+/// Configuration of one upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// The key under `upstreams`, or `default`.
+    /// The key below `upstreams`, or `default`.
     pub name: Label,
     pub tls: bool,
     pub host: String,
     pub port: u16,
-    /// Prepended to the path (after stripping); empty or starting with `/`, without a trailing one.
+    /// Prepended to the path after stripping; empty, or starts with `/` and does not end with one.
     pub base_path: String,
     pub protocol: Protocol,
-    /// Whether the client's `Host` is sent on; else the upstream's own host is.
+    /// Whether the client's `Host` is passed on instead of the upstream's own host.
     pub keep_host: bool,
-    /// A PEM file of further root certificates for this upstream.
+    /// A PEM file with additional root certificates for this upstream.
     pub ca_file: Option<PathBuf>,
     pub timeouts: Timeouts,
-    /// How long an idle connection is kept for re-use. Below the upstream's own keep-alive: uvicorn's is 5 s.
+    /// How long an idle connection is kept for reuse. Must be shorter than the upstream's own keep-alive; uvicorn's is 5 s.
     pub pool_idle: Duration,
-    /// Idle connections kept at most.
+    /// The most idle connections that are kept.
     pub pool_size: usize,
-    /// What it is reached through; `None` is directly.
+    /// The HTTP proxy in front of the upstream; `None` connects directly.
     pub proxy: Option<Proxy>,
 }
 
-/// What is spoken to the upstream.
+/// The HTTP version of connections to the upstream.
 #[derive(
     Clone,
     Copy,
@@ -89,21 +102,21 @@ pub enum Protocol {
     /// One connection per stream; closing it cancels the request.
     #[default]
     Http1,
-    /// By ALPN over TLS, else with prior knowledge.
+    /// Negotiated by ALPN over TLS, otherwise with prior knowledge.
     Http2,
 }
 
-/// Time limits of one exchange; `None` is no limit. A proxy must not cut a thinking model, so only connecting is limited
-/// unless the user asks for more.
+/// Time limits of one exchange; `None` is no limit. By default only connecting is limited, because a proxy must not cut
+/// a model that thinks for long.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Timeouts {
     /// DNS, TCP and TLS together.
     pub connect: Option<Duration>,
-    /// From the request sent to the response's head.
+    /// From the sent request to the head of the response.
     pub head: Option<Duration>,
-    /// Between two frames of the response's body.
+    /// Between two frames of the response body.
     pub idle: Option<Duration>,
-    /// From the request's head to the response's end.
+    /// From the head of the request to the end of the response.
     pub total: Option<Duration>,
 }
 
@@ -114,14 +127,14 @@ impl Default for Timeouts {
 }
 
 impl Config {
-    /// Below the 5 s of uvicorn, the server under most self-hosted engines.
+    /// Shorter than the 5 s of uvicorn, the server below most self-hosted engines.
     pub const POOL_IDLE_PLAIN: Duration = Duration::from_secs(4);
-    /// Vendors' edges keep idle connections for 60 s and more; a TLS handshake saved is 2 round trips.
+    /// Providers keep idle connections for 60 s and more. Each reuse saves a TLS handshake, which takes 2 round trips.
     pub const POOL_IDLE_TLS: Duration = Duration::from_secs(50);
-    /// As many as a burst leaves behind; older ones are closed first.
+    /// As many as a burst leaves behind. The oldest are closed first.
     pub const POOL_SIZE: usize = 1_024;
 
-    /// An upstream with the defaults of everything but its name and address.
+    /// Returns an upstream with default settings.
     pub fn to(name: Label, tls: bool, host: &str, port: u16) -> Self {
         Self {
             name,
@@ -144,10 +157,17 @@ impl Config {
 mod tests {
     use super::*;
 
-    /// What a stream holds besides hyper's buffers; a chat with 5,000 streams pays each byte 5,000 times.
+    /// Bounds what a stream holds besides hyper's buffers: with 5,000 streams, each byte counts 5,000 times.
     #[test]
-    fn what_a_stream_holds_stays_small() {
-        let sizes = (size_of::<Answer>(), size_of::<http1::Http1Connection>(), size_of::<Upload>());
-        assert!(sizes.0 <= 256 && sizes.1 <= 1024 && sizes.2 <= 72, "{sizes:?}");
+    fn a_stream_stays_small() {
+        let response = size_of::<ProxyBody>();
+        let request = size_of::<buffered_body::Upload>();
+        let connection = size_of::<http1::Http1Connection>();
+        let future = size_of::<forwarder::ForwardFuture>();
+        let sizes = (response, connection, request, future);
+        assert!(
+            response <= 256 && connection <= 1024 && request <= 72 && future <= 256,
+            "{sizes:?}"
+        );
     }
 }

@@ -1,5 +1,7 @@
-//! A question of this proxy's own to a server: one GET, whose whole answer is wanted within a bound. It goes over a
-//! connection made and closed for it, as connections to an upstream are made: by its name, its proxy, its certificates.
+//! HTTP requests of the proxy itself: one GET whose complete response must fit a size limit.
+//!
+//! Each request opens and closes a connection of its own, with the same DNS, proxy and TLS settings as connections to an
+//! upstream.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -15,18 +17,18 @@ use hyper_util::rt::TokioIo;
 use super::Config;
 use super::connect::{self, Connector, SetupError};
 
-const SENT_AS: &str = concat!("tokengauge/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT_NAME: &str = concat!("tokengauge/", env!("CARGO_PKG_VERSION"));
 
-/// Asks for one page of one server.
+/// Fetches one page of one server.
 #[derive(Debug)]
 pub struct HttpProbe {
     connector: Connector,
     target: Uri,
     headers: HeaderMap,
-    longest: usize,
+    max_bytes: usize,
 }
 
-/// Why there is no answer.
+/// Why a probe has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     #[error("it cannot be reached: {0}")]
@@ -43,11 +45,15 @@ pub enum ProbeError {
 }
 
 impl HttpProbe {
-    /// `config`'s path is what is asked for; `accept` says in which formats, `longest` how many bytes an answer may have.
+    /// Fetches the path of `config`. `accept` is sent as `Accept`; a response longer than `max_bytes` is an error.
     ///
     /// # Errors
-    /// Where the certificates or the host cannot be used.
-    pub fn new(config: &Config, accept: &'static str, longest: usize) -> Result<Self, SetupError> {
+    /// If the certificates or the host cannot be used.
+    pub fn new(
+        config: &Config,
+        accept: &'static str,
+        max_bytes: usize,
+    ) -> Result<Self, SetupError> {
         let connector = Connector::new(config)?;
         let host = connect::host_header(config)?;
         let mut headers = HeaderMap::new();
@@ -55,47 +61,47 @@ impl HttpProbe {
             "" => "/",
             path => path,
         };
-        // Without TLS a proxy is handed the request as it is, and must be told for whom.
-        let via = connector.via.as_ref().filter(|_| !config.tls);
-        let target = match via {
+        // Without TLS, an HTTP proxy receives the request itself and needs an absolute target.
+        let proxy = connector.proxy.as_ref().filter(|_| !config.tls);
+        let target = match proxy {
             Some(_) => format!("http://{}{path}", host.to_str().unwrap_or_default()),
             None => path.to_owned(),
         };
-        let refused = |_| SetupError::Host(config.name.to_string(), config.host.clone());
-        if let Some(authorization) = via.and_then(|via| via.authorization.clone()) {
+        let unusable = |_| SetupError::Host(config.name.to_string(), config.host.clone());
+        if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization.clone()) {
             headers.insert(PROXY_AUTHORIZATION, authorization);
         }
         headers.insert(HOST, host);
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        headers.insert(USER_AGENT, HeaderValue::from_static(SENT_AS));
+        headers.insert(USER_AGENT, HeaderValue::from_static(USER_AGENT_NAME));
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        Ok(Self { target: Uri::try_from(target).map_err(refused)?, connector, headers, longest })
+        Ok(Self { target: Uri::try_from(target).map_err(unusable)?, connector, headers, max_bytes })
     }
 
-    /// The answer's body. How long that may take is the caller's to limit: dropping the future closes the connection.
+    /// Returns the response body. The caller limits the time: dropping the future closes the connection.
     ///
     /// # Errors
-    /// Where there is no whole answer, or none of status 2xx.
-    pub async fn ask(&self) -> Result<Bytes, ProbeError> {
-        let (wire, _) = self.connector.connect().await.map_err(|error| match error {
-            connect::Error::Failed(_, why) => ProbeError::Unreachable(why),
+    /// If there is no complete response, or its status is not 2xx.
+    pub async fn fetch(&self) -> Result<Bytes, ProbeError> {
+        let (stream, _) = self.connector.connect().await.map_err(|error| match error {
+            connect::Error::Failed(_, cause) => ProbeError::Unreachable(cause),
             connect::Error::TimedOut => ProbeError::TimedOut,
         })?;
         let (sender, connection) =
-            http1::handshake(TokioIo::new(wire)).await.map_err(|error| unreachable(&error))?;
-        let moved = async {
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;
+        let driver = async {
             drop(connection.await);
-            // What it has read is still to be taken; whoever waits for more is told by then.
+            // The response may still have buffered data. A reader that waits for more has received the error.
             std::future::pending::<Infallible>().await
         };
         tokio::select! {
             biased;
-            answer = pin!(self.answer(sender)) => answer,
-            never = moved => match never {},
+            response = pin!(self.exchange(sender)) => response,
+            never = driver => match never {},
         }
     }
 
-    async fn answer(
+    async fn exchange(
         &self,
         mut sender: http1::SendRequest<Empty<Bytes>>,
     ) -> Result<Bytes, ProbeError> {
@@ -110,16 +116,18 @@ impl HttpProbe {
         if !status.is_success() {
             return Err(ProbeError::Status(status));
         }
-        let body = Limited::new(response.into_body(), self.longest);
+        let body = Limited::new(response.into_body(), self.max_bytes);
         match body.collect().await {
             Ok(body) => Ok(body.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(ProbeError::TooLarge(self.longest)),
+            Err(error) if error.is::<LengthLimitError>() => {
+                Err(ProbeError::TooLarge(self.max_bytes))
+            }
             Err(error) => Err(ProbeError::Unreachable(error.to_string())),
         }
     }
 }
 
-/// hyper's own words say at what it failed, its source's say why.
+/// hyper's own message contains the failed step, its source the reason.
 fn unreachable(error: &hyper::Error) -> ProbeError {
     ProbeError::Unreachable(match error.source() {
         Some(source) => format!("{error}: {source}"),

@@ -1,4 +1,7 @@
-//! The proxy between this one and an upstream. Which one it is, if any, the configuration has worked out.
+//! The HTTP proxy in front of an upstream. The configuration decides whether there is one.
+//!
+//! Not `hyper_util::client::legacy::connect::proxy::Tunnel`: its errors do not contain the status of a refused CONNECT, and it
+//! refuses every success status but 200, which RFC 9110 allows.
 
 use std::io;
 
@@ -8,25 +11,25 @@ use http::HeaderValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An HTTP proxy, spoken to in plain text: asked for a tunnel to `https` upstreams, and handed requests to `http` ones.
+/// An HTTP proxy without TLS. It opens tunnels to `https` upstreams and receives the requests for `http` ones.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Proxy {
-    /// Without the brackets of IPv6.
+    /// An IPv6 address is without brackets.
     pub host: String,
     pub port: u16,
-    /// `Proxy-Authorization`, marked as sensitive, so that no `Debug` shows it.
+    /// `Proxy-Authorization`, marked as sensitive, so that `Debug` does not show it.
     pub(super) authorization: Option<HeaderValue>,
 }
 
-/// The longest answer to CONNECT that is read: its head is a few lines.
-const LONGEST_ANSWER: usize = 8 * 1024;
+/// The longest response to CONNECT; it is a head of a few lines.
+const MAX_RESPONSE_HEAD: usize = 8 * 1024;
 
 impl Proxy {
-    /// `credentials`: `user:password`.
+    /// `credentials` have the form `user:password`.
     pub fn new(host: &str, port: u16, credentials: Option<&str>) -> Self {
         let basic = |credentials| {
             let text = format!("Basic {}", STANDARD.encode(credentials));
-            // Base64 is ASCII without control characters, so it always fits a header.
+            // Base64 is ASCII without control characters, so it is always a valid header value.
             let mut value = HeaderValue::try_from(text).ok()?;
             value.set_sensitive(true);
             Some(value)
@@ -59,11 +62,11 @@ impl Proxy {
     }
 }
 
-/// Reads the head of the answer to CONNECT, byte by byte so that nothing behind it is taken; its status.
+/// Reads the head of the response to CONNECT and returns its status. Reads byte by byte, to leave the tunnel's own bytes.
 async fn read_status(stream: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        if head.len() >= LONGEST_ANSWER {
+        if head.len() >= MAX_RESPONSE_HEAD {
             return Err(io::Error::other("the proxy's answer to CONNECT is too long"));
         }
         head.push(stream.read_u8().await?);
@@ -78,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_encoded_and_never_shown() {
+    fn encodes_credentials_and_hides_them_in_debug() {
         let proxy = Proxy::new("proxy.local", 3128, Some("user:p@ss"));
         let authorization = proxy.authorization.clone().unwrap();
         assert_eq!(authorization.to_str().unwrap(), "Basic dXNlcjpwQHNz");

@@ -1,88 +1,100 @@
-//! Where requests go: the routes together with the upstreams that they name.
+//! The routes together with the upstreams that they name.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::admission::ConcurrencyLimiter;
-use super::{Config, Identity, Upstream};
+use super::Config;
+use super::identity::Identity;
+use super::limiter::ConcurrencyLimiter;
+use super::upstream::Upstream;
 use crate::route::{RouteMatcher, Target};
 use tokengauge_types::label::Label;
 
-/// Swapped as a whole on a reload: no request can find a new route and miss its upstream.
+/// Replaced as a whole on a reload, so that no request finds a new route without its upstream.
 #[derive(Debug)]
 pub struct RouteTable {
     routes: RouteMatcher,
     upstreams: HashMap<Label, Arc<Upstream>>,
     /// By the names of the routes that have a limit.
-    doors: HashMap<Label, Arc<ConcurrencyLimiter>>,
-    identity: Arc<Identity>,
+    limiters: HashMap<Label, Arc<ConcurrencyLimiter>>,
+    identity: Identity,
 }
 
-/// Where one request goes.
-pub(super) struct Found<'a> {
+/// The route of one request.
+pub(super) struct MatchedRoute<'a> {
     pub(super) target: &'a Target,
-    /// `None` where the route names none that there is.
-    pub(super) upstream: Option<&'a Arc<Upstream>>,
-    /// `None` where all are let in at once.
-    pub(super) door: Option<&'a Arc<ConcurrencyLimiter>>,
+    upstream: Option<&'a Arc<Upstream>>,
+    limiter: Option<&'a Arc<ConcurrencyLimiter>>,
+}
+
+/// Where a request is sent.
+#[derive(Debug)]
+pub(super) struct Destination {
+    pub(super) upstream: Arc<Upstream>,
+    /// Bytes to remove from the beginning of the path.
+    pub(super) stripped: usize,
+    /// `None` if the route has no limit.
+    pub(super) limiter: Option<Arc<ConcurrencyLimiter>>,
 }
 
 impl RouteTable {
-    /// Routes keep the doors that they had `before`, with whoever is inside and waits: see [`enforce`](Self::enforce).
+    /// Routes keep their limiters from the `previous` table, with running and queued exchanges. Their new limits take
+    /// effect in [`apply_limits`](Self::apply_limits).
     pub fn new(
         routes: RouteMatcher,
         upstreams: Vec<Arc<Upstream>>,
         identity: Identity,
-        before: Option<&Self>,
+        previous: Option<&Self>,
     ) -> Self {
-        let named = |upstream: Arc<Upstream>| (upstream.config().name.clone(), upstream);
-        let door = |target: &Target| {
-            let (name, limits) = (&target.facts.name, target.admission?);
-            let known = before.and_then(|ways| ways.doors.get(name).cloned());
-            Some((name.clone(), known.unwrap_or_else(|| ConcurrencyLimiter::new(limits))))
+        let by_name = |upstream: Arc<Upstream>| (upstream.config().name.clone(), upstream);
+        let limiter = |target: &Target| {
+            let (name, limit) = (&target.facts.name, target.admission?);
+            let known = previous.and_then(|table| table.limiters.get(name).cloned());
+            Some((name.clone(), known.unwrap_or_else(|| ConcurrencyLimiter::new(limit))))
         };
-        let doors = routes.targets().filter_map(door).collect();
-        Self {
-            routes,
-            upstreams: upstreams.into_iter().map(named).collect(),
-            doors,
-            identity: Arc::new(identity),
-        }
+        let limiters = routes.targets().filter_map(limiter).collect();
+        Self { routes, upstreams: upstreams.into_iter().map(by_name).collect(), limiters, identity }
     }
 
-    /// Puts these routes' limits in force in place of those `before`, where they have kept their doors. Apart from
-    /// [`new`](Self::new), because a reload may yet fail between the two.
-    pub fn enforce(&self, before: &Self) {
+    /// Puts the limits of this table into effect in place of those of `previous`. Separate from [`new`](Self::new),
+    /// because a reload can still fail between the two.
+    pub fn apply_limits(&self, previous: &Self) {
         for target in self.routes.targets() {
-            if let Some(door) = self.doors.get(&target.facts.name) {
-                door.limit(target.admission);
+            if let Some(limiter) = self.limiters.get(&target.facts.name) {
+                limiter.set_limit(target.admission);
             }
         }
-        for (name, door) in &before.doors {
-            if !self.doors.contains_key(name) {
-                door.limit(None);
+        for (name, limiter) in &previous.limiters {
+            if !self.limiters.contains_key(name) {
+                limiter.set_limit(None);
             }
         }
     }
 
-    /// The upstream of exactly these settings: a reload takes it over, with its idle connections.
+    /// Returns the upstream with exactly this configuration, so that a reload keeps its idle connections.
     pub fn upstream(&self, config: &Config) -> Option<Arc<Upstream>> {
         let known = self.upstreams.get(&config.name)?;
         (known.config() == config).then(|| Arc::clone(known))
     }
 
-    /// How it is read whom a request is for.
-    pub(super) const fn identity(&self) -> &Arc<Identity> {
+    pub(super) fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    pub(super) fn find(&self, host: Option<&str>, path: &str) -> Option<Found<'_>> {
+    pub(super) fn find(&self, host: Option<&str>, path: &str) -> Option<MatchedRoute<'_>> {
         let target = self.routes.find(host, path)?;
-        let limited = target.admission.is_some();
-        Some(Found {
-            target,
-            upstream: self.upstreams.get(&target.upstream),
-            door: limited.then(|| self.doors.get(&target.facts.name)).flatten(),
+        let limiter = target.admission.and_then(|_| self.limiters.get(&target.facts.name));
+        Some(MatchedRoute { target, upstream: self.upstreams.get(&target.upstream), limiter })
+    }
+}
+
+impl MatchedRoute<'_> {
+    /// Returns `None` if the route names an upstream that does not exist.
+    pub(super) fn destination(&self) -> Option<Destination> {
+        Some(Destination {
+            upstream: Arc::clone(self.upstream?),
+            stripped: self.target.stripped,
+            limiter: self.limiter.cloned(),
         })
     }
 }
@@ -93,16 +105,16 @@ mod tests {
     use crate::forward::identity;
 
     #[test]
-    fn only_an_upstream_that_stayed_the_same_is_taken_over() {
+    fn keeps_only_upstreams_with_the_same_configuration() {
         let config = |port| Config::to(Label::known("a"), false, "localhost", port);
         let upstream = Upstream::new(config(1)).unwrap();
         let routes = RouteMatcher::new(Vec::new()).unwrap();
         let identity = Identity::new(identity::Config::default(), b"");
-        let ways = RouteTable::new(routes, vec![Arc::clone(&upstream)], identity, None);
-        let same = ways.upstream(&config(1)).unwrap();
+        let table = RouteTable::new(routes, vec![Arc::clone(&upstream)], identity, None);
+        let same = table.upstream(&config(1)).unwrap();
         assert!(Arc::ptr_eq(&same, &upstream), "its pool is kept");
-        assert!(ways.upstream(&config(2)).is_none());
+        assert!(table.upstream(&config(2)).is_none());
         let other = Config::to(Label::known("b"), false, "localhost", 1);
-        assert!(ways.upstream(&other).is_none());
+        assert!(table.upstream(&other).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! The byte stream to an upstream: plain TCP or TLS over it.
+//! The byte stream to an upstream: TCP, with or without TLS.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,17 +11,17 @@ use tokio_rustls::client::TlsStream;
 
 use tokengauge_observe::tee::UploadFlush;
 
-/// The stream, which tells when everything was written.
+/// A stream that reports when everything was written.
 #[derive(Debug)]
 pub(super) struct UpstreamStream<S = Transport> {
     stream: S,
-    written: Arc<UploadFlush>,
+    flush: Arc<UploadFlush>,
 }
 
 #[derive(Debug)]
 pub(super) enum Transport {
     Plain(TcpStream),
-    /// Boxed: a TLS state is a kilobyte that plain links should not carry.
+    /// Boxed: the state of TLS takes a kilobyte, which plain connections should not carry.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -36,13 +36,13 @@ impl UpstreamStream {
 }
 
 impl<S> UpstreamStream<S> {
-    pub(super) fn over(stream: S) -> Self {
-        Self { stream, written: Arc::default() }
+    pub(super) fn new(stream: S) -> Self {
+        Self { stream, flush: Arc::default() }
     }
 
-    /// For a body that is sent over this, one at a time.
-    pub(super) fn written(&self) -> Arc<UploadFlush> {
-        Arc::clone(&self.written)
+    /// Returns the reporter for request bodies that are sent over this stream, one at a time.
+    pub(super) fn flush(&self) -> Arc<UploadFlush> {
+        Arc::clone(&self.flush)
     }
 }
 
@@ -77,11 +77,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// hyper comes here only when it has handed over all that it had.
+    /// hyper flushes only after it has passed on everything that it buffered.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(cx);
         if matches!(polled, Poll::Ready(Ok(()))) {
-            self.written.flushed();
+            self.flush.on_flushed();
         }
         polled
     }
@@ -151,8 +151,6 @@ impl AsyncWrite for Transport {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bytes::Bytes;
     use http::Request;
     use http_body_util::Full;
@@ -161,91 +159,52 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
+    use crate::forward::testing::observer;
     use tokengauge_observe::tee::body::RequestBody;
-    use tokengauge_observe::tee::{self, ObservationChannel, RequestObserver};
-    use tokengauge_types::clock;
-    use tokengauge_types::event::{
-        CallerIdentity, Headers, ProxyPosition, RequestHead, RouteFacts, Scheme, TraceContext,
-    };
-    use tokengauge_types::label::{Label, Name};
 
-    /// All of it finds room in hyper's buffer, and none in the stream below.
+    /// Fits into hyper's buffer completely, and not at all into the stream below.
     const BODY: usize = 100 * 1024;
 
-    fn observer() -> RequestObserver {
-        let facts = RouteFacts {
-            name: Label::known("test"),
-            vantage: ProxyPosition::Outbound,
-            server_address: Label::known("localhost"),
-            server_port: 80,
-            provider: None,
-            dialect: None,
-            stripped: 0,
-            base_path: Label::known(""),
-            stall_after: Duration::from_secs(2),
-            hung_after: Duration::from_secs(30),
-        };
-        let open = RequestHead {
-            wall: clock::wall_now(),
-            method: http::Method::POST,
-            path: Name::new("/").unwrap(),
-            model: None,
-            host: None,
-            version: http::Version::HTTP_11,
-            scheme: Scheme::Http,
-            headers: Headers::default(),
-            length: None,
-            client: None,
-            connection: None,
-            route: Arc::new(facts),
-            trace: TraceContext::default(),
-            conversation: None,
-            who: CallerIdentity::default(),
-            cell: Arc::default(),
-        };
-        Arc::new(ObservationChannel::new(tee::Config::default())).open(open, clock::now())
-    }
-
-    async fn settle() {
+    async fn let_tasks_run() {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
     }
 
     #[tokio::test]
-    async fn an_upload_ends_when_it_is_written_and_not_when_hyper_took_it() {
+    async fn upload_ends_when_it_is_written_and_not_when_hyper_takes_it() {
         let (near, mut far) = duplex(16);
-        let wire = UpstreamStream::over(near);
+        let stream = UpstreamStream::new(near);
         let observer = observer();
         let mut body = RequestBody::new(Full::new(Bytes::from(vec![b'x'; BODY])), observer.clone());
-        body.sent_over(Some(wire.written()));
-        let (mut sender, connection) = http1::handshake(TokioIo::new(wire)).await.unwrap();
+        body.report_end_by(Some(stream.flush()));
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        let answered = tokio::spawn(sender.send_request(Request::post("/").body(body).unwrap()));
+        let response = tokio::spawn(sender.send_request(Request::post("/").body(body).unwrap()));
         far.read_exact(&mut [0; BODY]).await.unwrap();
-        settle().await;
-        assert!(!observer.uploaded(), "the head was read too, so some of the body is left");
-        let mut left = Vec::new();
-        while !observer.uploaded() {
-            left.push(far.read_u8().await.unwrap());
+        let_tasks_run().await;
+        assert!(!observer.is_uploaded(), "the head was read too, so some of the body is left");
+        let mut rest = Vec::new();
+        while !observer.is_uploaded() {
+            rest.push(far.read_u8().await.unwrap());
         }
-        assert!(left.iter().all(|byte| *byte == b'x'));
+        assert!(rest.iter().all(|byte| *byte == b'x'));
         drop(far);
-        assert!(answered.await.unwrap().is_err());
+        assert!(response.await.unwrap().is_err());
     }
 
     #[tokio::test]
-    async fn without_a_connection_to_say_so_it_ends_when_it_was_taken() {
+    async fn upload_ends_when_hyper_takes_it_if_no_connection_reports_it() {
         let (near, mut far) = duplex(64);
         let observer = observer();
         let body = RequestBody::new(Full::new(Bytes::from(vec![b'x'; BODY])), observer.clone());
         let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.unwrap();
         tokio::spawn(connection);
-        let answered = tokio::spawn(sender.send_request(Request::post("/").body(body).unwrap()));
+        let response = tokio::spawn(sender.send_request(Request::post("/").body(body).unwrap()));
         far.read_u8().await.unwrap();
-        settle().await;
-        assert!(observer.uploaded());
+        let_tasks_run().await;
+        assert!(observer.is_uploaded());
         drop(far);
-        assert!(answered.await.unwrap().is_err());
+        assert!(response.await.unwrap().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! After a 101 both sides speak something else: bytes are copied both ways, and each way through the observer.
+//! Copies the bytes of an upgraded connection in both directions, and observes them.
 
 use std::io;
 use std::pin::Pin;
@@ -8,23 +8,24 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 
-use super::admission::Permit;
+use super::limiter::Permit;
 use tokengauge_observe::tee::RequestObserver;
 use tokengauge_types::clock;
 use tokengauge_types::event::{BackpressureTime, Direction, Ending, UpstreamFailure};
 
-/// Both sides of an upgraded exchange, and what it holds until it ends.
+/// Both sides of an upgraded exchange.
 pub(super) struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) upstream: OnUpgrade,
     pub(super) observer: RequestObserver,
-    pub(super) place: Option<Permit>,
+    /// Held until the tunnel ends.
+    pub(super) permit: Option<Permit>,
 }
 
 impl Tunnel {
-    /// Copies until both sides have ended, or one failed. Dropped before, the observer says that it was abandoned.
+    /// Copies until both sides have closed or one has failed. If dropped earlier, the exchange counts as abandoned.
     pub(super) async fn run(self) {
-        let Self { client, upstream, observer, place: _place } = self;
+        let Self { client, upstream, observer, permit: _permit } = self;
         let Ok(upstream) = upstream.await else {
             observer.end(clock::now(), Ending::UpstreamFailed(UpstreamFailure::Protocol));
             return;
@@ -44,22 +45,22 @@ impl Tunnel {
     }
 }
 
-/// One side of a tunnel; what is read from it is an arrival, and its end is said once.
-struct Observed<'observer, T> {
+/// One side of a tunnel. Reports the bytes that are read from it, and its end once.
+struct Observed<'a, T> {
     inner: T,
-    observer: &'observer RequestObserver,
+    observer: &'a RequestObserver,
     direction: Direction,
     ended: bool,
     failed: bool,
 }
 
-impl<'observer, T> Observed<'observer, T> {
-    fn new(inner: T, observer: &'observer RequestObserver, direction: Direction) -> Self {
+impl<'a, T> Observed<'a, T> {
+    fn new(inner: T, observer: &'a RequestObserver, direction: Direction) -> Self {
         Self { inner, observer, direction, ended: false, failed: false }
     }
 
-    /// Remembers that this side failed, so that it is known whose fault the end was.
-    fn noting<R>(&mut self, polled: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+    /// Remembers a failure of this side, to attribute the end of the tunnel.
+    fn note_failure<R>(&mut self, polled: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         self.failed |= matches!(polled, Poll::Ready(Err(_)));
         polled
     }
@@ -73,7 +74,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Observed<'_, T> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
-        ready!(self.noting(polled))?;
+        ready!(self.note_failure(polled))?;
         let read = buf.filled().get(before..).unwrap_or_default();
         let (observer, at) = (self.observer, clock::now());
         if !read.is_empty() {
@@ -92,16 +93,16 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Observed<'_, T> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.noting(polled)
+        self.note_failure(polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_flush(cx);
-        self.noting(polled)
+        self.note_failure(polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.noting(polled)
+        self.note_failure(polled)
     }
 }

@@ -1,4 +1,4 @@
-//! One upstream: its idle connections, and how a new one is made.
+//! One upstream: its pool of idle connections, and new connections.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,32 +8,33 @@ use http::HeaderValue;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
+use super::buffered_body::Upload;
 use super::connect::{self, Connector};
 use super::http1::Http1Connection;
-use super::{Config, Protocol, Upload};
+use super::{Config, Protocol};
 use tokengauge_types::clock;
 use tokengauge_types::event::{ConnectTimings, UpstreamFailure};
 use tokengauge_types::tcp::TcpConnection;
 
 pub(super) type Http2 = http2::SendRequest<Upload>;
 
-/// The connection that all streams share, and its ends.
+/// The HTTP/2 connection that all streams share, and its TCP connection.
 type Shared = (Http2, Option<Arc<TcpConnection>>);
 
-/// One upstream, shared by all exchanges that go there.
+/// One upstream, shared by all exchanges with it.
 #[derive(Debug)]
 pub struct Upstream {
     pub(super) config: Config,
     pub(super) connector: Connector,
-    /// What is sent as `Host` unless the client's is kept.
+    /// Sent as `Host`, unless the client's is preserved.
     pub(super) host: HeaderValue,
-    /// Idle links, the one used last at the back: it is taken first, so that the others can grow old and be closed.
+    /// Idle connections, the most recently used at the back. It is taken first, so that the others expire.
     idle: Mutex<VecDeque<Box<Http1Connection>>>,
-    /// The one connection all streams share where HTTP/2 is spoken. Locked while connecting: a burst makes one only.
+    /// The HTTP/2 connection that all streams share. Locked while connecting, so that a burst makes only one.
     http2: tokio::sync::Mutex<Option<Shared>>,
 }
 
-/// A connection in hand.
+/// A connection that is ready for a request.
 pub(super) enum Channel {
     Http1(Box<Http1Connection>),
     Http2(Http2),
@@ -56,53 +57,54 @@ impl Upstream {
         &self.config
     }
 
-    /// Whether requests go to a proxy as they are: for `https` it is asked for a tunnel instead.
-    pub(super) fn speaks_to_proxy(&self) -> bool {
-        !self.config.tls && self.connector.via.is_some()
+    /// Whether an HTTP proxy receives the requests themselves. For `https` it opens a tunnel instead.
+    pub(super) fn is_behind_plain_proxy(&self) -> bool {
+        !self.config.tls && self.connector.proxy.is_some()
     }
 
     pub(super) fn proxy_authorization(&self) -> Option<&HeaderValue> {
-        let via = self.connector.via.as_ref().filter(|_| !self.config.tls)?;
-        via.authorization.as_ref()
+        let proxy = self.connector.proxy.as_ref().filter(|_| !self.config.tls)?;
+        proxy.authorization.as_ref()
     }
 
-    /// An idle link that is fit, else none.
+    /// Takes a usable idle connection from the pool.
     pub(super) fn take_idle(&self) -> Option<Box<Http1Connection>> {
         let oldest = clock::now().saturating_sub(self.config.pool_idle);
         loop {
-            let mut link = self.idle().pop_back()?;
-            if link.idle_since >= oldest && link.is_fit() {
-                return Some(link);
+            let mut connection = self.idle().pop_back()?;
+            if connection.idle_since >= oldest && connection.is_usable() {
+                return Some(connection);
             }
         }
     }
 
-    /// Keeps `link` for the next exchange, if it is fit for one.
-    pub(super) fn keep(self: &Arc<Self>, mut link: Box<Http1Connection>) {
-        if self.config.pool_size == 0 || self.config.pool_idle.is_zero() || !link.is_fit() {
+    /// Returns `connection` to the pool, if it is usable.
+    pub(super) fn keep(self: &Arc<Self>, mut connection: Box<Http1Connection>) {
+        let is_pooling = self.config.pool_size > 0 && !self.config.pool_idle.is_zero();
+        if !is_pooling || !connection.is_usable() {
             return;
         }
-        link.idle_since = clock::now();
+        connection.idle_since = clock::now();
         let mut idle = self.idle();
-        let first = idle.is_empty();
+        let was_empty = idle.is_empty();
         let surplus = (idle.len() >= self.config.pool_size).then(|| idle.pop_front());
-        idle.push_back(link);
+        idle.push_back(connection);
         drop(idle);
         drop(surplus);
-        if first {
-            tokio::spawn(sweep(Arc::clone(self)));
+        if was_empty {
+            tokio::spawn(expire_idle(Arc::clone(self)));
         }
     }
 
-    /// A new connection.
+    /// Returns a new connection, or the shared one of HTTP/2.
     pub(super) async fn connect(&self) -> Result<(Channel, ConnectTimings), connect::Error> {
         match self.config.protocol {
             Protocol::Http1 => {
-                let (wire, connected) = self.connector.connect().await?;
-                let link = Http1Connection::over(wire, connected.connection.clone())
+                let (stream, connected) = self.connector.connect().await?;
+                let connection = Http1Connection::handshake(stream, connected.connection.clone())
                     .await
                     .map_err(|error| protocol_error(&error))?;
-                Ok((Channel::Http1(link), connected))
+                Ok((Channel::Http1(connection), connected))
             }
             Protocol::Http2 => self.connect_http2().await,
         }
@@ -121,20 +123,20 @@ impl Upstream {
             };
             return Ok((Channel::Http2(sender.clone()), connected));
         }
-        let (wire, connected) = self.connector.connect().await?;
+        let (stream, connected) = self.connector.connect().await?;
         let connected = ConnectTimings { wait, ..connected };
-        if self.config.tls && !wire.chose_http2() {
-            let link = Http1Connection::over(wire, connected.connection.clone())
+        if self.config.tls && !stream.chose_http2() {
+            let connection = Http1Connection::handshake(stream, connected.connection.clone())
                 .await
                 .map_err(|error| protocol_error(&error))?;
-            return Ok((Channel::Http1(link), connected));
+            return Ok((Channel::Http1(connection), connected));
         }
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(HTTP2_STREAM_WINDOW)
             .initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
             .keep_alive_interval(HTTP2_PING)
-            .handshake(TokioIo::new(wire))
+            .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| protocol_error(&error))?;
         tokio::spawn(connection);
@@ -142,7 +144,7 @@ impl Upstream {
         Ok((Channel::Http2(sender), connected))
     }
 
-    /// The shared connection, and how long another exchange that was making it was waited for.
+    /// Locks the shared connection. Also returns how long the request waited for another request to open it.
     async fn shared(&self) -> (tokio::sync::MutexGuard<'_, Option<Shared>>, Option<Duration>) {
         if let Ok(shared) = self.http2.try_lock() {
             return (shared, None);
@@ -152,11 +154,11 @@ impl Upstream {
         (shared, Some(clock::now() - begun))
     }
 
-    /// Closes what has been idle for too long; the number left.
+    /// Closes connections that were idle for too long, and returns the number of the others.
     fn expire(&self) -> usize {
         let oldest = clock::now().saturating_sub(self.config.pool_idle);
         let mut idle = self.idle();
-        let old = idle.partition_point(|link| link.idle_since < oldest);
+        let old = idle.partition_point(|connection| connection.idle_since < oldest);
         let expired: Vec<_> = idle.drain(..old).collect();
         let left = idle.len();
         drop(idle);
@@ -169,14 +171,14 @@ impl Upstream {
     }
 }
 
-/// A slow reader of one stream must not stop the others: the connection's window is many streams wide.
+/// The connection's window fits many streams, so that a slow reader of one stream does not stop the others.
 const HTTP2_STREAM_WINDOW: u32 = 1024 * 1024;
 const HTTP2_CONNECTION_WINDOW: u32 = 64 * 1024 * 1024;
-/// A dead path is noticed within this and hyper's 20 s of patience.
+/// A dead network path is detected after this and hyper's ping timeout of 20 s.
 const HTTP2_PING: Duration = Duration::from_secs(30);
 
-/// Runs while there is an idle link, and so not at all beside a busy or a silent upstream.
-async fn sweep(upstream: Arc<Upstream>) {
+/// Runs while the pool holds an idle connection.
+async fn expire_idle(upstream: Arc<Upstream>) {
     loop {
         tokio::time::sleep(upstream.config.pool_idle).await;
         if upstream.expire() == 0 {

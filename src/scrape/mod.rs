@@ -166,7 +166,7 @@ enum ScrapeError {
 }
 
 async fn scrape(config: &Config, probe: &HttpProbe) -> Result<Told, ScrapeError> {
-    let page = tokio::time::timeout(config.timeout, probe.ask())
+    let page = tokio::time::timeout(config.timeout, probe.fetch())
         .await
         .map_err(|_| ScrapeError::Timeout(config.timeout))?
         .map_err(ScrapeError::Probe)?;

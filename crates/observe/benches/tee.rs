@@ -32,7 +32,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use http_body::{Body, Frame};
 use serde::Deserialize;
-use tokengauge_observe::tee::body::{Limits, ResponseBody};
+use tokengauge_observe::tee::body::ResponseBody;
 use tokengauge_observe::tee::{self, Batch, ObservationChannel, RequestObserver};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
@@ -248,7 +248,7 @@ fn channel(group: &mut Group<'_>, chunks: u64) {
         wait_for(&arrived, streams * chunks);
     });
     let before = arrived.load(Ordering::Acquire);
-    let stream = || run(ResponseBody::new(Source(chunks), open(&channel), Limits::default()));
+    let stream = || run(ResponseBody::new(Source(chunks), open(&channel)));
     measure(group, "tee", stream, |streams| {
         channel.wake();
         wait_for(&arrived, before + streams * chunks);

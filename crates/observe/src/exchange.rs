@@ -42,7 +42,7 @@ pub struct Exchange {
     points: Points,
     watch: Watch,
     connected: Option<Box<ConnectTimings>>,
-    sides: Connections,
+    connections: Connections,
     head: Option<Box<ResponseHead>>,
     /// `None` for plain HTTP.
     call: Option<Box<ApiCall>>,
@@ -87,8 +87,8 @@ impl Exchange {
         let queried = open.model.as_ref();
         let call = dialect::detect(&detect)
             .map(|found| Box::new(ApiCall::new(&found.or_model(queried), &open, tokenisers)));
-        let mut sides = Connections::default();
-        sides.client.over(open.connection.take());
+        let mut connections = Connections::default();
+        connections.client.set(open.connection.take());
         Self {
             id,
             open,
@@ -96,7 +96,7 @@ impl Exchange {
             points: Points { accept: at, ..Points::default() },
             watch: Watch::default(),
             connected: None,
-            sides,
+            connections,
             head: None,
             call,
             socket: None,
@@ -135,7 +135,7 @@ impl Exchange {
                 self.watch.progress(at, Awaited::FirstToken);
             }
             ObserverEvent::Connected(mut connected) => {
-                self.sides.upstream.over(connected.connection.take());
+                self.connections.upstream.set(connected.connection.take());
                 self.connected = Some(connected);
             }
             ObserverEvent::RequestHeadSent => self.points.sent = Some(at),
@@ -225,7 +225,7 @@ impl Exchange {
             fault,
             error_type,
             connected: self.connected.take().map(|connected| *connected),
-            network: self.sides.told(),
+            network: self.connections.report(),
             blocked: self.blocked,
             anomalies: Vec::new(),
         };
@@ -276,8 +276,8 @@ impl Exchange {
         self.call = None;
     }
 
-    pub(super) const fn sides(&mut self) -> &mut Connections {
-        &mut self.sides
+    pub(super) const fn connections(&mut self) -> &mut Connections {
+        &mut self.connections
     }
 
     pub const fn set_queue_depth(&mut self, depth: u32) {

@@ -1,4 +1,4 @@
-//! Drives the requests from the channel: drain, sweep, park.
+//! The observer thread: drains the observation channel into the in-flight requests, checks for stalls, pauses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,21 +11,21 @@ use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{ObserverEvent, TimestampedEvent};
 use tokio::time::MissedTickBehavior;
 
-/// Between two drains while anything is open. A timed wake costs 20–55 µs, as much as relaying a chunk; instants were
-/// stamped at the channel, so nothing is less exact for waiting.
-const DRAIN_EVERY: Duration = Duration::from_millis(50);
+/// Between two drains while a request is open. A timed wake costs 20–55 µs of CPU, as much as relaying a chunk. Events
+/// carry the time of the data path, so waiting makes no measurement less exact.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Between two sweeps over the exchanges in flight.
-const SWEEP_EVERY: Duration = Duration::from_millis(250);
+/// Between two checks of the open requests for stalls.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long the observer sleeps when nothing is open; the first exchange wakes it. Bounded, so that a last word that
-/// was said after the last drain does not wait for the next exchange.
-const IDLE: Duration = Duration::from_secs(1);
+/// The longest pause while no request is open; the first one that opens wakes the thread. Bounded, so that an event
+/// behind the last drain does not wait for the next request.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The observer takes them in at each drain; more than a minute of them means that it is stuck, and nobody reads them.
-const MOST_BEATS: usize = 256;
+/// The observer takes the heartbeats at each drain. More than a minute of them means that it is stuck.
+const MAX_HEARTBEATS: usize = 256;
 
-/// The observer: one thread that drains the channel, and the requests that anybody may bring up to date and read.
+/// Owns the observer thread, and the in-flight requests that any thread may bring up to date and read.
 #[derive(Debug)]
 pub struct Observer {
     shared: Arc<Shared>,
@@ -35,13 +35,13 @@ pub struct Observer {
 #[derive(Debug)]
 struct Shared {
     channel: Arc<ObservationChannel>,
-    desk: Mutex<ObserverState>,
-    stopping: AtomicBool,
-    /// When the runtime that moves the bytes had its turns, as far as the requests was not told.
-    beats: Mutex<Vec<MonotonicInstant>>,
+    state: Mutex<ObserverState>,
+    is_stopping: AtomicBool,
+    /// When the runtime that moves the bytes last ran, since the previous drain.
+    heartbeats: Mutex<Vec<MonotonicInstant>>,
 }
 
-/// The requests, and the batch that is swapped with each shard in turn: buffers are used again, not made again.
+/// The batch is swapped with each shard in turn, so that buffers are reused.
 #[derive(Debug)]
 struct ObserverState {
     requests: InFlightRequests,
@@ -49,18 +49,19 @@ struct ObserverState {
 }
 
 impl Observer {
+    /// Starts the thread.
+    ///
     /// # Errors
-    /// Where the thread cannot be made.
+    /// If the operating system cannot start a thread.
     pub fn start(
         channel: Arc<ObservationChannel>,
         requests: InFlightRequests,
     ) -> std::io::Result<Self> {
-        let desk = Mutex::new(ObserverState { requests, batch: Batch::default() });
         let shared = Arc::new(Shared {
             channel,
-            desk,
-            stopping: AtomicBool::new(false),
-            beats: Mutex::default(),
+            state: Mutex::new(ObserverState { requests, batch: Batch::default() }),
+            is_stopping: AtomicBool::new(false),
+            heartbeats: Mutex::default(),
         });
         let thread = thread::Builder::new().name("observer".into()).spawn({
             let shared = Arc::clone(&shared);
@@ -69,43 +70,42 @@ impl Observer {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Has the requests take in every word said so far, then reads it. A barrier: what was said before this call is in
-    /// what `read` sees.
+    /// Applies every event that was reported before the call, then calls `read`.
     pub fn with_current_state<T>(
         &self,
         read: impl FnOnce(&mut InFlightRequests, MonotonicInstant) -> T,
     ) -> T {
-        let mut desk = self.shared.desk();
-        desk.drain(&self.shared);
+        let mut state = lock(&self.shared.state);
+        state.drain(&self.shared);
         let now = clock::now();
-        desk.requests.sweep(now);
-        read(&mut desk.requests, now)
+        state.requests.sweep(now);
+        read(&mut state.requests, now)
     }
 
-    /// Beats for ever on the runtime that moves the bytes, so that its delays, and those of the whole process, are known
-    /// from the backend's.
+    /// Records forever when the runtime that moves the bytes runs. Its delays, and pauses of the whole process, are then
+    /// not attributed to the backend.
     pub fn run_heartbeat(&self) -> impl Future<Output = ()> + Send + use<> {
         let shared = Arc::clone(&self.shared);
         async move {
-            let mut beats = tokio::time::interval(InFlightRequests::HEARTBEAT_INTERVAL);
-            beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut interval = tokio::time::interval(InFlightRequests::HEARTBEAT_INTERVAL);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
-                beats.tick().await;
-                let mut beats = lock(&shared.beats);
-                if beats.len() < MOST_BEATS {
-                    beats.push(clock::now());
+                interval.tick().await;
+                let mut heartbeats = lock(&shared.heartbeats);
+                if heartbeats.len() < MAX_HEARTBEATS {
+                    heartbeats.push(clock::now());
                 }
             }
         }
     }
 
-    /// Takes in what is left and ends the thread.
+    /// Applies the remaining events and ends the thread.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.channel.wake();
         let thread = lock(&self.thread).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the observer thread had ended by a panic");
+            tracing::error!("the observer thread panicked");
         }
         self.with_current_state(|_, _| ());
     }
@@ -114,42 +114,38 @@ impl Observer {
 impl Shared {
     fn run(&self) {
         let mut swept = clock::now();
-        let mut due = swept + IDLE;
-        while !self.stopping.load(Ordering::Acquire) {
+        let mut due = swept + IDLE_INTERVAL;
+        while !self.is_stopping.load(Ordering::Acquire) {
             {
-                let mut desk = self.desk();
-                desk.drain(self);
+                let mut state = lock(&self.state);
+                state.drain(self);
                 let now = clock::now();
-                desk.requests.record_observer_delay(now.since(due));
-                if now.since(swept) >= SWEEP_EVERY {
+                state.requests.record_observer_delay(now.since(due));
+                if now.since(swept) >= SWEEP_INTERVAL {
                     swept = now;
-                    desk.requests.sweep(now);
+                    state.requests.sweep(now);
                 }
             }
-            // Asked after the drain: an exchange that opens from here on finds none open, and wakes this thread.
-            let pause = if self.channel.open_exchanges() == 0 { IDLE } else { DRAIN_EVERY };
+            // Read after the drain: a request that opens from now on finds none open, and wakes this thread.
+            let is_idle = self.channel.open_exchanges() == 0;
+            let pause = if is_idle { IDLE_INTERVAL } else { DRAIN_INTERVAL };
             due = clock::now() + pause;
             self.channel.park(pause);
         }
-    }
-
-    fn desk(&self) -> MutexGuard<'_, ObserverState> {
-        lock(&self.desk)
     }
 }
 
 impl ObserverState {
     fn drain(&mut self, shared: &Shared) {
-        let channel = &shared.channel;
-        for shard in 0..channel.shards() {
-            channel.drain(shard, &mut self.batch);
-            // Read after the words were taken: what a pause held up is stamped before the beat that tells of it.
-            for beat in lock(&shared.beats).drain(..) {
-                self.requests.record_heartbeat(beat);
+        for shard in 0..shared.channel.shards() {
+            shared.channel.drain(shard, &mut self.batch);
+            // Read after the events: whatever a pause delayed has an earlier timestamp than the heartbeat after it.
+            for at in lock(&shared.heartbeats).drain(..) {
+                self.requests.record_heartbeat(at);
             }
             let mut rest: &[u8] = &self.batch.bytes;
             for entry in self.batch.entries.drain(..) {
-                let (bytes, behind) = rest.split_at(carried(&entry).min(rest.len()));
+                let (bytes, behind) = rest.split_at(body_len(&entry).min(rest.len()));
                 rest = behind;
                 self.requests.apply(entry, bytes);
             }
@@ -158,13 +154,13 @@ impl ObserverState {
     }
 }
 
-/// A poisoned lock is taken all the same: what stands behind it is whole between two words.
+/// Locks even a poisoned mutex: the guarded state is consistent between two events.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many bytes of the batch's buffer belong to an entry.
-fn carried(entry: &TimestampedEvent) -> usize {
+/// Returns how many bytes of the batch belong to `entry`.
+fn body_len(entry: &TimestampedEvent) -> usize {
     if let ObserverEvent::Body { len, .. } = entry.word {
         usize::try_from(len).unwrap_or(usize::MAX)
     } else {

@@ -1,33 +1,35 @@
-//! The connections that an exchange goes over, as far as the kernel was asked about them: once while the exchange goes on,
-//! when its connections are open for certain, and again at its end, when they may be closed already.
+//! What the kernel reports about the TCP connections of an exchange.
+//!
+//! Each connection is queried once during the exchange, when it is certainly open, and again at the end, when it may be
+//! closed.
 
 use std::sync::Arc;
 
 use tokengauge_measure::record::{ConnectionSample, Network};
 use tokengauge_types::tcp::{TcpConnection, TcpInfo};
 
-/// Asks the kernel; nothing of a connection that is closed.
+/// Queries the kernel; returns `None` for a connection that is closed.
 pub type TcpInfoQuery = Box<dyn FnMut(&TcpConnection) -> Option<TcpInfo> + Send>;
 
-/// Questions between two sweeps, a quarter of a second: at 6 µs each they take no more than 1 % of a core. Exchanges
-/// beyond them have no round-trip time, and their retransmits are told by the next one on the connection.
-const MOST_QUESTIONS: usize = 400;
+/// Queries between two sweeps, a quarter of a second apart. At 6 µs each they take at most 1 % of a core. Exchanges
+/// beyond the limit have no round-trip time; the next exchange on the connection reports their retransmits.
+const MAX_QUERIES: usize = 400;
 
-/// The kernel, where it can be asked.
+/// Queries the kernel, if the platform supports that.
 #[derive(Default)]
 pub(super) struct TcpInfoReader {
-    ask: Option<TcpInfoQuery>,
-    asked: usize,
+    query: Option<TcpInfoQuery>,
+    queries: usize,
 }
 
-/// Both sides of an exchange.
+/// Both connections of an exchange.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     pub(super) client: PeerConnection,
     pub(super) upstream: PeerConnection,
 }
 
-/// One connection, and what was last said of it.
+/// One connection, and the latest answer about it.
 #[derive(Debug, Default)]
 pub(super) struct PeerConnection {
     connection: Option<Arc<TcpConnection>>,
@@ -35,21 +37,21 @@ pub(super) struct PeerConnection {
 }
 
 impl TcpInfoReader {
-    pub(super) fn new(ask: TcpInfoQuery) -> Self {
-        Self { ask: Some(ask), asked: 0 }
+    pub(super) fn new(query: TcpInfoQuery) -> Self {
+        Self { query: Some(query), queries: 0 }
     }
 
-    /// A sweep begins.
-    pub(super) const fn begin(&mut self) {
-        self.asked = 0;
+    /// Resets the number of queries at the beginning of a sweep.
+    pub(super) const fn begin_sweep(&mut self) {
+        self.queries = 0;
     }
 
-    /// Asks about both sides; unless `again`, only about what nothing is known of.
-    pub(super) fn ask(&mut self, sides: &mut Connections, again: bool) {
-        let Some(ask) = &mut self.ask else { return };
-        for side in [&mut sides.client, &mut sides.upstream] {
-            if self.asked < MOST_QUESTIONS && side.ask(again, ask) {
-                self.asked += 1;
+    /// Queries both connections. Unless `again`, skips those about which something is known.
+    pub(super) fn read(&mut self, connections: &mut Connections, again: bool) {
+        let Some(query) = &mut self.query else { return };
+        for peer in [&mut connections.client, &mut connections.upstream] {
+            if self.queries < MAX_QUERIES && peer.read(again, query) {
+                self.queries += 1;
             }
         }
     }
@@ -57,34 +59,34 @@ impl TcpInfoReader {
 
 impl std::fmt::Debug for TcpInfoReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TcpInfoReader").field("asked", &self.asked).finish_non_exhaustive()
+        f.debug_struct("TcpInfoReader").field("queries", &self.queries).finish_non_exhaustive()
     }
 }
 
 impl Connections {
-    pub(super) fn told(&self) -> Network {
-        Network { client: self.client.told(), upstream: self.upstream.told() }
+    pub(super) fn report(&self) -> Network {
+        Network { client: self.client.report(), upstream: self.upstream.report() }
     }
 }
 
 impl PeerConnection {
-    /// The exchange goes over `connection` from here on.
-    pub(super) fn over(&mut self, connection: Option<Arc<TcpConnection>>) {
+    /// Replaces the connection, and forgets what is known about the previous one.
+    pub(super) fn set(&mut self, connection: Option<Arc<TcpConnection>>) {
         *self = Self { connection, info: None };
     }
 
-    /// Whether there was anything to ask.
-    fn ask(&mut self, again: bool, ask: &mut TcpInfoQuery) -> bool {
-        let wanted = again || self.info.is_none();
-        let Some(connection) = self.connection.as_ref().filter(|_| wanted) else {
+    /// Returns whether a query was made.
+    fn read(&mut self, again: bool, query: &mut TcpInfoQuery) -> bool {
+        let is_needed = again || self.info.is_none();
+        let Some(connection) = self.connection.as_ref().filter(|_| is_needed) else {
             return false;
         };
-        // Closed meanwhile: what was said before still holds.
-        self.info = ask(connection).or(self.info);
+        // If the connection was closed in the meantime, the previous answer stays.
+        self.info = query(connection).or(self.info);
         true
     }
 
-    fn told(&self) -> Option<ConnectionSample> {
+    fn report(&self) -> Option<ConnectionSample> {
         let (connection, info) = self.connection.as_ref().zip(self.info)?;
         Some(ConnectionSample {
             rtt: info.rtt,
@@ -103,85 +105,85 @@ mod tests {
     use super::*;
 
     fn connection() -> Option<Arc<TcpConnection>> {
-        let end = SocketAddr::from(([127, 0, 0, 1], 1));
-        Some(Arc::new(TcpConnection::new(end, end)))
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        Some(Arc::new(TcpConnection::new(address, address)))
     }
 
     fn info(millis: u64, retransmits: u32) -> Option<TcpInfo> {
         Some(TcpInfo { rtt: Some(Duration::from_millis(millis)), least_rtt: None, retransmits })
     }
 
-    /// A kernel that gives these answers, and none after them.
-    fn kernel(answers: Vec<Option<TcpInfo>>) -> (TcpInfoReader, Arc<Mutex<usize>>) {
-        let asked = Arc::new(Mutex::new(0));
-        let count = Arc::clone(&asked);
+    /// Returns a reader with scripted answers, and the number of its queries.
+    fn reader(answers: Vec<Option<TcpInfo>>) -> (TcpInfoReader, Arc<Mutex<usize>>) {
+        let queries = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&queries);
         let mut answers = answers.into_iter();
-        let ask = move |_: &TcpConnection| {
+        let query = move |_: &TcpConnection| {
             *count.lock().unwrap() += 1;
             answers.next().flatten()
         };
-        (TcpInfoReader::new(Box::new(ask)), asked)
+        (TcpInfoReader::new(Box::new(query)), queries)
     }
 
     fn upstream(connection: Option<Arc<TcpConnection>>) -> Connections {
-        let mut sides = Connections::default();
-        sides.upstream.over(connection);
-        sides
+        let mut connections = Connections::default();
+        connections.upstream.set(connection);
+        connections
     }
 
     #[test]
-    fn a_connection_is_asked_about_once_on_the_way_and_once_at_the_end() {
-        let (mut kernel, asked) = kernel(vec![None, info(1, 0), info(2, 3)]);
-        let mut sides = upstream(connection());
+    fn queries_until_there_is_an_answer_and_again_at_the_end() {
+        let (mut reader, queries) = reader(vec![None, info(1, 0), info(2, 3)]);
+        let mut connections = upstream(connection());
         for again in [false, false, false, true] {
-            kernel.ask(&mut sides, again);
+            reader.read(&mut connections, again);
         }
-        assert_eq!(*asked.lock().unwrap(), 3, "until there is an answer");
-        let told = sides.told().upstream.unwrap();
-        assert_eq!((told.rtt, told.retransmits), (Some(Duration::from_millis(2)), 3));
-        assert_eq!(sides.told().client, None);
+        assert_eq!(*queries.lock().unwrap(), 3);
+        let report = connections.report().upstream.unwrap();
+        assert_eq!((report.rtt, report.retransmits), (Some(Duration::from_millis(2)), 3));
+        assert_eq!(connections.report().client, None);
     }
 
     #[test]
-    fn what_was_said_before_a_close_still_holds() {
-        let (mut kernel, _) = kernel(vec![info(1, 2), None]);
-        let mut sides = upstream(connection());
-        kernel.ask(&mut sides, false);
-        kernel.ask(&mut sides, true);
-        assert_eq!(sides.told().upstream.unwrap().retransmits, 2);
+    fn keeps_the_answer_from_before_a_close() {
+        let (mut reader, _) = reader(vec![info(1, 2), None]);
+        let mut connections = upstream(connection());
+        reader.read(&mut connections, false);
+        reader.read(&mut connections, true);
+        assert_eq!(connections.report().upstream.unwrap().retransmits, 2);
     }
 
     #[test]
-    fn exchanges_of_one_connection_share_out_its_retransmits() {
-        let (mut kernel, _) = kernel(vec![info(1, 2), info(1, 2), info(1, 7)]);
+    fn exchanges_on_one_connection_share_its_retransmits() {
+        let (mut reader, _) = reader(vec![info(1, 2), info(1, 2), info(1, 7)]);
         let shared = connection();
-        let told = [(); 3].map(|()| {
-            let mut sides = upstream(shared.clone());
-            kernel.ask(&mut sides, true);
-            sides.told().upstream.unwrap().retransmits
+        let retransmits = [(); 3].map(|()| {
+            let mut connections = upstream(shared.clone());
+            reader.read(&mut connections, true);
+            connections.report().upstream.unwrap().retransmits
         });
-        assert_eq!(told, [2, 0, 5]);
+        assert_eq!(retransmits, [2, 0, 5]);
     }
 
     #[test]
-    fn another_connection_begins_anew() {
-        let (mut kernel, _) = kernel(vec![info(1, 2)]);
-        let mut sides = upstream(connection());
-        kernel.ask(&mut sides, false);
-        sides.upstream.over(connection());
-        assert_eq!(sides.told().upstream, None);
+    fn another_connection_begins_without_an_answer() {
+        let (mut reader, _) = reader(vec![info(1, 2)]);
+        let mut connections = upstream(connection());
+        reader.read(&mut connections, false);
+        connections.upstream.set(connection());
+        assert_eq!(connections.report().upstream, None);
     }
 
     #[test]
-    fn questions_are_bounded_between_sweeps() {
-        let (mut kernel, asked) = kernel(Vec::new());
-        let mut sides = upstream(connection());
-        for _ in 0..2 * MOST_QUESTIONS {
-            kernel.ask(&mut sides, true);
+    fn bounds_queries_between_sweeps() {
+        let (mut reader, queries) = reader(Vec::new());
+        let mut connections = upstream(connection());
+        for _ in 0..2 * MAX_QUERIES {
+            reader.read(&mut connections, true);
         }
-        assert_eq!(*asked.lock().unwrap(), MOST_QUESTIONS);
-        kernel.begin();
-        kernel.ask(&mut sides, true);
-        assert_eq!(*asked.lock().unwrap(), MOST_QUESTIONS + 1);
+        assert_eq!(*queries.lock().unwrap(), MAX_QUERIES);
+        reader.begin_sweep();
+        reader.read(&mut connections, true);
+        assert_eq!(*queries.lock().unwrap(), MAX_QUERIES + 1);
     }
 }

@@ -168,7 +168,7 @@ async fn end(
         "drain" => {
             let connections = rig.proxy.stop().await;
             connections.finish(Duration::ZERO).await;
-            rig.proxy.forwarder.cut();
+            rig.proxy.forwarder.abort();
             connections.cut().await;
             released(&mut upstream).await;
             unfinished(cell, &mut client).await;

@@ -161,7 +161,7 @@ async fn released(cell: &Cell, mut upstream: Raw<TcpStream>) {
 async fn drain(rig: &mut Rig) {
     let connections = rig.proxy.stop().await;
     connections.finish(Duration::ZERO).await;
-    rig.proxy.forwarder.cut();
+    rig.proxy.forwarder.abort();
     connections.cut().await;
 }
 

@@ -164,7 +164,7 @@ async fn when_a_drains_time_is_up() {
     let mut scene = start(UPGRADE).await;
     scene.upstream.write(SWITCHING).await;
     scene.client.read_head().await;
-    scene.proxy.forwarder.cut();
+    scene.proxy.forwarder.abort();
     // What is cut has no place any more, and who comes then is not sent away for want of one.
     assert_eq!(scene.client.read_to_end().await, b"");
     let mut next = scene.proxy.client().await;

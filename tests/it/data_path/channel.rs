@@ -88,7 +88,7 @@ async fn what_outlasts_the_drain_is_cut_and_said_to_be() {
     client.read_until("\r\n\r\no").await;
     let connections = proxy.stop().await;
     assert_eq!(connections.finish(Duration::ZERO).await, 1);
-    proxy.forwarder.cut();
+    proxy.forwarder.abort();
     within("cut", connections.cut()).await;
     assert_eq!(client.read_to_end().await, b"");
     assert_eq!(upstream.read_to_end().await, b"");

@@ -91,7 +91,7 @@ async fn an_upgraded_exchange_outlasting_the_drain_is_cut() {
     upstream.read_head().await;
     upstream.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nx").await;
     client.read_until("\r\n\r\nx").await;
-    proxy.forwarder.cut();
+    proxy.forwarder.abort();
     assert_eq!(client.read_to_end().await, b"");
     let words = proxy.words().await;
     assert!(words[0].ends_with("Upgraded Arrival(Response) End(Drained)"), "{words:?}");

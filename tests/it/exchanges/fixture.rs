@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::Full;
 use tokengauge_llm::count::Tokenisers;
 use tokengauge_llm::dialect::{self, Api, RequestReader, RequestTarget};
 use tokengauge_llm::frame::Framer;
@@ -42,7 +44,7 @@ use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use super::eventstream;
 
 /// The status of an upgrade.
-const SWITCHING: u16 = 101;
+pub const SWITCHING: u16 = 101;
 
 const TEXT: OpCode = OpCode::Data(Data::Text);
 
@@ -133,6 +135,28 @@ impl Fixture {
         exchange.end(at(4), Ending::Complete, &mut |_| {})
     }
 
+    /// Returns the request as a client of this process makes it.
+    pub fn http_request(&self) -> http::Request<Full<Bytes>> {
+        let mut request = http::Request::builder().method(&self.method).uri(&self.path);
+        for (name, value) in &self.request_headers {
+            request = request.header(name, value);
+        }
+        request.body(Full::from(self.request.clone())).unwrap()
+    }
+
+    /// Returns the head of the response, with `body`.
+    pub fn http_response<B>(&self, body: B) -> http::Response<B> {
+        let mut response = http::Response::builder().status(self.status);
+        for (name, value) in &self.response_headers {
+            response = response.header(name, value);
+        }
+        response.body(body).unwrap()
+    }
+
+    pub fn server_address(&self) -> &str {
+        self.host.as_deref().unwrap_or("127.0.0.1")
+    }
+
     /// In which framing the answer comes.
     pub fn framing(&self) -> Option<&'static str> {
         if self.status == SWITCHING {
@@ -163,7 +187,7 @@ impl Fixture {
     }
 
     fn open(&self) -> RequestHead {
-        let address = self.host.as_deref().unwrap_or("127.0.0.1");
+        let address = self.server_address();
         let route = RouteFacts {
             name: Label::known("default"),
             vantage: ProxyPosition::Outbound,

@@ -7,6 +7,7 @@
 
 mod eventstream;
 mod fixture;
+mod in_process;
 mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -183,8 +183,8 @@ impl Setup {
         let identity = Identity::new(self.identity, b"");
         let ways = RouteTable::new(table, vec![Arc::clone(&upstream)], identity, None);
         let ways = Arc::new(ArcSwap::from_pointee(ways));
-        let forwarder = Forwarder::new(forward::Parts {
-            ways: Arc::clone(&ways),
+        let forwarder = Forwarder::new(forward::Dependencies {
+            routes: Arc::clone(&ways),
             channel: Arc::clone(&channel),
             unrouted: Arc::new(self::facts("none")),
             propagation: self.propagation,
@@ -250,7 +250,7 @@ impl Proxy {
         let identity = Identity::new(identity::Config::default(), b"");
         let ways = Arc::new(RouteTable::new(table, upstreams, identity, Some(&before)));
         self.ways.store(Arc::clone(&ways));
-        ways.enforce(&before);
+        ways.apply_limits(&before);
     }
 
     /// Exchanges that were let in so far.

@@ -60,7 +60,7 @@ pub struct InFlightRequests {
     retries: load::Retries,
     gate: Arc<CardinalityLimiter>,
     tokenisers: Tokenisers,
-    kernel: TcpInfoReader,
+    tcp_info: TcpInfoReader,
     backends: Backends,
     /// The routes whose content is captured, and the memory that this may take.
     contents: content::Routes,
@@ -122,7 +122,7 @@ impl InFlightRequests {
             retries: load::Retries::default(),
             gate,
             tokenisers: Tokenisers::default(),
-            kernel: TcpInfoReader::default(),
+            tcp_info: TcpInfoReader::default(),
             backends: Backends::default(),
             contents: content::Routes::default(),
             budget: content::Budget::default(),
@@ -142,7 +142,7 @@ impl InFlightRequests {
                 let Some(mut flight) = self.flights.remove(&exchange) else {
                     return;
                 };
-                self.kernel.ask(flight.exchange.sides(), true);
+                self.tcp_info.read(flight.exchange.connections(), true);
                 if let Some((upstream, _)) = &flight.found {
                     self.backends.left(at, upstream);
                 }
@@ -168,9 +168,9 @@ impl InFlightRequests {
     /// anything is open.
     pub fn sweep(&mut self, at: MonotonicInstant) {
         let instruments = &self.sinks.instruments;
-        self.kernel.begin();
+        self.tcp_info.begin_sweep();
         for flight in self.flights.values_mut() {
-            self.kernel.ask(flight.exchange.sides(), false);
+            self.tcp_info.read(flight.exchange.connections(), false);
             flight.tell_time(at, Duration::ZERO, instruments);
             let unread = flight.unread(at);
             flight.look(at, unread, &self.pauses, instruments);
@@ -275,8 +275,8 @@ impl InFlightRequests {
     }
 
     /// How the kernel is asked about connections: once while an exchange goes on, and at its end.
-    pub fn set_tcp_info_query(&mut self, ask: TcpInfoQuery) {
-        self.kernel = TcpInfoReader::new(ask);
+    pub fn set_tcp_info_query(&mut self, query: TcpInfoQuery) {
+        self.tcp_info = TcpInfoReader::new(query);
     }
 
     /// Whose content is captured of exchanges that begin from now on.

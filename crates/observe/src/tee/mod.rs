@@ -1,11 +1,12 @@
-//! The channel: where the data path leaves stamped copies for the observation path, and forgets about them.
+//! The observation channel between the data path and the observer.
 //!
-//! For every frame the tee stamps a moment, copies the bytes into a bounded buffer and hands the frame on. No parsing,
-//! no allocation per chunk, no lock held for longer than a copy, and no error type: nothing that happens behind the
-//! channel can reach a stream. One observer thread drains the buffers in batches; `docs/adr/0001-the-channel.md` has the
-//! figures that chose this over a channel and over parsing in place.
+//! For every frame the tee takes a timestamp, copies the bytes into a bounded buffer and passes the frame on. It does
+//! not parse, allocates nothing per chunk, holds no lock for longer than a copy, and has no error type, so the observer
+//! cannot affect a stream. One observer thread drains the buffers in batches. `docs/adr/0001-the-seam.md` has the
+//! measurements that chose this design over a channel of `Bytes` and over parsing in place.
 //!
-//! Copies rather than clones of `Bytes`: a clone would pin hyper's read buffer and force it to allocate a new one.
+//! Bytes are copied rather than cloned: a clone of `Bytes` would pin hyper's read buffer and force it to allocate
+//! another one.
 
 pub mod body;
 mod request_observer;
@@ -24,19 +25,19 @@ use self::shard::Shard;
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{ExchangeId, RequestHead, TimestampedEvent};
 
-/// How much the channel may hold.
+/// Bounds of an [`ObservationChannel`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// Buffers that fill side by side: as many as there are threads that move bytes, so that they seldom meet.
+    /// Buffers that are filled in parallel. With one per thread that moves bytes, they rarely contend for a lock.
     pub shards: usize,
-    /// Bytes that may wait for the observer or be in its hands, all shards together.
+    /// Bytes that may wait for the observer or be processed by it, over all shards.
     pub budget_bytes: usize,
 }
 
 impl Config {
-    /// Half a second of 100,000 chunks a second of 300 bytes each, twice over.
+    /// Twice what 100,000 chunks per second of 300 bytes each fill in half a second.
     pub const BUDGET_BYTES: usize = 32 * 1024 * 1024;
-    /// More shards than this only make the budget of each one smaller.
+    /// More shards would only make the budget of each one smaller.
     pub const MOST_SHARDS: usize = 16;
 }
 
@@ -47,27 +48,29 @@ impl Default for Config {
     }
 }
 
-/// What one drain brings: words in order, and the bytes of their arrivals in the same order.
+/// The content of one drained shard: events in order, and the bytes of their bodies in the same order.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub entries: Vec<TimestampedEvent>,
     pub bytes: Vec<u8>,
 }
 
-/// What the observer never saw, since the start.
+/// What the observer did not see, since the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ObserverLosses {
-    /// Body bytes that went by as gaps.
+    /// Body bytes that became gaps.
     pub bytes: u64,
-    /// Exchanges of which at least one body byte went by, and those that were not observed at all.
+    /// Exchanges with a gap, and exchanges that were not observed at all.
     pub exchanges: u64,
 }
 
-/// The buffers between the two paths. Words are never lost; body bytes beyond the budget become a
-/// [`Gap`](tokengauge_types::event::ObserverEvent::Gap); and where the observer has fallen far behind, whole new exchanges go unobserved
-/// rather than random chunks of all.
+/// Carries events and copied body bytes from the data path to the observer.
+///
+/// Events are never lost. Body bytes beyond the budget become a [`Gap`](tokengauge_types::event::ObserverEvent::Gap). If the
+/// observer falls far behind, whole new exchanges are not observed, rather than random chunks of all.
 #[derive(Debug)]
 pub struct ObservationChannel {
+    /// Chosen by exchange id, not by worker thread: tasks migrate, and different tasks poll the two bodies.
     shards: Vec<Mutex<Shard>>,
     last_exchange: AtomicU64,
     open: AtomicU64,
@@ -80,7 +83,7 @@ pub struct ObservationChannel {
 impl ObservationChannel {
     pub fn new(config: Config) -> Self {
         let shards = config.shards.max(1);
-        // One more than there are: the batch in the observer's hands.
+        // One share more than shards: the batch that the observer processes.
         let budget = config.budget_bytes / (shards + 1);
         Self {
             shards: (0..shards).map(|_| Mutex::new(Shard::new(budget))).collect(),
@@ -93,7 +96,7 @@ impl ObservationChannel {
         }
     }
 
-    /// Opens an exchange. Where its shard is too full to take a whole exchange, the observer is mute and counted as lost.
+    /// Opens an exchange. If its shard is too full for another exchange, it is not observed and counts as lost.
     pub fn open(self: &Arc<Self>, open: RequestHead, at: MonotonicInstant) -> RequestObserver {
         let id = ExchangeId(self.last_exchange.fetch_add(1, Ordering::Relaxed) + 1);
         let observer = RequestObserver::open(Arc::clone(self), id, open, at);
@@ -107,40 +110,41 @@ impl ObservationChannel {
         self.shards.len()
     }
 
-    /// Swaps what stands in `shard` with the emptied vectors of `batch`. A shard that does not exist is empty.
+    /// Swaps the content of `shard` with the emptied buffers of `batch`. A shard that does not exist is empty.
     pub fn drain(&self, shard: usize, batch: &mut Batch) {
-        shard::empty(batch);
+        shard::clear(batch);
         if let Some(shard) = self.shards.get(shard) {
             lock(shard).swap(batch);
         }
     }
 
-    /// Pauses the observer's thread for at most `timeout`; returns early when a shard is half full, when the first
-    /// exchange opens after none was, and after [`wake`](Self::wake). May return without a reason.
+    /// Pauses the observer's thread for at most `timeout`. Returns early if a shard is half full, if an exchange opens
+    /// while none is open, and after [`wake`](Self::wake). May return spuriously.
     ///
-    /// The first call only makes the calling thread known and returns at once, so that nothing said before is missed.
+    /// The first call registers the calling thread and returns at once, so that no earlier event is missed.
     pub fn park(&self, timeout: Duration) {
-        let me = thread::current();
-        let known =
-            lock(&self.observer).replace(me.clone()).is_some_and(|before| before.id() == me.id());
-        if known {
+        let current = thread::current();
+        let is_registered = lock(&self.observer)
+            .replace(current.clone())
+            .is_some_and(|previous| previous.id() == current.id());
+        if is_registered {
             thread::park_timeout(timeout);
         }
     }
 
-    /// Ends the observer's pause, or its next one. A system call only where it is really paused.
+    /// Ends the observer's current or next pause. Makes a system call only if the thread is paused.
     pub fn wake(&self) {
         if let Some(observer) = &*lock(&self.observer) {
             observer.unpark();
         }
     }
 
-    /// Exchanges that have not ended.
+    /// Returns the number of exchanges that have not ended.
     pub fn open_exchanges(&self) -> u64 {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Exchanges that were opened so far.
+    /// Returns the number of exchanges that were opened since the start.
     pub fn opened(&self) -> u64 {
         self.last_exchange.load(Ordering::Acquire)
     }
@@ -152,13 +156,13 @@ impl ObservationChannel {
         }
     }
 
-    /// Bytes that wait for the observer.
+    /// Returns the number of body bytes that wait for the observer.
     pub fn backlog(&self) -> u64 {
-        let waiting = |shard: &Mutex<Shard>| lock(shard).waiting() as u64;
+        let waiting = |shard: &Mutex<Shard>| lock(shard).waiting_bytes() as u64;
         self.shards.iter().map(waiting).sum()
     }
 
-    /// From here on an exchange that is dropped was cut off by this proxy's shutdown, not left by its client.
+    /// Makes every exchange that is dropped from now on count as aborted by this process, not as left by its client.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::Release);
     }
@@ -167,22 +171,25 @@ impl ObservationChannel {
         self.cut.load(Ordering::Acquire)
     }
 
-    /// Gives `act` the shard of `id`, and wakes the observer when that filled it past the half.
+    /// Calls `act` with the shard of `id`, and wakes the observer if the shard became more than half full.
     fn with_shard<T>(&self, id: ExchangeId, act: impl FnOnce(&mut Shard) -> T) -> T {
         let index = usize::try_from(id.0).unwrap_or_default() % self.shards.len().max(1);
-        #[expect(clippy::indexing_slicing, reason = "the remainder of the vector's length")]
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "the index is a remainder of the vector's length"
+        )]
         let mut shard = lock(&self.shards[index]);
         let result = act(&mut shard);
-        let urgent = shard.passed_half();
+        let is_urgent = shard.passed_half();
         drop(shard);
-        if urgent {
+        if is_urgent {
             self.wake();
         }
         result
     }
 }
 
-/// A poisoned lock is taken all the same: each critical section leaves its buffers whole.
+/// Locks even a poisoned mutex: every critical section leaves its buffers consistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The data path's end of one exchange.
+//! The data path's handle for one exchange.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use tokengauge_types::event::{
     RequestHead, ResponseHead, WaitingFor,
 };
 
-/// Says the words of one exchange. Clones are cheap and say into the same exchange.
+/// Reports the events of one exchange. Clones are cheap and report to the same exchange.
 ///
-/// After the first [`end`](Self::end) nothing more is said. When the last clone is dropped without one, the exchange
-/// was abandoned: by the client, or by this proxy's shutdown once [`ObservationChannel::cut`] was called.
+/// Nothing is reported after the first [`end`](Self::end). If the last clone is dropped without one, the exchange was
+/// abandoned: by the client, or by the shutdown of this process after [`ObservationChannel::cut`].
 #[derive(Clone, Debug)]
 pub struct RequestObserver(Arc<SharedState>);
 
@@ -22,16 +22,18 @@ pub struct RequestObserver(Arc<SharedState>);
 struct SharedState {
     channel: Arc<ObservationChannel>,
     id: ExchangeId,
-    /// The whole exchange goes unobserved.
-    mute: bool,
-    /// UploadFlush under the shard's lock, so that no word can follow the end.
+    /// The exchange is not observed at all.
+    is_muted: bool,
+    /// Written under the shard's lock, so that no event can follow the end.
     ended: AtomicBool,
     uploaded: AtomicBool,
-    /// Bytes that went by unobserved and are not said yet; touched under the shard's lock.
+    has_head: AtomicBool,
+    upgraded: AtomicBool,
+    /// Bytes that passed unobserved since the last reported gap; accessed under the shard's lock.
     request_gap: AtomicU64,
     response_gap: AtomicU64,
-    /// Some of its bytes went by unobserved; touched under the shard's lock.
-    lossy: AtomicBool,
+    /// Whether any byte passed unobserved; accessed under the shard's lock.
+    has_gaps: AtomicBool,
     cell: Arc<LiveState>,
 }
 
@@ -43,25 +45,27 @@ impl RequestObserver {
         at: MonotonicInstant,
     ) -> Self {
         let cell = Arc::clone(&open.cell);
-        let mute = channel.with_shard(id, |shard| {
+        let is_muted = channel.with_shard(id, |shard| {
             let admitted = shard.admits_exchange();
             if admitted {
-                shard.say(id, at, ObserverEvent::RequestHead(Box::new(open)));
+                shard.push(id, at, ObserverEvent::RequestHead(Box::new(open)));
             }
             !admitted
         });
-        if mute {
+        if is_muted {
             channel.lost_exchanges.fetch_add(1, Ordering::Relaxed);
         }
         Self(Arc::new(SharedState {
             channel,
             id,
-            mute,
+            is_muted,
             ended: AtomicBool::new(false),
             uploaded: AtomicBool::new(false),
+            has_head: AtomicBool::new(false),
+            upgraded: AtomicBool::new(false),
             request_gap: AtomicU64::new(0),
             response_gap: AtomicU64::new(0),
-            lossy: AtomicBool::new(false),
+            has_gaps: AtomicBool::new(false),
             cell,
         }))
     }
@@ -71,38 +75,45 @@ impl RequestObserver {
     }
 
     pub fn queued(&self, at: MonotonicInstant) {
-        self.0.say(at, ObserverEvent::Queued);
+        self.0.push(at, ObserverEvent::Queued);
     }
 
     pub fn admitted(&self, at: MonotonicInstant) {
-        self.0.say(at, ObserverEvent::Admitted);
+        self.0.push(at, ObserverEvent::Admitted);
     }
 
     pub fn connected(&self, at: MonotonicInstant, connected: ConnectTimings) {
-        self.0.say(at, ObserverEvent::Connected(Box::new(connected)));
+        self.0.push(at, ObserverEvent::Connected(Box::new(connected)));
     }
 
     pub fn sent(&self, at: MonotonicInstant) {
-        self.0.say(at, ObserverEvent::RequestHeadSent);
+        self.0.push(at, ObserverEvent::RequestHeadSent);
     }
 
-    /// Says once that the request's body was sent to its end.
+    /// Reports that the request body was sent completely. Later calls have no effect.
     pub fn request_end(&self, at: MonotonicInstant) {
         if !self.0.uploaded.swap(true, Ordering::AcqRel) {
-            self.0.say(at, ObserverEvent::RequestBodySent);
+            self.0.push(at, ObserverEvent::RequestBodySent);
         }
     }
 
-    /// Whether the request's body was sent to its end.
-    pub fn uploaded(&self) -> bool {
+    /// Whether the request body was sent completely.
+    pub fn is_uploaded(&self) -> bool {
         self.0.uploaded.load(Ordering::Acquire)
     }
 
+    /// Reports the head of the response.
     pub fn head(&self, at: MonotonicInstant, head: ResponseHead) {
-        self.0.say(at, ObserverEvent::ResponseHead(Box::new(head)));
+        self.0.has_head.store(true, Ordering::Release);
+        self.0.push(at, ObserverEvent::ResponseHead(Box::new(head)));
     }
 
-    /// Copies body bytes; what does not fit the budget becomes a gap.
+    /// Whether the head of the response was reported.
+    pub fn has_head(&self) -> bool {
+        self.0.has_head.load(Ordering::Acquire)
+    }
+
+    /// Copies body bytes. Bytes that do not fit into the budget become a gap.
     pub fn arrival(
         &self,
         direction: Direction,
@@ -111,21 +122,27 @@ impl RequestObserver {
         blocked: BackpressureTime,
     ) {
         if !bytes.is_empty() {
-            self.0.arrival(direction, at, bytes, blocked);
+            self.0.copy(direction, at, bytes, blocked);
         }
     }
 
     pub fn trailers(&self, direction: Direction, at: MonotonicInstant) {
-        self.0.say(at, ObserverEvent::Trailers(direction));
+        self.0.push(at, ObserverEvent::Trailers(direction));
     }
 
+    /// Reports that the exchange continues as a connection of another protocol, outside the response body.
     pub fn upgraded(&self, at: MonotonicInstant) {
-        self.0.say(at, ObserverEvent::Upgraded);
+        self.0.upgraded.store(true, Ordering::Release);
+        self.0.push(at, ObserverEvent::Upgraded);
     }
 
-    /// The sender of `direction` ended its side of an upgraded connection.
+    pub fn is_upgraded(&self) -> bool {
+        self.0.upgraded.load(Ordering::Acquire)
+    }
+
+    /// Reports that the sender of `direction` closed its side of an upgraded connection.
     pub fn closed(&self, direction: Direction, at: MonotonicInstant) {
-        self.0.say(at, ObserverEvent::Closed(direction));
+        self.0.push(at, ObserverEvent::Closed(direction));
     }
 
     pub fn end(&self, at: MonotonicInstant, ending: Ending) {
@@ -136,25 +153,26 @@ impl RequestObserver {
         self.0.ended.load(Ordering::Acquire)
     }
 
-    /// How an exchange ended whose response nobody takes any more.
+    /// Returns how an exchange ends whose response nobody reads any more.
     pub fn abandoned(&self) -> Ending {
         self.0.abandoned()
     }
 
+    /// Records who the response body waits for, and since when. Costs one atomic store and no event.
     pub fn wait_for(&self, whom: WaitingFor, since: MonotonicInstant) {
         self.0.cell.wait_for(whom, since);
     }
 }
 
 impl SharedState {
-    fn say(&self, at: MonotonicInstant, word: ObserverEvent) {
+    fn push(&self, at: MonotonicInstant, event: ObserverEvent) {
         self.with_shard(|shard| {
-            self.say_gaps(shard, at);
-            shard.say(self.id, at, word);
+            self.push_gaps(shard, at);
+            shard.push(self.id, at, event);
         });
     }
 
-    fn arrival(
+    fn copy(
         &self,
         direction: Direction,
         at: MonotonicInstant,
@@ -164,14 +182,14 @@ impl SharedState {
         self.with_shard(|shard| {
             let gap = self.gap(direction);
             if gap.load(Ordering::Relaxed) > 0 && shard.admits_exchange() {
-                self.say_gaps(shard, at);
+                self.push_gaps(shard, at);
             }
-            let gapless = gap.load(Ordering::Relaxed) == 0;
-            if !(gapless && shard.copy((self.id, at), direction, bytes, blocked)) {
+            let is_in_gap = gap.load(Ordering::Relaxed) > 0;
+            if is_in_gap || !shard.copy((self.id, at), direction, bytes, blocked) {
                 let len = bytes.len() as u64;
                 gap.fetch_add(len, Ordering::Relaxed);
                 self.channel.lost_bytes.fetch_add(len, Ordering::Relaxed);
-                if !self.lossy.swap(true, Ordering::Relaxed) {
+                if !self.has_gaps.swap(true, Ordering::Relaxed) {
                     self.channel.lost_exchanges.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -179,10 +197,10 @@ impl SharedState {
     }
 
     fn end(&self, at: MonotonicInstant, ending: Ending) {
-        if !self.mute {
+        if !self.is_muted {
             self.with_shard(|shard| {
-                self.say_gaps(shard, at);
-                shard.say(self.id, at, ObserverEvent::End(ending));
+                self.push_gaps(shard, at);
+                shard.push(self.id, at, ObserverEvent::End(ending));
                 self.ended.store(true, Ordering::Release);
                 self.channel.open.fetch_sub(1, Ordering::AcqRel);
             });
@@ -195,12 +213,12 @@ impl SharedState {
         if self.channel.is_cut() { Ending::Drained } else { Ending::ClientDisconnected }
     }
 
-    /// One word for all bytes lost in a row, so that gaps cannot fill the buffer that had no room for bytes.
-    fn say_gaps(&self, shard: &mut Shard, at: MonotonicInstant) {
+    /// Pushes one event for all bytes lost in a row, so that gaps cannot fill a shard that has no room for bytes.
+    fn push_gaps(&self, shard: &mut Shard, at: MonotonicInstant) {
         for direction in [Direction::Request, Direction::Response] {
             let bytes = self.gap(direction).swap(0, Ordering::Relaxed);
             if bytes > 0 {
-                shard.say(self.id, at, ObserverEvent::Gap { direction, bytes });
+                shard.push(self.id, at, ObserverEvent::Gap { direction, bytes });
             }
         }
     }
@@ -213,7 +231,7 @@ impl SharedState {
     }
 
     fn with_shard(&self, act: impl FnOnce(&mut Shard)) {
-        if self.mute {
+        if self.is_muted {
             return;
         }
         self.channel.with_shard(self.id, |shard| {

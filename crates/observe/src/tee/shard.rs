@@ -1,4 +1,4 @@
-//! One buffer of the channel: words and the bytes of their arrivals, in order, within a budget.
+//! One buffer of the observation channel: events and the bytes of their bodies, in order, within a budget.
 
 use super::Batch;
 use tokengauge_types::clock::MonotonicInstant;
@@ -6,11 +6,11 @@ use tokengauge_types::event::{
     BackpressureTime, Direction, ExchangeId, ObserverEvent, TimestampedEvent,
 };
 
-/// What a boxed head is taken to weigh: the two structs with a dozen short headers. Long ones reach 4 KiB.
+/// Estimated size of a boxed head: both structs with a dozen short headers. Long headers reach 4 KiB.
 const HEAD_WEIGHT: usize = 1024;
 const ENTRY_WEIGHT: usize = size_of::<TimestampedEvent>();
 
-/// Capacity that an emptied vector may keep, in bytes: what 50 ms of a busy shard take.
+/// Capacity that an emptied vector keeps, in bytes: what a busy shard receives in 50 ms.
 const KEPT_CAPACITY: usize = 512 * 1024;
 
 #[derive(Debug)]
@@ -19,30 +19,30 @@ pub(super) struct Shard {
     bytes: Vec<u8>,
     heads: usize,
     budget: usize,
-    /// Whether the observer was told that half the budget is gone.
-    told: bool,
+    /// Whether the observer was woken since the last drain because half the budget is used.
+    is_reported: bool,
 }
 
 impl Shard {
     pub(super) fn new(budget: usize) -> Self {
-        Self { entries: Vec::new(), bytes: Vec::new(), heads: 0, budget, told: false }
+        Self { entries: Vec::new(), bytes: Vec::new(), heads: 0, budget, is_reported: false }
     }
 
-    /// Whether a whole new exchange is still welcome. Turns false before arrivals are refused, so that the exchanges
-    /// that are being observed stay whole.
+    /// Whether the shard takes another exchange. Turns false before body bytes are refused, so that the exchanges that
+    /// are already observed stay complete.
     pub(super) fn admits_exchange(&self) -> bool {
         self.weight() < self.budget / 4 * 3
     }
 
-    /// Adds a word that must not be lost; an exchange has fewer than a dozen of them.
-    pub(super) fn say(&mut self, exchange: ExchangeId, at: MonotonicInstant, word: ObserverEvent) {
+    /// Adds an event that must not be lost. An exchange has fewer than a dozen of them.
+    pub(super) fn push(&mut self, exchange: ExchangeId, at: MonotonicInstant, word: ObserverEvent) {
         if matches!(word, ObserverEvent::RequestHead(_) | ObserverEvent::ResponseHead(_)) {
             self.heads += 1;
         }
         self.entries.push(TimestampedEvent { exchange, at, word });
     }
 
-    /// Copies body bytes; `false` where they do not fit.
+    /// Copies body bytes. Returns `false` if they do not fit.
     pub(super) fn copy(
         &mut self,
         (exchange, at): (ExchangeId, MonotonicInstant),
@@ -57,23 +57,22 @@ impl Shard {
             return false;
         }
         let word = ObserverEvent::Body { direction, len, blocked };
-        grow(&mut self.entries, 1, self.budget / ENTRY_WEIGHT);
+        reserve(&mut self.entries, 1, self.budget / ENTRY_WEIGHT);
         self.entries.push(TimestampedEvent { exchange, at, word });
-        grow(&mut self.bytes, bytes.len(), self.budget);
+        reserve(&mut self.bytes, bytes.len(), self.budget);
         self.bytes.extend_from_slice(bytes);
         true
     }
 
-    /// True once between two drains, when half the budget is gone.
+    /// Returns `true` once between two drains, when half the budget is used.
     pub(super) fn passed_half(&mut self) -> bool {
-        !self.told && self.weight() > self.budget / 2 && {
-            self.told = true;
+        !self.is_reported && self.weight() > self.budget / 2 && {
+            self.is_reported = true;
             true
         }
     }
 
-    /// Body bytes in here.
-    pub(super) fn waiting(&self) -> usize {
+    pub(super) fn waiting_bytes(&self) -> usize {
         self.bytes.len()
     }
 
@@ -81,7 +80,7 @@ impl Shard {
         std::mem::swap(&mut self.entries, &mut batch.entries);
         std::mem::swap(&mut self.bytes, &mut batch.bytes);
         self.heads = 0;
-        self.told = false;
+        self.is_reported = false;
     }
 
     fn weight(&self) -> usize {
@@ -89,26 +88,26 @@ impl Shard {
     }
 }
 
-/// Doubles the room, but not beyond `most`: left to itself a vector would take up to twice the budget.
-fn grow<T>(items: &mut Vec<T>, more: usize, most: usize) {
+/// Doubles the capacity, but not beyond `most`: by its own growth a vector would reach twice the budget.
+fn reserve<T>(items: &mut Vec<T>, more: usize, most: usize) {
     let wanted = items.len() + more;
     if wanted > items.capacity() {
-        let room = (2 * items.capacity()).min(most).max(wanted);
-        items.reserve_exact(room - items.len());
+        let capacity = (2 * items.capacity()).min(most).max(wanted);
+        items.reserve_exact(capacity - items.len());
     }
 }
 
-/// Empties `batch` and gives back what a burst had made it grow by. Done on the observer's thread, outside the lock.
-pub(super) fn empty(batch: &mut Batch) {
+/// Empties `batch` and releases the capacity of a burst. Runs on the observer's thread, outside the lock.
+pub(super) fn clear(batch: &mut Batch) {
     let Batch { entries, bytes } = batch;
-    ease(entries, KEPT_CAPACITY / ENTRY_WEIGHT);
-    ease(bytes, KEPT_CAPACITY);
+    clear_and_shrink(entries, KEPT_CAPACITY / ENTRY_WEIGHT);
+    clear_and_shrink(bytes, KEPT_CAPACITY);
 }
 
-fn ease<T>(items: &mut Vec<T>, kept: usize) {
-    let grown = items.capacity() > kept && items.len() < items.capacity() / 4;
+fn clear_and_shrink<T>(items: &mut Vec<T>, kept: usize) {
+    let is_oversized = items.capacity() > kept && items.len() < items.capacity() / 4;
     items.clear();
-    if grown {
+    if is_oversized {
         items.shrink_to(kept);
     }
 }

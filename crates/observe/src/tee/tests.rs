@@ -103,7 +103,7 @@ fn a_tap_dropped_without_an_end_was_left_by_its_client_or_cut() {
     drop(observer);
     assert_eq!(said(&channel).0, [""; 0], "a clone is left");
     drop(clone);
-    assert_eq!(said(&channel).0, ["End(ClientGone)"]);
+    assert_eq!(said(&channel).0, ["End(ClientDisconnected)"]);
     let observer = open(&channel);
     channel.cut();
     drop(observer);
@@ -114,11 +114,11 @@ fn a_tap_dropped_without_an_end_was_left_by_its_client_or_cut() {
 fn the_request_ends_once() {
     let channel = channel(1 << 20);
     let observer = open(&channel);
-    assert!(!observer.uploaded());
+    assert!(!observer.is_uploaded());
     observer.request_end(clock::now());
     observer.request_end(clock::now());
-    assert!(observer.uploaded());
-    assert_eq!(said(&channel).0, ["RequestEnd"]);
+    assert!(observer.is_uploaded());
+    assert_eq!(said(&channel).0, ["RequestBodySent"]);
 }
 
 #[test]

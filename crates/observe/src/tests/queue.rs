@@ -18,7 +18,7 @@ type Pairs<'a> = &'a [(&'static str, &'a str)];
 
 struct Scene {
     requests: InFlightRequests,
-    collector: tokengauge_telemetry::MetricsReader,
+    collector: tokengauge_telemetry::collector::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
 }
 

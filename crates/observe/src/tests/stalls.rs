@@ -18,7 +18,7 @@ use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 /// A requests, its metrics and the records that it made.
 struct Scene {
     requests: InFlightRequests,
-    collector: tokengauge_telemetry::MetricsReader,
+    collector: tokengauge_telemetry::collector::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
     cell: Arc<LiveState>,
 }

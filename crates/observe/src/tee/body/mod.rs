@@ -1,90 +1,104 @@
-//! Bodies that leave a stamped copy of every frame at the channel and hand it on unchanged.
+//! Bodies that copy every frame into the observation channel and pass it on unchanged.
 //!
-//! hyper drops a body once `is_end_stream()` says so, without polling for `None`, and never polls those of HEAD, 204
-//! and 304. So both wrappers forward `is_end_stream` and `size_hint`, and the response's `Drop` decides how it ended.
+//! hyper drops a body as soon as `is_end_stream()` is true, without polling for `None`, and never polls the bodies of
+//! HEAD, 204 and 304 responses. Both wrappers therefore forward `is_end_stream` and `size_hint`, and dropping the
+//! response body decides how the exchange ended.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use pin_project_lite::pin_project;
 
 use super::{RequestObserver, UploadFlush};
 use tokengauge_types::clock::{self, MonotonicInstant};
 use tokengauge_types::event::{
-    BackpressureTime, Direction, Ending, MIN_BACKPRESSURE, TimeoutKind, UpstreamFailure, WaitingFor,
+    BackpressureTime, Direction, Ending, MIN_BACKPRESSURE, UpstreamFailure, WaitingFor,
 };
 
-/// A request's body on its way to the upstream.
-#[derive(Debug)]
-pub struct RequestBody<B> {
-    inner: B,
-    observer: RequestObserver,
-    end: End,
+pin_project! {
+    /// The body of an observed request.
+    #[derive(Debug)]
+    pub struct RequestBody<B> {
+        #[pin]
+        inner: B,
+        observer: RequestObserver,
+        end: EndReporter,
+    }
 }
 
-/// Who says that the request's body was sent to its end.
+/// Reports that the request body was sent completely.
 #[derive(Debug)]
-enum End {
-    /// This body, when the last of it was handed on.
-    Here,
-    /// The connection, when that was written.
-    UploadFlush(Arc<UploadFlush>),
-    /// Nobody any more.
-    Told,
+enum EndReporter {
+    /// This body reports the end when it passes on the last frame.
+    Body,
+    /// The connection reports the end when it has written the last frame.
+    Connection(Arc<UploadFlush>),
+    /// The end was reported.
+    Reported,
 }
 
 impl<B> RequestBody<B> {
     pub fn new(inner: B, observer: RequestObserver) -> Self {
-        Self { inner, observer, end: End::Here }
+        Self { inner, observer, end: EndReporter::Body }
     }
 
-    /// Leaves it to the connection, where it can tell, to say when this body was sent to its end.
-    pub fn sent_over(&mut self, written: Option<Arc<UploadFlush>>) {
-        self.end = written.map_or(End::Here, End::UploadFlush);
+    pub fn observer(&self) -> &RequestObserver {
+        &self.observer
     }
 
-    fn ended(&mut self, at: MonotonicInstant) {
-        match std::mem::replace(&mut self.end, End::Told) {
-            End::Here => self.observer.request_end(at),
-            End::UploadFlush(written) => written.due(self.observer.clone()),
-            End::Told => {}
+    /// Returns the body before observation. What the caller reads from it is not observed.
+    pub fn get_mut(&mut self) -> &mut B {
+        &mut self.inner
+    }
+
+    /// Lets the connection report the end of this body, if `flush` is given.
+    pub fn report_end_by(&mut self, flush: Option<Arc<UploadFlush>>) {
+        self.end = flush.map_or(EndReporter::Body, EndReporter::Connection);
+    }
+}
+
+impl EndReporter {
+    fn report(&mut self, observer: &RequestObserver, at: MonotonicInstant) {
+        match std::mem::replace(self, Self::Reported) {
+            Self::Body => observer.request_end(at),
+            Self::Connection(flush) => flush.expect(observer.clone()),
+            Self::Reported => {}
         }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
+impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let polled = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        let mut this = self.project();
+        let polled = ready!(this.inner.as_mut().poll_frame(cx));
         let at = clock::now();
         match &polled {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    self.observer.arrival(
+                    this.observer.arrival(
                         Direction::Request,
                         at,
                         data,
                         BackpressureTime::default(),
                     );
                 } else if frame.is_trailers() {
-                    self.observer.trailers(Direction::Request, at);
+                    this.observer.trailers(Direction::Request, at);
                 }
-                if frame.is_trailers() || self.inner.is_end_stream() {
-                    self.ended(at);
+                if frame.is_trailers() || this.inner.is_end_stream() {
+                    this.end.report(this.observer, at);
                 }
             }
-            Some(Err(_)) => self.observer.end(at, Ending::RequestBodyFailed),
-            None => self.ended(at),
+            Some(Err(_)) => this.observer.end(at, Ending::RequestBodyFailed),
+            None => this.end.report(this.observer, at),
         }
         Poll::Ready(polled)
     }
@@ -98,138 +112,101 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RequestBody<B> {
     }
 }
 
-/// Why a response's body broke off; for the client it is a truncated body, never a clean end.
-#[derive(Debug, thiserror::Error)]
-pub enum Broken<E> {
-    #[error(transparent)]
-    Source(E),
-    #[error("a time limit of the proxy ran out")]
-    TimedOut,
-}
-
-/// Time limits of a response's body.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Limits {
-    /// Between two frames.
-    pub idle: Option<Duration>,
-    /// For the whole exchange.
-    pub deadline: Option<Instant>,
-}
-
-/// A response's body on its way to the client.
-#[derive(Debug)]
-pub struct ResponseBody<B: Body<Data = Bytes> + Unpin> {
-    inner: B,
-    observer: RequestObserver,
-    /// When the last frame was handed on; none while a frame is being asked for.
-    handed: Option<MonotonicInstant>,
-    /// How long the client's side had not asked, where that is worth telling.
-    blocked: BackpressureTime,
-    over: bool,
-    /// Boxed, and only where a limit is set: by default a proxy must not cut a thinking model.
-    timers: Option<Box<Timers>>,
-}
-
-impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
-    pub fn new(inner: B, observer: RequestObserver, limits: Limits) -> Self {
-        let timers = Timers::new(limits).map(Box::new);
-        observer.wait_for(WaitingFor::Upstream, clock::now());
-        Self {
-            inner,
-            observer,
-            handed: None,
-            blocked: BackpressureTime::default(),
-            over: false,
-            timers,
-        }
+pin_project! {
+    /// The body of an observed response.
+    #[derive(Debug)]
+    pub struct ResponseBody<B>
+    where
+        B: Body<Data = Bytes>,
+    {
+        #[pin]
+        inner: B,
+        observer: RequestObserver,
+        // When the last frame was passed on; `None` while a frame is being polled for.
+        passed_on: Option<MonotonicInstant>,
+        // How long the client did not poll before the current frame, if long enough to report.
+        blocked: BackpressureTime,
+        is_over: bool,
     }
 
-    /// A body that says nothing: its exchange goes on, or ended, elsewhere.
-    pub fn silent(inner: B, observer: RequestObserver) -> Self {
-        Self {
-            inner,
-            observer,
-            handed: None,
-            blocked: BackpressureTime::default(),
-            over: true,
-            timers: None,
+    impl<B> PinnedDrop for ResponseBody<B>
+    where
+        B: Body<Data = Bytes>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if !*this.is_over {
+                let is_complete = this.inner.is_end_stream();
+                let ending = if is_complete { Ending::Complete } else { this.observer.abandoned() };
+                this.observer.end(clock::now(), ending);
+            }
         }
     }
+}
 
-    /// Being asked again: what passed since the last frame was handed on was the client's time.
-    fn asked(&mut self) {
-        let Some(handed) = self.handed.take() else {
+impl<B: Body<Data = Bytes>> ResponseBody<B> {
+    /// Observes `inner` until its end, unless the exchange has ended or continues as an upgraded connection.
+    pub fn new(inner: B, observer: RequestObserver) -> Self {
+        let is_over = observer.is_ended() || observer.is_upgraded();
+        if !is_over {
+            observer.wait_for(WaitingFor::Upstream, clock::now());
+        }
+        Self { inner, observer, passed_on: None, blocked: BackpressureTime::default(), is_over }
+    }
+
+    /// Notes that the client polls again: the time since the last frame was the client's.
+    fn begin_poll(self: Pin<&mut Self>) {
+        let this = self.project();
+        let Some(passed_on) = this.passed_on.take() else {
             return;
         };
         let at = clock::now();
-        let pause = at.since(handed);
-        self.blocked = if pause >= MIN_BACKPRESSURE {
+        let pause = at.since(passed_on);
+        *this.blocked = if pause >= MIN_BACKPRESSURE {
             BackpressureTime::from_duration(pause)
         } else {
             BackpressureTime::default()
         };
-        self.observer.wait_for(WaitingFor::Upstream, at);
-        if let Some(timers) = &mut self.timers {
-            timers.restart_idle();
-        }
+        this.observer.wait_for(WaitingFor::Upstream, at);
     }
 
-    fn hand_on(&mut self, frame: &Frame<Bytes>) {
+    fn record_frame(mut self: Pin<&mut Self>, frame: &Frame<Bytes>) {
         let at = clock::now();
         if let Some(data) = frame.data_ref() {
             self.observer.arrival(Direction::Response, at, data, self.blocked);
         } else if frame.is_trailers() {
-            // Nothing can follow, and nobody need ask whether anything does.
+            // Nothing follows trailers, so the body may not be polled again.
             self.observer.trailers(Direction::Response, at);
-            self.finish(Ending::Complete);
+            self.as_mut().finish(Ending::Complete);
         }
         self.observer.wait_for(WaitingFor::Client, at);
-        self.handed = Some(at);
+        *self.project().passed_on = Some(at);
     }
 
-    fn finish(&mut self, ending: Ending) {
-        if !std::mem::replace(&mut self.over, true) {
-            self.observer.end(clock::now(), ending);
+    fn finish(self: Pin<&mut Self>, ending: Ending) {
+        let this = self.project();
+        if !std::mem::replace(this.is_over, true) {
+            this.observer.end(clock::now(), ending);
         }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
+impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     type Data = Bytes;
-    type Error = Broken<B::Error>;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.asked();
-        // First, or an upstream that always has more, or a client that hardly asks, would never meet it.
-        if self.timers.as_mut().is_some_and(|timers| timers.is_over(cx)) {
-            self.finish(Ending::TimedOut(TimeoutKind::Total));
-            return Poll::Ready(Some(Err(Broken::TimedOut)));
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        self.as_mut().begin_poll();
+        let polled = ready!(self.as_mut().project().inner.poll_frame(cx));
+        match &polled {
+            Some(Ok(frame)) => self.record_frame(frame),
+            Some(Err(_)) => self.finish(Ending::UpstreamFailed(UpstreamFailure::MidBody)),
+            None => self.finish(Ending::Complete),
         }
-        match Pin::new(&mut self.inner).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                self.hand_on(&frame);
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Err(error))) => {
-                self.finish(Ending::UpstreamFailed(UpstreamFailure::MidBody));
-                Poll::Ready(Some(Err(Broken::Source(error))))
-            }
-            Poll::Ready(None) => {
-                self.finish(Ending::Complete);
-                Poll::Ready(None)
-            }
-            Poll::Pending => {
-                let Some(timers) = &mut self.timers else {
-                    return Poll::Pending;
-                };
-                ready!(timers.poll_idle(cx));
-                self.finish(Ending::TimedOut(TimeoutKind::Idle));
-                Poll::Ready(Some(Err(Broken::TimedOut)))
-            }
-        }
+        Poll::Ready(polled)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -238,52 +215,6 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
-    }
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Drop for ResponseBody<B> {
-    fn drop(&mut self) {
-        let ending =
-            if self.inner.is_end_stream() { Ending::Complete } else { self.observer.abandoned() };
-        self.finish(ending);
-    }
-}
-
-#[derive(Debug)]
-struct Timers {
-    idle: Option<(Duration, Pin<Box<Sleep>>)>,
-    total: Option<Pin<Box<Sleep>>>,
-}
-
-impl Timers {
-    fn new(limits: Limits) -> Option<Self> {
-        let Limits { idle, deadline } = limits;
-        if idle.is_none() && deadline.is_none() {
-            return None;
-        }
-        Some(Self {
-            idle: idle.map(|limit| (limit, Box::pin(sleep(limit)))),
-            total: deadline.map(|at| Box::pin(sleep_until(at))),
-        })
-    }
-
-    fn restart_idle(&mut self) {
-        if let Some((limit, sleep)) = &mut self.idle {
-            sleep.as_mut().reset(Instant::now() + *limit);
-        }
-    }
-
-    /// Whether the time for the whole exchange has run out.
-    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        let total = self.total.as_mut();
-        total.is_some_and(|total| total.as_mut().poll(cx).is_ready())
-    }
-
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.idle {
-            Some((_, idle)) => idle.as_mut().poll(cx),
-            None => Poll::Pending,
-        }
     }
 }
 

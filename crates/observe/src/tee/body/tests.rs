@@ -3,12 +3,12 @@ use std::convert::Infallible;
 
 use http::HeaderMap;
 
-use super::super::tests::{channel, open, open_with, said};
 use super::*;
 use crate::tee::ObservationChannel;
+use crate::tee::tests::{channel, open, open_with, said};
 use tokengauge_types::event::ObserverEvent;
 
-/// Gives what it was told to; pending once that is used up, unless it was told to end.
+/// Returns scripted frames, then stays pending.
 #[derive(Debug, Default)]
 struct Scripted {
     frames: VecDeque<Option<Result<Frame<Bytes>, Infallible>>>,
@@ -77,18 +77,18 @@ impl Body for Scripted {
     }
 }
 
-/// Polls until nothing comes any more.
+/// Polls until the body is pending or has ended.
 fn exhaust(body: &mut (impl Body<Data = Bytes> + Unpin)) {
     let mut cx = Context::from_waker(std::task::Waker::noop());
     while let Poll::Ready(Some(Ok(_))) = Pin::new(&mut *body).poll_frame(&mut cx) {}
 }
 
 fn response(channel: &Arc<ObservationChannel>, body: Scripted) -> ResponseBody<Scripted> {
-    ResponseBody::new(body, open(channel), Limits::default())
+    ResponseBody::new(body, open(channel))
 }
 
 #[test]
-fn a_response_ends_as_its_body_did() {
+fn response_ends_as_its_body_does() {
     let cases = [
         (Scripted::of(["a"]).ending(), vec!["Response 1", "End(Complete)"]),
         (Scripted::of(["ab"]).with_length(2), vec!["Response 2", "End(Complete)"]),
@@ -98,8 +98,8 @@ fn a_response_ends_as_its_body_did() {
             vec!["Response 1", "Trailers(Response)", "End(Complete)"],
         ),
         (Scripted::of(["a"]).failing(), vec!["Response 1", "End(UpstreamFailed(MidBody))"]),
-        (Scripted::of(["a"]), vec!["Response 1", "End(ClientGone)"]),
-        (Scripted::of(["a"]).with_length(2), vec!["Response 1", "End(ClientGone)"]),
+        (Scripted::of(["a"]), vec!["Response 1", "End(ClientDisconnected)"]),
+        (Scripted::of(["a"]).with_length(2), vec!["Response 1", "End(ClientDisconnected)"]),
     ];
     for (body, expected) in cases {
         let told = format!("{body:?}");
@@ -112,21 +112,21 @@ fn a_response_ends_as_its_body_did() {
 }
 
 #[test]
-fn a_body_that_is_never_polled_is_complete_when_there_was_nothing_to_poll() {
+fn unpolled_body_is_complete_if_it_is_empty() {
     let channel = channel(1 << 20);
     drop(response(&channel, Scripted::of([]).with_length(0)));
     drop(response(&channel, Scripted::of(["a"]).with_length(1)));
-    assert_eq!(said(&channel).0, ["End(Complete)", "End(ClientGone)"]);
+    assert_eq!(said(&channel).0, ["End(Complete)", "End(ClientDisconnected)"]);
 }
 
 #[test]
-fn a_request_ends_with_its_last_byte_even_if_nobody_asks_for_more() {
+fn request_ends_with_its_last_byte_without_another_poll() {
     for (body, expected) in [
-        (Scripted::of(["ab"]).with_length(2), vec!["Request 2", "RequestEnd"]),
-        (Scripted::of(["a"]).ending(), vec!["Request 1", "RequestEnd"]),
-        (Scripted::of([]).with_trailers(), vec!["Trailers(Request)", "RequestEnd"]),
+        (Scripted::of(["ab"]).with_length(2), vec!["Request 2", "RequestBodySent"]),
+        (Scripted::of(["a"]).ending(), vec!["Request 1", "RequestBodySent"]),
+        (Scripted::of([]).with_trailers(), vec!["Trailers(Request)", "RequestBodySent"]),
         (Scripted::of(["a"]), vec!["Request 1"]),
-        (Scripted::of(["a"]).failing(), vec!["Request 1", "End(ClientBroke)"]),
+        (Scripted::of(["a"]).failing(), vec!["Request 1", "End(RequestBodyFailed)"]),
     ] {
         let told = format!("{body:?}");
         let channel = channel(1 << 20);
@@ -139,7 +139,7 @@ fn a_request_ends_with_its_last_byte_even_if_nobody_asks_for_more() {
 }
 
 #[test]
-fn wrappers_forward_what_hyper_frames_by() {
+fn wrappers_forward_size_and_end() {
     let channel = channel(1 << 20);
     let request = RequestBody::new(Scripted::of(["ab"]).with_length(2), open(&channel));
     assert_eq!(request.size_hint().exact(), Some(2));
@@ -151,11 +151,11 @@ fn wrappers_forward_what_hyper_frames_by() {
 }
 
 #[test]
-fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
+fn reports_client_backpressure_with_the_next_frame() {
     let channel = channel(1 << 20);
     let cell = Arc::<tokengauge_types::event::LiveState>::default();
     let observer = open_with(&channel, Arc::clone(&cell));
-    let mut body = ResponseBody::new(Scripted::of(["a", "b", "c"]), observer, Limits::default());
+    let mut body = ResponseBody::new(Scripted::of(["a", "b", "c"]), observer);
     let mut cx = Context::from_waker(std::task::Waker::noop());
     let mut poll = |body: &mut ResponseBody<Scripted>| {
         drop(Pin::new(body).poll_frame(&mut cx));
@@ -183,37 +183,4 @@ fn the_time_a_frame_waits_for_the_client_is_told_with_the_next() {
         })
         .collect();
     assert_eq!(blocked, [false, true, false]);
-}
-
-#[tokio::test]
-async fn the_idle_limit_runs_only_while_the_upstream_is_waited_for() {
-    const LIMIT: Duration = Duration::from_secs(3600);
-    let channel = channel(1 << 20);
-    let limits = Limits { idle: Some(LIMIT), deadline: None };
-    let mut body = ResponseBody::new(Scripted::of(["a"]), open(&channel), limits);
-    let mut cx = Context::from_waker(std::task::Waker::noop());
-    assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
-    let handed = clock::now();
-    while clock::now() - handed < MIN_BACKPRESSURE {
-        std::hint::spin_loop();
-    }
-    let asked = Instant::now();
-    assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
-    let timers = body.timers.as_ref().unwrap();
-    let (_, idle) = timers.idle.as_ref().unwrap();
-    assert!(idle.deadline() >= asked + LIMIT, "the client's time does not count");
-}
-
-/// Else it would never end a stream whose upstream never pauses, or whose client hardly asks.
-#[tokio::test]
-async fn the_total_limit_ends_a_body_that_has_more_to_give() {
-    let channel = channel(1 << 20);
-    let deadline = Instant::now();
-    sleep_until(deadline).await;
-    let limits = Limits { deadline: Some(deadline), ..Limits::default() };
-    let mut body = ResponseBody::new(Scripted::of(["a", "b"]), open(&channel), limits);
-    let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-    assert!(matches!(frame, Some(Err(Broken::TimedOut))));
-    drop(body);
-    assert_eq!(said(&channel).0, ["End(TimedOut(Total))"]);
 }

@@ -1,6 +1,6 @@
 //! B3, of Zipkin: one header `b3`, or several `X-B3-*` (github.com/openzipkin/b3-propagation).
 //!
-//! Trace ids have 64 or 128 bits; a short one is the lower half of a long one, and long ones are written.
+//! TraceContext ids have 64 or 128 bits; a short one is the lower half of a long one, and long ones are written.
 
 use http::{HeaderMap, HeaderName};
 

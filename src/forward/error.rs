@@ -1,4 +1,4 @@
-//! Answers of the proxy itself: why a request did not reach an upstream, or why no answer came back.
+//! Errors of forwarding, and the responses that report them to the client.
 
 use std::time::Duration;
 
@@ -7,13 +7,64 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde_json::json;
 
-use super::body::RelayBody;
-use super::exchange::ForwardError;
 use tokengauge_types::event::{Ending, RejectReason, TimeoutKind, UpstreamFailure};
 use tokengauge_types::label::Label;
 
-/// The status that tells a client of `ending`.
-pub(super) fn status(ending: Ending) -> StatusCode {
+/// Why a request gets no response from an upstream.
+#[derive(Debug)]
+pub(super) struct ForwardError {
+    pub(super) ending: Ending,
+    /// The upstream that was asked; `None` if the request was not sent on.
+    pub(super) upstream: Option<Label>,
+    /// Details; empty if there are none. They come from this program, sockets, TLS and hyper, never from a URL or a
+    /// header, so they contain no secret.
+    pub(super) cause: String,
+    /// When a retry is worthwhile, if known.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl ForwardError {
+    pub(super) const fn new(ending: Ending) -> Self {
+        Self { ending, upstream: None, cause: String::new(), retry_after: None }
+    }
+
+    pub(super) fn with_cause(ending: Ending, cause: impl Into<String>) -> Self {
+        Self { cause: cause.into(), ..Self::new(ending) }
+    }
+
+    /// Makes a response with a short JSON error in the format that OpenAI clients parse.
+    pub(super) fn to_response(&self) -> Response<Bytes> {
+        let Self { ending, upstream, cause, retry_after } = self;
+        let (kind, description) = describe(*ending);
+        let mut message = format!("tokengauge: {description}");
+        if let Some(upstream) = upstream {
+            message.push_str(&format!(" (upstream {upstream})"));
+        }
+        if !cause.is_empty() {
+            message.push_str(": ");
+            message.push_str(cause);
+        }
+        let status = status(*ending);
+        let error = json!({"error": {
+            "message": message,
+            "type": format!("tokengauge_{kind}"),
+            "code": status.as_u16(),
+        }});
+        let body = Bytes::from(error.to_string());
+        let length = HeaderValue::from(body.len());
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_LENGTH, length);
+        if let Some(time) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(*time)));
+        }
+        response
+    }
+}
+
+fn status(ending: Ending) -> StatusCode {
     match ending {
         Ending::UpstreamFailed(_) => StatusCode::BAD_GATEWAY,
         Ending::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -29,41 +80,10 @@ pub(super) fn status(ending: Ending) -> StatusCode {
     }
 }
 
-/// A short JSON error in the shape that OpenAI clients know.
-pub(super) fn own(failed: &ForwardError, upstream: Option<&Label>) -> Response<RelayBody> {
-    let ForwardError { ending, cause, retry_after } = failed;
-    let (kind, what) = describe(*ending);
-    let mut message = format!("tokengauge: {what}");
-    if let Some(upstream) = upstream {
-        message.push_str(&format!(" (upstream {upstream})"));
-    }
-    if !cause.is_empty() {
-        message.push_str(": ");
-        message.push_str(cause);
-    }
-    let status = status(*ending);
-    let error = json!({"error": {
-        "message": message,
-        "type": format!("tokengauge_{kind}"),
-        "code": status.as_u16(),
-    }});
-    let body = Bytes::from(error.to_string());
-    let length = HeaderValue::from(body.len());
-    let mut response = Response::new(RelayBody::own(body));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CONTENT_LENGTH, length);
-    if let Some(time) = retry_after {
-        headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(*time)));
-    }
-    response
-}
-
-/// Rounded up, and at least 1: 0 would be an invitation.
+/// Rounds up, to 1 at least: with 0 clients would retry at once.
 fn whole_seconds(time: Duration) -> u64 {
-    let more = u64::from(time.subsec_nanos() > 0);
-    (time.as_secs() + more).max(1)
+    let fraction = u64::from(time.subsec_nanos() > 0);
+    (time.as_secs() + fraction).max(1)
 }
 
 fn describe(ending: Ending) -> (&'static str, &'static str) {

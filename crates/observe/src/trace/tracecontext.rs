@@ -1,4 +1,4 @@
-//! The W3C's Trace Context: `traceparent` and `tracestate` (Level 1, and Level 2's flag for random trace ids).
+//! The W3C's TraceContext Context: `traceparent` and `tracestate` (Level 1, and Level 2's flag for random trace ids).
 
 use http::{HeaderMap, HeaderName};
 

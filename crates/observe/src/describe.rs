@@ -1,0 +1,124 @@
+//! Describes heads of requests and responses to the observer.
+//!
+//! Only allow-listed headers and the path without its query are copied, so credentials cannot reach the observer. The
+//! one exception in the query is the name of the model.
+
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, HOST};
+use http::{HeaderMap, Request, Response};
+use percent_encoding::percent_decode_str;
+
+use tokengauge_types::clock;
+use tokengauge_types::event::{
+    CallerIdentity, Headers, LiveState, REQUEST_HEADERS, RESPONSE_HEADERS, RequestHead,
+    ResponseHead, RouteFacts, Scheme, TraceContext,
+};
+use tokengauge_types::label::{LONGEST_NAME, Name};
+use tokengauge_types::tcp::TcpConnection;
+
+/// Query parameters that name a model, in order of preference. Azure calls a model a deployment.
+const MODEL_PARAMETERS: [&str; 2] = ["model", "deployment"];
+
+/// What the head of a request does not contain.
+#[derive(Debug)]
+pub struct RequestContext {
+    pub route: Arc<RouteFacts>,
+    /// The client's TCP connection; `None` for other transports.
+    pub connection: Option<Arc<TcpConnection>>,
+    pub scheme: Scheme,
+    pub trace: TraceContext,
+    /// The conversation id from the caller's baggage.
+    pub conversation: Option<Name>,
+    pub who: CallerIdentity,
+}
+
+/// Describes the head of `request`, which was received just now.
+pub fn describe_request<B>(request: &Request<B>, context: RequestContext) -> RequestHead {
+    let RequestContext { route, connection, scheme, trace, conversation, who } = context;
+    let uri = request.uri();
+    RequestHead {
+        wall: clock::wall_now(),
+        method: request.method().clone(),
+        path: Name::new(uri.path()).unwrap_or_else(root_path),
+        model: uri.query().and_then(model_in_query),
+        host: host(request).and_then(Name::new),
+        version: request.version(),
+        scheme,
+        headers: Headers::pick(request.headers(), &REQUEST_HEADERS),
+        length: content_length(request.headers()),
+        client: connection.as_ref().map(|connection| connection.remote.ip()),
+        connection,
+        route,
+        trace,
+        conversation,
+        who,
+        cell: Arc::<LiveState>::default(),
+    }
+}
+
+/// Describes the head of `response`. `own`: this process wrote the response instead of the service behind it.
+pub fn describe_response<B>(response: &Response<B>, own: bool) -> ResponseHead {
+    ResponseHead {
+        status: response.status().as_u16(),
+        version: response.version(),
+        headers: Headers::pick(response.headers(), &RESPONSE_HEADERS),
+        length: content_length(response.headers()),
+        own,
+    }
+}
+
+/// Returns the host that the client asked for. The request target takes precedence over the `Host` header.
+pub fn host<B>(request: &Request<B>) -> Option<&str> {
+    let in_target = request.uri().authority().map(|authority| {
+        let text = authority.as_str();
+        text.rsplit_once('@').map_or(text, |(_, host)| host)
+    });
+    in_target.or_else(|| request.headers().get(HOST)?.to_str().ok())
+}
+
+/// The path of a CONNECT request, whose target has none.
+fn root_path() -> Name {
+    Name::new("/").unwrap_or_else(|| unreachable!("the text is not empty"))
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn model_in_query(query: &str) -> Option<Name> {
+    MODEL_PARAMETERS.iter().find_map(|parameter| {
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let (_, value) = pairs.find(|(name, _)| name == parameter)?;
+        let decoded: Vec<u8> = percent_decode_str(value).take(LONGEST_NAME).collect();
+        Name::new(&String::from_utf8_lossy(&decoded))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(query: &str) -> Option<String> {
+        model_in_query(query).map(|name| name.to_string())
+    }
+
+    #[test]
+    fn finds_model_in_query() {
+        let named = |name: &str| Some(name.to_owned());
+        assert_eq!(model("model=gpt-realtime"), named("gpt-realtime"));
+        assert_eq!(model("api-version=1&deployment=mine&x"), named("mine"));
+        assert_eq!(model("deployment=mine&model=gpt-realtime"), named("gpt-realtime"));
+        assert_eq!(model("model=ft%3Agpt-4o%3aacme%2"), named("ft:gpt-4o:acme%2"));
+        assert_eq!(model("model=%+5%C3%A9%FF"), named("%+5é\u{FFFD}"));
+    }
+
+    #[test]
+    fn ignores_other_parameters_and_bounds_the_name() {
+        for query in ["", "model", "model=", "amodel=x", "x=model=y", "Model=x", "key=secret"] {
+            assert_eq!(model(query), None, "{query}");
+        }
+        let long = model(&format!("model={}", "%41".repeat(10_000))).unwrap();
+        assert_eq!(long, "A".repeat(LONGEST_NAME));
+    }
+}

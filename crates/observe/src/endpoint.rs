@@ -1,0 +1,110 @@
+//! Opens exchanges for a service or client of the same process, without a proxy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body::Body;
+
+use crate::describe::{RequestContext, describe_request};
+use crate::layer::OpenExchange;
+use crate::tee::body::RequestBody;
+use crate::tee::{ObservationChannel, RequestObserver};
+use crate::trace::Propagation;
+use tokengauge_types::clock;
+use tokengauge_types::event::{CallerIdentity, ProxyPosition, RouteFacts, Scheme};
+use tokengauge_types::label::Label;
+
+/// Describes the service or the client that an [`ObserveLayer`](crate::ObserveLayer) observes.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    facts: RouteFacts,
+}
+
+impl Endpoint {
+    /// A stream that stays silent for longer counts as stalled.
+    const STALL_AFTER: Duration = Duration::from_secs(2);
+    /// A stream without a token for longer counts as stalled before its first token.
+    const NO_FIRST_TOKEN_AFTER: Duration = Duration::from_secs(30);
+
+    /// A service that this process runs. `name` becomes the label `route` of its metrics.
+    pub fn server(name: &str) -> Self {
+        Self::new(name, ProxyPosition::Inbound, "localhost", 0)
+    }
+
+    /// A client that calls `host`. The provider is inferred from the host, unless [`provider`](Self::provider) names it.
+    pub fn client(name: &str, host: &str, port: u16) -> Self {
+        Self::new(name, ProxyPosition::Outbound, host, port)
+    }
+
+    fn new(name: &str, vantage: ProxyPosition, host: &str, port: u16) -> Self {
+        Self {
+            facts: RouteFacts {
+                name: Label::known(name),
+                vantage,
+                server_address: Label::known(host),
+                server_port: port,
+                provider: None,
+                dialect: None,
+                stripped: 0,
+                base_path: Label::known(""),
+                stall_after: Self::STALL_AFTER,
+                hung_after: Self::NO_FIRST_TOKEN_AFTER,
+            },
+        }
+    }
+
+    /// Sets the label `gen_ai.provider.name`.
+    pub fn provider(mut self, provider: &str) -> Self {
+        self.facts.provider = Some(Label::known(provider));
+        self
+    }
+
+    /// Sets the API format, such as `openai` or `anthropic`, instead of detecting it from path and headers.
+    pub fn api(mut self, api: &str) -> Self {
+        self.facts.dialect = Some(Label::known(api));
+        self
+    }
+}
+
+/// Opens the exchanges of an [`Endpoint`].
+#[derive(Debug)]
+pub struct EndpointOpener {
+    channel: Arc<ObservationChannel>,
+    route: Arc<RouteFacts>,
+    propagation: Propagation,
+}
+
+impl EndpointOpener {
+    pub fn new(channel: Arc<ObservationChannel>, endpoint: Endpoint) -> Self {
+        let Endpoint { facts } = endpoint;
+        Self { channel, route: Arc::new(facts), propagation: Propagation::default() }
+    }
+}
+
+impl<B: Body<Data = Bytes>> OpenExchange<Request<B>> for EndpointOpener {
+    type Request = Request<RequestBody<B>>;
+
+    fn open(&self, request: Request<B>) -> (Self::Request, RequestObserver) {
+        let at = clock::now();
+        let (trace, _) = self.propagation.read(request.headers());
+        let is_https = request.uri().scheme() == Some(&http::uri::Scheme::HTTPS);
+        let context = RequestContext {
+            route: Arc::clone(&self.route),
+            connection: None,
+            scheme: if is_https { Scheme::Https } else { Scheme::Http },
+            trace,
+            conversation: self.propagation.conversation(request.headers()),
+            who: CallerIdentity::default(),
+        };
+        let observer = self.channel.open(describe_request(&request, context), at);
+        // The service gets the request at once: there is neither a queue nor a connection to open.
+        observer.admitted(at);
+        observer.sent(at);
+        if request.body().is_end_stream() {
+            observer.request_end(at);
+        }
+        (request.map(|body| RequestBody::new(body, observer.clone())), observer)
+    }
+}

@@ -1,0 +1,74 @@
+//! An observer with its instruments, for applications that observe their own services or clients.
+
+use std::io;
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::endpoint::Endpoint;
+use crate::in_flight::{InFlightRequests, Sinks};
+use crate::layer::ObserveLayer;
+use crate::observer::Observer;
+use crate::tee::{self, ObservationChannel};
+use tokengauge_measure::record::Record;
+use tokengauge_telemetry::{
+    Config, Instruments, MetricsReader, SnapshotSource, StateSnapshot, prometheus,
+};
+use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
+
+/// A running observer: a thread that reads the observation channel, and the metrics that it updates.
+///
+/// Dropping it stops the thread. Exchanges that end later are not recorded.
+#[derive(Debug)]
+pub struct Observation {
+    channel: Arc<ObservationChannel>,
+    observer: Arc<Observer>,
+    collector: MetricsReader,
+}
+
+impl Observation {
+    /// Starts the observer thread, which calls `on_record` with each finished request.
+    ///
+    /// # Errors
+    /// If the operating system cannot start a thread.
+    pub fn start(on_record: impl Fn(&Record) + Send + 'static) -> io::Result<Self> {
+        let channel = Arc::new(ObservationChannel::new(tee::Config::default()));
+        let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
+        // The observer updates the instruments, and their gauges read the observer: a weak reference breaks the cycle.
+        let reader: Arc<OnceLock<Weak<Observer>>> = Arc::default();
+        let readings = SnapshotSource::new({
+            let reader = Arc::clone(&reader);
+            move || match reader.get().and_then(Weak::upgrade) {
+                Some(observer) => observer.with_current_state(InFlightRequests::snapshot),
+                None => StateSnapshot::default(),
+            }
+        });
+        let (config, _) = Config::from_env(|_| None);
+        let (instruments, collector) =
+            Instruments::new(&config, CardinalityLimits::default(), readings);
+        let sinks = Sinks { instruments, record: Box::new(on_record) };
+        let requests = InFlightRequests::new(Vec::new(), gate, sinks);
+        let observer = Arc::new(Observer::start(Arc::clone(&channel), requests)?);
+        drop(reader.set(Arc::downgrade(&observer)));
+        Ok(Self { channel, observer, collector })
+    }
+
+    /// Returns a layer that reports the exchanges of `endpoint`.
+    pub fn layer(&self, endpoint: Endpoint) -> ObserveLayer {
+        ObserveLayer::new(Arc::clone(&self.channel), endpoint)
+    }
+
+    /// Returns all metrics in the Prometheus text format. Includes everything that was reported before the call.
+    pub fn prometheus(&self) -> String {
+        prometheus::text(&self.collector.scrape())
+    }
+
+    /// Applies everything that was reported before the call. The callback has then seen all requests that have ended.
+    pub fn flush(&self) {
+        self.observer.with_current_state(|_, _| ());
+    }
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        self.observer.stop();
+    }
+}

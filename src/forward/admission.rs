@@ -1,0 +1,285 @@
+//! The layer that waits for a permit of the route's concurrency limiter.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::header::EXPECT;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tower::{Layer, Service};
+
+use super::ShutdownState;
+use super::body::RelayBody;
+use super::buffered_body::{BufferedBody, Upload};
+use super::error::ForwardError;
+use super::limiter::{Entry, Permit, QueueFull, Queued};
+use super::open::OpenRequest;
+use super::upstream::Upstream;
+use crate::route::ConcurrencyLimit;
+use tokengauge_types::clock;
+use tokengauge_types::event::{Ending, RejectReason};
+
+/// A request that may be sent to its upstream.
+#[derive(Debug)]
+pub(super) struct AdmittedRequest {
+    pub(super) request: Request<Upload>,
+    pub(super) upstream: Arc<Upstream>,
+    /// Bytes to remove from the beginning of the path.
+    pub(super) stripped: usize,
+    /// `None` if the route has no limit.
+    pub(super) permit: Option<Permit>,
+    /// When the whole exchange must end.
+    pub(super) deadline: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct AdmissionLayer {
+    shutdown: watch::Sender<ShutdownState>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Admission<S> {
+    inner: S,
+    shutdown: watch::Sender<ShutdownState>,
+}
+
+pin_project! {
+    /// The response future of [`Admission`].
+    #[project = AdmissionProjection]
+    pub(super) enum AdmissionFuture<S, F> {
+        Rejected { error: Option<ForwardError> },
+        // Boxed, because most requests never wait.
+        Queued { waiting: Pin<Box<dyn Future<Output = Result<AdmittedRequest, ForwardError>> + Send>>, inner: S },
+        Admitted { #[pin] future: F },
+    }
+}
+
+/// Events other than admission that end the wait.
+pub(super) struct WaitInterrupt<'a> {
+    /// The request body, if it may be read before admission.
+    pub(super) body: Option<&'a mut BufferedBody>,
+    /// When the whole exchange must end.
+    pub(super) deadline: Option<Instant>,
+    pub(super) shutdown: watch::Receiver<ShutdownState>,
+}
+
+impl AdmissionLayer {
+    pub(super) fn new(shutdown: watch::Sender<ShutdownState>) -> Self {
+        Self { shutdown }
+    }
+}
+
+impl<S> Layer<S> for AdmissionLayer {
+    type Service = Admission<S>;
+
+    fn layer(&self, inner: S) -> Admission<S> {
+        Admission { inner, shutdown: self.shutdown.clone() }
+    }
+}
+
+impl<S> Service<OpenRequest> for Admission<S>
+where
+    S: Service<AdmittedRequest, Response = Response<RelayBody>, Error = ForwardError> + Clone,
+{
+    type Response = S::Response;
+    type Error = ForwardError;
+    type Future = AdmissionFuture<S, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: OpenRequest) -> Self::Future {
+        let OpenRequest { request, received_at, destination } = request;
+        let Some(destination) = destination else {
+            let error = ForwardError::new(Ending::Rejected(RejectReason::NoRoute));
+            return AdmissionFuture::Rejected { error: Some(error) };
+        };
+        let total = destination.upstream.config().timeouts.total;
+        let mut admitted = AdmittedRequest {
+            request,
+            upstream: destination.upstream,
+            stripped: destination.stripped,
+            permit: None,
+            deadline: total.map(|total| Instant::now() + total),
+        };
+        let observer = admitted.request.body().observer();
+        match destination.limiter.map(|limiter| limiter.enter()) {
+            Some(Err(QueueFull(limit))) => {
+                let error = overload(&limit, "the queue is full");
+                return AdmissionFuture::Rejected { error: Some(error) };
+            }
+            Some(Ok(Entry::Queued(queued))) => {
+                observer.queued(clock::now());
+                let waiting = Box::pin(wait(queued, admitted, self.shutdown.subscribe()));
+                return AdmissionFuture::Queued { waiting, inner: self.inner.clone() };
+            }
+            Some(Ok(Entry::Admitted(permit))) => {
+                observer.admitted(received_at);
+                admitted.permit = Some(permit);
+            }
+            None => observer.admitted(received_at),
+        }
+        AdmissionFuture::Admitted { future: self.inner.call(admitted) }
+    }
+}
+
+impl<S> Future for AdmissionFuture<S, S::Future>
+where
+    S: Service<AdmittedRequest, Error = ForwardError>,
+{
+    type Output = Result<S::Response, ForwardError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let future = match self.as_mut().project() {
+                AdmissionProjection::Rejected { error } => {
+                    let error = error.take().expect("a future is not polled after it is ready");
+                    return Poll::Ready(Err(error));
+                }
+                AdmissionProjection::Queued { waiting, inner } => {
+                    let admitted = ready!(waiting.as_mut().poll(cx))?;
+                    // The service below is always ready.
+                    inner.call(admitted)
+                }
+                AdmissionProjection::Admitted { future } => return future.poll(cx),
+            };
+            self.set(Self::Admitted { future });
+        }
+    }
+}
+
+/// Waits for the permit of `request`.
+async fn wait(
+    queued: Queued,
+    mut request: AdmittedRequest,
+    shutdown: watch::Receiver<ShutdownState>,
+) -> Result<AdmittedRequest, ForwardError> {
+    // A client that expects `100 Continue` must not send the body just to be answered with 429.
+    let reads_body = !request.request.headers().contains_key(EXPECT);
+    let body = request.request.body_mut();
+    let interrupt = WaitInterrupt {
+        body: reads_body.then(|| body.get_mut()),
+        deadline: request.deadline,
+        shutdown,
+    };
+    let result = wait_for_permit(queued, interrupt).await;
+    let (at, observer) = (clock::now(), request.request.body().observer());
+    match result {
+        Ok(permit) => {
+            observer.admitted(at);
+            Ok(AdmittedRequest { permit: Some(permit), ..request })
+        }
+        Err(error) => {
+            if error.ending == Ending::RequestBodyFailed {
+                // Reported before the error response, which the client does not read.
+                observer.end(at, error.ending);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Waits until the exchange is admitted. If dropped before, the exchange leaves the queue.
+pub(super) async fn wait_for_permit(
+    queued: Queued,
+    interrupt: WaitInterrupt<'_>,
+) -> Result<Permit, ForwardError> {
+    let Queued { permit, admitted, limit } = queued;
+    let WaitInterrupt { body, deadline, mut shutdown } = interrupt;
+    let until = Instant::now() + limit.queue_timeout;
+    let until = deadline.map_or(until, |deadline| until.min(deadline));
+    let waiting = async {
+        tokio::select! {
+            biased;
+            // The limiter does not drop the sender of a queued exchange.
+            _ = admitted => Ok(()),
+            () = body_error(body) => Err(ForwardError::new(Ending::RequestBodyFailed)),
+            _ = shutdown.wait_for(|state| *state != ShutdownState::Serving) => {
+                Err(ForwardError::new(Ending::Rejected(RejectReason::Draining)))
+            }
+        }
+    };
+    match timeout_at(until, waiting).await {
+        Ok(result) => result.map(|()| permit),
+        Err(_) => Err(overload(&limit, "no place became free in time")),
+    }
+}
+
+/// Rejects a request for which there is no permit. By the time of `Retry-After`, every exchange that is queued now has
+/// been admitted or rejected.
+fn overload(limit: &ConcurrencyLimit, cause: &str) -> ForwardError {
+    ForwardError {
+        retry_after: Some(limit.queue_timeout),
+        ..ForwardError::with_cause(Ending::Rejected(RejectReason::Overload), cause)
+    }
+}
+
+/// Returns only if the body fails.
+async fn body_error(body: Option<&mut BufferedBody>) {
+    match body {
+        Some(body) => body.buffer_until_error().await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::forward::limiter::ConcurrencyLimiter;
+
+    const LIMIT: ConcurrencyLimit = ConcurrencyLimit {
+        max_in_flight: 1,
+        max_queue: 9,
+        queue_timeout: Duration::from_secs(3_600),
+    };
+
+    /// Enters a limiter without a free permit.
+    fn enter(limiter: &Arc<ConcurrencyLimiter>) -> Queued {
+        match limiter.enter() {
+            Ok(Entry::Queued(queued)) => queued,
+            other => panic!("not queued: {other:?}"),
+        }
+    }
+
+    /// The first event ends the wait. Whichever it is, the permit is returned.
+    #[tokio::test]
+    async fn wait_ends_by_timeout_deadline_shutdown_or_admission() {
+        const SHORT: Duration = Duration::from_millis(20);
+        let (shutdown, _) = watch::channel(ShutdownState::Serving);
+        let limiter = ConcurrencyLimiter::new(LIMIT);
+        let Ok(Entry::Admitted(running)) = limiter.enter() else { panic!("not admitted") };
+        let wait = |deadline: Option<Duration>| {
+            let interrupt = WaitInterrupt {
+                body: None,
+                deadline: deadline.map(|after| Instant::now() + after),
+                shutdown: shutdown.subscribe(),
+            };
+            wait_for_permit(enter(&limiter), interrupt)
+        };
+        let begun = Instant::now();
+        limiter.set_limit(Some(ConcurrencyLimit { queue_timeout: SHORT, ..LIMIT }));
+        let error = wait(None).await.unwrap_err();
+        assert_eq!(error.ending, Ending::Rejected(RejectReason::Overload));
+        assert_eq!(error.retry_after, Some(SHORT));
+        assert!(begun.elapsed() >= SHORT);
+        limiter.set_limit(Some(LIMIT));
+        let error = wait(Some(SHORT)).await.unwrap_err();
+        assert_eq!(error.ending, Ending::Rejected(RejectReason::Overload));
+        let waiting = wait(None);
+        shutdown.send_replace(ShutdownState::Draining);
+        let error = waiting.await.unwrap_err();
+        assert_eq!(error.ending, Ending::Rejected(RejectReason::Draining));
+        // A permit takes precedence over the shutdown.
+        let waiting = wait(None);
+        drop(running);
+        drop(waiting.await.unwrap());
+        assert!(matches!(limiter.enter(), Ok(Entry::Admitted(_))), "all permits are returned");
+    }
+}

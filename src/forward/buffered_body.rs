@@ -1,0 +1,94 @@
+//! A request body whose beginning is read while its exchange waits in the queue.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf as _, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use tokengauge_observe::tee::body::RequestBody;
+
+/// The body of every request to an upstream.
+pub(super) type Upload = RequestBody<BufferedBody>;
+
+/// Bytes that are read while the exchange waits: 16,000 tokens of text, so nearly every request is read completely, and a
+/// full queue of 1,000 holds at most 64 MiB. One more frame may follow, as large as hyper's own buffer.
+const MOST_BUFFERED: usize = 64 * 1024;
+
+/// A request body, and the frames that were read while the exchange waited.
+///
+/// Over HTTP/1 hyper reads only one or two pieces of a body that nobody polls, and detects a closed connection only
+/// behind the end of the body. Without reading ahead, the queue would fill with clients that have left. What exceeds
+/// the buffer stays with the client.
+#[derive(Debug)]
+pub(super) struct BufferedBody {
+    incoming: Incoming,
+    /// Frames that were read and not yet returned. Boxed, because most bodies never wait.
+    #[expect(
+        clippy::box_collection,
+        reason = "every request pays for its size, and few requests use it"
+    )]
+    frames: Option<Box<VecDeque<Frame<Bytes>>>>,
+}
+
+impl BufferedBody {
+    pub(super) const fn new(incoming: Incoming) -> Self {
+        Self { incoming, frames: None }
+    }
+
+    /// Reads up to the limit, and returns only if the body fails.
+    pub(super) async fn buffer_until_error(&mut self) {
+        let mut bytes = 0;
+        while bytes < MOST_BUFFERED && !self.incoming.is_end_stream() {
+            match poll_fn(|cx| Pin::new(&mut self.incoming).poll_frame(cx)).await {
+                Some(Ok(frame)) => {
+                    bytes += frame.data_ref().map_or(0, Bytes::len);
+                    self.frames.get_or_insert_default().push_back(frame);
+                }
+                Some(Err(_)) => return,
+                None => break,
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn buffered_bytes(&self) -> u64 {
+        let frames = self.frames.iter().flat_map(|frames| frames.iter());
+        frames.filter_map(|frame| Some(frame.data_ref()?.remaining() as u64)).sum()
+    }
+}
+
+impl Body for BufferedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        if let Some(frames) = &mut self.frames {
+            if let Some(frame) = frames.pop_front() {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            self.frames = None;
+        }
+        Pin::new(&mut self.incoming).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.frames.as_ref().is_none_or(|frames| frames.is_empty()) && self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (buffered, rest) = (self.buffered_bytes(), self.incoming.size_hint());
+        let mut total = SizeHint::new();
+        total.set_lower(rest.lower() + buffered);
+        if let Some(upper) = rest.upper() {
+            total.set_upper(upper + buffered);
+        }
+        total
+    }
+}

@@ -1,0 +1,149 @@
+//! Limits how many exchanges of one route run at once, with a queue for further ones.
+//!
+//! An exchange holds a [`Permit`] while it waits and while it runs. Dropping the permit ends either state and admits the
+//! next exchange. So every end of an exchange returns the permit: a complete body, a client that leaves, a failed
+//! upstream, a closed tunnel, an abort at shutdown.
+//!
+//! Tokio's semaphore does not fit: it reports no queue length and cannot have fewer permits than are in use.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::route::ConcurrencyLimit;
+
+/// Admits exchanges of one route: at once while there are free permits, then in the order of arrival.
+#[derive(Debug)]
+pub(super) struct ConcurrencyLimiter(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// `None` once the route has no limit any more: every exchange is admitted.
+    limit: Option<ConcurrencyLimit>,
+    /// Admitted exchanges that have not ended. Exceeds the limit only after a reload lowered it.
+    running: usize,
+    /// Queued exchanges by arrival. At most `limit.max_queue`, except for those that were queued before a reload lowered
+    /// it. Empty while there is a free permit.
+    waiting: BTreeMap<u64, oneshot::Sender<()>>,
+    /// The number of the next exchange.
+    next: u64,
+}
+
+/// Represents an exchange that runs or waits, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Permit {
+    limiter: Arc<ConcurrencyLimiter>,
+    number: u64,
+}
+
+/// A queued exchange. Leaves the queue when it is dropped.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) permit: Permit,
+    /// Resolves when the exchange is admitted.
+    pub(super) admitted: oneshot::Receiver<()>,
+    pub(super) limit: ConcurrencyLimit,
+}
+
+#[derive(Debug)]
+pub(super) enum Entry {
+    Admitted(Permit),
+    Queued(Queued),
+}
+
+/// The queue is full, too.
+#[derive(Debug)]
+pub(super) struct QueueFull(pub(super) ConcurrencyLimit);
+
+impl ConcurrencyLimiter {
+    pub(super) fn new(limit: ConcurrencyLimit) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
+            limit: Some(limit),
+            running: 0,
+            waiting: BTreeMap::new(),
+            next: 0,
+        })))
+    }
+
+    /// Admits an exchange, or else queues it.
+    pub(super) fn enter(self: &Arc<Self>) -> Result<Entry, QueueFull> {
+        let mut state = self.state();
+        let number = state.next;
+        let permit = || Permit { limiter: Arc::clone(self), number };
+        let entry = match state.limit {
+            Some(limit) if state.running >= limit.max_in_flight => {
+                if state.waiting.len() >= limit.max_queue {
+                    return Err(QueueFull(limit));
+                }
+                let (sender, admitted) = oneshot::channel();
+                state.waiting.insert(number, sender);
+                Entry::Queued(Queued { permit: permit(), admitted, limit })
+            }
+            Some(_) | None => {
+                state.running += 1;
+                Entry::Admitted(permit())
+            }
+        };
+        state.next += 1;
+        Ok(entry)
+    }
+
+    /// Replaces the limit. Running and queued exchanges stay. After the limit was lowered, the next one is admitted once
+    /// enough have ended.
+    pub(super) fn set_limit(&self, limit: Option<ConcurrencyLimit>) {
+        self.state().limit = limit;
+        self.admit_waiting();
+    }
+
+    /// Admits queued exchanges while there are free permits. Wakes each outside the lock, because a wake may run code of
+    /// the runtime.
+    fn admit_waiting(&self) {
+        loop {
+            let next = self.state().admit_next();
+            let Some(admitted) = next else { return };
+            // An exchange that is just leaving does not receive this; dropping its permit admits the next one.
+            admitted.send(()).unwrap_or_default();
+        }
+    }
+
+    fn leave(&self, number: u64) {
+        let mut state = self.state();
+        let was_waiting = state.waiting.remove(&number).is_some();
+        if !was_waiting {
+            debug_assert!(state.running > 0, "a permit is returned once");
+            state.running = state.running.saturating_sub(1);
+        }
+        drop(state);
+        if !was_waiting {
+            self.admit_waiting();
+        }
+    }
+
+    /// Locks even a poisoned mutex: every critical section leaves the counts consistent.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Admits the first queued exchange, if there is a free permit.
+    fn admit_next(&mut self) -> Option<oneshot::Sender<()>> {
+        let most = self.limit.map_or(usize::MAX, |limit| limit.max_in_flight);
+        if self.running >= most {
+            return None;
+        }
+        let (_, admitted) = self.waiting.pop_first()?;
+        self.running += 1;
+        Some(admitted)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.limiter.leave(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Opens the exchange of a routed request, for the [`ObserveLayer`](tokengauge_observe::ObserveLayer).
+
+use std::sync::Arc;
+
+use http::Request;
+
+use super::buffered_body::{BufferedBody, Upload};
+use super::route::RoutedRequest;
+use super::route_table::Destination;
+use crate::route::TraceHeaders;
+use tokengauge_observe::tee::body::RequestBody;
+use tokengauge_observe::tee::{ObservationChannel, RequestObserver};
+use tokengauge_observe::trace::Propagation;
+use tokengauge_observe::{OpenExchange, RequestContext, describe_request};
+use tokengauge_types::clock::{self, MonotonicInstant};
+
+/// A request whose exchange is open. Its body reports to the observer while it is sent.
+#[derive(Debug)]
+pub(super) struct OpenRequest {
+    pub(super) request: Request<Upload>,
+    pub(super) received_at: MonotonicInstant,
+    /// `None` if no route matches.
+    pub(super) destination: Option<Destination>,
+}
+
+#[derive(Debug)]
+pub(super) struct RequestOpener {
+    pub(super) channel: Arc<ObservationChannel>,
+    pub(super) propagation: Propagation,
+}
+
+impl OpenRequest {
+    pub(super) fn observer(&self) -> &RequestObserver {
+        self.request.body().observer()
+    }
+}
+
+impl OpenExchange<RoutedRequest> for RequestOpener {
+    type Request = OpenRequest;
+
+    fn open(&self, request: RoutedRequest) -> (OpenRequest, RequestObserver) {
+        let received_at = clock::now();
+        let RoutedRequest { mut request, client, facts, who, trace_headers, destination } = request;
+        let (trace, carried) = self.propagation.read(request.headers());
+        let context = RequestContext {
+            route: facts,
+            connection: client.connection,
+            scheme: client.scheme,
+            trace,
+            conversation: self.propagation.conversation(request.headers()),
+            who,
+        };
+        let open = describe_request(&request, context);
+        if trace_headers == TraceHeaders::Continue {
+            self.propagation.write(&open.trace, carried, request.headers_mut());
+        }
+        let observer = self.channel.open(open, received_at);
+        let request =
+            request.map(|body| RequestBody::new(BufferedBody::new(body), observer.clone()));
+        (OpenRequest { request, received_at, destination }, observer)
+    }
+}
