@@ -1,87 +1,91 @@
-# Recipes for daily work. Each stage is written once, in .ci/run, which CI calls too; `just` only gives it a short name.
+# Recipes for daily work. `.ci/run` defines every check once; the recipes give its stages short names.
 
-# The list of recipes
+# List the recipes
 default:
     @just --list --unsorted
 
-# Everything that CI runs
+# Run the landing tier: everything that must pass before a change lands
 ci:
     .ci/run
 
-# What is quick enough to run before each commit
+# Run the nightly tier: longer checks
+nightly:
+    .ci/run nightly
+
+# Run the quick checks before a commit
 check:
     .ci/run fmt clippy test
 
-# Unit and integration tests
+# Run unit and integration tests
 test:
     .ci/run test
 
-# Formatting
+# Format the code
 fmt:
-    cargo fmt
+    cargo fmt --all
 
-# Lints, warnings denied
+# Run clippy with warnings denied
 clippy:
     .ci/run clippy
 
-# The API documentation, warnings denied
+# Build the API documentation with warnings denied
 doc:
     .ci/run doc
 
-# Licences, banned crates and sources of the dependencies
+# Check licences, bans and sources of the dependencies
 supply-chain:
     .ci/run supply-chain
 
-# The optimised binary
+# Build the static release binary
 build:
     .ci/run build
 
-# Recorded answers through the proxy: bytes, spans, usage and counts (needs ../shared)
+# Replay recorded responses through the proxy (needs ../shared)
 replay: build
     .ci/run replay
 
-# The official Python client through the proxy (needs ../shared)
+# Run the providers' official clients through the proxy (needs ../shared)
 clients: build
     .ci/run clients
 
-# Times on spans against the times at which the upstream wrote (needs ../shared)
+# Compare timestamps on spans with the times at which the upstream wrote (needs ../shared)
 timeline: build
     .ci/run timeline
 
-# The image by a Docker engine of its own: built, run, drained and stopped
+# Build, run, drain and stop the image with a Docker engine
 docker: build
     .ci/run docker
 
-# Pods, manifests and chart on a real node: kubelet, containerd, kube-proxy
+# Run image, manifests and chart on a real node: kubelet, containerd, kube-proxy
 node: docker
     .ci/run node
 
-# The image for arm64, run by QEMU
+# Build the image for arm64 and run it with QEMU
 arm64:
     .ci/run arm64
 
-# The image's files built again elsewhere and compared byte for byte
-reproduced:
-    .ci/run reproduced
+# Build the image's files again elsewhere and compare every byte
+reproducible:
+    .ci/run reproducible
 
-# `tokengauge report` on a million lines against figures computed independently
+# Compare `tokengauge report` on a million lines with an independent script
 report: build
     .ci/run report
 
-# Everything in one process, for as long as it is watched
+# Run the demo: simulated backends, load, proxy and live view in one process
 demo *arguments:
     cargo run --release -- demo {{ arguments }}
 
-# Every fuzz target for 12 s (FUZZ_SECONDS, FUZZ_TARGETS)
+# Run every fuzz target for 5 s (FUZZ_SECONDS, FUZZ_TARGETS)
 fuzz:
     .ci/run fuzz
 
-# Benchmarks of the parts
+# Run the microbenchmarks
 bench *arguments:
-    cargo bench {{ arguments }}
+    cargo bench --workspace {{ arguments }}
 
-# What the proxy costs beside a bare relay, telemetry on (LOADLAB: the built driver of ../shared/loadlab)
+# Compare the proxy's cost with a bare relay's, telemetry on (LOADLAB: the built driver of ../shared/loadlab)
 overhead loadlab *arguments:
-    cargo build --release --bin tokengauge --example otlp_sink
+    cargo build --release -p tokengauge --bin tokengauge --example otlp_sink
     python3 benches/overhead.py --loadlab {{ loadlab }} --binary target/release/tokengauge \
         --sink target/release/examples/otlp_sink {{ arguments }}

@@ -1,11 +1,7 @@
-//! What pages tell a reader to type or to open is there: every file and heading that one links to, every option of every
-//! command in it, every page of the admin port, every stage of CI. What they name of metrics is held by `tests/monitoring`.
+//! Checks that whatever the pages tell a reader to open or type exists: linked files and headings, options of commands,
+//! admin pages and CI stages. `tests/monitoring` checks the metric names in them.
 
-#![expect(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "this is a test: what is not as expected shall end it"
-)]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod pages;
 
@@ -107,7 +103,7 @@ fn the_two_first_commands_are_there() {
 }
 
 #[test]
-fn every_stage_of_ci_that_is_called_is_one() {
+fn every_ci_stage_that_a_page_names_exists() {
     let known = stages_defined();
     let mut called = 0;
     for page in pages::all().into_iter().chain(["justfile", WORKFLOW].map(str::to_owned)) {
@@ -120,7 +116,7 @@ fn every_stage_of_ci_that_is_called_is_one() {
 }
 
 #[test]
-fn the_workflow_runs_every_stage_but_those_on_recordings() {
+fn the_workflow_runs_every_stage_that_needs_no_recordings() {
     let recordings = ["replay", "clients", "timeline"].map(str::to_owned);
     let workflow = read(WORKFLOW);
     let run: BTreeSet<String> = matrix(&workflow).map(str::to_owned).collect();
@@ -158,15 +154,15 @@ fn the_reading_of_a_page_finds_commands_and_links() {
     );
     assert_eq!(
         stages_called(
-            "`.ci/run a b-c`, `.ci/run`\n.ci/run d  # (e)\n.ci/run ${{ x.y }}\n stages:\n  - f g\n  - h\n i:\n  - j"
+            "`.ci/run a b-c`, `.ci/run`\n.ci/run d  # (e)\n.ci/run ${{ x.y }}\n stages:\n  - f g\n  - h\n i:\n  - j\n stages:\n  - k"
         ),
-        ["a", "b-c", "d", "f", "g", "h"]
+        ["a", "b-c", "d", "f", "g", "h", "k"]
     );
     assert!(has_option("  --for <TIME>  Ends by itself", "--for"));
     assert!(!has_option("  --format <F>  How", "--for"));
 }
 
-/// Stages of `.ci/run`: its functions of that name.
+/// Returns the stages that `.ci/run` defines.
 fn stages_defined() -> BTreeSet<String> {
     read(".ci/run")
         .lines()
@@ -175,23 +171,25 @@ fn stages_defined() -> BTreeSet<String> {
         .collect()
 }
 
-/// Stages that a text calls `.ci/run` with, and those of the workflow's matrix.
+/// Returns the stages that a text passes to `.ci/run`, and those of a workflow's matrix.
 fn stages_called(text: &str) -> Vec<String> {
     let commands = text
         .split(".ci/run ")
         .skip(1)
         .map(|rest| rest.split(['`', '#', '\n', ';']).next().unwrap_or_default())
         .flat_map(str::split_whitespace)
-        .filter(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
+        .filter(|word| {
+            word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        })
+        .filter(|word| !word.starts_with("--") && !["nightly", "all"].contains(word));
     commands.chain(matrix(text)).map(str::to_owned).collect()
 }
 
-/// Stages in the workflow's matrix.
+/// Returns the stages in every `stages:` list of a workflow.
 fn matrix(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .skip_while(|line| line.trim() != "stages:")
+    text.split("stages:\n")
         .skip(1)
-        .map_while(|line| line.trim().strip_prefix("- "))
+        .flat_map(|list| list.lines().map_while(|line| line.trim().strip_prefix("- ")))
         .flat_map(str::split_whitespace)
 }
 

@@ -1,8 +1,8 @@
 """What happens in the night, in order, and which alerts belong to it."""
 import dataclasses
 
-from night.load import Call
-from night.scene import LOCAL
+from failover.load import Call
+from failover.scene import LOCAL
 
 # Milliseconds per token, and until the first one.
 GAP, FIRST = 20, 150

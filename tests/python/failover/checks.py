@@ -4,9 +4,9 @@ import dataclasses
 import math
 import re
 
-from night import panels
-from night.phases import GAP, HOSTED, OWN
-from night.scene import COLLECTOR, INTERVAL, LOCAL, NATIVE, SCRAPE, WAYS
+from failover import panels
+from failover.phases import GAP, HOSTED, OWN
+from failover.scene import COLLECTOR, INTERVAL, LOCAL, NATIVE, SCRAPE, WAYS
 
 # The proxy's own that move while nothing goes through it: what is sent and scraped, and the process itself.
 RESTLESS = re.compile(r"process_|tokengauge_self_(export|scrapes|delay|memory|cpu)|tokengauge_backend_scrape_age")

@@ -2,8 +2,8 @@
 import collections
 import math
 
-from night.phases import LINGERING, NIGHT
-from night.scene import INTERVAL, WAYS
+from failover.phases import LINGERING, NIGHT
+from failover.scene import INTERVAL, WAYS
 
 # The alert that is timed.
 DROP = "LLMOutputTPSDrop"

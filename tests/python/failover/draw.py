@@ -3,7 +3,7 @@ import html
 import math
 import re
 
-from night.units import ticks, written
+from failover.units import ticks, written
 
 COLOURS = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#8ab8ff", "#fade2a", "#ff7383", "#96d98d", "#ca95e5", "#ffb357")
 NAMED = {"green": "#73bf69", "yellow": "#f2cc0c", "orange": "#ff9830", "red": "#f2495c", "blue": "#5794f2", "purple": "#b877d9",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One night of tokengauge: its metrics in three real stores, its alerts at a real Alertmanager, its dashboards' queries.
 
-    night_check.py --binary target/release/tokengauge --tools target/tools [--pictures DIR] [--verbose]
+    failover_check.py --binary target/release/tokengauge --tools target/tools [--pictures DIR] [--verbose]
 
 The release binary stands in front of two simulated backends. Its metrics go three ways at once: scraped by Prometheus 2;
 over OTLP to a Collector, scraped there by a second Prometheus 2; and, the same bytes, over OTLP into Prometheus 3. All
@@ -23,11 +23,11 @@ import tempfile
 import threading
 import time
 
-from night import checks, pages, panels, picture
-from night.checks import MayBeEmpty
-from night.load import Load
-from night.phases import LINGERING, NIGHT
-from night.scene import INTERVAL, WAYS, Scene, Stores
+from failover import checks, pages, panels, picture
+from failover.checks import MayBeEmpty
+from failover.load import Load
+from failover.phases import LINGERING, NIGHT
+from failover.scene import INTERVAL, WAYS, Scene, Stores
 from rig import PATIENCE, Tally, forget_the_machine
 
 DURATION = re.compile(r"\b(?:\d+(?:ms|[smhdwy]))+\b")
@@ -193,7 +193,7 @@ def main():
     if args.again:
         folder = pathlib.Path(args.again)
     else:
-        rules = generated(args, pathlib.Path(tempfile.mkdtemp(prefix="night-rules-")), tally)
+        rules = generated(args, pathlib.Path(tempfile.mkdtemp(prefix="failover-rules-")), tally)
         folder = night(args, rules, (pathlib.Path(args.alerts) / "alertmanager.yaml").read_text())
     looked_at(args, folder, tally)
     print(f"{tally.passed} passed, {tally.failed} failed")

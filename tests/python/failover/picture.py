@@ -4,7 +4,7 @@ import re
 import subprocess
 import tempfile
 
-from night import draw, panels, png
+from failover import draw, panels, png
 from rig import PATIENCE
 
 # A dashboard is 24 columns wide; a row of its grid is so many pixels high.
@@ -58,7 +58,7 @@ class Painter:
             drawn = self.drawn(panel, width - 4, height - TITLE - 4)
             title = draw.escaped(self.variables.fill(panel["title"]))
             parts.append(f'<div class="panel" style="{where}"><h3>{title}</h3>{drawn}</div>')
-        said = "drawn by tokengauge's own renderer, not Grafana, from the data of tests/python/night_check.py"
+        said = "drawn by tokengauge's own renderer, not Grafana, from the data of tests/python/failover_check.py"
         head = f"<header>{draw.escaped(self.dashboard['title'])}<small>{said}</small></header>"
         page = f"<!doctype html><meta charset=utf-8><style>{STYLE % WIDTH}</style><body style='height:{bottom + 8:.0f}px'>{head}{''.join(parts)}"
         return page, int(bottom + 8)

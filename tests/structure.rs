@@ -1,0 +1,149 @@
+//! Checks the structure of the workspace: dependencies between packages, purity of the observation path, length of files,
+//! and import cycles between files.
+
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "structure/imports.rs"]
+mod imports;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use imports::Module;
+
+/// Packages without I/O, runtime or telemetry library; time is an argument of their functions.
+const PURE: [&str; 3] = ["types", "llm", "measure"];
+
+/// Crates that a pure package may not use, and prefixes of such crates.
+const IMPURE: [&str; 4] = ["tokio", "hyper", "tracing", "opentelemetry"];
+
+/// Decompressors read bytes from strangers, so they are used only where a bound on the output is enforced.
+const DECOMPRESSORS: [(&str, &[&str]); 3] = [
+    ("brotli_decompressor", &["crates/llm/src/decode/"]),
+    ("zstd_safe", &["crates/llm/src/decode/"]),
+    (
+        "flate2",
+        &["crates/llm/src/decode/", "crates/llm/src/count/", "crates/telemetry/", "crates/report/"],
+    ),
+];
+
+/// Lines that a file may have before its tests.
+const MAX_LINES: usize = 500;
+
+#[test]
+fn packages_depend_on_what_the_architecture_page_lists() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let documented: BTreeMap<String, BTreeSet<String>> =
+        page.lines().filter_map(documented_package).collect();
+    let declared: BTreeMap<String, BTreeSet<String>> = packages()
+        .into_iter()
+        .map(|name| {
+            let dependencies = dependencies(&name)
+                .into_iter()
+                .filter_map(|it| it.strip_prefix("tokengauge-").map(str::to_owned))
+                .collect();
+            (name, dependencies)
+        })
+        .collect();
+    assert_eq!(documented, declared, "left: ARCHITECTURE.md, right: Cargo.toml of each package");
+}
+
+#[test]
+fn pure_packages_use_no_runtime_and_no_clock() {
+    let mut problems = Vec::new();
+    for package in PURE {
+        for dependency in dependencies(package) {
+            if IMPURE
+                .iter()
+                .any(|it| dependency == *it || dependency.starts_with(&format!("{it}-")))
+            {
+                problems.push(format!("{package} depends on {dependency}"));
+            }
+        }
+        for module in Module::read_package(&root(), &format!("crates/{package}")) {
+            let own = module.file.ends_with("types/src/clock.rs");
+            if module.reads_the_clock() && !own {
+                problems.push(format!("{} reads the clock", module.file));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+#[test]
+fn decompressors_are_used_where_their_output_is_bounded() {
+    let mut problems = Vec::new();
+    for module in modules() {
+        for (name, allowed) in DECOMPRESSORS {
+            if module.names_crate(name) && !allowed.iter().any(|it| module.file.starts_with(it)) {
+                problems.push(format!("{} uses {name}", module.file));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+#[test]
+fn files_are_short() {
+    let long: Vec<String> = modules()
+        .iter()
+        .filter(|module| module.lines_before_tests > MAX_LINES)
+        .map(|module| format!("{}: {} lines", module.file, module.lines_before_tests))
+        .collect();
+    assert!(long.is_empty(), "over {MAX_LINES} lines before tests:\n{}", long.join("\n"));
+}
+
+/// Reads a row `| package | responsibility | dependencies |` of the table in ARCHITECTURE.md.
+fn documented_package(line: &str) -> Option<(String, BTreeSet<String>)> {
+    let cells: Vec<&str> = line.strip_prefix("| `")?.split('|').map(str::trim).collect();
+    let [name, _, dependencies, ""] = cells.as_slice() else { return None };
+    let name = name.trim_end_matches('`').trim_start_matches("crates/");
+    let name = if name == "src/" { "tokengauge" } else { name };
+    let dependencies = dependencies
+        .split([',', ' '])
+        .filter(|word| !word.is_empty() && *word != "–")
+        .map(str::to_owned)
+        .collect();
+    Some((name.to_owned(), dependencies))
+}
+
+/// Returns the packages of the workspace; the root package is `tokengauge`.
+fn packages() -> Vec<String> {
+    let folders = fs::read_dir(root().join("crates")).unwrap();
+    let mut names: Vec<String> =
+        folders.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    names.push("tokengauge".to_owned());
+    names.sort();
+    names
+}
+
+fn package_folder(package: &str) -> String {
+    if package == "tokengauge" { ".".to_owned() } else { format!("crates/{package}") }
+}
+
+/// Returns the normal dependencies in a package's manifest.
+fn dependencies(package: &str) -> BTreeSet<String> {
+    let manifest = root().join(package_folder(package)).join("Cargo.toml");
+    let text =
+        fs::read_to_string(&manifest).unwrap_or_else(|error| panic!("{manifest:?}: {error}"));
+    text.lines()
+        .skip_while(|line| *line != "[dependencies]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .filter(|name| !name.is_empty() && !name.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn modules() -> Vec<Module> {
+    packages()
+        .iter()
+        .flat_map(|package| Module::read_package(&root(), &package_folder(package)))
+        .collect()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
