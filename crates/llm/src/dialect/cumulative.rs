@@ -11,7 +11,7 @@ use super::RequestFacts;
 /// From this length on, a text that starts with the text so far is a repetition and not a coincidence.
 const CERTAIN: usize = 8;
 
-/// The most choices with a text of their own, more than any client requests.
+/// The most choices whose texts are tracked, more than any client requests.
 const MOST_CHOICES: usize = 128;
 
 /// The texts of each choice of a response.

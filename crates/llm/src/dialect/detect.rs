@@ -3,6 +3,8 @@
 //! A path alone may be ambiguous: TGI, SGLang, vLLM and other servers share `/generate`. Then one of these APIs is
 //! assumed until the body of the request shows which one it is ([`RequestFacts::api`](super::RequestFacts)), or none.
 
+use percent_encoding::percent_decode_str;
+
 use super::{Api, Family};
 use tokengauge_types::label::Name;
 
@@ -35,7 +37,7 @@ pub struct DetectedApi {
     pub model: Option<Name>,
     /// Whether a streamed response is requested, if the path shows it.
     pub stream: Option<bool>,
-    /// Other APIs share the path, so the body decides which API it is, or that it is none.
+    /// Other APIs share the path, so the body decides which one of them it is, if any.
     pub body_decides: bool,
 }
 
@@ -290,26 +292,8 @@ const fn plain(api: Api) -> DetectedApi {
 }
 
 /// Returns a segment of a path, percent-decoded.
-fn name(step: &str) -> Option<Name> {
-    let decoded = percent_decoded(step)?;
-    Name::new(&decoded)
-}
-
-/// Returns `None` if an escape is malformed.
-fn percent_decoded(step: &str) -> Option<String> {
-    let mut bytes = step.bytes();
-    let mut decoded = Vec::with_capacity(step.len());
-    while let Some(byte) = bytes.next() {
-        let byte = match byte {
-            b'%' => {
-                let mut digit = || char::from(bytes.next()?).to_digit(16);
-                u8::try_from(digit()? * 16 + digit()?).ok()?
-            }
-            byte => byte,
-        };
-        decoded.push(byte);
-    }
-    String::from_utf8(decoded).ok()
+fn name(segment: &str) -> Option<Name> {
+    Name::new(&percent_decode_str(segment).decode_utf8().ok()?)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use super::{Event, Part, Timings, Usage};
 
-/// The most tool calls of one response with a number of their own. Agents request a few dozen; further calls are counted
-/// with the last.
+/// The most tool calls of one response that are distinguished. Agents request a few dozen. Further calls are counted
+/// with the last one.
 const MOST_CALLS: usize = 256;
 
 /// Emits a piece of generated text unless it is empty.
@@ -13,7 +13,7 @@ pub fn emit_text(choice: u32, part: Part, text: &str, out: &mut impl FnMut(Event
     }
 }
 
-/// Emits the id and the name of a tool call, as far as there are any.
+/// Emits the id and the name of a tool call unless both are absent.
 pub fn emit_call(
     (choice, number): (u32, u32),
     id: Option<&str>,

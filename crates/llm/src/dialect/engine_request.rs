@@ -7,7 +7,7 @@ use super::Api;
 use super::json::{Position, Value};
 use super::request::{RequestField, RequestPaths, RequestState, SETTINGS};
 
-/// Settings are at the root or in an object of their own.
+/// Settings are at the root, in `parameters` or in `sampling_params`.
 pub static PATHS: RequestPaths = RequestPaths::new(&[
     ("inputs", RequestField::Rule(tgi_prompt)),
     ("inputs.*", RequestField::Rule(tgi_prompt)),

@@ -20,7 +20,7 @@ pub enum Event<'a> {
     Call { choice: u32, number: u32, id: Option<&'a str>, name: Option<&'a str> },
     /// Token counts that the provider reports. Later ones overwrite earlier ones field by field.
     Usage(Usage),
-    /// A choice has ended, for this reason in the words of the provider.
+    /// A choice has ended, with the reason that the provider gives.
     Stopped { choice: u32, reason: &'a str },
     /// The provider reports an error, with its type or code if known.
     Failed { kind: Option<&'a str> },
@@ -108,7 +108,7 @@ pub struct Usage {
     pub output_by: ByModality,
 }
 
-/// Tokens by modality (`gen_ai.token.modality`), as far as reported.
+/// Tokens by modality (`gen_ai.token.modality`). Counts that are not reported are absent.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct ByModality {
     pub text: Option<u64>,
@@ -128,7 +128,7 @@ impl ByModality {
     }
 }
 
-/// Durations of the phases of a call by the clock of the backend, as far as reported.
+/// Durations of the phases of a call by the clock of the backend. Phases that are not reported are absent.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Timings {
     /// Waiting before the work begins.
@@ -276,7 +276,7 @@ pub struct RequestFacts {
     pub prompt_bytes: u64,
     /// Whether the request offers tools.
     pub tools: bool,
-    /// Whether the generated text shall start with the prompt.
+    /// Whether the request asks for the prompt at the start of the generated text.
     pub echo: Option<bool>,
 }
 

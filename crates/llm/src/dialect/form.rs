@@ -11,7 +11,7 @@ use super::request::{RequestField, RequestPaths};
 /// The longest boundary that is read. The standard allows 70 characters after two hyphens.
 const LONGEST_BOUNDARY: usize = 256;
 
-/// How much of a header line is read. The name of a field stands at its start.
+/// How much of a header line is read. It starts with the name of the field.
 const LONGEST_HEADER: usize = 1_024;
 
 /// How much of a field is delivered in one piece. Only prompts are longer than a name.
@@ -336,7 +336,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_form_makes_it_panic(fields in proptest::collection::vec(proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60), 0..5)) {
+        fn never_panics(fields in proptest::collection::vec(proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60), 0..5)) {
             let parts = fields.iter().map(|field| [&b"--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n"[..], field, b"\r\n"].concat());
             read(&parts.chain([b"--b--".to_vec()]).collect::<Vec<_>>().concat());
         }

@@ -4,7 +4,7 @@ use super::Api;
 use tokengauge_types::event::Headers;
 use tokengauge_types::label::Label;
 
-/// A provider and what identifies it. An OpenAI-compatible provider needs no more than a row of [`PROVIDERS`].
+/// A provider and what identifies it. A row of [`PROVIDERS`] is all that an OpenAI-compatible provider needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Provider {
     /// Name in OpenTelemetry's conventions, or our own.
@@ -133,7 +133,7 @@ fn by_host(providers: &[Provider], host: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::testing::{Answer, STREAM, asked, events, stopped};
+    use crate::dialect::testing::{STREAM, TestResponse, asked, events, stopped};
     use tokengauge_types::label::Name;
 
     fn of(host: &str) -> String {
@@ -226,7 +226,7 @@ mod tests {
         let chunk =
             r#"{"model":"m","choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}"#;
         let stream = events(&[chunk, "[DONE]"]);
-        let read = Answer::of(Api::OpenAiChat, STREAM).read(stream.as_bytes());
+        let read = TestResponse::of(Api::OpenAiChat, STREAM).read(stream.as_bytes());
         assert_eq!(read[1..], [r#"0 Text "Hi""#.to_owned(), stopped(0, "stop"), "Done".to_owned()]);
     }
 }

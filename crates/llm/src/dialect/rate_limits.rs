@@ -1,8 +1,8 @@
-//! What an answer's head says is left of the caller's limits with the provider.
+//! Rate limits of the provider, in the headers of a response.
 //!
-//! Each provider has its own spelling; these are read: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` (OpenAI,
-//! Azure, Groq and most others), `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{…}`, and
-//! `ratelimit-{…}` and `x-ratelimit-{…}` without a unit, which count requests.
+//! Read are `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` (OpenAI, Azure, Groq and most others),
+//! `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{…}`, and `ratelimit-{…}` and `x-ratelimit-{…}`
+//! without a unit, which count requests.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use serde::Serialize;
 
 use tokengauge_types::event::Headers;
 
-/// Longer than any provider's window (a month); what is further away is a mistake.
+/// Longer than the window of any provider (a month). A later reset is a mistake.
 const LONGEST_RESET: Duration = Duration::from_secs(40 * 86_400);
 
-/// Limits by what they count, as far as an answer's head told.
+/// Limits by unit. Limits that no header reports are empty.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct RateLimits {
     pub requests: RateLimit,
     pub tokens: RateLimit,
-    /// Where the provider limits input and output apart.
+    /// Only if the provider limits input and output separately.
     pub input_tokens: RateLimit,
     pub output_tokens: RateLimit,
 }
@@ -28,18 +28,18 @@ pub struct RateLimits {
 pub struct RateLimit {
     pub limit: Option<u64>,
     pub remaining: Option<u64>,
-    /// From now until all of it is there again.
+    /// Time until the whole limit is available again.
     pub reset: Option<Duration>,
 }
 
-/// How the headers of one limit are called; of several that are there the first holds.
-struct Spelling {
+/// Names of the headers of one limit. The first that is present holds.
+struct HeaderNames {
     limit: &'static [&'static str],
     remaining: &'static [&'static str],
     reset: &'static [&'static str],
 }
 
-const REQUESTS: Spelling = Spelling {
+const REQUESTS: HeaderNames = HeaderNames {
     limit: &[
         "x-ratelimit-limit-requests",
         "anthropic-ratelimit-requests-limit",
@@ -60,7 +60,7 @@ const REQUESTS: Spelling = Spelling {
     ],
 };
 
-const TOKENS: Spelling = Spelling {
+const TOKENS: HeaderNames = HeaderNames {
     limit: &["x-ratelimit-limit-tokens", "anthropic-ratelimit-tokens-limit", "x-tokenlimit-limit"],
     remaining: &[
         "x-ratelimit-remaining-tokens",
@@ -70,20 +70,20 @@ const TOKENS: Spelling = Spelling {
     reset: &["x-ratelimit-reset-tokens", "anthropic-ratelimit-tokens-reset"],
 };
 
-const INPUT_TOKENS: Spelling = Spelling {
+const INPUT_TOKENS: HeaderNames = HeaderNames {
     limit: &["anthropic-ratelimit-input-tokens-limit"],
     remaining: &["anthropic-ratelimit-input-tokens-remaining"],
     reset: &["anthropic-ratelimit-input-tokens-reset"],
 };
 
-const OUTPUT_TOKENS: Spelling = Spelling {
+const OUTPUT_TOKENS: HeaderNames = HeaderNames {
     limit: &["anthropic-ratelimit-output-tokens-limit"],
     remaining: &["anthropic-ratelimit-output-tokens-remaining"],
     reset: &["anthropic-ratelimit-output-tokens-reset"],
 };
 
 impl RateLimits {
-    /// `None` where the head says nothing of limits. `now`: since 1970, for providers that give a date.
+    /// Reads the limits. Returns `None` if no header reports one. `now`: time since 1970, for resets that are dates.
     pub fn read(headers: &Headers, now: Duration) -> Option<Self> {
         let quota = Self {
             requests: REQUESTS.read(headers, now),
@@ -95,28 +95,28 @@ impl RateLimits {
     }
 }
 
-impl Spelling {
+impl HeaderNames {
     fn read(&self, headers: &Headers, now: Duration) -> RateLimit {
         let first = |names: &[&str]| names.iter().find_map(|name| headers.get(name));
         RateLimit {
-            limit: first(self.limit).and_then(whole),
-            remaining: first(self.remaining).and_then(whole),
+            limit: first(self.limit).and_then(count),
+            remaining: first(self.remaining).and_then(count),
             reset: first(self.reset).and_then(|text| until(text, now)),
         }
     }
 }
 
-fn whole(text: &str) -> Option<u64> {
+fn count(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// `1m12.5s`, `20ms`, `17` and `0.5` (seconds), `2026-01-31T12:00:00Z`, or seconds since 1970.
+/// Parses `1m12.5s`, `20ms`, `17` and `0.5` (seconds), `2026-01-31T12:00:00Z`, and seconds since 1970.
 fn until(text: &str, now: Duration) -> Option<Duration> {
     let text = text.trim();
     let in_time = |at: Duration| at.saturating_sub(now);
     let reset = if let Ok(seconds) = text.parse::<f64>() {
         let length = Duration::try_from_secs_f64(seconds).ok()?;
-        // A year in seconds is no length of a window: then it is a date.
+        // No window lasts a year, so this is a date.
         if length > Duration::from_secs(365 * 86_400) { in_time(length) } else { length }
     } else if let Some(at) = date(text) {
         in_time(at)
@@ -126,7 +126,7 @@ fn until(text: &str, now: Duration) -> Option<Duration> {
     (reset <= LONGEST_RESET).then_some(reset)
 }
 
-/// Numbers with a unit each: d, h, m, s, ms.
+/// Parses numbers with units: d, h, m, s, ms, us.
 fn length(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;
@@ -151,7 +151,7 @@ fn length(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(sum)
 }
 
-/// A date and time of RFC 3339 in UTC, as the time since 1970; fractions of a second are left out.
+/// Parses a date and time of RFC 3339 in UTC as the time since 1970, without fractions of a second.
 fn date(text: &str) -> Option<Duration> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
     let marks = [(4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":")];
@@ -168,7 +168,7 @@ fn date(text: &str) -> Option<Duration> {
         && hour < 24
         && minute < 60
         && second <= 60;
-    // Days from 1970, counting years from March, so that the leap day is a year's last.
+    // Days since 1970. Years start in March, so that the leap day is the last day of a year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day;
     let days = days.checked_sub(719_469)?;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_absent() {
+    fn leaves_unreported_limits_empty() {
         assert_eq!(quota(&[]), None);
         assert_eq!(quota(&[("x-ratelimit-remaining-requests", "many")]), None);
         let zero = quota(&[("x-ratelimit-remaining-requests", "0")]).unwrap();

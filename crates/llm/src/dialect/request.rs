@@ -82,7 +82,7 @@ pub enum RequestField {
     Rule(fn(&mut RequestState, Position<'_>, Value<'_>)),
 }
 
-/// The facts of a request so far, and what it takes to collect them.
+/// The facts of a request so far, and the state of collecting them.
 #[derive(Debug, Default)]
 pub struct RequestState {
     pub facts: RequestFacts,

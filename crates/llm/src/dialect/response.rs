@@ -191,7 +191,7 @@ impl<F: Format> FormatReader<F> {
         }
     }
 
-    /// Reads a line among server-sent events that is none: a server or a gateway reports an error there.
+    /// Reads a line among server-sent events that is not a field of one. Servers and gateways report errors this way.
     fn bare(&mut self, line: &[u8], out: &mut impl FnMut(Event<'_>)) {
         if !line.starts_with(b"{") {
             return;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::emit::emit_usage;
 use super::{Event, RequestFacts, Usage};
 
-/// The most results with counts of their own, more than any client requests.
+/// The most results whose counts are kept separately, more than any client requests.
 const MOST_RESULTS: usize = 128;
 
 #[derive(Debug, Default)]

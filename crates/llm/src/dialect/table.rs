@@ -65,7 +65,7 @@ pub enum Counter {
     /// Input tokens that later messages of a stream report as 0.
     InputOnce,
     Output,
-    /// Input and output. Stands for the input if there is no output.
+    /// Input and output. Used as the input if no output is reported.
     Total,
     CacheRead,
     Reasoning,
@@ -114,13 +114,13 @@ pub struct Table {
     pub paths: Paths<Field>,
     pub texts: Texts,
     pub counts: Counts,
-    /// Reasons to stop that stand for none.
+    /// Values of the reason that mean that the choice has not stopped.
     pub no_reasons: &'static [&'static str],
     /// Reasons to stop that are errors, each with the kind of the error.
     pub error_reasons: &'static [(&'static str, Option<&'static str>)],
     /// Name of the event that ends a stream.
     pub last_event: &'static str,
-    /// Every message has tool calls of its own, which its stream numbers on.
+    /// Every message numbers its tool calls from 0. Numbers continue across the messages of a stream.
     pub numbers_calls: bool,
     /// Only the last message of a stream has the whole text.
     pub full_text_is_last: bool,

@@ -1,4 +1,4 @@
-//! Reads answers in every way of cutting them, for the tests of each family.
+//! Test helpers that read responses and requests, cut in every way.
 
 use super::{Api, DetectedApi, Event, Part, RequestFacts, RequestReader, ResponseReader, Usage};
 use crate::frame::{Frame, Framer};
@@ -7,18 +7,18 @@ use tokengauge_types::label::Name;
 pub const STREAM: Option<&str> = Some("text/event-stream");
 pub const JSON: Option<&str> = Some("application/json");
 
-/// What is known of an answer beside its body.
+/// A response without its body.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<'a> {
+pub struct TestResponse<'a> {
     pub api: Api,
     pub model: Option<&'a str>,
     pub status: u16,
     pub content_type: Option<&'a str>,
-    /// The body of the request that it answers.
+    /// Body of the request.
     pub request: Option<&'a str>,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> TestResponse<'a> {
     pub const fn of(api: Api, content_type: Option<&'a str>) -> Self {
         Self { api, model: None, status: 200, content_type, request: None }
     }
@@ -37,8 +37,7 @@ impl<'a> Answer<'a> {
         Self { model, ..self }
     }
 
-    /// The events of the answer when its body comes in these pieces, one line each; texts that belong together are
-    /// joined.
+    /// Returns the events for a body in these pieces, one per line. Consecutive pieces of one text are joined.
     pub fn cut(self, pieces: &[&[u8]]) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let mut open: Option<(u32, Part, String)> = None;
@@ -47,7 +46,7 @@ impl<'a> Answer<'a> {
         asked.model = self.model.and_then(Name::new).or(asked.model);
         let mut reader = ResponseReader::new(self.api, &asked, self.status);
         let mut event = |event: Event<'_>| {
-            // No text, and nothing that is measured: the tests of content capture look at it.
+            // Tests of content capture cover calls.
             if let Event::Call { .. } = event {
                 return;
             }
@@ -75,7 +74,7 @@ impl<'a> Answer<'a> {
         lines
     }
 
-    /// The events of the answer, however its body is cut: whole, byte by byte, and in two at every place.
+    /// Returns the events, the same for the whole body, for single bytes and for every cut in two.
     pub fn read(self, body: &[u8]) -> Vec<String> {
         let whole = self.cut(&[body]);
         let bytes: Vec<&[u8]> = body.chunks(1).collect();
@@ -97,7 +96,7 @@ pub fn events(messages: &[&str]) -> String {
     messages.iter().map(|message| format!("data: {message}\n\n")).collect()
 }
 
-/// The line of a usage event: input, output, cache read, cache write, reasoning.
+/// Returns the line of a usage event: input, output, cache read, cache write, reasoning.
 pub fn usage(counts: [Option<u64>; 5]) -> String {
     let [input, output, cache_read, cache_write, reasoning] = counts;
     let usage = Usage { input, output, cache_read, cache_write, reasoning, ..Usage::default() };
@@ -112,12 +111,11 @@ pub fn stopped(choice: u32, reason: &str) -> String {
     format!("{:?}", Event::Stopped { choice, reason })
 }
 
-/// What came is said with all its parts, where a test wants no more of it than that.
 pub fn started(id: Option<&str>, model: Option<&str>) -> String {
     format!("{:?}", Event::Started { id, model })
 }
 
-/// The facts of a request, however its body is cut.
+/// Returns the facts of a request, the same for every cut of its body.
 pub fn asked(api: Api, body: &str) -> RequestFacts {
     let found = DetectedApi { api, model: None, stream: None, body_decides: true };
     let read = |pieces: &[&[u8]]| {

@@ -1,18 +1,18 @@
-//! Answers as Aleph Alpha writes them, framed and read whole, byte by byte and cut in two at every place.
+//! Responses as Aleph Alpha sends them: whole, byte by byte and cut in two at every place.
 
-use crate::dialect::testing::{Answer, JSON, STREAM, asked, events, failed, stopped, usage};
+use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, events, failed, stopped, usage};
 use crate::dialect::*;
 use tokengauge_types::label::Name;
 
 const API: Api = Api::AlephAlphaComplete;
 
 #[test]
-fn a_whole_answer() {
+fn reads_a_json_body() {
     let answer = r#"{"completions":[{"completion":"\n\nH\u00f6her","finish_reason":"maximum_tokens","completion_tokens":["x"]},
         {"completion":"b","finish_reason":"end_of_text"}],"model_version":"2024-01","optimized_prompt":[{"type":"text","data":"p"}],
         "num_tokens_prompt_total":9,"num_tokens_generated":12}"#;
     assert_eq!(
-        Answer::of(API, JSON).read(answer.as_bytes()),
+        TestResponse::of(API, JSON).read(answer.as_bytes()),
         [
             r#"0 Text "\n\nHöher""#.to_owned(),
             stopped(0, "maximum_tokens"),
@@ -21,13 +21,13 @@ fn a_whole_answer() {
             usage([Some(9), Some(12), None, None, None]),
         ]
     );
-    let echoed = Answer::of(API, JSON).to(r#"{"prompt":"Wer ist","echo":true,"n":2}"#);
+    let echoed = TestResponse::of(API, JSON).to(r#"{"prompt":"Wer ist","echo":true,"n":2}"#);
     let twice = r#"{"completions":[{"completion":"Wer ist da"},{"completion":"Wer ist er"}]}"#;
     assert_eq!(echoed.read(twice.as_bytes()), [r#"0 Text " da""#, r#"1 Text " er""#]);
 }
 
 #[test]
-fn a_stream() {
+fn reads_a_stream() {
     let messages = [
         r#"{"type":"stream_chunk","index":0,"completion":" H\u00f6","log_probs":null}"#,
         r#"{"type":"stream_chunk","index":1,"completion":"b"}"#,
@@ -37,7 +37,7 @@ fn a_stream() {
         r#"{"type":"completion_summary","optimized_prompt":null,"num_tokens_prompt_total":5,"num_tokens_generated":3}"#,
     ];
     assert_eq!(
-        Answer::of(API, STREAM).read(events(&messages).as_bytes()),
+        TestResponse::of(API, STREAM).read(events(&messages).as_bytes()),
         [
             r#"0 Text " Hö""#.to_owned(),
             r#"1 Text "b""#.to_owned(),
@@ -51,17 +51,20 @@ fn a_stream() {
 }
 
 #[test]
-fn errors_before_and_within() {
+fn reads_errors_of_bodies_and_streams() {
     let busy = r#"{"error":"Sorry, we had to reject your request.","code":"QUEUE_FULL"}"#;
     let kind = [failed(Some("QUEUE_FULL"))];
-    assert_eq!(Answer::of(API, JSON).status(503).read(busy.as_bytes()), kind);
-    assert_eq!(Answer::of(API, STREAM).read(events(&[busy]).as_bytes()), kind);
-    assert_eq!(Answer::of(API, JSON).read(busy.as_bytes()), kind);
-    assert_eq!(Answer::of(API, STREAM).read(events(&["{\"a\" 1}"]).as_bytes()), ["Odd(BadJson)"]);
+    assert_eq!(TestResponse::of(API, JSON).status(503).read(busy.as_bytes()), kind);
+    assert_eq!(TestResponse::of(API, STREAM).read(events(&[busy]).as_bytes()), kind);
+    assert_eq!(TestResponse::of(API, JSON).read(busy.as_bytes()), kind);
+    assert_eq!(
+        TestResponse::of(API, STREAM).read(events(&["{\"a\" 1}"]).as_bytes()),
+        ["Odd(BadJson)"]
+    );
 }
 
 #[test]
-fn what_a_request_asks_for() {
+fn reads_all_facts_of_a_request() {
     let facts = asked(
         API,
         r#"{"model":"luminous-base","prompt":[{"type":"text","data":"b\u00e9","controls":[]},{"type":"image","data":"AAAA"},{"type":"text","data":"c"},
@@ -91,10 +94,10 @@ fn what_a_request_asks_for() {
 
 proptest::proptest! {
     #[test]
-    fn no_answer_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"data: {\"type\":\"stream_chunk\",\"completion\":\"", bytes.as_slice(), b"\"}\n\n"].concat();
         for body in [&framed, &bytes] {
-            let answer = Answer::of(API, None).status(status);
+            let answer = TestResponse::of(API, None).status(status);
             let pieces: Vec<&[u8]> = body.chunks(3).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
         }

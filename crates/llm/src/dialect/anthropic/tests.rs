@@ -1,12 +1,11 @@
-//! Answers in the likeness of Anthropic's and of those who speak its formats, framed and read whole, byte by byte and
-//! cut in two at every place; and what their requests ask for.
+//! Requests and responses of Anthropic and of servers with its formats, cut in every way.
 
-use crate::dialect::testing::{Answer, JSON, STREAM, asked, failed, started, stopped, usage};
+use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, failed, started, stopped, usage};
 use crate::dialect::*;
 use crate::frame::Frame;
 use tokengauge_types::label::Name;
 
-/// A stream whose events have the names that their messages say.
+/// Returns a stream whose events are named by the types of their messages.
 fn named(messages: &[&str]) -> String {
     let named = messages.iter().map(|message| {
         let (_, after) = message.split_once("\"type\":\"").unwrap_or_default();
@@ -17,18 +16,18 @@ fn named(messages: &[&str]) -> String {
 }
 
 fn stream(messages: &[&str]) -> Vec<String> {
-    Answer::of(Api::AnthropicMessages, STREAM).read(named(messages).as_bytes())
+    TestResponse::of(Api::AnthropicMessages, STREAM).read(named(messages).as_bytes())
 }
 
 fn body(body: &str) -> Vec<String> {
-    Answer::of(Api::AnthropicMessages, JSON).read(body.as_bytes())
+    TestResponse::of(Api::AnthropicMessages, JSON).read(body.as_bytes())
 }
 
 fn tier(tier: &str) -> String {
     format!("{:?}", Event::Tier { service_tier: Some(tier), system_fingerprint: None })
 }
 
-/// A delta of the block with this index.
+/// Returns a delta of the block with this index.
 fn delta(index: u32, fields: &str) -> String {
     format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{{fields}}}}}"#)
 }
@@ -36,7 +35,7 @@ fn delta(index: u32, fields: &str) -> String {
 const START: &str = r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-x-1","content":[],"stop_reason":null,"usage":{"input_tokens":20,"cache_creation_input_tokens":4,"cache_read_input_tokens":100,"output_tokens":3,"service_tier":"standard"}}          }"#;
 const STOP: &str = r#"{"type":"message_stop"    }"#;
 
-/// What [`START`] says.
+/// Returns the events of [`START`].
 fn begun() -> [String; 3] {
     [
         started(Some("msg_1"), Some("claude-x-1")),
@@ -46,7 +45,7 @@ fn begun() -> [String; 3] {
 }
 
 #[test]
-fn an_ordinary_stream() {
+fn reads_a_stream() {
     let messages = [
         START,
         r#"{"type":"ping"}"#,
@@ -67,7 +66,7 @@ fn an_ordinary_stream() {
 }
 
 #[test]
-fn what_is_no_content_says_nothing() {
+fn ignores_messages_without_content() {
     let mut response = anthropic_response();
     for message in [
         r#"{"type":"ping"}"#,
@@ -96,7 +95,7 @@ fn anthropic_response() -> super::Reader {
 }
 
 #[test]
-fn thinking_is_reasoning_and_text_may_stand_at_a_blocks_start() {
+fn reads_thinking_and_text_at_the_start_of_a_block() {
     let messages = [
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"H","signature":""}}"#,
         &delta(0, r#""type":"thinking_delta","thinking":"mm""#),
@@ -108,7 +107,7 @@ fn thinking_is_reasoning_and_text_may_stand_at_a_blocks_start() {
 }
 
 #[test]
-fn tools_are_numbered_among_themselves() {
+fn numbers_tools_separately_from_other_blocks() {
     let start = |index: u32, kind: &str| {
         format!(
             r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"{kind}","id":"t","name":"f","input":{{}}}}}}"#
@@ -127,7 +126,7 @@ fn tools_are_numbered_among_themselves() {
         piece(1, " "),
         start(4, "some_tool_use"),
         piece(4, "[]"),
-        // Another message, spliced in, begins its blocks anew.
+        // The blocks of another message in the same stream.
         start(1, "tool_use"),
         piece(1, "{}"),
     ];
@@ -156,7 +155,7 @@ fn a_tool_call_that_comes_whole_counts_once() {
 }
 
 #[test]
-fn later_counts_hold_field_by_field() {
+fn overwrites_counts_field_by_field() {
     let message = |counts: &str| {
         format!(
             r#"{{"type":"message_delta","delta":{{"stop_reason":"tool_use"}},"usage":{{{counts}}}}}"#
@@ -177,7 +176,7 @@ fn later_counts_hold_field_by_field() {
 }
 
 #[test]
-fn the_first_output_count_is_none_unless_no_other_comes() {
+fn uses_the_first_output_count_only_without_another() {
     let outputs = |messages: &[&str]| {
         let lines = stream(messages);
         let mut usages = lines.into_iter().filter(|line| line.starts_with("Usage"));
@@ -213,7 +212,7 @@ fn a_refusal_is_a_reason_to_stop() {
 }
 
 #[test]
-fn an_error_in_the_stream_leaves_what_was_said_unfinished() {
+fn keeps_text_before_an_error_in_the_stream() {
     let messages = [
         START,
         &delta(0, r#""type":"text_delta","text":"a""#),
@@ -223,7 +222,7 @@ fn an_error_in_the_stream_leaves_what_was_said_unfinished() {
     assert_eq!(stream(&messages), [&begun()[..], &rest].concat());
     let nameless = "event: error\ndata: gone\n\n";
     assert_eq!(
-        Answer::of(Api::AnthropicMessages, STREAM).read(nameless.as_bytes()),
+        TestResponse::of(Api::AnthropicMessages, STREAM).read(nameless.as_bytes()),
         [failed(None)]
     );
 }
@@ -240,17 +239,17 @@ fn the_older_format_ends_its_lines_otherwise() {
         r#"0 Text " Hi you""#.to_owned(),
         stopped(0, "stop_sequence"),
     ];
-    let complete = Answer::of(Api::AnthropicComplete, STREAM);
+    let complete = TestResponse::of(Api::AnthropicComplete, STREAM);
     assert_eq!(complete.read(stream.as_bytes()), expected);
     let whole = r#"{"type":"completion","id":"compl_1","model":"claude-2.1","completion":" Hi you","stop_reason":"stop_sequence","stop":"\n\nHuman:","log_id":"compl_1"}"#;
-    let mut whole = Answer::of(Api::AnthropicComplete, JSON).read(whole.as_bytes());
+    let mut whole = TestResponse::of(Api::AnthropicComplete, JSON).read(whole.as_bytes());
     assert_eq!(whole.remove(0), started(Some("compl_1"), None));
     assert_eq!(whole.remove(0), started(None, Some("claude-2.1")));
     assert_eq!(whole, expected[1..]);
 }
 
 #[test]
-fn a_whole_answer() {
+fn reads_a_json_body() {
     let answer = r#"{"container":{"id":"container_1"},"model":"claude-x-1","id":"msg_1","type":"message","role":"assistant","content":[
       {"signature":"Eq","thinking":"Hmm","type":"thinking"},{"type":"redacted_thinking","data":"qq"},
       {"type":"text","text":"So \ud83d\ude00","citations":[{"type":"char_location","cited_text":"no","text":"no"}]},
@@ -280,7 +279,7 @@ fn a_whole_answer() {
 }
 
 #[test]
-fn errors_of_all_who_may_answer() {
+fn reads_errors_of_gateways_and_models() {
     for (shape, kind) in [
         (
             r#"{"type":"error","error":{"type":"not_found_error","message":"model: x"},"request_id":"req_1"}"#,
@@ -303,19 +302,19 @@ fn errors_of_all_who_may_answer() {
     ] {
         assert_eq!(body(shape), [failed(kind)], "{shape}");
         for api in [Api::AnthropicMessages, Api::AnthropicCountTokens] {
-            let answer = Answer::of(api, JSON).status(400);
+            let answer = TestResponse::of(api, JSON).status(400);
             assert_eq!(answer.read(shape.as_bytes()), [failed(kind)], "{shape}");
         }
     }
     for other in [r#"{"message":"no"}"#, "<html></html>", "upstream error", "{"] {
-        let answer = Answer::of(Api::AnthropicMessages, JSON).status(529);
+        let answer = TestResponse::of(Api::AnthropicMessages, JSON).status(529);
         assert_eq!(answer.read(other.as_bytes()), [failed(None)], "{other}");
     }
 }
 
 #[test]
-fn an_error_status_makes_everything_an_error() {
-    let answer = Answer::of(Api::AnthropicMessages, STREAM).status(500);
+fn reads_only_errors_after_an_error_status() {
+    let answer = TestResponse::of(Api::AnthropicMessages, STREAM).status(500);
     let error = r#"{"type":"error","error":{"type":"api_error"}}"#;
     let stream = named(&[error, START, error]);
     assert_eq!(answer.read(stream.as_bytes()), [failed(Some("api_error"))]);
@@ -324,25 +323,25 @@ fn an_error_status_makes_everything_an_error() {
 }
 
 #[test]
-fn counting_says_nothing_that_counts() {
-    let counted = Answer::of(Api::AnthropicCountTokens, JSON);
+fn reads_nothing_from_token_counting() {
+    let counted = TestResponse::of(Api::AnthropicCountTokens, JSON);
     assert!(counted.read(br#"{"input_tokens":14}"#).is_empty());
 }
 
 #[test]
-fn fields_of_wrong_types_are_no_fields() {
+fn ignores_fields_of_wrong_types() {
     let odd = r#"{"type":["x"],"index":"a","message":3,"delta":{"text":{},"thinking":1,"partial_json":null,"stop_reason":[]},"usage":"none","content_block":[],"error":null,"completion":{}}"#;
     assert!(stream(&[odd]).is_empty());
     for broken in ["[]", "3", "{\"delta\":"] {
         let framed = format!("data: {broken}\n\n");
-        let answer = Answer::of(Api::AnthropicMessages, STREAM);
+        let answer = TestResponse::of(Api::AnthropicMessages, STREAM);
         assert_eq!(answer.read(framed.as_bytes()), ["Odd(BadJson)"], "{broken}");
     }
     assert_eq!(body("{\"content\":[{\"text\":\"a"), [r#"0 Text "a""#, "Odd(Unterminated)"]);
 }
 
 #[test]
-fn text_with_half_a_character_is_read_all_the_same() {
+fn reads_text_with_half_a_character() {
     let half = delta(0, r#""type":"text_delta","text":"a\ud83d b""#);
     assert_eq!(stream(&[&half]), ["Odd(BadText)", "0 Text \"a\u{FFFD} b\""]);
     let twice = r#"{"type":"content_block_delta","index":0,"index":0,"delta":{"text":"a"}}"#;
@@ -350,7 +349,7 @@ fn text_with_half_a_character_is_read_all_the_same() {
 }
 
 #[test]
-fn everything_a_request_may_ask_for() {
+fn reads_all_facts_of_a_request() {
     let facts = asked(
         Api::AnthropicMessages,
         r#"{"model":"claude-x","max_tokens":1024,"temperature":0.5,"top_p":0.9,"top_k":40,"stop_sequences":["a","b"],"stream":true,
@@ -394,10 +393,10 @@ fn a_request_in_the_older_format() {
 
 proptest::proptest! {
     #[test]
-    fn no_answer_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), status in 200..600_u16) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), status in 200..600_u16) {
         for lead in ["", "data: {\"delta\":{\"text\":\"", "{\"content\":[{\"input\":{"] {
             let body = [lead.as_bytes(), &bytes, b"\"}}\n\n"].concat();
-            let answer = Answer::of(Api::AnthropicMessages, None).status(status);
+            let answer = TestResponse::of(Api::AnthropicMessages, None).status(status);
             let pieces: Vec<&[u8]> = body.chunks(3).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&body]));
         }

@@ -1,20 +1,20 @@
-//! Answers as Workers AI writes them, framed and read whole, byte by byte and cut in two at every place.
+//! Responses as Workers AI sends them: whole, byte by byte and cut in two at every place.
 
-use crate::dialect::testing::{Answer, JSON, STREAM, asked, events, failed, usage};
+use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, events, failed, usage};
 use crate::dialect::*;
 
 const API: Api = Api::CloudflareRun;
 
 fn stream(messages: &[&str]) -> Vec<String> {
-    Answer::of(API, STREAM).read(events(messages).as_bytes())
+    TestResponse::of(API, STREAM).read(events(messages).as_bytes())
 }
 
 fn body(body: &str) -> Vec<String> {
-    Answer::of(API, JSON).read(body.as_bytes())
+    TestResponse::of(API, JSON).read(body.as_bytes())
 }
 
 #[test]
-fn a_stream() {
+fn reads_a_stream() {
     let messages = [
         r#"{"response":"In ","p":"abcdef"}"#,
         r#"{"response":1903,"p":"ab"}"#,
@@ -37,7 +37,7 @@ fn a_stream() {
 }
 
 #[test]
-fn whole_answers() {
+fn reads_json_bodies() {
     let answer = r#"{"result":{"response":"High","tool_calls":[{"arguments":{"a": "x"},"name":"f"}],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}},"success":true,"errors":[],"messages":[]}"#;
     assert_eq!(
         body(answer),
@@ -52,17 +52,17 @@ fn whole_answers() {
 }
 
 #[test]
-fn errors_before_and_within() {
+fn reads_errors_of_bodies_and_streams() {
     let error = r#"{"result":null,"success":false,"errors":[{"code":7009,"message":"Upstream service unavailable"}],"messages":[]}"#;
     let kind = [failed(Some("7009"))];
-    assert_eq!(Answer::of(API, JSON).status(500).read(error.as_bytes()), kind);
+    assert_eq!(TestResponse::of(API, JSON).status(500).read(error.as_bytes()), kind);
     assert_eq!(body(error), kind);
     assert_eq!(stream(&[error]), kind);
     assert_eq!(stream(&["{\"a\" 1}"]), ["Odd(BadJson)"]);
 }
 
 #[test]
-fn what_a_request_asks_for() {
+fn reads_all_facts_of_a_request() {
     let facts = asked(
         API,
         r#"{"messages":[{"role":"user","content":"b\u00e9"}],"stream":true,"max_tokens":20,"temperature":0.5,"top_p":0.9,"top_k":40,"seed":7,
@@ -87,7 +87,7 @@ fn what_a_request_asks_for() {
 }
 
 #[test]
-fn models_of_other_kinds_are_no_calls() {
+fn ignores_requests_to_other_models() {
     let api = |body| asked(API, body).api;
     assert_eq!(api(r#"{"prompt":"a"}"#), Some(API));
     assert_eq!(api(r#"{"prompt":"a","num_steps":4}"#), None);
@@ -97,10 +97,10 @@ fn models_of_other_kinds_are_no_calls() {
 
 proptest::proptest! {
     #[test]
-    fn no_answer_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"data: {\"response\":\"", bytes.as_slice(), b"\"}\n\n"].concat();
         for body in [&framed, &bytes] {
-            let answer = Answer::of(API, None).status(status);
+            let answer = TestResponse::of(API, None).status(status);
             let pieces: Vec<&[u8]> = body.chunks(3).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
         }

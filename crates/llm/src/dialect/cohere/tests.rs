@@ -1,9 +1,10 @@
-//! Answers in the likeness of Cohere's and of those who rerank as it does, framed and read whole, byte by byte and cut
-//! in two at every place.
+//! Responses as Cohere and other rerankers send them: whole, byte by byte and cut in two at every place.
 
 use proptest::prelude::*;
 
-use crate::dialect::testing::{Answer, JSON, STREAM, events, failed, started, stopped, usage};
+use crate::dialect::testing::{
+    JSON, STREAM, TestResponse, events, failed, started, stopped, usage,
+};
 use crate::dialect::*;
 use tokengauge_types::label::Name;
 
@@ -11,22 +12,22 @@ const LINES: Option<&str> = Some("application/stream+json");
 const NOTHING: [String; 0] = [];
 
 fn whole(api: Api, body: &str) -> Vec<String> {
-    Answer::of(api, JSON).read(body.as_bytes())
+    TestResponse::of(api, JSON).read(body.as_bytes())
 }
 
-/// A stream of the first version, as lines and as events with names.
+/// Returns a stream of the first version, as lines and as named events.
 fn first(api: Api, messages: &[&str]) -> Vec<String> {
     let lines: String = messages.iter().map(|line| format!("{line}\n")).collect();
-    let read = Answer::of(api, LINES).read(lines.as_bytes());
+    let read = TestResponse::of(api, LINES).read(lines.as_bytes());
     let named: String =
         messages.iter().map(|data| format!("event: message\ndata: {data}\n\n")).collect();
-    assert_eq!(Answer::of(api, STREAM).read(named.as_bytes()), read);
+    assert_eq!(TestResponse::of(api, STREAM).read(named.as_bytes()), read);
     read
 }
 
-/// A stream of the second version.
+/// Returns a stream of the second version.
 fn second(messages: &[&str]) -> Vec<String> {
-    Answer::of(Api::CohereV2Chat, STREAM).read(events(messages).as_bytes())
+    TestResponse::of(Api::CohereV2Chat, STREAM).read(events(messages).as_bytes())
 }
 
 fn done() -> String {
@@ -50,7 +51,7 @@ fn a_chat_of_the_first_version() {
     ];
     let streamed = first(Api::CohereV1Chat, &messages);
     assert_eq!(streamed, [&head[..], &end, &[done()]].concat());
-    // All of it in one message, as Bedrock may send it.
+    // The whole response in one message, as Bedrock may send it.
     assert_eq!(first(Api::CohereV1Chat, &[messages[0], messages[5]]), streamed);
     let [id, text] = head;
     let [reason, counts] = end;
@@ -76,7 +77,7 @@ fn calls_of_the_first_version_count_once() {
 }
 
 #[test]
-fn text_that_is_generated() {
+fn reads_generated_text() {
     let answer = r#"{"id":"i1","generations":[{"id":"a","text":" One","finish_reason":"COMPLETE"},{"id":"b","text":" Two","finish_reason":"MAX_TOKENS"}],"prompt":"no","meta":{"billed_units":{"input_tokens":5,"output_tokens":57}}}"#;
     let end = [stopped(0, "COMPLETE"), stopped(1, "MAX_TOKENS")];
     assert_eq!(
@@ -108,7 +109,7 @@ fn text_that_is_generated() {
             done(),
         ]
     );
-    // One message for all, and an end without the answer, as on Bedrock.
+    // One message for the whole text, and an end without the response, as on Bedrock.
     assert_eq!(
         first(Api::CohereV1Generate, &[answer, "{}"])[1..],
         [
@@ -190,7 +191,7 @@ fn a_whole_chat_of_the_second_version() {
 }
 
 #[test]
-fn embeddings_and_reranking_take_in_only() {
+fn reads_input_of_embeddings_and_reranking() {
     let input = |tokens| [usage([Some(tokens), None, None, None, None])];
     let old = r#"{"id":"e1","texts":["a b"],"embeddings":[[0.1,-0.2]],"meta":{"api_version":{"version":"1"},"billed_units":{"input_tokens":2}},"response_type":"embeddings_floats"}"#;
     assert_eq!(whole(Api::CohereEmbed, old)[0], started(Some("e1"), None));
@@ -218,11 +219,11 @@ fn embeddings_and_reranking_take_in_only() {
 }
 
 #[test]
-fn errors_before_the_answer() {
+fn reads_errors_of_the_status() {
     for api in
         [Api::CohereV1Chat, Api::CohereV1Generate, Api::CohereV2Chat, Api::CohereEmbed, Api::Rerank]
     {
-        let error = |body: &str| Answer::of(api, JSON).status(400).read(body.as_bytes());
+        let error = |body: &str| TestResponse::of(api, JSON).status(400).read(body.as_bytes());
         assert_eq!(error(r#"{"id":"x","message":"No."}"#), [failed(None)]);
         assert_eq!(
             error(r#"{"error_type":"TOO_MANY_TOKENS","id":"x","message":"No."}"#),
@@ -243,7 +244,7 @@ fn errors_before_the_answer() {
 }
 
 #[test]
-fn errors_within_the_answer() {
+fn reads_errors_in_a_stream() {
     let text = r#"{"event_type":"text-generation","text":"a"}"#;
     let broke =
         r#"{"is_finished":true,"event_type":"stream-end","finish_reason":"ERROR","response":{}}"#;
@@ -254,7 +255,7 @@ fn errors_within_the_answer() {
     let ended = r#"{"type":"message-end","delta":{"error":"No.","finish_reason":"TIMEOUT"}}"#;
     assert_eq!(second(&[ended]), [stopped(0, "TIMEOUT"), failed(Some("TIMEOUT")), done()]);
     let named = "event: error\ndata: {\"message\":\"No.\"}\n\n";
-    assert_eq!(Answer::of(Api::CohereV2Chat, STREAM).read(named.as_bytes()), [failed(None)]);
+    assert_eq!(TestResponse::of(Api::CohereV2Chat, STREAM).read(named.as_bytes()), [failed(None)]);
     let object = r#"{"error":{"type":"overloaded","message":"No."}}"#;
     assert_eq!(second(&[object]), [failed(Some("overloaded"))]);
     assert_eq!(whole(Api::CohereV2Chat, object), [failed(Some("overloaded"))]);
@@ -277,7 +278,7 @@ fn asked(api: Api, body: &str) -> RequestFacts {
 }
 
 #[test]
-fn everything_a_chat_may_ask_for() {
+fn reads_all_facts_of_a_chat() {
     let first = asked(
         Api::CohereV1Chat,
         r#"{"message":"abc","preamble":"d","chat_history":[{"role":"USER","message":"ef"}],"documents":[{"title":"g","snippet":"hi"},{"text":"j"}],"model":"command-x","stream":true,"temperature":0.5,"p":0.75,"k":40,"max_tokens":10,"stop_sequences":["a","b"],"seed":7,"frequency_penalty":0.25,"presence_penalty":0.125,"tools":[{"name":"f"}],"response_format":{"type":"json_object"},"conversation_id":"c1"}"#,
@@ -317,7 +318,7 @@ fn everything_a_chat_may_ask_for() {
 }
 
 #[test]
-fn a_shared_path_is_told_apart_by_the_body() {
+fn detects_the_api_of_a_shared_path_by_the_body() {
     let api = |body| asked(Api::CohereV1Chat, body).api;
     assert_eq!(
         api(r#"{"model":"palmyra-x","messages":[{"content":"hi"}]}"#),
@@ -335,7 +336,7 @@ fn a_shared_path_is_told_apart_by_the_body() {
 }
 
 #[test]
-fn what_embeddings_and_reranking_ask_for() {
+fn reads_facts_of_embedding_and_rerank_requests() {
     let embed = asked(
         Api::CohereEmbed,
         r#"{"model":"embed-x","texts":["ab","c"],"inputs":[{"content":[{"type":"text","text":"d"}]}],"embedding_types":["int8","float"],"output_dimension":256}"#,
@@ -366,7 +367,7 @@ proptest! {
         let mut body = words.concat().into_bytes();
         body.extend(noise);
         for (api, content_type) in [(Api::CohereV1Chat, LINES), (Api::CohereV2Chat, STREAM), (Api::Rerank, JSON)] {
-            let answer = Answer::of(api, content_type).status(if failed { 500 } else { 200 });
+            let answer = TestResponse::of(api, content_type).status(if failed { 500 } else { 200 });
             let pieces: Vec<&[u8]> = body.chunks(size).collect();
             prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&body]));
         }

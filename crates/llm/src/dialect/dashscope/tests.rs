@@ -1,12 +1,12 @@
-//! Answers as DashScope writes them, framed and read whole, byte by byte and cut in two at every place.
+//! Responses as DashScope sends them: whole, byte by byte and cut in two at every place.
 
-use crate::dialect::testing::{Answer, JSON, STREAM, asked, failed, started, stopped, usage};
+use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, failed, started, stopped, usage};
 use crate::dialect::*;
 use tokengauge_types::label::Name;
 
 const API: Api = Api::DashScopeGeneration;
 
-/// A stream of these messages, as events with a number, a name and the status.
+/// Returns a stream of these messages as events with a number, a name and the status.
 fn stream(messages: &[&str]) -> Vec<String> {
     let events = (1..).zip(messages);
     let body: String = events
@@ -14,7 +14,7 @@ fn stream(messages: &[&str]) -> Vec<String> {
             format!("id:{number}\nevent:result\n:HTTP_STATUS/200\ndata:{message}\n\n")
         })
         .collect();
-    Answer::of(API, STREAM).read(body.as_bytes())
+    TestResponse::of(API, STREAM).read(body.as_bytes())
 }
 
 fn message(message: &str, reason: &str, output: u32) -> String {
@@ -57,7 +57,7 @@ fn a_stream_that_repeats_itself_and_one_that_does_not() {
 }
 
 #[test]
-fn tool_calls_and_parts() {
+fn reads_tool_calls_and_parts() {
     let call = |index: u32, arguments: &str| {
         format!(
             r#"{{"index":{index},"id":"c","type":"function","function":{{"name":"f","arguments":"{arguments}"}}}}"#
@@ -79,12 +79,12 @@ fn tool_calls_and_parts() {
 }
 
 #[test]
-fn whole_answers() {
+fn reads_json_bodies() {
     let answer = r#"{"status_code":200,"request_id":"r-1","code":"","message":"","output":{"text":null,"finish_reason":null,"choices":[{"finish_reason":"tool_calls",
       "message":{"role":"assistant","content":"Yes","reasoning_content":"hm","tool_calls":[{"function":{"name":"f","arguments":"{}"},"id":"c","index":0}]}}]},
       "usage":{"input_tokens":22,"output_tokens":17,"total_tokens":39,"prompt_tokens_details":{"cached_tokens":20},"output_tokens_details":{"reasoning_tokens":3}}}"#;
     assert_eq!(
-        Answer::of(API, JSON).read(answer.as_bytes()),
+        TestResponse::of(API, JSON).read(answer.as_bytes()),
         [
             started(Some("r-1"), None),
             stopped(0, "tool_calls"),
@@ -95,29 +95,29 @@ fn whole_answers() {
         ]
     );
     let parts = r#"{"output":{"choices":[{"message":{"content":[{"text":"a"},{"text":"b"}]}}]}}"#;
-    assert_eq!(Answer::of(API, JSON).read(parts.as_bytes()), [r#"0 Text "ab""#]);
+    assert_eq!(TestResponse::of(API, JSON).read(parts.as_bytes()), [r#"0 Text "ab""#]);
     let older = r#"{"output":{"text":"a","finish_reason":"stop"}}"#;
     let expected = [r#"0 Text "a""#.to_owned(), stopped(0, "stop")];
-    assert_eq!(Answer::of(API, JSON).read(older.as_bytes()), expected);
+    assert_eq!(TestResponse::of(API, JSON).read(older.as_bytes()), expected);
     let embeddings = r#"{"output":{"embeddings":[{"embedding":[0.5],"text_index":0}]},"usage":{"total_tokens":6},"request_id":"r"}"#;
-    let read = Answer::of(Api::DashScopeEmbeddings, JSON).read(embeddings.as_bytes());
+    let read = TestResponse::of(Api::DashScopeEmbeddings, JSON).read(embeddings.as_bytes());
     let counts = usage([Some(6), None, None, None, None]);
     assert_eq!(read, [counts, started(Some("r"), None)]);
 }
 
 #[test]
-fn errors_before_and_within() {
+fn reads_errors_of_bodies_and_streams() {
     let error = r#"{"code":"DataInspectionFailed","message":"No.","request_id":"r"}"#;
     let kind = [failed(Some("DataInspectionFailed"))];
-    assert_eq!(Answer::of(API, JSON).status(400).read(error.as_bytes()), kind);
+    assert_eq!(TestResponse::of(API, JSON).status(400).read(error.as_bytes()), kind);
     let named = format!("id:1\nevent:error\n:HTTP_STATUS/400\ndata:{error}\n\n");
-    assert_eq!(Answer::of(API, STREAM).read(named.as_bytes()), kind);
+    assert_eq!(TestResponse::of(API, STREAM).read(named.as_bytes()), kind);
     assert_eq!(stream(&[error])[1..], kind);
     assert_eq!(stream(&["{\"a\" 1}"]), ["Odd(BadJson)"]);
 }
 
 #[test]
-fn what_a_request_asks_for() {
+fn reads_all_facts_of_a_request() {
     let facts = asked(
         API,
         r#"{"model":"qwen-plus","input":{"messages":[{"role":"system","content":"b\u00e9"},{"role":"user","content":[{"text":"four"},{"image":"http://x"}]}]},
@@ -149,10 +149,10 @@ fn what_a_request_asks_for() {
 
 proptest::proptest! {
     #[test]
-    fn no_answer_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"data:{\"output\":{\"choices\":[{\"message\":{\"content\":\"", bytes.as_slice(), b"\"}}]}}\n\n"].concat();
         for body in [&framed, &bytes] {
-            let answer = Answer::of(API, None).status(status);
+            let answer = TestResponse::of(API, None).status(status);
             let pieces: Vec<&[u8]> = body.chunks(3).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
         }

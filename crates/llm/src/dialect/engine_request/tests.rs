@@ -1,9 +1,9 @@
-//! Answers as each engine writes them, framed and read whole, byte by byte and cut in two at every place.
+//! Responses as each engine sends them: whole, byte by byte and cut in two at every place.
 
 use std::time::Duration;
 
 use crate::dialect::testing::{
-    Answer, JSON, STREAM, asked, events, failed, started, stopped, usage,
+    JSON, STREAM, TestResponse, asked, events, failed, started, stopped, usage,
 };
 use crate::dialect::*;
 use tokengauge_types::label::Name;
@@ -17,11 +17,11 @@ const ENGINES: [Api; 5] = [
 ];
 
 fn stream(api: Api, messages: &[&str]) -> Vec<String> {
-    Answer::of(api, STREAM).read(events(messages).as_bytes())
+    TestResponse::of(api, STREAM).read(events(messages).as_bytes())
 }
 
 fn body(api: Api, body: &str) -> Vec<String> {
-    Answer::of(api, JSON).read(body.as_bytes())
+    TestResponse::of(api, JSON).read(body.as_bytes())
 }
 
 fn text(text: &str) -> String {
@@ -33,7 +33,7 @@ fn clocked(timings: Timings) -> String {
 }
 
 #[test]
-fn tgi_streams_tokens_and_then_repeats_them() {
+fn reads_tgi_streams_once() {
     let messages = [
         r#"{"index":1,"token":{"id":10,"text":" low","logprob":-0.1,"special":false},"generated_text":null,"details":null}"#,
         r#"{"index":2,"token":{"id":11,"text":" t\u00efde","logprob":-0.2,"special":false},"top_tokens":[{"id":9,"text":" no"}],"generated_text":null,"details":null}"#,
@@ -43,7 +43,7 @@ fn tgi_streams_tokens_and_then_repeats_them() {
         [stopped(0, "eos_token"), usage([Some(6), Some(3), None, None, None]), "Done".to_owned()];
     assert_eq!(stream(Api::TgiGenerate, &messages), [&[text(" low tïde")][..], &end].concat());
     assert_eq!(stream(Api::TgiGenerate, &messages[..2]), [text(" low tïde")]);
-    // Without details only the text says that this was the last token.
+    // Without details, only the text shows that this is the last token.
     let last =
         r#"{"token":{"id":1,"text":".","special":false},"generated_text":".","details":null}"#;
     assert_eq!(stream(Api::TgiGenerate, &[last]), [text("."), "Done".to_owned()]);
@@ -52,7 +52,7 @@ fn tgi_streams_tokens_and_then_repeats_them() {
 }
 
 #[test]
-fn tgi_answers_with_an_object_or_a_list() {
+fn reads_tgi_objects_and_lists() {
     let details = r#""details":{"finish_reason":"length","generated_tokens":2,"seed":0,"prefill":[{"id":1,"text":"p"}],"tokens":[{"id":5,"text":" a","special":false}]}"#;
     let end = [stopped(0, "length"), usage([None, Some(2), None, None, None])];
     let first = format!(r#"{{{details},"generated_text":" a b"}}"#);
@@ -77,11 +77,11 @@ fn tgi_answers_with_an_object_or_a_list() {
 }
 
 #[test]
-fn tgi_repeats_the_prompt_where_it_is_asked_to() {
+fn skips_the_repeated_prompt_of_tgi() {
     let request = r#"{"parameters":{"return_full_text":true},"inputs":"Où est"}"#;
     let answer = r#"[{"generated_text":"O\u00f9 est Brest"}]"#;
     let of = |request| {
-        let answered = Answer::of(Api::TgiGenerate, JSON).to(request);
+        let answered = TestResponse::of(Api::TgiGenerate, JSON).to(request);
         answered.read(answer.as_bytes())
     };
     assert_eq!(of(request), [text(" Brest")]);
@@ -92,7 +92,7 @@ fn tgi_repeats_the_prompt_where_it_is_asked_to() {
 }
 
 #[test]
-fn llama_cpp_streams_text_and_says_at_the_end_how_it_went() {
+fn reads_llama_cpp_streams() {
     let messages = [
         r#"{"index":0,"content":" ebb","tokens":[7],"stop":false,"id_slot":-1,"tokens_predicted":1,"tokens_evaluated":28}"#,
         r#"{"index":0,"content":" and","tokens":[8],"stop":false,"id_slot":-1,"tokens_predicted":2,"tokens_evaluated":28}"#,
@@ -117,7 +117,7 @@ fn llama_cpp_streams_text_and_says_at_the_end_how_it_went() {
 }
 
 #[test]
-fn llama_cpp_answers_whole_and_in_lists() {
+fn reads_llama_cpp_objects_and_lists() {
     let old = r#"{"content":" ebb","model":"m.gguf","prompt":"tide","stop":true,"stopped_eos":false,"stopped_limit":true,"stopped_word":false,"stopping_word":"","timings":{"predicted_ms":10.0,"predicted_n":1,"prompt_ms":5.0,"prompt_n":4},"tokens_cached":5,"tokens_evaluated":4,"tokens_predicted":1,"truncated":false}"#;
     let timings = Timings {
         prefill: Some(Duration::from_millis(5)),
@@ -144,15 +144,15 @@ fn llama_cpp_answers_whole_and_in_lists() {
         [&[text("a"), stopped(0, "eos"), usage([Some(4), Some(1), None, None, None])][..], &end]
             .concat()
     );
-    // Two completions of one prompt read it once.
-    let twice = Answer::of(Api::LlamaCppCompletion, JSON).to(r#"{"prompt":"x","n_cmpl":2}"#);
+    // Two completions share one prompt.
+    let twice = TestResponse::of(Api::LlamaCppCompletion, JSON).to(r#"{"prompt":"x","n_cmpl":2}"#);
     assert_eq!(
         twice.read(listed.as_bytes()).last(),
         Some(&usage([Some(4), Some(3), None, None, None]))
     );
 }
 
-/// A message of SGLang's: its text, how many tokens that was, and the reason.
+/// Returns a message of SGLang with a text, its number of tokens and the reason to stop.
 fn sglang(text: &str, tokens: u32, reason: &str) -> String {
     format!(
         r#"{{"text":"{text}","output_ids":[1],"meta_info":{{"id":"a1","finish_reason":{reason},"prompt_tokens":9,"weight_version":"default","completion_tokens":{tokens},"cached_tokens":8}}}}"#
@@ -160,7 +160,7 @@ fn sglang(text: &str, tokens: u32, reason: &str) -> String {
 }
 
 #[test]
-fn sglang_says_the_whole_text_so_far_or_only_what_is_new() {
+fn reads_cumulative_and_incremental_streams_of_sglang() {
     let counts = |output| usage([Some(9), Some(output), Some(8), None, None]);
     let expected = [
         started(Some("a1"), None),
@@ -191,7 +191,7 @@ fn sglang_says_the_whole_text_so_far_or_only_what_is_new() {
 }
 
 #[test]
-fn sglang_answers_whole_and_in_lists() {
+fn reads_sglang_objects_and_lists() {
     let answer = r#"{"text":" Brest","output_ids":[5],"meta_info":{"id":"a1","finish_reason":{"type":"length","length":1},"prompt_tokens":9,"completion_tokens":1,"cached_tokens":0,"e2e_latency":0.25}}"#;
     let total = Timings { total: Some(Duration::from_millis(250)), ..Timings::default() };
     let one = [
@@ -204,7 +204,7 @@ fn sglang_answers_whole_and_in_lists() {
     assert_eq!(body(Api::SglangGenerate, answer), one);
     let two = format!("[{answer},{answer}]");
     let of = |request| {
-        let answered = Answer::of(Api::SglangGenerate, JSON).to(request);
+        let answered = TestResponse::of(Api::SglangGenerate, JSON).to(request);
         let read = answered.read(two.as_bytes());
         assert!(read.contains(&stopped(1, "length")));
         read.into_iter().rfind(|line| line.starts_with("Usage"))
@@ -215,7 +215,7 @@ fn sglang_answers_whole_and_in_lists() {
 }
 
 #[test]
-fn sglang_aborts() {
+fn reports_aborts_of_sglang() {
     let abort = r#"{"type":"abort","message":"No room.","status_code":503,"err_type":"ServiceUnavailable"}"#;
     let read = stream(Api::SglangGenerate, &[&sglang("", 0, abort)]);
     let counts = usage([Some(9), Some(0), Some(8), None, None]);
@@ -228,7 +228,7 @@ fn sglang_aborts() {
 }
 
 #[test]
-fn vllm_repeats_the_prompt_and_all_that_was_said() {
+fn skips_repeated_text_of_vllm() {
     let lines = [
         r#"{"text": ["Où est Br", "Où est"]}"#,
         r#"{"text": ["Où est Brest", "Où est Pa"]}"#,
@@ -237,18 +237,18 @@ fn vllm_repeats_the_prompt_and_all_that_was_said() {
     let expected =
         [text(" Brest"), r#"1 Text " Pa""#.to_owned(), text("?"), r#"1 Text "ris""#.to_owned()];
     let answer =
-        Answer::of(Api::VllmGenerate, None).to(r#"{"prompt":"Où est","n":2,"stream":true}"#);
+        TestResponse::of(Api::VllmGenerate, None).to(r#"{"prompt":"Où est","n":2,"stream":true}"#);
     for between in ["\n", "\0"] {
         let body: String = lines.iter().map(|line| format!("{line}{between}")).collect();
         assert_eq!(answer.read(body.as_bytes()), expected, "{between:?}");
     }
-    let whole = Answer::of(Api::VllmGenerate, JSON).to(r#"{"prompt":"Où est"}"#);
+    let whole = TestResponse::of(Api::VllmGenerate, JSON).to(r#"{"prompt":"Où est"}"#);
     let both = [text(" Brest?"), r#"1 Text " Paris""#.to_owned()];
     assert_eq!(whole.read(lines[2].as_bytes()), both);
 }
 
 #[test]
-fn triton_streams_pieces_without_an_end() {
+fn reads_triton_streams_without_end_mark() {
     let message = |text: &str| {
         format!(
             r#"{{"model_name":"ensemble","model_version":"1","sequence_end":false,"sequence_id":0,"text_output":"{text}"}}"#
@@ -266,7 +266,7 @@ fn triton_streams_pieces_without_an_end() {
 }
 
 #[test]
-fn triton_counts_and_gives_reasons_where_asked() {
+fn reads_counts_and_reasons_of_triton() {
     let messages = [
         r#"{"model_name":"vllm_model","model_version":"1","text_output":"The","finish_reason":"None","num_input_tokens":5,"num_output_tokens":1}"#,
         r#"{"model_name":"vllm_model","model_version":"1","text_output":[" tide"],"finish_reason":["length"],"num_input_tokens":5,"num_output_tokens":[2]}"#,
@@ -301,11 +301,11 @@ fn triton_counts_and_gives_reasons_where_asked() {
 }
 
 #[test]
-fn triton_repeats_the_prompt_where_it_is_asked_to() {
+fn skips_the_repeated_prompt_of_triton() {
     let answer = r#"{"model_name":"m","text_output":"Where is Brest"}"#;
     let of = |exclude: &str| {
         let request = format!(r#"{{"text_input":"Where is"{exclude}}}"#);
-        let answer_to = Answer::of(Api::TritonGenerate, JSON).to(&request);
+        let answer_to = TestResponse::of(Api::TritonGenerate, JSON).to(&request);
         answer_to.read(answer.as_bytes()).pop().unwrap()
     };
     assert_eq!(of(r#","exclude_input_in_output":false"#), text(" Brest"));
@@ -313,7 +313,7 @@ fn triton_repeats_the_prompt_where_it_is_asked_to() {
 }
 
 #[test]
-fn errors_before_and_within() {
+fn reads_errors_of_bodies_and_streams() {
     for (api, message, kind) in [
         (
             Api::TgiGenerate,
@@ -329,22 +329,25 @@ fn errors_before_and_within() {
         (Api::VllmGenerate, r#"{"error":"No."}"#, None),
         (Api::TritonGenerate, r#"{"error":"No."}"#, None),
     ] {
-        let refused = Answer::of(api, JSON).status(422);
+        let refused = TestResponse::of(api, JSON).status(422);
         assert_eq!(refused.read(message.as_bytes()), [failed(kind)], "{api:?}");
-        let declared_stream = Answer::of(api, STREAM).status(500);
+        let declared_stream = TestResponse::of(api, STREAM).status(500);
         assert_eq!(declared_stream.read(events(&[message, message]).as_bytes()), [failed(kind)]);
         assert_eq!(body(api, message), [failed(kind)], "{api:?}");
         assert_eq!(stream(api, &[message, "[DONE]"]), [failed(kind), "Done".to_owned()]);
-        assert_eq!(Answer::of(api, None).status(404).read(b"Not DetectedApi"), [failed(None)]);
+        assert_eq!(
+            TestResponse::of(api, None).status(404).read(b"Not DetectedApi"),
+            [failed(None)]
+        );
         let named = format!("event: error\ndata: {message}\n\n");
         let field = format!("error: {message}\n\n");
-        assert_eq!(Answer::of(api, STREAM).read(field.as_bytes()), [failed(kind)]);
-        assert_eq!(Answer::of(api, STREAM).read(named.as_bytes()), [failed(kind)]);
+        assert_eq!(TestResponse::of(api, STREAM).read(field.as_bytes()), [failed(kind)]);
+        assert_eq!(TestResponse::of(api, STREAM).read(named.as_bytes()), [failed(kind)]);
     }
 }
 
 #[test]
-fn the_prompt_tells_whose_request_it_is() {
+fn detects_the_engine_by_the_prompt() {
     let api = |by_path, body| asked(by_path, body).api;
     let generate = Api::VllmGenerate;
     for (body, expected) in [
@@ -380,7 +383,7 @@ fn the_prompt_tells_whose_request_it_is() {
 }
 
 #[test]
-fn what_a_request_asks_for() {
+fn reads_all_facts_of_a_request() {
     let common = RequestFacts {
         stream: Some(true),
         max_tokens: Some(20),
@@ -433,7 +436,7 @@ fn what_a_request_asks_for() {
 }
 
 #[test]
-fn what_an_infill_asks_for_and_an_empty_stop_word() {
+fn reads_facts_of_infill_and_ignores_empty_stop_words() {
     let infill = r#"{"input_prefix":"ab","input_suffix":"c","input_extra":[{"filename":"f","text":"de"}],"n_predict":-1}"#;
     let infill = asked(Api::LlamaCppCompletion, infill);
     assert_eq!((infill.prompt_bytes, infill.max_tokens), (5, None));
@@ -442,7 +445,7 @@ fn what_an_infill_asks_for_and_an_empty_stop_word() {
 }
 
 #[test]
-fn fields_of_wrong_types_are_no_fields() {
+fn ignores_fields_of_wrong_types() {
     for (api, message) in [
         (Api::TgiGenerate, r#"{"token":[{"text":"a"}],"generated_text":7,"details":"x"}"#),
         (
@@ -467,12 +470,12 @@ fn fields_of_wrong_types_are_no_fields() {
 
 proptest::proptest! {
     #[test]
-    fn no_answer_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let within = |before: &[u8]| [before, bytes.as_slice(), b"\"}\n\n"].concat();
         let bodies = [within(b"data: {\"text\":\""), within(b"data: {\"content\":\""), within(b"{\"text_output\":\""), within(b"[{\"generated_text\":\"")];
         for body in &bodies {
             for api in ENGINES {
-                let answer = Answer::of(api, None).status(status);
+                let answer = TestResponse::of(api, None).status(status);
                 let pieces: Vec<&[u8]> = body.chunks(3).collect();
                 proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
             }

@@ -2,7 +2,7 @@
 
 use crate::dialect::Part;
 
-/// The most candidates with calls of their own. Google allows 8.
+/// The most candidates whose calls are numbered separately. Google allows 8.
 const MOST_CANDIDATES: usize = 128;
 
 /// How many calls each candidate has.

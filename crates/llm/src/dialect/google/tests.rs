@@ -1,25 +1,26 @@
-//! Answers in the likeness of Gemini's and Vertex AI's, framed and read whole, byte by byte and cut in two at every
-//! place.
+//! Responses as Gemini and Vertex AI send them: whole, byte by byte and cut in two at every place.
 
 use proptest::prelude::*;
 
-use crate::dialect::testing::{Answer, JSON, STREAM, events, failed, started, stopped, usage};
+use crate::dialect::testing::{
+    JSON, STREAM, TestResponse, events, failed, started, stopped, usage,
+};
 use crate::dialect::*;
 use tokengauge_types::label::Name;
 
 const GENERATE: Api = Api::GeminiGenerateContent;
 
 fn read(api: Api, status: u16, body: &str) -> Vec<String> {
-    Answer::of(api, JSON).status(status).read(body.as_bytes())
+    TestResponse::of(api, JSON).status(status).read(body.as_bytes())
 }
 
-/// A stream of server-sent events, which Google ends with CRLF.
+/// Returns a stream of server-sent events with Google's CRLF line ends.
 fn sse(messages: &[&str]) -> Vec<String> {
     let body = events(messages).replace('\n', "\r\n");
-    Answer::of(GENERATE, STREAM).read(body.as_bytes())
+    TestResponse::of(GENERATE, STREAM).read(body.as_bytes())
 }
 
-/// The same messages as one array, printed as Google does.
+/// Returns the same messages as one list, formatted as Google does.
 fn array(messages: &[&str]) -> Vec<String> {
     let printed = messages.iter().map(|message| {
         let value: serde_json::Value = serde_json::from_str(message).unwrap();
@@ -29,13 +30,13 @@ fn array(messages: &[&str]) -> Vec<String> {
     read(GENERATE, 200, &body)
 }
 
-/// A message whose only candidate has these parts.
+/// Returns a message whose only candidate has these parts.
 fn parts(parts: &str) -> String {
     format!(r#"{{"candidates":[{{"content":{{"role":"model","parts":[{parts}]}},"index":0}}]}}"#)
 }
 
-/// What these lists of parts say, each a message.
-fn said(lists: &[&str]) -> Vec<String> {
+/// Returns the events of these lists of parts, one message each.
+fn lines(lists: &[&str]) -> Vec<String> {
     let messages: Vec<String> = lists.iter().map(|list| parts(list)).collect();
     let messages: Vec<&str> = messages.iter().map(String::as_str).collect();
     let streamed = sse(&messages);
@@ -88,7 +89,7 @@ fn an_ordinary_stream_in_both_shapes() {
 }
 
 #[test]
-fn a_whole_answer_says_the_same() {
+fn reads_the_same_from_a_json_body() {
     let [.., last] = ORDINARY;
     let text = r#"{"text":"Hm.","thought":true},{"text":"Good"},{"text":" day","thoughtSignature":"c2ln"}"#;
     let body = last.replace(r#"{"text":"","thoughtSignature":"c2ln"}"#, text);
@@ -123,24 +124,24 @@ fn a_text_is_known_for_a_thought_when_it_is_over() {
         let short = whole(&format!(r#"{{{before}"text":"Hm."{after}}}"#));
         assert_eq!(short, [format!(r#"0 {part} "Hm.""#)]);
     }
-    // Not held back for ever: so long a text is the answer.
+    // A text of this length is not held back: it is not a thought.
     let body = parts(&format!(r#"{{"text":"{long}","thought":true}},{{"text":"b"}}"#));
-    let lines = Answer::of(GENERATE, JSON).cut(&[body.as_bytes()]);
+    let lines = TestResponse::of(GENERATE, JSON).cut(&[body.as_bytes()]);
     assert_eq!(lines, [format!("0 Text \"{long}b\"")]);
-    // What was held back when the answer broke off counts.
+    // Text that is held back when the body is cut counts.
     let cut = r#"{"candidates":[{"content":{"parts":[{"text":"Half a sen"#;
     assert_eq!(read(GENERATE, 200, cut), [r#"0 Text "Half a sen""#, "Odd(Unterminated)"]);
 }
 
 #[test]
-fn what_functions_are_called_with_is_read_as_text() {
+fn reads_arguments_as_text() {
     let calls = r#"{"functionCall":{"name":"f","args":{"city" : "Rome, \"IT\"", "days":[1, 2]},"id":"c1"},"thoughtSignature":"c2ln"},{"functionCall":{"name":"g","args":{}}},{"functionCall":{"name":"h"}},{"functionCall":{"name":"i","args":null}}"#;
     let expected =
         [r#"0 Tool(0) "{\"city\":\"Rome, \\\"IT\\\"\",\"days\":[1,2]}""#, r#"0 Tool(1) "{}""#];
-    assert_eq!(said(&[calls]), expected);
+    assert_eq!(lines(&[calls]), expected);
     assert_eq!(whole(calls), expected);
     let later = r#"{"functionCall":{"name":"j","args":{"a":1}}}"#;
-    assert_eq!(said(&[calls, later])[2], r#"0 Tool(4) "{\"a\":1}""#);
+    assert_eq!(lines(&[calls, later])[2], r#"0 Tool(4) "{\"a\":1}""#);
     let lone = r#"{"functionCall":{"name":"f","args":{"a":"\ud83d"}}},{"text":"\ud83d"}"#;
     assert_eq!(
         sse(&[&parts(lone)]),
@@ -172,12 +173,12 @@ fn code_is_generated_and_its_result_and_images_are_not() {
         r#"0 Tool(1) "{\"queries\":[\"x\"]}""#,
         r#"0 Text "1.""#,
     ];
-    assert_eq!(said(&[list]), expected);
+    assert_eq!(lines(&[list]), expected);
     assert_eq!(whole(list), expected);
 }
 
 #[test]
-fn each_candidate_has_its_own_end() {
+fn ends_each_candidate() {
     let messages = [
         r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"index":1},{"content":{"parts":[{"text":"b"}]}}]}"#,
         r#"{"candidates":[{"finishReason":"STOP","index":1}]}"#,
@@ -199,7 +200,7 @@ fn each_candidate_has_its_own_end() {
 }
 
 #[test]
-fn enums_may_be_numbers_and_numbers_strings() {
+fn reads_enums_as_numbers_and_numbers_as_strings() {
     let message = r#"{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":1}],"usageMetadata":{"promptTokenCount":"7","candidatesTokenCount":2.0,"trafficType":1,"promptTokensDetails":[{"modality":1,"tokenCount":3},{"modality":4,"tokenCount":"4"},{"modality":9,"tokenCount":1}]}}"#;
     let expected = Usage {
         input: Some(7),
@@ -240,7 +241,7 @@ fn an_answer_may_be_wrapped() {
 }
 
 #[test]
-fn a_tier_is_told_by_its_name() {
+fn reads_a_tier_that_is_a_name() {
     let tier = |usage: &str| sse(&[&format!(r#"{{"usageMetadata":{{{usage}}}}}"#)]);
     let said =
         |word| [format!("Tier {{ service_tier: Some({word:?}), system_fingerprint: None }}")];
@@ -282,7 +283,7 @@ fn an_error_before_the_answer() {
         assert_eq!(read(api, 429, ERROR), exhausted, "{api:?}");
         assert_eq!(read(api, 429, &format!("[{ERROR}]")), exhausted, "{api:?}");
     }
-    let streamed = Answer::of(GENERATE, STREAM).status(429);
+    let streamed = TestResponse::of(GENERATE, STREAM).status(429);
     assert_eq!(streamed.read(ERROR.as_bytes()), exhausted);
     let page = "<!DOCTYPE html>\n<title>Error 404 (Not DetectedApi)!!1</title>";
     assert_eq!(read(GENERATE, 404, page), [failed(None)]);
@@ -299,21 +300,21 @@ fn an_error_within_the_stream() {
     let text = parts(r#"{"text":"First"}"#);
     let expected = [r#"0 Text "First""#.to_owned(), failed(Some("RESOURCE_EXHAUSTED"))];
     let one_line: String = ERROR.lines().map(str::trim).collect();
-    // As an event, as an element, and as plain JSON between events.
+    // As an event, as a list element, and as bare JSON between events.
     assert_eq!(sse(&[&text, &one_line]), expected);
     assert_eq!(sse(&[&text, &one_line, &one_line]), expected);
     assert_eq!(sse(&[&text, &format!("[{one_line}]")]), expected);
     assert_eq!(array(&[&text, &one_line]), expected);
     for stray in [ERROR, &one_line, &format!("[{ERROR}]")] {
         let body = format!("data: {text}\r\n\r\n{stray}\r\n");
-        assert_eq!(Answer::of(GENERATE, STREAM).read(body.as_bytes()), expected, "{stray}");
+        assert_eq!(TestResponse::of(GENERATE, STREAM).read(body.as_bytes()), expected, "{stray}");
     }
     let nothing = format!("data: {text}\n\n{{\"a\": {{\"error\": 1}}}}\n");
-    assert_eq!(Answer::of(GENERATE, STREAM).read(nothing.as_bytes()), expected[..1]);
+    assert_eq!(TestResponse::of(GENERATE, STREAM).read(nothing.as_bytes()), expected[..1]);
 }
 
 #[test]
-fn what_is_not_json_is_odd() {
+fn reports_malformed_json() {
     let text = parts(r#"{"text":"a"}"#);
     assert_eq!(
         sse(&["{\"candidates\":", &text, "[DONE]"]),
@@ -327,7 +328,7 @@ fn what_is_not_json_is_odd() {
 /// A streamed interaction.
 fn steps(messages: &[&str]) -> Vec<String> {
     let body = events(messages);
-    Answer::of(Api::GeminiInteractions, STREAM).read(body.as_bytes())
+    TestResponse::of(Api::GeminiInteractions, STREAM).read(body.as_bytes())
 }
 
 #[test]
@@ -430,13 +431,13 @@ fn a_whole_interaction() {
         usage([Some(65), Some(64), Some(0), None, Some(47)]),
     ];
     assert_eq!(read(Api::GeminiInteractions, 200, INTERACTION), expected);
-    // What is fetched was generated before.
+    // A fetched interaction was counted when it was generated.
     let fetched = read(Api::GeminiStoredInteraction, 200, INTERACTION);
     assert_eq!(fetched, expected[..4]);
 }
 
 #[test]
-fn embeddings_and_counts_generate_nothing() {
+fn reads_no_text_of_embeddings_and_counts() {
     let nothing: [String; 0] = [];
     let counted = r#"{"totalTokens":7,"promptTokensDetails":[{"modality":"TEXT","tokenCount":7}]}"#;
     assert_eq!(read(Api::GeminiCountTokens, 200, counted), nothing);
@@ -465,7 +466,7 @@ fn asked(api: Api, body: &str) -> RequestFacts {
 }
 
 #[test]
-fn everything_a_request_may_ask_for() {
+fn reads_all_facts_of_a_request() {
     let camel = r#"{"contents":[{"role":"user","parts":[{"text":"d\u00e9"},{"inlineData":{"mimeType":"image/png","data":"AAAA"}},{"text":"x"}]}],"systemInstruction":{"parts":[{"text":"two"}]},"tools":[{"functionDeclarations":[{"name":"f"}]}],"generationConfig":{"temperature":0.5,"topP":1,"topK":40.0,"candidateCount":2,"maxOutputTokens":99,"stopSequences":["a","b"],"seed":-7,"presencePenalty":0.25,"frequencyPenalty":-1.5,"responseMimeType":"application/json","responseSchema":{"type":"OBJECT"},"thinkingConfig":{"thinkingBudget":512,"includeThoughts":true}},"serviceTier":"flex","model":"models/other"}"#;
     let expected = RequestFacts {
         model: Name::new("m"),
@@ -509,7 +510,7 @@ fn everything_a_request_may_ask_for() {
 }
 
 #[test]
-fn how_the_answer_is_to_be() {
+fn reads_the_requested_output() {
     let of = |config: &str| asked(GENERATE, &format!(r#"{{"generationConfig":{{{config}}}}}"#));
     let level = |config| of(config).reasoning_level;
     assert_eq!(
@@ -528,7 +529,7 @@ fn how_the_answer_is_to_be() {
 }
 
 #[test]
-fn what_the_other_requests_ask_for() {
+fn reads_facts_of_other_requests() {
     let counted = r#"{"generateContentRequest":{"model":"models/x","contents":[{"parts":[{"text":"abc"}]}]}}"#;
     assert_eq!(asked(Api::GeminiCountTokens, counted).prompt_bytes, 3);
     let one = r#"{"content":{"parts":[{"text":"abc"}]},"outputDimensionality":256}"#;
@@ -548,7 +549,7 @@ fn what_the_other_requests_ask_for() {
 }
 
 #[test]
-fn what_an_interaction_asks_for() {
+fn reads_facts_of_an_interaction() {
     let facts = |body: &str| {
         let mut reader = RequestReader::new(&DetectedApi {
             api: Api::GeminiInteractions,
@@ -595,7 +596,7 @@ proptest! {
         let mut body = words.concat().into_bytes();
         body.extend(noise);
         for api in [GENERATE, Api::GeminiInteractions, Api::VertexPredict] {
-            let answer = Answer::of(api, JSON).status(if failed { 500 } else { 200 });
+            let answer = TestResponse::of(api, JSON).status(if failed { 500 } else { 200 });
             let pieces: Vec<&[u8]> = body.chunks(size).collect();
             prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&body]));
         }

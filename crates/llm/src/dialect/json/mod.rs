@@ -394,7 +394,7 @@ impl<F: Copy> JsonScanner<F> {
         }
     }
 
-    /// Skips what stands between the strings of a value.
+    /// Skips the bytes between the strings of a value.
     fn skip_structure<'a>(&mut self, rest: &'a [u8], mut depth: u32) -> &'a [u8] {
         let mut bytes = rest.iter();
         for byte in bytes.by_ref() {

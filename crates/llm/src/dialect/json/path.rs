@@ -89,7 +89,7 @@ impl<F: Copy> Paths<F> {
         root
     }
 
-    /// Returns the matches of a key, or of a list element if there is none, below a value `depth` steps from the root.
+    /// Returns the matches of a key below a value `depth` steps from the root. `None` is an element of a list.
     pub fn step(&self, open: u128, depth: usize, key: Option<&str>) -> Matches {
         let is_wrapper = depth == 0 && key.is_some_and(|key| self.wrappers.contains(&key));
         let mut matches = if is_wrapper { self.root() } else { Matches::default() };
@@ -123,17 +123,26 @@ impl<F: Copy> Paths<F> {
     pub fn meanings(&self, ended: u128) -> impl Iterator<Item = Meaning<F>> + '_ {
         bits(ended).filter_map(|row| {
             let row = usize::try_from(row).ok()?;
-            let fields = self.base.iter().chain(self.own).map(|(_, field)| Meaning::Field(*field));
-            let errors = self.errors.iter().map(|(_, field)| Meaning::Error(*field));
-            fields.chain(errors).nth(row)
+            if let Some((_, field)) = self.field(row) {
+                return Some(Meaning::Field(*field));
+            }
+            let row = row - self.base.len() - self.own.len();
+            self.errors.get(row).map(|(_, field)| Meaning::Error(*field))
         })
     }
 
     fn path(&self, row: u32) -> &'static str {
         let row = usize::try_from(row).unwrap_or(usize::MAX);
-        let fields = self.base.iter().chain(self.own).map(|(path, _)| *path);
-        let errors = self.errors.iter().map(|(path, _)| *path);
-        fields.chain(errors).nth(row).unwrap_or_default()
+        if let Some((path, _)) = self.field(row) {
+            return path;
+        }
+        let row = row - self.base.len() - self.own.len();
+        self.errors.get(row).map_or("", |(path, _)| *path)
+    }
+
+    fn field(&self, row: usize) -> Option<&'static Row<F>> {
+        let own = || self.own.get(row.checked_sub(self.base.len())?);
+        self.base.get(row).or_else(own)
     }
 }
 

@@ -27,7 +27,7 @@ fn scan(pieces: &[&[u8]]) -> (Vec<String>, Outcome, bool) {
     let mut scanner = JsonScanner::new(&PATHS);
     let mut out = |meaning: Meaning<&str>, position: Position<'_>, value: Value<'_>| {
         let Meaning::Field(label) = meaning else {
-            panic!("there are no errors");
+            panic!("the table has no error rows");
         };
         let lists = [position.roots, position.lists].concat();
         match value {
@@ -225,7 +225,7 @@ fn matches(row: &str, path: &[Step]) -> bool {
     row.len() == path.len() && row.iter().zip(path).all(same)
 }
 
-/// Adds the lines that the scanner shall deliver for a parsed value.
+/// Adds the expected lines for a parsed value.
 fn expect(roots: &[u32], path: &[Step], value: &Json, lines: &mut Vec<String>) {
     let rows: Vec<_> = ROWS.iter().filter(|(row, _)| matches(row, path)).collect();
     let positions = path.iter().filter_map(|step| match step {

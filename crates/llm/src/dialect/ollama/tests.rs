@@ -1,8 +1,8 @@
-//! Answers as Ollama writes them, framed and read whole, byte by byte and cut in two at every place.
+//! Responses as Ollama sends them: whole, byte by byte and cut in two at every place.
 
 use std::time::Duration;
 
-use crate::dialect::testing::{Answer, JSON, asked, failed, started, stopped, usage};
+use crate::dialect::testing::{JSON, TestResponse, asked, failed, started, stopped, usage};
 use crate::dialect::*;
 use tokengauge_types::label::Name;
 
@@ -10,8 +10,8 @@ const LINES: Option<&str> = Some("application/x-ndjson");
 
 fn lines(api: Api, lines: &[&str]) -> Vec<String> {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    let declared = Answer::of(api, LINES).read(body.as_bytes());
-    let as_json = Answer::of(api, JSON).cut(&[body.as_bytes()]);
+    let declared = TestResponse::of(api, LINES).read(body.as_bytes());
+    let as_json = TestResponse::of(api, JSON).cut(&[body.as_bytes()]);
     if lines.len() > 1 {
         assert_eq!(as_json, declared, "whatever the declared type");
     }
@@ -19,7 +19,7 @@ fn lines(api: Api, lines: &[&str]) -> Vec<String> {
 }
 
 fn body(api: Api, body: &str) -> Vec<String> {
-    Answer::of(api, JSON).read(body.as_bytes())
+    TestResponse::of(api, JSON).read(body.as_bytes())
 }
 
 fn clocked(total: u64, load: u64, prefill: Option<u64>, decode: u64) -> String {
@@ -60,7 +60,7 @@ fn a_chat_stream() {
 }
 
 #[test]
-fn tool_calls_come_whole_and_are_numbered_over_the_stream() {
+fn numbers_tool_calls_across_messages() {
     let call = |arguments: &str| {
         format!(
             r#"{{"model":"m","message":{{"role":"assistant","content":"","tool_calls":[{{"function":{{"name":"f","arguments":{arguments}}}}}]}},"done":false}}"#
@@ -107,7 +107,7 @@ fn a_stream_of_generate_and_an_old_end_without_counts() {
 }
 
 #[test]
-fn whole_answers() {
+fn reads_json_bodies() {
     let chat = r#"{"model":"m","created_at":"2025-06-01T10:00:00Z","message":{"role":"assistant","content":"Yes \"so\"","thinking":"hm",
       "tool_calls":[{"id":"call_1","function":{"index":0,"name":"f","arguments":{"a": "x y"}}},{"function":{"name":"g","arguments":{}}}]},
       "done_reason":"stop","done":true,"total_duration":10,"load_duration":1,"prompt_eval_count":5,"prompt_eval_duration":2,"eval_count":4,"eval_duration":7}"#;
@@ -136,7 +136,7 @@ fn whole_answers() {
 }
 
 #[test]
-fn embeddings_have_only_input() {
+fn reads_input_of_embeddings() {
     let answer = r#"{"model":"all-minilm","embeddings":[[0.25,-1e-9],[1,2]],"total_duration":14,"load_duration":1,"prompt_eval_count":8}"#;
     let timings = Timings {
         load: Some(Duration::from_nanos(1)),
@@ -155,11 +155,11 @@ fn embeddings_have_only_input() {
 }
 
 #[test]
-fn errors_before_and_within() {
+fn reads_errors_of_bodies_and_streams() {
     let missing = r#"{"error":"model \"m\" not found, try pulling it first"}"#;
-    let refused = Answer::of(Api::OllamaChat, JSON).status(404);
+    let refused = TestResponse::of(Api::OllamaChat, JSON).status(404);
     assert_eq!(refused.read(missing.as_bytes()), [failed(None)]);
-    let declared_lines = Answer::of(Api::OllamaChat, LINES).status(404);
+    let declared_lines = TestResponse::of(Api::OllamaChat, LINES).status(404);
     assert_eq!(declared_lines.read(missing.as_bytes()), [failed(None)]);
     assert_eq!(body(Api::OllamaChat, missing), [failed(None)]);
     let within = lines(
@@ -174,7 +174,7 @@ fn errors_before_and_within() {
 }
 
 #[test]
-fn faults_of_text_and_of_types() {
+fn reads_malformed_text_and_wrong_types() {
     let half = r#"{"model":"m","message":{"content":"a\ud83d"},"done":false}"#;
     assert_eq!(
         lines(Api::OllamaChat, &[half]),
@@ -186,7 +186,7 @@ fn faults_of_text_and_of_types() {
 }
 
 #[test]
-fn what_a_request_asks_for() {
+fn reads_all_facts_of_a_request() {
     let facts = asked(
         Api::OllamaChat,
         r#"{"model":"qwen3:4b","messages":[{"role":"system","content":"b\u00e9"},{"role":"user","content":"four","images":["AAAA"]}],
@@ -228,7 +228,7 @@ fn what_a_request_asks_for() {
 }
 
 #[test]
-fn a_stream_is_asked_for_unless_the_request_says_otherwise() {
+fn streams_unless_the_request_says_otherwise() {
     let post = |path, body: &str| {
         let detect = RequestTarget {
             hint: None,
@@ -248,10 +248,10 @@ fn a_stream_is_asked_for_unless_the_request_says_otherwise() {
 
 proptest::proptest! {
     #[test]
-    fn no_answer_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"{\"model\":\"m\",\"message\":{\"content\":\"", bytes.as_slice(), b"\"}}\n{\"done\":true}\n"].concat();
         for api in [Api::OllamaChat, Api::OllamaGenerate, Api::OllamaEmbed] {
-            let answer = Answer::of(api, LINES).status(status);
+            let answer = TestResponse::of(api, LINES).status(status);
             let pieces: Vec<&[u8]> = framed.chunks(3).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&framed]));
         }

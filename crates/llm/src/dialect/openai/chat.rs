@@ -439,7 +439,7 @@ fn emit_reasoning(choice: u32, message: &ChatMessage<'_>, out: &mut impl FnMut(E
     }
 }
 
-/// Returns the durations of the backend, which stand beside the counts or in an object of their own.
+/// Returns the durations of the backend, from the usage object or a separate one.
 fn timings(chunk: &Chunk<'_>) -> Timings {
     let places =
         [&chunk.timings, &chunk.time_info, &chunk.perf_metrics, &chunk.stats, &chunk.usage];

@@ -136,7 +136,7 @@ pub struct ContentPart<'a> {
     pub text: Text<'a>,
     /// Mistral: reasoning, itself a list of parts.
     pub thinking: Box<Content<'a>>,
-    /// Databricks: reasoning, with a list of its own.
+    /// Databricks: reasoning, as a nested list.
     pub summary: Many<Detail<'a>>,
 }
 

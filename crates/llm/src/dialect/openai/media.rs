@@ -158,7 +158,7 @@ impl TypedMessage<'_> {
     }
 }
 
-/// Errors have a type of their own.
+/// Errors have another message type.
 impl ErrorReport for TypedMessage<'_> {
     fn is_error(&self) -> bool {
         false

@@ -7,8 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::chunk::ToolCall;
 
-/// The most calls of one response with a number of their own. Agents request a few dozen; further calls are counted with
-/// the last.
+/// The most calls of one response that are distinguished. Agents request a few dozen. Further calls are counted with the
+/// last one.
 const MOST_CALLS: usize = 256;
 
 #[derive(Debug, Default)]

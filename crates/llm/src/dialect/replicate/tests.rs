@@ -1,13 +1,13 @@
-//! Streams as Replicate writes them, framed and read whole, byte by byte and cut in two at every place.
+//! Streams as Replicate sends them: whole, byte by byte and cut in two at every place.
 
-use crate::dialect::testing::{Answer, JSON, STREAM, failed, stopped};
+use crate::dialect::testing::{JSON, STREAM, TestResponse, failed, stopped};
 use crate::dialect::*;
 
 fn read(body: &str) -> Vec<String> {
-    Answer::of(Api::ReplicateStream, STREAM).read(body.as_bytes())
+    TestResponse::of(Api::ReplicateStream, STREAM).read(body.as_bytes())
 }
 
-/// Output events with this data, a line of it each.
+/// Returns output events with these lines of data.
 fn output(texts: &[&[&str]]) -> String {
     let event = |lines: &&[&str]| {
         let data: String = lines.iter().map(|line| format!("data: {line}\n")).collect();
@@ -41,23 +41,23 @@ fn streams_that_do_not_end_by_themselves() {
     let before = [r#"0 Text "a""#.to_owned(), failed(None)];
     assert_eq!(read(&both), [&before[..], &end].concat());
     assert_eq!(read(ended), [&end[..], &[failed(None)]].concat());
-    let missing = Answer::of(Api::ReplicateStream, JSON).status(404);
+    let missing = TestResponse::of(Api::ReplicateStream, JSON).status(404);
     assert_eq!(missing.read(br#"{"detail":"Not found","status":404}"#), [failed(None)]);
     assert_eq!(missing.read(b"event: output\ndata: a\n\n"), [failed(None)]);
 }
 
 #[test]
-fn text_that_is_no_utf8_is_read_all_the_same() {
-    let answer = Answer::of(Api::ReplicateStream, STREAM);
+fn reads_text_that_is_not_utf8() {
+    let answer = TestResponse::of(Api::ReplicateStream, STREAM);
     let read = answer.read(b"event: output\ndata: a\xF0\x9F b\n\n");
     assert_eq!(read, ["Odd(BadText)", "0 Text \"a\u{FFFD} b\""]);
 }
 
 proptest::proptest! {
     #[test]
-    fn no_answer_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"event: output\ndata: ", bytes.as_slice(), b"\n\nevent: done\ndata: ", &bytes, b"\n\n"].concat();
-        let answer = Answer::of(Api::ReplicateStream, STREAM).status(status);
+        let answer = TestResponse::of(Api::ReplicateStream, STREAM).status(status);
         let pieces: Vec<&[u8]> = framed.chunks(3).collect();
         proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&framed]));
     }

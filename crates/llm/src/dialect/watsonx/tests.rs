@@ -1,24 +1,24 @@
-//! Answers as watsonx.ai writes them, framed and read whole, byte by byte and cut in two at every place.
+//! Responses as watsonx.ai sends them: whole, byte by byte and cut in two at every place.
 
-use crate::dialect::testing::{Answer, JSON, STREAM, asked, failed, started, stopped, usage};
+use crate::dialect::testing::{JSON, STREAM, TestResponse, asked, failed, started, stopped, usage};
 use crate::dialect::*;
 use tokengauge_types::label::Name;
 
-/// A stream of these messages, as events with a number and a name.
+/// Returns a stream of these messages as events with a number and a name.
 fn stream(api: Api, messages: &[&str]) -> Vec<String> {
     let events = (1..).zip(messages);
     let body: String = events
         .map(|(number, message)| format!("id: {number}\nevent: message\ndata: {message}\n\n"))
         .collect();
-    Answer::of(api, STREAM).read(body.as_bytes())
+    TestResponse::of(api, STREAM).read(body.as_bytes())
 }
 
 fn body(api: Api, body: &str) -> Vec<String> {
-    Answer::of(api, JSON).read(body.as_bytes())
+    TestResponse::of(api, JSON).read(body.as_bytes())
 }
 
 #[test]
-fn generation_counts_as_it_goes_and_its_input_once() {
+fn reads_generation_streams() {
     let message = |text: &str, output: u32, input: u32, reason: &str| {
         format!(
             r#"{{"model_id":"ibm/granite-3-8b","created_at":"2025-05-01T10:00:00.000Z","results":[{{"generated_text":"{text}","generated_token_count":{output},"input_token_count":{input},"stop_reason":"{reason}"}}]}}"#
@@ -46,12 +46,12 @@ fn generation_counts_as_it_goes_and_its_input_once() {
         ]
     );
     let closed =
-        Answer::of(Api::WatsonxGeneration, STREAM).read(b"id: 9\nevent: close\ndata: {}\n\n");
+        TestResponse::of(Api::WatsonxGeneration, STREAM).read(b"id: 9\nevent: close\ndata: {}\n\n");
     assert_eq!(closed, ["Done"]);
 }
 
 #[test]
-fn whole_generation() {
+fn reads_a_generation_body() {
     let answer = r#"{"model_id":"m","created_at":"x","results":[{"generated_text":"Br\u00east","generated_token_count":2,"input_token_count":7,"stop_reason":"max_tokens"}],"system":{"warnings":[{"message":"!","id":"w"}]}}"#;
     assert_eq!(
         body(Api::WatsonxGeneration, answer),
@@ -86,16 +86,16 @@ fn chat_is_openais_but_for_the_model() {
 }
 
 #[test]
-fn errors_before_and_within() {
+fn reads_errors_of_bodies_and_streams() {
     let error = r#"{"errors":[{"code":"model_not_supported","message":"No."}],"trace":"t","status_code":404}"#;
     for api in [Api::WatsonxGeneration, Api::WatsonxChat] {
         let kind = [failed(Some("model_not_supported"))];
-        let refused = Answer::of(api, JSON).status(404);
+        let refused = TestResponse::of(api, JSON).status(404);
         assert_eq!(refused.read(error.as_bytes()), kind);
         let named = format!("id: 1\nevent: error\ndata: {error}\n\n");
-        assert_eq!(Answer::of(api, STREAM).read(named.as_bytes()), kind);
+        assert_eq!(TestResponse::of(api, STREAM).read(named.as_bytes()), kind);
         assert_eq!(body(api, error), kind);
-        assert_eq!(Answer::of(api, None).status(502).read(b"<html></html>"), [failed(None)]);
+        assert_eq!(TestResponse::of(api, None).status(502).read(b"<html></html>"), [failed(None)]);
     }
     let within = stream(Api::WatsonxGeneration, &[error]);
     assert_eq!(within, [failed(Some("model_not_supported"))]);
@@ -106,7 +106,7 @@ fn errors_before_and_within() {
 }
 
 #[test]
-fn what_a_request_asks_for() {
+fn reads_all_facts_of_a_request() {
     let generation = asked(
         Api::WatsonxGeneration,
         r#"{"model_id":"m","input":"b\u00e9","parameters":{"decoding_method":"sample","max_new_tokens":20,"min_new_tokens":1,"temperature":0.5,
@@ -135,11 +135,11 @@ fn what_a_request_asks_for() {
 
 proptest::proptest! {
     #[test]
-    fn no_answer_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120), status in 200..600_u16) {
         let framed = [b"event: message\ndata: {\"model_id\":\"m\",\"results\":[{\"generated_text\":\"", bytes.as_slice(), b"\"}]}\n\n"].concat();
         for body in [&framed, &bytes] {
             for api in [Api::WatsonxGeneration, Api::WatsonxChat] {
-                let answer = Answer::of(api, None).status(status);
+                let answer = TestResponse::of(api, None).status(status);
                 let pieces: Vec<&[u8]> = body.chunks(3).collect();
                 proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
             }

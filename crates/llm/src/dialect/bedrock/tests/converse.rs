@@ -1,15 +1,15 @@
-//! Converse, streamed and whole.
+//! Converse: streams and JSON bodies.
 
 use super::*;
 use crate::dialect::testing::{failed, started, stopped, usage};
 
 const API: Api = Api::BedrockConverse;
 
-/// The name of an event and its payload.
+/// Name and payload of an event.
 type Message<'a> = (&'a str, &'a str);
 
 #[test]
-fn an_ordinary_stream() {
+fn reads_a_stream() {
     let messages = [
         ("messageStart", r#"{"p":"abcdef","role":"assistant"}"#),
         ("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"text":"Good"},"p":"ab"}"#),
@@ -77,12 +77,12 @@ fn an_exception_ends_the_stream() {
     let said =
         encode::event("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"text":"a"}}"#);
     let thrown = encode::exception("throttlingException", r#"{"message":"Too many tokens."}"#);
-    let lines = Answer::of(API, AWS).read(&[said, thrown].concat());
+    let lines = TestResponse::of(API, AWS).read(&[said, thrown].concat());
     assert_eq!(lines, [r#"0 Text "a""#.to_owned(), failed(Some("throttlingException"))]);
 }
 
 #[test]
-fn a_whole_answer() {
+fn reads_a_json_body() {
     let answer = r#"{"metrics":{"latencyMs":3514},"output":{"message":{"content":[
         {"reasoningContent":{"reasoningText":{"text":"Hm","signature":"Eq"}}},
         {"toolUse":{"input":{"query": "a b"},"name":"f","toolUseId":"t"}},
@@ -110,8 +110,8 @@ fn a_whole_answer() {
 }
 
 #[test]
-fn errors_have_their_kind_in_the_body_or_none() {
-    let answer = Answer::of(API, JSON).status(400);
+fn reads_the_kind_of_an_error() {
+    let answer = TestResponse::of(API, JSON).status(400);
     for (shape, kind) in [
         (r#"{"message":"Too long."}"#, None),
         (
@@ -133,9 +133,9 @@ fn errors_have_their_kind_in_the_body_or_none() {
 }
 
 #[test]
-fn counting_says_nothing_that_counts() {
+fn reads_nothing_from_token_counting() {
     let api = Api::BedrockCountTokens;
     assert!(body(api, r#"{"inputTokens":15}"#).is_empty());
-    let answer = Answer::of(api, JSON).status(400);
+    let answer = TestResponse::of(api, JSON).status(400);
     assert_eq!(answer.read(br#"{"message":"No."}"#), [failed(None)]);
 }

@@ -1,4 +1,4 @@
-//! What models write themselves, wrapped by Bedrock or whole.
+//! Responses in the formats of models: streams that Bedrock wraps, and JSON bodies.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use crate::dialect::testing::{failed, started, stopped, usage};
 
 const API: Api = Api::BedrockInvoke;
 
-/// A stream of these messages of a model.
+/// Returns a stream of these messages of a model.
 fn wrapped(messages: &[&str]) -> Vec<u8> {
     let messages = messages.iter();
     messages
@@ -21,17 +21,17 @@ fn wrapped(messages: &[&str]) -> Vec<u8> {
 }
 
 fn invoked(messages: &[&str]) -> Vec<String> {
-    Answer::of(API, AWS).read(&wrapped(messages))
+    TestResponse::of(API, AWS).read(&wrapped(messages))
 }
 
-/// The field that Bedrock adds to the last message.
+/// Returns the field that Bedrock adds to the last message.
 fn measured(input: u64, output: u64) -> String {
     format!(
         r#""amazon-bedrock-invocationMetrics":{{"inputTokenCount":{input},"outputTokenCount":{output},"invocationLatency":738,"firstByteLatency":378}}"#
     )
 }
 
-/// What is told of a stream's end.
+/// Returns the events of the end of a stream.
 fn ended() -> [String; 2] {
     [took(738), "Done".to_owned()]
 }
@@ -59,8 +59,8 @@ fn claude_keeps_its_own_counts() {
 }
 
 #[test]
-fn what_the_model_is_called_decides_nothing() {
-    let answer = Answer::of(API, AWS);
+fn ignores_the_name_of_the_model() {
+    let answer = TestResponse::of(API, AWS);
     let said = wrapped(&[r#"{"generation":"Hi"}"#]);
     for model in ["anthropic.claude-x", "arn:aws:bedrock:eu-west-1:1:imported-model/x"] {
         let lines = answer.model(model).read(&said);
@@ -69,7 +69,7 @@ fn what_the_model_is_called_decides_nothing() {
 }
 
 #[test]
-fn what_a_format_does_not_count_bedrock_does() {
+fn uses_counts_of_bedrock_if_the_format_has_none() {
     let last = format!(
         r#"{{"completion":"th","stop_reason":"stop_sequence","stop":"\n\nHuman:",{}}}"#,
         measured(16, 63)
@@ -87,17 +87,17 @@ fn what_a_format_does_not_count_bedrock_does() {
     assert_eq!(lines[0], usage([Some(13), Some(2), Some(7), Some(1), None]));
 }
 
-/// DetectedApi by fuzzing: an error's status, and then messages as of a call that went well.
+/// Found by fuzzing: an error status followed by messages of a successful call.
 #[test]
 fn an_error_s_counts_are_nobody_s() {
     let last = format!(r#"{{"type":"message_stop",{}}}"#, measured(16, 97));
-    let lines = Answer::of(API, AWS).status(503).read(&wrapped(&[&last]));
+    let lines = TestResponse::of(API, AWS).status(503).read(&wrapped(&[&last]));
     let told = |line: &&String| !line.starts_with("Failed") && *line != "Done";
     assert_eq!(lines.iter().find(told), None);
 }
 
 #[test]
-fn nova_names_each_event_of_converse() {
+fn reads_named_events_of_nova() {
     let metadata = format!(
         r#"{{"metadata":{{"usage":{{"inputTokens":30,"outputTokens":55,"cacheReadInputTokenCount":3,"cacheWriteInputTokenCount":0}},"metrics":{{}},"trace":{{}}}},{}}}"#,
         measured(30, 55)
@@ -188,7 +188,7 @@ fn llama() {
 }
 
 #[test]
-fn mistral_completes_and_chats() {
+fn reads_mistral_completions_and_chats() {
     let last = format!(r#"{{"outputs":[{{"text":"","stop_reason":"stop"}}],{}}}"#, measured(4, 2));
     let messages = [r#"{"outputs":[{"text":" Hi","stop_reason":null}]}"#, &last];
     let expected = [
@@ -295,13 +295,13 @@ fn cohere_chats() {
 }
 
 #[test]
-fn jurassic_answers_whole() {
+fn reads_jurassic_bodies() {
     let whole = r#"{"id":1234,"prompt":{"text":"no","tokens":[{"text":"no"}]},"completions":[{"data":{"text":"Hi","tokens":[{"text":"no"}]},"finishReason":{"reason":"endoftext"}}]}"#;
     assert_eq!(body(API, whole), [r#"0 Text "Hi""#.to_owned(), stopped(0, "endoftext")]);
 }
 
 #[test]
-fn many_speak_openais_formats() {
+fn reads_models_with_openai_formats() {
     let last = format!(
         r#"{{"id":"c1","choices":[],"usage":{{"prompt_tokens":9,"completion_tokens":2}},{}}}"#,
         measured(9, 3)
@@ -359,7 +359,7 @@ fn claude_answers_whole_in_both_formats() {
 }
 
 #[test]
-fn what_embeds_counts_what_it_read() {
+fn reads_usage_of_embeddings() {
     let api = Api::BedrockEmbeddings;
     let titan =
         r#"{"embedding":[0.25,-1e-9],"embeddingsByType":{"float":[0.25]},"inputTextTokenCount":8}"#;
@@ -371,7 +371,7 @@ fn what_embeds_counts_what_it_read() {
 }
 
 #[test]
-fn what_tells_no_format_is_an_error_or_nothing() {
+fn reads_only_errors_if_no_key_shows_the_format() {
     let error = r#"{"error":{"type":"server_error"}}"#;
     assert_eq!(invoked(&[error]), [failed(Some("server_error"))]);
     assert_eq!(body(API, error), [failed(Some("server_error"))]);
@@ -379,14 +379,14 @@ fn what_tells_no_format_is_an_error_or_nothing() {
     assert_eq!(invoked(&["{"]), ["Odd(BadJson)"]);
     assert!(body(API, r#"{"id":"x","more":{"text":"no"}}"#).is_empty());
     let padded = format!(r#"{{"padding":"{}","generation":"Hi"}}"#, "x".repeat(1 << 15));
-    let answer = Answer::of(API, JSON).cut(&[padded.as_bytes()]);
+    let answer = TestResponse::of(API, JSON).cut(&[padded.as_bytes()]);
     assert_eq!(answer, [r#"0 Text "Hi""#]);
     let pieces: Vec<&[u8]> = padded.as_bytes().chunks(1000).collect();
-    assert_eq!(Answer::of(API, JSON).cut(&pieces), answer);
+    assert_eq!(TestResponse::of(API, JSON).cut(&pieces), answer);
 }
 
 #[test]
-fn what_is_no_wrapped_message_is_odd() {
+fn reports_malformed_wrapped_messages() {
     for payload in [r#"{"bytes":"*"}"#, r#"{"bytes":7}"#, "{}", "x"] {
         let odd = stream(API, &[("chunk", payload)]);
         assert_eq!(odd, ["Odd(BadJson)"], "{payload}");
@@ -397,17 +397,17 @@ fn what_is_no_wrapped_message_is_odd() {
 fn an_exception_may_come_first_or_late() {
     let thrown = encode::exception("modelStreamErrorException", r#"{"message":"No."}"#);
     let expected = failed(Some("modelStreamErrorException"));
-    assert_eq!(Answer::of(API, AWS).read(&thrown), std::slice::from_ref(&expected));
+    assert_eq!(TestResponse::of(API, AWS).read(&thrown), std::slice::from_ref(&expected));
     let said = wrapped(&[r#"{"generation":"Hi"}"#]);
     assert_eq!(
-        Answer::of(API, AWS).read(&[said, thrown].concat()),
+        TestResponse::of(API, AWS).read(&[said, thrown].concat()),
         [r#"0 Text "Hi""#.to_owned(), expected]
     );
 }
 
 #[test]
-fn an_error_status_says_only_that() {
-    let answer = Answer::of(API, JSON).status(400);
+fn reads_only_the_error_after_an_error_status() {
+    let answer = TestResponse::of(API, JSON).status(400);
     for (shape, kind) in [
         (r#"{"message":"No."}"#, None),
         (r#"{"message":"No.","__type":"ValidationException"}"#, Some("ValidationException")),
@@ -430,14 +430,14 @@ const LEADS: [&str; 8] = [
 
 proptest! {
     #[test]
-    fn no_answer_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), status in 200..600_u16) {
+    fn never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100), status in 200..600_u16) {
         for lead in LEADS {
             let message = [lead.as_bytes(), &bytes, b"\"}"].concat();
             let payload = format!(r#"{{"bytes":"{}"}}"#, STANDARD.encode(&message));
             let framed = encode::event("chunk", &payload);
             let part = encode::message(&[(":event-type", "PayloadPart"), (":message-type", "event")], &message);
             for (api, body) in [(API, &framed), (API, &message), (Api::SageMakerInvocations, &part)] {
-                let answer = Answer::of(api, None).status(status);
+                let answer = TestResponse::of(api, None).status(status);
                 let pieces: Vec<&[u8]> = body.chunks(7).collect();
                 prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
             }

@@ -1,4 +1,4 @@
-//! What requests ask for.
+//! Facts of requests.
 
 use super::*;
 use crate::dialect::testing::asked;
@@ -9,7 +9,7 @@ fn invoked(body: &str) -> RequestFacts {
 }
 
 #[test]
-fn everything_converse_may_be_asked_for() {
+fn reads_all_facts_of_converse() {
     let facts = asked(
         Api::BedrockConverse,
         r#"{"messages":[{"role":"user","content":[{"text":"12"},{"image":{"format":"png","source":{"bytes":"AAAA"}}},
@@ -37,7 +37,7 @@ fn everything_converse_may_be_asked_for() {
 }
 
 #[test]
-fn each_model_has_its_own_names() {
+fn reads_the_keys_of_each_model() {
     let drawn = RequestFacts {
         max_tokens: Some(10),
         temperature: Some(0.5),
@@ -96,7 +96,7 @@ fn each_model_has_its_own_names() {
 }
 
 #[test]
-fn some_names_only_one_model_has() {
+fn reads_keys_of_single_models() {
     let llama = invoked(r#"{"prompt":"Hi","max_gen_len":512,"temperature":0.5,"top_p":0.9}"#);
     assert_eq!((llama.api, llama.max_tokens), (Some(Api::BedrockInvokeText), Some(512)));
     let jurassic = invoked(
@@ -107,7 +107,7 @@ fn some_names_only_one_model_has() {
 }
 
 #[test]
-fn openais_names_are_read_too() {
+fn reads_names_of_openai() {
     let openai = invoked(
         r#"{"messages":[{"role":"user","content":"Hi"}],"max_tokens":1,"max_completion_tokens":2,"n":2,"seed":7,"frequency_penalty":0.5,"presence_penalty":-0.5,"reasoning_effort":"high","service_tier":"flex","response_format":{"type":"json_object"},"stop":"a","stream":true,"tools":[{"type":"function"}]}"#,
     );
@@ -131,7 +131,7 @@ fn openais_names_are_read_too() {
 }
 
 #[test]
-fn what_does_not_write_is_told_by_the_body_where_the_name_hides_it() {
+fn detects_other_operations_by_the_body() {
     let api = |body: &str| invoked(body).api;
     for (body, expected) in [
         (r#"{"inputText":"Hi"}"#, Api::BedrockInvokeText),
@@ -155,7 +155,7 @@ fn what_does_not_write_is_told_by_the_body_where_the_name_hides_it() {
 }
 
 #[test]
-fn sagemakers_endpoints_need_not_serve_language_models() {
+fn detects_language_models_of_sagemaker() {
     let of = |body: &str| asked(Api::SageMakerInvocations, body);
     let tgi = of(
         r#"{"inputs":"Hi","parameters":{"max_new_tokens":10,"temperature":0.5,"top_p":0.25,"top_k":7,"seed":1,"stop":["a","b"],"details":true},"stream":true}"#,

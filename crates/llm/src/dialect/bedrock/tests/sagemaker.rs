@@ -1,11 +1,11 @@
-//! What containers write, cut into parts or whole.
+//! Responses of containers, cut into parts or whole.
 
 use super::*;
 use crate::dialect::testing::{events, failed, started, stopped, usage};
 
 const API: Api = Api::SageMakerInvocations;
 
-/// The answer whose bytes come in parts of this length.
+/// Returns the response cut into parts of this length.
 fn parts(body: &str, length: usize) -> Vec<String> {
     let headers = [
         (":message-type", "event"),
@@ -14,7 +14,7 @@ fn parts(body: &str, length: usize) -> Vec<String> {
     ];
     let framed: Vec<u8> =
         body.as_bytes().chunks(length).flat_map(|part| encode::message(&headers, part)).collect();
-    Answer::of(API, AWS).cut(&[&framed])
+    TestResponse::of(API, AWS).cut(&[&framed])
 }
 
 fn cut(body: &str) -> Vec<String> {
@@ -40,7 +40,7 @@ fn of_tgi() -> [String; 3] {
 }
 
 #[test]
-fn tgi_sends_events_or_lines_cut_anywhere() {
+fn reads_tgi_events_and_lines_cut_anywhere() {
     assert_eq!(cut(&events(&TGI)), of_tgi());
     assert_eq!(cut(&(TGI.join("\n") + "\n")), of_tgi());
 }
@@ -62,8 +62,8 @@ fn a_container_may_speak_openais_format() {
     assert_eq!(lines.pop().unwrap(), "Done");
     assert_eq!(lines, expected);
     assert_eq!(cut(&messages[..2].concat()), expected);
-    // Served by itself, without SageMaker around it, it sends the same without AWS's framing.
-    let alone = Answer::of(API, Some("text/event-stream"));
+    // The container alone sends the same without AWS's framing.
+    let alone = TestResponse::of(API, Some("text/event-stream"));
     assert_eq!(alone.read(events(&messages).as_bytes())[..4], expected);
 }
 
@@ -72,12 +72,12 @@ fn an_error_may_come_in_the_stream() {
     let cut_off = [TGI[0], r#"{"error":"Out of memory.","error_type":"generation"}"#];
     assert_eq!(cut(&events(&cut_off)), [r#"0 Text " Hi""#.to_owned(), failed(Some("generation"))]);
     let thrown = encode::exception("ModelStreamError", r#"{"Message":"No."}"#);
-    let lines = Answer::of(API, AWS).read(&thrown);
+    let lines = TestResponse::of(API, AWS).read(&thrown);
     assert_eq!(lines, [failed(Some("ModelStreamError"))]);
 }
 
 #[test]
-fn whole_answers() {
+fn reads_json_bodies() {
     for (answer, expected) in [
         (
             r#"[{"generated_text":"Hi","details":{"finish_reason":"length","generated_tokens":4,"tokens":[{"text":"no"}]}}]"#,
@@ -106,6 +106,6 @@ fn whole_answers() {
         assert_eq!(body(API, answer), expected, "{answer}");
     }
     let failure = r#"{"ErrorCode":"CLIENT_ERROR_FROM_MODEL","LogStreamArn":"arn","Message":"No.","OriginalMessage":"{\"error\":\"no\"}","OriginalStatusCode":422}"#;
-    let answer = Answer::of(API, JSON).status(424);
+    let answer = TestResponse::of(API, JSON).status(424);
     assert_eq!(answer.read(failure.as_bytes()), [failed(Some("CLIENT_ERROR_FROM_MODEL"))]);
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::dialect::Usage;
 
-/// What messages say, in short; `>` before those of the client.
+/// Returns the events of messages in short form. Messages of the client start with `>`.
 fn events(messages: &[&str]) -> (Realtime, Vec<String>) {
     let (mut reader, mut said) = (Realtime::new(), Vec::new());
     for message in messages {
@@ -98,7 +98,7 @@ fn both_sets_of_names_are_read() {
 }
 
 #[test]
-fn usage_of_responses_adds_up_and_each_is_a_choice() {
+fn adds_usage_of_responses_and_numbers_them() {
     let (reader, said) = events(&[
         &delta("output_text", "resp_1", "one"),
         &delta("output_text", "resp_2", "side by side"),
@@ -141,7 +141,7 @@ fn a_text_that_came_only_as_a_whole_counts_once() {
 }
 
 #[test]
-fn what_is_written_down_of_the_clients_speech_is_counted_beside_the_answers() {
+fn counts_input_transcription_separately() {
     let speech = |event: &str, item: &str, rest: &str| {
         format!(
             r#"{{"type":"conversation.item.input_audio_transcription.{event}","item_id":"{item}","content_index":0,{rest}}}"#
@@ -209,7 +209,7 @@ fn an_error_stands_until_a_response_ends_well() {
 }
 
 #[test]
-fn the_client_says_what_it_asks_for() {
+fn reads_facts_of_client_messages() {
     let (reader, said) = events(&[
         r#">{"type":"input_audio_buffer.append","audio":"AAAA"}"#,
         r#">{"type":"session.update","session":{"type":"realtime","model":"gpt-realtime","max_output_tokens":4096,
@@ -226,7 +226,7 @@ fn the_client_says_what_it_asks_for() {
 }
 
 #[test]
-fn what_is_odd_is_said_and_passed_over() {
+fn reports_and_skips_malformed_messages() {
     let (reader, said) = events(&[
         "",
         "7",
@@ -239,11 +239,11 @@ fn what_is_odd_is_said_and_passed_over() {
     ]);
     let bad = "odd bad_json";
     assert_eq!(said, [bad, bad, bad, "odd bad_text", "0 Text half \u{FFFD}", bad]);
-    assert!(!reader.is_idle(), "nobody said that this response is done");
+    assert!(!reader.is_idle(), "this response has no end");
 }
 
 #[test]
-fn what_is_told_apart_is_bounded() {
+fn bounds_active_responses() {
     let mut reader = Realtime::new();
     for number in 0..1_000 {
         let text = delta("output_text", &format!("resp_{number}"), "x");

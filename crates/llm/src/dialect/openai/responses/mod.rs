@@ -1,4 +1,4 @@
-//! Responses API: a response is a list of items (messages, reasoning, tool calls), each with texts of its own.
+//! Responses API: a response is a list of items (messages, reasoning, tool calls), each with its texts.
 //!
 //! A stream sends a text up to four times: in pieces, complete when the text is done, within its item when that is done,
 //! and within the response at the end. Some producers leave out some of these. [`ResponseTexts`] knows the texts so far,
@@ -287,7 +287,7 @@ impl Format for Responses {
         }
     }
 
-    /// A stored response that failed was fetched all the same.
+    /// Fetching a stored response succeeds even if the response itself failed.
     fn end(&mut self, is_error: &mut bool, _: &mut impl FnMut(Event<'_>)) {
         *is_error = (*is_error || self.status_failed) && !self.is_stored;
     }

@@ -1,19 +1,21 @@
-//! Answers of the Responses API as each kind of producer tells them, framed and read however they are cut.
+//! Responses as each kind of producer sends them, cut in every way.
 
-use crate::dialect::testing::{Answer, JSON, STREAM, events, failed, started, stopped, usage};
+use crate::dialect::testing::{
+    JSON, STREAM, TestResponse, events, failed, started, stopped, usage,
+};
 use crate::dialect::*;
 
 const API: Api = Api::OpenAiResponses;
 
-/// The events of a stream of these messages, with and without the names of their events.
+/// Returns the events of a stream of these messages, the same with and without event names.
 fn stream(messages: &[&str]) -> Vec<String> {
-    let bare = Answer::of(API, STREAM).read(events(messages).as_bytes());
-    let named = Answer::of(API, JSON).cut(&[named(messages).as_bytes()]);
+    let bare = TestResponse::of(API, STREAM).read(events(messages).as_bytes());
+    let named = TestResponse::of(API, JSON).cut(&[named(messages).as_bytes()]);
     assert_eq!(named, bare, "named");
     bare
 }
 
-/// The messages as events that bear the name of their type.
+/// Returns the messages as events that are named by their type.
 fn named(messages: &[&str]) -> String {
     let name = |message: &str| {
         let message: serde_json::Value = serde_json::from_str(message).ok()?;
@@ -25,13 +27,13 @@ fn named(messages: &[&str]) -> String {
 }
 
 fn body(body: &str) -> Vec<String> {
-    Answer::of(API, JSON).read(body.as_bytes())
+    TestResponse::of(API, JSON).read(body.as_bytes())
 }
 
 const CREATED: &str = r#"{"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","status":"in_progress","error":null,"instructions":"Be \"brief\".","model":"gpt-x","output":[],"service_tier":"auto","text":{"format":{"type":"text"}},"tools":[{"type":"function","name":"f","parameters":{"type":"object"}}],"usage":null}}"#;
 
 #[test]
-fn an_ordinary_stream() {
+fn reads_a_stream() {
     let messages = [
         CREATED,
         &CREATED.replace("created", "in_progress"),
@@ -68,7 +70,7 @@ fn an_ordinary_stream() {
     );
 }
 
-/// The tellings of one message and one call, from the smallest to the largest.
+/// One message and one call in all forms, from the smallest to the largest.
 const TELLINGS: [&[&str]; 4] = [
     &[
         r#"{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"Let me"}"#,
@@ -90,7 +92,7 @@ const TELLINGS: [&[&str]; 4] = [
 ];
 
 #[test]
-fn whoever_tells_a_text_first_it_counts_once() {
+fn counts_a_text_once_at_its_first_occurrence() {
     let said = [r#"0 Text "Let me see""#, r#"0 Tool(0) "{\"a\":1}""#];
     let end = r#"Stopped { choice: 0, reason: "completed" }"#;
     for first in 0..TELLINGS.len() {
@@ -103,7 +105,7 @@ fn whoever_tells_a_text_first_it_counts_once() {
         );
         assert_eq!(events.len(), 3, "{first}: {events:?}");
     }
-    // Each alone, as producers have it that leave out the others.
+    // Each form alone: producers leave out the others.
     for told in TELLINGS.get(..3).unwrap() {
         let empty = r#"{"type":"response.completed","response":{"output":[]}}"#;
         let events = stream(&[told, &[empty][..]].concat());
@@ -112,7 +114,7 @@ fn whoever_tells_a_text_first_it_counts_once() {
 }
 
 #[test]
-fn texts_are_known_by_their_place_and_not_by_ids() {
+fn identifies_texts_by_place_and_not_by_id() {
     let rotating = [
         r#"{"type":"response.output_text.delta","item_id":"a","output_index":0,"content_index":0,"delta":"one"}"#,
         r#"{"type":"response.output_text.delta","item_id":"b","output_index":0,"content_index":0,"delta":" two"}"#,
@@ -136,7 +138,7 @@ fn texts_are_known_by_their_place_and_not_by_ids() {
 }
 
 #[test]
-fn what_an_answer_as_a_whole_has_more_than_its_stream_counts() {
+fn counts_text_that_only_the_whole_response_has() {
     let delta =
         r#"{"type":"response.output_text.delta","output_index":1,"content_index":0,"delta":"See"}"#;
     let end = r#"{"type":"response.completed","response":{"output":[{"type":"message","content":[{"type":"output_text","text":"See"}]},{"type":"function_call","arguments":"{}"},{"type":"custom_tool_call","input":"ls"}]}}"#;
@@ -152,7 +154,7 @@ fn what_an_answer_as_a_whole_has_more_than_its_stream_counts() {
 }
 
 #[test]
-fn every_kind_of_text_has_its_part() {
+fn assigns_every_kind_of_text_to_a_part() {
     for (kind, part) in [
         ("output_text", "Text"),
         ("refusal", "Refusal"),
@@ -193,7 +195,7 @@ fn every_kind_of_text_has_its_part() {
 }
 
 #[test]
-fn reasoning_counts_once_though_it_is_told_in_two_forms() {
+fn counts_reasoning_in_two_forms_once() {
     let text = r#"{"type":"response.reasoning_text.delta","output_index":0,"content_index":0,"delta":"hm"}"#;
     let summary = r#"{"type":"response.reasoning_summary_text.delta","output_index":0,"summary_index":0,"delta":"hm"}"#;
     let item = r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","content":[{"type":"reasoning_text","text":"hm"}],"summary":[{"type":"summary_text","text":"hm"}]}}"#;
@@ -203,7 +205,7 @@ fn reasoning_counts_once_though_it_is_told_in_two_forms() {
 }
 
 #[test]
-fn the_end_is_the_status() {
+fn reads_the_final_status() {
     for (last, reason) in [
         (r#""response.completed","response":{"status":"completed"}"#, "completed"),
         (
@@ -227,7 +229,7 @@ fn the_end_is_the_status() {
 }
 
 #[test]
-fn an_error_is_told_once_with_its_kind() {
+fn reports_an_error_once_with_its_kind() {
     let last = |error: &str| {
         format!(
             r#"{{"type":"response.failed","response":{{"status":"failed","error":{error},"usage":null}}}}"#
@@ -243,15 +245,15 @@ fn an_error_is_told_once_with_its_kind() {
     assert_eq!(stream(&[&last("null")]), [end, failed(None)]);
     let bare = r#"{"error":{"code":503,"message":"Busy."}}"#;
     assert_eq!(stream(&[bare]), [failed(Some("503"))]);
-    let text = Answer::of(API, STREAM).read(b"event: error\ndata: gone\n\n");
+    let text = TestResponse::of(API, STREAM).read(b"event: error\ndata: gone\n\n");
     assert_eq!(text, [failed(None)]);
 }
 
 #[test]
-fn an_error_status_makes_everything_an_error() {
+fn reads_only_errors_after_an_error_status() {
     let said = r#"{"type":"response.output_text.delta","delta":"x"}"#;
     let error = r#"{"type":"error","error":{"code":"c"}}"#;
-    let refused = |body: &str| Answer::of(API, None).status(500).read(body.as_bytes());
+    let refused = |body: &str| TestResponse::of(API, None).status(500).read(body.as_bytes());
     assert_eq!(refused(&events(&[error, said, "[DONE]"])), [failed(Some("c"))]);
     assert_eq!(refused(&events(&[said])), [failed(None)]);
     assert_eq!(
@@ -263,14 +265,14 @@ fn an_error_status_makes_everything_an_error() {
 }
 
 #[test]
-fn faults_in_the_text_lose_no_message() {
+fn reads_messages_with_malformed_text() {
     let of = |text: &[u8]| {
         let parts = [
             &b"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\""[..],
             text,
             b"\",\"logprobs\":[{\"logprob\":-Infinity}]}\n\n",
         ];
-        Answer::of(API, STREAM).read(&parts.concat())
+        TestResponse::of(API, STREAM).read(&parts.concat())
     };
     assert_eq!(of(b"a"), [r#"0 Text "a""#]);
     for text in [&b"a\\ud83d b"[..], b"a\xF0\x9F b"] {
@@ -279,7 +281,7 @@ fn faults_in_the_text_lose_no_message() {
     assert_eq!(of(b"a\"b"), ["Odd(BadJson)"]);
     let sorted = br#"data: {"delta":"a\udc00","logprobs":NaN,"type":"response.output_text.delta"}"#;
     assert_eq!(
-        Answer::of(API, STREAM).read(&[&sorted[..], b"\n\n"].concat()),
+        TestResponse::of(API, STREAM).read(&[&sorted[..], b"\n\n"].concat()),
         ["Odd(BadText)", "0 Text \"a\u{FFFD}\""]
     );
     assert_eq!(stream(&["{\"type\":\"response.completed\",\"response\":{"])[0], "Odd(BadJson)");
@@ -287,7 +289,7 @@ fn faults_in_the_text_lose_no_message() {
 }
 
 #[test]
-fn a_whole_answer() {
+fn reads_a_json_body() {
     let answer = r#"{"id":"resp_1","object":"response","status":"completed","error":null,"instructions":"Be brief.","model":"gpt-x","output":[
         {"id":"rs_1","type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"h\u00e9"},{"type":"reasoning_text","text":"m"}]},
         {"id":"mcp_1","type":"mcp_call","name":"f","arguments":"{}","output":"a page","error":null},
@@ -344,28 +346,28 @@ fn an_answer_that_is_fetched_is_not_generated() {
     let stored = Api::OpenAiStoredResponse;
     let object = r#"{"id":"resp_1","status":"failed","error":{"code":"c"},"model":"m","output":[{"type":"message","content":[{"type":"output_text","text":"a"}]}],"usage":{"input_tokens":1,"output_tokens":1}}"#;
     let head = [started(Some("resp_1"), None), started(None, Some("m"))];
-    assert_eq!(Answer::of(stored, JSON).read(object.as_bytes()), head);
+    assert_eq!(TestResponse::of(stored, JSON).read(object.as_bytes()), head);
     let last = format!(r#"{{"type":"response.completed","response":{object}}}"#);
     let told = [&[CREATED][..], TELLINGS[0], TELLINGS[2], &[&last]].concat();
-    let replayed = Answer::of(stored, STREAM).read(named(&told).as_bytes());
+    let replayed = TestResponse::of(stored, STREAM).read(named(&told).as_bytes());
     let head = [started(Some("resp_1"), None), started(None, Some("gpt-x"))];
     assert_eq!(replayed, [&head[..], &["Done".to_owned()]].concat());
-    let missing = Answer::of(stored, JSON).status(404);
+    let missing = TestResponse::of(stored, JSON).status(404);
     assert_eq!(missing.read(br#"{"error":{"type":"not_found"}}"#), [failed(Some("not_found"))]);
-    let counted = Answer::of(Api::OpenAiInputTokens, JSON);
+    let counted = TestResponse::of(Api::OpenAiInputTokens, JSON);
     let count = br#"{"object":"response.input_tokens","input_tokens":18}"#;
     assert!(counted.read(count).is_empty());
 }
 
 #[test]
-fn what_is_known_of_texts_is_bounded() {
+fn bounds_known_texts() {
     let delta = |index: usize| {
         format!(r#"{{"type":"response.output_text.delta","output_index":{index},"delta":"a"}}"#)
     };
     let done = r#"{"type":"response.output_text.done","output_index":5000,"text":"b"}"#;
     let messages: Vec<String> = (0..3_000).map(delta).chain([done.to_owned()]).collect();
     let messages: Vec<&str> = messages.iter().map(String::as_str).collect();
-    let said = Answer::of(API, STREAM).cut(&[events(&messages).as_bytes()]);
+    let said = TestResponse::of(API, STREAM).cut(&[events(&messages).as_bytes()]);
     assert_eq!(said, [format!("0 Text {:?}", "a".repeat(3_000))]);
 }
 
@@ -375,7 +377,7 @@ proptest::proptest! {
         let kind = ["response.output_text.delta", "response.output_item.done", "response.completed", "response.created", "error", "x"][which];
         let framed = [b"event: ", kind.as_bytes(), b"\ndata: {\"response\":{\"output\":[{\"content\":[", &bytes, b"]}]}}\n\n"].concat();
         for api in [API, Api::OpenAiStoredResponse] {
-            let answer = Answer::of(api, STREAM);
+            let answer = TestResponse::of(api, STREAM);
             let pieces: Vec<&[u8]> = framed.chunks(7).collect();
             proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[&framed]));
         }

@@ -85,7 +85,7 @@ impl ResponseTexts {
     }
 
     /// Begins the repetition of the whole response: kinds of text that are known are not new there. Items are not
-    /// compared one by one, because some producers leave out items and number the others anew.
+    /// compared individually, because some producers leave out items and number the others anew.
     pub const fn begin_repetition(&mut self) {
         self.before_repetition = self.known.len();
         self.last = None;

@@ -1,11 +1,11 @@
-//! What single providers do in chats and completions.
+//! Deviations of single providers in chats and completions.
 
 use std::time::Duration;
 
 use super::{body, chat, failed, read, stopped, stream, usage};
 use crate::dialect::*;
 
-/// The line of a timings event, in milliseconds: queue, prefill, decode, total.
+/// Returns the line of a timings event in milliseconds: queue, prefill, decode, total.
 fn timings([queue, prefill, decode, total]: [Option<u64>; 4]) -> String {
     let timings = Timings {
         queue: queue.map(Duration::from_millis),
@@ -44,7 +44,7 @@ fn backends_tell_their_clocks_in_places_of_their_own() {
 }
 
 #[test]
-fn usage_is_split_by_modality() {
+fn splits_usage_by_modality() {
     let message = r#"{"choices":[],"usage":{"prompt_tokens":60,"completion_tokens":30,
         "prompt_tokens_details":{"audio_tokens":20,"text_tokens":30,"image_tokens":8,"video_tokens":2,"cached_tokens":0},
         "completion_tokens_details":{"audio_tokens":18,"text_tokens":12,"image_tokens":0,"reasoning_tokens":0}}}"#;
@@ -69,7 +69,7 @@ fn usage_is_split_by_modality() {
 }
 
 #[test]
-fn numbers_may_be_strings_and_stand_under_several_names() {
+fn reads_numbers_as_strings_and_under_several_names() {
     let counts = r#"{"usage":{"prompt_tokens":"5","input_tokens":0,"completion_tokens":"2","output_tokens":2,"prompt_tokens_details":{"cached_tokens":"3","cache_creation_input_tokens":1}}}"#;
     let expected = [usage([Some(5), Some(2), Some(3), Some(1), None])];
     assert_eq!(chat(&[counts]), expected);
@@ -117,14 +117,14 @@ fn an_error_that_stands_bare_in_a_stream() {
 }
 
 #[test]
-fn an_error_status_is_said_once() {
+fn reports_an_error_status_once() {
     let error = r#"{"error":{"code":"c"}}"#;
     let body = super::events(&[error, error, "[DONE]"]);
     assert_eq!(read(Api::OpenAiChat, 500, body.as_bytes()), [failed(Some("c"))]);
 }
 
 #[test]
-fn writers_completions_have_no_end() {
+fn ends_writers_completions_with_each_message() {
     let messages = [r#"{"value":"Sure"}"#, r#"{"value":","}"#, r#"{"value":""}"#];
     assert_eq!(
         stream(Api::OpenAiCompletions, &messages),
@@ -133,7 +133,7 @@ fn writers_completions_have_no_end() {
 }
 
 #[test]
-fn more_homes_of_reasoning() {
+fn finds_reasoning_in_more_places() {
     let of = |delta: &str| {
         let streamed = chat(&[&format!(r#"{{"choices":[{{"delta":{{{delta}}}}}]}}"#)]);
         let whole = format!(r#"{{"choices":[{{"message":{{{delta}}}}}]}}"#);
@@ -160,7 +160,7 @@ fn completions_in_the_form_of_messages() {
 }
 
 #[test]
-fn what_python_writes_for_no_number_loses_nothing() {
+fn reads_messages_with_nan_and_infinity() {
     let of = |logprobs: &str| {
         format!(
             r#"{{"choices":[{{"delta":{{"content":"NaN \"-Infinity\""}},"logprobs":{{"content":[{{"token":"\\","logprob":{logprobs},"top":[-1e-3]}}]}}}}]}}"#
@@ -175,7 +175,7 @@ fn what_python_writes_for_no_number_loses_nothing() {
 }
 
 #[test]
-fn usage_in_every_chunk_is_cumulative() {
+fn treats_usage_in_every_chunk_as_cumulative() {
     let message = |tokens: u32| {
         format!(
             r#"{{"choices":[{{"index":0,"delta":{{"content":"a"}}}}],"usage":{{"prompt_tokens":5,"completion_tokens":{tokens}}}}}"#

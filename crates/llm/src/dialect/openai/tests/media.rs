@@ -1,21 +1,21 @@
-//! Answers of the APIs for sound and images, of moderations and embeddings.
+//! Responses of the APIs for sound, images, moderations and embeddings.
 
 use super::{body, failed, started, stopped, stream, usage};
-use crate::dialect::testing::{Answer, STREAM};
+use crate::dialect::testing::{STREAM, TestResponse};
 use crate::dialect::*;
 
 const TRANSCRIPTION: Api = Api::OpenAiTranscription;
 
-/// The events of an answer that no framing is declared for.
+/// Returns the events of a response without a declared framing.
 fn plain(api: Api, status: u16, body: &[u8]) -> Vec<String> {
-    Answer::of(api, None).status(status).read(body)
+    TestResponse::of(api, None).status(status).read(body)
 }
 
 fn text(text: &str) -> String {
     format!("0 Transcript {text:?}")
 }
 
-/// The line of a usage event: input and output, and each by text, image, audio.
+/// Returns the line of a usage event: input and output, each with text, image and audio.
 fn split(input: (u64, [u64; 3]), output: (u64, [u64; 3])) -> String {
     let by = |[text, image, audio]: [u64; 3]| ByModality {
         text: Some(text).filter(|tokens| *tokens > 0),
@@ -69,7 +69,7 @@ fn a_transcript_in_plain_text_and_in_subtitles() {
     ] {
         assert_eq!(plain(TRANSCRIPTION, 200, body.as_bytes()), said, "{body}");
     }
-    // A number is that of a cue only where times follow.
+    // A number belongs to a cue only if times follow.
     assert_eq!(plain(TRANSCRIPTION, 200, b"[Music]\n7\n8"), [text("[Music]\n7\n8")]);
     let long =
         format!("{}é\r\n3\r\nend --> of a {}long one\r\n", "so ".repeat(60), "line ".repeat(40));
@@ -126,7 +126,7 @@ fn a_transcript_as_mistral_and_vllm_stream_it() {
 }
 
 #[test]
-fn speech_is_sound_until_it_says_otherwise() {
+fn ignores_sound_but_reads_errors() {
     let sounds: [&[u8]; 3] = [b"ID3\x04\x00{\"error\":{}}", b"RIFF\xFF\xFE", b"{\x00\x01"];
     for sound in sounds {
         assert_eq!(plain(Api::OpenAiSpeech, 200, sound), [""; 0]);
@@ -147,7 +147,7 @@ fn speech_is_sound_until_it_says_otherwise() {
 }
 
 #[test]
-fn images_have_tokens_and_no_text() {
+fn reads_usage_of_images() {
     let counts = r#""usage":{"input_tokens":50,"input_tokens_details":{"text_tokens":10,"image_tokens":40},"output_tokens":1056,"output_tokens_details":{"image_tokens":1056,"text_tokens":0},"total_tokens":1106}"#;
     let expected = split((50, [10, 40, 0]), (1056, [0, 1056, 0]));
     let whole = format!(
@@ -178,8 +178,8 @@ fn an_error_in_a_stream_of_media() {
         let kind = Some("image_generation_server_error");
         assert_eq!(stream(api, &[nested]), [failed(kind)]);
         let named = format!("event: error\ndata: {nested}\n\n");
-        assert_eq!(Answer::of(api, STREAM).read(named.as_bytes()), [failed(kind)]);
-        let refused = Answer::of(api, STREAM).status(500);
+        assert_eq!(TestResponse::of(api, STREAM).read(named.as_bytes()), [failed(kind)]);
+        let refused = TestResponse::of(api, STREAM).status(500);
         assert_eq!(refused.read(format!("{named}{named}").as_bytes()), [failed(kind)]);
         assert_eq!(stream(api, &["gone"]), ["Odd(BadJson)"]);
     }

@@ -1,20 +1,22 @@
-//! Answers in the likeness of each provider's, framed and read whole, byte by byte and cut in two at every place.
+//! Responses as the providers send them: whole, byte by byte and cut in two at every place.
 
-use crate::dialect::testing::{Answer, JSON, STREAM, events, failed, started, stopped, usage};
+use crate::dialect::testing::{
+    JSON, STREAM, TestResponse, events, failed, started, stopped, usage,
+};
 use crate::dialect::*;
 
 mod habits;
 mod media;
 
-/// The events of an answer, however it is cut and whatever its declared type.
+/// Returns the events of a response, the same for every cut and every declared type.
 fn read(api: Api, status: u16, body: &[u8]) -> Vec<String> {
-    let events = Answer::of(api, STREAM).status(status).read(body);
-    let declared = Answer::of(api, JSON).status(status).cut(&[body]);
+    let events = TestResponse::of(api, STREAM).status(status).read(body);
+    let declared = TestResponse::of(api, JSON).status(status).cut(&[body]);
     assert_eq!(declared, events, "whatever the declared type");
     events
 }
 
-/// A stream of these messages.
+/// Returns a stream of these messages.
 fn chat(messages: &[&str]) -> Vec<String> {
     stream(Api::OpenAiChat, messages)
 }
@@ -28,7 +30,7 @@ fn body(api: Api, body: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_ordinary_stream() {
+fn reads_a_stream() {
     let head = r#""id":"chatcmpl-7","object":"chat.completion.chunk","model":"gpt-x","service_tier":"default","system_fingerprint":"fp_1""#;
     let message = |rest: &str| format!("{{{head},{rest}}}");
     let messages = [
@@ -72,7 +74,7 @@ fn a_model_that_is_named_late_is_named_once() {
 }
 
 #[test]
-fn reasoning_counts_once_whatever_its_homes() {
+fn counts_reasoning_in_several_places_once() {
     let of = |delta: &str| chat(&[&format!(r#"{{"choices":[{{"delta":{{{delta}}}}}]}}"#)]);
     let thought = [r#"0 Reasoning "hm""#];
     assert_eq!(of(r#""content":"","reasoning_content":"hm""#), thought);
@@ -90,7 +92,7 @@ fn reasoning_counts_once_whatever_its_homes() {
 }
 
 #[test]
-fn what_is_sent_twice_counts_once() {
+fn counts_repeated_text_once() {
     let cumulative = [
         r#"{"choices":[{"index":0,"delta":{"content":"one"},"message":{"content":"one"}}]}"#,
         r#"{"choices":[{"index":0,"delta":{"content":" two"},"message":{"content":"one two"}}]}"#,
@@ -117,7 +119,7 @@ fn choices_interleave_and_each_has_its_own_end() {
     assert_eq!(chat(&messages), [texts, ends].concat());
 }
 
-/// The texts of these lists of tool calls, each list a message.
+/// Returns the texts of these lists of tool calls, one message each.
 fn tools(calls: &[&str]) -> Vec<String> {
     let messages = calls
         .iter()
@@ -127,7 +129,7 @@ fn tools(calls: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn fragments_of_arguments_find_their_call() {
+fn assigns_fragments_to_calls() {
     let two = [r#"0 Tool(0) "{\"a\":1}""#, r#"0 Tool(1) "{}""#];
     let by_index = [
         r#"{"index":0,"id":"x","function":{"name":"f","arguments":""}}"#,
@@ -152,13 +154,13 @@ fn fragments_of_arguments_find_their_call() {
 }
 
 #[test]
-fn refusals_and_spoken_answers_are_text_too() {
+fn reads_refusals_and_audio_transcripts() {
     let message = r#"{"choices":[{"delta":{"refusal":"No.","audio":{"id":"a","transcript":"Hi","data":"AAAA"}}}]}"#;
     assert_eq!(chat(&[message]), [r#"0 Refusal "No.""#, r#"0 Transcript "Hi""#]);
 }
 
 #[test]
-fn usage_stands_in_many_places() {
+fn finds_usage_in_every_place() {
     let of = |fields: &str| chat(&[&format!("{{\"choices\":[],{fields}}}")]);
     let plain = [usage([Some(5), Some(2), None, None, None])];
     assert_eq!(of(r#""usage":{"prompt_tokens":5,"completion_tokens":2}"#), plain);
@@ -187,7 +189,7 @@ fn usage_stands_in_many_places() {
 }
 
 #[test]
-fn reasoning_that_the_completion_leaves_out_is_added() {
+fn adds_reasoning_that_the_completion_excludes() {
     let of = |total: u64| {
         let counts = format!(r#""prompt_tokens":10,"completion_tokens":4,"total_tokens":{total}"#);
         let details = r#""completion_tokens_details":{"reasoning_tokens":3}"#;
@@ -203,7 +205,7 @@ fn reasoning_that_the_completion_leaves_out_is_added() {
 }
 
 #[test]
-fn usage_of_several_prompts_is_added_up_in_completions_only() {
+fn adds_usage_of_several_prompts_only_for_completions() {
     let message = |choice: u32, prompt: u64| {
         format!(
             r#"{{"choices":[{{"index":{choice},"text":"","finish_reason":"length"}}],"usage":{{"prompt_tokens":{prompt},"completion_tokens":10}}}}"#
@@ -217,7 +219,7 @@ fn usage_of_several_prompts_is_added_up_in_completions_only() {
 }
 
 #[test]
-fn errors_of_all_shapes() {
+fn reads_every_form_of_error() {
     let shapes = [
         (
             r#"{"error":{"message":"No such key.","type":"invalid_request_error","code":"invalid_api_key"}}"#,
@@ -257,11 +259,11 @@ fn errors_of_all_shapes() {
 }
 
 fn read_json(status: u16, body: &str) -> Vec<String> {
-    Answer::of(Api::OpenAiChat, JSON).status(status).cut(&[body.as_bytes()])
+    TestResponse::of(Api::OpenAiChat, JSON).status(status).cut(&[body.as_bytes()])
 }
 
 #[test]
-fn an_error_in_the_stream_leaves_what_was_said() {
+fn keeps_text_before_an_error_in_the_stream() {
     let late = r#"{"error":{"code":400,"message":"Limit."},"choices":[{"delta":{"content":"a"}}],"usage":{"completion_tokens":1}}"#;
     assert_eq!(
         chat(&[late, "[DONE]"]),
@@ -282,7 +284,7 @@ fn an_error_in_the_stream_leaves_what_was_said() {
 }
 
 #[test]
-fn fields_of_wrong_types_are_no_fields() {
+fn ignores_fields_of_wrong_types() {
     let odd = r#"{"id":7,"model":["m"],"choices":[null,3,{"index":"0","delta":{"content":"a","tool_calls":{},"reasoning":[1],"audio":"x"},"finish_reason":{}}],"usage":[1],"error":false,"x_groq":"y"}"#;
     assert_eq!(chat(&[odd]), [r#"0 Text "a""#]);
     for message in ["{}", "[]", "1", "null", "{\"choices\":null}", "{\"choices\":{\"a\":1}}"] {
@@ -291,7 +293,7 @@ fn fields_of_wrong_types_are_no_fields() {
 }
 
 #[test]
-fn text_with_half_a_character_is_read_all_the_same() {
+fn reads_text_with_half_a_character() {
     let of = |text: &[u8]| {
         let parts = [&b"data: {\"choices\":[{\"delta\":{\"content\":\""[..], text, b"\"}}]}\n\n"];
         read(Api::OpenAiChat, 200, &parts.concat())
@@ -311,7 +313,7 @@ fn a_key_that_stands_twice_loses_nothing() {
 }
 
 #[test]
-fn a_whole_answer() {
+fn reads_a_json_body() {
     let answer = r#"
 
     {"choices":[{"finish_reason":"tool_calls","index":0,"message":{"role":"assistant","content":"Let \ud83d\ude00 me",
@@ -344,7 +346,7 @@ fn a_whole_answer() {
 }
 
 #[test]
-fn whole_completions_and_embeddings() {
+fn reads_completion_and_embedding_bodies() {
     let completion = r#"{"model":"m","choices":[{"text":"a","index":0,"finish_reason":"stop"},{"text":"b","index":1}]}"#;
     assert_eq!(
         body(Api::OpenAiCompletions, completion),
@@ -367,7 +369,7 @@ fn whole_completions_and_embeddings() {
 }
 
 #[test]
-fn what_was_understood_of_a_broken_body_counts() {
+fn keeps_what_precedes_malformed_input() {
     let cut_off = r#"{"model":"m","choices":[{"message":{"content":"Hel"#;
     let understood = [r#"Started { id: None, model: Some("m") }"#, r#"0 Text "Hel""#];
     assert_eq!(body(Api::OpenAiChat, cut_off), [&understood[..], &["Odd(Unterminated)"]].concat());
@@ -378,7 +380,7 @@ fn what_was_understood_of_a_broken_body_counts() {
 }
 
 #[test]
-fn an_error_status_makes_everything_an_error() {
+fn reads_only_errors_after_an_error_status() {
     let answer =
         r#"{"model":"m","choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":1}}"#;
     assert_eq!(read(Api::OpenAiChat, 500, answer.as_bytes()), [failed(None)]);
@@ -388,11 +390,11 @@ fn an_error_status_makes_everything_an_error() {
 
 proptest::proptest! {
     #[test]
-    fn no_answer_makes_it_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), status in 200..600_u16) {
+    fn never_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), status in 200..600_u16) {
         let framed = [b"data: {\"choices\":[", bytes.as_slice(), b"]}\n\n"].concat();
         for body in [&bytes, &framed] {
             for api in Api::ALL {
-                let answer = Answer::of(*api, None).status(status);
+                let answer = TestResponse::of(*api, None).status(status);
                 let pieces: Vec<&[u8]> = body.chunks(3).collect();
                 proptest::prop_assert_eq!(answer.cut(&pieces), answer.cut(&[body]));
             }
