@@ -39,7 +39,7 @@ impl FairLimit {
         Self { max, holders: Arc::default() }
     }
 
-    /// Acquires a permit for a client at `address`. If none is free, the address with the most permits, this one
+    /// Acquires a permit for a client at `address`. If all are taken, the address with the most permits, this one
     /// included, loses its oldest: the holder's `displaced` is notified. So no address loses a permit to one with more.
     pub(super) fn acquire(&self, address: IpAddr, displaced: &Arc<Notify>) -> Permit {
         let mut holders = lock(&self.holders);

@@ -1,9 +1,9 @@
-//! Draining: clients move to other replicas one by one while every request is still served.
+//! Draining: clients move to other replicas while every request is still served.
 //!
 //! 1. `/readyz` fails at once. For `delay`, connections are handled as before, until load balancers have noticed.
 //! 2. Each connection closes after its current or next exchange. New connections are still accepted.
-//! 3. When nothing has been in flight for `quiet`, idle connections are closed. If no request arrives meanwhile, the
-//!    proxy is drained. It continues to serve until it is stopped.
+//! 3. When nothing has been in flight for `quiet`, idle connections are closed. If no request arrives during
+//!    that, the proxy is drained. It continues to serve until it is stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(DrainOptions::parse("delay=0s&quiet=1h"), options(0, 3_600_000));
         for (query, expected) in [
             ("delay=5", "delay: \"5\" has no unit of time; write a whole number and a unit"),
-            ("quiet", "quiet: \"\" is no length of time"),
+            ("quiet", "quiet: \"\" is n"),
             ("delay=2h", "delay: too long; write up to 1h"),
             ("dealy=5s", "unknown parameter \"dealy\"; expected delay, quiet or within"),
         ] {

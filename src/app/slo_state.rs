@@ -212,7 +212,7 @@ impl SloStateWriter {
                 let written = write(&path, &state);
                 log_transition(&written, &mut is_failing);
                 if is_last {
-                    // There is no receiver if the app was dropped without a shutdown.
+                    // The receiver is missing if the app was dropped without a shutdown.
                     drop(result_sender.send(written));
                     return;
                 }

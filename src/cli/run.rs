@@ -39,7 +39,7 @@ pub fn run(args: RunArgs, environment: fn(&str) -> Option<String>) -> anyhow::Re
     result
 }
 
-/// The runtime of the data path. Telemetry and observation have threads of their own.
+/// The runtime of the data path. Telemetry and observation run on separate threads.
 pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();

@@ -107,7 +107,7 @@ pub struct Config {
     pub costs: Costs,
     /// The price file.
     pub prices: Option<PathBuf>,
-    /// `None` if there is no request log.
+    /// `None` disables the request log.
     pub request_log: Option<request_log::Config>,
     pub drift: drift::Config,
     pub export: ExportOverrides,

@@ -227,7 +227,7 @@ fn objective(objective: &Objective) -> raw::Objective {
     };
     let counting = &objective.counting;
     raw::Objective {
-        // The objectives of a preset are printed one by one.
+        // The objectives of a preset are printed instead.
         preset: Field::Absent,
         name: Field::of(objective.name.to_string()),
         indicator: Field::of(indicator),

@@ -222,7 +222,7 @@ pub(super) type StallThreshold = BoundedTime<250, HOUR>;
 #[schemars(extend("required" = ["max_in_flight"]))]
 pub(super) struct Admission {
     /// Maximum number of forwarded requests whose responses have not ended.
-    // A process has no more than 65,536 ports towards one upstream.
+    // A process has at most 65,536 ports towards one upstream.
     pub(super) max_in_flight: Field<BoundedInt<1, 65_536>>,
     /// Maximum number of queued requests; further ones receive 429.
     // Each queued request holds a connection and up to 64 KiB of its body.
@@ -419,7 +419,7 @@ pub(super) struct Export {
     /// The OTLP protocol.
     pub(super) protocol: Field<ExportProtocol>,
     /// The interval of metric exports.
-    // Below 1 s the export costs more than it tells. Above 5 min, 5-minute windows have no points.
+    // Below 1 s the cost of exports outweighs their use. Above 5 min, 5-minute windows have no points.
     pub(super) interval: Field<BoundedTime<SECOND, { 5 * MINUTE }>>,
     /// Additional headers of each export. Prefer OTEL_EXPORTER_OTLP_HEADERS for secrets: files have many readers.
     pub(super) headers: Field<BTreeMap<String, Field<HeaderValue>>>,

@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// Parses `text`. A syntax error ends the parser, so it is the only error, and there is no tree.
+/// Parses `text`. A syntax error ends the parser, so it is the only error, and the result is `None`.
 pub(super) fn parse(text: &str, errors: &mut ErrorCollector) -> Option<Node> {
     let options = options! { emit_comments: false };
     let mut events = Vec::new();

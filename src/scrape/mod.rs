@@ -1,4 +1,4 @@
-//! Scrapes the metrics of engines on a runtime of its own, so that neither the data path nor an export waits for a page
+//! Scrapes the metrics of engines on a separate runtime, so that neither the data path nor an export waits for a page
 //! that is large, late or missing.
 //!
 //! [`engine::read`] parses the pages. There is one task per endpoint, with one request at a time, each on a new

@@ -112,9 +112,9 @@ impl ReceivedTelemetry {
         self.span_count += 1;
         self.spans.entry(trace).or_default().push(Span {
             server,
-            counted: whole(received, "tokengauge.output_tokens.counted"),
-            reported: whole(received, "gen_ai.usage.output_tokens"),
-            time_to_token: seconds(received, "tokengauge.time_to.token"),
+            counted: int_attribute(received, "tokengauge.output_tokens.counted"),
+            reported: int_attribute(received, "gen_ai.usage.output_tokens"),
+            time_to_token: float_attribute(received, "tokengauge.time_to.token"),
         });
     }
 
@@ -166,14 +166,14 @@ fn attribute<'a>(span: &'a Received, name: &str) -> Option<&'a Value> {
     value.as_ref()
 }
 
-fn whole(span: &Received, name: &str) -> Option<u64> {
+fn int_attribute(span: &Received, name: &str) -> Option<u64> {
     let Value::IntValue(number) = attribute(span, name)? else {
         return None;
     };
     u64::try_from(*number).ok()
 }
 
-fn seconds(span: &Received, name: &str) -> Option<f64> {
+fn float_attribute(span: &Received, name: &str) -> Option<f64> {
     let Value::DoubleValue(seconds) = attribute(span, name)? else {
         return None;
     };

@@ -277,7 +277,7 @@ fn check_first_token(exchanges: &[Exchange<'_>]) -> Check {
             continue;
         };
         let Ok(claimed) = Duration::try_from_secs_f64(claimed) else {
-            mismatches.add(|| format!("{}: {claimed} s is no time", exchange.name()));
+            mismatches.add(|| format!("{}: {claimed} s is not a valid time", exchange.name()));
             continue;
         };
         let least = written.since(entry.received);
@@ -388,7 +388,7 @@ mod tests {
         }
     }
 
-    /// What is wrong with a case that is good but for `spoil`; `None` where everything agrees.
+    /// The report on a valid case after `spoil`, or `None` if everything agrees.
     fn wrong(spoil: impl FnOnce(&mut Case)) -> Option<String> {
         let mut case = good();
         spoil(&mut case);
@@ -407,7 +407,7 @@ mod tests {
         (!report.agrees()).then(|| report.to_string())
     }
 
-    fn complains(text: &str, spoil: impl FnOnce(&mut Case)) {
+    fn reports(text: &str, spoil: impl FnOnce(&mut Case)) {
         let found = wrong(spoil).unwrap_or_default();
         assert!(found.contains("FAILED") && found.contains(text), "{text}: {found}");
     }
@@ -419,9 +419,9 @@ mod tests {
 
     #[test]
     fn detects_a_wrong_token_count() {
-        complains("counted 39, sent 40", |case| case.spans[1].counted = Some(39));
-        complains("counted 41, sent 40", |case| case.spans[1].counted = Some(41));
-        complains("counted 0, sent 40", |case| case.spans[1].counted = None);
+        reports("counted 39, sent 40", |case| case.spans[1].counted = Some(39));
+        reports("counted 41, sent 40", |case| case.spans[1].counted = Some(41));
+        reports("counted 0, sent 40", |case| case.spans[1].counted = None);
     }
 
     #[test]
@@ -437,31 +437,31 @@ mod tests {
             }
         };
         assert!([12, 13, 15].into_iter().all(|counted| wrong(left(counted)).is_none()));
-        complains("counted 11", left(11));
-        complains("counted 16", left(16));
+        reports("counted 11", left(11));
+        reports("counted 16", left(16));
     }
 
     #[test]
     fn detects_wrong_usage() {
-        complains("on the span", |case| case.spans[1].reported = None);
-        complains("on the span", |case| case.entry.as_mut().unwrap().reported = None);
-        complains("on the span", |case| case.spans[1].reported = Some(41));
+        reports("on the span", |case| case.spans[1].reported = None);
+        reports("on the span", |case| case.entry.as_mut().unwrap().reported = None);
+        reports("on the span", |case| case.spans[1].reported = Some(41));
     }
 
     #[test]
     fn detects_missing_and_duplicate_spans() {
-        complains("0 SERVER and 0 CLIENT", |case| case.spans.clear());
-        complains("1 SERVER and 2 CLIENT", |case| case.spans.push(case.spans[1].clone()));
-        complains("not in the backend's ledger", |case| case.entry = None);
-        complains("requests.finished = 2", |case| case.finished = 2.0);
+        reports("0 SERVER and 0 CLIENT", |case| case.spans.clear());
+        reports("1 SERVER and 2 CLIENT", |case| case.spans.push(case.spans[1].clone()));
+        reports("not in the backend's ledger", |case| case.entry = None);
+        reports("requests.finished = 2", |case| case.finished = 2.0);
     }
 
     #[test]
     fn detects_a_wrong_time_to_first_token() {
-        complains("passed", |case| case.spans[1].time_to_token = Some(0.043));
-        complains("passed", |case| case.spans[1].time_to_token = Some(0.058));
-        complains("no time to first token", |case| case.spans[1].time_to_token = None);
-        complains("is no time", |case| case.spans[1].time_to_token = Some(-1.0));
+        reports("passed", |case| case.spans[1].time_to_token = Some(0.043));
+        reports("passed", |case| case.spans[1].time_to_token = Some(0.058));
+        reports("no time to first token", |case| case.spans[1].time_to_token = None);
+        reports("is not a valid time", |case| case.spans[1].time_to_token = Some(-1.0));
         assert_eq!(wrong(|case| case.spans[1].time_to_token = Some(0.0519)), None);
     }
 

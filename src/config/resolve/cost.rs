@@ -1,4 +1,4 @@
-//! Prices, which have a file of their own, and budgets.
+//! Prices, which are in a separate file, and budgets.
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@ use tokengauge_listen::{Address, Config, Tls};
 /// Loopback, so that the proxy is not reachable from other machines by default.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
 
-/// The bearer token of the admin port. There is no flag for it, because flags are visible in `ps`.
+/// The bearer token of the admin port. Not a flag, because flags are visible in `ps`.
 const TOKEN_VARIABLE: &str = "TOKENGAUGE_ADMIN_TOKEN";
 
 pub(super) fn resolve(

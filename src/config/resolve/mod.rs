@@ -216,7 +216,7 @@ fn request_log_destination(path: PathBuf) -> request_log::Destination {
     }
 }
 
-/// The trace header formats, and the unknown words of the variable. The file takes precedence over the variable.
+/// The trace header formats, and the unknown values of the variable. The file takes precedence over the variable.
 fn propagators(
     written: Field<Vec<Field<Propagator>>>,
     environment: Environment<'_>,

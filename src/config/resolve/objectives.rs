@@ -15,7 +15,7 @@ use tokengauge_types::label::Label;
 /// A month of 30 days, for which the usual burn-rate factors (14.4, 6, 3, 1) are made.
 pub(super) const DEFAULT_WINDOW: Duration = Duration::from_secs(30 * 86_400);
 
-/// The words of the key `indicator`.
+/// The values of the key `indicator`.
 const INDICATORS: &str = "availability, ttft, first_visible, output_rate, total_rate, stall_free, inter_token, \
                           duration, tokens_above_rate, system_rate";
 

@@ -250,7 +250,7 @@ impl<'a> RouteResolver<'a> {
         if let Some(Spanned { value: true, node }) = strip
             && prefix.is_empty()
         {
-            let message = "there is no prefix to strip; add match.prefix, or remove this key";
+            let message = "no prefix to strip; add match.prefix, or remove this key";
             self.errors.add(node, message);
         }
         let strip = strip.is_some_and(|strip| strip.value);
