@@ -34,7 +34,7 @@ pub struct RelayBody {
 enum Source {
     /// Written by the proxy.
     Local(Option<Bytes>),
-    /// Read from a connection that a task of its own drives: HTTP/2, or a detached HTTP/1.1 connection.
+    /// Read from a connection that a separate task drives: HTTP/2, or a detached HTTP/1.1 connection.
     Driven(Incoming),
     /// Read from a connection that this body drives.
     Leased { incoming: Incoming, lease: Option<ConnectionLease> },

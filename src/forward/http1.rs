@@ -1,9 +1,9 @@
 //! One HTTP/1.1 connection to an upstream, driven by the task that uses it.
 //!
-//! hyper's client returns a sender and a connection that needs a task of its own. Here, the task that reads the response
-//! polls the connection instead. A chunk then needs no second task and no wake between two tasks. When the client
-//! leaves, dropping the response closes the socket at once. An idle connection in the pool is not polled; it is checked
-//! when it is taken out.
+//! hyper's client returns a sender and a connection that usually runs in a separate task. Here, the task that reads
+//! the response polls the connection instead. A chunk then needs no second task and no wake between two tasks. When
+//! the client leaves, dropping the response closes the socket at once. An idle connection in the pool is not polled;
+//! it is checked when it is taken out.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -27,7 +27,7 @@ pub(super) struct Http1Connection {
     sender: SendRequest<Upload>,
     /// `None` once the connection has ended.
     connection: Option<Connection<TokioIo<UpstreamStream>, Upload>>,
-    bell: Arc<Notifier>,
+    notifier: Arc<Notifier>,
     waker: Waker,
     /// When it was returned to the pool.
     pub(super) idle_since: MonotonicInstant,
@@ -49,11 +49,11 @@ impl Http1Connection {
             .preserve_header_case(true)
             .handshake(TokioIo::new(stream))
             .await?;
-        let (bell, waker) = Notifier::new();
+        let (notifier, waker) = Notifier::new();
         Ok(Box::new(Self {
             sender,
             connection: Some(connection),
-            bell,
+            notifier,
             waker,
             idle_since: MonotonicInstant::ZERO,
             tcp,
@@ -61,11 +61,11 @@ impl Http1Connection {
         }))
     }
 
-    /// Whether a request may be sent, as far as this side can tell.
+    /// Whether a request may be sent. The upstream may have closed the connection unnoticed.
     pub(super) fn is_usable(&mut self) -> bool {
         self.poll_connection(&mut Context::from_waker(Waker::noop()));
         // This poll registered no waker, so the next one must not wait for a wake.
-        self.bell.remind();
+        self.notifier.remind();
         self.connection.is_some() && self.sender.is_ready()
     }
 
@@ -83,28 +83,28 @@ impl Http1Connection {
     ) -> Poll<T> {
         // Only the connection wakes `wanted`, and it is polled right here.
         let quiet = &mut Context::from_waker(Waker::noop());
-        let mut due = self.bell.enter(cx.waker());
+        let mut due = self.notifier.enter(cx.waker());
         for _ in 0..MOST_ROUNDS {
             if due {
                 let waker = self.waker.clone();
                 self.poll_connection(&mut Context::from_waker(&waker));
             }
             if let Poll::Ready(value) = wanted(quiet) {
-                self.bell.leave_anyway();
+                self.notifier.leave_anyway();
                 return Poll::Ready(value);
             }
-            if self.bell.leave() {
+            if self.notifier.leave() {
                 return Poll::Pending;
             }
             due = true;
         }
-        self.bell.remind();
+        self.notifier.remind();
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Moves the connection to a task of its own. Needed for an upload that continues beside the response, because a
-    /// response that nobody reads must not stop it.
+    /// Moves the connection to a separate task. An upload that continues beside the response must not stop if the
+    /// client does not read the response.
     pub(super) fn detach(self) {
         if let Some(connection) = self.connection {
             tokio::spawn(connection);

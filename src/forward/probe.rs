@@ -1,6 +1,6 @@
 //! HTTP requests of the proxy itself: one GET whose complete response must fit a size limit.
 //!
-//! Each request opens and closes a connection of its own, with the same DNS, proxy and TLS settings as connections to an
+//! Each request opens and closes a separate connection, with the same DNS, proxy and TLS settings as connections to an
 //! upstream.
 
 use std::convert::Infallible;

@@ -85,7 +85,7 @@ struct Exchange {
 /// The head of a response, and the source of its body.
 struct Received {
     response: Response<Incoming>,
-    /// The connection that the body must drive; `None` if a task of its own drives it.
+    /// The connection that the body must drive; `None` if a separate task drives it.
     lease: Option<ConnectionLease>,
 }
 

@@ -14,7 +14,7 @@ use tokengauge_observe::host;
 use tokengauge_types::event::{CallerIdentity, RouteFacts, Scheme};
 use tokengauge_types::tcp::TcpConnection;
 
-/// A client, as far as its connection identifies it.
+/// A client, as its connection identifies it.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// `None` behind a Unix socket.

@@ -1,4 +1,4 @@
-//! Host and path → target, compiled once, matched without allocation.
+//! Matches the host and path of requests to routes, without allocation.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -9,43 +9,42 @@ use serde::{Deserialize, Serialize};
 use tokengauge_types::event::RouteFacts;
 use tokengauge_types::label::Label;
 
-/// One route. The first of the longest matching prefixes wins; a route with a host before one without.
+/// Configuration of one route. A route with a host precedes one without; among those, the longest prefix wins.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub facts: Arc<RouteFacts>,
-    /// `Host` without its port, in lower case; `*.example.com` stands for any subdomain. `None` is any.
+    /// `Host` without its port, in lower case. `*.example.com` matches any subdomain, `None` any host.
     pub host: Option<String>,
-    /// A prefix of the path that ends at a `/` or at the path's end; empty is any.
+    /// A prefix of the path that ends at a `/` or at the end of the path. Empty matches any path.
     pub prefix: String,
-    /// Whether `prefix` is taken off before the path is sent on.
+    /// Whether `prefix` is removed before the path is forwarded.
     pub strip: bool,
     /// The name of the upstream.
     pub upstream: Label,
     pub trace: TraceHeaders,
-    /// `None` is no limit.
+    /// Unlimited if `None`.
     pub admission: Option<ConcurrencyLimit>,
 }
 
-/// How many exchanges of a route go on at once, and what becomes of further ones: they wait, then they are answered 429.
+/// The concurrency limit of a route. Further requests are queued, then rejected with 429.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConcurrencyLimit {
-    /// Exchanges that were let in and are not over; of each process, not of all that serve the route.
+    /// The most running exchanges, per process.
     pub max_in_flight: usize,
-    /// Further ones that wait for a place, the first come first.
+    /// The most queued exchanges.
     pub max_queue: usize,
-    /// The longest time that each of them waits.
+    /// How long an exchange waits in the queue at most.
     pub queue_timeout: Duration,
 }
 
 impl ConcurrencyLimit {
-    /// Eight rounds of what one busy engine takes at a time; more would wait in vain, since each waits for a short time
-    /// only.
+    /// Eight batches of one busy engine. More would wait in vain, because each waits only for a short time.
     pub const DEFAULT_MAX_QUEUE: usize = 64;
-    /// About as long as a person waits for a first word; whoever comes back later has a better place by then.
+    /// About as long as a person waits for the first token. A later retry finds a shorter queue.
     pub const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 }
 
-/// What becomes of a request's trace headers.
+/// What happens to the trace headers of a request.
 #[derive(
     Clone,
     Copy,
@@ -60,10 +59,10 @@ impl ConcurrencyLimit {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum TraceHeaders {
-    /// They are passed on as they came.
+    /// They are forwarded unchanged.
     #[default]
     Passthrough,
-    /// The span that is sent on as the parent is ours.
+    /// Our span is written as the parent.
     Continue,
 }
 
@@ -71,12 +70,12 @@ pub enum TraceHeaders {
 #[derive(Debug)]
 pub struct RouteMatcher(Vec<Route>);
 
-/// Where a request goes.
+/// The target of a matching route.
 #[derive(Debug)]
 pub struct Target {
     pub facts: Arc<RouteFacts>,
     pub upstream: Label,
-    /// Bytes of the path's beginning that are taken off.
+    /// Bytes to remove from the beginning of the path.
     pub stripped: usize,
     pub trace: TraceHeaders,
     pub admission: Option<ConcurrencyLimit>,
@@ -84,12 +83,12 @@ pub struct Target {
 
 #[derive(Debug, thiserror::Error, Eq, PartialEq)]
 pub enum Error {
-    #[error("route {0}: its prefix must be empty or start with '/'")]
+    #[error("route {0}: the prefix must be empty or start with '/'")]
     Prefix(Label),
-    #[error("route {0}: its host must be a name without port or path, or '*.' and a name")]
+    #[error("route {0}: the host must be a name without port and path, or '*.' and a name")]
     Host(Label),
-    #[error("route {0} can never be taken: route {1} has the same host and prefix")]
-    Twice(Label, Label),
+    #[error("route {0} never matches: route {1} has the same host and prefix")]
+    Duplicate(Label, Label),
 }
 
 impl RouteMatcher {
@@ -102,7 +101,7 @@ impl RouteMatcher {
                 .find(|other| other.host == route.host && other.prefix == route.prefix);
             if let Some(twin) = twin {
                 let name = |route: &Route| route.target.facts.name.clone();
-                return Err(Error::Twice(name(&route), name(twin)));
+                return Err(Error::Duplicate(name(&route), name(twin)));
             }
             compiled.push(route);
         }
@@ -110,12 +109,12 @@ impl RouteMatcher {
         Ok(Self(compiled))
     }
 
-    /// `host` as the client sent it, with or without a port; `path` without its query.
+    /// Returns the target of a request. `host` may contain a port; `path` is without its query.
     pub fn find(&self, host: Option<&str>, path: &str) -> Option<&Target> {
         let host = host.map(without_port);
         self.0
             .iter()
-            .find(|route| route.host.admits(host) && route.admits(path))
+            .find(|route| route.host.matches(host) && route.matches(path))
             .map(|route| &route.target)
     }
 
@@ -144,7 +143,7 @@ impl Route {
         Ok(Self { host, prefix, target })
     }
 
-    fn admits(&self, path: &str) -> bool {
+    fn matches(&self, path: &str) -> bool {
         path.strip_prefix(self.prefix.as_str())
             .is_some_and(|rest| self.prefix.is_empty() || rest.is_empty() || rest.starts_with('/'))
     }
@@ -153,7 +152,7 @@ impl Route {
 #[derive(Debug, Eq, PartialEq)]
 enum Host {
     Any,
-    /// Any subdomain of the name after `*.`; the dot is kept.
+    /// Any subdomain of the name after `*.`. Contains the dot.
     Below(String),
     Exactly(String),
 }
@@ -174,7 +173,7 @@ impl Host {
         })
     }
 
-    /// Higher comes first.
+    /// Routes with a higher rank come first.
     fn rank(&self) -> u8 {
         match self {
             Self::Any => 0,
@@ -183,7 +182,7 @@ impl Host {
         }
     }
 
-    fn admits(&self, host: Option<&str>) -> bool {
+    fn matches(&self, host: Option<&str>) -> bool {
         match (self, host) {
             (Self::Any, _) => true,
             (Self::Exactly(name), Some(host)) => name.eq_ignore_ascii_case(host),
@@ -198,7 +197,7 @@ impl Host {
     }
 }
 
-/// `[::1]:80` and `example.com:80` without their ports.
+/// Removes the port of hosts such as `[::1]:80` and `example.com:80`.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => {
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_wins_and_ends_at_a_slash() {
+    fn longest_prefix_wins_and_ends_at_a_slash() {
         let routes =
             vec![route("root", None, "/"), route("a", None, "/a"), route("ab", None, "/a/b/")];
         let table = RouteMatcher::new(routes).unwrap();
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_goes_before_any_host_and_a_name_before_a_wildcard() {
+    fn name_precedes_wildcard_and_any_host() {
         let routes = vec![
             route("any", None, "/v1/chat"),
             route("wild", Some("*.example.com"), "/v1"),
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_not_part_of_a_host() {
+    fn ignores_port() {
         let table = RouteMatcher::new(vec![route("six", Some("[::1]"), "")]).unwrap();
         assert_eq!(found(&table, "[::1]:4000", "/"), Some("six"));
         assert_eq!(found(&table, "[::1]", "/"), Some("six"));
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_never_match_is_refused() {
+    fn rejects_routes_that_never_match() {
         let refused = |routes| RouteMatcher::new(routes).unwrap_err();
         let name = Label::known;
         assert_eq!(refused(vec![route("a", None, "v1")]), Error::Prefix(name("a")));
@@ -294,7 +293,7 @@ mod tests {
         }
         assert_eq!(
             refused(vec![route("a", None, "/v1"), route("b", None, "/v1/")]),
-            Error::Twice(name("b"), name("a"))
+            Error::Duplicate(name("b"), name("a"))
         );
     }
 }

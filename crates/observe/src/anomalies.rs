@@ -1,8 +1,8 @@
-//! What was odd about one exchange.
+//! Parse errors of one exchange.
 
 use tokengauge_llm::frame::Anomaly;
 
-/// Each kind with how often it was met.
+/// Each kind with its count.
 #[derive(Debug, Default)]
 pub(super) struct Anomalies(Vec<(Anomaly, u32)>);
 

@@ -1,4 +1,4 @@
-//! The part of an exchange that only a call of a known API has: its request's facts, its answer, its series.
+//! The part of an exchange that only calls of a known API have: request facts, response and metric labels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,39 +24,39 @@ use tokengauge_types::label::{CardinalityLimiter, Dimension, Label, Name, OTHER}
 pub(super) struct ApiCall {
     api: Api,
     request: RequestState,
-    /// Whether the body says which API it is.
+    /// Whether the request body decides which API it is.
     body_decides: bool,
     request_coding: ContentDecoder,
     response_coding: ContentDecoder,
-    /// Made when the head is known; `None` where the body cannot be read.
+    /// Created with the head of the response; `None` if the body cannot be parsed.
     response: Option<(Framer, ResponseReader)>,
-    /// Part of the answer's body went by unread.
+    /// Whether a part of the response body was not parsed.
     lost: bool,
-    /// Both sides of what was upgraded to a WebSocket.
+    /// Both directions of a WebSocket session.
     session: Option<Box<Realtime>>,
     pub(super) answer: ResponseAccumulator,
-    /// Settled once the answer's head vouches for the model.
+    /// Final once the head of the response has confirmed the model.
     series: Option<Series>,
     provider: Label,
     quota: Option<RateLimits>,
     tokenisers: Tokenisers,
-    /// The request's body, where content is captured.
+    /// The request body, if content is captured.
     asked: Option<Box<Asked>>,
 }
 
-/// What a call cannot know of itself when it is closed.
+/// What the exchange adds to a call when it is closed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closing {
     pub(super) points: Points,
     pub(super) outcome: Outcome,
-    /// Whether the body came to its end as HTTP counts it.
+    /// Whether HTTP delivered the body completely.
     pub(super) delivered: bool,
-    /// Whether part of it went by unobserved.
+    /// Whether a part was not observed.
     pub(super) gap: bool,
-    /// Whether an answer below 400 had begun.
+    /// Whether a response below 400 had begun.
     pub(super) answering: bool,
     pub(super) queue_depth: u32,
-    /// What it went on as, if it did.
+    /// The WebSocket after an upgrade.
     pub(super) websocket: Option<WebSocket>,
 }
 
@@ -65,7 +65,7 @@ impl ApiCall {
         let api = found.api;
         Self {
             api,
-            request: RequestState::Still(Box::new(RequestReader::new(found))),
+            request: RequestState::Parsing(Box::new(RequestReader::new(found))),
             body_decides: found.body_decides,
             request_coding: ContentDecoder::new(&open.headers),
             response_coding: ContentDecoder::plain(),
@@ -81,7 +81,7 @@ impl ApiCall {
         }
     }
 
-    /// Captures what is asked and answered from here on.
+    /// Captures the content of the request and the response from now on.
     pub(super) fn capture(&mut self, policy: &Arc<Policy>, budget: &Budget) {
         let asked = Asked::new(policy, budget);
         self.answer.heard = asked.heard().map(Box::new);
@@ -95,54 +95,55 @@ impl ApiCall {
         }
     }
 
-    /// The model that is asked for: of a session, in its messages, else in the path or the query.
+    /// Returns the requested model: of a session from its messages, otherwise from the path or the query.
     pub(super) fn asked(&self) -> Option<&Name> {
         let facts = self.request.facts();
         self.facts().model.as_ref().or(facts.model.as_ref())
     }
 
-    /// Whether it is a streamed generation as far as is known now: the answer decides, before it the request.
+    /// Whether it is a streamed generation: according to the response, or before that according to the request.
     pub(super) fn is_stream(&self) -> bool {
         let answered = self.framer().and_then(Framer::is_stream);
         self.api.operation().generates()
             && answered.unwrap_or_else(|| self.facts().stream == Some(true))
     }
 
-    /// Whether the answer came to its end: by the provider's last word or, where the API has none, by the body's end.
+    /// Whether the response is complete: the provider's end marker was received or, if the API has none, the body
+    /// ended.
     ///
-    /// Of a body that broke off, every choice that was asked for must have stopped: one may not have begun. A body that
-    /// was delivered has shown all the choices there are.
+    /// If the body was truncated, every requested choice must have stopped, because one may not have begun. A
+    /// delivered body has shown all choices.
     pub(super) fn is_finished(&self, delivered: bool) -> bool {
         let asked = self.facts().choices.filter(|_| !delivered);
         let fewest = asked.and_then(|asked| usize::try_from(asked).ok());
         self.answer.is_finished(fewest.unwrap_or_default()) || (delivered && !self.api.marks_end())
     }
 
-    /// Whether the answer came as a stream.
+    /// Whether the response is a stream.
     pub(super) fn is_streamed(&self) -> bool {
         self.framer().and_then(Framer::is_stream).unwrap_or(false)
     }
 
-    /// Whether it is a streamed generation whose tokens are seen and whose last word is still to come. `answered`: its
-    /// head has come.
+    /// Whether it is an observed, streamed generation that has not ended. `answered`: the head of the response was
+    /// received.
     pub(super) fn is_awaiting(&self, answered: bool) -> bool {
         let unread = answered && self.response.is_none();
         self.is_stream() && !unread && !self.lost && !self.answer.failed && !self.is_finished(false)
     }
 
-    /// What the answer's head says is left of the caller's limits.
+    /// Returns the rate limits in the head of the response.
     pub(super) const fn quota(&self) -> Option<RateLimits> {
         self.quota
     }
 
-    /// Whether part of the answer's body went by unread.
+    /// Whether a part of the response body was not parsed.
     pub(super) const fn is_lost(&self) -> bool {
         self.lost
     }
 
     pub(super) fn request(&mut self, bytes: &[u8]) {
         let Self { request, asked, .. } = self;
-        if let RequestState::Still(reader) = request
+        if let RequestState::Parsing(reader) = request
             && !self.request_coding.push(bytes, &mut |plain| {
                 reader.push(plain);
                 if let Some(asked) = asked {
@@ -154,12 +155,12 @@ impl ApiCall {
         }
     }
 
-    /// No more of the request's body will come; `sent`: it came to its end.
+    /// Ends the request body. `sent`: it was sent completely.
     pub(super) fn request_end(&mut self, sent: bool) {
         if sent {
             self.request_coding.end();
         }
-        if let RequestState::Still(reader) = &self.request {
+        if let RequestState::Parsing(reader) = &self.request {
             self.request = RequestState::Done(Box::new(reader.facts().clone()));
         }
     }
@@ -178,22 +179,22 @@ impl ApiCall {
             }
         }
         match (direction, &mut self.request, &mut self.response) {
-            (Direction::Request, RequestState::Still(reader), _) => reader.gap(),
+            (Direction::Request, RequestState::Parsing(reader), _) => reader.gap(),
             (Direction::Response, _, Some((framer, _))) => framer.gap(),
             (Direction::Request | Direction::Response, _, _) => {}
         }
     }
 
-    /// The exchange goes on as a WebSocket; whether this is an API whose messages are understood.
+    /// Continues as a WebSocket. Returns whether the messages of this API are understood.
     pub(super) fn upgrade(&mut self) -> bool {
         let sessions = self.api == Api::OpenAiRealtime;
         self.session = sessions.then(|| Box::new(Realtime::new()));
-        // A session's messages are no request and no answer.
+        // The messages of a session are neither a request nor a response.
         (self.asked, self.answer.heard) = (None, None);
         sessions
     }
 
-    /// A message of the session.
+    /// Applies a message of the session.
     pub(super) fn message(
         &mut self,
         direction: Direction,
@@ -204,19 +205,19 @@ impl ApiCall {
             return;
         };
         let busy = !session.is_idle();
-        let mut brought = FrameContent::default();
-        let mut take = |event: Event<'_>| self.answer.event(&event, &mut brought, out);
+        let mut content = FrameContent::default();
+        let mut take = |event: Event<'_>| self.answer.event(&event, &mut content, out);
         match direction {
             Direction::Request => session.client(text, &mut take),
             Direction::Response => session.server(text, &mut take),
         }
-        if (busy || brought.text) && session.is_idle() {
+        if (busy || content.text) && session.is_idle() {
             self.answer.end_turn(self.request.facts().model.as_ref(), &self.tokenisers, out);
         }
     }
 
-    /// What the session's own messages say of how it went.
-    pub(super) fn said(&self) -> record::Session {
+    /// Returns the outcome of the session according to its messages.
+    pub(super) fn session_outcome(&self) -> record::Session {
         let session = self.session.as_deref();
         record::Session {
             failed: session.is_some_and(Realtime::has_failed),
@@ -224,21 +225,21 @@ impl ApiCall {
         }
     }
 
-    /// Whether an upgrade has become a session: the protocol's switch says nothing of the model or the key, the first
-    /// message of the server does.
-    pub(super) fn is_taken_up(&self) -> bool {
+    /// Whether an upgrade has become a session. The protocol switch confirms neither model nor key; the first message
+    /// of the server does.
+    pub(super) fn is_accepted(&self) -> bool {
         self.session.as_deref().is_some_and(Realtime::is_accepted)
     }
 
-    /// Whether its model is as well known as it will be.
-    pub(super) fn is_named(&self) -> bool {
+    /// Whether the model is final.
+    pub(super) fn has_final_model(&self) -> bool {
         self.asked().is_some()
             || self.answer.model.is_some()
             || self.session.as_deref().is_none_or(Realtime::has_generated)
     }
 
-    /// The answer's head. `false`: the request's body showed that this is no call of any known API.
-    /// `now`: since 1970.
+    /// Applies the head of the response. Returns `false` if the request body showed that this is not a call of a known
+    /// API. `now` is the time since 1970.
     pub(super) fn head(&mut self, head: &ResponseHead, route: &RouteFacts, now: Duration) -> bool {
         if self.body_decides {
             let Some(api) = self.facts().api else {
@@ -257,22 +258,22 @@ impl ApiCall {
             (framer, ResponseReader::new(self.api, self.facts(), head.status))
         });
         self.quota = RateLimits::read(&head.headers, now);
-        self.head_says(head);
+        self.apply_head_events(head);
         true
     }
 
-    /// Counts, timings and errors that stand in the head.
-    fn head_says(&mut self, head: &ResponseHead) {
+    /// Applies counts, timings and errors in the head of the response.
+    fn apply_head_events(&mut self, head: &ResponseHead) {
         let whole = self.facts().stream != Some(true);
         let answer = &mut self.answer;
-        let mut brought = FrameContent::default();
+        let mut content = FrameContent::default();
         let failed = dialect::is_error(head.status);
         dialect::headers::read(&head.headers, failed, whole, &mut |event| {
-            answer.event(&event, &mut brought, &mut |_| {});
+            answer.event(&event, &mut content, &mut |_| {});
         });
     }
 
-    /// Body bytes of the answer.
+    /// Applies bytes of the response body.
     pub(super) fn response(
         &mut self,
         at: MonotonicInstant,
@@ -286,7 +287,7 @@ impl ApiCall {
         };
         let read = response_coding.push(bytes, &mut |plain| {
             framer.push(plain, &mut |frame| {
-                take(reader, answer, (at, frame), points, out);
+                apply_frame(reader, answer, (at, frame), points, out);
             });
         });
         if !read {
@@ -295,7 +296,7 @@ impl ApiCall {
         }
     }
 
-    /// The answer's body is over; `delivered`: it came to its end as HTTP counts it.
+    /// Ends the response body. `delivered`: HTTP delivered it completely.
     pub(super) fn response_end(
         &mut self,
         at: MonotonicInstant,
@@ -309,10 +310,10 @@ impl ApiCall {
         if delivered {
             response_coding.end();
         }
-        framer.finish(&mut |frame| take(reader, answer, (at, frame), points, out));
+        framer.finish(&mut |frame| apply_frame(reader, answer, (at, frame), points, out));
     }
 
-    /// What was odd about it, each with how often.
+    /// Returns the parse errors, each with its count.
     pub(super) fn anomalies(&mut self) -> Vec<(Anomaly, u32)> {
         for coding in [&self.request_coding, &self.response_coding] {
             if let Some(odd) = coding.odd() {
@@ -322,25 +323,25 @@ impl ApiCall {
         self.answer.anomalies()
     }
 
-    /// What its metrics are told apart by. The names of model, tenant and variant are `vouched` for by an answer below
-    /// 400; before that each has its own value only if another exchange had one.
+    /// Returns the labels of its metrics. A response below 400 confirms the names of model, tenant and variant. Before
+    /// that, a name has a label only if another exchange has confirmed it.
     pub(super) fn series(
         &mut self,
         open: &RequestHead,
-        vouched: bool,
+        is_confirmed: bool,
         gate: &CardinalityLimiter,
     ) -> Series {
-        if let Some(series) = self.series.as_ref().filter(|_| vouched) {
+        if let Some(series) = self.series.as_ref().filter(|_| is_confirmed) {
             return series.clone();
         }
-        let series = self.name_series(open, vouched, gate);
-        if vouched {
+        let series = self.name_series(open, is_confirmed, gate);
+        if is_confirmed {
             self.series = Some(series.clone());
         }
         series
     }
 
-    /// Everything that is known of it after its end.
+    /// Returns everything that is known about the call after its end.
     pub(super) fn close(
         mut self,
         series: Series,
@@ -351,17 +352,17 @@ impl ApiCall {
         let complete = self.complete(closing, streamed);
         let generates = self.api.operation().generates();
         let counted = self.answer.count(out);
-        // Nothing counted is nothing generated only where all of it was seen.
+        // No counted token means no generated token only if everything was observed.
         let seen = closing.outcome == Outcome::Ok && complete != Complete::Unobserved;
         let answered = generates && (seen || counted.total > 0 || self.answer.usage.is_some());
         let output = answered.then(|| Output::reconcile(&counted, self.answer.usage.as_ref()));
         let rates = self.rates(closing, output.as_ref(), complete);
-        let owed = generates && complete == Complete::Cut && closing.answering;
+        let is_truncated = generates && complete == Complete::Cut && closing.answering;
         let request = self.request.finish(self.session.as_deref());
         let seen = complete != Complete::Unobserved;
-        let (finish_reasons, choices) = self.answer.ended(owed, seen);
+        let (finish_reasons, choices) = self.answer.finish_reasons(is_truncated, seen);
         let heard = self.answer.heard.as_deref();
-        let content = self
+        let captured = self
             .asked
             .map(|asked| Box::new(content::assemble(self.api, *asked, heard, &finish_reasons)));
         let usage = self.answer.usage;
@@ -371,7 +372,7 @@ impl ApiCall {
             streamed,
             finish_reasons,
             choices,
-            content,
+            content: captured,
             response_id: self.answer.id.take(),
             response_model: self.answer.model.take(),
             service_tier: self.answer.service_tier.take(),
@@ -406,7 +407,7 @@ impl ApiCall {
             let seen = complete != Complete::Unobserved;
             return Rates::of_stream(&closing.points, tokens, blocked, seen);
         }
-        // A session is many answers and the silence between them: no rate of it says how fast any of them came.
+        // A session is many responses with silence between them, so it has no rate.
         let one = closing.websocket.is_none() && complete == Complete::True;
         let rates = one.then(|| Rates::of_whole(&closing.points, output.tokens));
         rates.unwrap_or_default()
@@ -417,7 +418,7 @@ impl ApiCall {
     }
 
     fn complete(&self, closing: Closing, streamed: bool) -> Complete {
-        // Without a framer nothing of a body was read: a content-encoding that is not understood.
+        // Without a framer the body was not parsed, because of an unknown content encoding.
         let unread = closing.answering && self.response.is_none();
         let missed = closing.websocket.is_some_and(|socket| socket.lost || socket.compressed);
         if closing.gap || unread || missed || self.lost {
@@ -433,9 +434,14 @@ impl ApiCall {
         if ended { Complete::True } else { Complete::Cut }
     }
 
-    fn name_series(&self, open: &RequestHead, vouched: bool, gate: &CardinalityLimiter) -> Series {
+    fn name_series(
+        &self,
+        open: &RequestHead,
+        is_confirmed: bool,
+        gate: &CardinalityLimiter,
+    ) -> Series {
         let (route, who) = (&open.route, &open.who);
-        let label = |dimension, name: &Name| match vouched {
+        let label = |dimension, name: &Name| match is_confirmed {
             true => gate.admit(dimension, name),
             false => gate.known(dimension, name).unwrap_or_else(|| Label::known(OTHER)),
         };
@@ -457,18 +463,18 @@ impl ApiCall {
     }
 }
 
-/// Reads one frame, and takes in the events that come of it.
-fn take(
+/// Parses one frame and applies its events.
+fn apply_frame(
     reader: &mut ResponseReader,
     answer: &mut ResponseAccumulator,
     (at, frame): (MonotonicInstant, Frame<'_>),
     points: &mut Points,
     out: &mut impl FnMut(Sample),
 ) {
-    let mut brought = FrameContent::default();
-    reader.read(&frame, &mut |event| answer.event(&event, &mut brought, out));
+    let mut content = FrameContent::default();
+    reader.read(&frame, &mut |event| answer.event(&event, &mut content, out));
     if matches!(frame, Frame::Event { .. }) {
-        answer.chunk(at, brought, points, out);
+        answer.chunk(at, content, points, out);
     }
 }
 

@@ -1,34 +1,34 @@
-//! The content-encoding of one body: undone on its way to what reads the body.
+//! Decodes the content encoding of one body.
 
 use tokengauge_llm::decode::{Fault, Inflater};
 use tokengauge_llm::frame::Anomaly;
 use tokengauge_types::event::Headers;
 
-/// One direction's body as it was coded.
+/// The body of one direction.
 #[derive(Debug)]
 pub(super) struct ContentDecoder {
     state: State,
-    /// Why it is not read, or not to its end.
+    /// Why it is not decoded, or not completely.
     odd: Option<Anomaly>,
 }
 
 #[derive(Debug)]
 enum State {
     Plain,
-    Coded(Box<Inflater>),
-    /// The coding is not understood.
+    Encoded(Box<Inflater>),
+    /// The encoding is unknown.
     Unread,
-    /// Read up to where it broke off, became too large or had a gap.
+    /// Decoded up to an error, a gap or the size limit.
     Lost,
 }
 
 impl ContentDecoder {
-    /// As the headers that came with the body declare it.
+    /// Creates a decoder for the encoding that `headers` declare.
     pub(super) fn new(headers: &Headers) -> Self {
         let inflater = headers.get("content-encoding").map(Inflater::new);
         match inflater.transpose().map(Option::flatten) {
             Ok(None) => Self::plain(),
-            Ok(Some(inflater)) => Self { state: State::Coded(Box::new(inflater)), odd: None },
+            Ok(Some(inflater)) => Self { state: State::Encoded(Box::new(inflater)), odd: None },
             Err(_) => Self { state: State::Unread, odd: Some(Anomaly::Encoding) },
         }
     }
@@ -37,7 +37,7 @@ impl ContentDecoder {
         Self { state: State::Plain, odd: None }
     }
 
-    /// Hands out what the next bytes say in plain. `false` where it has to give up at them.
+    /// Passes the decoded bytes to `out`. Returns `false` if decoding failed and stops.
     #[must_use]
     pub(super) fn push(&mut self, bytes: &[u8], out: &mut impl FnMut(&[u8])) -> bool {
         let inflated = match &mut self.state {
@@ -45,7 +45,7 @@ impl ContentDecoder {
                 out(bytes);
                 Ok(())
             }
-            State::Coded(inflater) => inflater.push(bytes, out),
+            State::Encoded(inflater) => inflater.push(bytes, out),
             State::Unread | State::Lost => Ok(()),
         };
         if let Err(fault) = inflated {
@@ -58,14 +58,14 @@ impl ContentDecoder {
         inflated.is_ok()
     }
 
-    /// Bytes were lost: coded ones cannot be read from here on.
+    /// Records a gap: encoded bytes behind it cannot be decoded.
     pub(super) fn gap(&mut self) {
-        if let State::Coded(_) = self.state {
+        if let State::Encoded(_) = self.state {
             self.state = State::Lost;
         }
     }
 
-    /// The body came to its end as HTTP counts it.
+    /// Ends the body after HTTP has delivered it completely.
     pub(super) fn end(&mut self) {
         if self.is_short() {
             self.odd = Some(Anomaly::Encoding);
@@ -76,9 +76,9 @@ impl ContentDecoder {
         matches!(self.state, State::Unread)
     }
 
-    /// Whether more is missing for the coding to be at its end.
+    /// Whether the encoded data is incomplete.
     pub(super) fn is_short(&self) -> bool {
-        matches!(&self.state, State::Coded(inflater) if inflater.finish().is_err())
+        matches!(&self.state, State::Encoded(inflater) if inflater.finish().is_err())
     }
 
     pub(super) const fn odd(&self) -> Option<Anomaly> {
@@ -106,7 +106,7 @@ mod tests {
     };
     use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
-    /// Each pushed and flushed at the next 100 ms, from 300 ms on.
+    /// The events of a stream, one every 100 ms from 300 ms on.
     fn events() -> Vec<String> {
         let events = [
             chunk(r#"{"role":"assistant","content":""}"#, "null"),
@@ -163,7 +163,7 @@ mod tests {
         wire
     }
 
-    /// One piece of wire bytes for each that is flushed, and one for the end.
+    /// Returns the encoded bytes of each flushed piece, and of the end.
     type Encode = fn(&[String]) -> Vec<Vec<u8>>;
 
     const CODINGS: [(&str, Encode); 3] = [("gzip", gzip), ("br", br), ("zstd", zstd)];
@@ -174,7 +174,7 @@ mod tests {
         [kind].into_iter().chain(coding).collect()
     }
 
-    /// A body and its coding.
+    /// A body and its encoding.
     type Body<'a> = (Option<&'a str>, &'a [Vec<u8>]);
 
     fn arrival(exchange: &mut Exchange, millis: u64, direction: Direction, bytes: &[u8]) {
@@ -183,7 +183,7 @@ mod tests {
             len: u32::try_from(bytes.len()).unwrap(),
             blocked: BackpressureTime::default(),
         };
-        exchange.word(at(millis), word, bytes, &mut |_| ());
+        exchange.apply(at(millis), word, bytes, &mut |_| ());
     }
 
     fn head(exchange: &mut Exchange, coding: Option<&str>) {
@@ -194,12 +194,12 @@ mod tests {
             length: None,
             own: false,
         };
-        exchange.word(at(200), ObserverEvent::ResponseHead(Box::new(head)), b"", &mut |_| ());
+        exchange.apply(at(200), ObserverEvent::ResponseHead(Box::new(head)), b"", &mut |_| ());
     }
 
     fn gap(exchange: &mut Exchange, millis: u64, direction: Direction) {
         let word = ObserverEvent::Gap { direction, bytes: 10 };
-        exchange.word(at(millis), word, b"", &mut |_| ());
+        exchange.apply(at(millis), word, b"", &mut |_| ());
     }
 
     fn opened(request_coding: Option<&str>) -> Exchange {
@@ -209,13 +209,13 @@ mod tests {
         Exchange::new(ExchangeId(1), at(100), Box::new(opened), gate, &Tokenisers::default())
     }
 
-    /// A call whose answer comes piece by piece, every 100 ms from 300 ms on; at `lost` a gap comes instead.
+    /// Plays a call whose response arrives in pieces every 100 ms from 300 ms on. At `lost` there is a gap instead.
     fn call(request: Body<'_>, answer: Body<'_>, lost: Option<usize>) -> Record {
         let mut exchange = opened(request.0);
         for piece in request.1 {
             arrival(&mut exchange, 110, Direction::Request, piece);
         }
-        exchange.word(at(110), ObserverEvent::RequestBodySent, b"", &mut |_| ());
+        exchange.apply(at(110), ObserverEvent::RequestBodySent, b"", &mut |_| ());
         head(&mut exchange, answer.0);
         let mut millis = 200;
         for (index, piece) in answer.1.iter().enumerate() {
@@ -237,41 +237,41 @@ mod tests {
         call((None, &streamed()), (coding, wire), None)
     }
 
-    /// Everything that is told about a call but for its bytes on the wire.
-    fn told(record: &Record) -> String {
+    /// Returns everything in the record except the encoded sizes.
+    fn facts(record: &Record) -> String {
         let odd = &record.anomalies;
         let (points, call) = (&record.points, &record.call);
         format!("{:?} {points:?} {odd:?} {call:?}", record.outcome)
     }
 
     #[test]
-    fn a_coded_stream_has_the_record_of_the_plain_one() {
+    fn encoded_stream_has_the_same_record() {
         let plain = answered(None, &bytes(&events()));
         assert_eq!(plain.points.event, Some(at(300)));
         assert_eq!(plain.points.token, Some(at(400)));
         assert_eq!(plain.points.last, Some(at(500)));
         for (header, encode) in CODINGS {
             let coded = answered(Some(header), &encode(&events()));
-            assert_eq!(told(&coded), told(&plain), "{header}");
+            assert_eq!(facts(&coded), facts(&plain), "{header}");
             assert_ne!(coded.http.response_bytes, plain.http.response_bytes);
         }
     }
 
     #[test]
-    fn a_coded_request_is_read() {
+    fn decodes_requests() {
         let events = bytes(&events());
         let plain = call((None, &streamed()), (None, &events), None);
         for (header, encode) in CODINGS {
             let request = encode(&[STREAMED.to_owned()]);
             let coded = call((Some(header), &request), (None, &events), None);
-            assert_eq!(told(&coded), told(&plain), "{header}");
+            assert_eq!(facts(&coded), facts(&plain), "{header}");
         }
         let asked = plain.call.unwrap().request;
         assert_eq!((asked.model, asked.stream), (Name::new("gpt-4o"), Some(true)));
     }
 
     #[test]
-    fn a_request_that_cannot_be_read_is_odd_and_its_answer_counts() {
+    fn undecodable_request_is_a_parse_error() {
         let broken = gzip(&[STREAMED.to_owned()])[..1].to_vec();
         for (header, request) in [("gzip", broken), ("aes128gcm", streamed())] {
             let record = call((Some(header), &request), (None, &bytes(&events())), None);
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// Complete, outcome, anomalies, and how many tokens were counted.
+    /// Completeness, outcome, parse errors and counted tokens.
     type Brief = (Complete, Outcome, Vec<(Anomaly, u32)>, Option<u64>);
 
     fn brief(record: Record) -> Brief {
@@ -292,10 +292,10 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_the_break_counts() {
+    fn counts_tokens_before_an_error() {
         for (header, encode) in CODINGS {
             let mut wire = encode(&events());
-            // Nothing that any of them could go on with.
+            // Invalid for every encoding.
             wire[2] = vec![0xff; 64];
             let odd = vec![(Anomaly::Encoding, 1)];
             let expected = (Complete::Unobserved, Outcome::Ok, odd, Some(1));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_gap_a_coded_stream_is_not_read() {
+    fn stops_at_a_gap_in_a_response() {
         for (header, encode) in CODINGS {
             let wire = encode(&events());
             let record = call((None, &streamed()), (Some(header), &wire), Some(2));
@@ -315,19 +315,19 @@ mod tests {
     }
 
     #[test]
-    fn after_a_gap_a_coded_request_is_not_read() {
+    fn stops_at_a_gap_in_a_request() {
         let mut exchange = opened(Some("gzip"));
         let wire = gzip(&[STREAMED.to_owned()]).concat();
         arrival(&mut exchange, 110, Direction::Request, &wire[..12]);
         gap(&mut exchange, 110, Direction::Request);
         arrival(&mut exchange, 110, Direction::Request, &wire[30..]);
-        exchange.word(at(120), ObserverEvent::RequestBodySent, b"", &mut |_| ());
+        exchange.apply(at(120), ObserverEvent::RequestBodySent, b"", &mut |_| ());
         let record = exchange.end(at(200), Ending::Complete, &mut |_| ());
         assert_eq!(record.anomalies, [(Anomaly::Gap, 1)]);
     }
 
     #[test]
-    fn a_coded_body_that_is_cancelled_is_not_odd() {
+    fn cancelled_body_is_not_a_parse_error() {
         let mut exchange = opened(Some("gzip"));
         let wire = gzip(&[STREAMED.to_owned()]).concat();
         arrival(&mut exchange, 110, Direction::Request, &wire[..12]);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_given_up_and_what_came_before_counts() {
+    fn stops_at_a_decompression_bomb() {
         let mut pieces = events();
         pieces.insert(2, " ".repeat(16 << 20));
         let odd = vec![(Anomaly::Oversize, 1), (Anomaly::Inflation, 1)];
@@ -349,22 +349,22 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_coding_leaves_the_answer_unobserved() {
+    fn unknown_encoding_leaves_response_unobserved() {
         let odd = vec![(Anomaly::Encoding, 1)];
-        // What was not read is no 0.
+        // A body that was not decoded has no count.
         let expected = (Complete::Unobserved, Outcome::Ok, odd, None);
         let record = answered(Some("compress"), &bytes(&events()));
         assert_eq!(brief(record), expected);
     }
 
     #[test]
-    fn a_coded_body_that_ends_too_soon_is_odd() {
+    fn truncated_encoding_is_a_parse_error() {
         let mut wire = gzip(&events());
         wire.pop();
         let odd = vec![(Anomaly::Encoding, 1)];
         let expected = (Complete::True, Outcome::Ok, odd, Some(2));
         let record = answered(Some("gzip"), &wire);
-        assert_eq!(brief(record), expected, "the provider's last word came");
+        assert_eq!(brief(record), expected, "the end marker was received");
         let wire = &gzip(&[r#"{"id":"a","choices":[]"#.to_owned()])[..1];
         let record = answered(Some("gzip"), wire);
         assert!(record.anomalies.contains(&(Anomaly::Encoding, 1)));

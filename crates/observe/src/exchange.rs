@@ -1,8 +1,7 @@
-//! One exchange, from its first word to its record: composes the stages. Sans-IO, so it drives tests, fuzzers, benches
-//! and replay alike.
+//! One exchange, from its first event to its record.
 //!
-//! Nothing in here fails: whatever is odd is counted and carried in the record, and what was understood before still
-//! counts.
+//! Free of I/O, so that it serves tests, fuzzers, benches and replay alike. Nothing here fails: malformed input is
+//! counted and carried in the record, and everything that was parsed before still counts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,14 +25,14 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 
-/// The status of an upgrade.
+/// The status of an upgraded connection.
 const SWITCHING: u16 = 101;
 
-/// How many times as long a first token may take where the request asks for reasoning, most of which many providers do
-/// not show: 300 s by default.
+/// Factor on the stall threshold before the first token if the request asks for reasoning, which many providers do not
+/// show: 300 s by default.
 const REASONING_PATIENCE: u32 = 10;
 
-/// An exchange in flight, as far as it has been observed.
+/// An open exchange, as observed so far.
 #[derive(Debug)]
 pub struct Exchange {
     id: ExchangeId,
@@ -46,19 +45,19 @@ pub struct Exchange {
     head: Option<Box<ResponseHead>>,
     /// `None` for plain HTTP.
     call: Option<Box<ApiCall>>,
-    /// What it went on as after an upgrade.
+    /// The WebSocket after an upgrade.
     socket: Option<Box<WebSocketSession>>,
     request_bytes: u64,
     response_bytes: u64,
     blocked: Duration,
-    /// It waits for a place under its route's limit.
+    /// Whether it waits for a permit of its route's concurrency limiter.
     queued: bool,
     queue_depth: u32,
     gap: bool,
     broken: bool,
 }
 
-/// The path that the upstream sees.
+/// Returns the path that the upstream receives.
 fn sent_path(open: &RequestHead) -> Cow<'_, str> {
     let route = &open.route;
     let rest = open.path.as_str().get(route.stripped..).unwrap_or_default();
@@ -110,23 +109,23 @@ impl Exchange {
         }
     }
 
-    /// Captures what is asked and answered, where it is a call of a known API.
+    /// Captures the content of the request and the response, if it is a call of a known API.
     pub fn capture(&mut self, policy: &Arc<Policy>, budget: &Budget) {
         if let Some(call) = &mut self.call {
             call.capture(policy, budget);
         }
     }
 
-    /// Takes in one word other than `RequestHead` and `End`. `bytes` are those of an `Arrival`; `out` is told what is measured
-    /// while the exchange goes on.
-    pub fn word(
+    /// Applies one event other than `RequestHead` and `End`. `bytes` is the body data of a `Body` event and empty
+    /// otherwise. `out` receives what is measured while the exchange is open.
+    pub fn apply(
         &mut self,
         at: MonotonicInstant,
-        word: ObserverEvent,
+        event: ObserverEvent,
         bytes: &[u8],
         out: &mut impl FnMut(Sample),
     ) {
-        match word {
+        match event {
             ObserverEvent::RequestHead(_) | ObserverEvent::End(_) | ObserverEvent::Trailers(_) => {}
             ObserverEvent::Queued => self.queued = self.points.admit.is_none(),
             ObserverEvent::Admitted => {
@@ -157,10 +156,10 @@ impl Exchange {
         }
     }
 
-    /// Reads the stall clock at `at`: to be called before each word, so that a stall which the word ends is seen, and now
-    /// and then, so that one that lasts is seen while it does. `unread`: for how long the client has not read, as far as
-    /// no arrival has said so yet.
-    pub fn look(
+    /// Checks for a stall at `at`. Called before each event, to record a stall that the event ends, and periodically,
+    /// to report a stall while it lasts. `unread` is how long the client has not read, beyond what events have
+    /// reported.
+    pub fn check_stall(
         &mut self,
         at: MonotonicInstant,
         unread: Duration,
@@ -171,9 +170,9 @@ impl Exchange {
             return;
         };
         if !self.is_awaiting() {
-            // A request says only on its way whether it asks for a stream, and an answer may yet bring a token.
+            // The request shows late whether it asks for a stream, and the response may still bring a token.
             if self.watch.is_stalled() {
-                resumed(self.watch.stop(at), out);
+                report_end_of_stall(self.watch.stop(at), out);
             }
             return;
         }
@@ -184,7 +183,7 @@ impl Exchange {
         }
     }
 
-    /// The exchange is over.
+    /// Ends the exchange and returns its record.
     pub fn end(
         mut self,
         at: MonotonicInstant,
@@ -192,7 +191,7 @@ impl Exchange {
         out: &mut impl FnMut(Sample),
     ) -> Record {
         self.points.end = Some(at);
-        resumed(self.watch.stop(at), out);
+        report_end_of_stall(self.watch.stop(at), out);
         if let Some(call) = &mut self.call {
             call.request_end(false);
             call.response_end(at, ending == Ending::Complete, &mut self.points, out);
@@ -200,7 +199,7 @@ impl Exchange {
         let websocket = self.websocket().copied();
         let (outcome, fault, error_type) = match &websocket {
             Some(socket) => {
-                let session = self.call.as_deref().map(ApiCall::said);
+                let session = self.call.as_deref().map(ApiCall::session_outcome);
                 socket.settle(ending, &session.unwrap_or_default())
             }
             None => record::settle(ending, &self.answered(ending)),
@@ -248,7 +247,7 @@ impl Exchange {
         record
     }
 
-    /// What the exchange counts as while it is in flight.
+    /// Returns the state that the exchange counts as while it is open.
     pub fn state(&self) -> State {
         match &self.call {
             _ if self.queued => State::Queued,
@@ -259,18 +258,18 @@ impl Exchange {
         }
     }
 
-    /// The stall clock, while a token is awaited.
+    /// Returns the stall clock while a token is expected.
     pub fn watch(&self) -> Option<&Watch> {
         self.is_awaiting().then_some(&self.watch)
     }
 
-    /// What its live metrics are told apart by.
+    /// Returns the labels of its live metrics.
     pub fn series(&mut self) -> Option<Series> {
-        let vouched = self.is_answering();
-        Some(self.call.as_mut()?.series(&self.open, vouched, &self.gate))
+        let is_confirmed = self.is_answering();
+        Some(self.call.as_mut()?.series(&self.open, is_confirmed, &self.gate))
     }
 
-    /// Marks the exchange as one whose stages broke off.
+    /// Ends the observation after a panic in the pipeline.
     pub fn break_off(&mut self) {
         self.broken = true;
         self.call = None;
@@ -296,37 +295,37 @@ impl Exchange {
         &self.open
     }
 
-    /// The model that was asked for.
+    /// Returns the requested model.
     pub fn model(&self) -> Option<&Name> {
         self.call.as_ref()?.asked()
     }
 
-    /// What the answer's head says is left of the caller's limits.
+    /// Returns the rate limits in the head of the response.
     pub fn quota(&self) -> Option<RateLimits> {
         self.call.as_ref()?.quota()
     }
 
-    /// What went by since the exchange went on as a WebSocket.
+    /// Returns what was observed of the WebSocket.
     pub fn websocket(&self) -> Option<&WebSocket> {
         Some(self.socket.as_ref()?.facts())
     }
 
-    /// Whether it is a call of a known API, as far as it is known.
+    /// Whether it is a call of a known API, according to what is known so far.
     pub const fn is_call(&self) -> bool {
         self.call.is_some()
     }
 
-    /// Whether what its live metrics are told apart by is as well known as it will be.
-    pub fn is_settled(&self) -> bool {
+    /// Whether the labels of its live metrics are final.
+    pub fn has_final_labels(&self) -> bool {
         let switched = self.head.as_ref().map(|head| head.status == SWITCHING);
-        switched.is_some_and(|switched| !switched || self.is_answering() && self.is_named())
+        switched.is_some_and(|switched| !switched || self.is_answering() && self.has_final_model())
     }
 
-    fn is_named(&self) -> bool {
-        self.call.as_deref().is_some_and(ApiCall::is_named)
+    fn has_final_model(&self) -> bool {
+        self.call.as_deref().is_some_and(ApiCall::has_final_model)
     }
 
-    /// The exchange is a WebSocket from here on, or something that nobody here understands.
+    /// Continues the exchange as a WebSocket, or stops parsing if the protocol is unknown.
     fn upgraded(&mut self) {
         let head = self.head.as_ref();
         let protocol = head.and_then(|head| head.headers.get("upgrade"));
@@ -335,7 +334,8 @@ impl Exchange {
         self.call.take_if(|call| !(is_socket && call.upgrade()));
     }
 
-    /// Whether a token is owed: of a stream that was taken up or may yet be, all of which is seen, before its end.
+    /// Whether a token is expected: the exchange is a stream that was observed completely, was not refused and has not
+    /// ended.
     fn is_awaiting(&self) -> bool {
         let answering = self.head.is_none() || self.is_answering();
         let call = self.call.as_deref().filter(|_| self.socket.is_none());
@@ -355,11 +355,11 @@ impl Exchange {
         }
     }
 
-    /// The backend got more of the request: until the answer begins that starts the stall clock again, since nobody can
-    /// answer what is still on its way.
+    /// Restarts the stall clock until the response begins, because the backend cannot respond before it has the whole
+    /// request.
     fn uploaded(&mut self, at: MonotonicInstant, out: &mut impl FnMut(Sample)) {
         if self.head.is_none() && self.watch.since().is_some() {
-            resumed(self.watch.progress(at, Awaited::FirstToken), out);
+            report_end_of_stall(self.watch.progress(at, Awaited::FirstToken), out);
         }
     }
 
@@ -392,7 +392,7 @@ impl Exchange {
     }
 
     fn head(&mut self, at: MonotonicInstant, head: Box<ResponseHead>) {
-        // An answer of this proxy's own was not received.
+        // A response that this process wrote was not received.
         self.points.head = (!head.own).then_some(at);
         let route = &self.open.route;
         let now =
@@ -423,10 +423,10 @@ impl Exchange {
             if self.points.last == before {
                 self.watch.arrival();
             } else {
-                resumed(self.watch.progress(at, Awaited::NextToken), out);
+                report_end_of_stall(self.watch.progress(at, Awaited::NextToken), out);
             }
             if self.watch.is_stalled() && !self.is_awaiting() {
-                resumed(self.watch.stop(at), out);
+                report_end_of_stall(self.watch.stop(at), out);
             }
         }
     }
@@ -444,11 +444,11 @@ impl Exchange {
         }
     }
 
-    /// Whether an answer below 400 has begun, or a session.
+    /// Whether a response below 400 has begun, or a session.
     fn is_answering(&self) -> bool {
         let head = self.head.as_ref().filter(|head| !head.own);
         head.is_some_and(|head| match head.status {
-            SWITCHING => self.call.as_deref().is_some_and(ApiCall::is_taken_up),
+            SWITCHING => self.call.as_deref().is_some_and(ApiCall::is_accepted),
             status => status < 400,
         })
     }
@@ -486,8 +486,8 @@ impl Exchange {
     }
 }
 
-/// Tells a stall that is over.
-fn resumed(ended: Option<Stall>, out: &mut impl FnMut(Sample)) {
+/// Reports a stall that has ended.
+fn report_end_of_stall(ended: Option<Stall>, out: &mut impl FnMut(Sample)) {
     if let Some(stall) = ended {
         out(Sample::Resumed(stall));
     }

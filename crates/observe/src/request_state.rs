@@ -1,35 +1,36 @@
-//! The facts of a request: while its body is being read, and after that.
+//! The facts of a request, during and after parsing its body.
 
 use tokengauge_llm::dialect::{Realtime, RequestFacts, RequestReader};
 
-/// The request's body: being read, then read.
+/// A request body that is being parsed, or was.
 #[derive(Debug)]
 pub(super) enum RequestState {
-    Still(Box<RequestReader>),
+    Parsing(Box<RequestReader>),
     Done(Box<RequestFacts>),
 }
 
 impl RequestState {
     pub(super) fn facts(&self) -> &RequestFacts {
         match self {
-            Self::Still(reader) => reader.facts(),
+            Self::Parsing(reader) => reader.facts(),
             Self::Done(facts) => facts,
         }
     }
 
-    /// What was asked for: of a session, in its messages, and the model before them.
+    /// Returns the facts of the request. Those of a session come from its messages, and its model from the handshake
+    /// if they name none.
     pub(super) fn finish(self, session: Option<&Realtime>) -> RequestFacts {
-        let asked = match self {
-            Self::Still(reader) => reader.finish(),
+        let facts = match self {
+            Self::Parsing(reader) => reader.finish(),
             Self::Done(facts) => *facts,
         };
         match session {
             Some(session) => {
                 let mut request = session.facts().clone();
-                request.model = request.model.or(asked.model);
+                request.model = request.model.or(facts.model);
                 request
             }
-            None => asked,
+            None => facts,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the events of one answer add up to.
+//! Accumulates the events of one response.
 
 use crate::anomalies::Anomalies;
 use crate::tool_arguments::ToolArguments;
@@ -11,14 +11,14 @@ use tokengauge_measure::timing::{Points, Sample, Stream};
 use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::label::{Label, Name};
 
-/// The most choices whose ends are told apart; `n` is 128 at most with every provider that states a limit.
+/// The most choices that are tracked. `n` is at most 128 with every provider that documents a limit.
 const MOST_CHOICES: usize = 128;
 
-/// Everything that has been understood of an answer so far.
+/// Everything that was parsed of a response so far.
 #[derive(Debug)]
 pub(super) struct ResponseAccumulator {
     counter: Counter,
-    /// What was counted in the turns of a session that are over.
+    /// The count of the finished turns of a session.
     past: Counted,
     stream: Stream,
     pub(super) id: Option<Name>,
@@ -32,10 +32,10 @@ pub(super) struct ResponseAccumulator {
     choices: Vec<Choice>,
     arguments: ToolArguments,
     done: bool,
-    /// Tokens of the first token-bearing chunk.
+    /// Tokens of the first chunk with text.
     first: u64,
     anomalies: Anomalies,
-    /// Its words, where they are captured.
+    /// The text, if content is captured.
     pub(super) heard: Option<Box<Heard>>,
 }
 
@@ -45,10 +45,10 @@ struct Choice {
     stopped: Option<Name>,
 }
 
-/// What one frame brought.
+/// The content of one frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrameContent {
-    /// It was a well-formed message of the dialect, other than its end mark.
+    /// Whether it was a well-formed message other than the end marker.
     event: bool,
     pub(super) text: bool,
     visible: bool,
@@ -78,11 +78,11 @@ impl ResponseAccumulator {
         }
     }
 
-    /// Takes in one event of the frame that `brought` describes.
+    /// Applies one event of the frame that `content` describes.
     pub(super) fn event(
         &mut self,
         event: &Event<'_>,
-        brought: &mut FrameContent,
+        content: &mut FrameContent,
         out: &mut impl FnMut(Sample),
     ) {
         if let Some(heard) = &mut self.heard {
@@ -90,14 +90,14 @@ impl ResponseAccumulator {
         }
         match event {
             Event::Odd(anomaly) => return self.odd(*anomaly),
-            // Content alone; whoever captures none is not told of an event.
+            // Relevant for captured content only.
             Event::Call { .. } => return,
             Event::Done => {
                 self.done = true;
                 return;
             }
             Event::Started { id, model } => self.started(*id, *model),
-            Event::Text { choice, part, text } => self.text((*choice, *part), text, brought, out),
+            Event::Text { choice, part, text } => self.text((*choice, *part), text, content, out),
             Event::Timings(timings) => self.timings.get_or_insert_default().merge(*timings),
             Event::Usage(usage) => self.usage.get_or_insert_default().merge(*usage),
             Event::Stopped { choice, reason } => {
@@ -110,36 +110,36 @@ impl ResponseAccumulator {
                 self.failure = kind.and_then(Name::new).or(self.failure.take());
             }
             Event::Tier { service_tier, system_fingerprint } => {
-                keep(&mut self.service_tier, *service_tier);
-                keep(&mut self.system_fingerprint, *system_fingerprint);
+                set_name(&mut self.service_tier, *service_tier);
+                set_name(&mut self.system_fingerprint, *system_fingerprint);
             }
         }
-        brought.event = true;
+        content.event = true;
     }
 
-    /// A frame of a stream has been read to its end: its clock points and gaps.
+    /// Ends a frame of a stream: records its timestamps and gaps.
     pub(super) fn chunk(
         &mut self,
         at: MonotonicInstant,
-        brought: FrameContent,
+        content: FrameContent,
         points: &mut Points,
         out: &mut impl FnMut(Sample),
     ) {
-        if !brought.event {
+        if !content.event {
             return;
         }
         points.event.get_or_insert(at);
-        if brought.text {
+        if content.text {
             if points.token.is_none() {
                 points.token = Some(at);
-                self.first = u64::from(brought.tokens);
+                self.first = u64::from(content.tokens);
             }
             points.last = Some(at);
         }
-        if brought.visible {
+        if content.visible {
             points.visible.get_or_insert(at);
         }
-        self.stream.chunk(at, brought.tokens, out);
+        self.stream.chunk(at, content.tokens, out);
     }
 
     pub(super) fn odd(&mut self, anomaly: Anomaly) {
@@ -150,7 +150,7 @@ impl ResponseAccumulator {
         &mut self.stream
     }
 
-    /// Exact totals; tells the rest of what was not yet sure to count.
+    /// Returns exact totals. Reports standard tokens that could not be counted before.
     pub(super) fn count(&mut self, out: &mut impl FnMut(Sample)) -> Counted {
         let totals = self.counter.finish();
         if totals.standard_rest > 0 {
@@ -166,8 +166,8 @@ impl ResponseAccumulator {
         self.past.followed_by(&last)
     }
 
-    /// In a session: everything that was being generated is over, and what comes next is text of its own, in the
-    /// encoding of `model` unless the answer has named another.
+    /// Ends a turn of a session. Further text is counted separately, in the encoding of `model` unless the response
+    /// has named another model.
     pub(super) fn end_turn(
         &mut self,
         model: Option<&Name>,
@@ -178,8 +178,8 @@ impl ResponseAccumulator {
         self.counter = counter(self.model.as_ref().or(model), tokenisers);
     }
 
-    /// Whether the provider's last word came: the dialect's end mark, or a stop reason for every choice that began, which
-    /// are at least `fewest`.
+    /// Whether the response is complete: the end marker of the API was received, or a stop reason for each choice that
+    /// began, which are at least `fewest`.
     pub(super) fn is_finished(&self, fewest: usize) -> bool {
         self.done
             || (!self.choices.is_empty()
@@ -187,13 +187,14 @@ impl ResponseAccumulator {
                 && self.choices.iter().all(|choice| choice.stopped.is_some()))
     }
 
-    /// The provider's raw words in the order of choices, each with what became of its choice. `cut`: the answer did not
-    /// come to its end, so a choice without one is owed it, and says `error`. `seen`: nothing of it went by unread.
-    pub(super) fn ended(&self, cut: bool, seen: bool) -> (Vec<Name>, Vec<Became>) {
-        let owed = || Name::new("error").filter(|_| cut);
-        let mut ended = Vec::new();
+    /// Returns the provider's stop reasons in the order of choices, each with the status of its choice. `cut`: the
+    /// response was truncated, so a choice without a stop reason gets `error`. `seen`: the response was observed
+    /// completely.
+    pub(super) fn finish_reasons(&self, cut: bool, seen: bool) -> (Vec<Name>, Vec<Became>) {
+        let truncated = || Name::new("error").filter(|_| cut);
+        let mut reasons = Vec::new();
         for (index, choice) in (0..).zip(&self.choices) {
-            let Some(reason) = choice.stopped.clone().or_else(owed) else {
+            let Some(reason) = choice.stopped.clone().or_else(truncated) else {
                 continue;
             };
             let said = Said {
@@ -202,19 +203,19 @@ impl ResponseAccumulator {
                 ..choice.said
             };
             let became = Became::of(&reason, said);
-            ended.push((reason, became));
+            reasons.push((reason, became));
         }
-        if ended.is_empty() {
-            ended.extend(owed().map(|reason| (reason, Became::Unfinished)));
+        if reasons.is_empty() {
+            reasons.extend(truncated().map(|reason| (reason, Became::Unfinished)));
         }
-        ended.into_iter().unzip()
+        reasons.into_iter().unzip()
     }
 
     pub(super) fn anomalies(&mut self) -> Vec<(Anomaly, u32)> {
         self.anomalies.take()
     }
 
-    /// The name of what is counted with.
+    /// Returns the name of the tokenizer.
     pub(super) fn tokenizer(&self) -> Label {
         self.counter.tokenizer()
     }
@@ -225,13 +226,13 @@ impl ResponseAccumulator {
 
     fn started(&mut self, id: Option<&str>, model: Option<&str>) {
         if self.id.is_none() {
-            keep(&mut self.id, id);
+            set_name(&mut self.id, id);
         }
         if let Some(model) =
             model.filter(|model| self.model.as_ref().is_none_or(|known| known.as_str() != *model))
         {
             self.counter.set_model(model);
-            keep(&mut self.model, Some(model));
+            set_name(&mut self.model, Some(model));
         }
     }
 
@@ -239,7 +240,7 @@ impl ResponseAccumulator {
         &mut self,
         (choice, part): (u32, Part),
         text: &str,
-        brought: &mut FrameContent,
+        content: &mut FrameContent,
         out: &mut impl FnMut(Sample),
     ) {
         if let Some(choice) = self.choice(choice) {
@@ -256,9 +257,9 @@ impl ResponseAccumulator {
         if added.standard > 0 {
             out(Sample::Standard { tokens: added.standard });
         }
-        brought.text = true;
-        brought.visible |= part.is_visible();
-        brought.tokens = brought.tokens.saturating_add(added.native);
+        content.text = true;
+        content.visible |= part.is_visible();
+        content.tokens = content.tokens.saturating_add(added.native);
     }
 
     fn choice(&mut self, index: u32) -> Option<&mut Choice> {
@@ -278,8 +279,8 @@ fn counter(model: Option<&Name>, tokenisers: &Tokenisers) -> Counter {
     counter
 }
 
-fn keep(place: &mut Option<Name>, text: Option<&str>) {
+fn set_name(field: &mut Option<Name>, text: Option<&str>) {
     if let Some(name) = text.and_then(Name::new) {
-        *place = Some(name);
+        *field = Some(name);
     }
 }

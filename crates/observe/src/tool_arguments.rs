@@ -1,15 +1,15 @@
-//! Whether what tools are called with is JSON, told as it streams by.
+//! Checks whether the arguments of tool calls are valid JSON, while they stream.
 //!
-//! Only arguments that begin as an object are judged: those of a function always do, and what does not is the free
-//! text that some tools take (code, a patch, a command).
+//! Only arguments that begin as an object are checked: those of a function always do. Others are the free text that
+//! some tools take, such as code, a patch or a command.
 
-/// The deepest nesting that is followed; arguments that are deeper are taken for right.
+/// The deepest nesting that is checked. Deeper arguments count as valid.
 const DEEPEST: u32 = 128;
 
-/// The most calls of one answer whose arguments are followed; those of further ones are taken for right.
+/// The most calls of one response that are checked. Arguments of further calls count as valid.
 const MOST_CALLS: usize = 256;
 
-/// The arguments of every call of an answer.
+/// The arguments of all calls of a response.
 #[derive(Debug, Default)]
 pub(super) struct ToolArguments(Vec<Call>);
 
@@ -17,11 +17,11 @@ pub(super) struct ToolArguments(Vec<Call>);
 struct Call {
     choice: u32,
     number: u32,
-    json: Json,
+    json: JsonValidator,
 }
 
 impl ToolArguments {
-    /// A piece of what the call of this number of a choice is called with.
+    /// Adds a piece of the arguments of call `number` of `choice`.
     pub(super) fn push(&mut self, choice: u32, number: u32, text: &str) {
         let same = |call: &Call| call.choice == choice && call.number == number;
         let known = self.0.iter().rposition(same);
@@ -29,7 +29,7 @@ impl ToolArguments {
             if self.0.len() >= MOST_CALLS {
                 return;
             }
-            self.0.push(Call { choice, number, json: Json::default() });
+            self.0.push(Call { choice, number, json: JsonValidator::default() });
         }
         let at = known.unwrap_or(self.0.len() - 1);
         if let Some(call) = self.0.get_mut(at) {
@@ -37,31 +37,31 @@ impl ToolArguments {
         }
     }
 
-    /// Whether a choice called a tool with an object that is none.
+    /// Whether a choice has a call with an invalid object.
     pub(super) fn are_broken(&self, choice: u32) -> bool {
         let mut calls = self.0.iter().filter(|call| call.choice == choice);
         calls.any(|call| call.json.is_broken())
     }
 }
 
-/// Accepts one value of RFC 8259, cut anywhere, without keeping it.
+/// Validates one value of RFC 8259 in pieces, without storing it.
 #[derive(Clone, Debug)]
-struct Json {
+struct JsonValidator {
     state: State,
-    /// One bit for each level that is open, the innermost lowest: 1 is an object.
+    /// One bit per open level, the innermost lowest: 1 is an object.
     open: u128,
     depth: u32,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
-    /// Nothing but blanks yet.
+    /// Only whitespace so far.
     Before,
-    /// A value must come; `first`: or the end of the array that has just begun.
+    /// Expects a value; if `first`, also the end of the array that has just begun.
     Value {
         first: bool,
     },
-    /// A key must come; `first`: or the end of the object that has just begun.
+    /// Expects a key; if `first`, also the end of the object that has just begun.
     Key {
         first: bool,
     },
@@ -71,24 +71,24 @@ enum State {
     Escape {
         key: bool,
     },
-    /// So many hexadecimal digits of an escape are still to come.
+    /// Expects `left` more hexadecimal digits of an escape.
     Digits {
         key: bool,
         left: u8,
     },
     Colon,
     Number(Number),
-    /// The rest of `true`, `false` or `null`.
+    /// Expects the rest of `true`, `false` or `null`.
     Word(&'static [u8]),
-    /// A comma or a closing bracket must come.
+    /// Expects a comma or a closing bracket.
     After,
     Done,
-    /// Not an object, or nested too deeply: not judged.
+    /// Not an object, or nested too deeply: not checked.
     Free,
     Broken,
 }
 
-/// Where in a number the next character stands.
+/// The position in a number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Number {
     Minus,
@@ -101,20 +101,20 @@ enum Number {
     Exponent,
 }
 
-impl Default for Json {
+impl Default for JsonValidator {
     fn default() -> Self {
         Self { state: State::Before, open: 0, depth: 0 }
     }
 }
 
-impl Json {
+impl JsonValidator {
     fn push(&mut self, text: &str) {
         for byte in text.bytes() {
             self.state = self.next(byte);
         }
     }
 
-    /// Whether it is no JSON, or ended before its end.
+    /// Whether it is invalid or incomplete.
     fn is_broken(&self) -> bool {
         !matches!(self.state, State::Before | State::Free | State::Done)
     }
@@ -168,7 +168,7 @@ impl Json {
         }
     }
 
-    /// A number has no end of its own: what comes behind it says that it was over.
+    /// A number has no end marker: the next character ends it.
     fn number(&mut self, byte: u8, number: Number) -> State {
         let next = match (number, byte) {
             (Number::Minus, b'0') => Number::Zero,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_right_however_it_is_cut() {
+    fn accepts_objects_in_any_pieces() {
         for text in [
             "{}",
             " { } \n",
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_though_it_begins_as_one_is_broken() {
+    fn rejects_malformed_objects() {
         for text in [
             "{",
             r#"{"a"#,
@@ -301,16 +301,16 @@ mod tests {
     }
 
     #[test]
-    fn free_text_is_not_judged() {
+    fn ignores_free_text() {
         for text in ["", "  ", "ls -la {", "print({})", "[1"] {
             assert!(!is_broken(&[text]), "{text}");
         }
         let deep = r#"{"a":"#.repeat(200);
-        assert!(!is_broken(&[&deep]), "nested more deeply than is followed");
+        assert!(!is_broken(&[&deep]), "nested too deeply to be checked");
     }
 
     #[test]
-    fn calls_and_choices_are_told_apart() {
+    fn separates_calls_and_choices() {
         let mut arguments = ToolArguments::default();
         arguments.push(0, 0, r#"{"a":"#);
         arguments.push(1, 0, "{}");
@@ -325,9 +325,9 @@ mod tests {
     }
 
     proptest! {
-        /// The verdict is serde_json's, on texts that are near to JSON.
+        /// Agrees with serde_json on texts that resemble JSON.
         #[test]
-        fn it_judges_as_serde_json_does(
+        fn agrees_with_serde_json(
             text in r#"\{("[ab\\nu0-9]{0,4}"|[\[\]{},: ]|-?[0-9.eE+-]{1,4}|true|false|null){0,12}\}?"#,
         ) {
             let parsed = serde_json::from_str::<serde::de::IgnoredAny>(&text);

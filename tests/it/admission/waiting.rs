@@ -99,7 +99,7 @@ async fn beyond_the_queue_and_beyond_the_wait_it_is_a_429_that_says_when_to_come
     assert_eq!(
         words,
         [
-            "Open Admitted Connected Sent RequestEnd Head(200) Complete".to_owned(),
+            "Open Admitted Connected RequestHeadSent RequestBodySent Head(200) Complete".to_owned(),
             format!("Open Queued {refused}"),
             format!("Open {refused}")
         ]
@@ -146,7 +146,7 @@ async fn passes_after_waiting(body: &str, request: &str) {
     sent(client).await.read_head().await;
     let words = busy.proxy.words().await;
     assert!(
-        words[1].starts_with("Open Queued Admitted Reused Sent Arrival(Request)")
+        words[1].starts_with("Open Queued Admitted Reused RequestHeadSent Arrival(Request)")
             && words[1].ends_with("Complete"),
         "{words:?}"
     );
@@ -162,10 +162,10 @@ async fn a_client_that_leaves_while_it_waits_is_out_of_the_queue_whatever_it_had
     let length = prompt.len();
     let prompt = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{prompt}");
     let cases = [
-        (GET, "End(ClientGone)"),
-        (whole, "End(ClientGone)"),
-        (prompt.as_str(), "End(ClientGone)"),
-        (part, "End(ClientBroke)"),
+        (GET, "End(ClientDisconnected)"),
+        (whole, "End(ClientDisconnected)"),
+        (prompt.as_str(), "End(ClientDisconnected)"),
+        (part, "End(RequestBodyFailed)"),
     ];
     for (request, end) in cases {
         let mut busy = Busy::start(limit(1, 1, LONG)).await;
@@ -294,5 +294,5 @@ async fn while_one_stream_of_a_connection_waits_the_others_go_on() {
     upstream.write("b").await;
     within("the rest", response.body_mut().frame()).await;
     let words = proxy.words().await;
-    assert_eq!(words[1], "Open Queued End(ClientGone)");
+    assert_eq!(words[1], "Open Queued End(ClientDisconnected)");
 }

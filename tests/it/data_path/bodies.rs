@@ -7,7 +7,8 @@ use crate::support::{Backend, Proxy, lines};
 const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: proxy.local\r\n\r\n";
 
 /// The words of an exchange that had no request body and went well.
-const PLAIN: &str = "Open Admitted Connected Sent RequestEnd Head(200) Arrival(Response) Complete";
+const PLAIN: &str =
+    "Open Admitted Connected RequestHeadSent RequestBodySent Head(200) Arrival(Response) Complete";
 
 #[tokio::test]
 async fn a_length_framed_body_passes_both_ways() {
@@ -27,7 +28,7 @@ async fn a_length_framed_body_passes_both_ways() {
     assert_eq!(
         proxy.words().await,
         [
-            "Open Admitted Connected Sent Arrival(Request) RequestEnd Head(200) Arrival(Response) Complete"
+            "Open Admitted Connected RequestHeadSent Arrival(Request) RequestBodySent Head(200) Arrival(Response) Complete"
         ]
     );
     assert_eq!(proxy.observed(Direction::Request), b"{\"a\":1}");
@@ -184,9 +185,9 @@ async fn head_204_and_304_have_no_body_and_leave_the_connection_usable() {
     assert_eq!(
         proxy.words().await,
         [
-            "Open Admitted Connected Sent RequestEnd Head(200) Complete",
-            "Open Admitted Reused Sent RequestEnd Head(204) Complete",
-            "Open Admitted Reused Sent RequestEnd Head(304) Complete",
+            "Open Admitted Connected RequestHeadSent RequestBodySent Head(200) Complete",
+            "Open Admitted Reused RequestHeadSent RequestBodySent Head(204) Complete",
+            "Open Admitted Reused RequestHeadSent RequestBodySent Head(304) Complete",
         ]
     );
 }
@@ -213,7 +214,7 @@ async fn trailers_pass_both_ways() {
     assert_eq!(
         proxy.words().await,
         [
-            "Open Admitted Connected Sent Arrival(Request) Trailers(Request) RequestEnd Head(200) Arrival(Response) Trailers(Response) Complete"
+            "Open Admitted Connected RequestHeadSent Arrival(Request) Trailers(Request) RequestBodySent Head(200) Arrival(Response) Trailers(Response) Complete"
         ]
     );
 }

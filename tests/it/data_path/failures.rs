@@ -67,7 +67,9 @@ async fn no_head_in_time_is_a_504_and_closes_the_upstream() {
     assert_eq!(upstream.read_to_end().await, b"");
     assert_eq!(
         proxy.words().await,
-        ["Open Admitted Connected Sent RequestEnd Own(504) End(TimedOut(Head))"]
+        [
+            "Open Admitted Connected RequestHeadSent RequestBodySent Own(504) End(TimedOut(ResponseHeader))"
+        ]
     );
 }
 
@@ -87,7 +89,9 @@ async fn silence_beyond_the_idle_limit_truncates() {
     assert_eq!(upstream.read_to_end().await, b"");
     assert_eq!(
         proxy.words().await,
-        ["Open Admitted Connected Sent RequestEnd Head(200) Arrival(Response) End(TimedOut(Idle))"]
+        [
+            "Open Admitted Connected RequestHeadSent RequestBodySent Head(200) Arrival(Response) End(TimedOut(Idle))"
+        ]
     );
 }
 
@@ -125,7 +129,7 @@ async fn a_close_before_the_head_is_a_502_and_nothing_is_repeated() {
     assert_eq!(
         proxy.words().await,
         [
-            "Open Admitted Connected Sent Arrival(Request) RequestEnd Own(502) End(UpstreamFailed(BeforeHead))"
+            "Open Admitted Connected RequestHeadSent Arrival(Request) RequestBodySent Own(502) End(UpstreamFailed(BeforeResponse))"
         ]
     );
 }
@@ -165,7 +169,7 @@ async fn an_upstream_that_dies_mid_chunk_truncates_and_never_ends_cleanly() {
     assert_eq!(
         proxy.words().await,
         [
-            "Open Admitted Connected Sent RequestEnd Head(200) Arrival(Response) End(UpstreamFailed(MidBody))"
+            "Open Admitted Connected RequestHeadSent RequestBodySent Head(200) Arrival(Response) End(UpstreamFailed(MidBody))"
         ]
     );
 }
@@ -200,7 +204,9 @@ async fn a_client_that_leaves_mid_stream_closes_the_upstream() {
     assert_eq!(upstream.read_to_end().await, b"", "nothing more is written, and then it is closed");
     assert_eq!(
         proxy.words().await,
-        ["Open Admitted Connected Sent RequestEnd Head(200) Arrival(Response) End(ClientGone)"]
+        [
+            "Open Admitted Connected RequestHeadSent RequestBodySent Head(200) Arrival(Response) End(ClientDisconnected)"
+        ]
     );
 }
 
@@ -214,7 +220,10 @@ async fn a_client_that_leaves_before_the_head_closes_the_upstream() {
     upstream.read_head().await;
     drop(client);
     assert_eq!(upstream.read_to_end().await, b"");
-    assert_eq!(proxy.words().await, ["Open Admitted Connected Sent RequestEnd End(ClientGone)"]);
+    assert_eq!(
+        proxy.words().await,
+        ["Open Admitted Connected RequestHeadSent RequestBodySent End(ClientDisconnected)"]
+    );
 }
 
 #[tokio::test]
@@ -230,7 +239,7 @@ async fn a_client_that_breaks_off_its_upload_broke_the_exchange() {
     assert_eq!(upstream.read_to_end().await, b"", "the upload does not end cleanly either");
     assert_eq!(
         proxy.words().await,
-        ["Open Admitted Connected Sent Arrival(Request) End(ClientBroke)"]
+        ["Open Admitted Connected RequestHeadSent Arrival(Request) End(RequestBodyFailed)"]
     );
 }
 
@@ -257,7 +266,7 @@ async fn an_idle_connection_is_used_again_and_a_closed_one_is_not() {
     upstream.read_head().await;
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb").await;
     client.read_until("\r\n\r\nb").await;
-    let end = "Sent RequestEnd Head(200) Arrival(Response) Complete";
+    let end = "RequestHeadSent RequestBodySent Head(200) Arrival(Response) Complete";
     assert_eq!(
         proxy.words().await,
         [
@@ -315,5 +324,5 @@ async fn no_route_is_a_404_and_overload_a_429() {
     let words = proxy.words().await;
     assert_eq!(words[0], "Open Own(404) End(Rejected(NoRoute))");
     assert_eq!(words[2], "Open Own(429) End(Rejected(Overload))");
-    assert!(words[3].ends_with("End(ClientGone)"), "the place was free again: {words:?}");
+    assert!(words[3].ends_with("End(ClientDisconnected)"), "the place was free again: {words:?}");
 }

@@ -53,7 +53,7 @@ async fn an_upgrade_passes_bytes_both_ways_also_those_right_behind_the_101() {
     let words = proxy.words().await;
     assert!(
         words[0].starts_with(
-            "Open Admitted Connected Sent RequestEnd Head(101) Upgraded Arrival(Response)"
+            "Open Admitted Connected RequestHeadSent RequestBodySent Head(101) Upgraded Arrival(Response)"
         ),
         "{words:?}"
     );
@@ -187,7 +187,10 @@ async fn a_reset_http2_stream_closes_its_upstream_only() {
     let body = within("body", response.unwrap().into_body().collect()).await.unwrap();
     assert_eq!(body.to_bytes(), "ok");
     let words = proxy.words().await;
-    assert!(words[0].ends_with("End(ClientGone)") && words[1].ends_with("Complete"), "{words:?}");
+    assert!(
+        words[0].ends_with("End(ClientDisconnected)") && words[1].ends_with("Complete"),
+        "{words:?}"
+    );
 }
 
 /// An upstream that speaks HTTP/2: it answers with the request's body and a trailer, as gRPC does.
@@ -235,8 +238,7 @@ async fn grpc_passes_over_http2_with_its_trailers() {
     }
     let backend = serving.await.unwrap();
     assert!(!backend.has_another().await, "one connection for all streams");
-    let rest =
-        "Sent Arrival(Request) RequestEnd Head(200) Arrival(Response) Trailers(Response) Complete";
+    let rest = "RequestHeadSent Arrival(Request) RequestBodySent Head(200) Arrival(Response) Trailers(Response) Complete";
     assert_eq!(
         proxy.words().await,
         [format!("Open Admitted Connected {rest}"), format!("Open Admitted Reused {rest}")]

@@ -37,7 +37,7 @@ async fn a_client_that_holds_the_last_byte_back_has_not_uploaded() {
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     client.read_head().await;
     let words = proxy.words().await;
-    let rest = "RequestEnd Head(200) Complete";
+    let rest = "RequestBodySent Head(200) Complete";
     assert!(words[0].ends_with(rest), "{words:?}");
 }
 
@@ -74,6 +74,6 @@ async fn an_upstream_that_does_not_read_holds_the_upload_open() {
     tokio::join!(sending, receiving);
     within("answer", tokio::io::AsyncReadExt::read_u8(&mut reading)).await.unwrap();
     let words = proxy.words().await;
-    let rest = "RequestEnd Head(200) Complete";
+    let rest = "RequestBodySent Head(200) Complete";
     assert!(words[0].ends_with(rest), "{words:?}");
 }

@@ -112,7 +112,7 @@ impl Fixture {
             &Tokenisers::default(),
         );
         let mut say = |millis, word, bytes: &[u8]| {
-            exchange.word(at(millis), word, bytes, &mut |_| {});
+            exchange.apply(at(millis), word, bytes, &mut |_| {});
         };
         say(0, ObserverEvent::Admitted, b"");
         say(1, ObserverEvent::RequestHeadSent, b"");

@@ -1,4 +1,4 @@
-//! One exchange in flight: what its words do to load and to the instruments of its series.
+//! One open request, and the effect of its events on load and on the instruments of its series.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,21 +24,21 @@ pub(super) struct ActiveRequest {
     pub(super) state: State,
     pub(super) live: Option<SeriesInstruments>,
     pub(super) cell: Arc<LiveState>,
-    /// Up to when its stream-seconds have been told.
+    /// Up to when its time was recorded.
     pub(super) swept: MonotonicInstant,
-    /// When the last bytes of the answer came.
+    /// When the last bytes of the response arrived.
     pub(super) arrived: Option<MonotonicInstant>,
     pub(super) tokens: u64,
     pub(super) first_tokens: u64,
-    /// The objectives on slices of time in whose scope it is; `None` until it is known what it asks for.
+    /// The objectives on time slices that apply to it; `None` until the request is known.
     pub(super) slices: Option<Vec<usize>>,
-    /// What was measured before the series was with_current_state: of a session, what one batch of messages brought.
-    pub(super) untold: Vec<Sample>,
-    /// Messages told so far, from the client and from the upstream.
+    /// Samples from before the series was known. In a session, those of one batch of messages.
+    pub(super) early_samples: Vec<Sample>,
+    /// Messages recorded so far, from the client and from the upstream.
     pub(super) messages: [u64; 2],
-    /// The backend of a call that was admitted, and how warm that was then; `None` where nobody asks.
-    pub(super) found: Option<(Label, Warm)>,
-    /// Where its request has an id.
+    /// The backend of an admitted call, and how warm it was then; `None` if no backend is tracked.
+    pub(super) warmth: Option<(Label, Warm)>,
+    /// The identity by which retries are recognized, if the request has one.
     pub(super) identity: Option<load::Identity>,
 }
 
@@ -50,30 +50,31 @@ pub(super) struct SeriesInstruments {
 }
 
 impl ActiveRequest {
-    /// The exchange was admitted. Only calls of a known API work a backend: health checks and pages warm nothing up.
+    /// Records that the request was admitted. Only calls of a known API warm up a backend; health checks and pages do
+    /// not.
     pub(super) fn admitted(&mut self, at: MonotonicInstant, backends: &mut Backends) {
-        if self.found.is_none() && self.exchange.is_call() {
-            self.found = backends.admitted(at, &self.lane.route);
+        if self.warmth.is_none() && self.exchange.is_call() {
+            self.warmth = backends.admitted(at, &self.lane.route);
         }
     }
 
-    /// Reads the stall clock; see [`Exchange::look`].
-    pub(super) fn look(
+    /// Checks for a stall; see [`Exchange::check_stall`].
+    pub(super) fn check_stall(
         &mut self,
         at: MonotonicInstant,
         unread: Duration,
         pauses: &Pauses,
         instruments: &Instruments,
     ) {
-        let mut told = None;
-        self.exchange.look(at, unread, pauses, &mut |sample| told = Some(sample));
-        if let Some(sample) = told {
-            self.tell_stall(sample, instruments);
+        let mut stall = None;
+        self.exchange.check_stall(at, unread, pauses, &mut |sample| stall = Some(sample));
+        if let Some(sample) = stall {
+            self.record_stall(sample, instruments);
         }
     }
 
-    /// For how long the client has not read, as far as no arrival has said so: since the last bytes were handed on and,
-    /// where it asked again later, up to then.
+    /// Returns how long the client has not read, beyond what events have reported: since the last bytes were passed on
+    /// or, if it polled again later, up to then.
     pub(super) fn unread(&self, at: MonotonicInstant) -> Duration {
         let unread = match (self.cell.waiting(), self.arrived) {
             ((WaitingFor::Client, since), _) => at.since(since),
@@ -83,8 +84,8 @@ impl ActiveRequest {
         if unread < MIN_BACKPRESSURE { Duration::ZERO } else { unread }
     }
 
-    /// A stall began or is over: told under the model's name where an answer, or another one, has vouched for it.
-    pub(super) fn tell_stall(&mut self, sample: Sample, instruments: &Instruments) {
+    /// Records that a stall began or ended. The series has the name of the model if a response has confirmed it.
+    pub(super) fn record_stall(&mut self, sample: Sample, instruments: &Instruments) {
         let Some(series) = self.exchange.series() else {
             return;
         };
@@ -95,7 +96,7 @@ impl ActiveRequest {
         live.record(sample);
     }
 
-    /// Takes in one word; gives the stalls that it began or ended.
+    /// Applies one event, and returns the stalls that it began or ended.
     pub(super) fn word(
         &mut self,
         at: MonotonicInstant,
@@ -104,17 +105,17 @@ impl ActiveRequest {
         load: &mut Load,
     ) -> Vec<Sample> {
         let mut stalls = Vec::new();
-        let Self { exchange, live, tokens, first_tokens, untold, .. } = self;
+        let Self { exchange, live, tokens, first_tokens, early_samples, .. } = self;
         let before = exchange.points().token;
         let mut sum = 0;
-        exchange.word(at, word, bytes, &mut |sample| {
+        exchange.apply(at, word, bytes, &mut |sample| {
             if let Sample::Tokens { tokens, .. } = sample {
                 sum += u64::from(tokens);
             }
             match (live.as_ref(), sample) {
                 (_, Sample::Stalled(_) | Sample::Resumed(_)) => stalls.push(sample),
                 (Some(meters), _) => meters.live.record(sample),
-                (None, _) => untold.push(sample),
+                (None, _) => early_samples.push(sample),
             }
         });
         if sum == 0 {
@@ -131,8 +132,8 @@ impl ActiveRequest {
         stalls
     }
 
-    /// Once the answer's head, or a session's first message, vouches for the model, the series is with_current_state and its
-    /// instruments are bound.
+    /// Binds the instruments once the head of the response, or the first message of a session, has confirmed the
+    /// model.
     pub(super) fn bind(
         &mut self,
         at: MonotonicInstant,
@@ -144,7 +145,7 @@ impl ActiveRequest {
         };
         let flow = load.flow(&Flow::of(&series));
         let live = instruments.live(&series);
-        for sample in self.untold.drain(..) {
+        for sample in self.early_samples.drain(..) {
             if let Sample::Tokens { tokens, .. } = sample {
                 load.output(at, flow, u64::from(tokens));
             }
@@ -153,14 +154,14 @@ impl ActiveRequest {
         self.live = Some(SeriesInstruments { live, flow });
     }
 
-    /// What the answer's head says is left of the caller's limits, and of whose.
+    /// Returns the rate limits in the head of the response, and the model that they apply to.
     pub(super) fn quota(&mut self) -> Option<(Flow, RateLimits)> {
         let quota = self.exchange.quota()?;
         Some((Flow::of(&self.exchange.series()?), quota))
     }
 
-    /// Tells the messages that have gone by since the last telling.
-    pub(super) fn tell_messages(&mut self, instruments: &Instruments) {
+    /// Records the messages since the last call.
+    pub(super) fn report_messages(&mut self, instruments: &Instruments) {
         let Some(socket) = self.exchange.websocket() else {
             return;
         };
@@ -172,8 +173,8 @@ impl ActiveRequest {
         }
     }
 
-    /// Tells the time since the last telling, split by what the stream was doing.
-    pub(super) fn tell_time(
+    /// Records the time since the last call, by phase of the stream.
+    pub(super) fn record_time(
         &mut self,
         at: MonotonicInstant,
         blocked: Duration,
@@ -210,7 +211,7 @@ impl ActiveRequest {
         let Self { exchange, live, .. } = self;
         let id = exchange.id();
         let mut sum = 0;
-        let mut told = |sample: Sample| {
+        let mut record_sample = |sample: Sample| {
             if let Sample::Tokens { tokens, .. } = sample {
                 sum += u64::from(tokens);
             }
@@ -220,7 +221,7 @@ impl ActiveRequest {
                 (Some(meters), _) => meters.live.record(sample),
             }
         };
-        let record = exchange.end(at, ending, &mut told);
+        let record = exchange.end(at, ending, &mut record_sample);
         debug_assert_eq!(record.exchange, id);
         if let (Some(series), false) = (series, stalls.is_empty()) {
             let live = instruments.live(&series);
@@ -266,21 +267,23 @@ impl ActiveRequest {
     }
 }
 
-/// Writes into the record how the call found its backend, as is known by its end.
-pub(super) fn found(
+/// Adds to the record how warm the backend was, as known at the end of the call.
+pub(super) fn record_warmth(
     backends: &mut Backends,
     at: MonotonicInstant,
-    (upstream, found): (Label, Warm),
+    (upstream, warmth): (Label, Warm),
     record: &mut Record,
 ) {
     let well = record.outcome == Outcome::Ok;
     if let Some(call) = &mut record.call {
         let load = call.timings.and_then(|timings| timings.load);
-        call.warm = Some(if well { backends.answered(at, &upstream, found, load) } else { found });
+        call.warm =
+            Some(if well { backends.answered(at, &upstream, warmth, load) } else { warmth });
     }
 }
 
-/// Adds a finished call to throughput and percentiles: whole output spread over sent…end, input over sent…token.
+/// Adds a finished call to throughput and percentiles. The output of a call without a stream is spread over sent…end,
+/// its input over sent…token.
 fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u64) {
     let points = &record.points;
     let (Some(sent), Some(end)) = (points.sent, points.end) else {
@@ -299,7 +302,7 @@ fn account(load: &mut Load, flow: FlowId, record: &Record, call: &Call, rest: u6
         failed: !well && record.fault != ErrorSource::Client,
         time_to_first_token: points.time_to_first_token().filter(|_| call.streamed),
         output_rate: call.rates.output,
-        // What is refused at once was not fast.
+        // A request that is rejected at once does not count as fast.
         duration: points.duration().filter(|_| well),
         time_per_output_token: call.rates.time_per_output_token,
     };

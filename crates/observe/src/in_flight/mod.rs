@@ -1,8 +1,8 @@
-//! The exchanges in flight, and what their words do to load, objectives and metrics.
+//! Open requests, and the effect of their events on load, objectives and metrics.
 //!
-//! Still sans-IO: words and moments come in, records and samples go out to [`Sinks`]. One thread at a time has it, but
-//! it need not always be the same one: whoever wants a reading that is up to date (a scrape, `/streams`, a test) takes
-//! the lock, drains the channel and reads.
+//! Free of I/O: events and timestamps come in, records and samples go out to [`Sinks`]. One thread at a time uses it.
+//! Any thread that needs a current reading, such as a scrape or `/streams`, takes the lock and drains the channel
+//! first.
 
 mod active_request;
 mod time_slices;
@@ -34,10 +34,10 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{CardinalityLimiter, Label, Name};
 
-/// Where finished exchanges go.
+/// Receivers of finished requests.
 pub struct Sinks {
     pub instruments: Arc<Instruments>,
-    /// Told every finished exchange, last of all: spans, the console.
+    /// Called last with every finished request.
     pub record: Box<dyn Fn(&Record) + Send>,
 }
 
@@ -47,11 +47,11 @@ impl std::fmt::Debug for Sinks {
     }
 }
 
-/// See the module's head.
+/// The open requests of this process, and everything that is derived from them.
 #[derive(Debug)]
 pub struct InFlightRequests {
-    /// The ids are our own and come in order, so no client can make them collide.
-    flights: FxHashMap<ExchangeId, Box<ActiveRequest>>,
+    /// The ids are assigned in order by this process, so a client cannot provoke collisions.
+    requests: FxHashMap<ExchangeId, Box<ActiveRequest>>,
     load: Load,
     ledger: slo::Ledger,
     drift: Drift,
@@ -62,14 +62,14 @@ pub struct InFlightRequests {
     tokenisers: Tokenisers,
     tcp_info: TcpInfoReader,
     backends: Backends,
-    /// The routes whose content is captured, and the memory that this may take.
+    /// The routes whose content is captured, and the memory for it.
     contents: content::Routes,
     budget: content::Budget,
     costs: Costs,
     sinks: Sinks,
 }
 
-/// What a stream shows on `/streams`: facts, never text.
+/// A stream as `/streams` shows it. Contains no text of the request or response.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamView {
     pub exchange: ExchangeId,
@@ -77,23 +77,23 @@ pub struct StreamView {
     pub path: Name,
     pub model: Option<Name>,
     pub phase: StreamPhase,
-    /// Seconds since the request's head was received.
+    /// Seconds since the head of the request was received.
     pub age: f64,
-    /// Seconds from the request's head to the first token; `null` before it.
+    /// Seconds from the head of the request to the first token; `null` before it.
     pub time_to_first_token: Option<f64>,
-    /// Output tokens so far, by our own count.
+    /// Output tokens so far, as counted by the observer.
     pub tokens: u64,
     /// Output tokens per second since the first token; `null` before a second token-bearing chunk.
     pub output_rate: Option<f64>,
-    /// Seconds since the last token, or since the request's head where there is none yet.
+    /// Seconds since the last token, or since the head of the request before the first token.
     pub idle: f64,
-    /// Whether it has brought no token for longer than its route allows.
+    /// Whether the stream has had no token for longer than its route allows.
     pub stalled: bool,
-    /// Whom the response body is waiting for.
+    /// The peer that the response body waits for.
     pub waiting_for: &'static str,
 }
 
-/// What an exchange in flight is doing.
+/// The phase of an open request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StreamPhase {
@@ -104,7 +104,7 @@ pub enum StreamPhase {
 }
 
 impl InFlightRequests {
-    /// Between two beats of the runtime: see [`beat`](Self::beat).
+    /// Between two heartbeats of the runtime: see [`record_heartbeat`](Self::record_heartbeat).
     pub const HEARTBEAT_INTERVAL: Duration = pauses::BEAT_EVERY;
 
     pub fn new(
@@ -113,7 +113,7 @@ impl InFlightRequests {
         sinks: Sinks,
     ) -> Self {
         Self {
-            flights: FxHashMap::default(),
+            requests: FxHashMap::default(),
             load: Load::new(),
             ledger: slo::Ledger::new(objectives),
             drift: Drift::default(),
@@ -131,22 +131,22 @@ impl InFlightRequests {
         }
     }
 
-    /// Takes in one word. `bytes` are those of an `Arrival`.
+    /// Applies one event. `bytes` is the body data of a `Body` event and empty otherwise.
     ///
-    /// A panic in a stage ends the observation of that one exchange, and is counted; its bytes flow on.
+    /// A panic ends the observation of this one request and is counted. The data path is not affected.
     pub fn apply(&mut self, entry: TimestampedEvent, bytes: &[u8]) {
         let TimestampedEvent { exchange, at, word } = entry;
         match word {
             ObserverEvent::RequestHead(open) => self.open(exchange, at, open),
             ObserverEvent::End(ending) => {
-                let Some(mut flight) = self.flights.remove(&exchange) else {
+                let Some(mut request) = self.requests.remove(&exchange) else {
                     return;
                 };
-                self.tcp_info.read(flight.exchange.connections(), true);
-                if let Some((upstream, _)) = &flight.found {
+                self.tcp_info.read(request.exchange.connections(), true);
+                if let Some((upstream, _)) = &request.warmth {
                     self.backends.left(at, upstream);
                 }
-                if catch_unwind(AssertUnwindSafe(|| self.end(*flight, at, ending))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| self.end(*request, at, ending))).is_err() {
                     self.sinks.instruments.record_anomaly(Anomaly::Panic, 1);
                 }
             }
@@ -164,32 +164,32 @@ impl InFlightRequests {
         }
     }
 
-    /// Tells the stream-seconds that have passed, and looks for streams that hang. To be called about every 250 ms while
-    /// anything is open.
+    /// Records the time that streams have spent in their phase, and checks for stalls. Called about every 250 ms while
+    /// a request is open.
     pub fn sweep(&mut self, at: MonotonicInstant) {
         let instruments = &self.sinks.instruments;
         self.tcp_info.begin_sweep();
-        for flight in self.flights.values_mut() {
-            self.tcp_info.read(flight.exchange.connections(), false);
-            flight.tell_time(at, Duration::ZERO, instruments);
-            let unread = flight.unread(at);
-            flight.look(at, unread, &self.pauses, instruments);
+        for request in self.requests.values_mut() {
+            self.tcp_info.read(request.exchange.connections(), false);
+            request.record_time(at, Duration::ZERO, instruments);
+            let unread = request.unread(at);
+            request.check_stall(at, unread, &self.pauses, instruments);
         }
-        self.look_at_slices(at);
+        self.count_streams_in_slices(at);
     }
 
-    /// The runtime that moves the bytes had its turn at `at`: see [`Pauses`].
+    /// Records that the runtime that moves the bytes ran at `at`: see [`Pauses`].
     pub fn record_heartbeat(&mut self, at: MonotonicInstant) {
         let late = self.pauses.beat(at);
         self.sinks.instruments.record_delay(Component::Runtime, late);
     }
 
-    /// The observer had its turn, `late` after that was due.
+    /// Records that the observer ran `late` after it was due.
     pub fn record_observer_delay(&self, late: Duration) {
         self.sinks.instruments.record_delay(Component::Observer, late);
     }
 
-    /// Load and objectives at `at`.
+    /// Returns load and objectives at `at`.
     pub fn reading(&mut self, at: MonotonicInstant) -> (load::Reading, Vec<slo::Reading>) {
         let mut load = self.load.reading(at);
         load.quotas = self.quotas.reading(at);
@@ -199,10 +199,10 @@ impl InFlightRequests {
             .enumerate()
             .map(|(place, reading)| (reading.lane.clone(), place))
             .collect();
-        for flight in self.flights.values() {
-            let lane = places.get(&flight.lane);
+        for request in self.requests.values() {
+            let lane = places.get(&request.lane);
             let reading = lane.and_then(|place| load.lanes.get_mut(*place));
-            let watch = flight.exchange.watch();
+            let watch = request.exchange.watch();
             if let Some((reading, watch)) = reading.zip(watch)
                 && let Some(idle) = watch.idle(at)
             {
@@ -219,17 +219,18 @@ impl InFlightRequests {
         (load, self.ledger.reading(at))
     }
 
-    /// What is known of the backends at `at`.
+    /// Returns the state of the backends at `at`.
     pub fn backends(&self, at: MonotonicInstant) -> Vec<engine::Reading> {
         self.backends.readings(at)
     }
 
-    /// Of which backends something is wanted to be known.
+    /// Replaces the backends that are tracked.
     pub fn set_backends(&mut self, backends: Vec<Backend>) {
         self.backends.replace(backends);
     }
 
-    /// The metrics of the engine behind `upstream` were read at `at`, which is `wall` on the wall clock, or not.
+    /// Records that the engine metrics of `upstream` were read at `at`, or why they were not. `wall` is the wall-clock
+    /// time of `at`.
     pub fn record_engine_reading(
         &mut self,
         at: MonotonicInstant,
@@ -240,7 +241,7 @@ impl InFlightRequests {
         self.backends.asked(at, wall, upstream, told);
     }
 
-    /// Everything that is read rather than recorded, as far as it is known here.
+    /// Returns the values of all gauges that the observer provides.
     pub fn snapshot(&mut self, at: MonotonicInstant) -> StateSnapshot {
         let (load, slo) = self.reading(at);
         StateSnapshot {
@@ -254,37 +255,37 @@ impl InFlightRequests {
         }
     }
 
-    /// How far the workload has moved from its baseline.
+    /// Returns how far the workload differs from its baseline.
     pub fn drift(&mut self, at: MonotonicInstant) -> drift::Reading {
         self.drift.reading(at)
     }
 
-    /// The lengths of late, to compare with later.
+    /// Returns the recent lengths of requests and responses, as a baseline for a later comparison.
     pub fn lengths(&self) -> drift::Saved {
         self.drift.saved()
     }
 
-    /// What the workload is compared with; where that changes, the comparison begins anew.
+    /// Replaces the baseline of the workload. If it changes, the comparison starts again.
     pub fn set_drift_config(&mut self, config: drift::Config) {
         self.drift.replace(config);
     }
 
-    /// What exchanges that begin from now on are counted with.
+    /// Sets the tokenizers for requests that open from now on.
     pub fn set_tokenizers(&mut self, tokenisers: Tokenisers) {
         self.tokenisers = tokenisers;
     }
 
-    /// How the kernel is asked about connections: once while an exchange goes on, and at its end.
+    /// Sets how the kernel is queried about TCP connections: once during an exchange, and at its end.
     pub fn set_tcp_info_query(&mut self, query: TcpInfoQuery) {
         self.tcp_info = TcpInfoReader::new(query);
     }
 
-    /// Whose content is captured of exchanges that begin from now on.
+    /// Sets the routes whose content is captured, for requests that open from now on.
     pub fn set_content_capture(&mut self, contents: content::Routes) {
         self.contents = contents;
     }
 
-    /// What calls that end from now on cost, and whose budget pays.
+    /// Sets the prices and budgets for calls that end from now on.
     pub fn set_costs(&mut self, costs: Costs) {
         for budget in &costs.budgets {
             let unit = budget.allowance.unit();
@@ -293,7 +294,7 @@ impl InFlightRequests {
         self.costs = costs;
     }
 
-    /// The budgets in force.
+    /// Returns the configured budgets.
     fn budgets(&self) -> Vec<BudgetReading> {
         let budgets = self.costs.budgets.iter();
         let reading = budgets.map(|budget| BudgetReading {
@@ -305,7 +306,7 @@ impl InFlightRequests {
         reading.collect()
     }
 
-    /// What a million output tokens cost on hardware that is paid by the hour, under the load of `reading`.
+    /// Returns the price of a million output tokens on hardware with an hourly price, under the load of `reading`.
     fn token_prices(&self, reading: &load::Reading) -> Vec<TokenPrice> {
         let sustained = |route: &Label| {
             let flows = reading.flows.iter().filter(|flow| flow.flow.route == *route);
@@ -315,19 +316,19 @@ impl InFlightRequests {
         self.costs.token_prices(sustained)
     }
 
-    /// Every exchange in flight, oldest first.
+    /// Returns all open requests, oldest first.
     pub fn streams(&self, at: MonotonicInstant) -> Vec<StreamView> {
         let mut views: Vec<StreamView> =
-            self.flights.values().map(|flight| flight.view(at)).collect();
+            self.requests.values().map(|request| request.view(at)).collect();
         views.sort_by_key(|view| view.exchange);
         views
     }
 
     pub fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.requests.len()
     }
 
-    /// Makes known a lane before its first exchange, so that it is told as 0.
+    /// Registers a route before its first request, so that its metrics start at 0.
     pub fn track_route(&mut self, lane: &Lane) {
         self.load.know(lane);
     }
@@ -348,7 +349,7 @@ impl InFlightRequests {
         }
         let state = exchange.state();
         self.load.enter(&lane, state);
-        let flight = ActiveRequest {
+        let request = ActiveRequest {
             exchange,
             lane,
             state,
@@ -359,85 +360,85 @@ impl InFlightRequests {
             tokens: 0,
             first_tokens: 0,
             slices: None,
-            untold: Vec::new(),
+            early_samples: Vec::new(),
             messages: [0; 2],
-            found: None,
+            warmth: None,
             identity,
         };
-        self.flights.insert(id, Box::new(flight));
+        self.requests.insert(id, Box::new(request));
     }
 
     fn step(&mut self, id: ExchangeId, at: MonotonicInstant, word: ObserverEvent, bytes: &[u8]) {
-        let Self { flights, load, ledger, pauses, backends, quotas, sinks, .. } = self;
-        // Words behind the end (a request body that is still being sent) have nobody to go to.
-        let Some(flight) = flights.get_mut(&id) else {
+        let Self { requests, load, ledger, pauses, backends, quotas, sinks, .. } = self;
+        // An event behind the end, from a request body that is still being sent, has no request any more.
+        let Some(request) = requests.get_mut(&id) else {
             return;
         };
         if matches!(word, ObserverEvent::Admitted) {
-            let depth = load.queue_depth(&flight.lane);
-            flight.exchange.set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
-            flight.admitted(at, backends);
+            let depth = load.queue_depth(&request.lane);
+            request.exchange.set_queue_depth(u32::try_from(depth).unwrap_or(u32::MAX));
+            request.admitted(at, backends);
         }
         let blocked = if let ObserverEvent::Body { blocked, .. } = &word {
             blocked.duration()
         } else {
             Duration::ZERO
         };
-        flight.look(at, blocked, pauses, &sinks.instruments);
+        request.check_stall(at, blocked, pauses, &sinks.instruments);
         if let ObserverEvent::Body { direction: Direction::Response, .. } = &word {
-            flight.arrived = Some(at);
+            request.arrived = Some(at);
         }
-        let headed = matches!(word, ObserverEvent::ResponseHead(_));
+        let is_head = matches!(word, ObserverEvent::ResponseHead(_));
         if matches!(word, ObserverEvent::Gap { .. }) {
             ledger.lose();
         }
-        let before = flight.tokens;
-        match catch_unwind(AssertUnwindSafe(|| flight.word(at, word, bytes, load))) {
-            Ok(stalls) => {
-                stalls.into_iter().for_each(|sample| flight.tell_stall(sample, &sinks.instruments))
-            }
-            Err(_) => flight.exchange.break_off(),
+        let before = request.tokens;
+        match catch_unwind(AssertUnwindSafe(|| request.word(at, word, bytes, load))) {
+            Ok(stalls) => stalls
+                .into_iter()
+                .for_each(|sample| request.record_stall(sample, &sinks.instruments)),
+            Err(_) => request.exchange.break_off(),
         }
-        if let Some((flow, quota)) = headed.then(|| flight.quota()).flatten() {
+        if let Some((flow, quota)) = is_head.then(|| request.quota()).flatten() {
             quotas.say(at, &flow, &quota);
         }
-        let state = flight.exchange.state();
-        if headed || state != flight.state || !blocked.is_zero() {
-            flight.tell_time(at, blocked, &sinks.instruments);
+        let state = request.exchange.state();
+        if is_head || state != request.state || !blocked.is_zero() {
+            request.record_time(at, blocked, &sinks.instruments);
         }
-        if state != flight.state {
-            load.shift(&flight.lane, flight.state, state);
-            flight.state = state;
+        if state != request.state {
+            load.shift(&request.lane, request.state, state);
+            request.state = state;
         }
-        if flight.live.is_none() && flight.exchange.is_settled() {
-            flight.bind(at, load, &sinks.instruments);
+        if request.live.is_none() && request.exchange.has_final_labels() {
+            request.bind(at, load, &sinks.instruments);
         }
-        flight.tell_messages(&sinks.instruments);
-        flight.tell_slices(at, flight.tokens - before, ledger);
+        request.report_messages(&sinks.instruments);
+        request.record_slices(at, request.tokens - before, ledger);
     }
 
-    fn end(&mut self, mut flight: ActiveRequest, at: MonotonicInstant, ending: Ending) {
+    fn end(&mut self, mut request: ActiveRequest, at: MonotonicInstant, ending: Ending) {
         let Self { load, ledger, drift, pauses, backends, retries, gate, costs, sinks, .. } = self;
-        let found = flight.found.take();
-        flight.tell_time(at, Duration::ZERO, &sinks.instruments);
-        let unread = flight.unread(at);
-        flight.look(at, unread, pauses, &sinks.instruments);
-        load.leave(&flight.lane, flight.state);
-        let identity = flight.identity;
-        let slices = flight.slices.take().unwrap_or_default();
-        let told = flight.tokens;
-        let mut record = flight.end(at, ending, load, &sinks.instruments);
+        let warmth = request.warmth.take();
+        request.record_time(at, Duration::ZERO, &sinks.instruments);
+        let unread = request.unread(at);
+        request.check_stall(at, unread, pauses, &sinks.instruments);
+        load.leave(&request.lane, request.state);
+        let identity = request.identity;
+        let slices = request.slices.take().unwrap_or_default();
+        let reported = request.tokens;
+        let mut record = request.end(at, ending, load, &sinks.instruments);
         if let Some(call) = record.call.as_ref().filter(|_| !slices.is_empty()) {
             let counted = call.output.as_ref().map_or(0, |output| output.counted);
-            ledger.stream(at, &slices, counted.saturating_sub(told));
+            ledger.stream(at, &slices, counted.saturating_sub(reported));
         }
         if let Some(identity) = identity.filter(|_| record.outcome != Outcome::Ok) {
             retries.failed(at, identity);
         }
-        // Nothing came after it that could tell.
+        // No event followed that could have reported this time.
         record.blocked += unread;
-        if let Some(found) = found {
-            active_request::found(backends, at, found, &mut record);
+        if let Some(warmth) = warmth {
+            active_request::record_warmth(backends, at, warmth, &mut record);
         }
         charge(costs, &mut record, &sinks.instruments);
         let verdicts: Vec<_> = ledger.judge(&record).collect();
@@ -453,7 +454,7 @@ impl InFlightRequests {
     }
 }
 
-/// Says what a call cost, and takes it from the budgets that pay for it.
+/// Records the cost of a call, and charges the budgets that pay for it.
 fn charge(costs: &Costs, record: &mut Record, instruments: &Instruments) {
     let Some(call) = &record.call else { return };
     let cost = match costs.price(record, call) {

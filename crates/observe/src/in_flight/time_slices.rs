@@ -1,49 +1,50 @@
-//! What the exchanges in flight do to error budgets: objectives on slices of time are told how many streams there are and
-//! what they bring. What ended exchanges do to budgets stands where they end.
+//! Reports open streams and their tokens to objectives on time slices.
+//!
+//! The effect of finished requests on error budgets is recorded where they end.
 
 use crate::in_flight::InFlightRequests;
 use crate::in_flight::active_request::ActiveRequest;
 use tokengauge_measure::load::State;
-use tokengauge_measure::slo::{Ledger, Malformed, Objective, Restored, State as Books, Subject};
+use tokengauge_measure::slo::{Ledger, Malformed, Objective, Restored, State as SloState, Subject};
 use tokengauge_types::clock::{MonotonicInstant, WallTime};
 use tokengauge_types::label::Name;
 
 impl InFlightRequests {
-    /// Replaces the objectives; those that stay the same keep their history.
+    /// Replaces the objectives. Those that stay the same keep their history.
     pub fn set_objectives(&mut self, at: MonotonicInstant, objectives: Vec<Objective>) {
         self.ledger.replace(at, objectives);
-        for flight in self.flights.values_mut() {
-            flight.slices = None;
+        for request in self.requests.values_mut() {
+            request.slices = None;
         }
     }
 
-    /// The books as they stand; `wall` is the time of day at `at`.
-    pub fn slo_state(&self, at: MonotonicInstant, wall: WallTime) -> Books {
+    /// Returns the state of all objectives. `wall` is the wall-clock time of `at`.
+    pub fn slo_state(&self, at: MonotonicInstant, wall: WallTime) -> SloState {
         self.ledger.state(at, wall)
     }
 
-    /// Takes up the books of a process before, before any exchange.
+    /// Restores the state of objectives from a previous process, before any request.
     ///
     /// # Errors
-    /// Where they are not such as a process leaves behind; then nothing changes.
+    /// If the state is malformed; nothing changes then.
     pub fn restore_slo_state(
         &mut self,
-        books: &Books,
+        state: &SloState,
         at: MonotonicInstant,
         wall: WallTime,
     ) -> Result<Restored, Malformed> {
-        self.ledger.restore(books, at, wall)
+        self.ledger.restore(state, at, wall)
     }
 
-    /// Counts the streams in flight for objectives on slices of time.
-    pub(super) fn look_at_slices(&mut self, at: MonotonicInstant) {
+    /// Counts the open streams for objectives on time slices.
+    pub(super) fn count_streams_in_slices(&mut self, at: MonotonicInstant) {
         if !self.ledger.has_slices() {
             return;
         }
         let mut streams: Vec<usize> = Vec::new();
-        for flight in self.flights.values_mut() {
-            if flight.is_running(at)
-                && let Some(slices) = flight.slices(&self.ledger)
+        for request in self.requests.values_mut() {
+            if request.is_running(at)
+                && let Some(slices) = request.slices(&self.ledger)
             {
                 streams.extend(slices);
             }
@@ -54,8 +55,8 @@ impl InFlightRequests {
 }
 
 impl ActiveRequest {
-    /// Tells output tokens that have just arrived.
-    pub(super) fn tell_slices(&mut self, at: MonotonicInstant, tokens: u64, ledger: &mut Ledger) {
+    /// Records output tokens that have just arrived.
+    pub(super) fn record_slices(&mut self, at: MonotonicInstant, tokens: u64, ledger: &mut Ledger) {
         if tokens > 0
             && ledger.has_slices()
             && let Some(slices) = self.slices(ledger)
@@ -64,7 +65,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Whether it is a stream that the backend works on, or could: its request is there, and its client reads.
+    /// Whether it is a stream that the backend works on: the request was received and the client reads.
     fn is_running(&self, at: MonotonicInstant) -> bool {
         let is_stream = match self.state {
             State::Waiting | State::Streaming => true,
@@ -73,8 +74,8 @@ impl ActiveRequest {
         is_stream && self.unread(at).is_zero()
     }
 
-    /// The objectives on slices of time in whose scope it is. `None` before its request is there whole. Sessions are in
-    /// none: they are open for hours and idle for most of that.
+    /// Returns the objectives on time slices that apply to it, or `None` before the request is received completely.
+    /// None apply to sessions, which are open for hours and idle for most of the time.
     fn slices(&mut self, ledger: &Ledger) -> Option<&[usize]> {
         if self.slices.is_none() {
             let points = self.exchange.points();
@@ -120,7 +121,7 @@ mod tests {
     }
 
     impl Scene {
-        /// A requests that wants at least 5 tokens per second of minutes with two streams to `gpt-*`.
+        /// Creates an objective of at least 5 tokens per second in minutes with two streams to `gpt-*`.
         fn new() -> Self {
             let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
             let readings = SnapshotSource::new(StateSnapshot::default);
@@ -143,7 +144,7 @@ mod tests {
             }
         }
 
-        fn say(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
+        fn report(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
             let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), word };
             self.requests.apply(entry, bytes.as_bytes());
         }
@@ -154,19 +155,19 @@ mod tests {
                 len: u32::try_from(bytes.len()).unwrap(),
                 blocked: BackpressureTime::default(),
             };
-            self.say(id, millis, arrival, bytes);
+            self.report(id, millis, arrival, bytes);
         }
 
-        /// A stream whose head has come.
+        /// Opens a stream and receives the head of its response.
         fn stream(&mut self, id: u64, millis: u64) {
             let mut opened = open("/v1/chat/completions");
             opened.cell = Arc::clone(&self.cell);
-            self.say(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
+            self.report(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
             for word in [ObserverEvent::Admitted, ObserverEvent::RequestHeadSent] {
-                self.say(id, millis, word, "");
+                self.report(id, millis, word, "");
             }
             self.bytes(id, millis, Direction::Request, STREAMED);
-            self.say(id, millis, ObserverEvent::RequestBodySent, "");
+            self.report(id, millis, ObserverEvent::RequestBodySent, "");
             let content_type = ("content-type", Name::new("text/event-stream").unwrap());
             let head = ResponseHead {
                 status: 200,
@@ -175,10 +176,10 @@ mod tests {
                 length: None,
                 own: false,
             };
-            self.say(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
+            self.report(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
         }
 
-        /// Sweeps over the time from `from` to `to`, in seconds; stream 1 brings a token every so many milliseconds.
+        /// Sweeps from second `from` to second `to`. Stream 1 receives a token every `every` milliseconds.
         fn run(&mut self, from: u64, to: u64, every: u64) -> &mut Self {
             let event = format!("data: {}\n\n", chunk(r#"{"content":" a"}"#, "null"));
             for millis in (from * 1_000..to * 1_000).step_by(50) {
@@ -192,7 +193,7 @@ mod tests {
             self
         }
 
-        /// Of both objectives.
+        /// Returns the counts of both objectives.
         fn counts(&mut self, secs: u64) -> [Counts; 2] {
             self.requests.sweep(at(secs * 1_000));
             let (_, readings) = self.requests.reading(at(secs * 1_000));
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_is_good_by_what_all_streams_bring_and_bad_when_they_slow_down() {
+    fn minute_is_good_or_bad_by_the_rate_of_all_streams() {
         let mut scene = Scene::new();
         scene.run(0, 60, 1_000_000);
         scene.stream(1, 59_990);
@@ -217,31 +218,31 @@ mod tests {
         scene.run(120, 180, 250);
         assert_eq!(scene.counts(180), first(1, 1), "4 tokens per second");
         scene.run(180, 210, 50);
-        scene.say(2, 210_000, ObserverEvent::End(Ending::ClientDisconnected), "");
+        scene.report(2, 210_000, ObserverEvent::End(Ending::ClientDisconnected), "");
         scene.run(210, 300, 50);
-        let told = scene.counts(300);
-        assert_eq!(told, first(1, 1), "one stream is too few");
+        let counts = scene.counts(300);
+        assert_eq!(counts, first(1, 1), "one stream is too few");
     }
 
     #[test]
-    fn streams_whose_client_does_not_read_are_not_counted_and_gaps_spoil_a_minute() {
+    fn ignores_streams_with_backpressure_and_minutes_with_gaps() {
         let mut scene = Scene::new();
         scene.run(0, 60, 1_000_000);
         scene.stream(1, 59_990);
         scene.stream(2, 59_995);
         scene.run(60, 90, 250);
         let gap = ObserverEvent::Gap { direction: Direction::Response, bytes: 7 };
-        scene.say(2, 90_000, gap, "");
+        scene.report(2, 90_000, gap, "");
         scene.run(90, 120, 250);
-        assert_eq!(scene.counts(120), [NONE; 2], "part of it went by unseen");
+        assert_eq!(scene.counts(120), [NONE; 2], "a part was not observed");
         scene.run(120, 150, 250);
         scene.cell.wait_for(WaitingFor::Client, at(150_000));
         scene.run(150, 180, 1_000_000);
-        assert_eq!(scene.counts(180), [NONE; 2], "by the clients' fault");
+        assert_eq!(scene.counts(180), [NONE; 2], "the clients do not read");
     }
 
     #[test]
-    fn a_reload_finds_the_slices_of_streams_in_flight_anew() {
+    fn reload_reassigns_open_streams() {
         let mut scene = Scene::new();
         scene.stream(1, 0);
         scene.stream(2, 0);

@@ -53,11 +53,11 @@ pub(super) fn open_with(
     channel.open(open, clock::now())
 }
 
-/// The words since the last drain, without `Open`, and their bytes.
-pub(super) fn said(channel: &ObservationChannel) -> (Vec<String>, Vec<u8>) {
+/// Returns the events since the last drain, without the request head, and their bytes.
+pub(super) fn events(channel: &ObservationChannel) -> (Vec<String>, Vec<u8>) {
     let mut batch = Batch::default();
     channel.drain(0, &mut batch);
-    let words = batch
+    let names = batch
         .entries
         .iter()
         .filter(|entry| !matches!(entry.word, ObserverEvent::RequestHead(_)))
@@ -69,84 +69,84 @@ pub(super) fn said(channel: &ObservationChannel) -> (Vec<String>, Vec<u8>) {
             }
         })
         .collect();
-    (words, batch.bytes)
+    (names, batch.bytes)
 }
 
-fn arrive(observer: &RequestObserver, bytes: &[u8]) {
+fn copy(observer: &RequestObserver, bytes: &[u8]) {
     observer.arrival(Direction::Response, clock::now(), bytes, BackpressureTime::default());
 }
 
 #[test]
-fn nothing_is_said_after_the_end_and_the_end_once() {
+fn reports_the_end_once_and_nothing_after_it() {
     let channel = channel(1 << 20);
     let observer = open(&channel);
     let other = observer.clone();
-    arrive(&observer, b"abc");
-    arrive(&observer, b"");
+    copy(&observer, b"abc");
+    copy(&observer, b"");
     observer.end(clock::now(), Ending::UpstreamFailed(UpstreamFailure::MidBody));
     assert!(other.is_ended());
-    arrive(&other, b"late");
+    copy(&other, b"late");
     other.connected(clock::now(), ConnectTimings::default());
     other.end(clock::now(), Ending::Complete);
     drop((observer, other));
-    let (words, bytes) = said(&channel);
-    assert_eq!(words, ["Response 3", "End(UpstreamFailed(MidBody))"]);
+    let (names, bytes) = events(&channel);
+    assert_eq!(names, ["Response 3", "End(UpstreamFailed(MidBody))"]);
     assert_eq!(bytes, b"abc");
     assert_eq!(channel.open_exchanges(), 0);
 }
 
 #[test]
-fn a_tap_dropped_without_an_end_was_left_by_its_client_or_cut() {
+fn dropped_observer_reports_abandonment() {
     let channel = channel(1 << 20);
     let observer = open(&channel);
     let clone = observer.clone();
     drop(observer);
-    assert_eq!(said(&channel).0, [""; 0], "a clone is left");
+    assert_eq!(events(&channel).0, [""; 0], "a clone is left");
     drop(clone);
-    assert_eq!(said(&channel).0, ["End(ClientDisconnected)"]);
+    assert_eq!(events(&channel).0, ["End(ClientDisconnected)"]);
     let observer = open(&channel);
     channel.cut();
     drop(observer);
-    assert_eq!(said(&channel).0, ["End(Drained)"]);
+    assert_eq!(events(&channel).0, ["End(Drained)"]);
 }
 
 #[test]
-fn the_request_ends_once() {
+fn reports_the_request_end_once() {
     let channel = channel(1 << 20);
     let observer = open(&channel);
     assert!(!observer.is_uploaded());
     observer.request_end(clock::now());
     observer.request_end(clock::now());
     assert!(observer.is_uploaded());
-    assert_eq!(said(&channel).0, ["RequestBodySent"]);
+    assert_eq!(events(&channel).0, ["RequestBodySent"]);
 }
 
 #[test]
-fn bytes_beyond_the_budget_are_one_gap_said_before_what_comes_next() {
+fn reports_excess_bytes_as_one_gap() {
     let channel = channel(32 * 1024);
     let observer = open(&channel);
     let chunk = vec![b'x'; 4 * 1024];
     for _ in 0..10 {
-        arrive(&observer, &chunk);
+        copy(&observer, &chunk);
     }
-    let (words, bytes) = said(&channel);
-    assert_eq!(words, ["Response 4096"; 3], "the half in front of the observer's own");
+    let (names, bytes) = events(&channel);
+    assert_eq!(names, ["Response 4096"; 3], "half of the budget is for the observer");
     assert_eq!(bytes.len(), 3 * 4096);
     assert_eq!(channel.lost().bytes, 7 * 4096);
-    arrive(&observer, b"again");
+    copy(&observer, b"again");
     observer.end(clock::now(), Ending::Complete);
-    let (words, bytes) = said(&channel);
+    let (names, bytes) = events(&channel);
     let gap = "Gap { direction: Response, bytes: 28672 }";
-    assert_eq!(words, [gap, "Response 5", "End(Complete)"]);
+    assert_eq!(names, [gap, "Response 5", "End(Complete)"]);
     assert_eq!(bytes, b"again");
 }
 
 #[test]
-fn a_chunk_of_one_byte_weighs_what_its_word_does() {
+fn small_chunks_count_with_their_event() {
     let channel = channel(64 * 1024);
     let observer = open(&channel);
     for _ in 0..100_000 {
-        arrive(&observer, b"x");
+        copy(&observer, b"x");
     }
     let mut batch = Batch::default();
     channel.drain(0, &mut batch);
@@ -155,12 +155,12 @@ fn a_chunk_of_one_byte_weighs_what_its_word_does() {
 }
 
 #[test]
-fn a_full_shard_has_taken_no_more_room_than_its_budget() {
+fn capacity_stays_within_the_budget() {
     for len in [1, 1_000] {
         let channel = channel(64 * 1024);
         let observer = open(&channel);
         for _ in 0..100_000 {
-            arrive(&observer, &vec![b'x'; len]);
+            copy(&observer, &vec![b'x'; len]);
         }
         let mut batch = Batch::default();
         channel.drain(0, &mut batch);
@@ -171,33 +171,33 @@ fn a_full_shard_has_taken_no_more_room_than_its_budget() {
 }
 
 #[test]
-fn a_shard_nearly_full_takes_no_new_exchange_but_goes_on_with_its_own() {
+fn nearly_full_shard_mutes_new_exchanges() {
     let channel = channel(64 * 1024);
     let first = open(&channel);
-    arrive(&first, &vec![b'x'; 25 * 1024]);
+    copy(&first, &vec![b'x'; 25 * 1024]);
     let second = open(&channel);
-    arrive(&second, b"unseen");
+    copy(&second, b"unseen");
     second.end(clock::now(), Ending::Complete);
-    arrive(&first, b"seen");
-    let (words, _) = said(&channel);
-    assert_eq!(words, ["Response 25600", "Response 4"]);
+    copy(&first, b"seen");
+    let (names, _) = events(&channel);
+    assert_eq!(names, ["Response 25600", "Response 4"]);
     let lost = ObserverLosses { bytes: 0, exchanges: 1 };
     assert_eq!(channel.lost(), lost);
-    assert_eq!(channel.open_exchanges(), 1, "the mute one is counted while it is open");
-    arrive(&open(&channel), b"welcome again");
-    assert!(said(&channel).0.contains(&"Response 13".to_owned()));
+    assert_eq!(channel.open_exchanges(), 1, "the muted exchange counts while it is open");
+    copy(&open(&channel), b"welcome again");
+    assert!(events(&channel).0.contains(&"Response 13".to_owned()));
 }
 
 #[test]
-fn what_a_burst_took_is_given_back() {
+fn releases_capacity_after_a_burst() {
     let channel = channel(64 << 20);
     let observer = open(&channel);
-    arrive(&observer, &vec![0; 8 << 20]);
+    copy(&observer, &vec![0; 8 << 20]);
     let mut batch = Batch::default();
     channel.drain(0, &mut batch);
     assert!(batch.bytes.capacity() >= 8 << 20);
     for _ in 0..4 {
-        arrive(&observer, b"quiet");
+        copy(&observer, b"quiet");
         channel.drain(0, &mut batch);
     }
     let mut other = Batch::default();
@@ -205,7 +205,7 @@ fn what_a_burst_took_is_given_back() {
     assert!(batch.bytes.capacity() + other.bytes.capacity() < 2 << 20);
 }
 
-/// Parks with a timeout far beyond the test's patience, until told to stop; reports each return.
+/// Parks until the thread is told to stop, with a timeout longer than the test. Reports each return.
 fn observer(channel: &Arc<ObservationChannel>) -> (mpsc::Receiver<()>, thread::JoinHandle<()>) {
     let (returned, returns) = mpsc::channel();
     let channel = Arc::clone(channel);
@@ -218,7 +218,7 @@ fn observer(channel: &Arc<ObservationChannel>) -> (mpsc::Receiver<()>, thread::J
 }
 
 #[test]
-fn the_observer_is_woken_by_the_first_exchange_and_by_a_half_full_shard() {
+fn wakes_for_the_first_exchange_and_a_half_full_shard() {
     let patience = Duration::from_secs(30);
     let channel = channel(64 * 1024);
     let (returns, parking) = observer(&channel);
@@ -228,9 +228,9 @@ fn the_observer_is_woken_by_the_first_exchange_and_by_a_half_full_shard() {
     let first = open(&channel);
     returns.recv_timeout(patience).expect("an exchange opened after none was");
     let _second = open(&channel);
-    arrive(&first, &vec![b'x'; 1024]);
+    copy(&first, &vec![b'x'; 1024]);
     assert!(returns.try_recv().is_err(), "no chunk wakes it, nor a second exchange");
-    arrive(&first, &vec![b'x'; 16 * 1024]);
+    copy(&first, &vec![b'x'; 16 * 1024]);
     returns.recv_timeout(patience).expect("its shard is half full");
     drop(returns);
     channel.wake();

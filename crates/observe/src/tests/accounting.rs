@@ -1,5 +1,5 @@
-//! What is counted and timed of one stream, on literal instants, each with its numbers worked out: the cases in which
-//! other tools lose tokens or take the wrong time.
+//! Counts and timings of one stream on literal instants, each with its numbers worked out: the cases in which other
+//! tools lose tokens or measure the wrong time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use tokengauge_types::clock::MonotonicInstant;
 use tokengauge_types::event::{BackpressureTime, LiveState, Direction, Ending, TimestampedEvent, ExchangeId, WaitingFor, ObserverEvent};
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits};
 
-/// 500 tokens were reported, 400 of them reasoning that was never streamed. What came in 4 chunks of 25, a second apart,
-/// are 100. The rate leaves out the first chunk: (100 − 25) ÷ 3 s = 25 per second; with the hidden ones it would be
-/// (500 − 125) ÷ 3 s = 125, which nobody saw. Total: 100 ÷ 4 s = 25. Per token: 3 s ÷ 99.
+/// The provider reports 500 tokens, 400 of them reasoning that is never streamed. 4 chunks of 25, a second apart, are
+/// the other 100. The rate excludes the first chunk: (100 − 25) ÷ 3 s = 25 per second. With the hidden tokens it would
+/// be (500 − 125) ÷ 3 s = 125, which no client sees. Total: 100 ÷ 4 s = 25. Per token: 3 s ÷ 99.
 #[test]
 fn hidden_reasoning() {
     let mut play = Play::stream(STREAMED);
@@ -38,8 +38,8 @@ fn hidden_reasoning() {
     assert_eq!(call.usage.unwrap().output, Some(500), "as reported");
 }
 
-/// 3 chunks of a token each, then a chunk without choices that says 4: the model's end-of-text token is in the report,
-/// not in the text. N is what was reported. Nothing of it is a token in time: the last one came at 500.
+/// 3 chunks of one token each, then a chunk without choices that reports 4: the model's end-of-text token is in the
+/// report, not in the text. N is the reported number. It has no effect on timings: the last token arrived at 500.
 #[test]
 fn usage_only_at_the_end() {
     let mut play = Play::stream(STREAMED);
@@ -52,12 +52,12 @@ fn usage_only_at_the_end() {
     let call = record.call.unwrap();
     let output = call.output.unwrap();
     assert_eq!((output.counted, output.tokens, output.source), (3, 4.0, Some(Source::Reported)));
-    assert_eq!(live(&samples), 3, "what was told live is not corrected to 4");
+    assert_eq!(live(&samples), 3, "the live count is not corrected to 4");
     let usage = call.usage.unwrap();
     assert_eq!((usage.input, usage.output), (Some(9), Some(4)));
 }
 
-/// Usage of 1, 2, 3 beside the tokens is cumulative: 3 in all, not 6.
+/// Usage of 1, 2, 3 beside the tokens is cumulative: 3 in total, not 6.
 #[test]
 fn usage_in_every_chunk() {
     let mut play = Play::stream(STREAMED);
@@ -70,9 +70,10 @@ fn usage_in_every_chunk() {
     assert_eq!(call.output.map(|output| output.tokens), Some(3.0));
 }
 
-/// The same, but the client leaves after the second: the usage so far is told, and that it is not all.
+/// The same, but the client leaves after the second: the usage so far is recorded, and the response counts as
+/// incomplete.
 #[test]
-fn usage_in_every_chunk_of_a_stream_that_is_cut() {
+fn usage_in_every_chunk_of_a_truncated_stream() {
     let mut play = Play::stream(STREAMED);
     play.event(310, &with_usage(1)).event(320, &with_usage(2));
     let (record, _) = play.end(330, Ending::ClientDisconnected);
@@ -81,8 +82,8 @@ fn usage_in_every_chunk_of_a_stream_that_is_cut() {
     assert_eq!((call.usage.unwrap().output, call.complete), (Some(2), Complete::Cut));
 }
 
-/// No usage: our own count of "Hello" and " world", 2, and it says that it is one. Nothing is told as reported, not
-/// even 0.
+/// Without usage, the observer counts "Hello" and " world": 2 tokens, marked as counted. Nothing is recorded as
+/// reported, not even 0.
 #[test]
 fn no_usage_at_all() {
     let mut play = Play::stream(STREAMED);
@@ -97,7 +98,7 @@ fn no_usage_at_all() {
     assert_eq!((call.usage, live(&samples)), (None, 2));
 }
 
-/// "Hello world" beside usage of 0: the text is proof enough that 0 is wrong. N is 2, counted.
+/// "Hello world" beside usage of 0: the text proves that 0 is wrong. N is 2, counted.
 #[test]
 fn usage_all_zero_with_text() {
     let mut play = Play::stream(STREAMED);
@@ -109,10 +110,10 @@ fn usage_all_zero_with_text() {
     let call = play.end(360, Ending::Complete).0.call.unwrap();
     let output = call.output.unwrap();
     assert_eq!((output.tokens, output.source), (2.0, Some(Source::Counted)));
-    assert_eq!(call.usage.unwrap().output, Some(0), "what was reported is told as it was");
+    assert_eq!(call.usage.unwrap().output, Some(0), "the reported value is kept");
 }
 
-/// The client has read `[DONE]` and closes without waiting for the end of the body: 2 tokens of 2, nothing was cut.
+/// The client has read `[DONE]` and closes without waiting for the end of the body: 2 tokens of 2, nothing is missing.
 #[test]
 fn client_closed_after_the_final_event() {
     let mut play = Play::stream(STREAMED);
@@ -127,13 +128,13 @@ fn client_closed_after_the_final_event() {
     assert_eq!(call.complete, Complete::True);
     assert_eq!(call.output.map(|output| output.tokens), Some(2.0));
     let reasons: Vec<_> = call.finish_reasons.iter().map(|it| it.as_str()).collect();
-    assert_eq!(reasons, ["stop"], "none is owed");
+    assert_eq!(reasons, ["stop"], "no reason is added");
 }
 
-/// Two choices were asked for. The first has stopped, the second has not begun: a client that leaves now has not got
-/// everything; a body that is delivered shows that there was no second one.
+/// Two choices were requested. The first has stopped, the second has not begun. A client that leaves now has an
+/// incomplete response; a delivered body shows that there was no second choice.
 #[test]
-fn a_choice_that_has_not_begun_is_owed() {
+fn choice_that_has_not_begun_is_missing() {
     let body = STREAMED.replace(r#""stream""#, r#""n":2,"stream""#);
     let play = || {
         let mut play = Play::stream(&body);
@@ -147,9 +148,9 @@ fn a_choice_that_has_not_begun_is_owed() {
     assert_eq!(record.outcome, Outcome::Ok);
 }
 
-/// A body that is one message is of no use in part: a finish reason in what came of it ends nothing.
+/// A non-streaming body is useless in part: a finish reason in the received part does not complete it.
 #[test]
-fn a_whole_answer_that_breaks_off_behind_its_finish_reason_is_cut() {
+fn truncated_body_with_a_finish_reason_is_incomplete() {
     let mut play = Play::chat(r#"{"model":"gpt-4o"}"#);
     play.head(200, 200, "application/json");
     let body = r#"{"id":"c","object":"chat.completion","model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hello"},"finish_reason":"stop"}],"usage":{"prompt"#;
@@ -159,12 +160,12 @@ fn a_whole_answer_that_breaks_off_behind_its_finish_reason_is_cut() {
     assert_eq!(record.call.unwrap().complete, Complete::Cut);
 }
 
-/// Tokens at 1,000, 1,100, 6,150 and 6,200. Before the third the client had not read for 5,000, of which the tee knows
-/// because nobody asked it for more. So of end − accept = 6,300 − 100:
+/// Tokens at 1,000, 1,100, 6,150 and 6,200. Before the third, the client did not read for 5,000, which the tee
+/// measures because it was not polled. So of end − accept = 6,300 − 100:
 ///
 /// | | | |
 /// |---|---|---|
-/// | decode, the stage | 6,200 − 1,000 | 5,200: stages are the clock's, and add up |
+/// | decode, the stage | 6,200 − 1,000 | 5,200: stages are clock time and add up |
 /// | decode, of rates | 5,200 − 5,000 | 200: 3 tokens in it |
 /// | gaps | 100, 5,050 − 5,000, 50 | 100, 50, 50 |
 /// | streaming | (6,300 − 1,000) − 5,000 | 300 |
@@ -201,11 +202,11 @@ fn phases_add_up() {
     near("gen_ai_server_time_per_output_token_seconds_sum", "", 200.0 / 3.0);
 }
 
-/// The client takes what came at 1,000 and reads no more until it leaves at 6,000; or asks again at 4,000, and nothing
-/// comes. No arrival tells of the pause: it is told all the same. One that leaves while the upstream is awaited has
-/// blocked nothing.
+/// The client reads the data of 1,000 and nothing more until it leaves at 6,000, or polls again at 4,000 without data.
+/// No event reports the pause, and it is recorded anyway. A client that leaves while the upstream is silent has not
+/// blocked anything.
 #[test]
-fn a_client_that_stops_reading_and_leaves_was_blocked_until_then() {
+fn records_backpressure_of_a_client_that_leaves() {
     for (whom, since, blocked) in [
         (WaitingFor::Client, 1_000, 5.0),
         (WaitingFor::Upstream, 4_000, 3.0),
@@ -216,8 +217,8 @@ fn a_client_that_stops_reading_and_leaves_was_blocked_until_then() {
         watch.delta(1_000, "Hello", 0);
         watch.cell.wait_for(whom, at(since));
         watch.end(6_000, Ending::ClientDisconnected);
-        let told = watch.value("tokengauge_client_blocked_seconds_sum", "");
-        assert!((told - blocked).abs() < 1e-9, "{whom:?} {since}: {told}");
+        let counted = watch.value("tokengauge_client_blocked_seconds_sum", "");
+        assert!((counted - blocked).abs() < 1e-9, "{whom:?} {since}: {counted}");
     }
 }
 
@@ -229,7 +230,7 @@ fn with_usage(n: u64) -> String {
     chunk(r#"{"content":" a"}"#, "null").replace(r#""choices""#, &usage)
 }
 
-/// Output tokens that were told while the stream ran.
+/// Returns the output tokens that were recorded while the stream ran.
 fn live(samples: &[Sample]) -> u64 {
     let tokens = samples.iter().filter_map(|sample| {
         let Sample::Tokens { tokens, .. } = sample else {
@@ -240,7 +241,7 @@ fn live(samples: &[Sample]) -> u64 {
     tokens.sum()
 }
 
-/// A requests whose metrics are read while its exchanges go on.
+/// Open requests whose metrics are read while they run.
 struct Watch {
     requests: InFlightRequests,
     collector: tokengauge_telemetry::MetricsReader,
@@ -264,7 +265,7 @@ impl Watch {
         }
     }
 
-    /// An exchange that begins at 100 and whose head comes at 200.
+    /// Opens an exchange at 100 whose response head arrives at 200.
     fn begin(&mut self) {
         self.ask(STREAMED);
     }
@@ -273,15 +274,15 @@ impl Watch {
         self.exchange += 1;
         let open = open("/v1/chat/completions");
         self.cell = Arc::clone(&open.cell);
-        self.say(100, ObserverEvent::RequestHead(Box::new(open)), b"");
-        self.say(100, ObserverEvent::Admitted, b"");
-        self.say(110, ObserverEvent::RequestHeadSent, b"");
+        self.report(100, ObserverEvent::RequestHead(Box::new(open)), b"");
+        self.report(100, ObserverEvent::Admitted, b"");
+        self.report(110, ObserverEvent::RequestHeadSent, b"");
         self.bytes(110, Direction::Request, body, 0);
-        self.say(110, ObserverEvent::RequestBodySent, b"");
-        self.say(200, super::tests::head(200, "text/event-stream"), b"");
+        self.report(110, ObserverEvent::RequestBodySent, b"");
+        self.report(200, super::tests::head(200, "text/event-stream"), b"");
     }
 
-    fn say(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
+    fn report(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
         let entry =
             TimestampedEvent { exchange: ExchangeId(self.exchange), at: MonotonicInstant::from_millis(millis), word };
         self.requests.apply(entry, bytes);
@@ -293,7 +294,7 @@ impl Watch {
             len: u32::try_from(text.len()).unwrap(),
             blocked: BackpressureTime::from_duration(Duration::from_millis(blocked)),
         };
-        self.say(millis, word, text.as_bytes());
+        self.report(millis, word, text.as_bytes());
     }
 
     fn event(&mut self, millis: u64, data: &str, blocked: u64) {
@@ -307,10 +308,10 @@ impl Watch {
     }
 
     fn end(&mut self, millis: u64, ending: Ending) {
-        self.say(millis, ObserverEvent::End(ending), b"");
+        self.report(millis, ObserverEvent::End(ending), b"");
     }
 
-    /// The sum of the series of `name` whose labels contain `labels`.
+    /// Returns the sum of the series of `name` whose labels contain `labels`.
     fn value(&self, name: &str, labels: &str) -> f64 {
         self.values(name, labels).iter().map(|value| value.parse::<f64>().unwrap()).sum()
     }
@@ -323,18 +324,18 @@ impl Watch {
         series.map(|line| line.rsplit_once(' ').unwrap().1.to_owned()).collect()
     }
 
-    /// Output tokens told so far, all of which must be of `source`.
+    /// Returns the output tokens so far, all of which must have `source`.
     fn tokens(&self, source: &str) -> u64 {
-        let told = |label: &str| self.count("tokengauge_tokens_total", label);
-        let output = told("type=\"output\"");
-        let input = told("type=\"input\"");
-        let of_source = told(&format!("source=\"{source}\""));
+        let counted = |label: &str| self.count("tokengauge_tokens_total", label);
+        let output = counted("type=\"output\"");
+        let input = counted("type=\"input\"");
+        let of_source = counted(&format!("source=\"{source}\""));
         let of_input = if source == "estimated" { input } else { 0 };
-        assert_eq!(of_source - of_input, output, "all of them {source}");
+        assert_eq!(of_source - of_input, output, "all of {source}");
         output
     }
 
-    /// The same of a counter of whole numbers.
+    /// Returns the same for a counter of whole numbers.
     fn count(&self, name: &str, labels: &str) -> u64 {
         self.values(name, labels).iter().map(|value| value.parse::<u64>().unwrap()).sum()
     }
@@ -347,21 +348,21 @@ impl Watch {
     }
 }
 
-/// In o200k_base " inter" is 1 token, " internat" 2, and " international" 1 again. The counter goes 1, 2, 2: it is
-/// never taken back, and never corrected at the end, where the exact count is 1.
+/// In o200k_base " inter" is 1 token, " internat" 2, and " international" 1 again. The counter goes 1, 2, 2: it never
+/// decreases and is not corrected at the end, where the exact count is 1.
 #[test]
-fn tokens_told_live_never_fall_though_the_count_does() {
+fn live_token_counter_never_decreases() {
     let counts = [" inter", " internat", " international"]
         .map(|text| tokengauge_llm::count::Encoding::O200k.count(text));
     assert_eq!(counts, [1, 2, 1], "or another text must be found");
     let mut watch = Watch::new();
     watch.begin();
-    let mut told = Vec::new();
+    let mut counted = Vec::new();
     for (millis, piece) in [(300, " inter"), (400, "nat"), (500, "ional")] {
         watch.delta(millis, piece, 0);
-        told.push(watch.tokens("counted"));
+        counted.push(watch.tokens("counted"));
     }
-    assert_eq!(told, [1, 2, 2]);
+    assert_eq!(counted, [1, 2, 2]);
     watch.event(510, &chunk("{}", r#""stop""#), 0);
     watch.event(510, &usage(1, 0), 0);
     watch.event(510, "[DONE]", 0);
@@ -370,24 +371,24 @@ fn tokens_told_live_never_fall_though_the_count_does() {
     assert_eq!(
         watch.count("tokengauge_tokens_standard_total", ""),
         1,
-        "told a word late, and so exact"
+        "reported a word late, and so exact"
     );
-    // What is compared with the report is the exact count.
+    // The exact count is compared with the reported one.
     assert_eq!(watch.drift(), (1, 1));
 }
 
-/// A model without an encoding of its own is counted in o200k_base, and says so; nobody compares that with a report.
+/// A model without a known encoding is counted in o200k_base, with this source. It is not compared with the report.
 #[test]
-fn tokens_of_an_estimated_model_never_fall_either() {
+fn estimated_token_counter_never_decreases() {
     let mut watch = Watch::new();
     watch.ask(&STREAMED.replace("gpt-4o", "llama-3.1-8b"));
-    let mut told = Vec::new();
+    let mut counted = Vec::new();
     for (millis, piece) in [(300, " inter"), (400, "nat"), (500, "ional")] {
         let data = chunk(&format!(r#"{{"content":"{piece}"}}"#), "null");
         watch.event(millis, &data.replace("gpt-4o-2024-08-06", "llama-3.1-8b"), 0);
-        told.push(watch.tokens("estimated"));
+        counted.push(watch.tokens("estimated"));
     }
-    assert_eq!(told, [1, 2, 2]);
+    assert_eq!(counted, [1, 2, 2]);
     watch.event(510, &chunk("{}", r#""stop""#).replace("gpt-4o-2024-08-06", "llama-3.1-8b"), 0);
     watch.event(510, &usage(3, 0), 0);
     watch.event(510, "[DONE]", 0);
@@ -397,11 +398,10 @@ fn tokens_of_an_estimated_model_never_fall_either() {
     assert_eq!(watch.drift(), (0, 0));
 }
 
-/// Between the sweeps and the chunks, whoever comes first tells the time up to then, and each second once: of 110 …
-/// 3,100, 890 waiting, 1,600 streaming and 500 blocked. (Before its body came, at 110, nobody knew that it asks for a
-/// stream.)
+/// Both sweeps and chunks record the time up to then, each second once: of 110 … 3,100, 890 waiting, 1,600 streaming
+/// and 500 blocked. Before its body arrived at 110, the request was not known to be a stream.
 #[test]
-fn stream_time_never_falls_and_tells_each_second_once() {
+fn records_each_second_of_stream_time_once() {
     let mut watch = Watch::new();
     watch.begin();
     let parts = |watch: &Watch| {
@@ -428,7 +428,7 @@ fn stream_time_never_falls_and_tells_each_second_once() {
     seen(&watch);
     watch.delta(2_000, " a", 500);
     seen(&watch);
-    // A sweep that is late, and one whose time is over already.
+    // A late sweep, and one whose time was already recorded.
     watch.requests.sweep(at(3_000));
     watch.requests.sweep(at(2_900));
     seen(&watch);
@@ -437,10 +437,10 @@ fn stream_time_never_falls_and_tells_each_second_once() {
     assert_eq!(parts(&watch), [890, 1_600, 500]);
 }
 
-/// Five calls of "Hello world", 2 tokens, each reported as 3. Only the first may be compared: the second is cut, the
-/// third's model has no encoding of its own, the fourth may call tools, and the fifth has hidden reasoning.
+/// Five calls of "Hello world", 2 tokens, each reported as 3. Only the first is comparable: the second is truncated,
+/// the third's model has no known encoding, the fourth may call tools, and the fifth has hidden reasoning.
 #[test]
-fn drift_is_of_calls_that_can_be_compared() {
+fn compares_only_comparable_calls() {
     let mut watch = Watch::new();
     let tools = STREAMED.replace(
         r#""stream""#,

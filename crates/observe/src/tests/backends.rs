@@ -1,4 +1,4 @@
-//! What a requests tells of backends, and what it writes into the records of calls to them.
+//! Backend readings, and the warmth in the records of calls.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Stage {
         Self { requests, records, next: 0 }
     }
 
-    fn say(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
+    fn report(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) {
         let entry = TimestampedEvent { exchange: ExchangeId(self.next), at: at(millis), word };
         self.requests.apply(entry, bytes);
     }
@@ -54,17 +54,17 @@ impl Stage {
             len: u32::try_from(text.len()).unwrap(),
             blocked: BackpressureTime::default(),
         };
-        self.say(millis, word, text.as_bytes());
+        self.report(millis, word, text.as_bytes());
     }
 
-    /// One exchange that takes 100 ms, with `path`, answered with `status`; how its record says it found the backend.
+    /// Plays one exchange of 100 ms with `path` and `status`. Returns the warmth of the backend in its record.
     fn exchange(&mut self, millis: u64, path: &str, status: u16, load: u64) -> Option<Warm> {
         self.next += 1;
-        self.say(millis, ObserverEvent::RequestHead(Box::new(open(path))), b"");
-        self.say(millis, ObserverEvent::Admitted, b"");
-        self.say(millis, ObserverEvent::RequestHeadSent, b"");
+        self.report(millis, ObserverEvent::RequestHead(Box::new(open(path))), b"");
+        self.report(millis, ObserverEvent::Admitted, b"");
+        self.report(millis, ObserverEvent::RequestHeadSent, b"");
         self.body(millis, Direction::Request, ASKED);
-        self.say(millis, ObserverEvent::RequestBodySent, b"");
+        self.report(millis, ObserverEvent::RequestBodySent, b"");
         let kind = Name::new("application/json").unwrap();
         let head = ResponseHead {
             status,
@@ -73,12 +73,12 @@ impl Stage {
             length: None,
             own: false,
         };
-        self.say(millis + 50, ObserverEvent::ResponseHead(Box::new(head)), b"");
+        self.report(millis + 50, ObserverEvent::ResponseHead(Box::new(head)), b"");
         let answer = format!(
             r#"{{"model":"qwen3:4b","message":{{"role":"assistant","content":"Hi"}},"done_reason":"stop","done":true,"load_duration":{load},"eval_count":1,"eval_duration":7}}"#
         );
         self.body(millis + 60, Direction::Response, &answer);
-        self.say(millis + 100, ObserverEvent::End(Ending::Complete), b"");
+        self.report(millis + 100, ObserverEvent::End(Ending::Complete), b"");
         let record = self.records.lock().unwrap().pop().unwrap();
         record.call.and_then(|call| call.warm)
     }
@@ -93,18 +93,18 @@ impl Stage {
 }
 
 #[test]
-fn each_call_carries_how_it_found_its_backend() {
+fn records_warmth_of_each_call() {
     let mut stage = Stage::new(Some(warm::Config::default()));
     let seconds = 1_000_000_000;
     let found = [3 * seconds, 1, 1, 1, 1].map(|load| stage.chat(1_000, load));
     let expected = [Warm::Cold, Warm::Warming, Warm::Warming, Warm::Warming, Warm::Warm];
     assert_eq!(found, expected.map(Some));
     assert_eq!(stage.state(2_000), Some(Warm::Warm));
-    assert_eq!(stage.state(302_000), Some(Warm::Warming), "nobody came for 5 min");
+    assert_eq!(stage.state(302_000), Some(Warm::Warming), "no request for 5 min");
 }
 
 #[test]
-fn failures_and_what_is_no_call_warm_nothing_up() {
+fn failures_and_other_requests_do_not_warm_up() {
     let mut stage = Stage::new(Some(warm::Config::default()));
     for _ in 0..5 {
         assert_eq!(stage.exchange(1_000, "/api/chat", 500, 1), Some(Warm::Warming));
@@ -114,29 +114,29 @@ fn failures_and_what_is_no_call_warm_nothing_up() {
 }
 
 #[test]
-fn nobody_who_does_not_ask_is_told() {
+fn reports_nothing_for_untracked_backends() {
     let mut stage = Stage::new(None);
     assert_eq!(stage.chat(1_000, 3_000_000_000), None);
     assert_eq!(stage.state(2_000), None);
 }
 
 #[test]
-fn a_calls_own_end_is_never_lost_whatever_way_it_ends() {
+fn counts_every_end_of_a_call() {
     let mut stage = Stage::new(Some(warm::Config::default()));
     stage.next = 1;
-    stage.say(0, ObserverEvent::RequestHead(Box::new(open("/api/chat"))), b"");
-    stage.say(0, ObserverEvent::Admitted, b"");
-    stage.say(1_000, ObserverEvent::End(Ending::ClientDisconnected), b"");
+    stage.report(0, ObserverEvent::RequestHead(Box::new(open("/api/chat"))), b"");
+    stage.report(0, ObserverEvent::Admitted, b"");
+    stage.report(1_000, ObserverEvent::End(Ending::ClientDisconnected), b"");
     for second in [2, 3, 4] {
         stage.chat(second * 1_000, 1);
     }
     assert_eq!(stage.state(5_000), Some(Warm::Warm));
     assert_eq!(stage.state(304_099), Some(Warm::Warm));
-    assert_eq!(stage.state(304_100), Some(Warm::Warming), "it is idle: nobody is with it");
+    assert_eq!(stage.state(304_100), Some(Warm::Warming), "it is idle");
 }
 
 #[test]
-fn the_queue_is_exact_while_the_engine_tells_it() {
+fn queue_is_exact_while_the_engine_reports_it() {
     let mut stage = Stage::new(None);
     let lane = tokengauge_measure::load::Lane {
         route: Label::known("default"),
@@ -162,9 +162,9 @@ fn the_queue_is_exact_while_the_engine_tells_it() {
     assert_eq!(depth(15_001), (0, Bound::Upper));
 }
 
-/// One token in 300 s on hardware of 36 an hour: 3 for the one, 3 million for a million.
+/// One token in 300 s on hardware at 36 per hour: 3 for one token, 3 million for a million.
 #[test]
-fn a_token_costs_what_its_hardware_does_at_the_load_of_its_route() {
+fn price_per_token_follows_the_load() {
     let mut stage = Stage::new(None);
     let rental = |route: &str| Rental {
         route: Label::known(route),

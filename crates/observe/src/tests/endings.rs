@@ -1,5 +1,5 @@
-//! Every row of `docs/ends.md` on literal instants: what is told of an exchange that ends early, and how long each part
-//! of it took. The same rows over sockets are in `tests/it/aborts`.
+//! Every row of `docs/ends.md` on literal instants: the record of an exchange that ends early, and the duration of
+//! each part. The same rows over sockets are in `tests/it/aborts`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ mod table;
 
 use table::{Cell, Facts};
 
-/// When things happen, in milliseconds. The request's head comes at 1,000.
+/// Instants in milliseconds. The head of the request arrives at 1,000.
 const ADMITTED: u64 = 1_001;
 const SENT: u64 = 1_011;
 const UPLOADED: u64 = 1_013;
@@ -29,17 +29,17 @@ const TOKEN: u64 = 1_200;
 const LAST: u64 = 1_300;
 const FINISH: u64 = 1_310;
 const DONE: u64 = 1_330;
-/// When it ends, whatever has happened by then.
+/// The end, whatever has happened by then.
 const END: u64 = 1_400;
 
-/// One exchange on a requests, and what came of it.
+/// One exchange and its results.
 struct Stage {
     requests: InFlightRequests,
     collector: tokengauge_telemetry::MetricsReader,
     records: Arc<Mutex<Vec<Record>>>,
 }
 
-/// A moment, and what is answered between the one before and it.
+/// An instant, and the response between the previous one and it.
 type Step<'a> = (&'a str, &'a dyn Fn(&mut Stage));
 
 impl Stage {
@@ -55,7 +55,7 @@ impl Stage {
         Self { requests: InFlightRequests::new(Vec::new(), gate, sinks), collector, records }
     }
 
-    fn say(&mut self, millis: u64, word: ObserverEvent) {
+    fn report(&mut self, millis: u64, word: ObserverEvent) {
         self.pass(millis, word, b"");
     }
 
@@ -86,28 +86,28 @@ impl Stage {
             length: None,
             own,
         };
-        self.say(millis, ObserverEvent::ResponseHead(Box::new(head)));
+        self.report(millis, ObserverEvent::ResponseHead(Box::new(head)));
     }
 
-    /// Everything up to the moment of `cell`, then its end.
+    /// Plays everything up to the instant of `cell`, then its end.
     fn play(&mut self, cell: &Cell) {
-        self.say(1_000, ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
+        self.report(1_000, ObserverEvent::RequestHead(Box::new(open("/v1/chat/completions"))));
         let ending = ending(cell);
         if !matches!(ending, Ending::Rejected(_)) {
-            self.say(ADMITTED, ObserverEvent::Admitted);
+            self.report(ADMITTED, ObserverEvent::Admitted);
             self.send(ending);
         }
         self.answer(cell.when);
-        // Where nothing has been answered yet, the proxy does, but for a client that has left and a drain.
+        // If there is no response yet, the proxy responds, except to a client that has left and at a drain.
         if let Some(status) = &cell.facts.status
             && cell.when == "before the head"
         {
             self.head(END, status.parse().unwrap(), true);
         }
-        self.say(END, ObserverEvent::End(ending));
+        self.report(END, ObserverEvent::End(ending));
     }
 
-    /// As much of the request as is sent on.
+    /// Sends as much of the request as the ending permits.
     fn send(&mut self, ending: Ending) {
         if matches!(
             ending,
@@ -115,12 +115,12 @@ impl Stage {
         ) {
             return;
         }
-        self.say(SENT, ObserverEvent::RequestHeadSent);
+        self.report(SENT, ObserverEvent::RequestHeadSent);
         let (part, rest) = STREAMED.split_at(10);
         self.body(SENT, Direction::Request, part);
         if ending != Ending::RequestBodyFailed {
             self.body(UPLOADED, Direction::Request, rest);
-            self.say(UPLOADED, ObserverEvent::RequestBodySent);
+            self.report(UPLOADED, ObserverEvent::RequestBodySent);
         }
     }
 
@@ -176,8 +176,8 @@ fn ending(cell: &Cell) -> Ending {
     }
 }
 
-/// What the record and the metrics say, in the words of the page.
-fn told(record: &Record, metrics: &str) -> Facts {
+/// Returns the facts of record and metrics, in the words of the page.
+fn facts_of(record: &Record, metrics: &str) -> Facts {
     let call = record.call.as_ref().unwrap();
     let reasons: Vec<_> = call.finish_reasons.iter().map(Name::as_str).collect();
     Facts {
@@ -188,14 +188,14 @@ fn told(record: &Record, metrics: &str) -> Facts {
         stage: label(one(metrics, "tokengauge_requests_finished_total"), "stage"),
         tokens: call.output.map(|output| output.counted.to_string()),
         usage: call.usage.and_then(|usage| usage.output).map(|n| n.to_string()),
-        // It stands on the CLIENT span.
+        // The CLIENT span contains it.
         complete: (span::span_count(record) > 1).then(|| call.complete.as_str().to_owned()),
         finish: (!reasons.is_empty()).then(|| reasons.join(" ")),
         spans: span::span_count(record),
     }
 }
 
-/// The one series of `name`, which stands at 1.
+/// Returns the only series of `name`, whose value is 1.
 fn one<'a>(metrics: &'a str, name: &str) -> &'a str {
     let of_name = |line: &&str| line.split(['{', ' ']).next() == Some(name);
     let series: Vec<_> = metrics.lines().filter(of_name).collect();
@@ -210,20 +210,20 @@ fn label(series: &str, key: &str) -> String {
     rest.split('"').next().unwrap().to_owned()
 }
 
-/// The value of the one series of `name`, in milliseconds.
+/// Returns the value of the only series of `name`, in milliseconds.
 fn millis(metrics: &str, name: &str) -> Option<f64> {
     let line = metrics.lines().find(|line| line.split(['{', ' ']).next() == Some(name))?;
     let seconds: f64 = line.rsplit_once(' ').unwrap().1.parse().unwrap();
     Some((seconds * 1e6).round() / 1e3)
 }
 
-/// The stages that a row's exchange went through, in milliseconds: each point of the head of this file less the one
-/// before it, the last one up to the end.
+/// Returns the stages of a row's exchange in milliseconds: each instant of this file minus the previous one, the last
+/// up to the end.
 fn stages(cell: &Cell) -> Vec<(&'static str, u64)> {
     let sent = [("admission", 1), ("connect", 10)];
     let asked = [("admission", 1), ("connect", 10), ("upload", 2)];
     let (before, last): (&[_], _) = match (cell.when, cell.what) {
-        // 1,000 … 1,400 in all; nothing of it was reached.
+        // 1,000 … 1,400 in total; no stage was reached.
         (_, "too many exchanges") => (&[], 400),
         (_, "upstream refuses the connection" | "limit `connect`") => (&sent[..1], 399),
         (_, "client breaks off its upload") => (&sent, 389),
@@ -253,7 +253,7 @@ fn stages(cell: &Cell) -> Vec<(&'static str, u64)> {
 }
 
 #[test]
-fn each_row_says_once_what_the_page_says() {
+fn every_row_matches_the_page() {
     for cell in table::cells() {
         let mut stage = Stage::new();
         stage.play(&cell);
@@ -262,12 +262,12 @@ fn each_row_says_once_what_the_page_says() {
         let [record] = records.as_slice() else {
             panic!("{} records of {cell:?}", records.len());
         };
-        assert_eq!(told(record, &stage.metrics()), cell.facts, "{cell:?}");
+        assert_eq!(facts_of(record, &stage.metrics()), cell.facts, "{cell:?}");
     }
 }
 
 #[test]
-fn each_row_has_one_duration_and_stages_that_add_up_to_it() {
+fn stages_of_every_row_add_up() {
     for cell in table::cells() {
         let mut stage = Stage::new();
         stage.play(&cell);

@@ -1,4 +1,4 @@
-//! Exchanges on literal moments: no clock, no socket, no sleep.
+//! Exchanges on literal instants, without clock, socket or sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Label, Name};
 
-/// Plays words into an exchange. Every method takes the millisecond at which it happens.
+/// Plays events into an exchange. Every method takes the millisecond of its event.
 pub(super) struct Play {
     pub(super) exchange: Exchange,
     samples: Vec<Sample>,
@@ -67,7 +67,7 @@ pub(super) const STREAMED: &str =
 const WHOLE: &str = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"Say hello"}]}"#;
 
 impl Play {
-    /// A request whose head comes at 100 ms, and which is sent and uploaded at 110 ms.
+    /// Plays a request whose head arrives at 100 ms and that is sent and uploaded at 110 ms.
     fn request(path: &str, body: &str) -> Self {
         Self::opened(open(path), body)
     }
@@ -115,7 +115,7 @@ impl Play {
         self.word(millis, ObserverEvent::Body { direction, len, blocked }, body.as_bytes())
     }
 
-    /// One server-sent event.
+    /// Plays one server-sent event.
     pub(super) fn event(&mut self, millis: u64, data: &str) -> &mut Self {
         self.arrival(millis, Direction::Response, &format!("data: {data}\n\n"), 0)
     }
@@ -126,7 +126,7 @@ impl Play {
 
     fn word(&mut self, millis: u64, word: ObserverEvent, bytes: &[u8]) -> &mut Self {
         let Self { exchange, samples } = self;
-        exchange.word(at(millis), word, bytes, &mut |sample| samples.push(sample));
+        exchange.apply(at(millis), word, bytes, &mut |sample| samples.push(sample));
         self
     }
 
@@ -171,7 +171,7 @@ fn ms(millis: u64) -> Option<Duration> {
 }
 
 #[test]
-fn a_role_only_first_delta_does_not_stop_the_time_to_first_token() {
+fn role_only_delta_is_not_the_first_token() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"role":"assistant","content":""}"#);
     assert_eq!(play.exchange.state(), State::Waiting);
@@ -191,7 +191,7 @@ fn a_role_only_first_delta_does_not_stop_the_time_to_first_token() {
 }
 
 #[test]
-fn reasoning_stops_the_time_to_first_token_but_is_not_visible() {
+fn reasoning_is_a_first_token_but_not_visible() {
     let mut play = Play::stream(STREAMED);
     play.delta(400, r#"{"reasoning_content":"Hmm"}"#).delta(900, r#"{"content":"Hello"}"#);
     play.event(950, &chunk("{}", r#""stop""#)).event(950, "[DONE]");
@@ -201,7 +201,7 @@ fn reasoning_stops_the_time_to_first_token_but_is_not_visible() {
 }
 
 #[test]
-fn tool_arguments_stop_the_time_to_first_token_but_are_not_visible() {
+fn tool_arguments_are_a_first_token_but_not_visible() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}"#);
     play.delta(400, r#"{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\":1}"}}]}"#);
@@ -211,17 +211,17 @@ fn tool_arguments_stop_the_time_to_first_token_but_are_not_visible() {
 }
 
 #[test]
-fn usage_chunks_pings_and_comments_are_no_tokens() {
+fn usage_pings_and_comments_are_not_tokens() {
     let mut play = Play::stream(STREAMED);
     play.arrival(250, Direction::Response, ": keep-alive\n\n", 0).event(300, &usage(0, 0));
     assert_eq!(play.exchange.points().token, None);
-    assert_eq!(play.exchange.points().event, Some(at(300)), "a comment is no event either");
+    assert_eq!(play.exchange.points().event, Some(at(300)), "a comment is not an event");
 }
 
 #[test]
-fn hidden_reasoning_is_left_out_of_the_rate() {
-    // 500 reported, 400 of them hidden: 100 were streamed, in 4 chunks of 25 over 3 s. The first chunk's 25 are left
-    // out: 75 tokens in 3 s.
+fn rate_excludes_hidden_reasoning() {
+    // 500 reported, 400 of them hidden: 100 were streamed in 4 chunks of 25 over 3 s. Without the first chunk, 75
+    // tokens in 3 s.
     let mut play = Play::stream(STREAMED);
     let text = " word".repeat(25);
     for second in 1..=4 {
@@ -238,7 +238,7 @@ fn hidden_reasoning_is_left_out_of_the_rate() {
 }
 
 #[test]
-fn without_usage_the_count_stands_and_says_so() {
+fn counts_tokens_without_usage() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#).delta(350, r#"{"content":" world"}"#);
     play.event(360, &chunk("{}", r#""stop""#)).event(360, "[DONE]");
@@ -252,11 +252,11 @@ fn without_usage_the_count_stands_and_says_so() {
         .sum();
     let standard: u32 =
         samples.iter().map(|s| if let Sample::Standard { tokens } = s { *tokens } else { 0 }).sum();
-    assert_eq!((live, standard), (2, 2), "what was told live adds up to the total");
+    assert_eq!((live, standard), (2, 2), "the live counts add up to the total");
 }
 
 #[test]
-fn an_unknown_model_is_estimated() {
+fn estimates_tokens_of_unknown_models() {
     let mut play = Play::stream(&STREAMED.replace("gpt-4o", "llama-3.1-8b"));
     play.event(
         300,
@@ -267,7 +267,7 @@ fn an_unknown_model_is_estimated() {
 }
 
 #[test]
-fn usage_in_every_chunk_is_cumulative_and_the_last_one_counts() {
+fn uses_last_cumulative_usage() {
     let mut play = Play::stream(STREAMED);
     for n in 1..=3 {
         let with_usage = chunk(r#"{"content":" a"}"#, "null").replace(
@@ -282,7 +282,7 @@ fn usage_in_every_chunk_is_cumulative_and_the_last_one_counts() {
 }
 
 #[test]
-fn usage_all_zero_beside_text_is_not_believed() {
+fn ignores_zero_usage_beside_text() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#).event(310, &chunk("{}", r#""stop""#));
     play.event(310, &usage(0, 0)).event(310, "[DONE]");
@@ -291,7 +291,7 @@ fn usage_all_zero_beside_text_is_not_believed() {
 }
 
 #[test]
-fn a_client_that_closes_after_the_final_event_is_complete() {
+fn client_may_close_after_the_final_event() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#)
         .event(310, &chunk("{}", r#""stop""#))
@@ -305,18 +305,18 @@ fn a_client_that_closes_after_the_final_event_is_complete() {
 }
 
 #[test]
-fn a_client_that_closes_mid_stream_leaves_the_tokens_seen_so_far() {
+fn counts_tokens_until_the_client_leaves() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#).delta(350, r#"{"content":" world"}"#);
     let (record, _) = play.end(400, Ending::ClientDisconnected);
     assert_eq!((record.outcome, record.fault), (Outcome::Cancelled, ErrorSource::Client));
     let call = record.call.unwrap();
     assert_eq!((call.complete, call.output.unwrap().counted), (Complete::Cut, 2));
-    assert_eq!(call.finish_reasons, [Name::new("error").unwrap()], "one was owed and never came");
+    assert_eq!(call.finish_reasons, [Name::new("error").unwrap()], "the missing reason is added");
 }
 
 #[test]
-fn an_upstream_that_dies_mid_stream_is_at_fault() {
+fn truncation_by_the_upstream_is_its_fault() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#);
     let (record, _) = play.end(400, Ending::UpstreamFailed(UpstreamFailure::MidBody));
@@ -325,7 +325,7 @@ fn an_upstream_that_dies_mid_stream_is_at_fault() {
 }
 
 #[test]
-fn a_stream_whose_format_has_no_end_mark_ends_with_its_body() {
+fn stream_without_end_marker_ends_with_its_body() {
     let play = || {
         let body = r#"{"text_input":"Say hello"}"#;
         let mut play = Play::request("/v2/models/m/generate_stream", body);
@@ -342,7 +342,7 @@ fn a_stream_whose_format_has_no_end_mark_ends_with_its_body() {
 }
 
 #[test]
-fn the_prompt_of_a_request_tells_which_engine_is_asked() {
+fn detects_engine_by_the_prompt() {
     for (body, provider) in [
         (r#"{"inputs":"Hi"}"#, Some("tgi")),
         (r#"{"text":"Hi"}"#, Some("sglang")),
@@ -389,7 +389,7 @@ fn none_one_and_two_tokens() {
 }
 
 #[test]
-fn a_whole_answer_has_no_first_token() {
+fn non_streaming_response_has_no_first_token() {
     let mut play = Play::chat(WHOLE);
     assert_eq!(play.exchange.state(), State::Unstreamed);
     play.head(600, 200, "application/json");
@@ -405,7 +405,7 @@ fn a_whole_answer_has_no_first_token() {
 }
 
 #[test]
-fn an_error_answer_names_its_type_and_generates_nothing() {
+fn error_response_has_a_type_and_no_tokens() {
     let mut play = Play::chat(STREAMED);
     play.head(150, 429, "application/json");
     let body = r#"{"error":{"message":"Slow down","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}}"#;
@@ -415,12 +415,12 @@ fn an_error_answer_names_its_type_and_generates_nothing() {
     assert!(record.error_type.is_some_and(|kind| kind.as_str().starts_with("rate_limit")));
     let call = record.call.unwrap();
     assert_eq!((call.output, call.usage), (None, None));
-    assert!(call.finish_reasons.is_empty(), "an error answer owes no finish reason");
+    assert!(call.finish_reasons.is_empty(), "an error response has no finish reason");
 }
 
 #[test]
-fn a_client_that_did_not_read_is_not_slow_decode() {
-    // 21 single-token chunks, 100 ms apart, the last after the client had not read for 5 s.
+fn rate_excludes_client_backpressure() {
+    // 21 single-token chunks, 100 ms apart. Before the last, the client did not read for 5 s.
     let mut play = Play::stream(STREAMED);
     for n in 0..20 {
         play.delta(1_000 + n * 100, r#"{"content":" a"}"#);
@@ -443,14 +443,14 @@ fn a_client_that_did_not_read_is_not_slow_decode() {
 }
 
 #[test]
-fn what_the_observer_lost_is_said_and_not_rated() {
+fn response_with_a_gap_has_no_rate() {
     let mut play = Play::stream(STREAMED);
     play.delta(300, r#"{"content":"Hello"}"#);
     play.word(400, ObserverEvent::Gap { direction: Direction::Response, bytes: 1_000 }, b"");
     play.delta(500, r#"{"content":" world"}"#).event(510, "[DONE]");
     let record = play.complete(520);
     assert!(record.anomalies.contains(&(Anomaly::Gap, 1)));
-    assert!(record.http.response_bytes > 1_000, "bytes that were not seen were still sent");
+    assert!(record.http.response_bytes > 1_000, "unobserved bytes count as sent");
     let call = record.call.unwrap();
     assert_eq!(
         (call.complete, call.rates.output, call.rates.total),
@@ -459,7 +459,7 @@ fn what_the_observer_lost_is_said_and_not_rated() {
 }
 
 #[test]
-fn plain_http_is_no_call() {
+fn plain_http_is_not_a_call() {
     let play = Play::request("/v1/models", "");
     let record = play.complete(200);
     assert!(record.call.is_none());
@@ -467,7 +467,7 @@ fn plain_http_is_no_call() {
 }
 
 #[test]
-fn embeddings_are_no_generation() {
+fn embeddings_are_not_generated() {
     let mut play =
         Play::request("/v1/embeddings", r#"{"model":"text-embedding-3-small","input":"Hello"}"#);
     play.head(150, 200, "application/json");
@@ -478,7 +478,7 @@ fn embeddings_are_no_generation() {
 }
 
 #[test]
-fn a_model_has_its_own_label_only_after_an_answer_below_400() {
+fn labels_model_only_after_a_response_below_400() {
     let model = |status: u16| {
         let mut play = Play::chat(STREAMED);
         play.head(150, status, "text/event-stream");
@@ -488,7 +488,7 @@ fn a_model_has_its_own_label_only_after_an_answer_below_400() {
 }
 
 #[test]
-fn several_choices_end_each_by_its_own_word() {
+fn each_choice_has_its_finish_reason() {
     let body = STREAMED.replace(r#""stream""#, r#""n":2,"stream""#);
     let mut play = Play::stream(&body);
     let other = |text: &str| text.replace(r#""index":0"#, r#""index":1"#);
@@ -503,7 +503,7 @@ fn several_choices_end_each_by_its_own_word() {
 }
 
 #[test]
-fn a_tool_called_with_half_an_object_is_told() {
+fn reports_truncated_tool_arguments() {
     let mut play = Play::stream(r#"{"model":"gpt-4o","stream":true,"n":2}"#);
     let call = |choice: u32, text: &str| {
         let text = serde_json::Value::from(text);
@@ -526,7 +526,7 @@ fn a_tool_called_with_half_an_object_is_told() {
 }
 
 #[test]
-fn a_panic_in_a_sink_ends_the_observation_of_that_exchange_alone() {
+fn panic_in_a_sink_affects_one_exchange() {
     let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
     let readings = SnapshotSource::new(StateSnapshot::default);
     let (instruments, collector) =
@@ -535,7 +535,7 @@ fn a_panic_in_a_sink_ends_the_observation_of_that_exchange_alone() {
     let count = Arc::clone(&seen);
     let record = Box::new(move |record: &Record| {
         count.fetch_add(1, Ordering::Relaxed);
-        assert!(record.exchange != ExchangeId(1), "on purpose");
+        assert!(record.exchange != ExchangeId(1), "intended");
     });
     let gate = Arc::new(CardinalityLimiter::new(CardinalityLimits::default(), []));
     let mut requests = InFlightRequests::new(Vec::new(), gate, Sinks { instruments, record });
@@ -555,7 +555,7 @@ fn a_panic_in_a_sink_ends_the_observation_of_that_exchange_alone() {
 }
 
 #[test]
-fn the_api_is_told_by_the_path_that_the_upstream_sees() {
+fn detects_api_by_the_upstream_path() {
     let is_call = |path: &str, stripped: usize, base_path: &str| {
         let mut open = open(path);
         let route = Arc::make_mut(&mut open.route);

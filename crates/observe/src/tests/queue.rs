@@ -1,4 +1,4 @@
-//! Where a call is held back, on literal moments: what the requests tells of it while it is, and after.
+//! Requests that wait in a queue, on literal instants: what is reported during the wait and afterwards.
 
 use std::sync::{Arc, Mutex};
 
@@ -37,7 +37,7 @@ impl Scene {
         Self { requests: InFlightRequests::new(Vec::new(), gate, sinks), collector, records }
     }
 
-    fn say(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
+    fn report(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
         let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), word };
         self.requests.apply(entry, bytes.as_bytes());
     }
@@ -46,14 +46,14 @@ impl Scene {
         let mut opened = open("/v1/chat/completions");
         opened.headers = of(headers);
         opened.length = Some(STREAMED.len() as u64);
-        self.say(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
+        self.report(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
     }
 
     fn send(&mut self, id: u64, millis: u64) {
-        self.say(id, millis, ObserverEvent::Admitted, "");
-        self.say(id, millis, ObserverEvent::RequestHeadSent, "");
-        self.say(id, millis, arrival(Direction::Request, STREAMED), STREAMED);
-        self.say(id, millis, ObserverEvent::RequestBodySent, "");
+        self.report(id, millis, ObserverEvent::Admitted, "");
+        self.report(id, millis, ObserverEvent::RequestHeadSent, "");
+        self.report(id, millis, arrival(Direction::Request, STREAMED), STREAMED);
+        self.report(id, millis, ObserverEvent::RequestBodySent, "");
     }
 
     fn head(&mut self, id: u64, millis: u64, status: u16, headers: Pairs<'_>) {
@@ -66,7 +66,7 @@ impl Scene {
             length: None,
             own: false,
         };
-        self.say(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
+        self.report(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
     }
 
     fn finish(&mut self, id: u64, millis: u64) {
@@ -76,11 +76,11 @@ impl Scene {
             "[DONE]".to_owned(),
         ];
         let text = text.map(|event| format!("data: {event}\n\n")).concat();
-        self.say(id, millis, arrival(Direction::Response, &text), &text);
-        self.say(id, millis, ObserverEvent::End(Ending::Complete), "");
+        self.report(id, millis, arrival(Direction::Response, &text), &text);
+        self.report(id, millis, ObserverEvent::End(Ending::Complete), "");
     }
 
-    /// Queued, waiting, streaming, unstreamed.
+    /// Returns the numbers of queued, waiting, streaming and unstreamed requests.
     fn active(&mut self, millis: u64) -> [u64; 4] {
         let (load, _) = self.requests.reading(at(millis));
         load.lanes[0].active
@@ -112,15 +112,15 @@ fn arrival(direction: Direction, text: &str) -> ObserverEvent {
 }
 
 #[test]
-fn an_exchange_is_queued_from_when_it_must_wait_until_it_is_let_in() {
+fn is_queued_until_admission() {
     let mut scene = Scene::new();
     scene.open(1, 1_000, &[]);
-    assert_eq!(scene.active(1_000)[0], 0, "nobody has said that it waits");
-    scene.say(1, 1_000, ObserverEvent::Queued, "");
+    assert_eq!(scene.active(1_000)[0], 0, "it does not wait yet");
+    scene.report(1, 1_000, ObserverEvent::Queued, "");
     assert_eq!(scene.active(1_000), [1, 0, 0, 0]);
     let stream = &scene.requests.streams(at(1_500))[0];
     assert_eq!((stream.phase, stream.stalled), (StreamPhase::Queued, false));
-    // Its stall clock does not run: nobody was asked yet.
+    // Its stall clock does not run: the upstream has no request yet.
     scene.requests.sweep(at(100_000));
     assert!(!scene.requests.streams(at(100_000))[0].stalled);
     scene.send(1, 101_000);
@@ -133,14 +133,14 @@ fn an_exchange_is_queued_from_when_it_must_wait_until_it_is_let_in() {
     assert_eq!((stage, length.as_secs()), (Stage::Admission, 100));
     let waited = "tokengauge_queue_wait_seconds_sum";
     assert_eq!(scene.metric(waited, "where=\"admission\""), Some(100.0));
-    assert_eq!(scene.metric(waited, "where=\"edge\""), None, "nobody says");
+    assert_eq!(scene.metric(waited, "where=\"edge\""), None, "not reported");
     let waiting = "tokengauge_stream_time_seconds_total";
-    let told = scene.metric(waiting, "state=\"waiting\"");
-    assert_eq!(told, Some(2.0), "the queue is no time of a stream");
+    let stream_time = scene.metric(waiting, "state=\"waiting\"");
+    assert_eq!(stream_time, Some(2.0), "queueing is not stream time");
 }
 
 #[test]
-fn who_leaves_or_is_sent_away_from_the_queue_ended_in_admission() {
+fn leaving_the_queue_ends_in_admission() {
     for (ending, outcome) in [
         (Ending::ClientDisconnected, Outcome::Cancelled),
         (Ending::RequestBodyFailed, Outcome::Cancelled),
@@ -149,19 +149,19 @@ fn who_leaves_or_is_sent_away_from_the_queue_ended_in_admission() {
     ] {
         let mut scene = Scene::new();
         scene.open(1, 1_000, &[]);
-        scene.say(1, 1_000, ObserverEvent::Queued, "");
-        scene.say(1, 3_000, ObserverEvent::End(ending), "");
+        scene.report(1, 1_000, ObserverEvent::Queued, "");
+        scene.report(1, 3_000, ObserverEvent::End(ending), "");
         assert_eq!(scene.active(3_000), [0; 4]);
         let record = scene.records.lock().unwrap().pop().unwrap();
         assert_eq!(record.outcome, outcome);
-        assert_eq!(tokengauge_telemetry::span::span_count(&record), 1, "nothing was tried upstream");
+        assert_eq!(tokengauge_telemetry::span::span_count(&record), 1, "nothing was sent upstream");
         let finished = "tokengauge_requests_finished_total";
         assert_eq!(scene.metric(finished, "stage=\"admission\""), Some(1.0));
     }
 }
 
 #[test]
-fn what_was_waited_elsewhere_stands_beside_it() {
+fn records_reported_waits_elsewhere() {
     let mut scene = Scene::new();
     // `open` is at 1,800,000,000 s by the wall clock.
     scene.open(
@@ -182,7 +182,7 @@ fn what_was_waited_elsewhere_stands_beside_it() {
 }
 
 #[test]
-fn vendors_limits_are_those_of_the_latest_head_while_the_answer_still_streams() {
+fn rate_limits_are_current_while_the_response_streams() {
     let mut scene = Scene::new();
     for (id, millis, left) in [(1, 1_000, "40"), (2, 2_000, "39")] {
         scene.open(id, millis, &[]);
@@ -210,16 +210,16 @@ fn vendors_limits_are_those_of_the_latest_head_while_the_answer_still_streams() 
 }
 
 #[test]
-fn a_retry_is_counted_once_when_it_begins() {
+fn counts_a_retry_once_when_it_begins() {
     let mut scene = Scene::new();
     let id = [("x-request-id", "r1")];
     scene.open(1, 1_000, &id);
     for sign in ["retry_count", "idempotency_key", "request_id"] {
-        assert_eq!(scene.retries(sign), Some(0.0), "told before the first");
+        assert_eq!(scene.retries(sign), Some(0.0), "exported before the first");
     }
     scene.send(1, 1_000);
     scene.head(1, 1_100, 503, &[]);
-    scene.say(1, 1_200, ObserverEvent::End(Ending::Complete), "");
+    scene.report(1, 1_200, ObserverEvent::End(Ending::Complete), "");
     scene.open(2, 2_000, &id);
     assert_eq!(scene.retries("request_id"), Some(1.0));
     scene.send(2, 2_000);

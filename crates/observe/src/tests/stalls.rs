@@ -1,4 +1,4 @@
-//! Streams that hang, on literal moments.
+//! Stalled streams, on literal instants.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokengauge_types::event::{
 };
 use tokengauge_types::label::{CardinalityLimiter, CardinalityLimits, Name};
 
-/// A requests, its metrics and the records that it made.
+/// Open requests, their metrics and their records.
 struct Scene {
     requests: InFlightRequests,
     collector: tokengauge_telemetry::collector::MetricsReader,
@@ -45,7 +45,7 @@ impl Scene {
         }
     }
 
-    /// A request for a stream whose head comes at 100 ms and whose last byte is sent at 110 ms.
+    /// Sends a request for a stream. Its head arrives at 100 ms, its last byte is sent at 110 ms.
     fn request(body: &str) -> Self {
         let mut scene = Self::new();
         scene.ask(1, 100, body);
@@ -61,11 +61,11 @@ impl Scene {
     fn ask(&mut self, id: u64, millis: u64, body: &str) {
         let mut opened = open("/v1/chat/completions");
         opened.cell = Arc::clone(&self.cell);
-        self.say(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
-        self.say(id, millis, ObserverEvent::Admitted, "");
-        self.say(id, millis + 5, ObserverEvent::RequestHeadSent, "");
+        self.report(id, millis, ObserverEvent::RequestHead(Box::new(opened)), "");
+        self.report(id, millis, ObserverEvent::Admitted, "");
+        self.report(id, millis + 5, ObserverEvent::RequestHeadSent, "");
         self.upload(id, millis + 5, body);
-        self.say(id, millis + 10, ObserverEvent::RequestBodySent, "");
+        self.report(id, millis + 10, ObserverEvent::RequestBodySent, "");
     }
 
     fn head(&mut self, id: u64, millis: u64, status: u16) {
@@ -77,21 +77,21 @@ impl Scene {
             length: None,
             own: false,
         };
-        self.say(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
+        self.report(id, millis, ObserverEvent::ResponseHead(Box::new(head)), "");
     }
 
-    fn say(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
+    fn report(&mut self, id: u64, millis: u64, word: ObserverEvent, bytes: &str) {
         let entry = TimestampedEvent { exchange: ExchangeId(id), at: at(millis), word };
         self.requests.apply(entry, bytes.as_bytes());
     }
 
     fn upload(&mut self, id: u64, millis: u64, body: &str) {
         let word = arrival(Direction::Request, body, 0);
-        self.say(id, millis, word, body);
+        self.report(id, millis, word, body);
     }
 
     fn arrival(&mut self, millis: u64, body: &str) {
-        self.say(1, millis, arrival(Direction::Response, body, 0), body);
+        self.report(1, millis, arrival(Direction::Response, body, 0), body);
     }
 
     fn token(&mut self, millis: u64) {
@@ -100,7 +100,7 @@ impl Scene {
 
     fn token_of(&mut self, id: u64, millis: u64) {
         let event = format!("data: {}\n\n", chunk(r#"{"content":" a"}"#, "null"));
-        self.say(id, millis, arrival(Direction::Response, &event, 0), &event);
+        self.report(id, millis, arrival(Direction::Response, &event, 0), &event);
     }
 
     fn sweep(&mut self, millis: u64) -> &mut Self {
@@ -108,12 +108,12 @@ impl Scene {
         self
     }
 
-    /// Before the first token, and after it.
+    /// Returns the silence before the first token, and after it.
     fn silence(&mut self, millis: u64) -> [Silence; 2] {
         self.requests.reading(at(millis)).0.lanes[0].silence
     }
 
-    /// The sum of all series of `name` whose labels hold each of `with`.
+    /// Returns the sum of all series of `name` whose labels contain each of `with`.
     fn metric(&self, name: &str, with: &[&str]) -> f64 {
         let text = prometheus::text(&self.collector.scrape());
         let of_it = |line: &&str| {
@@ -131,7 +131,7 @@ impl Scene {
     }
 
     fn end(mut self, millis: u64) -> (Stalls, Self) {
-        self.say(1, millis, ObserverEvent::End(Ending::ClientDisconnected), "");
+        self.report(1, millis, ObserverEvent::End(Ending::ClientDisconnected), "");
         let record = self.records.lock().unwrap().pop().unwrap();
         (record.call.unwrap().stalls, self)
     }
@@ -155,7 +155,7 @@ fn millis(millis: u64) -> Duration {
 }
 
 #[test]
-fn a_hang_is_seen_while_it_lasts_and_by_the_instant_at_which_patience_ended() {
+fn reports_a_stall_while_it_lasts() {
     let mut scene = Scene::stream();
     scene.token(1_000);
     scene.sweep(2_900);
@@ -163,7 +163,7 @@ fn a_hang_is_seen_while_it_lasts_and_by_the_instant_at_which_patience_ended() {
     assert_eq!(scene.silence(2_900)[1], Silence { stalled: 0, longest: Some(millis(1_900)) });
     scene.sweep(3_150);
     let labels = ["next_token", "silent", "gpt-4o"];
-    assert_eq!(scene.stalls(&labels), 1, "told while it lasts");
+    assert_eq!(scene.stalls(&labels), 1, "reported while it lasts");
     assert_eq!(
         scene.silence(3_150),
         [Silence::default(), Silence { stalled: 1, longest: Some(millis(2_150)) }]
@@ -176,13 +176,13 @@ fn a_hang_is_seen_while_it_lasts_and_by_the_instant_at_which_patience_ended() {
     let stall = one(&stalls);
     assert_eq!((stall.begun, stall.raised), (at(1_000), at(3_000)));
     assert_eq!(stall.lasted, Some(millis(5_500)));
-    assert_eq!(scene.stalls(&labels), 1, "told once");
+    assert_eq!(scene.stalls(&labels), 1, "reported once");
     let time = scene.metric("tokengauge_stall_time_seconds_sum", &labels);
     assert!((time - 5.5).abs() < 1e-9, "{time}");
 }
 
 #[test]
-fn a_stall_that_no_sweep_fell_into_is_seen_all_the_same() {
+fn reports_a_stall_between_two_sweeps() {
     let mut scene = Scene::stream();
     scene.token(1_000);
     scene.token(3_001);
@@ -195,14 +195,14 @@ fn a_stall_that_no_sweep_fell_into_is_seen_all_the_same() {
 }
 
 #[test]
-fn a_first_token_is_awaited_from_when_the_request_was_sent_whole() {
+fn expects_first_token_after_the_upload() {
     let mut scene = Scene::request(STREAMED);
     scene.sweep(30_109);
     let (first, lasting) = (scene.silence(30_109)[0], scene.requests.streams(at(30_109)));
     assert_eq!((first.stalled, first.longest), (0, Some(millis(29_999))));
     assert!(!lasting[0].stalled);
     scene.sweep(30_110);
-    // No answer has vouched for the model.
+    // No response has confirmed the model.
     assert_eq!(scene.stalls(&["first_token", "silent", "\"other\""]), 1);
     let (stalls, _) = scene.end(40_110);
     assert_eq!(one(&stalls).awaited, Awaited::FirstToken);
@@ -210,7 +210,7 @@ fn a_first_token_is_awaited_from_when_the_request_was_sent_whole() {
 }
 
 #[test]
-fn a_request_that_asks_for_reasoning_may_take_ten_times_as_long() {
+fn reasoning_requests_have_ten_times_the_threshold() {
     let body = STREAMED.replace(r#""stream""#, r#""reasoning_effort":"high","stream""#);
     let mut scene = Scene::request(&body);
     scene.sweep(300_109);
@@ -223,12 +223,12 @@ fn a_request_that_asks_for_reasoning_may_take_ten_times_as_long() {
 }
 
 #[test]
-fn an_upload_that_goes_on_is_no_silence() {
+fn upload_restarts_the_stall_clock() {
     let mut scene = Scene::new();
     let mut opened = open("/v1/chat/completions");
     opened.cell = Arc::clone(&scene.cell);
-    scene.say(1, 0, ObserverEvent::RequestHead(Box::new(opened)), "");
-    scene.say(1, 0, ObserverEvent::Admitted, "");
+    scene.report(1, 0, ObserverEvent::RequestHead(Box::new(opened)), "");
+    scene.report(1, 0, ObserverEvent::Admitted, "");
     let (begin, rest) = STREAMED.split_at(30);
     scene.upload(1, 10, begin);
     scene.upload(1, 29_000, rest);
@@ -238,7 +238,7 @@ fn an_upload_that_goes_on_is_no_silence() {
 }
 
 #[test]
-fn pings_are_no_tokens_and_are_told_from_silence() {
+fn separates_keep_alives_from_silence() {
     let mut scene = Scene::stream();
     scene.token(1_000);
     for second in 1..4 {
@@ -250,7 +250,7 @@ fn pings_are_no_tokens_and_are_told_from_silence() {
 }
 
 #[test]
-fn after_the_providers_last_word_nothing_is_awaited() {
+fn expects_nothing_after_the_end_marker() {
     let mut scene = Scene::stream();
     scene.token(1_000);
     let stop = format!("data: {}\n\n", chunk("{}", r#""stop""#));
@@ -261,7 +261,7 @@ fn after_the_providers_last_word_nothing_is_awaited() {
 }
 
 #[test]
-fn a_last_word_ends_the_stall_that_it_ends() {
+fn end_marker_ends_a_stall() {
     let mut scene = Scene::stream();
     scene.token(1_000);
     scene.sweep(9_000);
@@ -272,7 +272,7 @@ fn a_last_word_ends_the_stall_that_it_ends() {
 }
 
 #[test]
-fn what_is_not_streamed_what_failed_and_what_went_by_unseen_is_not_watched() {
+fn ignores_unstreamed_failed_and_unobserved_requests() {
     let whole = STREAMED.replace("true", "false");
     let mut scene = Scene::request(&whole);
     scene.sweep(60_000);
@@ -286,19 +286,19 @@ fn what_is_not_streamed_what_failed_and_what_went_by_unseen_is_not_watched() {
     let mut scene = Scene::stream();
     scene.token(1_000);
     let gap = ObserverEvent::Gap { direction: Direction::Response, bytes: 100 };
-    scene.say(1, 1_100, gap, "");
+    scene.report(1, 1_100, gap, "");
     scene.sweep(60_000);
     assert!(scene.end(60_000).0.is_empty());
 }
 
 #[test]
-fn a_stall_while_the_client_does_not_read_is_the_clients() {
+fn attributes_a_stall_to_a_client_that_does_not_read() {
     let mut scene = Scene::stream();
     scene.token(1_000);
     scene.cell.wait_for(WaitingFor::Client, at(1_000));
     scene.sweep(30_000);
     assert_eq!(scene.silence(30_000)[1].stalled, 0);
-    // It reads again: what the backend has had since counts, and only that.
+    // It reads again: only the time since then counts as the backend's.
     scene.cell.wait_for(WaitingFor::Upstream, at(31_000));
     scene.sweep(32_900);
     assert_eq!(scene.silence(32_900)[1].longest, Some(millis(1_900)));
@@ -306,27 +306,27 @@ fn a_stall_while_the_client_does_not_read_is_the_clients() {
     scene.sweep(33_200);
     assert_eq!(scene.stalls(&["next_token"]), 1);
     let event = format!("data: {}\n\n", chunk(r#"{"content":" a"}"#, "null"));
-    scene.say(1, 34_000, arrival(Direction::Response, &event, 30_000), &event);
+    scene.report(1, 34_000, arrival(Direction::Response, &event, 30_000), &event);
     let (stalls, _) = scene.end(34_100);
     assert_eq!(one(&stalls).raised, at(33_000));
     assert_eq!(one(&stalls).lasted, Some(millis(3_000)));
 }
 
 #[test]
-fn a_stall_while_this_process_did_not_run_is_its_own() {
+fn attributes_a_stall_to_a_pause_of_this_process() {
     let mut scene = Scene::stream();
     for beat in 0..4 {
         scene.requests.record_heartbeat(at(beat * 250));
     }
     scene.token(1_000);
-    // Stopped from then on, for a minute. First the chunk that had waited in the kernel is looked at, then the beat.
+    // The process is stopped for a minute. Then the chunk that waited in the kernel is processed before the heartbeat.
     scene.token(61_000);
     scene.requests.record_heartbeat(at(61_001));
     scene.sweep(61_002);
     assert_eq!(scene.stalls(&[]), 0);
     let late = scene.metric("tokengauge_self_delay_seconds_sum", &["runtime"]);
     assert!((late - 60.001).abs() < 1e-9, "due at 1,000: {late}");
-    // From here on it runs, and the backend is slow.
+    // From now on the process runs, and the backend is slow.
     for beat in 1..=10 {
         scene.requests.record_heartbeat(at(61_001 + beat * 250));
     }
@@ -336,7 +336,7 @@ fn a_stall_while_this_process_did_not_run_is_its_own() {
 }
 
 #[test]
-fn a_fleet_slowed_to_a_tenth_shows_in_the_tokens_though_no_stream_has_ended() {
+fn live_tokens_show_a_slow_fleet() {
     const STREAMS: u64 = 20;
     let mut scene = Scene::new();
     for id in 1..=STREAMS {

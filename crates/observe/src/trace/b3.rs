@@ -1,6 +1,6 @@
-//! B3, of Zipkin: one header `b3`, or several `X-B3-*` (github.com/openzipkin/b3-propagation).
+//! B3 of Zipkin: one header `b3`, or several `X-B3-*` (github.com/openzipkin/b3-propagation).
 //!
-//! TraceContext ids have 64 or 128 bits; a short one is the lower half of a long one, and long ones are written.
+//! Trace ids have 64 or 128 bits. A short id is the lower half of a long one; long ids are written.
 
 use http::{HeaderMap, HeaderName};
 
@@ -31,13 +31,13 @@ pub(super) fn read_single(headers: &HeaderMap) -> Option<Caller> {
     fields.next().is_none().then_some(Caller { ids: Some(ids), ..decided })
 }
 
-/// Ids that are incomplete or malformed spoil the whole; a decision that is not understood is none.
+/// Incomplete or malformed ids invalidate the header. An unknown decision is ignored.
 pub(super) fn read_multi(headers: &HeaderMap) -> Option<Caller> {
     let decided = if only(headers, &FLAGS) == Some(b"1") {
         state(b"d")
     } else {
         only(headers, &SAMPLED).and_then(|sampled| match sampled {
-            // What implementations sent before the format was written down.
+            // Sent by implementations from before the format was specified.
             b"true" => state(b"1"),
             b"false" => state(b"0"),
             b"d" => None,
@@ -67,7 +67,7 @@ pub(super) fn write_multi(onward: Onward<'_>, headers: &mut HeaderMap) {
     put(headers, SPAN_ID, &to_hex(&onward.trace.client_span));
     headers.remove(PARENT_SPAN_ID);
     if onward.carried.debug {
-        // Debug stands for the decision as well.
+        // Debug implies the decision.
         put(headers, FLAGS, "1");
         headers.remove(SAMPLED);
     } else {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_header_with_ids_and_perhaps_a_state_and_a_parent() {
+    fn reads_single_header() {
         let ids = single(&format!("{TRACE}-{SPAN}")).unwrap().ids.unwrap();
         assert_eq!((to_hex(&ids.0), to_hex(&ids.1)), (TRACE.into(), SPAN.into()));
         for (rest, expected) in [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_may_come_alone() {
+    fn reads_decision_without_ids() {
         assert_eq!(decision(single("0")), (Some(false), false));
         assert_eq!(decision(single("d")), (Some(true), true));
         assert_eq!(single("1").unwrap().ids, None);
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_short_trace_id_is_the_lower_half() {
+    fn extends_short_trace_id() {
         let caller = single(&format!("{SPAN}-{PARENT}-1")).unwrap();
         let (trace, _) = caller.ids.unwrap();
         assert_eq!(to_hex(&trace), format!("{}{SPAN}", "0".repeat(16)));
     }
 
     #[test]
-    fn a_malformed_header_is_ignored() {
+    fn ignores_malformed_header() {
         for value in [
             "",
             "2",
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn several_headers() {
+    fn reads_several_headers() {
         let ids = [(TRACE_ID, TRACE), (SPAN_ID, SPAN), (PARENT_SPAN_ID, PARENT)];
         let with = |more: &[(HeaderName, &'static str)]| multi(&[&ids[..], more].concat());
         assert!(with(&[]).unwrap().ids.is_some());

@@ -1,5 +1,5 @@
-//! The W3C's `baggage`: read for the id of a conversation. Nothing else of it is looked at, kept or recorded, since
-//! anything may stand there.
+//! The `baggage` header of the W3C, read for the id of a conversation. Nothing else of it is stored or reported,
+//! because it may contain any data.
 
 use http::{HeaderMap, HeaderName};
 
@@ -7,14 +7,14 @@ use tokengauge_types::label::Name;
 
 const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
-/// The keys that name a conversation, the better one first.
+/// Keys of a conversation id, in order of preference.
 const KEYS: [&str; 2] = ["gen_ai.conversation.id", "session.id"];
 
-/// The standard's bounds on all of a baggage.
+/// The limits of the specification for a whole baggage.
 const MOST_MEMBERS: usize = 64;
 const LONGEST: usize = 8_192;
 
-/// The first value under the first of [`KEYS`] that is there, percent-decoded and cut like every name from outside.
+/// Returns the first value of the preferred key, percent-decoded and bounded like every external name.
 pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
     let mut found = [None, None];
     let mut left = LONGEST;
@@ -36,7 +36,7 @@ pub(super) fn conversation(headers: &HeaderMap) -> Option<Name> {
     found.into_iter().flatten().next()
 }
 
-/// Without percent-encoding; `None` for one that is malformed or no UTF-8.
+/// Decodes percent-encoding; `None` if it is malformed or not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standards_own_key_goes_before_the_session() {
+    fn prefers_the_standard_key() {
         assert_eq!(named(&["session.id=s"]).as_deref(), Some("s"));
         assert_eq!(
             named(&["session.id=s, gen_ai.conversation.id = c ;ttl=1", "gen_ai.conversation.id=d"])
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_decoded_and_bounded() {
+    fn decodes_and_bounds_values() {
         assert_eq!(named(&["session.id=a%20%c3%A9"]).as_deref(), Some("a é"));
         for malformed in ["%", "%2", "%zz", "%ff", ""] {
             assert_eq!(named(&[&format!("session.id={malformed}")]), None);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_taken_and_nothing_beyond_the_standards_bounds() {
+    fn ignores_other_keys_and_excess_members() {
         assert_eq!(named(&["user.id=u,session=s,gen_ai.conversation.id"]), None);
         let many = vec!["k=v"; 64].join(",");
         assert_eq!(named(&[&format!("{many},session.id=s")]), None);

@@ -1,9 +1,8 @@
-//! The trace an exchange belongs to: the caller's where its headers name a valid one, else a new one; and what is said
-//! of it upstream.
+//! The trace of an exchange: the caller's if its headers name a valid one, otherwise a new one.
 //!
-//! Which headers are looked at is the list of propagators. Of several that carry a trace the one listed first is the
-//! parent. By default everything is passed on untouched; a route that *continues* traces has our CLIENT span and our
-//! own sampling decision written into the headers of every listed format, and nothing else changed.
+//! The list of propagators decides which headers are read. If several carry a trace, the one listed first is the
+//! parent. By default trace headers are forwarded unchanged. A route that *continues* traces writes our CLIENT span
+//! and our sampling decision into the headers of every listed format.
 
 mod b3;
 mod baggage;
@@ -15,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use tokengauge_types::event::TraceContext;
 use tokengauge_types::label::Name;
 
-/// A format of trace headers, in the words of `OTEL_PROPAGATORS`.
+/// A format of trace headers, named as in `OTEL_PROPAGATORS`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Propagator {
-    /// `traceparent` and `tracestate`, of the W3C.
+    /// `traceparent` and `tracestate` of the W3C.
     TraceContext,
-    /// `baggage`, of the W3C: read for a conversation's id, never written.
+    /// `baggage` of the W3C: read for a conversation id, never written.
     Baggage,
     /// The single `b3` header of Zipkin.
     B3,
@@ -32,7 +31,7 @@ pub enum Propagator {
 impl Propagator {
     pub const ALL: [Self; 4] = [Self::TraceContext, Self::Baggage, Self::B3, Self::B3Multi];
 
-    /// What the OpenTelemetry specification has as the default.
+    /// The default of the OpenTelemetry specification.
     pub const DEFAULT: [Self; 2] = [Self::TraceContext, Self::Baggage];
 
     pub const fn as_str(self) -> &'static str {
@@ -45,27 +44,27 @@ impl Propagator {
     }
 }
 
-/// Whether the head of an exchange's trace is sampled.
+/// Decides whether a trace is sampled.
 pub type Sample = Box<dyn Fn(&TraceContext) -> bool + Send + Sync>;
 
-/// How trace headers are read and, on routes that continue traces, written.
+/// Reads trace headers and, on routes that continue traces, writes them.
 pub struct Propagation {
     propagators: Vec<Propagator>,
     sample: Sample,
 }
 
-/// What of the caller's words goes on with its trace.
+/// What the written headers take over from the caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Carried {
-    /// W3C's flag that the trace id is random. True of those made here.
+    /// The W3C flag that the trace id is random. Set for ids made here.
     random: bool,
-    /// B3's debug flag, which is to be kept.
+    /// The debug flag of B3, which must be preserved.
     debug: bool,
     /// Whether the caller's `tracestate` belongs to this trace.
     states: bool,
 }
 
-/// What is said upstream of a trace that goes on.
+/// A trace that is continued upstream.
 #[derive(Clone, Copy)]
 struct Onward<'a> {
     trace: &'a TraceContext,
@@ -73,10 +72,10 @@ struct Onward<'a> {
     sampled: bool,
 }
 
-/// What a caller says by one format.
+/// The content of the headers of one format.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Caller {
-    /// TraceContext and span; none where only a decision was sent, as B3 may.
+    /// Trace and span id; `None` if only a decision was sent, which B3 permits.
     ids: Option<([u8; 16], [u8; 8])>,
     sampled: Option<bool>,
     random: bool,
@@ -88,14 +87,15 @@ impl Propagation {
         Self { propagators, sample }
     }
 
-    /// The trace of an exchange whose request came with `headers`.
+    /// Returns the trace of a request with `headers`.
     pub fn read(&self, headers: &HeaderMap) -> (TraceContext, Carried) {
-        let heard = || {
+        let formats = || {
             let each = self.propagators.iter();
             each.filter_map(|propagator| Some((*propagator, propagator.read(headers)?)))
         };
-        // A decision without ids counts only where nobody sends ids.
-        let caller = heard().find(|(_, caller)| caller.ids.is_some()).or_else(|| heard().next());
+        // A decision without ids counts only if no format has ids.
+        let caller =
+            formats().find(|(_, caller)| caller.ids.is_some()).or_else(|| formats().next());
         let (propagator, caller) = caller.unzip();
         let caller = caller.unwrap_or_default();
         let states = propagator == Some(Propagator::TraceContext);
@@ -116,7 +116,7 @@ impl Propagation {
         (trace, carried)
     }
 
-    /// Writes `trace`, with our CLIENT span as the parent, in the place of what the caller sent.
+    /// Writes `trace` with our CLIENT span as the parent, in place of the caller's headers.
     pub fn write(&self, trace: &TraceContext, carried: Carried, headers: &mut HeaderMap) {
         let onward = Onward { trace, carried, sampled: (self.sample)(trace) };
         for propagator in &self.propagators {
@@ -129,7 +129,7 @@ impl Propagation {
         }
     }
 
-    /// The id of the conversation that the caller's baggage names.
+    /// Returns the conversation id in the caller's baggage.
     pub fn conversation(&self, headers: &HeaderMap) -> Option<Name> {
         self.propagators
             .contains(&Propagator::Baggage)
@@ -150,7 +150,7 @@ impl Propagator {
 }
 
 impl Default for Propagation {
-    /// The specification's defaults: its two formats of the W3C, and the caller's decision or else every trace.
+    /// The two formats of the W3C; sampled by the caller's decision, or always.
     fn default() -> Self {
         let sample = |trace: &TraceContext| trace.parent_sampled.unwrap_or(true);
         Self::new(Propagator::DEFAULT.to_vec(), Box::new(sample))
@@ -163,21 +163,21 @@ impl std::fmt::Debug for Propagation {
     }
 }
 
-/// The value of a header that must not be there twice.
+/// Returns the value of a header, unless it occurs twice.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut values = headers.get_all(name).iter();
     let only = values.next()?;
     values.next().is_none().then(|| only.as_bytes())
 }
 
-/// What is written here is ASCII without control characters, which always fits a header.
+/// Every value written here is ASCII without control characters, which is always valid.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);
     }
 }
 
-/// Exactly `N` bytes in lower-case hexadecimal digits.
+/// Parses exactly `N` bytes in lower-case hexadecimal digits.
 fn from_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     if digits.len() != 2 * N {
         return None;
@@ -196,7 +196,7 @@ fn from_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// An id in hexadecimal digits that is not all zeros.
+/// Parses an id that is not all zeros.
 fn id<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     from_hex(digits).filter(|id| *id != [0; N])
 }
@@ -223,7 +223,7 @@ mod tests {
         Propagation::new(propagators.to_vec(), Box::new(sample))
     }
 
-    /// What `continue` makes of `lines`, in the order of the names.
+    /// Returns the headers that `continue` makes of `lines`, sorted by name.
     fn written(propagation: &Propagation, lines: &[(&'static str, &str)]) -> Vec<(String, String)> {
         let mut headers = headers(lines);
         let (mut trace, carried) = propagation.read(&headers);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_parents_the_one_listed_first_counts() {
+    fn first_listed_format_is_the_parent() {
         let both = headers(&[("traceparent", W3C), ("b3", B3)]);
         let first = |propagators: &[Propagator]| {
             let (trace, _) = propagation(propagators).read(&both);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_is_malformed_or_has_no_ids_gives_way_to_the_next() {
+    fn skips_malformed_parents() {
         let propagation = propagation(&[Propagator::B3, Propagator::TraceContext]);
         for b3 in ["0", "nonsense"] {
             let (trace, _) = propagation.read(&headers(&[("traceparent", W3C), ("b3", b3)]));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_neither_read_nor_written() {
+    fn ignores_unlisted_formats() {
         let none = propagation(&[Propagator::Baggage]);
         let sent = [("b3", B3), ("traceparent", W3C)];
         assert_eq!(none.read(&headers(&sent)).0.parent, None);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_goes_on_with_our_span_in_every_listed_format() {
+    fn continues_the_trace_in_every_listed_format() {
         let all = propagation(&Propagator::ALL);
         let sent = [
             ("baggage", "a=1"),
@@ -302,10 +302,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_valid_parent_a_new_trace_begins_and_the_old_state_ends() {
+    fn starts_a_new_trace_without_a_valid_parent() {
         let propagation = propagation(&Propagator::DEFAULT);
         let (trace, span) = ("aa".repeat(16), "cc".repeat(8));
-        // Made here, so random: flag 2.
+        // Created here, so random: flag 2.
         let new = format!("00-{trace}-{span}-02");
         assert_eq!(written(&propagation, &[]), lines(&[("traceparent", &new)]));
         let bad = [("baggage", "a=1"), ("traceparent", "00-0-0-0"), ("tracestate", "v=1")];
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_kept_on_the_trace_that_it_belongs_to() {
+    fn keeps_the_state_of_its_own_trace() {
         let sent = headers(&[("traceparent", W3C), ("tracestate", "v=1"), ("b3", B3)]);
         let state = |propagators: &[Propagator]| propagation(propagators).read(&sent).0.state;
         assert_eq!(state(&Propagator::DEFAULT).as_deref(), Some("v=1"));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_is_kept_where_there_is_a_place_for_it() {
+    fn preserves_the_debug_flag() {
         let propagation = propagation(&[Propagator::B3, Propagator::B3Multi]);
         let sent = B3.replace("-0", "-d");
         let written = written(&propagation, &[("b3", &sent)]);

@@ -1,4 +1,5 @@
-//! The W3C's TraceContext Context: `traceparent` and `tracestate` (Level 1, and Level 2's flag for random trace ids).
+//! The Trace Context of the W3C: `traceparent` and `tracestate` (Level 1, and the flag of Level 2 for random trace
+//! ids).
 
 use http::{HeaderMap, HeaderName};
 
@@ -10,12 +11,13 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const SAMPLED: u8 = 0x01;
 const RANDOM: u8 = 0x02;
 
-/// The longest state that is kept on spans: what the standard asks everybody to be able to carry.
+/// The longest state that spans keep. The specification requires every participant to support this length.
 const LONGEST_STATE: usize = 512;
 const MOST_MEMBERS: usize = 32;
 const LONGEST_PART: usize = 256;
 
-/// `00-<32 hex digits>-<16>-<2>`; a later version may have more behind another `-`. Ids of zeros are not valid.
+/// Parses `00-<32 hex digits>-<16>-<2>`. A later version may have more fields behind another `-`. Ids of zeros are
+/// invalid.
 pub(super) fn read(headers: &HeaderMap) -> Option<Caller> {
     let value = only(headers, &TRACEPARENT)?;
     let mut fields = value.split(|byte| *byte == b'-');
@@ -31,7 +33,7 @@ pub(super) fn read(headers: &HeaderMap) -> Option<Caller> {
     })
 }
 
-/// The state is the caller's own, so it stays where the trace goes on, and goes where another one begins.
+/// The caller's state is kept if its trace continues, and removed if another trace begins.
 pub(super) fn write(onward: Onward<'_>, headers: &mut HeaderMap) {
     let flag = |is: bool, flag: u8| if is { flag } else { 0 };
     let flags = flag(onward.sampled, SAMPLED) | flag(onward.carried.random, RANDOM);
@@ -43,8 +45,8 @@ pub(super) fn write(onward: Onward<'_>, headers: &mut HeaderMap) {
     }
 }
 
-/// The caller's state: all its lines in one, members in order; `None` where one member is malformed, or one too many.
-/// Members beyond [`LONGEST_STATE`] are left off, each as a whole.
+/// Returns the caller's state: all lines joined, members in order. `None` if a member is malformed or there are too
+/// many. Members beyond [`LONGEST_STATE`] are omitted as a whole.
 pub(super) fn state(headers: &HeaderMap) -> Option<Box<str>> {
     let mut kept = String::new();
     let mut members = 0;
@@ -78,7 +80,7 @@ fn is_member(member: &str) -> bool {
     is_key(key) && (1..=LONGEST_PART).contains(&value.len()) && value.bytes().all(printable)
 }
 
-/// Lower-case letters, digits and `_-*/`, begun by a letter or a digit; perhaps `@` and a system's name.
+/// Lower-case letters, digits and `_-*/`, starting with a letter or a digit; optionally `@` and the name of a system.
 fn is_key(key: &str) -> bool {
     let begins = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let goes_on = |byte: u8| begins(byte) || b"_-*/".contains(&byte);
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_valid_parent_is_taken_over() {
+    fn reads_valid_parent() {
         let caller = parent(VALID).unwrap();
         let (trace_id, span) = caller.ids.unwrap();
         assert_eq!(trace_id[..2], [0x4b, 0xf9]);
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_read_bit_by_bit() {
+    fn reads_flags_as_bits() {
         for (flags, sampled, random) in
             [("00", false, false), ("03", true, true), ("fe", false, true)]
         {
@@ -133,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_may_have_more() {
+    fn accepts_later_versions() {
         let later = VALID.replacen("00", "01", 1);
         assert!(parent(&later).is_some() && parent(&format!("{later}-extra")).is_some());
     }
 
     #[test]
-    fn anything_else_is_no_parent() {
+    fn rejects_malformed_parents() {
         for header in [
             "",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_its_members_in_order_over_all_lines() {
+    fn joins_state_of_several_lines() {
         assert_eq!(states(&[]), None);
         assert_eq!(states(&["", " , "]), None);
         assert_eq!(
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_member_spoils_the_state() {
+    fn rejects_state_with_a_malformed_member() {
         let long_key = format!("{}=1", "k".repeat(257));
         let long_value = format!("k={}", "v".repeat(257));
         let many = vec!["k=1"; 33].join(",");
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_state_loses_whole_members_from_its_end() {
+    fn truncates_long_state_by_members() {
         let member = |name: char| format!("{name}={}", "v".repeat(253));
         let two = format!("{},{}", member('a'), member('b'));
         assert_eq!(two.len(), 511);

@@ -1,4 +1,4 @@
-//! The WebSocket that an exchange went on as: its two directions, read side by side.
+//! The WebSocket of an upgraded exchange: parses its two directions independently.
 
 use crate::anomalies::Anomalies;
 use tokengauge_llm::frame::{self, Anomaly, Message, Unread, WebSocket};
@@ -27,27 +27,27 @@ impl WebSocketSession {
         }
     }
 
-    /// Takes the next bytes that the sender of `direction` sent, and calls `out` for every text among its messages.
+    /// Parses bytes from the sender of `direction`, and calls `out` for each text message.
     pub(super) fn push(&mut self, direction: Direction, bytes: &[u8], out: &mut impl FnMut(&[u8])) {
         let (reader, facts) = self.side(direction);
         reader.push(bytes, &mut |message| facts.message(direction, message, out));
     }
 
-    /// So many bytes of `direction` were lost.
+    /// Records that `bytes` bytes of `direction` were lost.
     pub(super) fn gap(&mut self, direction: Direction, bytes: u64) {
         let (reader, facts) = self.side(direction);
         reader.gap(bytes, &mut |message| facts.message(direction, message, &mut |_| {}));
         facts.record.lost = true;
     }
 
-    /// The sender of `direction` ended its side of the connection.
+    /// Records that the sender of `direction` closed its side of the connection.
     pub(super) fn closed(&mut self, direction: Direction) {
         let (reader, facts) = self.side(direction);
         reader.finish(&mut |message| facts.message(direction, message, &mut |_| {}));
         facts.record.left.get_or_insert(direction);
     }
 
-    /// Everything is over. What was odd about it.
+    /// Ends both directions and returns the parse errors.
     pub(super) fn finish(&mut self) -> Vec<(Anomaly, u32)> {
         let Self { client, server, facts } = self;
         for (reader, direction) in [(client, Direction::Request), (server, Direction::Response)] {

@@ -1,4 +1,4 @@
-//! Upgraded exchanges on literal moments, from the words of the channel to records and metrics.
+//! Upgraded exchanges on literal instants, from events to records and metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +22,7 @@ const CLIENT: Direction = Direction::Request;
 const UPSTREAM: Direction = Direction::Response;
 const MASK: [u8; 4] = [1, 2, 3, 4];
 
-/// One exchange on a requests. Every step takes 100 ms.
+/// One exchange. Every step takes 100 ms.
 struct Play {
     requests: InFlightRequests,
     collector: MetricsReader,
@@ -32,7 +32,7 @@ struct Play {
 }
 
 impl Play {
-    /// A GET that wants an upgrade; `model` as its query has it.
+    /// Sends a GET for an upgrade; `model` is in its query.
     fn get(path: &str, model: Option<&str>) -> Self {
         let (config, _) = tokengauge_telemetry::Config::from_env(|_| None);
         let readings = SnapshotSource::new(StateSnapshot::default);
@@ -45,25 +45,25 @@ impl Play {
         let sinks = Sinks { instruments, record };
         let requests = InFlightRequests::new(objectives(), Arc::clone(&gate), sinks);
         let mut play = Self { requests, collector, gate, records, millis: 0 };
-        play.say(ObserverEvent::RequestHead(Box::new(open(path, model))), b"");
+        play.report(ObserverEvent::RequestHead(Box::new(open(path, model))), b"");
         for word in [
             ObserverEvent::Admitted,
             ObserverEvent::RequestHeadSent,
             ObserverEvent::RequestBodySent,
         ] {
-            play.say(word, b"");
+            play.report(word, b"");
         }
         play
     }
 
-    /// A session that is open and has said nothing.
+    /// Opens a session without messages.
     fn session() -> Self {
         let mut play = Self::get("/v1/realtime", Some("gpt-4o-realtime-preview"));
         play.upgraded("websocket");
         play
     }
 
-    fn say(&mut self, word: ObserverEvent, bytes: &[u8]) -> &mut Self {
+    fn report(&mut self, word: ObserverEvent, bytes: &[u8]) -> &mut Self {
         self.millis += 100;
         let entry = TimestampedEvent {
             exchange: ExchangeId(1),
@@ -75,7 +75,7 @@ impl Play {
     }
 
     fn upgraded(&mut self, protocol: &str) -> &mut Self {
-        self.head(101, "upgrade", protocol).say(ObserverEvent::Upgraded, b"")
+        self.head(101, "upgrade", protocol).report(ObserverEvent::Upgraded, b"")
     }
 
     fn head(&mut self, status: u16, header: &'static str, value: &str) -> &mut Self {
@@ -86,7 +86,7 @@ impl Play {
             length: None,
             own: false,
         };
-        self.say(ObserverEvent::ResponseHead(Box::new(head)), b"")
+        self.report(ObserverEvent::ResponseHead(Box::new(head)), b"")
     }
 
     fn bytes(&mut self, direction: Direction, bytes: &[u8]) -> &mut Self {
@@ -95,7 +95,7 @@ impl Play {
             len: u32::try_from(bytes.len()).unwrap(),
             blocked: BackpressureTime::default(),
         };
-        self.say(arrival, bytes)
+        self.report(arrival, bytes)
     }
 
     fn client(&mut self, text: &str) -> &mut Self {
@@ -115,26 +115,26 @@ impl Play {
         self.bytes(direction, &frame(0x88, &code.to_be_bytes(), mask))
     }
 
-    /// Both sides end after `first`, as a tunnel tells it.
+    /// Ends both sides, `first` before the other, as a tunnel reports it.
     fn left(&mut self, first: Direction) -> Record {
         let second = if first == CLIENT { UPSTREAM } else { CLIENT };
-        self.say(ObserverEvent::Closed(first), b"")
-            .say(ObserverEvent::Closed(second), b"")
+        self.report(ObserverEvent::Closed(first), b"")
+            .report(ObserverEvent::Closed(second), b"")
             .end(Ending::Complete)
     }
 
     fn end(&mut self, ending: Ending) -> Record {
-        self.say(ObserverEvent::End(ending), b"");
+        self.report(ObserverEvent::End(ending), b"");
         self.records.lock().unwrap().pop().unwrap()
     }
 
-    /// The sum of a counter over the series of `/metrics` whose line contains each of `parts`.
+    /// Returns the sum of a counter over the series whose line contains each of `parts`.
     fn metric(&self, parts: &[&str]) -> u64 {
         let values = self.values(parts);
         values.iter().map(|value| value.parse::<u64>().unwrap()).sum()
     }
 
-    /// The values other than 0 of those series.
+    /// Returns the values other than 0 of those series.
     fn values(&self, parts: &[&str]) -> Vec<String> {
         let text = prometheus::text(&self.collector.scrape());
         let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -234,7 +234,7 @@ fn talk(play: &mut Play) -> &mut Play {
         .server(&done("resp_2", "cancelled", 7))
 }
 
-/// What both responses of [`talk`] reported, together.
+/// The usage of both responses of [`talk`].
 fn usage() -> Usage {
     Usage {
         input: Some(200),
@@ -251,7 +251,7 @@ fn audio(tokens: u64) -> ByModality {
 }
 
 #[test]
-fn a_session_is_one_exchange_whose_usage_adds_up_and_whose_time_is_not_rated() {
+fn session_sums_usage_and_has_no_rate() {
     let mut play = Play::session();
     talk(&mut play).close(CLIENT, 1000).close(UPSTREAM, 1000);
     let record = play.left(UPSTREAM);
@@ -261,7 +261,7 @@ fn a_session_is_one_exchange_whose_usage_adds_up_and_whose_time_is_not_rated() {
     assert_eq!(
         [points.event, points.token, points.visible, points.last],
         [None; 4],
-        "many answers have no first token"
+        "a session has no first token"
     );
     assert_eq!(record.stages.total(), points.duration().unwrap());
     let socket = record.websocket.unwrap();
@@ -287,11 +287,11 @@ fn a_session_is_one_exchange_whose_usage_adds_up_and_whose_time_is_not_rated() {
     let rates = call.rates;
     assert_eq!((rates.output, rates.unrated, rates.total), (None, None, None));
     let verdicts: Vec<_> = call.verdicts.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(verdicts, ["availability"], "how long it lasts is no promise");
+    assert_eq!(verdicts, ["availability"], "the duration of a session has no objective");
 }
 
 #[test]
-fn a_session_is_told_while_it_goes_on() {
+fn session_is_reported_while_it_is_open() {
     let mut play = Play::session();
     let tokens =
         ["tokengauge_tokens_total", "type=\"output\"", "model=\"gpt-4o-realtime-preview\""];
@@ -310,7 +310,7 @@ fn a_session_is_told_while_it_goes_on() {
     assert_eq!(load.lanes[0].active, [0, 0, 0, 1], "unstreamed, and in no queue");
     assert_eq!(load.flows[0].output.peak, Some(2.0), "two in the second second");
     play.end(Ending::ClientDisconnected);
-    assert_eq!(play.metric(&tokens), 3, "nothing is told twice");
+    assert_eq!(play.metric(&tokens), 3, "nothing is counted twice");
     assert_eq!(play.metric(&["tokengauge_usage_total"]), 227);
     assert_eq!(play.metric(&["gen_ai_client_operation_duration_seconds_count"]), 1);
     for never in [
@@ -328,7 +328,7 @@ fn a_session_is_told_while_it_goes_on() {
 }
 
 #[test]
-fn what_comes_all_at_once_is_told_as_well() {
+fn reports_a_session_in_one_batch() {
     let mut play = Play::session();
     let messages =
         [CREATED, &delta("r", "Hello"), &delta("r", " world"), &done("r", "completed", 2)];
@@ -340,7 +340,7 @@ fn what_comes_all_at_once_is_told_as_well() {
 }
 
 #[test]
-fn texts_of_two_responses_are_counted_apart() {
+fn counts_responses_separately() {
     let mut play = Play::session();
     play.created();
     for response in ["resp_1", "resp_2"] {
@@ -352,7 +352,7 @@ fn texts_of_two_responses_are_counted_apart() {
 }
 
 #[test]
-fn a_model_is_vouched_for_by_the_session_and_not_by_the_upgrade() {
+fn session_confirms_the_model() {
     let mut play = Play::session();
     let name = Name::new("gpt-4o-realtime-preview").unwrap();
     let known = |play: &Play| play.gate.known(Dimension::Model, &name).is_some();
@@ -375,7 +375,7 @@ fn a_model_is_vouched_for_by_the_session_and_not_by_the_upgrade() {
 }
 
 #[test]
-fn a_session_without_a_model_in_its_query_has_the_one_that_the_server_names() {
+fn uses_model_of_the_server() {
     let mut play = Play::get("/v1/realtime", None);
     play.upgraded("websocket").created();
     play.server(&delta("r", "Hello")).server(&done("r", "completed", 1));
@@ -384,7 +384,7 @@ fn a_session_without_a_model_in_its_query_has_the_one_that_the_server_names() {
 }
 
 #[test]
-fn a_session_that_breaks_off_says_by_whom_and_owes_a_reason() {
+fn truncated_session_has_an_error_source() {
     let mut play = Play::session();
     play.created().server(&delta("r", "Hel"));
     let record = play.left(UPSTREAM);
@@ -406,7 +406,7 @@ fn a_session_that_breaks_off_says_by_whom_and_owes_a_reason() {
 }
 
 #[test]
-fn compressed_messages_are_counted_and_the_session_says_that_they_were_not_read() {
+fn counts_compressed_messages_as_unobserved() {
     let mut play = Play::session();
     play.created().bytes(UPSTREAM, &frame(0xc1, b"\x01\x02", None)).close(UPSTREAM, 1000);
     let record = play.left(UPSTREAM);
@@ -415,16 +415,16 @@ fn compressed_messages_are_counted_and_the_session_says_that_they_were_not_read(
 }
 
 #[test]
-fn lost_bytes_and_broken_frames_are_said() {
+fn reports_lost_bytes_and_malformed_frames() {
     let mut play = Play::session();
     let text = frame(0x81, delta("r", "Hello").as_bytes(), None);
     play.created().bytes(UPSTREAM, &text[..20]);
     let gap = ObserverEvent::Gap { direction: UPSTREAM, bytes: 10 };
-    play.say(gap, b"").bytes(UPSTREAM, &text[30..]).server(&delta("r", "Hello"));
+    play.report(gap, b"").bytes(UPSTREAM, &text[30..]).server(&delta("r", "Hello"));
     let record = play.left(UPSTREAM);
-    assert_eq!(record.websocket.unwrap().response_messages, 3, "the lost one as well");
+    assert_eq!(record.websocket.unwrap().response_messages, 3, "including the lost one");
     assert_eq!(record.anomalies, [(Anomaly::Gap, 1)]);
-    assert_eq!(record.outcome, Outcome::Ok, "nobody knows whether it was closed");
+    assert_eq!(record.outcome, Outcome::Ok, "its close is not known");
     let call = record.call.unwrap();
     assert_eq!((call.complete, call.output.unwrap().counted), (Complete::Unobserved, 1));
 
@@ -436,7 +436,7 @@ fn lost_bytes_and_broken_frames_are_said() {
 }
 
 #[test]
-fn a_websocket_of_no_known_api_is_counted_as_plain_http() {
+fn unknown_websocket_is_plain_http() {
     let mut play = Play::get("/chat/socket", Some("gpt-4o"));
     play.upgraded("WebSocket").client("hello").client("there").server(&delta("r", "Hello"));
     play.close(UPSTREAM, 1011);
@@ -450,17 +450,17 @@ fn a_websocket_of_no_known_api_is_counted_as_plain_http() {
 }
 
 #[test]
-fn an_upgrade_to_something_else_is_bytes_and_nothing_more() {
+fn other_upgrades_are_only_bytes() {
     let mut play = Play::get("/v1/realtime", Some("gpt-4o"));
     play.upgraded("tls/1.2").server(&delta("r", "Hello"));
     let record = play.left(UPSTREAM);
     assert!(record.call.is_none() && record.websocket.is_none());
-    assert_eq!(record.outcome, Outcome::Ok, "no protocol that is known was broken off");
+    assert_eq!(record.outcome, Outcome::Ok, "an unknown protocol cannot be truncated");
     assert!(record.anomalies.is_empty() && record.http.response_bytes > 0);
 }
 
 #[test]
-fn a_session_that_is_refused_is_a_call_that_failed() {
+fn refused_session_is_a_failed_call() {
     let mut play = Play::get("/v1/realtime", Some("no-such-model"));
     play.head(401, "content-type", "application/json");
     play.bytes(UPSTREAM, br#"{"error":{"type":"invalid_api_key","message":"no"}}"#);

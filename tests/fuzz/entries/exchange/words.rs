@@ -175,11 +175,11 @@ impl Scene {
         let moments = self.moments();
         for (act, at) in self.acts.iter().zip(&moments) {
             for (word, bytes) in act.words(cuts) {
-                exchange.word(*at, word, bytes, &mut |sample| samples.push(sample));
+                exchange.apply(*at, word, bytes, &mut |sample| samples.push(sample));
             }
             // As whoever keeps it does after every word.
             exchange.state();
-            if exchange.is_settled() {
+            if exchange.has_final_labels() {
                 exchange.series();
             }
         }

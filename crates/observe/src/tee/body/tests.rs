@@ -5,7 +5,7 @@ use http::HeaderMap;
 
 use super::*;
 use crate::tee::ObservationChannel;
-use crate::tee::tests::{channel, open, open_with, said};
+use crate::tee::tests::{channel, events, open, open_with};
 use tokengauge_types::event::ObserverEvent;
 
 /// Returns scripted frames, then stays pending.
@@ -102,12 +102,12 @@ fn response_ends_as_its_body_does() {
         (Scripted::of(["a"]).with_length(2), vec!["Response 1", "End(ClientDisconnected)"]),
     ];
     for (body, expected) in cases {
-        let told = format!("{body:?}");
+        let script = format!("{body:?}");
         let channel = channel(1 << 20);
         let mut response = response(&channel, body);
         exhaust(&mut response);
         drop(response);
-        assert_eq!(said(&channel).0, expected, "{told}");
+        assert_eq!(events(&channel).0, expected, "{script}");
     }
 }
 
@@ -116,7 +116,7 @@ fn unpolled_body_is_complete_if_it_is_empty() {
     let channel = channel(1 << 20);
     drop(response(&channel, Scripted::of([]).with_length(0)));
     drop(response(&channel, Scripted::of(["a"]).with_length(1)));
-    assert_eq!(said(&channel).0, ["End(Complete)", "End(ClientDisconnected)"]);
+    assert_eq!(events(&channel).0, ["End(Complete)", "End(ClientDisconnected)"]);
 }
 
 #[test]
@@ -128,13 +128,13 @@ fn request_ends_with_its_last_byte_without_another_poll() {
         (Scripted::of(["a"]), vec!["Request 1"]),
         (Scripted::of(["a"]).failing(), vec!["Request 1", "End(RequestBodyFailed)"]),
     ] {
-        let told = format!("{body:?}");
+        let script = format!("{body:?}");
         let channel = channel(1 << 20);
         let observer = open(&channel);
         let mut request = RequestBody::new(body, observer.clone());
         exhaust(&mut request);
         drop(request);
-        assert_eq!(said(&channel).0, expected, "{told}");
+        assert_eq!(events(&channel).0, expected, "{script}");
     }
 }
 
